@@ -1,0 +1,203 @@
+// The wall: bytes in, bytes out, absl::Status. No RocksDB type in any header.
+
+#ifndef CKPTREE_KV_DATABASE_H_
+#define CKPTREE_KV_DATABASE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kv/commit_log.h"
+#include "kv/head.h"
+#include "kv/iterator.h"
+#include "kv/options.h"
+#include "kv/segment_writer.h"
+#include "kv/value.h"
+#include "kv/write_batch.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+
+// What must be true of a key for a commit to happen.
+struct Precondition {
+  schema::Space space = schema::Space::kRecords;
+  std::string key;
+  std::optional<std::string> expected;  // Nothing: the key must be absent.
+};
+
+enum class Outcome {
+  kCommitted,  // Durable and acknowledged.
+  kConflict,   // A precondition did not hold; nothing was written.
+  kFenced,     // The store is no longer ours (lock, fork, moved); nothing was
+               // written.
+  kFailed,     // Nothing was written; the handle still works.
+  kUnknown,    // A write or sync failed: the commit may or may not be there.
+               // The handle is dead; close and reopen to learn which.
+};
+
+struct CommitResult {
+  Outcome outcome = Outcome::kFailed;
+  std::uint64_t ordinal = 0;  // Where committed.
+  absl::Status status;        // OK where committed; says why otherwise.
+};
+
+struct CommitRequest {
+  CommitKind kind = CommitKind::kSave;
+  std::uint64_t version = 0;  // Of a save; raises the version ceiling.
+  bool small = false;         // See CommitRecord::small.
+  WriteBatch batch;
+  // Content-addressed records that `batch` refers to and that would make it too
+  // large: written, unsynced, before it. Nothing refers to them should the
+  // commit not happen.
+  std::vector<WriteBatch> before;
+  std::vector<Precondition> preconditions;
+};
+
+// A file of `leaves` or `chunks` that is part of the database.
+struct LiveFile {
+  schema::Space space = schema::Space::kChunks;
+  std::string path;
+  std::string first_key;
+  std::string last_key;
+  std::uint64_t bytes = 0;    // As the MANIFEST says.
+  std::uint64_t entries = 0;
+  bool whole = true;          // On disk with that size.
+};
+
+// What open found; given to the check of step 4.
+struct OpenReport {
+  HeadSlot head;
+  bool head_missing = false;
+  std::uint64_t ordinal = 0;      // Of the newest commit in the log.
+  bool ahead_by_one = false;      // One commit after HEAD: accepted.
+  bool copied = false;            // Another directory than HEAD names.
+  std::uint64_t highest_version = 0;  // In HEAD's ceiling and in any key of a
+                                      // live file or name in staging.
+  // The commits (small_safe, newest], oldest first, chained: those whose blocks
+  // in `small` may have been lost with the log.
+  std::vector<CommitRecord> recent;
+  std::vector<std::string> warnings;
+  // Read-write is refused, only reading allowed, because of this.
+  absl::Status read_only_because;
+};
+
+// One store directory:
+//   HEAD  LOCK  db/ (RocksDB)  staging/ (segments being built)
+//   CREATING (while Create has not finished)
+//
+// Thread-safe, but for Close(). After fork() every call in the child returns
+// kFailedPrecondition; the child's destructor does nothing.
+//
+// Destroy iterators and values first.
+class Database {
+ public:
+  // Looks at an opened database before anything may change it; an error refuses
+  // the open. `database` answers reads only.
+  using CheckFn =
+      absl::FunctionRef<absl::Status(const Database& database,
+                                     const OpenReport& report)>;
+
+  // Makes a store in `directory`, which must be absent, empty or left by an
+  // interrupted Create; kAlreadyExists where it is a store, kInvalidArgument
+  // where it holds anything else. The first record written is (records,
+  // store_key) = store_value, synced, before anything else (rocksdb.md part 3).
+  // `uuid` has 16 bytes. `batch` joins the first commit.
+  static absl::StatusOr<std::unique_ptr<Database>> Create(
+      const std::string& directory, const Options& options,
+      std::string_view uuid, std::string_view store_key,
+      std::string_view store_value, WriteBatch batch);
+
+  // Opens in the order of design.md part 6, rule 4: lock -> directory sane ->
+  // read-only open -> HEAD and chain -> `check` -> read-write open. Nothing is
+  // changed before `check` returned OK.
+  //
+  // kNotFound: no store there. kFailedPrecondition: links in the directory,
+  // creation not finished, or HEAD gone or more than one commit behind in
+  // kReadWrite (kRead opens, with a warning). kDataLoss: commits that HEAD
+  // acknowledged are missing, or the chain is broken; says which ordinals.
+  // kUnavailable: another writer holds it.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(
+      const std::string& directory, const Options& options, Mode mode,
+      CheckFn check);
+
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  Mode mode() const;
+  const OpenReport& report() const;
+  std::string staging_directory() const;  // <store>/staging
+
+  // True beside a live writer (kRead only): Refresh() has something to do.
+  bool following() const;
+
+  // kRead: catches up with the writer. To see no half of a step: list the
+  // steps, Refresh(), then read what was listed. Re-opens when a writer came or
+  // went. kDataLoss where the store stays behind its HEAD. Views and iterators
+  // made before stay valid.
+  absl::Status Refresh();
+
+  // ---- reading ----
+
+  // Nothing where the key is absent.
+  absl::StatusOr<std::optional<std::string>> Get(schema::Space space,
+                                                 std::string_view key) const;
+  // kNotFound where the key is absent. One copy from the file's block at most.
+  absl::StatusOr<Value> Read(schema::Space space, std::string_view key) const;
+  // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
+  // kChunks; a copy otherwise). The file's size is checked before it is mapped.
+  absl::StatusOr<Value> View(schema::Space space, std::string_view key) const;
+  // [begin, end); an empty `end` is no bound. `readahead_bytes` 0: the default.
+  absl::StatusOr<Iterator> Scan(schema::Space space, std::string_view begin,
+                                std::string_view end,
+                                std::size_t readahead_bytes = 0) const;
+  // Reads past every cache and checks every block of the file: `verify`.
+  absl::StatusOr<std::vector<LiveFile>> LiveFiles() const;
+  // kDataLoss naming the file at the first block that fails its checksum.
+  absl::Status CheckFile(const LiveFile& file) const;
+
+  // ---- writing ----
+
+  // Takes all `segments` in, atomically, by renaming. Nothing refers to them
+  // yet. On error none is in; the files stay where they are.
+  absl::Status Adopt(const std::vector<StagedSegment>& segments);
+
+  // One atomic, chained, durable batch; one at a time under a lock. Fills in
+  // ordinal and previous hash, writes the batch synced, then HEAD.
+  CommitResult Commit(CommitRequest request);
+
+  // Flushes `records` (and `small`), so that nothing the log alone held can be
+  // lost: before Drop.
+  absl::Status Flush();
+
+  // Removes every file of `space` that lies wholly in [begin, end). REQUIRES:
+  // what made them dead is committed and flushed.
+  absl::Status Drop(schema::Space space, std::string_view begin,
+                    std::string_view end);
+
+  // The dead-handle or background error, or OK.
+  absl::Status health() const;
+
+  // Bytes free for the store's owner on its file system.
+  absl::StatusOr<std::uint64_t> FreeBytes() const;
+
+  // Waits for background work and closes; further calls give
+  // kFailedPrecondition. The destructor does the same.
+  absl::Status Close();
+
+ private:
+  struct Impl;
+  explicit Database(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_DATABASE_H_

@@ -1,0 +1,66 @@
+// Builds a segment: a sorted run of records in a file outside the database.
+
+#ifndef CKPTREE_KV_SEGMENT_WRITER_H_
+#define CKPTREE_KV_SEGMENT_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "kv/options.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+
+// A finished, synced file that Database::Adopt takes in by renaming.
+struct StagedSegment {
+  schema::Space space = schema::Space::kChunks;
+  std::string path;
+  std::string first_key;
+  std::string last_key;
+  std::uint64_t entries = 0;
+  std::uint64_t file_bytes = 0;
+};
+
+// Needs no database: any process that sees the staging folder may build.
+//
+// Confined to one thread at a time; writers of different files are independent.
+class SegmentWriter {
+ public:
+  // Creates `path`, which must not exist. `expected_bytes` are reserved on disk
+  // (0: nothing); kResourceExhausted where they cannot be. `space` is kLeaves
+  // or kChunks.
+  static absl::StatusOr<std::unique_ptr<SegmentWriter>> Create(
+      const Options& options, schema::Space space, std::string path,
+      std::uint64_t expected_bytes);
+
+  // Removes the file unless Finish() succeeded.
+  ~SegmentWriter();
+  SegmentWriter(const SegmentWriter&) = delete;
+  SegmentWriter& operator=(const SegmentWriter&) = delete;
+
+  // REQUIRES of both: keys strictly ascending (kInvalidArgument otherwise),
+  // value at most 64 MiB.
+  absl::Status Add(std::string_view key, std::string_view value);
+
+  // Stores `payload` as: u8 pad, pad zero bytes, payload, with pad chosen so
+  // that the payload stands at a multiple of 64 in the file.
+  absl::Status AddAligned(std::string_view key, std::string_view payload);
+
+  // Bytes written so far, roughly.
+  std::uint64_t bytes() const;
+
+  // Writes the rest and syncs the file (not its directory: Adopt does).
+  absl::StatusOr<StagedSegment> Finish();
+
+ private:
+  struct Impl;
+  explicit SegmentWriter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_SEGMENT_WRITER_H_

@@ -1,0 +1,34 @@
+// A value that was read, without a copy where that can be.
+
+#ifndef CKPTREE_KV_VALUE_H_
+#define CKPTREE_KV_VALUE_H_
+
+#include <memory>
+#include <string_view>
+
+namespace ckptree::kv {
+
+// Owns what its bytes stand on (a block, a mapping of a file) and keeps it
+// alive, also when the block is dropped from the database meanwhile. Must be
+// destroyed before the Database it came from. Thread-compatible.
+class Value {
+ public:
+  struct Impl;
+  Value();
+  explicit Value(std::unique_ptr<Impl> impl);
+  Value(Value&&) noexcept;
+  Value& operator=(Value&&) noexcept;
+  Value(const Value&) = delete;
+  Value& operator=(const Value&) = delete;
+  ~Value();
+
+  std::string_view view() const;
+
+ private:
+  friend class Database;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_VALUE_H_

@@ -1,0 +1,52 @@
+// The frame of every stored record: what it is, whether it is whole.
+
+#ifndef CKPTREE_SCHEMA_ENVELOPE_H_
+#define CKPTREE_SCHEMA_ENVELOPE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace ckptree::schema {
+
+// What an envelope holds. ON DISK: never renumber or reuse one.
+enum class RecordKind : std::uint8_t {
+  kStore = 1,
+  kStep = 2,
+  kStepMeta = 3,
+  kTreeRoot = 4,
+  kTreePage = 5,
+  kDeadList = 6,
+  kSegmentRow = 7,
+  kLine = 8,
+  kTag = 9,
+  kPin = 10,
+  kLeafRecord = 11,
+  kSmallHeader = 12,
+  kSegmentHeader = 13,
+  kSegmentTable = 14,
+};
+
+// "step record", "leaf record", ...
+std::string_view Name(RecordKind kind);
+
+// Sixteen bytes, then the body:
+//   'c' 'k'  kind:u8  format:u8  length:u32be  checksum:u64be  body
+// The checksum is XXH3-64 of the first eight bytes and the body.
+inline constexpr std::size_t kEnvelopeBytes = 16;
+
+// Appends the envelope of `body` to `out`.
+void AppendEnvelope(RecordKind kind, std::string_view body, std::string* out);
+std::string Envelope(RecordKind kind, std::string_view body);
+
+// Returns the body, a view into `bytes`. kDataLoss, naming the kind and the
+// fault, where the magic, kind, length or checksum is wrong;
+// kFailedPrecondition with both numbers where the format is newer.
+absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
+                                              std::string_view bytes);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_ENVELOPE_H_

@@ -1,0 +1,58 @@
+// Which version's record each leaf of a part has, run-length coded.
+
+#ifndef CKPTREE_SCHEMA_LEAF_MAP_H_
+#define CKPTREE_SCHEMA_LEAF_MAP_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schema/spaces.h"
+
+namespace ckptree::schema {
+
+// Leaves [first, first + count) of this tree have the records [source,
+// source + count) that `version` wrote, in `place` (kLeaves or kSmall).
+struct MapRun {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  Space place = Space::kLeaves;
+  std::uint64_t version = 0;
+  std::uint32_t source = 0;  // Ordinal in that version's tree; n = source + 1.
+
+  friend bool operator==(const MapRun&, const MapRun&) = default;
+};
+
+// Covers the ordinals 0 .. size() - 1 without gap. The part is that of the map:
+// a reference never leaves its part.
+class LeafMap {
+ public:
+  // Appends one leaf, extending the last run where it fits.
+  void Append(Space place, std::uint64_t version, std::uint32_t source);
+
+  std::uint32_t size() const { return size_; }
+  const std::vector<MapRun>& runs() const { return runs_; }
+
+  // The one-leaf run of `ordinal`. REQUIRES: ordinal < size().
+  MapRun At(std::uint32_t ordinal) const;
+
+  // Distinct (version, place) pairs.
+  std::size_t SourceCount() const;
+
+  friend bool operator==(const LeafMap&, const LeafMap&) = default;
+
+ private:
+  std::vector<MapRun> runs_;
+  std::uint32_t size_ = 0;
+};
+
+// Varints, no envelope: a map stands inside a StepRecord or StepMeta.
+std::string EncodeLeafMap(const LeafMap& map);
+absl::StatusOr<LeafMap> DecodeLeafMap(std::string_view bytes);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_LEAF_MAP_H_

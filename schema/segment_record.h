@@ -1,0 +1,94 @@
+// A segment's row, its first and last record, and a small save's header.
+
+#ifndef CKPTREE_SCHEMA_SEGMENT_RECORD_H_
+#define CKPTREE_SCHEMA_SEGMENT_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schema/digest.h"
+#include "schema/leaf_record.h"
+#include "schema/spaces.h"
+
+namespace ckptree::schema {
+
+// `records` row of a segment; its key says version, part, space and builder.
+// Blocks have the sequences 1 .. block_count for chunks; for leaf records any
+// ascending ones between first_n and last_n.
+struct SegmentRow {
+  std::uint32_t first_n = 0;  // Of its blocks, without header and table.
+  std::uint32_t last_n = 0;
+  std::uint32_t block_count = 0;
+  std::uint64_t bytes = 0;  // Of the blocks' values.
+
+  friend bool operator==(const SegmentRow&, const SegmentRow&) = default;
+};
+
+// First record of a segment: what it is, should `records` be lost.
+struct SegmentHeader {
+  std::string uuid;  // Of the store.
+  std::uint64_t incarnation = 0;
+  std::uint64_t version = 0;
+  std::uint16_t part = 0;
+  Space space = Space::kChunks;
+  std::uint8_t builder = 0;
+  std::string attempt;  // Name of the staging folder it was built in.
+
+  friend bool operator==(const SegmentHeader&, const SegmentHeader&) = default;
+};
+
+// One piece of a chunk: a whole one, or one leaf's slice of a pack.
+struct TableSlice {
+  Digest path;  // DigestOf(encoded path)
+  std::vector<std::int64_t> start;  // Of the box; empty for values that are
+  std::vector<std::int64_t> shape;  // no arrays.
+  std::uint32_t offset = 0;
+  std::uint32_t length = 0;
+  std::uint32_t raw_length = 0;
+  Codec codec = Codec::kNone;
+  Digest digest;
+
+  friend bool operator==(const TableSlice&, const TableSlice&) = default;
+};
+
+struct TableEntry {
+  std::uint32_t n = 0;
+  std::vector<TableSlice> slices;  // Leaf records: one, digest of the value.
+
+  friend bool operator==(const TableEntry&, const TableEntry&) = default;
+};
+
+// Last record of a segment: what lies where.
+struct SegmentTable {
+  std::vector<TableEntry> entries;  // Ascending by n.
+
+  friend bool operator==(const SegmentTable&, const SegmentTable&) = default;
+};
+
+// `small` record (version, part, kHeader, 0): open checks that none is lost.
+struct SmallHeader {
+  std::uint32_t block_count = 0;
+  Digest digest;  // Over key and value of every block, in key order.
+
+  friend bool operator==(const SmallHeader&, const SmallHeader&) = default;
+};
+
+std::string EncodeSegmentRow(const SegmentRow& row);
+absl::StatusOr<SegmentRow> DecodeSegmentRow(std::string_view bytes);
+std::string EncodeSegmentHeader(const SegmentHeader& header);
+absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view bytes);
+std::string EncodeSegmentTable(const SegmentTable& table);
+absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes);
+std::string EncodeSmallHeader(const SmallHeader& header);
+absl::StatusOr<SmallHeader> DecodeSmallHeader(std::string_view bytes);
+
+// The value of a chunk block in `chunks`: u8 pad, pad zero bytes, payload; in
+// `small`: pad = 0. Returns the payload; kDataLoss where pad exceeds the value.
+absl::StatusOr<std::string_view> ChunkPayload(std::string_view value);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_SEGMENT_RECORD_H_

@@ -1,0 +1,40 @@
+// What is known of an array's values without reading them.
+
+#ifndef CKPTREE_SCHEMA_STATISTICS_H_
+#define CKPTREE_SCHEMA_STATISTICS_H_
+
+#include <cstdint>
+#include <limits>
+
+namespace ckptree::schema {
+
+// Of one chunk, or merged over the chunks of a leaf. min, max, sum and
+// sum_of_squares are over the finite elements only, in double; complex elements
+// count their two parts. bool counts as 0 and 1. With no finite element min is
+// +inf and max -inf.
+struct Statistics {
+  std::uint64_t count = 0;  // Elements (parts of complex ones), all kinds.
+  std::uint64_t nan = 0;
+  std::uint64_t inf = 0;
+  std::uint64_t zero = 0;
+  double min = std::numeric_limits<double>::infinity();
+  double max = -std::numeric_limits<double>::infinity();
+  double sum = 0;
+  double sum_of_squares = 0;
+
+  // Adds what `other` counted. Merging the chunks of a leaf in their order
+  // gives the same bits every time.
+  void Merge(const Statistics& other);
+
+  std::uint64_t finite() const { return count - nan - inf; }
+  double mean() const;  // NaN without finite elements.
+  double l2() const;    // sqrt(sum_of_squares)
+  double std_dev() const;
+
+  // Bitwise for the doubles.
+  friend bool operator==(const Statistics& a, const Statistics& b);
+};
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_STATISTICS_H_

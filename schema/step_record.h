@@ -1,0 +1,95 @@
+// A step's row, and the larger things said of it.
+
+#ifndef CKPTREE_SCHEMA_STEP_RECORD_H_
+#define CKPTREE_SCHEMA_STEP_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schema/digest.h"
+#include "schema/leaf_map.h"
+
+namespace ckptree::schema {
+
+// What one part of a step is.
+struct PartRecord {
+  std::uint16_t part = 0;
+  Digest tree;
+  LeafMap map;
+
+  friend bool operator==(const PartRecord&, const PartRecord&) = default;
+};
+
+// Part tables up to this many bytes stand in the step record, larger ones in
+// the StepMeta of the version.
+inline constexpr std::size_t kMaxPartTableBytes = 1024;
+
+struct StepRecord {
+  std::uint64_t version = 0;
+  std::uint64_t base = 0;
+  std::uint32_t line = 0;
+  std::int64_t step = 0;
+
+  // Where !parts_in_meta: the parts, ascending by number.
+  bool parts_in_meta = false;
+  std::vector<PartRecord> parts;
+
+  // Wall clock, nanoseconds since 1970 UTC. Informational: order is by version.
+  std::int64_t begun_ns = 0;
+  std::int64_t staged_ns = 0;
+  std::int64_t committed_ns = 0;
+
+  std::vector<std::pair<std::string, double>> metrics;  // As given; NaN kept.
+
+  std::uint64_t leaf_count = 0;
+  std::uint64_t changed_leaves = 0;  // Leaves whose value is new here.
+  std::uint64_t logical_bytes = 0;   // Of all values.
+  std::uint64_t new_bytes = 0;       // Of values written by this save.
+
+  std::uint64_t nan_count = 0;  // Over all leaves.
+  std::uint64_t inf_count = 0;
+  std::uint64_t nonfinite_leaves = 0;
+
+  // Over the leaves' paths and ValueDigests, parts in order.
+  Digest digest;
+
+  std::string saved_by;  // Engine version.
+  std::string note;
+
+  friend bool operator==(const StepRecord&, const StepRecord&) = default;
+};
+
+enum class ItemKind : std::uint8_t {  // ON DISK: never renumber.
+  kTree = 1,
+  kJson = 2,
+  kProto = 3,
+  kFiles = 4,
+};
+std::string_view Name(ItemKind kind);
+
+struct StepMeta {
+  std::vector<PartRecord> parts;  // Where the step record says so.
+  std::vector<std::pair<std::string, ItemKind>> items;
+  std::string custom_metadata;  // JSON text; may be empty.
+  // Where this save came from: "host", "pid", "command", ... in order.
+  std::vector<std::pair<std::string, std::string>> lineage;
+
+  friend bool operator==(const StepMeta&, const StepMeta&) = default;
+};
+
+// Decides parts_in_meta: moves the parts of `record` into `meta` where their
+// encoding exceeds kMaxPartTableBytes.
+void PlaceParts(StepRecord* record, StepMeta* meta);
+
+std::string EncodeStepRecord(const StepRecord& record);
+absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes);
+std::string EncodeStepMeta(const StepMeta& meta);
+absl::StatusOr<StepMeta> DecodeStepMeta(std::string_view bytes);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_STEP_RECORD_H_

@@ -1,0 +1,64 @@
+// The rows that are not of one version: store, line, tag, pin.
+
+#ifndef CKPTREE_SCHEMA_STORE_RECORD_H_
+#define CKPTREE_SCHEMA_STORE_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ckptree::schema {
+
+// Written once, first, and never changed.
+struct StoreRecord {
+  std::string uuid;  // 16 bytes.
+  std::uint32_t format = 0;
+  std::int64_t created_ns = 0;
+  std::string created_by;
+  // Features by name. One of `incompat` that an engine does not know: it must
+  // refuse the store; of `ro_compat`: it may only read; of `compat`: ignore.
+  std::vector<std::string> incompat;
+  std::vector<std::string> ro_compat;
+  std::vector<std::string> compat;
+
+  friend bool operator==(const StoreRecord&, const StoreRecord&) = default;
+};
+
+struct LineRecord {
+  std::uint64_t tip = 0;  // 0: the next save of this line is full.
+
+  friend bool operator==(const LineRecord&, const LineRecord&) = default;
+};
+
+struct TagRecord {
+  std::uint32_t line = 0;
+  std::int64_t step = 0;
+  std::uint64_t version = 0;
+  std::int64_t created_ns = 0;
+
+  friend bool operator==(const TagRecord&, const TagRecord&) = default;
+};
+
+struct PinRecord {
+  std::uint32_t line = 0;
+  std::int64_t step = 0;
+  std::int64_t created_ns = 0;
+
+  friend bool operator==(const PinRecord&, const PinRecord&) = default;
+};
+
+std::string EncodeStoreRecord(const StoreRecord& record);
+absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes);
+std::string EncodeLineRecord(const LineRecord& record);
+absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes);
+std::string EncodeTagRecord(const TagRecord& record);
+absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes);
+std::string EncodePinRecord(const PinRecord& record);
+absl::StatusOr<PinRecord> DecodePinRecord(std::string_view bytes);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_STORE_RECORD_H_

@@ -1,0 +1,104 @@
+// The structure of a part: which leaves and nodes there are, and of what kind.
+
+#ifndef CKPTREE_SCHEMA_TREE_H_
+#define CKPTREE_SCHEMA_TREE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schema/digest.h"
+#include "schema/dtype.h"
+
+namespace ckptree::schema {
+
+// ON DISK: never renumber or reuse one. Kinds below 32 are leaves: they have an
+// ordinal and a leaf record.
+enum class EntryKind : std::uint8_t {
+  kArray = 1,
+  kBool = 2,     // Inline value: one byte, 0 or 1.
+  kInt = 3,      // Inline value: little-endian two's complement, 8 bytes.
+  kFloat = 4,    // Inline value: little-endian binary64.
+  kComplex = 5,  // Inline value: two of them.
+  kStr = 6,      // UTF-8.
+  kBytes = 7,
+  kJson = 8,   // UTF-8 JSON text.
+  kProto = 9,  // A serialised message; the tag is its full name.
+  kFile = 10,
+
+  // Nodes: no ordinal, no record. Only nodes that cannot be derived from the
+  // paths are listed: empty ones, and those that are no plain dict (of dict
+  // keys), list (of indices) or object (of attributes).
+  kNone = 32,
+  kDict = 33,
+  kList = 34,
+  kTuple = 35,
+  kNamedTuple = 36,  // Tag: its name and fields, "Name(a,b)".
+  kObject = 37,      // Tag: what the caller says it is.
+  kCustom = 38,
+
+  // A leaf that shares the value of another: no ordinal, no record.
+  kTie = 64,
+};
+
+constexpr bool IsLeaf(EntryKind kind) {
+  return static_cast<std::uint8_t>(kind) < 32;
+}
+// "array", "int", "tuple", "tie", ...
+std::string_view Name(EntryKind kind);
+
+struct TreeEntry {
+  std::string path;  // Path::Encode()
+  EntryKind kind = EntryKind::kArray;
+  DType dtype = DType::kNone;       // Arrays only.
+  bool packed = false;              // Arrays of a sub-byte type.
+  std::vector<std::int64_t> shape;  // Of the whole array; arrays only.
+  std::string tag;                  // E.g. "prng:threefry2x32"; may be empty.
+  std::string tie_to;               // kTie: the encoded path of a leaf.
+
+  friend bool operator==(const TreeEntry&, const TreeEntry&) = default;
+};
+
+// Entries strictly ascending by encoded path. The ordinal of a leaf is its
+// position among the leaves.
+struct TreePage {
+  std::vector<TreeEntry> entries;
+};
+
+struct TreePageRef {
+  Digest digest;           // Of the page's stored bytes.
+  std::string first_path;  // Of its first entry.
+  std::uint32_t first_ordinal = 0;  // Leaves in the pages before it.
+  std::uint32_t entry_count = 0;
+};
+
+// Its digest, of its stored bytes, names the tree.
+struct TreeRoot {
+  std::uint32_t leaf_count = 0;
+  std::uint32_t entry_count = 0;
+  std::vector<TreePageRef> pages;
+};
+
+std::string EncodeTreePage(const TreePage& page);
+absl::StatusOr<TreePage> DecodeTreePage(std::string_view bytes);
+std::string EncodeTreeRoot(const TreeRoot& root);
+absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes);
+
+// A tree ready to store: pages of at most kLeavesPerTreePage entries.
+struct EncodedTree {
+  Digest digest;
+  std::string root;                                      // TreeKey(digest)
+  std::vector<std::pair<Digest, std::string>> pages;     // TreePageKey(...)
+};
+
+// kInvalidArgument, naming the paths in text form, where entries are not
+// ascending, two are equal, a leaf or tie has entries below it, a tie's target
+// is missing or no leaf, a path or shape breaks a limit, or an entry has fields
+// that its kind does not allow.
+absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_TREE_H_
