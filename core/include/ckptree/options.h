@@ -1,0 +1,99 @@
+// How a store is opened, and what it tells about its work.
+
+#ifndef CKPTREE_OPTIONS_H_
+#define CKPTREE_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+
+namespace ckptree {
+
+enum class LogSeverity { kInfo, kWarning, kError };
+
+// Called from any thread, one call at a time; must not call back into the store
+// that logs. `where` names the part of the engine.
+using LogSink = std::function<void(LogSeverity severity, std::string_view where,
+                                   std::string_view text)>;
+
+// How far a save is.
+struct Progress {
+  enum class Phase { kQueued, kStaging, kWriting, kCommitting, kDone, kFailed };
+  std::int64_t step = 0;
+  Phase phase = Phase::kQueued;
+  std::uint64_t bytes_total = 0;      // Of all values.
+  std::uint64_t bytes_staged = 0;     // Free for the caller again.
+  std::uint64_t bytes_compared = 0;
+  std::uint64_t bytes_written = 0;    // New bytes handed to the disk.
+  std::uint64_t bytes_unchanged = 0;  // Shared with the base.
+  std::uint64_t leaves_total = 0;
+};
+
+// Memory that staged copies live in, e.g. page-locked memory of a device.
+struct HostAllocator {
+  std::function<void*(std::size_t bytes)> allocate;  // Null on failure.
+  std::function<void(void* memory, std::size_t bytes)> free;
+};
+
+struct StoreOptions {
+  // Create the store where the directory is absent or empty.
+  bool create_if_missing = false;
+
+  // Open for reading: no lock, nothing is written, safe beside a live trainer.
+  bool read_only = false;
+
+  // How long to wait for another process that has the store open for writing.
+  absl::Duration lock_wait = absl::ZeroDuration();
+
+  // Threads that hash, write and read; 0: one per processor.
+  int threads = 0;
+
+  // Bound of the memory that copied values wait in. A step that is larger is
+  // staged piece by piece, as fast as pieces are written.
+  std::size_t staging_bytes = std::size_t{4} << 30;
+
+  // Chunks of arrays: 64 KiB to 16 MiB.
+  std::size_t chunk_bytes = std::size_t{4} << 20;
+
+  // Record statistics (count, NaN, Inf, zeros, min, max, mean, L2) of arrays.
+  bool statistics = true;
+
+  HostAllocator host_allocator;  // Null: the system's.
+
+  // Null: warnings and errors go to standard error.
+  LogSink log;
+
+  // Called from one thread, at most ten times a second and at the end of each
+  // phase of each save. Null: nothing.
+  std::function<void(const Progress&)> on_progress;
+};
+
+// Counts since the store was opened.
+struct Stats {
+  std::uint64_t saves_committed = 0;
+  std::uint64_t saves_failed = 0;
+  std::uint64_t saves_in_flight = 0;
+  std::uint64_t bytes_staged = 0;
+  std::uint64_t bytes_hashed = 0;
+  std::uint64_t bytes_written = 0;    // New bytes of values.
+  std::uint64_t bytes_unchanged = 0;  // Not written: shared with the base.
+  std::uint64_t bytes_read = 0;       // From chunks, by restores.
+  std::uint64_t chunks_written = 0;
+  std::uint64_t leaf_records_written = 0;
+  std::uint64_t segments_written = 0;
+  double seconds_staging = 0;
+  double seconds_comparing_and_writing = 0;
+  double seconds_committing = 0;
+  std::uint64_t staging_bytes_in_use = 0;
+};
+
+// Prometheus text format of `stats`, a line or more for each field.
+std::string PrometheusText(const Stats& stats);
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_OPTIONS_H_

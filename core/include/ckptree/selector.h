@@ -1,0 +1,42 @@
+// Which step is meant.
+
+#ifndef CKPTREE_SELECTOR_H_
+#define CKPTREE_SELECTOR_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace ckptree {
+
+// Resolved when it is used, against the steps there are then.
+struct StepSelector {
+  enum class Kind { kStep, kLatest, kBest, kTag };
+  enum class Mode { kMin, kMax };
+
+  Kind kind = Kind::kLatest;
+  std::int64_t step = 0;  // kStep.
+  std::string name;       // kBest: the metric; kTag: the tag.
+  Mode mode = Mode::kMin;  // kBest.
+  int back = 0;  // This many saves earlier on the line (latest~2).
+};
+
+StepSelector AtStep(std::int64_t step);
+// The step with the highest number.
+StepSelector Latest();
+// The step with the best value of `metric`; NaN never is, ties go to the later
+// step.
+StepSelector Best(std::string_view metric,
+                  StepSelector::Mode mode = StepSelector::Mode::kMin);
+StepSelector Tagged(std::string_view tag);
+
+// "1200", "latest", "latest~2", "best:loss", "best:acc:max", "@tag".
+// kInvalidArgument otherwise.
+absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
+std::string Text(const StepSelector& selector);
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_SELECTOR_H_

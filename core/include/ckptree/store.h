@@ -1,0 +1,152 @@
+// A store: one directory that holds every step of a training run.
+
+#ifndef CKPTREE_STORE_H_
+#define CKPTREE_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ckptree/options.h"
+#include "ckptree/restore.h"
+#include "ckptree/selector.h"
+#include "ckptree/step.h"
+
+namespace ckptree {
+
+namespace internal {
+class Engine;
+struct StoreTestPeer;
+}  // namespace internal
+
+// A tag, and the step it names.
+struct TagInfo {
+  std::string name;
+  std::int64_t step = 0;
+  std::uint64_t version = 0;
+};
+
+// One problem that Verify found.
+struct Finding {
+  enum class Severity { kDamage, kInconsistent, kWarning };
+  Severity severity = Severity::kDamage;
+  std::string what;     // One line, names step, leaf, chunk or file.
+  std::vector<std::int64_t> steps;  // That it hurts, ascending.
+  std::string leaf;     // Name; empty where not of one leaf.
+};
+
+struct VerifyOptions {
+  enum class Level {
+    kQuick,  // Records only: rows, trees, maps, segment rows.
+    kFull,   // And every chunk that is referred to, against its digest.
+    kDeep,   // And recomputes dead lists, statistics, tables, totals.
+  };
+  Level level = Level::kFull;
+  std::vector<std::int64_t> steps;  // Empty: all.
+  // Checked between chunks; true stops with kCancelled.
+  std::function<bool()> cancelled;
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress;
+};
+
+struct VerifyReport {
+  std::vector<Finding> findings;
+  std::uint64_t steps = 0;
+  std::uint64_t leaves = 0;
+  std::uint64_t chunks = 0;
+  std::uint64_t bytes = 0;  // Read and checked.
+};
+
+// What the store as a whole is.
+struct StoreInfo {
+  std::string directory;
+  std::string uuid;  // 32 hexadecimal digits.
+  int format = 0;
+  std::int64_t created_ns = 0;
+  std::string created_by;
+  bool read_only = false;
+  bool following = false;  // Reading beside a live writer.
+  std::uint64_t commits = 0;
+  std::uint64_t incarnation = 0;
+  std::vector<std::string> warnings;  // Met at open.
+};
+
+// Thread-safe. One writer in one process at a time; any number of readers
+// anywhere. In a forked child every call is kFailedPrecondition.
+//
+// The destructor waits for saves in flight and logs what failed unseen; Close()
+// returns it.
+class Store {
+ public:
+  // kAlreadyExists where there is a store; kInvalidArgument where the directory
+  // holds anything else.
+  static absl::StatusOr<Store> Create(const std::string& directory,
+                                      StoreOptions options = {});
+
+  // kNotFound: no store there. kUnavailable: another writer, named by pid and
+  // host. kDataLoss: acknowledged commits are missing; says which.
+  // kFailedPrecondition: a newer format or unknown feature, by name and number.
+  static absl::StatusOr<Store> Open(const std::string& directory,
+                                    StoreOptions options = {});
+
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  ~Store();
+
+  // Starts putting a step together. Its place among the saves is taken here.
+  // Steps are >= 0; any order.
+  StepBuilder Begin(std::int64_t step, SaveOptions options = {});
+
+  // Opens a step for reading. kNotFound where nothing matches.
+  absl::StatusOr<Step> Restore(const StepSelector& selector) const;
+
+  // All steps, ascending by number.
+  absl::StatusOr<std::vector<StepInfo>> Steps() const;
+  absl::StatusOr<StepInfo> Resolve(const StepSelector& selector) const;
+
+  // Removes the step from the catalog, durably. Its bytes are freed later.
+  // kNotFound; kFailedPrecondition where it is pinned.
+  absl::Status Delete(std::int64_t step);
+
+  // A name for a step; moving an existing name needs `move`.
+  absl::Status Tag(std::string_view name, std::int64_t step, bool move = false);
+  absl::Status Untag(std::string_view name);
+  absl::StatusOr<std::vector<TagInfo>> Tags() const;
+
+  // A pinned step is neither deleted nor overwritten.
+  absl::Status Pin(std::int64_t step);
+  absl::Status Unpin(std::int64_t step);
+
+  // Readers: sees what was committed meanwhile. Writers: nothing to do.
+  absl::Status Refresh();
+
+  // Waits until every save begun so far is done; returns the first failure that
+  // no handle returned.
+  absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration());
+
+  // The result is OK where the check ran, whatever it found.
+  absl::StatusOr<VerifyReport> Verify(const VerifyOptions& options = {}) const;
+
+  StoreInfo Info() const;
+  Stats GetStats() const;
+
+  // Waits for saves in flight, then closes. Destroy steps and views first.
+  absl::Status Close();
+
+ private:
+  friend struct internal::StoreTestPeer;
+  explicit Store(std::shared_ptr<internal::Engine> engine);
+  std::shared_ptr<internal::Engine> engine_;
+};
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_STORE_H_

@@ -1,0 +1,84 @@
+// Arrays as the engine takes them: type, shape, memory; nothing owned.
+
+#ifndef CKPTREE_TENSOR_H_
+#define CKPTREE_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "schema/dtype.h"
+#include "schema/path.h"
+#include "schema/statistics.h"
+
+namespace ckptree {
+
+using schema::DType;
+using schema::Path;
+using schema::Statistics;
+using Shape = std::vector<std::int64_t>;
+
+// Elements [start, start + shape) of an array.
+struct BoxSpec {
+  Shape start;
+  Shape shape;
+
+  friend bool operator==(const BoxSpec&, const BoxSpec&) = default;
+};
+
+// Fills `destination` with the bytes [offset, offset + destination.size()) of
+// the tensor's box, row-major: for memory that the processor cannot read.
+// Called from several threads at once; must not throw.
+using CopyFn = std::function<absl::Status(std::uint64_t offset,
+                                          std::span<std::byte> destination)>;
+
+// What Put does with the caller's memory.
+enum class Ownership {
+  kCopy,    // Copied before the save is staged; then the caller's again.
+  kBorrow,  // Read in place: it must not change until WaitStaged returned OK,
+            // which is then after the bytes were compared and written.
+};
+
+struct Tensor {
+  DType dtype = DType::kNone;
+  Shape shape;  // Of the elements at `data`.
+
+  // First element; may be null where there are none or `copy` is set. Native
+  // (little-endian) byte order. Types below 8 bits: see `packed`.
+  const void* data = nullptr;
+
+  // Readable bytes from the lowest address that the strides reach; 0: not
+  // known, not checked. Without strides: from `data`.
+  std::size_t size_bytes = 0;
+
+  // Bytes from one element to the next for each dimension, any sign; empty:
+  // dense, row-major.
+  std::vector<std::int64_t> strides;
+
+  // Types below 8 bits: two or more elements per byte (see schema/dtype.h).
+  bool packed = false;
+
+  // The array of which this is a box, where it is not the whole: `shape`
+  // elements from `start` of an array of `global_shape`. Several Puts to the
+  // same path with boxes that do not overlap make up one leaf.
+  Shape start;
+  Shape global_shape;
+
+  // Instead of `data`: fetches bytes on demand.
+  CopyFn copy;
+
+  // Shape of the chunks; empty: chosen by the engine.
+  Shape chunk_shape;
+
+  // A mark that the caller reads back, e.g. "prng:threefry2x32".
+  std::string tag;
+};
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_TENSOR_H_
