@@ -1,0 +1,320 @@
+// Kills char_lm at random moments: started again, it must end with exactly the
+// bits of a run that was never stopped.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "ckptree/ckptree.h"
+
+namespace char_lm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSteps = 60;
+constexpr int kSaveEvery = 2;
+
+// From the environment, so that a failure can be run again.
+std::uint64_t NumberFromEnvironment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+struct Outcome {
+  bool killed = false;  // By SIGKILL; else it ended by itself.
+  int exit_code = -1;
+  std::string output;
+  std::chrono::nanoseconds took{};
+
+  // The highest N in lines "<before>N<after>"; -1 where there are none.
+  std::int64_t Highest(std::string_view before, std::string_view after) const {
+    std::int64_t highest = -1;
+    std::size_t start = 0;
+    while (start < output.size()) {
+      const std::size_t end = std::min(output.find('\n', start), output.size());
+      std::string_view line(output.data() + start, end - start);
+      start = end + 1;
+      if (!line.starts_with(before)) continue;
+      line.remove_prefix(before.size());
+      while (line.starts_with(' ')) line.remove_prefix(1);
+      std::int64_t number = -1;
+      const char* line_end = line.data() + line.size();
+      const auto parsed = std::from_chars(line.data(), line_end, number);
+      if (parsed.ec != std::errc()) continue;
+      if (!std::string_view(parsed.ptr, line_end).starts_with(after)) continue;
+      highest = std::max(highest, number);
+    }
+    return highest;
+  }
+
+  std::int64_t LastCommitted() const { return Highest("step ", ": committed"); }
+  std::int64_t ResumedFrom() const {
+    return Highest("resumed from step ", " in");
+  }
+};
+
+// Runs char_lm on `store`; SIGKILLs it once `kill_after` has passed.
+Outcome RunTrainer(const std::string& store, int kill_at,
+                   std::optional<std::chrono::nanoseconds> kill_after) {
+  std::vector<std::string> words = {CHAR_LM_PROGRAM, "--tiny",
+                                    "--store",       store,
+                                    "--batch",       "32",
+                                    "--steps",       absl::StrCat(kSteps),
+                                    "--save-every",  absl::StrCat(kSaveEvery)};
+  if (kill_at > 0) {
+    words.insert(words.end(), {"--kill-at", absl::StrCat(kill_at)});
+  }
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  const auto start = Clock::now();
+  pid_t child = -1;
+  EXPECT_EQ(posix_spawn(&child, CHAR_LM_PROGRAM, &actions, nullptr,
+                        arguments.data(), environ),
+            0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+
+  Outcome outcome;
+  bool signalled = false;
+  while (true) {
+    timespec left{};
+    const timespec* timeout = nullptr;
+    if (kill_after.has_value() && !signalled) {
+      const std::int64_t ns = std::max<std::int64_t>(
+          0, std::chrono::nanoseconds(*kill_after - (Clock::now() - start))
+                 .count());
+      left = {ns / 1'000'000'000, ns % 1'000'000'000};
+      timeout = &left;
+    }
+    pollfd waiting = {ends[0], POLLIN, 0};
+    const int ready = ppoll(&waiting, 1, timeout, nullptr);
+    if (ready == 0) {
+      kill(child, SIGKILL);
+      signalled = true;
+      continue;
+    }
+    char buffer[4096];
+    const ssize_t got = read(ends[0], buffer, sizeof buffer);
+    if (got <= 0) break;
+    outcome.output.append(buffer, static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  outcome.took = Clock::now() - start;
+  outcome.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
+  return outcome;
+}
+
+ckptree::Store OpenForReading(const std::string& directory) {
+  ckptree::StoreOptions options;
+  options.read_only = true;
+  absl::StatusOr<ckptree::Store> store =
+      ckptree::Store::Open(directory, std::move(options));
+  EXPECT_TRUE(store.ok()) << store.status();
+  return *std::move(store);
+}
+
+// The same steps, and in each the same leaves with the same bytes.
+void ExpectSameSteps(const std::string& directory,
+                     const std::string& reference_directory) {
+  const ckptree::Store store = OpenForReading(directory);
+  const ckptree::Store reference = OpenForReading(reference_directory);
+  const auto steps = store.Steps();
+  const auto reference_steps = reference.Steps();
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_TRUE(reference_steps.ok()) << reference_steps.status();
+  ASSERT_EQ(steps->size(), reference_steps->size());
+  for (std::size_t i = 0; i < steps->size(); ++i) {
+    EXPECT_EQ((*steps)[i].step, (*reference_steps)[i].step);
+    EXPECT_EQ((*steps)[i].digest, (*reference_steps)[i].digest)
+        << "step " << (*steps)[i].step;
+  }
+
+  const auto step = store.Restore(ckptree::Latest());
+  const auto reference_step = reference.Restore(ckptree::Latest());
+  ASSERT_TRUE(step.ok()) << step.status();
+  ASSERT_TRUE(reference_step.ok()) << reference_step.status();
+  ASSERT_EQ(reference_step->step(), kSteps);
+  ASSERT_EQ(step->step(), kSteps);
+  const auto leaves = step->Leaves();
+  const auto reference_leaves = reference_step->Leaves();
+  ASSERT_TRUE(leaves.ok()) << leaves.status();
+  ASSERT_TRUE(reference_leaves.ok()) << reference_leaves.status();
+  ASSERT_EQ(leaves->size(), reference_leaves->size());
+  int compared = 0;
+  for (std::size_t i = 0; i < leaves->size(); ++i) {
+    const ckptree::LeafInfo& leaf = (*leaves)[i];
+    EXPECT_EQ(leaf.name, (*reference_leaves)[i].name);
+    if (!leaf.is_leaf) continue;
+    const auto value = step->Value(leaf.path);
+    const auto reference_value = reference_step->Value(leaf.path);
+    ASSERT_TRUE(value.ok()) << value.status();
+    ASSERT_TRUE(reference_value.ok()) << reference_value.status();
+    EXPECT_EQ(value->bytes, reference_value->bytes) << leaf.name;
+    ++compared;
+  }
+  // Seven arrays, thrice, and five other leaves.
+  EXPECT_EQ(compared, 26);
+}
+
+void ExpectSound(const std::string& directory) {
+  const ckptree::Store store = OpenForReading(directory);
+  ckptree::VerifyOptions options;
+  options.level = ckptree::VerifyOptions::Level::kDeep;
+  const auto report = store.Verify(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  for (const ckptree::Finding& finding : report->findings) {
+    ADD_FAILURE() << directory << ": " << finding.what;
+  }
+}
+
+class CharLmResumeTest : public testing::Test {
+ protected:
+  CharLmResumeTest() {
+    std::string directory = testing::TempDir() + "char_lm_XXXXXX";
+    EXPECT_NE(mkdtemp(directory.data()), nullptr);
+    directory_ = directory;
+  }
+  ~CharLmResumeTest() override {
+    // What failed is left to be looked at.
+    if (!HasFailure()) std::filesystem::remove_all(directory_);
+  }
+
+  std::string Directory(std::string_view name) const {
+    return absl::StrCat(directory_, "/", std::string(name));
+  }
+
+  std::string directory_;
+};
+
+TEST_F(CharLmResumeTest, EndsBitExactAfterEveryKill) {
+  const std::uint64_t seed =
+      NumberFromEnvironment("CKPTREE_TEST_SEED", std::random_device()());
+  const std::uint64_t wanted = NumberFromEnvironment("CKPTREE_TEST_KILLS", 50);
+  std::printf("CKPTREE_TEST_SEED=%llu\n",
+              static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+
+  const std::string reference = Directory("reference");
+  const Outcome whole = RunTrainer(reference, 0, std::nullopt);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  ASSERT_EQ(whole.LastCommitted(), kSteps) << whole.output;
+
+  std::uint64_t kills = 0;
+  std::uint64_t kills_by_clock = 0;
+  std::uint64_t kills_with_a_save_in_flight = 0;
+  for (std::uint64_t trial = 0; kills < wanted; ++trial) {
+    ASSERT_LT(trial, 4 * wanted) << "the kills come too late";
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ", trial ", trial));
+    const std::string store = Directory(absl::StrCat("run_", trial));
+    std::int64_t acknowledged = -1;
+    bool hit = false;
+    // The first run is killed, the second sometimes, the last never.
+    const int runs = 2 + static_cast<int>(random() % 2);
+    for (int run = 0; run < runs; ++run) {
+      const bool last = run + 1 == runs;
+      int kill_at = 0;
+      std::optional<std::chrono::nanoseconds> kill_after;
+      if (!last && random() % 3 == 0) {
+        kill_at = 1 + static_cast<int>(random() % kSteps);
+      } else if (!last) {
+        kill_after = std::chrono::nanoseconds(
+            random() % static_cast<std::uint64_t>(whole.took.count()));
+      }
+      const Outcome outcome = RunTrainer(store, kill_at, kill_after);
+      // What was said to be committed outlives the kill.
+      if (acknowledged >= 0) {
+        const bool got_that_far =
+            outcome.output.find("resumed from") != std::string::npos ||
+            outcome.output.find("starting at step 0") != std::string::npos;
+        if (last || got_that_far) {
+          EXPECT_GE(outcome.ResumedFrom(), acknowledged) << outcome.output;
+        }
+      }
+      acknowledged = std::max(acknowledged, outcome.LastCommitted());
+      if (outcome.killed) {
+        ASSERT_FALSE(last);
+        hit = true;
+        ++kills;
+        if (kill_after.has_value()) ++kills_by_clock;
+        if (outcome.output.find("is in flight") != std::string::npos) {
+          ++kills_with_a_save_in_flight;
+        }
+      } else {
+        ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+        EXPECT_NE(outcome.output.find("done: step 60"), std::string::npos)
+            << outcome.output;
+      }
+      ASSERT_FALSE(HasFailure());
+    }
+    if (!hit) {
+      std::filesystem::remove_all(store);
+      continue;
+    }
+    ExpectSameSteps(store, reference);
+    ExpectSound(store);
+    ASSERT_FALSE(HasFailure());
+    std::filesystem::remove_all(store);
+  }
+  std::printf(
+      "%llu kills, %llu of them by the clock, %llu with a save known "
+      "to be in flight\n",
+      static_cast<unsigned long long>(kills),
+      static_cast<unsigned long long>(kills_by_clock),
+      static_cast<unsigned long long>(kills_with_a_save_in_flight));
+  EXPECT_GT(kills_by_clock, 0u);
+  EXPECT_GT(kills_with_a_save_in_flight, 0u);
+}
+
+TEST_F(CharLmResumeTest, RefusesAStoreOfAnotherModel) {
+  const std::string store = Directory("store");
+  ASSERT_EQ(RunTrainer(store, 0, std::nullopt).exit_code, 0);
+  const std::string command =
+      absl::StrCat("'", CHAR_LM_PROGRAM, "' --store '", store, "' --quiet 2> '",
+                   Directory("errors"), "'");
+  const int status = std::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  std::FILE* errors = std::fopen(Directory("errors").c_str(), "r");
+  ASSERT_NE(errors, nullptr);
+  std::string text(65536, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), errors));
+  std::fclose(errors);
+  // Every difference is named, not the first alone.
+  EXPECT_NE(text.find("params/embed/table"), std::string::npos) << text;
+  EXPECT_NE(text.find("adam/second/hidden_1/kernel"), std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace char_lm
