@@ -3,6 +3,7 @@
 #ifndef CKPTREE_SCHEMA_ENVELOPE_H_
 #define CKPTREE_SCHEMA_ENVELOPE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -3,6 +3,7 @@
 #ifndef CKPTREE_SCHEMA_LEAF_MAP_H_
 #define CKPTREE_SCHEMA_LEAF_MAP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,9 @@ class LeafMap {
  public:
   // Appends one leaf, extending the last run where it fits.
   void Append(Space place, std::uint64_t version, std::uint32_t source);
+  // Appends `count` leaves with the records source, source + 1, ...
+  void AppendRun(Space place, std::uint64_t version, std::uint32_t source,
+                 std::uint32_t count);
 
   std::uint32_t size() const { return size_; }
   const std::vector<MapRun>& runs() const { return runs_; }

@@ -31,6 +31,9 @@ struct ChunkRef {
   std::uint32_t offset = 0;
   std::uint32_t length = 0;      // As stored.
   std::uint32_t raw_length = 0;  // After decoding; equal for Codec::kNone.
+  // Payload bytes of the whole block: `length`, or those of the pack. A save
+  // leaves a pack behind when less than half of it is still referred to.
+  std::uint32_t block_length = 0;
   Codec codec = Codec::kNone;
   Digest digest;
 

@@ -24,6 +24,8 @@ inline constexpr std::int64_t kMaxNameBytes = 128;  // Tags, metrics, items.
 inline constexpr int kMaxParts = 4096;
 inline constexpr std::int64_t kMaxRecordBytes = 64 << 20;  // Any one value.
 inline constexpr int kLeavesPerTreePage = 512;
+inline constexpr std::int64_t kMaxTreeEntries = 4 << 20;  // Leaves and nodes.
+inline constexpr std::int64_t kMaxEntryTagBytes = 4 << 10;
 
 // Largest number of array bytes: keeps every product and sum in an int64.
 inline constexpr std::int64_t kMaxArrayBytes = std::int64_t{1} << 56;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -82,8 +83,9 @@ class Path {
   // The canonical text form, unambiguous: parts joined by '/'. A str key stands
   // bare when it matches [A-Za-z0-9_-][A-Za-z0-9_.-]*, else JSON-quoted; other
   // keys stand in braces: {3} {true} {null} {1.5} {b"\x00"} {(1,"a")}; [3] is
-  // an index, .name an attribute (JSON-quoted after the dot when not bare),
-  // <3> a flattened index. Control characters never appear.
+  // an index, .name an attribute (JSON-quoted after the dot when not bare or
+  // where it has a dot), <3> a flattened index. Control characters never
+  // appear.
   std::string Text() const;
 
   // Parses the canonical form, and JAX's keystr form (['a'][0].mu). An empty
@@ -91,10 +93,13 @@ class Path {
   static absl::StatusOr<Path> Parse(std::string_view text);
 
   // kInvalidArgument where the path breaks a limit (depth, encoded size), an
-  // index is negative or a part is of the wrong type.
+  // index is negative, a str is not UTF-8 or a part is of the wrong type.
   absl::Status Validate() const;
 
  private:
+  // Returns the key of the new part.
+  schema::Key& Append(PartKind kind);
+
   std::vector<PathPart> parts_;
 };
 

@@ -3,12 +3,14 @@
 #ifndef CKPTREE_SCHEMA_STEP_RECORD_H_
 #define CKPTREE_SCHEMA_STEP_RECORD_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "schema/digest.h"
 #include "schema/leaf_map.h"
@@ -84,6 +86,12 @@ struct StepMeta {
 // Decides parts_in_meta: moves the parts of `record` into `meta` where their
 // encoding exceeds kMaxPartTableBytes.
 void PlaceParts(StepRecord* record, StepMeta* meta);
+
+// kInvalidArgument, naming the field, where a decoder would refuse what the
+// caller gave: too many metrics, a name too long or twice, a note or custom
+// metadata too large, parts not ascending. For the engine to ask before a save.
+absl::Status Validate(const StepRecord& record);
+absl::Status Validate(const StepMeta& meta);
 
 std::string EncodeStepRecord(const StepRecord& record);
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes);

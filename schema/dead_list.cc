@@ -1,0 +1,176 @@
+#include "schema/dead_list.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "schema/checkpoint.pb.h"
+#include "schema/envelope.h"
+#include "schema/fault.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/spaces.h"
+
+namespace ckptree::schema {
+namespace {
+
+absl::Status ListFault(std::string_view what) {
+  return Fault(RecordKind::kDeadList, what);
+}
+
+bool PlaceFits(std::uint32_t kind, std::uint32_t place) {
+  const auto is = [place](Space space) {
+    return place == static_cast<std::uint32_t>(space);
+  };
+  if (kind == static_cast<std::uint32_t>(BlockKind::kLeafRecord)) {
+    return is(Space::kSmall) || is(Space::kLeaves);
+  }
+  return kind == static_cast<std::uint32_t>(BlockKind::kChunk) &&
+         (is(Space::kSmall) || is(Space::kChunks));
+}
+
+// The first block that is not of the run; 64 bits so that it always exists.
+std::uint64_t EndOf(const BlockRun& run) {
+  return std::uint64_t{run.first_n} + run.count;
+}
+
+const char* RunFault(const BlockRun& run, std::uint64_t prev) {
+  if (run.version == 0 || run.version > prev) {
+    return "a run is of a version that its base cannot refer to";
+  }
+  if (run.count == 0) return "a run is empty";
+  const std::uint32_t first = SequenceOf(run.first_n);
+  if (first == kHeaderSequence || first > kMaxSequence ||
+      std::uint64_t{first} + run.count - 1 > kMaxSequence) {
+    return "a run has numbers that are none of blocks";
+  }
+  return nullptr;
+}
+
+// True where `next` is after `run` and not its continuation.
+bool Ascends(const BlockRun& run, const BlockRun& next) {
+  const auto key = [](const BlockRun& r) {
+    return std::tuple(r.kind, r.place, r.version);
+  };
+  if (key(run) != key(next)) return key(run) < key(next);
+  return EndOf(run) < next.first_n;
+}
+
+absl::Status DecodePart(const pb::DeadPart& in, std::uint64_t prev,
+                        DeadPart* part) {
+  const int count = in.where_size();
+  if (count == 0) return ListFault("a part without runs");
+  if (in.version_size() != count || in.first_n_size() != count ||
+      in.count_size() != count) {
+    return ListFault("columns of unequal length");
+  }
+  part->runs.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const std::uint32_t kind = in.where(i) >> 4;
+    const std::uint32_t place = in.where(i) & 0xf;
+    if (!PlaceFits(kind, place)) {
+      return ListFault(absl::StrFormat("blocks of kind %d in space %d", kind,
+                                       place));
+    }
+    const BlockRun run{static_cast<BlockKind>(kind), static_cast<Space>(place),
+                       in.version(i), in.first_n(i), in.count(i)};
+    if (const char* fault = RunFault(run, prev)) return ListFault(fault);
+    if (i > 0 && !Ascends(part->runs.back(), run)) {
+      return ListFault("runs that do not ascend or could be one");
+    }
+    part->runs.push_back(run);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<BlockRun> RunsOf(std::vector<Block> blocks) {
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  std::vector<BlockRun> runs;
+  for (const Block& block : blocks) {
+    if (!runs.empty()) {
+      BlockRun& last = runs.back();
+      if (last.kind == block.kind && last.place == block.place &&
+          last.version == block.version && EndOf(last) == block.n) {
+        ++last.count;
+        continue;
+      }
+    }
+    runs.push_back({block.kind, block.place, block.version, block.n, 1});
+  }
+  return runs;
+}
+
+std::vector<Block> BlocksOf(const std::vector<BlockRun>& runs) {
+  std::size_t total = 0;
+  for (const BlockRun& run : runs) total += run.count;
+  std::vector<Block> blocks;
+  blocks.reserve(total);
+  for (const BlockRun& run : runs) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      blocks.push_back({run.kind, run.place, run.version, run.first_n + i});
+    }
+  }
+  return blocks;
+}
+
+std::string EncodeDeadList(const DeadList& list) {
+  pb::DeadList out;
+  out.set_line(list.line);
+  out.set_prev(list.prev);
+  for (const DeadPart& part : list.parts) {
+    pb::DeadPart* added = out.add_parts();
+    added->set_part(part.part);
+    for (const BlockRun& run : part.runs) {
+      added->add_where(static_cast<std::uint32_t>(run.kind) << 4 |
+                       static_cast<std::uint32_t>(run.place));
+      added->add_version(run.version);
+      added->add_first_n(run.first_n);
+      added->add_count(run.count);
+    }
+  }
+  return Envelope(RecordKind::kDeadList, out.SerializeAsString());
+}
+
+absl::StatusOr<DeadList> DecodeDeadList(std::string_view bytes) {
+  const absl::StatusOr<std::string_view> body =
+      OpenEnvelope(RecordKind::kDeadList, bytes);
+  if (!body.ok()) return body.status();
+  pb::DeadList in;
+  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
+    return ListFault("the body does not parse");
+  }
+  if (in.parts_size() > kMaxParts) {
+    return ListFault(absl::StrFormat("%d parts", in.parts_size()));
+  }
+  DeadList list;
+  list.line = in.line();
+  list.prev = in.prev();
+  for (const pb::DeadPart& part : in.parts()) {
+    if (part.part() >= static_cast<std::uint32_t>(kMaxParts) ||
+        (!list.parts.empty() && list.parts.back().part >= part.part())) {
+      return ListFault(absl::StrFormat("part %d is out of range or order",
+                                       part.part()));
+    }
+    DeadPart decoded;
+    decoded.part = static_cast<std::uint16_t>(part.part());
+    if (absl::Status status = DecodePart(part, list.prev, &decoded);
+        !status.ok()) {
+      return status;
+    }
+    list.parts.push_back(std::move(decoded));
+  }
+  return list;
+}
+
+}  // namespace ckptree::schema

@@ -1,0 +1,136 @@
+// Hot path: per leaf record.
+
+#include "schema/envelope.h"
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "schema/big_endian.h"
+#include "schema/digest_kernel.h"
+#include "schema/fault.h"
+#include "schema/limits.h"
+
+namespace ckptree::schema {
+namespace {
+
+constexpr std::size_t kPrefixBytes = 8;  // What stands before the checksum.
+
+// Below this many bytes a copy is cheaper than hashing in two pieces.
+constexpr std::size_t kCopyBytes = 512;
+
+std::uint64_t Checksum(std::string_view prefix, std::string_view body) {
+  const DigestKernel& kernel = ChosenKernel();
+  if (body.size() <= kCopyBytes) {
+    char joined[kPrefixBytes + kCopyBytes];
+    std::memcpy(joined, prefix.data(), kPrefixBytes);
+    if (!body.empty()) {
+      std::memcpy(joined + kPrefixBytes, body.data(), body.size());
+    }
+    return kernel.checksum(joined, kPrefixBytes + body.size());
+  }
+  return kernel.checksum_of_pair(prefix.data(), kPrefixBytes, body.data(),
+                                 body.size());
+}
+
+}  // namespace
+
+std::string_view Name(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::kStore:
+      return "store record";
+    case RecordKind::kStep:
+      return "step record";
+    case RecordKind::kStepMeta:
+      return "step meta";
+    case RecordKind::kTreeRoot:
+      return "tree root";
+    case RecordKind::kTreePage:
+      return "tree page";
+    case RecordKind::kDeadList:
+      return "dead list";
+    case RecordKind::kSegmentRow:
+      return "segment row";
+    case RecordKind::kLine:
+      return "line record";
+    case RecordKind::kTag:
+      return "tag record";
+    case RecordKind::kPin:
+      return "pin record";
+    case RecordKind::kLeafRecord:
+      return "leaf record";
+    case RecordKind::kSmallHeader:
+      return "small header";
+    case RecordKind::kSegmentHeader:
+      return "segment header";
+    case RecordKind::kSegmentTable:
+      return "segment table";
+  }
+  return "unknown record";
+}
+
+void AppendEnvelope(RecordKind kind, std::string_view body,
+                    std::string* out) {
+  const std::size_t at = out->size();
+  out->reserve(at + kEnvelopeBytes + body.size());
+  out->push_back('c');
+  out->push_back('k');
+  out->push_back(static_cast<char>(kind));
+  out->push_back(static_cast<char>(kFormatNumber));
+  AppendBig(static_cast<std::uint32_t>(body.size()), out);
+  AppendBig(
+      Checksum(std::string_view(*out).substr(at, kPrefixBytes), body), out);
+  out->append(body);
+}
+
+std::string Envelope(RecordKind kind, std::string_view body) {
+  std::string out;
+  AppendEnvelope(kind, body, &out);
+  return out;
+}
+
+absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
+                                              std::string_view bytes) {
+  if (bytes.size() < kEnvelopeBytes) {
+    return Fault(kind, absl::StrFormat("%d bytes are too few for an envelope",
+                                       bytes.size()));
+  }
+  if (bytes[0] != 'c' || bytes[1] != 'k') {
+    return Fault(kind, "the magic bytes are wrong");
+  }
+  const std::string_view body = bytes.substr(kEnvelopeBytes);
+  const bool whole = ReadBig<std::uint64_t>(bytes, kPrefixBytes) ==
+                     Checksum(bytes.substr(0, kPrefixBytes), body);
+  const auto format = static_cast<std::uint8_t>(bytes[3]);
+  // A damaged byte must not read as "made by a newer engine", so the checksum
+  // has the first word. Later formats keep the frame as it is.
+  if (!whole) {
+    return Fault(kind, "the checksum does not match");
+  }
+  if (format > kFormatNumber) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: its format is %d, this engine reads up to %d", Name(kind), format,
+        kFormatNumber));
+  }
+  if (ReadBig<std::uint32_t>(bytes, 4) != body.size()) {
+    return Fault(kind, absl::StrFormat("its length says %d, there are %d bytes",
+                                       ReadBig<std::uint32_t>(bytes, 4),
+                                       body.size()));
+  }
+  if (static_cast<std::int64_t>(body.size()) > kMaxRecordBytes) {
+    return Fault(kind, "it is larger than any record may be");
+  }
+  if (bytes[2] != static_cast<char>(kind)) {
+    return Fault(kind, absl::StrFormat(
+                           "a %s stands in its place (kind %d)",
+                           Name(static_cast<RecordKind>(
+                               static_cast<std::uint8_t>(bytes[2]))),
+                           static_cast<std::uint8_t>(bytes[2])));
+  }
+  return body;
+}
+
+}  // namespace ckptree::schema

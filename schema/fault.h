@@ -1,0 +1,18 @@
+// How decoders say what is wrong with a record.
+
+#ifndef CKPTREE_SCHEMA_FAULT_H_
+#define CKPTREE_SCHEMA_FAULT_H_
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "schema/envelope.h"
+
+namespace ckptree::schema {
+
+// kDataLoss: "step record: the digest is not 16 bytes".
+absl::Status Fault(RecordKind kind, std::string_view what);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_FAULT_H_

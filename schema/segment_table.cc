@@ -1,0 +1,191 @@
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "schema/checkpoint.pb.h"
+#include "schema/column.h"
+#include "schema/digest.h"
+#include "schema/dtype.h"
+#include "schema/envelope.h"
+#include "schema/fault.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/segment_record.h"
+
+namespace ckptree::schema {
+namespace {
+
+constexpr std::size_t kDigestBytes = 16;
+
+absl::Status TableFault(std::string_view what) {
+  return Fault(RecordKind::kSegmentTable, what);
+}
+
+Digest DigestAt(const std::string& digests, int i) {
+  return Digest::FromBytes(std::string_view(digests).substr(
+      kDigestBytes * static_cast<std::size_t>(i), kDigestBytes));
+}
+
+// Reads the slices of a table one after the other.
+class SliceReader {
+ public:
+  explicit SliceReader(const pb::SegmentTable& in)
+      : in_(in), count_(in.digests().size() / kDigestBytes) {}
+
+  const char* ColumnsFault() const {
+    const auto count = static_cast<int>(count_);
+    if (in_.digests().size() % kDigestBytes != 0 ||
+        in_.paths().size() != in_.digests().size() ||
+        !ColumnFits(in_.length(), count) ||
+        !ColumnFits(in_.raw_length(), count) ||
+        !ColumnFits(in_.offset(), count) || !ColumnFits(in_.codec(), count) ||
+        !ColumnFits(in_.rank(), count)) {
+      return "columns of unequal length";
+    }
+    return nullptr;
+  }
+
+  std::size_t left() const { return count_ - static_cast<std::size_t>(at_); }
+  bool done() const { return left() == 0 && dim_ == in_.dims_size(); }
+
+  // REQUIRES: left() > 0.
+  const char* Read(TableSlice* slice) {
+    const int i = at_++;
+    slice->path = DigestAt(in_.paths(), i);
+    slice->digest = DigestAt(in_.digests(), i);
+    slice->length = ColumnAt(in_.length(), i, 0u);
+    slice->raw_length = ColumnAt(in_.raw_length(), i, slice->length);
+    slice->offset = ColumnAt(in_.offset(), i, 0u);
+    const std::uint32_t codec = ColumnAt(in_.codec(), i, 0u);
+    if (codec > static_cast<std::uint32_t>(Codec::kZstd)) {
+      return "an unknown codec";
+    }
+    slice->codec = static_cast<Codec>(codec);
+    if (slice->length == 0 || slice->raw_length == 0 ||
+        slice->raw_length > kMaxChunkBytes ||
+        std::int64_t{slice->offset} + slice->length > kMaxChunkBytes ||
+        (slice->codec == Codec::kNone && slice->length != slice->raw_length)) {
+      return "a slice has lengths that cannot be";
+    }
+    const std::uint32_t rank = ColumnAt(in_.rank(), i, 0u);
+    if (rank > static_cast<std::uint32_t>(kMaxDims) ||
+        2 * static_cast<int>(rank) > in_.dims_size() - dim_) {
+      return "more dimensions than there are";
+    }
+    for (auto* dims : {&slice->start, &slice->shape}) {
+      const auto begin = in_.dims().begin() + dim_;
+      dims->assign(begin, begin + static_cast<int>(rank));
+      dim_ += static_cast<int>(rank);
+      for (const std::int64_t dim : *dims) {
+        if (dim < 0 || dim > kMaxArrayBytes) return "a dimension out of range";
+      }
+    }
+    if (!ElementCount(slice->shape).has_value()) return "too many elements";
+    return nullptr;
+  }
+
+ private:
+  const pb::SegmentTable& in_;
+  std::size_t count_;
+  int at_ = 0;
+  int dim_ = 0;
+};
+
+}  // namespace
+
+std::string EncodeSegmentTable(const SegmentTable& table) {
+  pb::SegmentTable out;
+  std::vector<const TableSlice*> slices;
+  std::uint32_t last = 0;
+  bool decoded_alike = true;
+  for (const TableEntry& entry : table.entries) {
+    out.add_n(entry.n - last);
+    last = entry.n;
+    for (const TableSlice& slice : entry.slices) {
+      slices.push_back(&slice);
+      out.mutable_paths()->append(slice.path.view());
+      out.mutable_digests()->append(slice.digest.view());
+      decoded_alike &= slice.raw_length == slice.length;
+      for (const auto* dims : {&slice.start, &slice.shape}) {
+        for (const std::int64_t dim : *dims) {
+          out.add_dims(static_cast<std::uint64_t>(dim));
+        }
+      }
+    }
+  }
+  FillColumn(
+      table.entries,
+      [](const TableEntry& e) {
+        return static_cast<std::uint32_t>(e.slices.size());
+      },
+      1u, out.mutable_slices());
+  using Slice = const TableSlice*;
+  FillColumn(
+      slices, [](Slice s) { return s->length; }, 0u, out.mutable_length());
+  if (!decoded_alike) {
+    FillColumn(
+        slices, [](Slice s) { return s->raw_length; }, 0u,
+        out.mutable_raw_length());
+  }
+  FillColumn(
+      slices, [](Slice s) { return s->offset; }, 0u, out.mutable_offset());
+  FillColumn(
+      slices, [](Slice s) { return static_cast<std::uint32_t>(s->codec); }, 0u,
+      out.mutable_codec());
+  FillColumn(
+      slices,
+      [](Slice s) { return static_cast<std::uint32_t>(s->shape.size()); }, 0u,
+      out.mutable_rank());
+  return Envelope(RecordKind::kSegmentTable, out.SerializeAsString());
+}
+
+absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes) {
+  const absl::StatusOr<std::string_view> body =
+      OpenEnvelope(RecordKind::kSegmentTable, bytes);
+  if (!body.ok()) return body.status();
+  pb::SegmentTable in;
+  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
+    return TableFault("the body does not parse");
+  }
+  const int count = in.n_size();
+  if (!ColumnFits(in.slices(), count)) {
+    return TableFault("columns of unequal length");
+  }
+  SliceReader slices(in);
+  if (const char* fault = slices.ColumnsFault()) return TableFault(fault);
+  SegmentTable table;
+  table.entries.resize(static_cast<std::size_t>(count));
+  std::uint64_t n = 0;
+  for (int i = 0; i < count; ++i) {
+    TableEntry& entry = table.entries[static_cast<std::size_t>(i)];
+    if (i > 0 && in.n(i) == 0) return TableFault("entries do not ascend");
+    n += in.n(i);
+    entry.n = static_cast<std::uint32_t>(n);
+    if (n > 0xffffffff || SequenceOf(entry.n) == kHeaderSequence ||
+        SequenceOf(entry.n) > kMaxSequence) {
+      return TableFault("an entry has a number that is none of a block");
+    }
+    const std::size_t of_entry = ColumnAt(in.slices(), i, 1u);
+    if (of_entry == 0 || of_entry > slices.left()) {
+      return TableFault(absl::StrFormat("entry %d has %d slices of %d", i,
+                                        of_entry, slices.left()));
+    }
+    entry.slices.resize(of_entry);
+    for (TableSlice& slice : entry.slices) {
+      if (const char* fault = slices.Read(&slice)) {
+        return TableFault(absl::StrFormat("entry %d: %s", i, fault));
+      }
+    }
+  }
+  if (!slices.done()) {
+    return TableFault("columns are longer than the entries need");
+  }
+  return table;
+}
+
+}  // namespace ckptree::schema

@@ -1,0 +1,50 @@
+#include "schema/statistics.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace ckptree::schema {
+namespace {
+
+bool SameBits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+}  // namespace
+
+void Statistics::Merge(const Statistics& other) {
+  count += other.count;
+  nan += other.nan;
+  inf += other.inf;
+  zero += other.zero;
+  min = std::min(min, other.min);
+  max = std::max(max, other.max);
+  sum += other.sum;
+  sum_of_squares += other.sum_of_squares;
+}
+
+double Statistics::mean() const {
+  if (finite() == 0) return std::numeric_limits<double>::quiet_NaN();
+  return sum / static_cast<double>(finite());
+}
+
+double Statistics::l2() const { return std::sqrt(sum_of_squares); }
+
+double Statistics::std_dev() const {
+  if (finite() == 0) return std::numeric_limits<double>::quiet_NaN();
+  const double average = mean();
+  // Rounding may leave a tiny negative variance.
+  return std::sqrt(std::max(
+      0.0, sum_of_squares / static_cast<double>(finite()) - average * average));
+}
+
+bool operator==(const Statistics& a, const Statistics& b) {
+  return a.count == b.count && a.nan == b.nan && a.inf == b.inf &&
+         a.zero == b.zero && SameBits(a.min, b.min) && SameBits(a.max, b.max) &&
+         SameBits(a.sum, b.sum) && SameBits(a.sum_of_squares, b.sum_of_squares);
+}
+
+}  // namespace ckptree::schema

@@ -1,0 +1,130 @@
+#include "schema/store_record.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "schema/checkpoint.pb.h"
+#include "schema/envelope.h"
+#include "schema/fault.h"
+#include "schema/limits.h"
+
+namespace ckptree::schema {
+namespace {
+
+constexpr std::size_t kUuidBytes = 16;
+
+template <typename Message>
+absl::Status Parse(RecordKind kind, std::string_view bytes, Message* message) {
+  const absl::StatusOr<std::string_view> body = OpenEnvelope(kind, bytes);
+  if (!body.ok()) return body.status();
+  if (!message->ParseFromArray(body->data(), static_cast<int>(body->size()))) {
+    return Fault(kind, "the body does not parse");
+  }
+  return absl::OkStatus();
+}
+
+template <typename Strings>
+absl::Status ReadNames(const Strings& in, std::vector<std::string>* out) {
+  for (const std::string& name : in) {
+    if (name.empty() ||
+        static_cast<std::int64_t>(name.size()) > kMaxNameBytes) {
+      return Fault(RecordKind::kStore, "the name of a feature is empty or long");
+    }
+    out->push_back(name);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EncodeStoreRecord(const StoreRecord& record) {
+  pb::StoreRecord out;
+  out.set_uuid(record.uuid);
+  out.set_format(record.format);
+  out.set_created_ns(record.created_ns);
+  out.set_created_by(record.created_by);
+  for (const std::string& name : record.incompat) out.add_incompat(name);
+  for (const std::string& name : record.ro_compat) out.add_ro_compat(name);
+  for (const std::string& name : record.compat) out.add_compat(name);
+  return Envelope(RecordKind::kStore, out.SerializeAsString());
+}
+
+absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
+  pb::StoreRecord in;
+  if (absl::Status status = Parse(RecordKind::kStore, bytes, &in);
+      !status.ok()) {
+    return status;
+  }
+  if (in.format() > kFormatNumber) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "store record: the store has format %d, this engine reads up to %d",
+        in.format(), kFormatNumber));
+  }
+  if (in.uuid().size() != kUuidBytes) {
+    return Fault(RecordKind::kStore, "the uuid is not 16 bytes");
+  }
+  StoreRecord record;
+  record.uuid = in.uuid();
+  record.format = in.format();
+  record.created_ns = in.created_ns();
+  record.created_by = in.created_by();
+  absl::Status status = ReadNames(in.incompat(), &record.incompat);
+  if (status.ok()) status = ReadNames(in.ro_compat(), &record.ro_compat);
+  if (status.ok()) status = ReadNames(in.compat(), &record.compat);
+  if (!status.ok()) return status;
+  return record;
+}
+
+std::string EncodeLineRecord(const LineRecord& record) {
+  pb::LineRecord out;
+  out.set_tip(record.tip);
+  return Envelope(RecordKind::kLine, out.SerializeAsString());
+}
+
+absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes) {
+  pb::LineRecord in;
+  if (absl::Status status = Parse(RecordKind::kLine, bytes, &in);
+      !status.ok()) {
+    return status;
+  }
+  return LineRecord{in.tip()};
+}
+
+std::string EncodeTagRecord(const TagRecord& record) {
+  pb::TagRecord out;
+  out.set_line(record.line);
+  out.set_step(record.step);
+  out.set_version(record.version);
+  out.set_created_ns(record.created_ns);
+  return Envelope(RecordKind::kTag, out.SerializeAsString());
+}
+
+absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes) {
+  pb::TagRecord in;
+  if (absl::Status status = Parse(RecordKind::kTag, bytes, &in); !status.ok()) {
+    return status;
+  }
+  if (in.version() == 0) return Fault(RecordKind::kTag, "it is of version 0");
+  return TagRecord{in.line(), in.step(), in.version(), in.created_ns()};
+}
+
+std::string EncodePinRecord(const PinRecord& record) {
+  pb::PinRecord out;
+  out.set_line(record.line);
+  out.set_step(record.step);
+  out.set_created_ns(record.created_ns);
+  return Envelope(RecordKind::kPin, out.SerializeAsString());
+}
+
+absl::StatusOr<PinRecord> DecodePinRecord(std::string_view bytes) {
+  pb::PinRecord in;
+  if (absl::Status status = Parse(RecordKind::kPin, bytes, &in); !status.ok()) {
+    return status;
+  }
+  return PinRecord{in.line(), in.step(), in.created_ns()};
+}
+
+}  // namespace ckptree::schema

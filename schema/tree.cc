@@ -1,0 +1,265 @@
+#include "schema/tree.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "schema/checkpoint.pb.h"
+#include "schema/digest.h"
+#include "schema/dtype.h"
+#include "schema/envelope.h"
+#include "schema/fault.h"
+#include "schema/limits.h"
+#include "schema/path.h"
+#include "schema/path_encoding.h"
+#include "schema/tree_entry.h"
+
+namespace ckptree::schema {
+namespace {
+
+constexpr std::size_t kDigestBytes = 16;
+
+// A path as an error names it.
+std::string TextOf(std::string_view path) {
+  const absl::StatusOr<Path> decoded = Path::Decode(path);
+  if (!decoded.ok()) return "(no path)";
+  return decoded->empty() ? "(the root)" : decoded->Text();
+}
+
+absl::Status EntryError(const TreeEntry& entry, std::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("tree: %s: %s", TextOf(entry.path), what));
+}
+
+bool PathLess(const TreeEntry& entry, std::string_view path) {
+  return entry.path < path;
+}
+
+absl::Status CheckEntries(const std::vector<TreeEntry>& entries) {
+  if (static_cast<std::int64_t>(entries.size()) > kMaxTreeEntries) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tree: %d entries, at most %d are allowed",
+                        entries.size(), kMaxTreeEntries));
+  }
+  std::int64_t leaves = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const TreeEntry& entry = entries[i];
+    if (const char* fault = ReadPathBytes(entry.path, nullptr)) {
+      return EntryError(entry, absl::StrFormat("entry %d: %s", i, fault));
+    }
+    if (const char* fault = EntryFault(entry)) return EntryError(entry, fault);
+    if (IsLeaf(entry.kind)) ++leaves;
+    if (i > 0 && !(entries[i - 1].path < entry.path)) {
+      return EntryError(
+          entry, entries[i - 1].path == entry.path
+                     ? std::string("it is there twice")
+                     : absl::StrFormat("it stands after %s, which is greater",
+                                       TextOf(entries[i - 1].path)));
+    }
+    // What is below an entry follows it at once.
+    if (i > 0 &&
+        (IsLeaf(entries[i - 1].kind) ||
+         entries[i - 1].kind == EntryKind::kTie) &&
+        entry.path.starts_with(entries[i - 1].path)) {
+      return EntryError(entry,
+                        absl::StrFormat("it is below %s, which is a %s",
+                                        TextOf(entries[i - 1].path),
+                                        Name(entries[i - 1].kind)));
+    }
+  }
+  if (leaves > kMaxLeaves) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tree: %d leaves, at most %d are allowed", leaves, kMaxLeaves));
+  }
+  for (const TreeEntry& entry : entries) {
+    if (entry.kind != EntryKind::kTie) continue;
+    const auto target =
+        std::lower_bound(entries.begin(), entries.end(),
+                         std::string_view(entry.tie_to), PathLess);
+    if (target == entries.end() || target->path != entry.tie_to ||
+        !IsLeaf(target->kind)) {
+      return EntryError(entry,
+                        absl::StrFormat("it is tied to %s, which is no leaf",
+                                        TextOf(entry.tie_to)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RootFault(std::string_view what) {
+  return Fault(RecordKind::kTreeRoot, what);
+}
+
+}  // namespace
+
+std::string_view Name(EntryKind kind) {
+  switch (kind) {
+    case EntryKind::kArray:
+      return "array";
+    case EntryKind::kBool:
+      return "bool";
+    case EntryKind::kInt:
+      return "int";
+    case EntryKind::kFloat:
+      return "float";
+    case EntryKind::kComplex:
+      return "complex";
+    case EntryKind::kStr:
+      return "str";
+    case EntryKind::kBytes:
+      return "bytes";
+    case EntryKind::kJson:
+      return "json";
+    case EntryKind::kProto:
+      return "proto";
+    case EntryKind::kFile:
+      return "file";
+    case EntryKind::kNone:
+      return "none";
+    case EntryKind::kDict:
+      return "dict";
+    case EntryKind::kList:
+      return "list";
+    case EntryKind::kTuple:
+      return "tuple";
+    case EntryKind::kNamedTuple:
+      return "namedtuple";
+    case EntryKind::kObject:
+      return "object";
+    case EntryKind::kCustom:
+      return "custom";
+    case EntryKind::kTie:
+      return "tie";
+  }
+  return "unknown";
+}
+
+const char* EntryFault(const TreeEntry& entry) {
+  if (Name(entry.kind) == "unknown") return "an unknown kind";
+  if (entry.kind == EntryKind::kArray) {
+    if (!IsKnown(entry.dtype)) return "an unknown element type";
+    if (entry.packed && !IsSubByte(entry.dtype)) {
+      return "packed, but its elements have whole bytes";
+    }
+    if (!ArrayBytes(entry.dtype, entry.packed, entry.shape).has_value()) {
+      return "its shape breaks a limit";
+    }
+    for (const std::int64_t dim : entry.shape) {
+      if (dim > kMaxArrayBytes) return "its shape breaks a limit";
+    }
+  } else if (entry.dtype != DType::kNone || entry.packed ||
+             !entry.shape.empty()) {
+    return "fields of an array, which it is not";
+  }
+  if (entry.kind != EntryKind::kTie && !entry.tie_to.empty()) {
+    return "tied, but no tie";
+  }
+  if (entry.kind == EntryKind::kTie && entry.tie_to.empty()) {
+    return "a tie without a target";
+  }
+  if (!entry.tag.empty() &&
+      (entry.kind == EntryKind::kTie || entry.kind == EntryKind::kNone)) {
+    return "a tag on what can have none";
+  }
+  if (static_cast<std::int64_t>(entry.tag.size()) > kMaxEntryTagBytes) {
+    return "its tag is too long";
+  }
+  return nullptr;
+}
+
+std::string EncodeTreeRoot(const TreeRoot& root) {
+  pb::TreeRoot out;
+  for (std::size_t i = 0; i < root.pages.size(); ++i) {
+    const TreePageRef& page = root.pages[i];
+    out.mutable_digests()->append(page.digest.view());
+    *out.add_first_path() = page.first_path;
+    out.add_entries(page.entry_count);
+    const std::uint32_t next = i + 1 < root.pages.size()
+                                   ? root.pages[i + 1].first_ordinal
+                                   : root.leaf_count;
+    out.add_leaves(next - page.first_ordinal);
+  }
+  return Envelope(RecordKind::kTreeRoot, out.SerializeAsString());
+}
+
+absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {
+  const absl::StatusOr<std::string_view> body =
+      OpenEnvelope(RecordKind::kTreeRoot, bytes);
+  if (!body.ok()) return body.status();
+  pb::TreeRoot in;
+  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
+    return RootFault("the body does not parse");
+  }
+  const int count = in.first_path_size();
+  if (in.digests().size() != kDigestBytes * static_cast<std::size_t>(count) ||
+      in.entries_size() != count || in.leaves_size() != count) {
+    return RootFault("columns of unequal length");
+  }
+  TreeRoot root;
+  root.pages.resize(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    TreePageRef& page = root.pages[static_cast<std::size_t>(i)];
+    page.digest = Digest::FromBytes(std::string_view(in.digests())
+                                        .substr(kDigestBytes *
+                                                    static_cast<std::size_t>(i),
+                                                kDigestBytes));
+    page.first_path = in.first_path(i);
+    page.first_ordinal = root.leaf_count;
+    page.entry_count = in.entries(i);
+    if (page.entry_count == 0 ||
+        page.entry_count > static_cast<std::uint32_t>(kLeavesPerTreePage) ||
+        in.leaves(i) > page.entry_count) {
+      return RootFault(absl::StrFormat("page %d has %d leaves in %d entries", i,
+                                       in.leaves(i), page.entry_count));
+    }
+    if (const char* fault = ReadPathBytes(page.first_path, nullptr)) {
+      return RootFault(absl::StrFormat("page %d: its first path: %s", i,
+                                       fault));
+    }
+    if (i > 0 && !(in.first_path(i - 1) < page.first_path)) {
+      return RootFault(absl::StrFormat("page %d does not ascend", i));
+    }
+    root.leaf_count += in.leaves(i);
+    root.entry_count += page.entry_count;
+    if (root.leaf_count > kMaxLeaves || root.entry_count > kMaxTreeEntries) {
+      return RootFault("more entries than a tree may have");
+    }
+  }
+  return root;
+}
+
+absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
+  if (absl::Status status = CheckEntries(entries); !status.ok()) return status;
+  EncodedTree tree;
+  TreeRoot root;
+  for (std::size_t begin = 0; begin < entries.size();
+       begin += static_cast<std::size_t>(kLeavesPerTreePage)) {
+    const std::size_t end =
+        std::min(entries.size(),
+                 begin + static_cast<std::size_t>(kLeavesPerTreePage));
+    TreePage page;
+    page.entries.assign(entries.begin() + static_cast<std::ptrdiff_t>(begin),
+                        entries.begin() + static_cast<std::ptrdiff_t>(end));
+    std::string bytes = EncodeTreePage(page);
+    const Digest digest = DigestOf(bytes);
+    root.pages.push_back({digest, entries[begin].path, root.leaf_count,
+                          static_cast<std::uint32_t>(end - begin)});
+    for (const TreeEntry& entry : page.entries) {
+      if (IsLeaf(entry.kind)) ++root.leaf_count;
+    }
+    root.entry_count += static_cast<std::uint32_t>(end - begin);
+    tree.pages.emplace_back(digest, std::move(bytes));
+  }
+  tree.root = EncodeTreeRoot(root);
+  tree.digest = DigestOf(tree.root);
+  return tree;
+}
+
+}  // namespace ckptree::schema
