@@ -224,14 +224,18 @@ absl::StatusOr<StagingPool::Lease> StagingPool::Fill(std::size_t bytes,
 void StagingPool::Return(void* memory, std::size_t slot_bytes) {
   {
     absl::MutexLock lock(&mu_);
-    in_use_ -= slot_bytes;
     if (reserved_ <= limit_) {
+      in_use_ -= slot_bytes;
       kept_[slot_bytes].push_back(memory);
       return;
     }
-    reserved_ -= slot_bytes;
   }
+  // One above the limit is lent alone. It stays on the books until it is gone,
+  // so that its successor is not allocated beside it.
   allocator_.free(memory, slot_bytes);
+  absl::MutexLock lock(&mu_);
+  in_use_ -= slot_bytes;
+  reserved_ -= slot_bytes;
 }
 
 void StagingPool::Free(const Evicted& evicted) {
