@@ -10,7 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kv/options.h"
 
 namespace ckptree::kv {
 
@@ -41,8 +43,6 @@ std::optional<HeadSlot> DecodeHeadSlot(std::string_view bytes);
 // content; nothing where none is whole.
 std::optional<HeadSlot> NewestSlot(std::string_view file);
 
-class FileSystemRef;
-
 // The open HEAD file of the writer: 8 slots, rewritten in turn.
 //
 // Confined to one thread at a time.
@@ -50,14 +50,14 @@ class HeadFile {
  public:
   // Writes a new file (tmp, fsync, rename, fsync of the directory).
   static absl::StatusOr<std::unique_ptr<HeadFile>> Create(
-      const FileSystemRef& fs, const std::string& directory, HeadSlot slot);
+      const Options& options, const std::string& directory, HeadSlot slot);
 
   // kNotFound where there is no file; kDataLoss where no slot is whole.
   static absl::StatusOr<std::unique_ptr<HeadFile>> Open(
-      const FileSystemRef& fs, const std::string& directory);
+      const Options& options, const std::string& directory);
 
   // Reads without opening for writing.
-  static absl::StatusOr<HeadSlot> Read(const FileSystemRef& fs,
+  static absl::StatusOr<HeadSlot> Read(const Options& options,
                                        const std::string& directory);
 
   ~HeadFile();

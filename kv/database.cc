@@ -1,0 +1,218 @@
+// Database: its life, and reads that need no protocol.
+
+#include "kv/database.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "kv/commit_chain.h"
+#include "kv/database_impl.h"
+#include "kv/file_system.h"
+#include "kv/guard.h"
+#include "kv/head.h"
+#include "kv/instance.h"
+#include "kv/options.h"
+#include "kv/rocksdb_options.h"
+#include "kv/status.h"
+#include "kv/status_macros.h"
+#include "kv/store_directory.h"
+#include "kv/watcher.h"
+#include "rocksdb/db.h"
+#include "rocksdb/file_system.h"
+#include "rocksdb/metadata.h"
+#include "rocksdb/options.h"
+#include "rocksdb/sst_file_reader.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::size_t kVerifyReadahead = std::size_t{2} << 20;
+
+}  // namespace
+
+Database::Impl::Impl(std::string directory_in, const Options& options_in,
+                     Mode mode_in)
+    : directory(std::move(directory_in)),
+      options(options_in),
+      mode(mode_in),
+      watcher(std::make_shared<Watcher>(options_in.log)),
+      reader_options(Guarded(options_in, Guard::kReader, nullptr)),
+      writer_options(Guarded(options_in, Guard::kWriter,
+                             [to = watcher](std::string_view text) {
+                               to->Fail(absl::UnknownError(absl::StrFormat(
+                                   "a write that opening depends on failed: %s",
+                                   text)));
+                             })) {}
+
+absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Reading() const {
+  CKPTREE_RETURN_IF_ERROR(mark.Check());
+  const absl::MutexLock hold(&instance_mutex);
+  if (instance == nullptr) {
+    return absl::FailedPreconditionError("the database is closed");
+  }
+  return instance;
+}
+
+absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Writing() const {
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Instance> open, Reading());
+  if (!writable) {
+    return absl::FailedPreconditionError("the database is open for reading");
+  }
+  CKPTREE_RETURN_IF_ERROR(watcher->health());
+  return open;
+}
+
+void Database::Impl::Replace(std::shared_ptr<Instance> with,
+                             bool is_following) {
+  mapped.Forget();
+  const absl::MutexLock hold(&instance_mutex);
+  instance.swap(with);
+  following = is_following;
+}
+
+void Database::Impl::StartWriting(const ChainTip& newest, std::uint64_t oldest,
+                                  std::unique_ptr<HeadFile> head_file) {
+  {
+    const absl::MutexLock hold(&commit_mutex);
+    tip = newest;
+    oldest_ordinal = oldest;
+    head = std::move(head_file);
+  }
+  writable = true;
+}
+
+Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Database::~Database() {
+  if (!impl_->mark.Holds()) {
+    static_cast<void>(impl_.release());
+    return;
+  }
+  Close().IgnoreError();
+}
+
+absl::Status Database::Close() {
+  Impl& impl = *impl_;
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl.Reading());
+  impl.writable = false;
+  absl::Status status = instance->Shutdown();
+  if (status.ok()) status = impl.watcher->health();
+  {
+    const absl::MutexLock hold(&impl.commit_mutex);
+    impl.head.reset();
+  }
+  impl.Replace(nullptr, /*is_following=*/false);
+  // The instance keeps the lock until it is closed itself.
+  impl.lock.reset();
+  return status;
+}
+
+Mode Database::mode() const { return impl_->mode; }
+
+const OpenReport& Database::report() const { return impl_->report; }
+
+std::string Database::staging_directory() const {
+  return Join(impl_->directory, kStagingName);
+}
+
+bool Database::following() const {
+  const absl::MutexLock hold(&impl_->instance_mutex);
+  return impl_->following;
+}
+
+absl::Status Database::health() const {
+  CKPTREE_RETURN_IF_ERROR(impl_->mark.Check());
+  return impl_->watcher->health();
+}
+
+absl::StatusOr<std::optional<std::string>> Database::Get(
+    schema::Space space, std::string_view key) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  return instance->Get(space, key);
+}
+
+absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  std::vector<rocksdb::LiveFileMetaData> files;
+  instance->db()->GetLiveFilesMetaData(&files);
+  std::vector<LiveFile> live;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    for (const schema::Space space :
+         {schema::Space::kLeaves, schema::Space::kChunks}) {
+      if (file.column_family_name !=
+          schema::kSpaceNames[static_cast<std::size_t>(space)]) {
+        continue;
+      }
+      LiveFile entry;
+      entry.space = space;
+      entry.path = Join(file.directory, file.relative_filename);
+      entry.first_key = file.smallestkey;
+      entry.last_key = file.largestkey;
+      entry.bytes = file.size;
+      entry.entries = file.num_entries;
+      const absl::StatusOr<std::uint64_t> size =
+          FileSize(impl_->reader_options, entry.path);
+      entry.whole = size.ok() && *size == entry.bytes;
+      live.push_back(std::move(entry));
+    }
+  }
+  return live;
+}
+
+absl::Status Database::CheckFile(const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
+                           FileSize(impl_->reader_options, file.path));
+  if (size != file.bytes) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s has %d bytes instead of %d", file.path, size, file.bytes));
+  }
+  {
+    // What the page cache still has says nothing about the disk.
+    std::unique_ptr<rocksdb::FSRandomAccessFile> pages;
+    const auto fs = FileSystemOf(impl_->reader_options);
+    if (fs->NewRandomAccessFile(file.path, rocksdb::FileOptions(), &pages,
+                                nullptr)
+            .ok()) {
+      pages->InvalidateCache(0, 0).PermitUncheckedError();
+    }
+  }
+  // Not mapped: see 8.11 on prefetching beside mappings.
+  rocksdb::SstFileReader reader(
+      FileOptionsOf(file.space, instance->env(), /*map=*/false));
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  options.fill_cache = false;
+  options.readahead_size = kVerifyReadahead;
+  rocksdb::Status status = reader.Open(file.path);
+  if (status.ok()) status = reader.VerifyChecksum(options);
+  return ToStatus(status, file.path);
+}
+
+absl::StatusOr<std::uint64_t> Database::FreeBytes() const {
+  CKPTREE_RETURN_IF_ERROR(impl_->mark.Check());
+  std::uint64_t bytes = 0;
+  CKPTREE_RETURN_IF_ERROR(
+      ToStatus(FileSystemOf(impl_->reader_options)
+                   ->GetFreeSpace(impl_->directory, rocksdb::IOOptions(),
+                                  &bytes, nullptr),
+               impl_->directory));
+  return bytes;
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,133 @@
+#include "kv/file_system.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "kv/options.h"
+#include "kv/status.h"
+#include "kv/status_macros.h"
+#include "rocksdb/file_system.h"
+
+namespace ckptree::kv {
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+absl::Status Context(const IOStatus& status, std::string_view action,
+                     const std::string& path) {
+  if (status.ok()) return absl::OkStatus();
+  return ToStatus(status, absl::StrFormat("%s %s", action, path));
+}
+
+}  // namespace
+
+std::shared_ptr<rocksdb::FileSystem> FileSystemOf(const Options& options) {
+  if (options.file_system == nullptr) return rocksdb::FileSystem::Default();
+  return std::static_pointer_cast<rocksdb::FileSystem>(options.file_system);
+}
+
+absl::Status WriteFile(const Options& options, const std::string& path,
+                       std::string_view content) {
+  const auto fs = FileSystemOf(options);
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  IOStatus status = fs->NewWritableFile(path, FileOptions(), &file, nullptr);
+  if (status.ok()) status = file->Append(content, IOOptions(), nullptr);
+  if (status.ok()) status = file->Sync(IOOptions(), nullptr);
+  if (file != nullptr) {
+    const IOStatus closed = file->Close(IOOptions(), nullptr);
+    if (status.ok()) status = closed;
+  }
+  return Context(status, "writing", path);
+}
+
+absl::StatusOr<std::string> ReadFile(const Options& options,
+                                     const std::string& path,
+                                     std::size_t max_bytes) {
+  const auto fs = FileSystemOf(options);
+  std::unique_ptr<rocksdb::FSSequentialFile> file;
+  CKPTREE_RETURN_IF_ERROR(
+      Context(fs->NewSequentialFile(path, FileOptions(), &file, nullptr),
+              "opening", path));
+  std::string content;
+  std::string buffer(max_bytes, '\0');
+  while (content.size() < max_bytes) {
+    rocksdb::Slice slice;
+    CKPTREE_RETURN_IF_ERROR(
+        Context(file->Read(max_bytes - content.size(), IOOptions(), &slice,
+                           buffer.data(), nullptr),
+                "reading", path));
+    if (slice.empty()) break;
+    content.append(slice.data(), slice.size());
+  }
+  return content;
+}
+
+absl::StatusOr<std::uint64_t> FileSize(const Options& options,
+                                       const std::string& path) {
+  std::uint64_t size = 0;
+  CKPTREE_RETURN_IF_ERROR(Context(
+      FileSystemOf(options)->GetFileSize(path, IOOptions(), &size, nullptr),
+      "measuring", path));
+  return size;
+}
+
+absl::Status RenameFile(const Options& options, const std::string& from,
+                        const std::string& to) {
+  return Context(
+      FileSystemOf(options)->RenameFile(from, to, IOOptions(), nullptr),
+      "renaming", from);
+}
+
+absl::Status RemoveFile(const Options& options, const std::string& path) {
+  const absl::Status status =
+      Context(FileSystemOf(options)->DeleteFile(path, IOOptions(), nullptr),
+              "removing", path);
+  if (absl::IsNotFound(status)) return absl::OkStatus();
+  return status;
+}
+
+absl::Status MakeDirectory(const Options& options, const std::string& path) {
+  return Context(
+      FileSystemOf(options)->CreateDirIfMissing(path, IOOptions(), nullptr),
+      "creating directory", path);
+}
+
+absl::Status RemoveTree(const Options& options, const std::string& path) {
+  const auto fs = FileSystemOf(options);
+  std::vector<std::string> names;
+  const absl::Status listed = Context(
+      fs->GetChildren(path, IOOptions(), &names, nullptr), "listing", path);
+  if (absl::IsNotFound(listed)) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(listed);
+  for (const std::string& name : names) {
+    if (name == "." || name == "..") continue;
+    const std::string child = path + "/" + name;
+    bool directory = false;
+    CKPTREE_RETURN_IF_ERROR(
+        Context(fs->IsDirectory(child, IOOptions(), &directory, nullptr),
+                "looking at", child));
+    CKPTREE_RETURN_IF_ERROR(directory ? RemoveTree(options, child)
+                                      : RemoveFile(options, child));
+  }
+  return Context(fs->DeleteDir(path, IOOptions(), nullptr), "removing", path);
+}
+
+absl::Status SyncDirectory(const Options& options, const std::string& path) {
+  std::unique_ptr<rocksdb::FSDirectory> directory;
+  IOStatus status = FileSystemOf(options)->NewDirectory(path, IOOptions(),
+                                                        &directory, nullptr);
+  if (status.ok()) status = directory->Fsync(IOOptions(), nullptr);
+  return Context(status, "syncing directory", path);
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,47 @@
+// kv's own file operations, through the file system of the options.
+
+#ifndef CKPTREE_KV_FILE_SYSTEM_H_
+#define CKPTREE_KV_FILE_SYSTEM_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kv/options.h"
+
+namespace rocksdb {
+class FileSystem;
+}  // namespace rocksdb
+
+namespace ckptree::kv {
+
+// That of `options`, or the real one.
+std::shared_ptr<rocksdb::FileSystem> FileSystemOf(const Options& options);
+
+// Writes a new file, or over an old one, and syncs it (not its directory).
+absl::Status WriteFile(const Options& options, const std::string& path,
+                       std::string_view content);
+
+// At most `max_bytes` from the start of the file. kNotFound without it.
+absl::StatusOr<std::string> ReadFile(const Options& options,
+                                     const std::string& path,
+                                     std::size_t max_bytes);
+
+absl::StatusOr<std::uint64_t> FileSize(const Options& options,
+                                       const std::string& path);
+absl::Status RenameFile(const Options& options, const std::string& from,
+                        const std::string& to);
+// OK where it is already gone.
+absl::Status RemoveFile(const Options& options, const std::string& path);
+// OK where it is there.
+absl::Status MakeDirectory(const Options& options, const std::string& path);
+// With all that is in it. OK where it is gone.
+absl::Status RemoveTree(const Options& options, const std::string& path);
+// Makes the names in it durable.
+absl::Status SyncDirectory(const Options& options, const std::string& path);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_FILE_SYSTEM_H_

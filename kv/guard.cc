@@ -1,0 +1,303 @@
+#include "kv/guard.h"
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kv/file_system.h"
+#include "kv/options.h"
+#include "rocksdb/file_system.h"
+
+namespace ckptree::kv {
+namespace {
+
+using rocksdb::DirFsyncOptions;
+using rocksdb::FileOptions;
+using rocksdb::FSDirectory;
+using rocksdb::FSRandomRWFile;
+using rocksdb::FSWritableFile;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+
+std::string_view NameOf(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// What opening the store depends on besides tables.
+bool NamesTables(std::string_view path) {
+  const std::string_view name = NameOf(path);
+  return name.starts_with("MANIFEST-") || name == "CURRENT" ||
+         name.ends_with(".dbtmp");
+}
+
+bool MayBeNamed(std::string_view path) {
+  const std::string_view name = NameOf(path);
+  return name.starts_with("MANIFEST-") || name.ends_with(".sst") ||
+         name.ends_with(".log");
+}
+
+// Shared by the file system and the files it opened.
+class Failures {
+ public:
+  explicit Failures(std::function<void(std::string_view)> on_failure)
+      : on_failure_(std::move(on_failure)) {}
+
+  bool any() const { return any_.load(); }
+
+  IOStatus Note(IOStatus status, std::string_view path) {
+    if (!status.ok() && !any_.exchange(true) && on_failure_) {
+      on_failure_(std::string(path) + ": " + status.ToString());
+    }
+    return status;
+  }
+
+ private:
+  std::atomic<bool> any_{false};
+  std::function<void(std::string_view)> on_failure_;
+};
+
+class NotingFile : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  NotingFile(std::unique_ptr<FSWritableFile> file, std::string path,
+             std::shared_ptr<Failures> failures)
+      : FSWritableFileOwnerWrapper(std::move(file)),
+        path_(std::move(path)),
+        failures_(std::move(failures)) {}
+
+  IOStatus Append(const Slice& data, const IOOptions& options,
+                  IODebugContext* dbg) override {
+    return Note(FSWritableFileOwnerWrapper::Append(data, options, dbg));
+  }
+  IOStatus Append(const Slice& data, const IOOptions& options,
+                  const rocksdb::DataVerificationInfo& verification,
+                  IODebugContext* dbg) override {
+    return Note(
+        FSWritableFileOwnerWrapper::Append(data, options, verification, dbg));
+  }
+  IOStatus Flush(const IOOptions& options, IODebugContext* dbg) override {
+    return Note(FSWritableFileOwnerWrapper::Flush(options, dbg));
+  }
+  IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
+    return Note(FSWritableFileOwnerWrapper::Sync(options, dbg));
+  }
+  IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
+    return Note(FSWritableFileOwnerWrapper::Fsync(options, dbg));
+  }
+  IOStatus Close(const IOOptions& options, IODebugContext* dbg) override {
+    return Note(FSWritableFileOwnerWrapper::Close(options, dbg));
+  }
+
+ private:
+  IOStatus Note(IOStatus status) {
+    return failures_->Note(std::move(status), path_);
+  }
+
+  const std::string path_;
+  const std::shared_ptr<Failures> failures_;
+};
+
+class NotingDirectory : public rocksdb::FSDirectoryWrapper {
+ public:
+  NotingDirectory(std::unique_ptr<FSDirectory> directory, std::string path,
+                  std::shared_ptr<Failures> failures)
+      : FSDirectoryWrapper(std::move(directory)),
+        path_(std::move(path)),
+        failures_(std::move(failures)) {}
+
+  IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
+    return failures_->Note(FSDirectoryWrapper::Fsync(options, dbg), path_);
+  }
+  IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* dbg,
+                               const DirFsyncOptions& sync) override {
+    return failures_->Note(
+        FSDirectoryWrapper::FsyncWithDirOptions(options, dbg, sync), path_);
+  }
+
+ private:
+  const std::string path_;
+  const std::shared_ptr<Failures> failures_;
+};
+
+class WriterGuard : public rocksdb::FileSystemWrapper {
+ public:
+  WriterGuard(const std::shared_ptr<rocksdb::FileSystem>& base,
+              std::function<void(std::string_view)> on_failure)
+      : FileSystemWrapper(base),
+        failures_(std::make_shared<Failures>(std::move(on_failure))) {}
+
+  const char* Name() const override { return "ckptree.WriterGuard"; }
+
+  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<FSWritableFile>* file,
+                           IODebugContext* dbg) override {
+    return Opened(FileSystemWrapper::NewWritableFile(path, options, file, dbg),
+                  path, file);
+  }
+  IOStatus ReopenWritableFile(const std::string& path,
+                              const FileOptions& options,
+                              std::unique_ptr<FSWritableFile>* file,
+                              IODebugContext* dbg) override {
+    return Opened(
+        FileSystemWrapper::ReopenWritableFile(path, options, file, dbg), path,
+        file);
+  }
+  IOStatus ReuseWritableFile(const std::string& path, const std::string& old,
+                             const FileOptions& options,
+                             std::unique_ptr<FSWritableFile>* file,
+                             IODebugContext* dbg) override {
+    return Opened(
+        FileSystemWrapper::ReuseWritableFile(path, old, options, file, dbg),
+        path, file);
+  }
+  IOStatus NewDirectory(const std::string& path, const IOOptions& options,
+                        std::unique_ptr<FSDirectory>* directory,
+                        IODebugContext* dbg) override {
+    IOStatus status =
+        FileSystemWrapper::NewDirectory(path, options, directory, dbg);
+    if (status.ok()) {
+      *directory = std::make_unique<NotingDirectory>(std::move(*directory),
+                                                     path, failures_);
+    }
+    return status;
+  }
+  IOStatus RenameFile(const std::string& from, const std::string& to,
+                      const IOOptions& options, IODebugContext* dbg) override {
+    IOStatus status = FileSystemWrapper::RenameFile(from, to, options, dbg);
+    return NamesTables(to) ? failures_->Note(std::move(status), to) : status;
+  }
+  IOStatus DeleteFile(const std::string& path, const IOOptions& options,
+                      IODebugContext* dbg) override {
+    if (failures_->any() && MayBeNamed(path)) {
+      return IOStatus::IOError(path, "kept after a failed MANIFEST write");
+    }
+    return FileSystemWrapper::DeleteFile(path, options, dbg);
+  }
+  IOStatus CreateDir(const std::string& path, const IOOptions& options,
+                     IODebugContext* dbg) override {
+    IOStatus status = FileSystemWrapper::CreateDir(path, options, dbg);
+    // Not there in a file system of a test: then there is nothing to protect.
+    if (status.ok()) static_cast<void>(::chmod(path.c_str(), 0700));
+    return status;
+  }
+  IOStatus CreateDirIfMissing(const std::string& path, const IOOptions& options,
+                              IODebugContext* dbg) override {
+    if (FileSystemWrapper::FileExists(path, options, dbg).ok()) {
+      return FileSystemWrapper::CreateDirIfMissing(path, options, dbg);
+    }
+    return CreateDir(path, options, dbg);
+  }
+
+ private:
+  IOStatus Opened(IOStatus status, const std::string& path,
+                  std::unique_ptr<FSWritableFile>* file) {
+    if (!status.ok()) {
+      return NamesTables(path) ? failures_->Note(std::move(status), path)
+                               : status;
+    }
+    static_cast<void>(::chmod(path.c_str(), 0600));
+    if (NamesTables(path)) {
+      *file = std::make_unique<NotingFile>(std::move(*file), path, failures_);
+    }
+    return status;
+  }
+
+  const std::shared_ptr<Failures> failures_;
+};
+
+class ReaderGuard : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+
+  const char* Name() const override { return "ckptree.ReaderGuard"; }
+
+  IOStatus NewWritableFile(const std::string& path, const FileOptions&,
+                           std::unique_ptr<FSWritableFile>*,
+                           IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus ReopenWritableFile(const std::string& path, const FileOptions&,
+                              std::unique_ptr<FSWritableFile>*,
+                              IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus ReuseWritableFile(const std::string& path, const std::string&,
+                             const FileOptions&,
+                             std::unique_ptr<FSWritableFile>*,
+                             IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus NewRandomRWFile(const std::string& path, const FileOptions&,
+                           std::unique_ptr<FSRandomRWFile>*,
+                           IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus DeleteFile(const std::string& path, const IOOptions&,
+                      IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus Truncate(const std::string& path, std::size_t, const IOOptions&,
+                    IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus CreateDir(const std::string& path, const IOOptions&,
+                     IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus CreateDirIfMissing(const std::string& path, const IOOptions&,
+                              IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus DeleteDir(const std::string& path, const IOOptions&,
+                     IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus RenameFile(const std::string& path, const std::string&,
+                      const IOOptions&, IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus LinkFile(const std::string& path, const std::string&,
+                    const IOOptions&, IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus LockFile(const std::string& path, const IOOptions&,
+                    rocksdb::FileLock**, IODebugContext*) override {
+    return Refuse(path);
+  }
+  IOStatus NewLogger(const std::string& path, const IOOptions&,
+                     std::shared_ptr<rocksdb::Logger>*,
+                     IODebugContext*) override {
+    return Refuse(path);
+  }
+
+ private:
+  static IOStatus Refuse(const std::string& path) {
+    return IOStatus::NotSupported("opened for reading, refused to change",
+                                  path);
+  }
+};
+
+}  // namespace
+
+Options Guarded(const Options& options, Guard guard,
+                std::function<void(std::string_view text)> on_failure) {
+  const std::shared_ptr<rocksdb::FileSystem> base = FileSystemOf(options);
+  std::shared_ptr<rocksdb::FileSystem> wrapped;
+  if (guard == Guard::kWriter) {
+    wrapped = std::make_shared<WriterGuard>(base, std::move(on_failure));
+  } else {
+    wrapped = std::make_shared<ReaderGuard>(base);
+  }
+  Options guarded = options;
+  guarded.file_system = wrapped;
+  return guarded;
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,31 @@
+// The guard file system: what this handle may do to the store's files.
+
+#ifndef CKPTREE_KV_GUARD_H_
+#define CKPTREE_KV_GUARD_H_
+
+#include <functional>
+#include <string_view>
+
+#include "kv/options.h"
+
+namespace ckptree::kv {
+
+enum class Guard {
+  // New files get mode 0600 and directories 0700. Once a write or sync of a
+  // MANIFEST, of CURRENT or of a directory failed, no table, log or MANIFEST is
+  // removed any more: the record that still names it may have reached the disk,
+  // and a store whose MANIFEST names a missing file does not open. What is left
+  // over goes away at the next open.
+  kWriter,
+  // Every operation that would change anything is refused.
+  kReader,
+};
+
+// `options` with its file system wrapped. `on_failure` is called with a text,
+// from any thread, when one of the writes above fails.
+Options Guarded(const Options& options, Guard guard,
+                std::function<void(std::string_view text)> on_failure);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_GUARD_H_

@@ -1,0 +1,118 @@
+#include "kv/instance.h"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "kv/file_system.h"
+#include "kv/logger.h"
+#include "kv/rocksdb_options.h"
+#include "kv/status.h"
+#include "kv/status_macros.h"
+#include "rocksdb/convenience.h"
+#include "rocksdb/db.h"
+#include "rocksdb/env.h"
+#include "rocksdb/options.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+
+Instance::Instance(Role role, std::string directory, const Options& options,
+                   std::shared_ptr<StoreLock> lock)
+    : role_(role),
+      directory_(std::move(directory)),
+      options_(options),
+      lock_(std::move(lock)),
+      env_(rocksdb::NewCompositeEnv(FileSystemOf(options))) {}
+
+absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
+    Role role, const std::string& db_directory, const Options& options,
+    std::shared_ptr<Watcher> watcher, std::shared_ptr<StoreLock> lock) {
+  const std::shared_ptr<Instance> instance(
+      new Instance(role, db_directory, options, std::move(lock)));
+  rocksdb::DBOptions db_options =
+      DatabaseOptions(role, instance->env_.get());
+  // An own logger also keeps a reader from creating log files.
+  db_options.info_log = MakeLogger(options.log);
+  if (watcher != nullptr) {
+    db_options.listeners.push_back(MakeListener(std::move(watcher)));
+  }
+
+  const std::shared_ptr<rocksdb::Cache> cache = BlockCache();
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  families.emplace_back(rocksdb::kDefaultColumnFamilyName,
+                        DefaultFamilyOptions());
+  for (int i = 0; i < schema::kSpaceCount; ++i) {
+    families.emplace_back(
+        std::string(schema::kSpaceNames[static_cast<std::size_t>(i)]),
+        SpaceOptions(static_cast<schema::Space>(i), cache));
+  }
+
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::Status status;
+  switch (role) {
+    case Role::kCreate:
+    case Role::kReadWrite:
+      status = rocksdb::DB::Open(db_options, db_directory, families, &handles,
+                                 &instance->db_);
+      break;
+    case Role::kReadOnly:
+    case Role::kForensic:
+      status = rocksdb::DB::OpenForReadOnly(db_options, db_directory, families,
+                                            &handles, &instance->db_);
+      break;
+    case Role::kFollower:
+      // The second directory is for a log file and remote compaction; with our
+      // logger nothing is written there, so it need not exist.
+      status = rocksdb::DB::OpenAsSecondary(
+          db_options, db_directory, db_directory + "/none", families, &handles,
+          &instance->db_);
+      break;
+  }
+  if (!status.ok()) {
+    return ToStatus(status, absl::StrFormat("opening %s", db_directory));
+  }
+  instance->default_family_ = handles[0];
+  for (std::size_t i = 0; i < instance->families_.size(); ++i) {
+    instance->families_[i] = handles[i + 1];
+  }
+  return instance;
+}
+
+Instance::~Instance() {
+  if (!mark_.Holds()) {
+    // The parent's threads that closing would wait for are not here.
+    static_cast<void>(new std::shared_ptr<rocksdb::Env>(std::move(env_)));
+    return;
+  }
+  if (db_ == nullptr) return;
+  for (rocksdb::ColumnFamilyHandle* family : families_) {
+    db_->DestroyColumnFamilyHandle(family).PermitUncheckedError();
+  }
+  db_->DestroyColumnFamilyHandle(default_family_).PermitUncheckedError();
+  delete db_;
+}
+
+absl::StatusOr<std::optional<std::string>> Instance::Get(
+    schema::Space space, std::string_view key) const {
+  std::string value;
+  const rocksdb::Status status =
+      db_->Get(rocksdb::ReadOptions(), family(space), key, &value);
+  if (status.IsNotFound()) return std::nullopt;
+  if (!status.ok()) return ToStatus(status, "reading");
+  return value;
+}
+
+absl::Status Instance::Shutdown() {
+  rocksdb::CancelAllBackgroundWork(db_, /*wait=*/true);
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::kv

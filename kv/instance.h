@@ -1,0 +1,78 @@
+// One open RocksDB with everything it stands on.
+
+#ifndef CKPTREE_KV_INSTANCE_H_
+#define CKPTREE_KV_INSTANCE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kv/options.h"
+#include "kv/process_mark.h"
+#include "kv/rocksdb_options.h"
+#include "kv/store_lock.h"
+#include "kv/watcher.h"
+#include "schema/spaces.h"
+
+namespace rocksdb {
+class ColumnFamilyHandle;
+class DB;
+class Env;
+}  // namespace rocksdb
+
+namespace ckptree::kv {
+
+// Shared by the database, its iterators and its values: it closes with the last
+// of them, and gives the lock back after that.
+//
+// Thread-safe.
+class Instance {
+ public:
+  // `db_directory` is <store>/db. `options` has its guard already. `watcher`
+  // and `lock` may be null for a reader.
+  static absl::StatusOr<std::shared_ptr<Instance>> Open(
+      Role role, const std::string& db_directory, const Options& options,
+      std::shared_ptr<Watcher> watcher, std::shared_ptr<StoreLock> lock);
+
+  // In a forked child everything is left as it is.
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+
+  rocksdb::DB* db() const { return db_; }
+  rocksdb::Env* env() const { return env_.get(); }
+  rocksdb::ColumnFamilyHandle* family(schema::Space space) const {
+    return families_[static_cast<std::size_t>(space)];
+  }
+  const std::string& directory() const { return directory_; }
+  Role role() const { return role_; }
+
+  absl::StatusOr<std::optional<std::string>> Get(schema::Space space,
+                                                 std::string_view key) const;
+
+  // Stops background work and reports what closing met.
+  absl::Status Shutdown();
+
+ private:
+  Instance(Role role, std::string directory, const Options& options,
+           std::shared_ptr<StoreLock> lock);
+
+  const ProcessMark mark_;
+  const Role role_;
+  const std::string directory_;
+  const Options options_;
+  std::shared_ptr<StoreLock> lock_;  // Goes last.
+  std::shared_ptr<rocksdb::Env> env_;
+  rocksdb::DB* db_ = nullptr;
+  rocksdb::ColumnFamilyHandle* default_family_ = nullptr;
+  std::array<rocksdb::ColumnFamilyHandle*, schema::kSpaceCount> families_{};
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_INSTANCE_H_

@@ -1,0 +1,149 @@
+// Hot path: per view.
+
+#include "kv/mapped_files.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "kv/instance.h"
+#include "kv/process_mark.h"
+#include "kv/rocksdb_options.h"
+#include "kv/status.h"
+#include "kv/status_macros.h"
+#include "rocksdb/db.h"
+#include "rocksdb/env.h"
+#include "rocksdb/iterator.h"
+#include "rocksdb/metadata.h"
+#include "rocksdb/options.h"
+#include "rocksdb/sst_file_reader.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+namespace {
+
+// Bounds address space and index blocks; a mapping still in use outlives it.
+constexpr std::size_t kMaxMapped = 1024;
+
+}  // namespace
+
+class MappedFile {
+ public:
+  MappedFile(std::shared_ptr<const Instance> instance, schema::Space space)
+      : instance_(std::move(instance)),
+        reader_(FileOptionsOf(space, instance_->env(), /*map=*/true)) {}
+
+  rocksdb::SstFileReader& reader() const { return reader_; }
+
+ private:
+  const std::shared_ptr<const Instance> instance_;  // Owns the environment.
+  mutable rocksdb::SstFileReader reader_;
+};
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
+    const std::shared_ptr<const Instance>& instance, schema::Space space,
+    std::string_view key) {
+  // Held while a file is opened: two threads that want the same one map it
+  // once.
+  const absl::MutexLock lock(&mutex_);
+  if (!listed_) {
+    for (FilesByFirstKey& files : live_) files.clear();
+    std::vector<rocksdb::LiveFileMetaData> files;
+    instance->db()->GetLiveFilesMetaData(&files);
+    for (const rocksdb::LiveFileMetaData& file : files) {
+      for (const schema::Space of :
+           {schema::Space::kLeaves, schema::Space::kChunks}) {
+        const auto index = static_cast<std::size_t>(of);
+        if (file.column_family_name != schema::kSpaceNames[index]) continue;
+        live_[index][file.smallestkey] = {
+            file.largestkey, file.directory + "/" + file.relative_filename,
+            file.size};
+      }
+    }
+    listed_ = true;
+  }
+
+  const FilesByFirstKey& files = live_[static_cast<std::size_t>(space)];
+  auto at = files.upper_bound(key);
+  if (at == files.begin()) return nullptr;
+  const Entry& entry = std::prev(at)->second;
+  if (key > entry.last_key) return nullptr;
+
+  if (const auto found = mapped_.find(entry.path); found != mapped_.end()) {
+    return found->second;
+  }
+  std::uint64_t bytes = 0;
+  const rocksdb::Status measured =
+      instance->env()->GetFileSize(entry.path, &bytes);
+  if (!measured.ok()) return ToStatus(measured, entry.path);
+  if (bytes != entry.bytes) {
+    return absl::DataLossError(
+        absl::StrFormat("%s has %d bytes instead of %d", entry.path, bytes,
+                        entry.bytes));
+  }
+  const auto file = std::make_shared<MappedFile>(instance, space);
+  const rocksdb::Status opened = file->reader().Open(entry.path);
+  if (!opened.ok()) {
+    return ToStatus(opened, absl::StrFormat("mapping %s", entry.path));
+  }
+  if (mapped_.size() >= kMaxMapped) mapped_.clear();
+  mapped_.emplace(entry.path, file);
+  return std::shared_ptr<const MappedFile>(file);
+}
+
+void MappedFiles::Forget() {
+  const absl::MutexLock lock(&mutex_);
+  listed_ = false;
+  mapped_.clear();
+}
+
+struct MappedRecord::Impl {
+  ProcessMark mark;
+  std::shared_ptr<const MappedFile> file;  // Outlives the iterator.
+  std::unique_ptr<rocksdb::Iterator> iterator;
+};
+
+absl::StatusOr<std::optional<MappedRecord>> MappedRecord::Find(
+    std::shared_ptr<const MappedFile> file, std::string_view key) {
+  auto impl = std::make_unique<Impl>();
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  options.fill_cache = false;
+  impl->iterator.reset(file->reader().NewIterator(options));
+  impl->file = std::move(file);
+  impl->iterator->Seek(key);
+  if (!impl->iterator->status().ok()) {
+    return ToStatus(impl->iterator->status(), "mapped file");
+  }
+  if (!impl->iterator->Valid() || impl->iterator->key() != key) {
+    return std::nullopt;
+  }
+  return std::optional<MappedRecord>(MappedRecord(std::move(impl)));
+}
+
+MappedRecord::MappedRecord(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+MappedRecord::MappedRecord(MappedRecord&&) noexcept = default;
+MappedRecord& MappedRecord::operator=(MappedRecord&&) noexcept = default;
+
+MappedRecord::~MappedRecord() {
+  if (impl_ != nullptr && !impl_->mark.Holds()) {
+    static_cast<void>(impl_.release());
+  }
+}
+
+std::string_view MappedRecord::value() const {
+  return impl_->iterator->value().ToStringView();
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,34 @@
+// Which process a handle belongs to.
+
+#ifndef CKPTREE_KV_PROCESS_MARK_H_
+#define CKPTREE_KV_PROCESS_MARK_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace ckptree::kv {
+
+// Remembers the process that made it. A forked child shares descriptors with
+// its parent but none of its threads: what it does to a handle hangs or
+// destroys the parent's data.
+//
+// Thread-safe.
+class ProcessMark {
+ public:
+  ProcessMark();
+
+  // True in the process that made the mark.
+  bool Holds() const;
+
+  // kFailedPrecondition, naming the process that opened it, elsewhere.
+  absl::Status Check() const;
+
+ private:
+  std::int64_t pid_;
+  std::uint64_t forks_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_PROCESS_MARK_H_

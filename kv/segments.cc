@@ -1,0 +1,118 @@
+// Database: taking segments in, flushing, dropping.
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "kv/database.h"
+#include "kv/database_impl.h"
+#include "kv/file_system.h"
+#include "kv/instance.h"
+#include "kv/rocksdb_options.h"
+#include "kv/segment_writer.h"
+#include "kv/status.h"
+#include "kv/status_macros.h"
+#include "rocksdb/convenience.h"
+#include "rocksdb/db.h"
+#include "rocksdb/options.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+namespace {
+
+bool HoldsSegments(schema::Space space) {
+  return space == schema::Space::kLeaves || space == schema::Space::kChunks;
+}
+
+}  // namespace
+
+absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  // Held over I/O: the set of files changes in one place at a time.
+  const absl::MutexLock lock(&impl.files_mutex);
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl.Writing());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  if (segments.empty()) return absl::OkStatus();
+
+  std::vector<rocksdb::IngestExternalFileArg> arguments;
+  std::set<std::string> folders;
+  for (const schema::Space space :
+       {schema::Space::kLeaves, schema::Space::kChunks}) {
+    rocksdb::IngestExternalFileArg argument;
+    argument.column_family = instance->family(space);
+    argument.options = AdoptOptions();
+    for (const StagedSegment& segment : segments) {
+      if (!HoldsSegments(segment.space)) {
+        return absl::InvalidArgumentError("segments hold leaves or chunks");
+      }
+      if (segment.space != space) continue;
+      argument.external_files.push_back(segment.path);
+      folders.insert(
+          std::filesystem::path(segment.path).parent_path().string());
+    }
+    if (!argument.external_files.empty()) {
+      arguments.push_back(std::move(argument));
+    }
+  }
+  // Before the files get their second name: on some file systems a link to a
+  // file whose first name is not durable is lost with it.
+  for (const std::string& folder : folders) {
+    CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));
+  }
+  const rocksdb::Status status =
+      instance->db()->IngestExternalFiles(arguments);
+  impl.mapped.Forget();
+  return ToStatus(status,
+                  absl::StrFormat("adopting %d segments", segments.size()));
+}
+
+absl::Status Database::Flush() {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl.Writing());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  // `small` first: `records` in a file while `small` is still in the log is the
+  // state in which a lost log tears a step apart.
+  for (const schema::Space space :
+       {schema::Space::kSmall, schema::Space::kRecords}) {
+    CKPTREE_RETURN_IF_ERROR(
+        ToStatus(instance->db()->Flush(rocksdb::FlushOptions(),
+                                       instance->family(space)),
+                 "flushing"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Database::Drop(schema::Space space, std::string_view begin,
+                            std::string_view end) {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  if (!HoldsSegments(space)) {
+    return absl::InvalidArgumentError("only segments are dropped");
+  }
+  // Held over I/O: see Adopt.
+  const absl::MutexLock lock(&impl.files_mutex);
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl.Writing());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  const rocksdb::Slice first(begin);
+  const rocksdb::Slice last(end);
+  const rocksdb::Status status = rocksdb::DeleteFilesInRange(
+      instance->db(), instance->family(space), &first,
+      end.empty() ? nullptr : &last, /*include_end=*/false);
+  impl.mapped.Forget();
+  return ToStatus(status, "dropping files");
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,81 @@
+#include "kv/status.h"
+
+#include <cerrno>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "rocksdb/status.h"
+
+namespace ckptree::kv {
+namespace {
+
+absl::StatusCode CodeOf(const rocksdb::Status& status) {
+  using rocksdb::Status;
+  // The subcode first: a full disk comes as several codes.
+  switch (status.subcode()) {
+    case Status::kNoSpace:
+    case Status::kSpaceLimit:
+    case Status::kMemoryLimit:
+      return absl::StatusCode::kResourceExhausted;
+    case Status::kPathNotFound:
+      return absl::StatusCode::kNotFound;
+    default:
+      break;
+  }
+  switch (status.code()) {
+    case Status::kOk:
+      return absl::StatusCode::kOk;
+    case Status::kNotFound:
+      return absl::StatusCode::kNotFound;
+    case Status::kInvalidArgument:
+      return absl::StatusCode::kInvalidArgument;
+    case Status::kColumnFamilyDropped:
+    case Status::kExpired:
+      return absl::StatusCode::kFailedPrecondition;
+    case Status::kCorruption:
+      return absl::StatusCode::kDataLoss;
+    case Status::kBusy:
+    case Status::kTryAgain:
+      return absl::StatusCode::kUnavailable;
+    case Status::kNotSupported:
+      return absl::StatusCode::kUnimplemented;
+    case Status::kAborted:
+      return absl::StatusCode::kAborted;
+    case Status::kTimedOut:
+      return absl::StatusCode::kDeadlineExceeded;
+    case Status::kShutdownInProgress:
+      return absl::StatusCode::kCancelled;
+    case Status::kIOError:
+      return absl::StatusCode::kUnknown;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+}  // namespace
+
+absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(CodeOf(status),
+                      absl::StrFormat("%s: %s", context, status.ToString()));
+}
+
+absl::Status ErrnoStatus(int error, std::string_view context) {
+  const std::string message = absl::StrFormat(
+      "%s: %s", context, std::generic_category().message(error));
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(message);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(message);
+    default:
+      return absl::UnknownError(message);
+  }
+}
+
+}  // namespace ckptree::kv

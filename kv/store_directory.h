@@ -1,0 +1,53 @@
+// What lies in a store's directory, before any of it is opened.
+
+#ifndef CKPTREE_KV_STORE_DIRECTORY_H_
+#define CKPTREE_KV_STORE_DIRECTORY_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ckptree::kv {
+
+inline constexpr std::string_view kHeadName = "HEAD";
+inline constexpr std::string_view kHeadTemporaryName = "HEAD.tmp";
+inline constexpr std::string_view kLockName = "LOCK";
+inline constexpr std::string_view kCreatingName = "CREATING";
+inline constexpr std::string_view kDbName = "db";
+inline constexpr std::string_view kStagingName = "staging";
+
+std::string Join(const std::string& directory, std::string_view name);
+
+// The absolute form, links in it left as they are.
+std::string AbsolutePath(const std::string& directory);
+
+struct StoreDirectory {
+  bool exists = false;
+  bool head = false;
+  bool head_temporary = false;
+  bool creating = false;
+  bool db = false;
+  bool staging = false;
+  std::vector<std::string> foreign;  // Names that are none of ours.
+  // The highest version in a name in staging: "v<decimal>" at its start.
+  std::uint64_t highest_staged_version = 0;
+  std::vector<std::string> warnings;  // On its permissions.
+
+  // Nothing of a store and nothing of anybody else.
+  bool Vacant() const {
+    return !head && !head_temporary && !creating && !db && !staging &&
+           foreign.empty();
+  }
+};
+
+// Looks with lstat and follows nothing. kFailedPrecondition at the first link
+// or device in the directory, db or staging; a missing directory is not an
+// error. Names of others are not looked into.
+absl::StatusOr<StoreDirectory> LookAt(const std::string& directory);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_STORE_DIRECTORY_H_
