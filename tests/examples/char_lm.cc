@@ -193,7 +193,8 @@ absl::Status Run(const Options& options) {
   while (trainer.step() < options.steps) {
     if (options.kill_at == trainer.step() + 1) {
       absl::FPrintF(stdout, "step %4d: SIGKILL, the last save is %s\n",
-                    options.kill_at, save.Done() ? "done" : "in flight");
+                    options.kill_at,
+                    saves > 0 && !save.Done() ? "in flight" : "done");
       std::fflush(stdout);
       std::raise(SIGKILL);
     }
