@@ -31,7 +31,8 @@ absl::Status ReadNames(const Strings& in, std::vector<std::string>* out) {
   for (const std::string& name : in) {
     if (name.empty() ||
         static_cast<std::int64_t>(name.size()) > kMaxNameBytes) {
-      return Fault(RecordKind::kStore, "the name of a feature is empty or long");
+      return Fault(RecordKind::kStore,
+                   "the name of a feature is empty or too long");
     }
     out->push_back(name);
   }
