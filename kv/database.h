@@ -37,7 +37,8 @@ enum class Outcome {
   kConflict,   // A precondition did not hold; nothing was written.
   kFenced,     // The store is no longer ours (lock, fork, moved); nothing was
                // written.
-  kFailed,     // Nothing was written; the handle still works.
+  kFailed,     // Not committed, and never will be. health() says whether the
+               // handle still works.
   kUnknown,    // A write or sync failed: the commit may or may not be there.
                // The handle is dead; close and reopen to learn which.
 };
@@ -67,7 +68,7 @@ struct LiveFile {
   std::string first_key;
   std::string last_key;
   std::uint64_t bytes = 0;    // As the MANIFEST says.
-  std::uint64_t entries = 0;
+  std::uint64_t entries = 0;  // 0 where it was not read since the open.
   bool whole = true;          // On disk with that size.
 };
 
@@ -164,6 +165,13 @@ class Database {
   absl::Status CheckFile(const LiveFile& file) const;
 
   // ---- writing ----
+
+  // Folders in <store>/staging, one per attempt; a name is one component. A name
+  // that starts with "v<decimal>" keeps that version from being used again.
+  absl::Status MakeStaging(std::string_view name);
+  absl::StatusOr<std::vector<std::string>> ListStaging() const;
+  // With all that is in it; OK where it is gone.
+  absl::Status RemoveStaging(std::string_view name);
 
   // Takes all `segments` in, atomically, by renaming. Nothing refers to them
   // yet. On error none is in; the files stay where they are.

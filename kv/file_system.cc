@@ -1,5 +1,6 @@
 #include "kv/file_system.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -102,15 +103,29 @@ absl::Status MakeDirectory(const Options& options, const std::string& path) {
       "creating directory", path);
 }
 
-absl::Status RemoveTree(const Options& options, const std::string& path) {
-  const auto fs = FileSystemOf(options);
+absl::StatusOr<std::vector<std::string>> ListDirectory(
+    const Options& options, const std::string& path) {
   std::vector<std::string> names;
   const absl::Status listed = Context(
-      fs->GetChildren(path, IOOptions(), &names, nullptr), "listing", path);
-  if (absl::IsNotFound(listed)) return absl::OkStatus();
+      FileSystemOf(options)->GetChildren(path, IOOptions(), &names, nullptr),
+      "listing", path);
+  if (absl::IsNotFound(listed)) return std::vector<std::string>();
   CKPTREE_RETURN_IF_ERROR(listed);
+  std::erase_if(names, [](const std::string& name) {
+    return name == "." || name == "..";
+  });
+  // The order of a directory is chance; what is done with it is not.
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status RemoveTree(const Options& options, const std::string& path) {
+  const auto fs = FileSystemOf(options);
+  const IOStatus there = fs->FileExists(path, IOOptions(), nullptr);
+  if (there.IsNotFound() || there.IsPathNotFound()) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           ListDirectory(options, path));
   for (const std::string& name : names) {
-    if (name == "." || name == "..") continue;
     const std::string child = path + "/" + name;
     bool directory = false;
     CKPTREE_RETURN_IF_ERROR(

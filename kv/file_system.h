@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ absl::Status RenameFile(const Options& options, const std::string& from,
 absl::Status RemoveFile(const Options& options, const std::string& path);
 // OK where it is there.
 absl::Status MakeDirectory(const Options& options, const std::string& path);
+// Names in it, sorted; none where it is gone.
+absl::StatusOr<std::vector<std::string>> ListDirectory(const Options& options,
+                                                       const std::string& path);
 // With all that is in it. OK where it is gone.
 absl::Status RemoveTree(const Options& options, const std::string& path);
 // Makes the names in it durable.

@@ -32,7 +32,41 @@ bool HoldsSegments(schema::Space space) {
   return space == schema::Space::kLeaves || space == schema::Space::kChunks;
 }
 
+absl::Status CheckName(std::string_view name) {
+  if (name.empty() || name == "." || name == ".." ||
+      name.find('/') != std::string_view::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("'%s' is no name for a staging folder", name));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status Database::MakeStaging(std::string_view name) {
+  CKPTREE_RETURN_IF_ERROR(CheckName(name));
+  CKPTREE_RETURN_IF_ERROR(impl_->Writing().status());
+  CKPTREE_RETURN_IF_ERROR(MakeDirectory(impl_->writer_options,
+                                        Join(staging_directory(), name)));
+  // Durable, so that the version in the name is seen after a power cut.
+  return SyncDirectory(impl_->writer_options, staging_directory());
+}
+
+absl::StatusOr<std::vector<std::string>> Database::ListStaging() const {
+  CKPTREE_RETURN_IF_ERROR(impl_->Reading().status());
+  return ListDirectory(impl_->reader_options, staging_directory());
+}
+
+absl::Status Database::RemoveStaging(std::string_view name) {
+  CKPTREE_RETURN_IF_ERROR(CheckName(name));
+  // Also by a dead handle: nothing in staging belongs to the database.
+  CKPTREE_RETURN_IF_ERROR(impl_->Reading().status());
+  if (!impl_->writable) {
+    return absl::FailedPreconditionError("the database is open for reading");
+  }
+  CKPTREE_RETURN_IF_ERROR(impl_->lock->Check());
+  return RemoveTree(impl_->options, Join(staging_directory(), name));
+}
 
 absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
   Impl& impl = *impl_;
