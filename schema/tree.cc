@@ -69,7 +69,7 @@ absl::Status CheckEntries(const std::vector<TreeEntry>& entries) {
          entries[i - 1].kind == EntryKind::kTie) &&
         entry.path.starts_with(entries[i - 1].path)) {
       return EntryError(entry,
-                        absl::StrFormat("it is below %s, which is a %s",
+                        absl::StrFormat("it is below %s, which is a leaf (%s)",
                                         TextOf(entries[i - 1].path),
                                         Name(entries[i - 1].kind)));
     }

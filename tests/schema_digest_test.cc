@@ -106,7 +106,8 @@ TEST(DigestTest, PiecesOfAnySizeGiveTheWhole) {
     DigestStream stream;
     std::string_view left = buffer;
     while (!left.empty()) {
-      const std::size_t size = std::min<std::size_t>(random() % 900, left.size());
+      const std::size_t size =
+          std::min<std::size_t>(random() % 900, left.size());
       stream.Update(left.substr(0, size));
       left.remove_prefix(size);
     }

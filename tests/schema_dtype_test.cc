@@ -83,8 +83,8 @@ TEST(DTypeTest, RefusesWhatBreaksALimit) {
   EXPECT_EQ(ArrayBytes(DType::kNone, false, Shape{1}), std::nullopt);
   EXPECT_EQ(ArrayBytes(static_cast<DType>(99), false, Shape{1}), std::nullopt);
   EXPECT_EQ(ArrayBytes(DType::kUint8, true, Shape{1}), std::nullopt);
-  EXPECT_EQ(ElementCount(Shape{std::int64_t{1} << 40, std::int64_t{1} << 40, 0}),
-            0);
+  constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+  EXPECT_EQ(ElementCount(Shape{kLarge, kLarge, 0}), 0);
 }
 
 }  // namespace

@@ -160,7 +160,8 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
   }
   EXPECT_FALSE(DecodeVersionKey(Row::kDead, PinKey(1)).has_value());
   EXPECT_FALSE(DecodeVersionKey(Row::kTree, TreeKey(Counting())).has_value());
-  EXPECT_FALSE(DecodeDigestKey(Row::kTree, TreePageKey(Counting())).has_value());
+  const std::string page = TreePageKey(Counting());
+  EXPECT_FALSE(DecodeDigestKey(Row::kTree, page).has_value());
   EXPECT_FALSE(DecodeTagKey(TagKey("")).has_value());
   EXPECT_FALSE(DecodeTagKey(TagKey(std::string(129, 'a'))).has_value());
   EXPECT_FALSE(DecodeTagKey(StoreKey()).has_value());

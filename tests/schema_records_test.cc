@@ -105,10 +105,14 @@ TEST(RecordsTest, GoldenBytes) {
             "0324142432032428243a0300080042030001004a030200025208000003030000"
             "0303");
   // The longer ones by their digest.
-  EXPECT_EQ(DigestOf(EncodeStepRecord(SampleStep())).Hex(), "d1ed1c32de24e9621a3f62b689009d5d");
-  EXPECT_EQ(DigestOf(EncodeStepMeta(SampleMeta())).Hex(), "16dd00bd54c4246ed56c88f0da729e55");
-  EXPECT_EQ(DigestOf(EncodeTreeRoot(SampleRoot())).Hex(), "aecab84eb18220bc4ad6bbc8ac9a32a2");
-  EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(), "b55fc535b3cbf34fa37c7c24bf14ee38");
+  EXPECT_EQ(DigestOf(EncodeStepRecord(SampleStep())).Hex(),
+            "d1ed1c32de24e9621a3f62b689009d5d");
+  EXPECT_EQ(DigestOf(EncodeStepMeta(SampleMeta())).Hex(),
+            "16dd00bd54c4246ed56c88f0da729e55");
+  EXPECT_EQ(DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),
+            "aecab84eb18220bc4ad6bbc8ac9a32a2");
+  EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(),
+            "b55fc535b3cbf34fa37c7c24bf14ee38");
 }
 
 TEST(RecordsTest, EveryKindRoundTrips) {

@@ -119,10 +119,13 @@ inline std::vector<TreeEntry> SampleEntries() {
   entries.push_back(entry(Path().Key("empty"), EntryKind::kDict));
   entries.push_back(entry(Path().Key("opt"), EntryKind::kNamedTuple));
   entries.back().tag = "Adam(mu,nu)";
-  entries.push_back(entry(Path().Key("opt").Attribute("mu"), EntryKind::kArray));
+  const auto moment = [](const char* name) {
+    return Path().Key("opt").Attribute(name);
+  };
+  entries.push_back(entry(moment("mu"), EntryKind::kArray));
   entries.back().dtype = DType::kFloat32;
   entries.back().shape = {128, 256};
-  entries.push_back(entry(Path().Key("opt").Attribute("nu"), EntryKind::kArray));
+  entries.push_back(entry(moment("nu"), EntryKind::kArray));
   entries.back().dtype = DType::kInt4;
   entries.back().packed = true;
   entries.back().shape = {7};
