@@ -161,7 +161,8 @@ void FaultDisk::Created(const std::string& path) {
 }
 
 std::string FaultDisk::Hide(const std::string& path) {
-  std::string hidden = absl::StrFormat("%s/hidden.%d", scratch_, next_hidden_++);
+  std::string hidden =
+      absl::StrFormat("%s/hidden.%d", scratch_, next_hidden_++);
   unlink(hidden.c_str());
   if (link(path.c_str(), hidden.c_str()) != 0) return "";
   return hidden;

@@ -92,6 +92,7 @@ FaultFs::Verdict FaultFs::Enter(CallKind kind, const std::string& path,
       case FaultPlan::Mode::kFail:
         verdict.status = StatusOf(plan.error, path);
         break;
+      case FaultPlan::Mode::kNotify: plan.notify(); break;
       case FaultPlan::Mode::kPowerCut:
         verdict.cuts = true;
         [[fallthrough]];

@@ -21,6 +21,7 @@ std::string_view ModeName(FaultPlan::Mode mode) {
     case FaultPlan::Mode::kFailAndDrop: return "fail-and-drop";
     case FaultPlan::Mode::kKill: return "kill";
     case FaultPlan::Mode::kPowerCut: return "power-cut";
+    case FaultPlan::Mode::kNotify: return "notify";
   }
   return "?";
 }
@@ -29,8 +30,9 @@ std::string_view ModeName(FaultPlan::Mode mode) {
 
 std::string_view Name(CallKind kind) {
   static constexpr std::array<std::string_view, kCallKinds> kNames = {
-      "open",   "reopen", "write",  "pwrite",   "fallocate", "sync", "fsync-dir",
-      "rename", "link",   "unlink", "truncate", "mkdir",     "rmdir", "read"};
+      "open",      "reopen", "write", "pwrite", "fallocate", "sync",
+      "fsync-dir", "rename", "link",  "unlink", "truncate",  "mkdir",
+      "rmdir",     "read"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

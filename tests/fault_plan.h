@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -70,6 +71,7 @@ struct FaultPlan {
                    // whatever later syncs say.
     kKill,         // SIGKILL before the call.
     kPowerCut,     // What is not synced is kept or lost at random; SIGKILL.
+    kNotify,       // `notify` is called; the call goes on.
   };
 
   Mode mode = Mode::kFail;
@@ -81,6 +83,8 @@ struct FaultPlan {
   // Writes: where odd, a random part of the bytes is written before the fault.
   // Power cuts: what is lost.
   std::uint64_t seed = 0;
+  // kNotify: must not use the file system.
+  std::function<void()> notify = nullptr;
 };
 
 std::string Text(const FaultPlan& plan);

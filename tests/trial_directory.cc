@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 TrialDirectory::TrialDirectory() {
   const char* wanted = std::getenv("TEST_TMPDIR");
   std::error_code error;
-  std::string parent = wanted != nullptr               ? wanted
-                       : fs::is_directory("/dev/shm", error) ? "/dev/shm"
-                                             : fs::temp_directory_path().string();
+  std::string parent = fs::temp_directory_path().string();
+  if (fs::is_directory("/dev/shm", error)) parent = "/dev/shm";
+  if (wanted != nullptr) parent = wanted;
   path_ = parent + "/ckptree_trial.XXXXXX";
   if (mkdtemp(path_.data()) == nullptr) {
     std::perror(path_.c_str());

@@ -1,0 +1,155 @@
+#include "tests/model_executor.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tests/trial_store.h"
+
+namespace ckptree::testing {
+namespace {
+
+using Kind = ModelOperation::Kind;
+using Fate = ModelOperation::Save::Fate;
+
+std::optional<std::string> Must(const absl::Status& status) {
+  if (status.ok()) return std::nullopt;
+  return std::string(status.ToString());
+}
+
+// Gives the save a leaf twice.
+void Spoil(StepBuilder& builder) {
+  builder.PutInt("spoiled/x", 1).PutInt("spoiled/x", 2);
+}
+
+}  // namespace
+
+absl::Status ModelExecutor::Open(bool create) {
+  absl::StatusOr<Store> store = create ? CreateStore(directory_, 1, fs_)
+                                       : OpenStore(directory_, 1, fs_);
+  if (!store.ok()) return store.status();
+  store_.emplace(*std::move(store));
+  return absl::OkStatus();
+}
+
+std::optional<std::string> ModelExecutor::Close() {
+  absl::Status status = store_->Close();
+  store_.reset();
+  return Must(status);
+}
+
+std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
+                                                const TrialPipe& pipe,
+                                                std::vector<bool>* results) {
+  std::vector<SaveHandle> handles;
+  for (const ModelOperation::Save& save : operation.saves) {
+    StepBuilder builder =
+        store_->Begin(save.step, {.overwrite = save.overwrite});
+    PutAll(*save.content, builder);
+    if (save.fate == Fate::kBadInput) Spoil(builder);
+    handles.push_back(std::move(builder).Commit());
+    if (save.fate == Fate::kCancelled) handles.back().Cancel();
+  }
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    const ModelOperation::Save& save = operation.saves[i];
+    absl::Status status = handles[i].WaitCommitted(absl::Seconds(30));
+    const bool right =
+        save.fate == Fate::kCommits     ? status.ok()
+        : save.fate == Fate::kBadInput  ? absl::IsInvalidArgument(status)
+        : save.fate == Fate::kCancelled ? status.ok() ||
+                                              absl::IsCancelled(status)
+        : save.overwrite ? absl::IsFailedPrecondition(status)
+                         : absl::IsAlreadyExists(status);
+    if (!right) {
+      return absl::StrFormat("save of %d: %s", save.step,
+                             std::string(status.ToString()));
+    }
+    pipe.Say(status.ok() ? "SAVED 1" : "SAVED 0");
+    results->push_back(status.ok());
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> ModelExecutor::Catalog(
+    const ModelOperation& operation, const ModelState& before) {
+  if (auto wrong = CatalogDifference(*store_, before)) return wrong;
+  absl::StatusOr<StepInfo> latest = store_->Resolve(Latest());
+  if (!latest.ok()) return Must(latest.status());
+  if (latest->step != before.steps.rbegin()->first) return "another latest";
+  absl::StatusOr<Step> step = store_->Restore(AtStep(operation.step));
+  if (!step.ok()) return Must(step.status());
+  absl::StatusOr<std::vector<LeafInfo>> all = step->Leaves();
+  if (!all.ok()) return Must(all.status());
+  std::vector<LeafInfo> leaves;
+  for (const LeafInfo& leaf : *all) {
+    if (leaf.is_leaf && leaf.kind == "array") leaves.push_back(leaf);
+  }
+  absl::StatusOr<std::vector<LeafDetail>> details = step->Details(leaves);
+  if (!details.ok()) return Must(details.status());
+  if (details->size() != leaves.size()) return "another number of details";
+  const ModelStep& content = *before.steps.at(operation.step);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const ModelLeaf& leaf = content.leaves.at(leaves[i].name);
+    const LeafDetail& detail = (*details)[i];
+    if (detail.bytes != leaf.bytes.size()) {
+      return leaves[i].name + ": another size";
+    }
+    std::string value = absl::StrFormat("%d:", static_cast<int>(leaf.dtype));
+    for (std::int64_t dim : leaf.shape) absl::StrAppend(&value, dim, ",");
+    value += leaf.bytes;
+    const std::string& digest =
+        digest_of_.try_emplace(value, detail.digest).first->second;
+    if (digest != detail.digest) {
+      return leaves[i].name + ": equal values, other digests";
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> ModelExecutor::Execute(
+    const ModelOperation& operation, const ModelState& before,
+    const TrialPipe& pipe, std::vector<bool>* results) {
+  if (operation.fault) fs_->Arm({*operation.fault});
+  std::optional<std::string> wrong;
+  switch (operation.kind) {
+    case Kind::kSaves: wrong = Saves(operation, pipe, results); break;
+    case Kind::kDelete: {
+      absl::Status status = store_->Delete(operation.step);
+      const bool right =
+          !operation.refused ? status.ok()
+          : before.pins.contains(operation.step)
+              ? absl::IsFailedPrecondition(status)
+              : absl::IsNotFound(status);
+      if (!right) wrong = "Delete: " + std::string(status.ToString());
+      break;
+    }
+    case Kind::kTag:
+      wrong = Must(store_->Tag(operation.tag, operation.step, /*move=*/true));
+      break;
+    case Kind::kUntag: wrong = Must(store_->Untag(operation.tag)); break;
+    case Kind::kPin: wrong = Must(store_->Pin(operation.step)); break;
+    case Kind::kUnpin: wrong = Must(store_->Unpin(operation.step)); break;
+    case Kind::kReopen:
+      wrong = Close();
+      if (!wrong) wrong = Must(Open(/*create=*/false));
+      break;
+    case Kind::kRestore:
+      wrong = StepDifference(*store_, operation.step,
+                             *before.steps.at(operation.step));
+      break;
+    case Kind::kBox: {
+      FaultRandom random(operation.seed);
+      absl::StatusOr<Step> step = store_->Restore(AtStep(operation.step));
+      wrong = step.ok() ? BoxDifference(*step, *before.steps.at(operation.step),
+                                        random)
+                        : Must(step.status());
+      break;
+    }
+    case Kind::kCatalog: wrong = Catalog(operation, before); break;
+    case Kind::kVerify: wrong = DeepFindings(*store_); break;
+  }
+  if (operation.fault) fs_->Disarm();
+  return wrong;
+}
+
+}  // namespace ckptree::testing

@@ -1,0 +1,111 @@
+#include "tests/model_state.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ckptree::testing {
+
+void ModelState::Save(std::int64_t step, Content content) {
+  steps[step] = std::move(content);
+}
+
+void ModelState::Delete(std::int64_t step) {
+  steps.erase(step);
+  std::erase_if(tags, [step](const auto& tag) { return tag.second == step; });
+}
+
+std::string ModelState::Text() const {
+  std::string text = "steps";
+  for (const auto& [step, content] : steps) absl::StrAppend(&text, " ", step);
+  if (!tags.empty()) text += "; tags";
+  for (const auto& [name, step] : tags) {
+    absl::StrAppend(&text, " ", name, "=", step);
+  }
+  if (!pins.empty()) text += "; pinned";
+  for (std::int64_t step : pins) absl::StrAppend(&text, " ", step);
+  return text;
+}
+
+std::optional<std::string> CatalogDifference(const Store& store,
+                                             const ModelState& state) {
+  absl::StatusOr<std::vector<StepInfo>> steps = store.Steps();
+  if (!steps.ok()) return "Steps: " + std::string(steps.status().ToString());
+  ModelState found;
+  std::string wrong;
+  for (const StepInfo& info : *steps) {
+    found.steps[info.step] = nullptr;
+    if (info.pinned) found.pins.insert(info.step);
+    auto expected = state.steps.find(info.step);
+    if (expected == state.steps.end()) continue;
+    const ModelStep& content = *expected->second;
+    const std::map<std::string, double> metrics(info.metrics.begin(),
+                                                info.metrics.end());
+    const auto ties = std::ranges::count_if(
+        content.leaves, [](const auto& leaf) {
+          return leaf.second.kind == ModelLeaf::Kind::kTie;
+        });
+    const std::uint64_t leaves =
+        content.leaves.size() - static_cast<std::uint64_t>(ties);
+    if (metrics != content.metrics || info.leaf_count != leaves) {
+      wrong = absl::StrFormat("step %d: other metrics or leaf count",
+                              info.step);
+    }
+  }
+  absl::StatusOr<std::vector<TagInfo>> tags = store.Tags();
+  if (!tags.ok()) return "Tags: " + std::string(tags.status().ToString());
+  for (const TagInfo& tag : *tags) found.tags[tag.name] = tag.step;
+  if (found.Text() != state.Text()) {
+    return absl::StrFormat("store has %s; expected %s", found.Text(),
+                           state.Text());
+  }
+  if (!wrong.empty()) return wrong;
+  return std::nullopt;
+}
+
+std::optional<std::string> StepDifference(const Store& store,
+                                          std::int64_t step,
+                                          const ModelStep& content) {
+  absl::StatusOr<Step> opened = store.Restore(AtStep(step));
+  std::optional<std::string> difference;
+  if (!opened.ok()) {
+    difference = std::string(opened.status().ToString());
+  } else {
+    difference = Difference(*opened, content);
+  }
+  if (difference) {
+    difference = absl::StrFormat("step %d: %s", step, *difference);
+  }
+  return difference;
+}
+
+std::optional<std::string> StateDifference(const Store& store,
+                                           const ModelState& state) {
+  if (auto difference = CatalogDifference(store, state)) return difference;
+  for (const auto& [step, content] : state.steps) {
+    if (auto difference = StepDifference(store, step, *content)) {
+      return difference;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> DeepFindings(const Store& store) {
+  VerifyOptions options;
+  options.level = VerifyOptions::Level::kDeep;
+  absl::StatusOr<VerifyReport> report = store.Verify(options);
+  if (!report.ok()) return "Verify: " + std::string(report.status().ToString());
+  std::string text;
+  for (const Finding& finding : report->findings) {
+    if (finding.severity == Finding::Severity::kWarning) continue;
+    absl::StrAppend(&text, text.empty() ? "" : " | ", finding.what);
+  }
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+}  // namespace ckptree::testing

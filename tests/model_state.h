@@ -1,0 +1,52 @@
+// What a store must hold, kept outside of it.
+
+#ifndef CKPTREE_TESTS_MODEL_STATE_H_
+#define CKPTREE_TESTS_MODEL_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ckptree/ckptree.h"
+#include "tests/model_step.h"
+
+namespace ckptree::testing {
+
+// Cheap to copy: contents are shared.
+struct ModelState {
+  using Content = std::shared_ptr<const ModelStep>;
+
+  std::map<std::int64_t, Content> steps;
+  std::map<std::string, std::int64_t> tags;
+  std::set<std::int64_t> pins;
+
+  void Save(std::int64_t step, Content content);
+  void Delete(std::int64_t step);
+
+  // "steps 1 2 5; tags a=2; pinned 5"
+  std::string Text() const;
+};
+
+// The first difference between the catalogs: steps, tags, pins, metrics, leaf
+// counts. Reads no values.
+std::optional<std::string> CatalogDifference(const Store& store,
+                                             const ModelState& state);
+
+// And every value of every step.
+std::optional<std::string> StateDifference(const Store& store,
+                                           const ModelState& state);
+
+// Of one step.
+std::optional<std::string> StepDifference(const Store& store,
+                                          std::int64_t step,
+                                          const ModelStep& content);
+
+// What Verify(kDeep) finds, or why it cannot run.
+std::optional<std::string> DeepFindings(const Store& store);
+
+}  // namespace ckptree::testing
+
+#endif  // CKPTREE_TESTS_MODEL_STATE_H_

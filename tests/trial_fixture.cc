@@ -1,0 +1,111 @@
+#include "tests/trial_fixture.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tests/trial_store.h"
+
+namespace ckptree::testing {
+
+namespace fs = std::filesystem;
+
+ModelState::Content Share(ModelStep step) {
+  return std::make_shared<const ModelStep>(std::move(step));
+}
+
+void Must(bool condition, std::string_view what, const TrialPipe& pipe) {
+  if (condition) return;
+  pipe.Say("WRONG " + std::string(what));
+  _exit(3);
+}
+
+void Must(const absl::Status& status, std::string_view what,
+          const TrialPipe& pipe) {
+  Must(status.ok(),
+       std::string(what) + ": " + std::string(status.ToString()), pipe);
+}
+
+SaveHandle BeginModel(Store& store, std::int64_t step,
+                      const ModelStep& content) {
+  StepBuilder builder = store.Begin(step);
+  PutAll(content, builder);
+  return std::move(builder).Commit();
+}
+
+TrialRulesTest::TrialRulesTest() {
+  FaultRandom random(3);
+  ModelStep step = TinyStep(random);
+  for (int i = 0; i < 8; ++i) {
+    small_.push_back(Share(step = Changed(step, random, false)));
+  }
+  step = ArrayStep(random, 2, 1300000);
+  for (int i = 0; i < 4; ++i) {
+    step.leaves.at("params/l0").bytes[static_cast<std::size_t>(i)] ^= 1;
+    step.leaves.at("params/l1") =
+        ArrayStep(random, 2, 1300000).leaves.at("params/l1");
+    large_.push_back(Share(step));
+  }
+}
+
+TrialResult TrialRulesTest::InStore(bool create, const Body& body,
+                                    int threads) {
+  return RunChild([&](const TrialPipe& pipe) {
+    auto file_system =
+        std::make_shared<FaultFs>(directory_.scratch(), counts_.get());
+    absl::StatusOr<Store> store =
+        create ? CreateStore(directory_.store(), threads, file_system)
+               : OpenStore(directory_.store(), threads, file_system);
+    Must(store.status(), "open", pipe);
+    body(*store, *file_system, pipe);
+    _exit(0);
+  });
+}
+
+void TrialRulesTest::ExpectRan(const TrialResult& result) {
+  EXPECT_FALSE(result.broken()) << result.Text();
+  EXPECT_EQ(result.Said("WRONG"), std::vector<std::string>());
+}
+
+void TrialRulesTest::ExpectStore(const std::vector<ModelState>& allowed,
+                                 std::string_view what) {
+  const TrialResult judged = RunChild([&](const TrialPipe& pipe) {
+    JudgeStore(directory_.store(), allowed, false, pipe);
+  });
+  EXPECT_EQ(Wrongs(judged), std::vector<std::string>()) << what;
+}
+
+void TrialRulesTest::ExpectDataLoss(std::string_view what) {
+  const TrialResult result = RunChild([&](const TrialPipe& pipe) {
+    absl::StatusOr<Store> store = OpenStore(directory_.store(), 1);
+    pipe.Say(absl::IsDataLoss(store.status())
+                 ? "LOSS"
+                 : "OPENED " + std::string(store.status().ToString()));
+    if (!store.ok()) return;
+    absl::StatusOr<std::vector<StepInfo>> steps = store->Steps();
+    for (const StepInfo& info : *steps) {
+      pipe.Say(absl::StrFormat("STEP %d", info.step));
+    }
+  });
+  EXPECT_EQ(result.Said("LOSS").size(), 1u) << what << ": " << result.Text();
+}
+
+std::vector<std::string> TrialRulesTest::WalFiles() const {
+  std::vector<std::string> files;
+  for (const auto& entry :
+       fs::recursive_directory_iterator(directory_.store())) {
+    if (entry.path().extension() == ".log") {
+      files.push_back(entry.path().string());
+    }
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace ckptree::testing

@@ -1,0 +1,94 @@
+// Kill and power cut at every file-system call of ours and RocksDB's.
+
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/fault_plan.h"
+#include "tests/fault_random.h"
+#include "tests/trial_scenario.h"
+#include "tests/trial_tally.h"
+
+namespace ckptree::testing {
+namespace {
+
+using Mode = FaultPlan::Mode;
+
+constexpr std::uint64_t kSeed = 20261121;
+constexpr int kMostCalls = 2000;  // Of one scenario: far above what one makes.
+constexpr int kMostWrong = 5;     // Then a sweep gives up.
+
+class TrialSweepTest : public ::testing::TestWithParam<TrialScenario> {
+ protected:
+  // The 1st, 2nd, ... call, until a run ends unfired.
+  static void Sweep(Mode mode, int seeds) {
+    TrialBench bench(GetParam());
+    TrialTally tally;
+    bool fired = true;
+    for (int n = 1; fired && n < kMostCalls; ++n) {
+      fired = false;
+      for (int i = 0; i < seeds; ++i) {
+        const FaultPlan plan = {
+            .mode = mode,
+            .at = static_cast<std::uint64_t>(n),
+            .seed = kSeed + static_cast<std::uint64_t>(n * seeds + i)};
+        const TrialOutcome outcome = bench.Run({plan}, /*threads=*/1);
+        tally.Add(outcome, GetParam().name, plan);
+        fired |= outcome.fired;
+      }
+      if (tally.lost + tally.torn + tally.unopenable + tally.other >
+          kMostWrong) {
+        break;
+      }
+    }
+    std::cout << GetParam().name << ": " << tally.Text() << std::endl;
+    EXPECT_TRUE(tally.clean());
+    EXPECT_FALSE(fired) << "gave up";
+    EXPECT_GE(tally.fired, seeds * 2);
+    EXPECT_EQ(tally.fired, tally.died);
+  }
+};
+
+TEST_P(TrialSweepTest, KilledAtEveryCall) { Sweep(Mode::kKill, 1); }
+
+TEST_P(TrialSweepTest, PowerCutAtEveryCall) { Sweep(Mode::kPowerCut, 2); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Scenarios, TrialSweepTest, ::testing::ValuesIn(AllScenarios()),
+    [](const auto& test) { return test.param.name; });
+
+TEST(TrialRandomTest, TwoHundredRandomPointsWithTwoThreads) {
+  const char* wanted = std::getenv("CKPTREE_TEST_SEED");
+  const std::uint64_t seed =
+      wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : kSeed;
+  std::cout << "CKPTREE_TEST_SEED=" << seed << std::endl;
+  FaultRandom random(seed);
+  TrialBench bench(LongScenario());
+  const TrialOutcome whole = bench.Run({{.mode = Mode::kKill, .at = 1u << 30}},
+                                       /*threads=*/2);
+  ASSERT_TRUE(whole.wrongs.empty()) << whole.wrongs[0];
+  ASSERT_FALSE(whole.fired);
+  std::uint64_t calls = 400;
+  TrialTally tally;
+  for (int i = 0; i < 200; ++i) {
+    const FaultPlan plan = {
+        .mode = random.OneIn(2) ? Mode::kKill : Mode::kPowerCut,
+        .at = 1 + random.Below(calls),
+        .seed = random.Next()};
+    const TrialOutcome outcome = bench.Run({plan}, /*threads=*/2);
+    if (!outcome.fired) {
+      calls = plan.at;  // There are fewer.
+      --i;
+    }
+    tally.Add(outcome, "long", plan);
+    if (!tally.clean() && tally.trials - tally.died > kMostWrong) break;
+  }
+  std::cout << tally.Text() << std::endl;
+  EXPECT_TRUE(tally.clean());
+  EXPECT_GE(tally.fired, 200);
+}
+
+}  // namespace
+}  // namespace ckptree::testing
