@@ -16,17 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "ckptree/options.h"
 
 namespace ckptree {
-
-// Where a pool's memory comes from, e.g. pinned memory of a device's driver.
-// Called from any thread, without the pool's lock held.
-struct HostAllocator {
-  // Returns null when there is no memory.
-  std::function<void*(std::size_t bytes)> allocate;
-  // `bytes` is what `allocate` was asked for.
-  std::function<void(void* memory, std::size_t bytes)> free;
-};
 
 // Lends buffers up to a number of bytes and keeps those that come back: a page
 // that was touched before is filled about ten times faster than a fresh one.

@@ -1,0 +1,111 @@
+#include "core/base_loader.h"
+
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/leaf_reader.h"
+#include "core/step_tree.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "schema/store_record.h"
+
+namespace ckptree::internal {
+
+using schema::Space;
+
+absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
+                                      std::uint32_t line) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> row,
+      database.Get(Space::kRecords, schema::LineKey(line)));
+  if (!row.has_value()) {
+    return absl::DataLossError(
+        absl::StrFormat("the row of line %d is missing", line));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const schema::LineRecord record,
+                           schema::DecodeLineRecord(*row));
+  return record.tip;
+}
+
+absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
+                                               std::uint64_t version) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> removed,
+      database.Get(Space::kRecords, schema::RemovedKey(version)));
+  if (removed.has_value()) return schema::DecodeStepRecord(*removed);
+  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(Space::kRecords, range.begin, range.end));
+  for (; scan.Valid(); scan.Next()) {
+    absl::StatusOr<schema::StepRecord> record =
+        schema::DecodeStepRecord(scan.value());
+    if (record.ok() && record->version == version) return record;
+  }
+  CKPTREE_RETURN_IF_ERROR(scan.status());
+  return absl::DataLossError(
+      absl::StrFormat("version %d has neither a step nor a removed row",
+                      version));
+}
+
+absl::StatusOr<std::vector<schema::PartRecord>> PartsOf(
+    const kv::Database& database, const schema::StepRecord& record) {
+  if (!record.parts_in_meta) return record.parts;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> bytes,
+      database.Get(Space::kRecords, schema::StepMetaKey(record.version)));
+  if (!bytes.has_value()) {
+    return absl::DataLossError(absl::StrFormat(
+        "the part table of version %d is missing", record.version));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(schema::StepMeta meta,
+                           schema::DecodeStepMeta(*bytes));
+  return std::move(meta.parts);
+}
+
+absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
+    const kv::Database& database, const schema::PartRecord& part) {
+  auto base = std::make_shared<BasePart>();
+  base->tree = part.tree;
+  base->map = part.map;
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
+                           StepTree::Open(database, part.tree));
+  if (tree->leaf_count() != part.map.size()) {
+    return absl::DataLossError(absl::StrFormat(
+        "tree %s has %d leaves, its map %d", part.tree.Hex(),
+        tree->leaf_count(), part.map.size()));
+  }
+  std::vector<schema::TreeEntry> entries;
+  entries.reserve(tree->entry_count());
+  CKPTREE_RETURN_IF_ERROR(
+      tree->ForEach("", [&entries](const StepTree::Entry& entry) {
+        entries.push_back(*entry.entry);
+      }));
+  base->entries = std::make_shared<const std::vector<schema::TreeEntry>>(
+      std::move(entries));
+  std::vector<std::uint32_t> ordinals(part.map.size());
+  std::iota(ordinals.begin(), ordinals.end(), 0u);
+  CKPTREE_ASSIGN_OR_RETURN(
+      base->leaves, ReadLeaves(database, part.part, part.map, ordinals));
+  return base;
+}
+
+absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
+                                   std::uint32_t line) {
+  BaseState base;
+  CKPTREE_ASSIGN_OR_RETURN(base.version, ReadTip(database, line));
+  if (base.version == 0) return base;
+  CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
+                           ReadVersion(database, base.version));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
+                           PartsOf(database, record));
+  for (const schema::PartRecord& part : parts) {
+    CKPTREE_ASSIGN_OR_RETURN(base.parts[part.part], LoadPart(database, part));
+  }
+  return base;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,202 @@
+// Hot path: per chunk.
+
+#include "core/block_sink.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "tbb/task_group.h"
+
+namespace ckptree::internal {
+namespace {
+
+// Segments are the unit in which dead bytes are freed whole: not larger than
+// this, unless the part would need more builders than there are numbers.
+constexpr std::uint64_t kSegmentBytes = 256 << 20;
+constexpr int kMaxBuilders = 256;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SegmentBuilder>> SegmentBuilder::Open(
+    const SegmentPlan& plan, schema::Space space, std::uint8_t builder,
+    std::uint64_t reserve_bytes) {
+  CKPTREE_RETURN_IF_ERROR(plan.make_staging());
+  schema::SegmentHeader header = plan.header;
+  header.space = space;
+  header.builder = builder;
+  const std::string path = absl::StrFormat(
+      "%s/%s-%d-%d.sst", plan.staging,
+      schema::kSpaceNames[static_cast<std::size_t>(space)], header.part,
+      builder);
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::SegmentWriter> writer,
+      kv::SegmentWriter::Create(plan.kv_options, space, path, reserve_bytes));
+  CKPTREE_RETURN_IF_ERROR(writer->Add(
+      schema::BlockKey(header.version, header.part,
+                       schema::BlockNumber(builder, schema::kHeaderSequence)),
+      schema::EncodeSegmentHeader(header)));
+  return std::unique_ptr<SegmentBuilder>(
+      new SegmentBuilder(std::move(header), std::move(writer)));
+}
+
+absl::Status SegmentBuilder::Add(std::uint32_t sequence,
+                                 std::string_view payload,
+                                 schema::TableEntry entry) {
+  const std::uint32_t n = schema::BlockNumber(header_.builder, sequence);
+  const std::string key = schema::BlockKey(header_.version, header_.part, n);
+  CKPTREE_RETURN_IF_ERROR(header_.space == schema::Space::kChunks
+                              ? writer_->AddAligned(key, payload)
+                              : writer_->Add(key, payload));
+  if (row_.block_count == 0) row_.first_n = n;
+  row_.last_n = n;
+  ++row_.block_count;
+  row_.bytes += payload.size();
+  entry.n = n;
+  table_.entries.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BuiltSegment> SegmentBuilder::Finish() {
+  const std::uint32_t n =
+      schema::BlockNumber(header_.builder, schema::kTableSequence);
+  CKPTREE_RETURN_IF_ERROR(
+      writer_->Add(schema::BlockKey(header_.version, header_.part, n),
+                   schema::EncodeSegmentTable(table_)));
+  BuiltSegment built;
+  CKPTREE_ASSIGN_OR_RETURN(built.staged, writer_->Finish());
+  built.row_key = schema::SegmentKey(header_.version, header_.part,
+                                     header_.space, header_.builder);
+  built.row_value = schema::EncodeSegmentRow(row_);
+  return built;
+}
+
+BlockSink::BlockSink(SegmentPlan plan)
+    : plan_(std::move(plan)),
+      roll_bytes_(std::max<std::uint64_t>(
+          kSegmentBytes, plan_.bytes_expected / (kMaxBuilders / 2))) {}
+
+BlockSink::~BlockSink() = default;
+
+absl::StatusOr<std::uint32_t> BlockSink::Write(
+    std::uint64_t order, std::span<const std::byte> payload,
+    std::vector<schema::TableSlice> slices) {
+  const std::string_view bytes(reinterpret_cast<const char*>(payload.data()),
+                               payload.size());
+  std::uint32_t index = 0;
+  Lane* lane = nullptr;
+  std::vector<Pending> flushed;
+  {
+    absl::MutexLock lock(&mu_);
+    index = static_cast<std::uint32_t>(places_.size());
+    places_.emplace_back();
+    bytes_ += payload.size();
+    if (buffering_) {
+      if (bytes_ <= kSmallSaveBytes) {
+        pending_.push_back(
+            {order, index, std::string(bytes), std::move(slices)});
+        return index;
+      }
+      buffering_ = false;
+      flushed.swap(pending_);
+    }
+    if (idle_.empty()) {
+      lane = lanes_.emplace_back(std::make_unique<Lane>()).get();
+    } else {
+      lane = idle_.back();
+      idle_.pop_back();
+    }
+  }
+  absl::Status status;
+  for (Pending& block : flushed) {
+    status.Update(WriteTo(lane, block.index, block.payload,
+                          std::move(block.slices)));
+  }
+  status.Update(WriteTo(lane, index, bytes, std::move(slices)));
+  absl::MutexLock lock(&mu_);
+  idle_.push_back(lane);
+  if (!status.ok()) return status;
+  return index;
+}
+
+absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
+                                std::string_view payload,
+                                std::vector<schema::TableSlice> slices) {
+  if (lane->builder == nullptr) {
+    int builder = 0;
+    std::uint64_t reserve = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      builder = next_builder_++;
+      // What may still come, shared by the lanes there are; at least this.
+      const std::uint64_t left =
+          plan_.bytes_expected > bytes_ ? plan_.bytes_expected - bytes_ : 0;
+      reserve = std::min(roll_bytes_, left / lanes_.size()) + payload.size();
+    }
+    if (builder >= kMaxBuilders) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "a part of a save has at most %d segments", kMaxBuilders));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(
+        lane->builder,
+        SegmentBuilder::Open(plan_, schema::Space::kChunks,
+                             static_cast<std::uint8_t>(builder), reserve));
+    lane->sequence = 0;
+  }
+  const std::uint32_t sequence = ++lane->sequence;
+  CKPTREE_RETURN_IF_ERROR(
+      lane->builder->Add(sequence, payload, {0, std::move(slices)}));
+  {
+    absl::MutexLock lock(&mu_);
+    places_[index] = {schema::Space::kChunks,
+                      schema::BlockNumber(lane->builder->builder(), sequence)};
+  }
+  if (lane->builder->bytes() >= roll_bytes_ ||
+      sequence >= schema::kMaxSequence) {
+    return FinishLane(lane);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockSink::FinishLane(Lane* lane) {
+  CKPTREE_ASSIGN_OR_RETURN(BuiltSegment built, lane->builder->Finish());
+  lane->builder.reset();
+  absl::MutexLock lock(&mu_);
+  segments_.push_back(std::move(built));
+  return absl::OkStatus();
+}
+
+absl::Status BlockSink::Finish() {
+  std::vector<Lane*> lanes;
+  {
+    absl::MutexLock lock(&mu_);
+    std::sort(pending_.begin(), pending_.end(),
+              [](const Pending& a, const Pending& b) {
+                return a.order < b.order;
+              });
+    for (Pending& block : pending_) {
+      const std::uint32_t n = schema::BlockNumber(
+          0, static_cast<std::uint32_t>(small_.size()) + 1);
+      places_[block.index] = {schema::Space::kSmall, n};
+      small_.emplace_back(n, std::move(block.payload));
+    }
+    pending_.clear();
+    for (auto& lane : lanes_) {
+      if (lane->builder != nullptr) lanes.push_back(lane.get());
+    }
+  }
+  // Each ends with a sync of its file: at once, not one after the other.
+  std::vector<absl::Status> results(lanes.size());
+  tbb::task_group tasks;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    tasks.run([this, &lanes, &results, i] { results[i] = FinishLane(lanes[i]); });
+  }
+  tasks.wait();
+  for (const absl::Status& result : results) {
+    CKPTREE_RETURN_IF_ERROR(result);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,274 @@
+#include "core/catalog.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+// Calls fn(key, value) for every row of one kind.
+template <typename Fn>
+void ForEachRow(const kv::Database& database, schema::Row row,
+                std::vector<std::string>* problems, Fn fn) {
+  const schema::KeyRange range = schema::AllRows(row);
+  absl::StatusOr<kv::Iterator> scan =
+      database.Scan(schema::Space::kRecords, range.begin, range.end);
+  absl::Status status = scan.status();
+  if (status.ok()) {
+    for (; scan->Valid(); scan->Next()) {
+      if (absl::Status bad = fn(scan->key(), scan->value()); !bad.ok()) {
+        problems->push_back(absl::StrFormat(
+            "%s: %s", schema::DescribeKey(schema::Space::kRecords, scan->key()),
+            bad.message()));
+      }
+    }
+    status = scan->status();
+  }
+  if (!status.ok()) problems->push_back(std::string(status.message()));
+}
+
+std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps) {
+  if (steps.empty()) return "the store has no step";
+  return absl::StrFormat("the store has %d steps from %d to %d", steps.size(),
+                         steps.begin()->first, steps.rbegin()->first);
+}
+
+}  // namespace
+
+std::vector<std::string> Catalog::Load(const kv::Database& database) {
+  Rows rows;
+  std::vector<std::string> problems;
+  ForEachRow(database, schema::Row::kStep, &problems,
+             [&rows](std::string_view key,
+                     std::string_view value) -> absl::Status {
+               const auto fields = schema::DecodeStepKey(key);
+               CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
+                                        schema::DecodeStepRecord(value));
+               if (!fields.has_value() || fields->step != record.step ||
+                   fields->line != record.line) {
+                 return absl::DataLossError("its record is of another step");
+               }
+               if (fields->line != kMainLine) return absl::OkStatus();
+               rows.steps[record.step] =
+                   std::make_shared<const schema::StepRecord>(
+                       std::move(record));
+               return absl::OkStatus();
+             });
+  ForEachRow(database, schema::Row::kTag, &problems,
+             [&rows](std::string_view key,
+                     std::string_view value) -> absl::Status {
+               CKPTREE_ASSIGN_OR_RETURN(const schema::TagRecord tag,
+                                        schema::DecodeTagRecord(value));
+               if (auto name = schema::DecodeTagKey(key)) {
+                 rows.tags[*std::move(name)] = tag;
+               }
+               return absl::OkStatus();
+             });
+  ForEachRow(
+      database, schema::Row::kPin, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(const schema::PinRecord pin,
+                                 schema::DecodePinRecord(value));
+        if (auto version = schema::DecodeVersionKey(schema::Row::kPin, key)) {
+          rows.pins[*version] = pin;
+        }
+        return absl::OkStatus();
+      });
+  absl::MutexLock lock(&mu_);
+  rows_ = std::move(rows);
+  return problems;
+}
+
+StepRecordPtr Catalog::Find(std::int64_t step) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = rows_.steps.find(step);
+  return it == rows_.steps.end() ? nullptr : it->second;
+}
+
+std::vector<StepRecordPtr> Catalog::Steps() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<StepRecordPtr> steps;
+  steps.reserve(rows_.steps.size());
+  for (const auto& [step, record] : rows_.steps) steps.push_back(record);
+  return steps;
+}
+
+std::vector<TagInfo> Catalog::Tags() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<TagInfo> tags;
+  for (const auto& [name, tag] : rows_.tags) {
+    tags.push_back({name, tag.step, tag.version});
+  }
+  return tags;
+}
+
+std::optional<schema::TagRecord> Catalog::FindTag(std::string_view name) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = rows_.tags.find(name);
+  if (it == rows_.tags.end()) return std::nullopt;
+  return it->second;
+}
+
+std::vector<std::string> Catalog::TagsOf(std::uint64_t version) const {
+  absl::MutexLock lock(&mu_);
+  std::vector<std::string> names;
+  for (const auto& [name, tag] : rows_.tags) {
+    if (tag.version == version) names.push_back(name);
+  }
+  return names;
+}
+
+bool Catalog::IsPinned(std::uint64_t version) const {
+  absl::MutexLock lock(&mu_);
+  return rows_.pins.contains(version);
+}
+
+absl::StatusOr<StepRecordPtr> Catalog::Resolve(
+    const StepSelector& selector) const {
+  absl::MutexLock lock(&mu_);
+  const auto& steps = rows_.steps;
+  StepRecordPtr found;
+  switch (selector.kind) {
+    case StepSelector::Kind::kStep: {
+      const auto it = steps.find(selector.step);
+      if (it == steps.end()) {
+        return absl::NotFoundError(absl::StrFormat(
+            "no step %d; %s", selector.step, KnownSteps(steps)));
+      }
+      found = it->second;
+      break;
+    }
+    case StepSelector::Kind::kLatest:
+      if (steps.empty()) {
+        return absl::NotFoundError("the store has no step yet");
+      }
+      found = steps.rbegin()->second;
+      break;
+    case StepSelector::Kind::kTag: {
+      const auto tag = rows_.tags.find(selector.name);
+      if (tag == rows_.tags.end()) {
+        return absl::NotFoundError(
+            absl::StrFormat("no tag '%s'", selector.name));
+      }
+      const auto it = steps.find(tag->second.step);
+      if (it == steps.end()) {
+        return absl::NotFoundError(absl::StrFormat(
+            "tag '%s' names step %d, which is gone", selector.name,
+            tag->second.step));
+      }
+      found = it->second;
+      break;
+    }
+    case StepSelector::Kind::kBest: {
+      double best = 0;
+      for (const auto& [step, record] : steps) {
+        for (const auto& [name, value] : record->metrics) {
+          if (name != selector.name || std::isnan(value)) continue;
+          const bool better =
+              found == nullptr ||
+              (selector.mode == StepSelector::Mode::kMin ? value <= best
+                                                         : value >= best);
+          if (better) {
+            found = record;
+            best = value;
+          }
+        }
+      }
+      if (found == nullptr) {
+        return absl::NotFoundError(absl::StrFormat(
+            "no step has a metric '%s' that is a number; %s", selector.name,
+            KnownSteps(steps)));
+      }
+      break;
+    }
+  }
+  if (selector.back == 0) return found;
+  // Saves are ordered by version, steps by number: "~2" is two saves earlier.
+  std::vector<StepRecordPtr> earlier;
+  for (const auto& [step, record] : steps) {
+    if (record->version < found->version) earlier.push_back(record);
+  }
+  const auto back = static_cast<std::size_t>(selector.back);
+  if (back > earlier.size()) {
+    return absl::NotFoundError(
+        absl::StrFormat("%s: only %d saves are before step %d",
+                        Text(selector), earlier.size(), found->step));
+  }
+  std::sort(earlier.begin(), earlier.end(),
+            [](const StepRecordPtr& a, const StepRecordPtr& b) {
+              return a->version > b->version;
+            });
+  return earlier[back - 1];
+}
+
+StepInfo Catalog::Info(const schema::StepRecord& record) const {
+  StepInfo info;
+  info.step = record.step;
+  info.version = record.version;
+  info.base = record.base;
+  info.begun_ns = record.begun_ns;
+  info.staged_ns = record.staged_ns;
+  info.committed_ns = record.committed_ns;
+  info.metrics = record.metrics;
+  info.tags = TagsOf(record.version);
+  info.pinned = IsPinned(record.version);
+  info.leaf_count = record.leaf_count;
+  info.changed_leaves = record.changed_leaves;
+  info.logical_bytes = record.logical_bytes;
+  info.new_bytes = record.new_bytes;
+  info.nan_count = record.nan_count;
+  info.inf_count = record.inf_count;
+  info.nonfinite_leaves = record.nonfinite_leaves;
+  info.digest = record.digest.Hex();
+  info.saved_by = record.saved_by;
+  info.note = record.note;
+  return info;
+}
+
+void Catalog::PutStep(StepRecordPtr record) {
+  const std::int64_t step = record->step;
+  EraseStep(step);
+  absl::MutexLock lock(&mu_);
+  rows_.steps[step] = std::move(record);
+}
+
+void Catalog::EraseStep(std::int64_t step) {
+  absl::MutexLock lock(&mu_);
+  const auto it = rows_.steps.find(step);
+  if (it == rows_.steps.end()) return;
+  const std::uint64_t version = it->second->version;
+  rows_.steps.erase(it);
+  rows_.pins.erase(version);
+  std::erase_if(rows_.tags, [version](const auto& tag) {
+    return tag.second.version == version;
+  });
+}
+
+void Catalog::PutTag(std::string name, const schema::TagRecord& tag) {
+  absl::MutexLock lock(&mu_);
+  rows_.tags[std::move(name)] = tag;
+}
+
+void Catalog::EraseTag(std::string_view name) {
+  absl::MutexLock lock(&mu_);
+  if (const auto it = rows_.tags.find(name); it != rows_.tags.end()) {
+    rows_.tags.erase(it);
+  }
+}
+
+void Catalog::PutPin(std::uint64_t version) {
+  absl::MutexLock lock(&mu_);
+  rows_.pins[version] = {};
+}
+
+void Catalog::ErasePin(std::uint64_t version) {
+  absl::MutexLock lock(&mu_);
+  rows_.pins.erase(version);
+}
+
+}  // namespace ckptree::internal

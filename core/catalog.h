@@ -1,0 +1,74 @@
+// Which steps, tags and pins there are.
+
+#ifndef CKPTREE_CORE_CATALOG_H_
+#define CKPTREE_CORE_CATALOG_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptree/restore.h"
+#include "ckptree/selector.h"
+#include "ckptree/store.h"
+#include "kv/database.h"
+#include "schema/step_record.h"
+#include "schema/store_record.h"
+
+namespace ckptree::internal {
+
+using StepRecordPtr = std::shared_ptr<const schema::StepRecord>;
+
+// The line of every step so far; forks come with collection.
+inline constexpr std::uint32_t kMainLine = 0;
+
+// A copy in memory of the rows of line 0: read at open and refresh, kept up by
+// the writer after each commit. Thread-safe.
+class Catalog {
+ public:
+  // Replaces everything by what `database` holds. A row that does not decode is
+  // left out and reported; the others are there.
+  std::vector<std::string> Load(const kv::Database& database)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  StepRecordPtr Find(std::int64_t step) const;
+  std::vector<StepRecordPtr> Steps() const;  // Ascending by step.
+  std::vector<TagInfo> Tags() const;
+  std::optional<schema::TagRecord> FindTag(std::string_view name) const;
+  std::vector<std::string> TagsOf(std::uint64_t version) const;
+  bool IsPinned(std::uint64_t version) const;
+
+  // kNotFound says what there is instead.
+  absl::StatusOr<StepRecordPtr> Resolve(const StepSelector& selector) const;
+
+  StepInfo Info(const schema::StepRecord& record) const;
+
+  // After a commit that did this.
+  void PutStep(StepRecordPtr record);
+  void EraseStep(std::int64_t step);  // Its tags and pin go with it.
+  void PutTag(std::string name, const schema::TagRecord& tag);
+  void EraseTag(std::string_view name);
+  void PutPin(std::uint64_t version);
+  void ErasePin(std::uint64_t version);
+
+ private:
+  struct Rows {
+    std::map<std::int64_t, StepRecordPtr> steps;
+    std::map<std::string, schema::TagRecord, std::less<>> tags;
+    std::map<std::uint64_t, schema::PinRecord> pins;
+  };
+
+  mutable absl::Mutex mu_;
+  Rows rows_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_CATALOG_H_

@@ -1,0 +1,277 @@
+#include "core/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "ckptree/version.h"
+#include "core/open_check.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+absl::Status CheckOptions(const StoreOptions& options) {
+  if (options.chunk_bytes < (64 << 10) ||
+      options.chunk_bytes > static_cast<std::size_t>(schema::kMaxChunkBytes)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "chunk_bytes is %d: 64 KiB to 16 MiB are possible",
+        options.chunk_bytes));
+  }
+  if (options.threads < 0 || options.threads > 1024) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "threads is %d: 0 (one per processor) to 1024", options.threads));
+  }
+  if (options.read_only && options.create_if_missing) {
+    return absl::InvalidArgumentError(
+        "a store opened read only cannot be created: drop one of "
+        "create_if_missing and read_only");
+  }
+  return absl::OkStatus();
+}
+
+std::string NewUuid() {
+  std::random_device device;
+  std::string uuid(16, '\0');
+  for (char& byte : uuid) byte = static_cast<char>(device() & 0xff);
+  return uuid;
+}
+
+}  // namespace
+
+Engine::Engine(std::string directory, StoreOptions options)
+    : directory_(std::move(directory)),
+      options_(std::move(options)),
+      pid_(getpid()),
+      logger_(options_.log),
+      pool_(options_.staging_bytes, options_.host_allocator),
+      arena_(std::make_unique<tbb::task_arena>(
+          options_.threads == 0 ? tbb::task_arena::automatic
+                                : options_.threads)) {}
+
+Engine::~Engine() {
+  if (absl::Status status = Close(); !status.ok()) {
+    logger_.Log(LogSeverity::kError, "close", status);
+  }
+}
+
+kv::Options Engine::KvOptions(std::shared_ptr<void> file_system) const {
+  kv::Options kv_options;
+  kv_options.file_system = std::move(file_system);
+  kv_options.log = [this](kv::Severity severity, std::string_view text) {
+    logger_.Log(severity == kv::Severity::kInfo      ? LogSeverity::kInfo
+                : severity == kv::Severity::kWarning ? LogSeverity::kWarning
+                                                     : LogSeverity::kError,
+                "kv", text);
+  };
+  kv_options.lock_wait_ms = absl::ToInt64Milliseconds(options_.lock_wait);
+  return kv_options;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
+    const std::string& directory, StoreOptions options,
+    std::shared_ptr<void> file_system) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
+  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
+  const kv::Options kv_options = engine->KvOptions(std::move(file_system));
+  schema::StoreRecord store;
+  store.uuid = NewUuid();
+  store.format = schema::kFormatNumber;
+  store.created_ns = absl::GetCurrentTimeNanos();
+  store.created_by = std::string(Version());
+  kv::WriteBatch batch;
+  batch.Put(Space::kRecords, schema::LineKey(kMainLine),
+            schema::EncodeLineRecord({0}));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::Database> database,
+      kv::Database::Create(directory, kv_options, store.uuid,
+                           schema::StoreKey(),
+                           schema::EncodeStoreRecord(store), std::move(batch)));
+  engine->store_ = std::move(store);
+  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  return engine;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
+    const std::string& directory, StoreOptions options,
+    std::shared_ptr<void> file_system) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
+  const bool read_only = options.read_only;
+  const bool create = options.create_if_missing;
+  std::shared_ptr<Engine> engine(new Engine(directory, options));
+  const kv::Options kv_options = engine->KvOptions(file_system);
+  OpenFindings findings;
+  const auto check = [&findings, read_only](
+                         const kv::Database& database,
+                         const kv::OpenReport& report) -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(findings, CheckStore(database, report));
+    if (read_only) return absl::OkStatus();
+    if (findings.read_only_feature) {
+      return absl::FailedPreconditionError(
+          "the store uses a feature that this engine may only read: open it "
+          "read only, or use a newer engine");
+    }
+    if (findings.damage.empty()) return absl::OkStatus();
+    std::string text =
+        "the store is damaged; open it read only to get at what is whole, and "
+        "run `ckptree verify`:";
+    for (const std::string& line : findings.damage) text += "\n  " + line;
+    return absl::DataLossError(text);
+  };
+  absl::StatusOr<std::unique_ptr<kv::Database>> database = kv::Database::Open(
+      directory, kv_options,
+      read_only ? kv::Mode::kRead : kv::Mode::kReadWrite, check);
+  if (!database.ok()) {
+    if (create && absl::IsNotFound(database.status())) {
+      return Create(directory, std::move(options), std::move(file_system));
+    }
+    return database.status();
+  }
+  engine->store_ = findings.store;
+  {
+    absl::MutexLock lock(&engine->mu_);
+    engine->warnings_ = findings.damage;
+  }
+  CKPTREE_RETURN_IF_ERROR(
+      engine->Start(*std::move(database), kv_options));
+  return engine;
+}
+
+absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
+                           const kv::Options& kv_options) {
+  database_ = std::move(database);
+  {
+    std::vector<std::string> problems = catalog_.Load(*database_);
+    absl::MutexLock lock(&mu_);
+    const auto& known = database_->report().warnings;
+    warnings_.insert(warnings_.end(), known.begin(), known.end());
+    warnings_.insert(warnings_.end(), problems.begin(), problems.end());
+    for (const std::string& warning : warnings_) {
+      logger_.Log(LogSeverity::kWarning, "open", warning);
+    }
+  }
+  if (options_.read_only) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const int orphans, DropOrphans(database_.get()));
+  if (orphans > 0) {
+    logger_.Log(LogSeverity::kInfo, "open",
+                absl::StrFormat("dropped %d files of saves that were never "
+                                "committed",
+                                orphans));
+  }
+  // Nothing builds segments for this store but its one writer.
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> attempts,
+                           database_->ListStaging());
+  for (const std::string& attempt : attempts) {
+    CKPTREE_RETURN_IF_ERROR(database_->RemoveStaging(attempt));
+  }
+  WriterContext context;
+  context.database = database_.get();
+  context.kv_options = kv_options;
+  context.catalog = &catalog_;
+  context.logger = &logger_;
+  context.arena = arena_.get();
+  context.uuid = store_.uuid;
+  context.statistics = options_.statistics;
+  context.on_progress = options_.on_progress;
+  context.highest_version = database_->report().highest_version;
+  writer_ = std::make_unique<StepWriter>(std::move(context));
+  return absl::OkStatus();
+}
+
+bool Engine::forked() const { return getpid() != pid_; }
+
+absl::Status Engine::CheckUsable() const {
+  if (forked()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "store %s was opened by pid %d, this is pid %d: open it again after "
+        "fork(), read only",
+        directory_, pid_, getpid()));
+  }
+  if (closed_.load()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("store %s was closed", directory_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckWritable() const {
+  CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  if (options_.read_only) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("store %s was opened read only", directory_));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Engine::warnings() const {
+  absl::MutexLock lock(&mu_);
+  return warnings_;
+}
+
+absl::StatusOr<std::shared_ptr<const StepTree>> Engine::Tree(
+    const schema::Digest& digest) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (last_tree_ != nullptr && last_tree_->digest() == digest) {
+      return last_tree_;
+    }
+    if (const auto it = trees_.find(digest); it != trees_.end()) {
+      if (auto tree = it->second.lock()) {
+        last_tree_ = tree;
+        return tree;
+      }
+      trees_.erase(it);
+    }
+  }
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<const StepTree> tree,
+                           StepTree::Open(*database_, digest));
+  absl::MutexLock lock(&mu_);
+  std::erase_if(trees_, [](const auto& t) { return t.second.expired(); });
+  trees_[digest] = tree;
+  last_tree_ = tree;
+  return tree;
+}
+
+absl::Status Engine::Refresh() {
+  CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  if (!options_.read_only) return absl::OkStatus();
+  // Catch up, list, catch up again: what was listed is then complete.
+  CKPTREE_RETURN_IF_ERROR(database_->Refresh());
+  catalog_.Load(*database_);
+  return database_->Refresh();
+}
+
+absl::Status Engine::Close() {
+  if (forked()) return CheckUsable();
+  if (closed_.exchange(true)) return absl::OkStatus();
+  absl::Status status;
+  if (writer_ != nullptr) {
+    status.Update(writer_->WaitIdle(absl::InfiniteDuration()));
+    status.Update(writer_->TakeUnseenFailure(/*only_dropped=*/false));
+    writer_.reset();
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    trees_.clear();
+    last_tree_.reset();
+  }
+  if (database_ != nullptr) status.Update(database_->Close());
+  return status;
+}
+
+Stats Engine::stats() const {
+  Stats stats = writer_ != nullptr ? writer_->stats() : Stats();
+  stats.bytes_read = bytes_read_.load();
+  stats.staging_bytes_in_use = pool_.in_use();
+  return stats;
+}
+
+}  // namespace ckptree::internal

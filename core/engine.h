@@ -1,0 +1,110 @@
+// A store that is open: what every public object of it shares.
+
+#ifndef CKPTREE_CORE_ENGINE_H_
+#define CKPTREE_CORE_ENGINE_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptree/store.h"
+#include "core/catalog.h"
+#include "core/logger.h"
+#include "core/staging_pool.h"
+#include "core/step_tree.h"
+#include "core/step_writer.h"
+#include "kv/database.h"
+#include "schema/store_record.h"
+#include "tbb/task_arena.h"
+
+namespace ckptree::internal {
+
+// Thread-safe.
+class Engine {
+ public:
+  // `file_system`: see kv::Options; null but in tests.
+  static absl::StatusOr<std::shared_ptr<Engine>> Create(
+      const std::string& directory, StoreOptions options,
+      std::shared_ptr<void> file_system);
+  static absl::StatusOr<std::shared_ptr<Engine>> Open(
+      const std::string& directory, StoreOptions options,
+      std::shared_ptr<void> file_system);
+  ~Engine();
+
+  // Ok in the process that opened the store, before Close().
+  absl::Status CheckUsable() const;
+  // CheckUsable(), and open for writing.
+  absl::Status CheckWritable() const;
+  bool forked() const;
+
+  const kv::Database& database() const { return *database_; }
+  kv::Database* mutable_database() { return database_.get(); }
+  Catalog& catalog() { return catalog_; }
+  const Catalog& catalog() const { return catalog_; }
+  const Logger& logger() const { return logger_; }
+  tbb::task_arena& arena() const { return *arena_; }
+  StagingPool& pool() { return pool_; }
+  StepWriter* writer() { return writer_.get(); }  // Null when read only.
+  const StoreOptions& options() const { return options_; }
+  const schema::StoreRecord& store_record() const { return store_; }
+  const std::string& directory() const { return directory_; }
+  std::vector<std::string> warnings() const;
+
+  // A tree of this store, kept while somebody uses it.
+  absl::StatusOr<std::shared_ptr<const StepTree>> Tree(
+      const schema::Digest& digest);
+
+  // The catalog's commits; see store.h.
+  absl::Status Delete(std::int64_t step);
+  absl::Status Tag(std::string_view name, std::int64_t step, bool move);
+  absl::Status Untag(std::string_view name);
+  absl::Status Pin(std::int64_t step, bool pinned);
+  absl::Status Refresh();
+  absl::Status Close();
+
+  void CountRead(std::uint64_t bytes) { bytes_read_.fetch_add(bytes); }
+  Stats stats() const;
+
+ private:
+  Engine(std::string directory, StoreOptions options);
+
+  kv::Options KvOptions(std::shared_ptr<void> file_system) const;
+  absl::Status Start(std::unique_ptr<kv::Database> database,
+                     const kv::Options& kv_options);
+  absl::Status Commit(kv::CommitRequest request);
+
+  const std::string directory_;
+  const StoreOptions options_;
+  const pid_t pid_;
+  Logger logger_;
+  StagingPool pool_;
+  std::unique_ptr<tbb::task_arena> arena_;
+  schema::StoreRecord store_;
+  Catalog catalog_;
+  std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
+  std::unique_ptr<StepWriter> writer_;
+  std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> bytes_read_{0};
+
+  mutable absl::Mutex mu_;
+  std::vector<std::string> warnings_ ABSL_GUARDED_BY(mu_);
+  std::map<schema::Digest, std::weak_ptr<const StepTree>> trees_
+      ABSL_GUARDED_BY(mu_);
+  // The tree used last stays: a query after a query finds its pages decoded.
+  std::shared_ptr<const StepTree> last_tree_ ABSL_GUARDED_BY(mu_);
+  // One catalog commit at a time, so that what it checked still holds.
+  absl::Mutex commit_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_ENGINE_H_

@@ -1,0 +1,21 @@
+#include "core/logger.h"
+
+#include <cstdio>
+
+namespace ckptree::internal {
+
+void Logger::Log(LogSeverity severity, std::string_view where,
+                 std::string_view text) const {
+  absl::MutexLock lock(&mu_);
+  if (sink_) {
+    sink_(severity, where, text);
+    return;
+  }
+  if (severity == LogSeverity::kInfo) return;
+  std::fprintf(stderr, "ckptree: %s: %.*s: %.*s\n",
+               severity == LogSeverity::kWarning ? "warning" : "error",
+               static_cast<int>(where.size()), where.data(),
+               static_cast<int>(text.size()), text.data());
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,209 @@
+#include "core/open_check.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/segment_record.h"
+#include "schema/step_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+// Features that this engine knows. None yet: format 0 has no options.
+constexpr std::string_view kKnownFeatures[] = {"none"};
+
+bool IsKnownFeature(std::string_view name) {
+  return std::find(std::begin(kKnownFeatures), std::end(kKnownFeatures),
+                   name) != std::end(kKnownFeatures);
+}
+
+absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
+    const kv::Database& database) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> bytes,
+      database.Get(Space::kRecords, schema::StoreKey()));
+  if (!bytes.has_value()) {
+    return absl::DataLossError("the store's own record is missing");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(schema::StoreRecord store,
+                           schema::DecodeStoreRecord(*bytes));
+  if (store.format > schema::kFormatNumber) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the store has format %d, this engine reads up to %d: use a newer one",
+        store.format, schema::kFormatNumber));
+  }
+  for (const std::string& feature : store.incompat) {
+    if (!IsKnownFeature(feature)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the store uses '%s', which this engine does not know: use a newer "
+          "one",
+          feature));
+    }
+  }
+  return store;
+}
+
+// " (steps 3, 7)" for the versions given.
+std::string StepsText(const kv::Database& database,
+                      const std::set<std::uint64_t>& versions) {
+  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
+  absl::StatusOr<kv::Iterator> scan =
+      database.Scan(Space::kRecords, range.begin, range.end);
+  std::string text;
+  if (!scan.ok()) return text;
+  for (; scan->Valid(); scan->Next()) {
+    const absl::StatusOr<schema::StepRecord> record =
+        schema::DecodeStepRecord(scan->value());
+    if (!record.ok() || !versions.contains(record->version)) continue;
+    absl::StrAppendFormat(&text, "%s%d", text.empty() ? "step " : ", ",
+                          record->step);
+  }
+  return text.empty() ? text : " (" + text + ")";
+}
+
+absl::Status CheckSegments(const kv::Database& database,
+                           std::vector<std::string>* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           SortedLiveFiles(database));
+  const schema::KeyRange range = schema::AllRows(schema::Row::kSegment);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(Space::kRecords, range.begin, range.end));
+  for (; scan.Valid(); scan.Next()) {
+    const auto fields = schema::DecodeSegmentKey(scan.key());
+    if (!fields.has_value()) {
+      damage->push_back(schema::DescribeKey(Space::kRecords, scan.key()) +
+                        ": no segment row has such a key");
+      continue;
+    }
+    const std::string first = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kHeaderSequence));
+    const std::string last = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kTableSequence));
+    const kv::LiveFile* file =
+        FileOfSegment(files, fields->space, first, last);
+    if (file != nullptr && file->whole) continue;
+    damage->push_back(absl::StrFormat(
+        "%s%s: %s", schema::DescribeKey(Space::kRecords, scan.key()),
+        StepsText(database, {fields->version}),
+        file == nullptr ? std::string("no file holds it")
+                        : file->path + " is missing or cut short"));
+  }
+  return scan.status();
+}
+
+// A save whose blocks rode in the log may have lost them with the log's tail
+// though `records` was flushed: HEAD cannot tell.
+absl::Status CheckSmall(const kv::Database& database,
+                        const kv::OpenReport& report,
+                        std::vector<std::string>* damage) {
+  for (const kv::CommitRecord& commit : report.recent) {
+    if (!commit.small) continue;
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> dead,
+        database.Get(Space::kRecords, schema::DeadKey(commit.version)));
+    if (!dead.has_value()) continue;  // Collected since.
+    const schema::KeyRange range = schema::BlocksOfVersion(commit.version);
+    CKPTREE_ASSIGN_OR_RETURN(
+        const kv::Iterator scan,
+        database.Scan(Space::kSmall, range.begin, range.end));
+    CKPTREE_RETURN_IF_ERROR(scan.status());
+    // A batch is in `small` as a whole or not at all: its header stands for it.
+    if (scan.Valid()) continue;
+    damage->push_back(absl::StrFormat(
+        "commit %d%s was acknowledged, and its values are lost with a part of "
+        "the log",
+        commit.ordinal, StepsText(database, {commit.version})));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
+                                  Space space, std::string_view first_key,
+                                  std::string_view last_key) {
+  // The last file that begins at or before the segment's first key.
+  const auto it = std::upper_bound(
+      files.begin(), files.end(), std::pair(space, first_key),
+      [](const auto& wanted, const kv::LiveFile& file) {
+        return wanted < std::pair(file.space, std::string_view(file.first_key));
+      });
+  if (it == files.begin()) return nullptr;
+  const kv::LiveFile& file = *std::prev(it);
+  return file.space == space && file.last_key >= last_key ? &file : nullptr;
+}
+
+absl::StatusOr<std::vector<kv::LiveFile>> SortedLiveFiles(
+    const kv::Database& database) {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<kv::LiveFile> files,
+                           database.LiveFiles());
+  std::sort(files.begin(), files.end(),
+            [](const kv::LiveFile& a, const kv::LiveFile& b) {
+              return std::pair(a.space, std::string_view(a.first_key)) <
+                     std::pair(b.space, std::string_view(b.first_key));
+            });
+  return files;
+}
+
+absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
+                                        const kv::OpenReport& report) {
+  OpenFindings findings;
+  CKPTREE_ASSIGN_OR_RETURN(findings.store, ReadStoreRecord(database));
+  const std::string_view uuid(
+      reinterpret_cast<const char*>(report.head.uuid.data()),
+      report.head.uuid.size());
+  if (!report.head_missing && findings.store.uuid != uuid) {
+    findings.damage.push_back("HEAD belongs to another store");
+  }
+  for (const std::string& feature : findings.store.ro_compat) {
+    if (!IsKnownFeature(feature)) findings.read_only_feature = true;
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &findings.damage));
+  CKPTREE_RETURN_IF_ERROR(CheckSmall(database, report, &findings.damage));
+  return findings;
+}
+
+absl::StatusOr<int> DropOrphans(kv::Database* database) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           database->LiveFiles());
+  std::vector<const kv::LiveFile*> orphans;
+  for (const kv::LiveFile& file : files) {
+    const auto first = schema::DecodeBlockKey(file.first_key);
+    const auto last = schema::DecodeBlockKey(file.last_key);
+    // What cannot be understood is kept.
+    if (!first.has_value() || !last.has_value()) continue;
+    if (first->version != last->version || first->part != last->part ||
+        schema::BuilderOf(first->n) != schema::BuilderOf(last->n)) {
+      continue;  // Merged from several segments.
+    }
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> row,
+        database->Get(Space::kRecords,
+                      schema::SegmentKey(first->version, first->part,
+                                         file.space,
+                                         schema::BuilderOf(first->n))));
+    if (!row.has_value()) orphans.push_back(&file);
+  }
+  if (orphans.empty()) return 0;
+  CKPTREE_RETURN_IF_ERROR(database->Flush());
+  for (const kv::LiveFile* file : orphans) {
+    // The bound is exclusive: the table key is the largest of its segment.
+    CKPTREE_RETURN_IF_ERROR(database->Drop(file->space, file->first_key,
+                                           file->last_key + '\0'));
+  }
+  return static_cast<int>(orphans.size());
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,47 @@
+// What must hold before a store is opened for writing: step 4 of open.
+
+#ifndef CKPTREE_CORE_OPEN_CHECK_H_
+#define CKPTREE_CORE_OPEN_CHECK_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kv/database.h"
+#include "schema/store_record.h"
+
+namespace ckptree::internal {
+
+struct OpenFindings {
+  schema::StoreRecord store;
+  std::vector<std::string> damage;  // One line each, names what it hurts.
+  bool read_only_feature = false;   // An ro_compat feature is not known.
+};
+
+// Reads the store record and compares: HEAD's uuid, the format and features,
+// each segment row's keys with the live files, the recent small saves with
+// `small`. kFailedPrecondition: a newer format or an unknown feature, by name.
+// kDataLoss: the store record itself is gone.
+absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
+                                        const kv::OpenReport& report);
+
+// The files of `leaves` and `chunks`, ascending by space and first key.
+absl::StatusOr<std::vector<kv::LiveFile>> SortedLiveFiles(
+    const kv::Database& database);
+
+// The live file that covers the whole of a segment, from header to table; null
+// where there is none. `files` as SortedLiveFiles() gives.
+const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
+                                  schema::Space space,
+                                  std::string_view first_key,
+                                  std::string_view last_key);
+
+// Files of `leaves` and `chunks` in which no key belongs to a segment with a
+// row: what a crash left between adopting and committing. Drops them, after a
+// flush. Returns how many.
+absl::StatusOr<int> DropOrphans(kv::Database* database);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_OPEN_CHECK_H_

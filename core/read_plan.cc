@@ -1,0 +1,287 @@
+// Hot path: per chunk.
+
+#include "core/read_plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "core/chunk_grid.h"
+#include "kv/status_macros.h"
+#include "schema/dtype.h"
+#include "schema/keys.h"
+#include "schema/segment_record.h"
+#include "tbb/parallel_for.h"
+
+namespace ckptree::internal {
+namespace {
+
+auto BlockOrder(const schema::ChunkRef& ref) {
+  return std::tie(ref.place, ref.version, ref.part, ref.n);
+}
+
+// The slice within the payload, bounds checked.
+absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
+                                         std::string_view block_value) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::string_view payload,
+                           schema::ChunkPayload(block_value));
+  if (std::uint64_t{ref.offset} + ref.length > payload.size()) {
+    return absl::DataLossError(absl::StrFormat(
+        "bytes [%d, %d) of a block of %d", ref.offset,
+        std::uint64_t{ref.offset} + ref.length, payload.size()));
+  }
+  if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
+    return absl::UnimplementedError("a codec that this engine does not have");
+  }
+  return payload.substr(ref.offset, ref.length);
+}
+
+}  // namespace
+
+std::string ChunkKey(const schema::ChunkRef& ref) {
+  return ref.place == schema::Space::kSmall
+             ? schema::SmallKey(ref.version, ref.part,
+                                schema::BlockKind::kChunk, ref.n)
+             : schema::BlockKey(ref.version, ref.part, ref.n);
+}
+
+absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
+                                              std::string_view block_value) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                           SliceOf(ref, block_value));
+  if (schema::DigestOf(bytes) != ref.digest) {
+    return absl::DataLossError("the bytes are not those that were saved");
+  }
+  return bytes;
+}
+
+absl::Status ReadPlan::AddValue(const std::string& name,
+                                const schema::LeafRecord& record,
+                                std::span<std::byte> destination) {
+  if (destination.size() != record.byte_length) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has %d bytes, the destination %d", name,
+                        record.byte_length, destination.size()));
+  }
+  if (record.is_inline) {
+    if (record.inline_value.size() != record.byte_length) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: its record contradicts itself", name));
+    }
+    if (!destination.empty()) {
+      std::memcpy(destination.data(), record.inline_value.data(),
+                  destination.size());
+    }
+    return absl::OkStatus();
+  }
+  names_.push_back(name);
+  std::uint64_t at = 0;
+  for (std::size_t c = 0; c < record.chunks.size(); ++c) {
+    const schema::ChunkRef& ref = record.chunks[c];
+    if (at + ref.raw_length > destination.size()) break;
+    slices_.push_back({ref, destination.data() + at, -1,
+                       static_cast<std::uint32_t>(names_.size() - 1),
+                       static_cast<std::uint32_t>(c)});
+    at += ref.raw_length;
+  }
+  if (at != destination.size()) {
+    return absl::DataLossError(
+        absl::StrFormat("%s: its chunks do not make up its %d bytes", name,
+                        record.byte_length));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::int64_t> ReadPlan::AddArray(
+    const std::string& name, const schema::TreeEntry& entry,
+    const schema::LeafRecord& record, const BoxSpec& box,
+    std::span<std::byte> destination) {
+  const std::int64_t elements = schema::ElementCount(box.shape).value_or(0);
+  if (record.is_inline) {
+    // An inline array is whole.
+    const auto bytes =
+        schema::ArrayBytes(entry.dtype, entry.packed, entry.shape);
+    if (!bytes.has_value() ||
+        record.inline_value.size() != static_cast<std::uint64_t>(*bytes)) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: its record has %d bytes, its shape another "
+                          "number",
+                          name, record.inline_value.size()));
+    }
+    if (elements == 0) return 0;
+    if (entry.packed) {
+      std::memcpy(destination.data(), record.inline_value.data(),
+                  destination.size());
+      return elements;
+    }
+    const std::vector<std::int64_t> zeros(entry.shape.size(), 0);
+    CopyBox(reinterpret_cast<const std::byte*>(record.inline_value.data()),
+            {.start = zeros, .shape = entry.shape}, destination.data(),
+            {.start = box.start, .shape = box.shape}, box.start, box.shape,
+            (schema::BitWidth(entry.dtype) + 7) / 8);
+    return elements;
+  }
+  if (elements == 0) return 0;
+
+  names_.push_back(name);
+  const auto name_index = static_cast<std::uint32_t>(names_.size() - 1);
+  const std::int64_t element_bytes =
+      entry.packed ? 1 : (schema::BitWidth(entry.dtype) + 7) / 8;
+  std::int64_t found = 0;
+  std::size_t first_chunk = 0;
+  for (const schema::Box& stored : record.boxes) {
+    if (stored.start.size() != entry.shape.size() ||
+        !CheckBox(stored.start, stored.shape, entry.shape).ok()) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: a box of its record is not in its shape", name));
+    }
+    const ChunkGrid grid(stored);
+    if (first_chunk + static_cast<std::size_t>(grid.count()) >
+        record.chunks.size()) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: its record has too few chunks", name));
+    }
+    absl::Status bad;
+    grid.ForEachOverlap(box.start, box.shape, [&](std::int64_t index) {
+      const auto chunk = first_chunk + static_cast<std::size_t>(index);
+      const schema::ChunkRef& ref = record.chunks[chunk];
+      const std::int64_t in_cell = grid.cell_elements(index);
+      const auto cell_bytes = static_cast<std::uint64_t>(
+          entry.packed
+              ? (in_cell * schema::BitWidth(entry.dtype) + 7) / 8
+              : in_cell * element_bytes);
+      if (ref.raw_length != cell_bytes) {
+        bad = absl::DataLossError(absl::StrFormat(
+            "%s: chunk %d has %d bytes, its box %d", name, chunk,
+            ref.raw_length, cell_bytes));
+        return;
+      }
+      Slice slice{ref, nullptr, -1, name_index,
+                  static_cast<std::uint32_t>(chunk)};
+      const bool whole = stored.start == box.start && stored.shape == box.shape;
+      if (whole && grid.contiguous()) {
+        const std::int64_t offset = grid.offset_elements(index);
+        slice.destination =
+            destination.data() +
+            (entry.packed ? offset * schema::BitWidth(entry.dtype) / 8
+                          : offset * element_bytes);
+        found += in_cell;
+      } else {
+        ChunkGrid::Cell cell = grid.cell(index);
+        Scatter scatter;
+        scatter.start.resize(cell.start.size());
+        scatter.shape.resize(cell.start.size());
+        std::int64_t shared = 1;
+        for (std::size_t d = 0; d < cell.start.size(); ++d) {
+          scatter.start[d] = std::max(cell.start[d], box.start[d]);
+          scatter.shape[d] = std::min(cell.start[d] + cell.shape[d],
+                                      box.start[d] + box.shape[d]) -
+                             scatter.start[d];
+          shared *= scatter.shape[d];
+        }
+        found += shared;
+        scatter.cell_start = std::move(cell.start);
+        scatter.cell_shape = std::move(cell.shape);
+        scatter.box_start = box.start;
+        scatter.box_shape = box.shape;
+        scatter.element_bytes = element_bytes;
+        slice.destination = destination.data();
+        slice.scatter = static_cast<std::int32_t>(scatters_.size());
+        scatters_.push_back(std::move(scatter));
+      }
+      slices_.push_back(std::move(slice));
+    });
+    CKPTREE_RETURN_IF_ERROR(bad);
+    first_chunk += static_cast<std::size_t>(grid.count());
+  }
+  return found;
+}
+
+std::string ReadPlan::Describe(const Slice& slice) const {
+  return absl::StrFormat(
+      "%s, chunk %d (%s)", names_[slice.name], slice.chunk,
+      schema::DescribeKey(slice.ref.place, ChunkKey(slice.ref)));
+}
+
+absl::Status ReadPlan::Place(const Slice& slice, std::string_view value) {
+  if (slice.scatter >= 0) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                             CheckedSlice(slice.ref, value));
+    const Scatter& s = scatters_[static_cast<std::size_t>(slice.scatter)];
+    CopyBox(reinterpret_cast<const std::byte*>(bytes.data()),
+            {.start = s.cell_start, .shape = s.cell_shape}, slice.destination,
+            {.start = s.box_start, .shape = s.box_shape}, s.start, s.shape,
+            s.element_bytes);
+    return absl::OkStatus();
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                           SliceOf(slice.ref, value));
+  std::memcpy(slice.destination, bytes.data(), bytes.size());
+  // After the copy: what the caller gets is what was checked.
+  if (schema::DigestOf(std::span<const std::byte>(
+          slice.destination, bytes.size())) != slice.ref.digest) {
+    return absl::DataLossError("the bytes are not those that were saved");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices) {
+  const Slice& first = slices.front();
+  absl::StatusOr<kv::Value> value =
+      database_.Read(first.ref.place, ChunkKey(first.ref));
+  if (!value.ok()) {
+    const absl::StatusCode code = absl::IsNotFound(value.status())
+                                      ? absl::StatusCode::kDataLoss
+                                      : value.status().code();
+    return absl::Status(code, absl::StrFormat("%s: %s", Describe(first),
+                                              value.status().message()));
+  }
+  bytes_read_.fetch_add(value->view().size(), std::memory_order_relaxed);
+  for (const Slice& slice : slices) {
+    if (absl::Status status = Place(slice, value->view()); !status.ok()) {
+      return absl::Status(status.code(), absl::StrFormat("%s: %s",
+                                                         Describe(slice),
+                                                         status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPlan::Run() {
+  std::sort(slices_.begin(), slices_.end(),
+            [](const Slice& a, const Slice& b) {
+              return BlockOrder(a.ref) < BlockOrder(b.ref);
+            });
+  std::vector<std::pair<std::size_t, std::size_t>> blocks;
+  for (std::size_t i = 0; i < slices_.size();) {
+    std::size_t end = i + 1;
+    while (end < slices_.size() &&
+           BlockOrder(slices_[end].ref) == BlockOrder(slices_[i].ref)) {
+      ++end;
+    }
+    blocks.emplace_back(i, end);
+    i = end;
+  }
+  if (blocks.size() == 1) {
+    return ReadBlock(std::span(slices_).subspan(0, slices_.size()));
+  }
+  std::atomic<bool> failed{false};
+  absl::Mutex mu;
+  absl::Status first;
+  tbb::parallel_for(std::size_t{0}, blocks.size(), [&](std::size_t b) {
+    if (failed.load(std::memory_order_relaxed)) return;
+    const auto [begin, end] = blocks[b];
+    absl::Status status =
+        ReadBlock(std::span(slices_).subspan(begin, end - begin));
+    if (status.ok()) return;
+    failed.store(true);
+    absl::MutexLock lock(&mu);
+    first.Update(status);
+  });
+  return first;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,85 @@
+// Which chunks a read touches, and the reading of them: sorted by place on
+// disk, in parallel, each slice checked against its digest.
+
+#ifndef CKPTREE_CORE_READ_PLAN_H_
+#define CKPTREE_CORE_READ_PLAN_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckptree/tensor.h"
+#include "kv/database.h"
+#include "schema/leaf_record.h"
+#include "schema/tree.h"
+
+namespace ckptree::internal {
+
+// Collects slices, then reads them all. Confined to one thread; Run() spreads
+// over the TBB arena it is called in.
+class ReadPlan {
+ public:
+  explicit ReadPlan(const kv::Database& database) : database_(database) {}
+
+  // The whole value of a leaf that is no array: exactly byte_length bytes.
+  absl::Status AddValue(const std::string& name,
+                        const schema::LeafRecord& record,
+                        std::span<std::byte> destination);
+
+  // The part of `box` (of the array `entry`) that this record's boxes hold;
+  // `destination` is `box`, dense and row-major. Returns the elements that were
+  // found, to be added up over the parts. Packed arrays: the whole box only.
+  absl::StatusOr<std::int64_t> AddArray(const std::string& name,
+                                        const schema::TreeEntry& entry,
+                                        const schema::LeafRecord& record,
+                                        const BoxSpec& box,
+                                        std::span<std::byte> destination);
+
+  // Reads everything. kDataLoss names leaf and chunk.
+  absl::Status Run();
+
+  std::uint64_t bytes_read() const { return bytes_read_.load(); }
+
+ private:
+  // A chunk that does not fall into the destination as one run.
+  struct Scatter {
+    std::vector<std::int64_t> cell_start, cell_shape;
+    std::vector<std::int64_t> box_start, box_shape;
+    std::vector<std::int64_t> start, shape;  // What both share.
+    std::int64_t element_bytes = 0;
+  };
+  struct Slice {
+    schema::ChunkRef ref;
+    std::byte* destination = nullptr;
+    std::int32_t scatter = -1;  // Index, or -1: one run.
+    std::uint32_t name = 0;     // Index of the leaf's name.
+    std::uint32_t chunk = 0;    // Of the leaf, for messages.
+  };
+
+  absl::Status ReadBlock(std::span<const Slice> slices);
+  absl::Status Place(const Slice& slice, std::string_view payload);
+  std::string Describe(const Slice& slice) const;
+
+  const kv::Database& database_;
+  std::vector<std::string> names_;
+  std::vector<Slice> slices_;
+  std::vector<Scatter> scatters_;
+  std::atomic<std::uint64_t> bytes_read_{0};
+};
+
+// The key of a chunk's block.
+std::string ChunkKey(const schema::ChunkRef& ref);
+
+// The bytes of `ref` within its block's value, checked against bounds, length
+// and digest. kDataLoss says what is wrong, not where.
+absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
+                                              std::string_view block_value);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_READ_PLAN_H_

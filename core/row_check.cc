@@ -1,0 +1,279 @@
+#include "core/row_check.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/open_check.h"
+#include "kv/commit_log.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "schema/segment_record.h"
+#include "schema/store_record.h"
+#include "schema/tree.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Row;
+using schema::Space;
+
+absl::Status DecodeRow(std::string_view key, std::string_view value) {
+  switch (static_cast<Row>(key.front())) {
+    case Row::kStore:
+      return schema::DecodeStoreRecord(value).status();
+    case Row::kStep:
+    case Row::kRemoved:
+      return schema::DecodeStepRecord(value).status();
+    case Row::kStepMeta:
+      return schema::DecodeStepMeta(value).status();
+    case Row::kTree:
+    case Row::kTreePage: {
+      const auto row = static_cast<Row>(key.front());
+      const auto digest = schema::DecodeDigestKey(row, key);
+      if (!digest.has_value() || schema::DigestOf(value) != *digest) {
+        return absl::DataLossError("its bytes have another digest");
+      }
+      return row == Row::kTree ? schema::DecodeTreeRoot(value).status()
+                               : schema::DecodeTreePage(value).status();
+    }
+    case Row::kDead:
+      return schema::DecodeDeadList(value).status();
+    case Row::kSegment:
+      return schema::DecodeSegmentRow(value).status();
+    case Row::kCommit:
+      return kv::DecodeCommitRecord(value).status();
+    case Row::kLine:
+      return schema::DecodeLineRecord(value).status();
+    case Row::kTag:
+      return schema::DecodeTagRecord(value).status();
+    case Row::kPin:
+      return schema::DecodePinRecord(value).status();
+  }
+  return absl::DataLossError("no row has such a key");
+}
+
+// The blocks of one part of a small save, against its header.
+struct SmallPart {
+  std::optional<schema::SmallHeader> header;
+  std::uint64_t version = 0;
+  std::uint16_t part = 0;
+  std::uint32_t count = 0;
+  schema::DigestStream digest;
+
+  void Check(Damage* damage) const {
+    if (!header.has_value()) return;
+    if (header->block_count == count && header->digest == digest.Finish()) {
+      return;
+    }
+    damage->Add(Finding::Severity::kDamage,
+                absl::StrFormat("small v%d part %d: its %d blocks are not the "
+                                "%d that were saved",
+                                version, part, count, header->block_count));
+  }
+};
+
+absl::Status CheckSmallRows(const kv::Database& database, Damage* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
+                           database.Scan(Space::kSmall, "", ""));
+  std::optional<SmallPart> current;
+  for (; scan.Valid(); scan.Next()) {
+    const auto fields = schema::DecodeSmallKey(scan.key());
+    if (!fields.has_value()) {
+      damage->Add(Finding::Severity::kDamage,
+                  schema::DescribeKey(Space::kSmall, scan.key()) +
+                      ": no block has such a key");
+      continue;
+    }
+    if (!current.has_value() || current->version != fields->version ||
+        current->part != fields->part) {
+      if (current.has_value()) current->Check(damage);
+      current.emplace();
+      current->version = fields->version;
+      current->part = fields->part;
+    }
+    if (fields->kind == schema::BlockKind::kHeader) {
+      auto header = schema::DecodeSmallHeader(scan.value());
+      if (header.ok()) {
+        current->header = *header;
+      } else {
+        damage->Add(Finding::Severity::kDamage,
+                    schema::DescribeKey(Space::kSmall, scan.key()) + ": " +
+                        std::string(header.status().message()));
+      }
+      continue;
+    }
+    ++current->count;
+    current->digest.Update(scan.key());
+    current->digest.Update(scan.value());
+  }
+  if (current.has_value()) current->Check(damage);
+  return scan.status();
+}
+
+// One segment against its row.
+absl::Status CheckSegment(const kv::Database& database, std::string_view key,
+                          const schema::SegmentKeyFields& fields,
+                          const schema::SegmentRow& row, Damage* damage) {
+  const std::string name = schema::DescribeKey(Space::kRecords, key);
+  const auto bad = [&](const std::string& what) {
+    damage->Add(Finding::Severity::kDamage, name + ": " + what);
+  };
+  const schema::KeyRange range =
+      schema::BlocksOfSegment(fields.version, fields.part, fields.builder);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(fields.space, range.begin, range.end, 4 << 20));
+  std::optional<schema::SegmentTable> table;
+  schema::SegmentRow found;
+  std::vector<std::uint32_t> numbers;
+  for (; scan.Valid(); scan.Next()) {
+    const auto block = schema::DecodeBlockKey(scan.key());
+    if (!block.has_value()) {
+      bad("a key that is no block");
+      continue;
+    }
+    const std::uint32_t sequence = schema::SequenceOf(block->n);
+    if (sequence == schema::kHeaderSequence) {
+      const auto header = schema::DecodeSegmentHeader(scan.value());
+      if (!header.ok()) {
+        bad(std::string(header.status().message()));
+      } else if (header->version != fields.version ||
+                 header->part != fields.part || header->space != fields.space ||
+                 header->builder != fields.builder) {
+        bad("its header is of another segment");
+      }
+      continue;
+    }
+    if (sequence == schema::kTableSequence) {
+      auto decoded = schema::DecodeSegmentTable(scan.value());
+      if (decoded.ok()) {
+        table = *std::move(decoded);
+      } else {
+        bad(std::string(decoded.status().message()));
+      }
+      continue;
+    }
+    if (found.block_count == 0) found.first_n = block->n;
+    found.last_n = block->n;
+    ++found.block_count;
+    std::size_t bytes = scan.value().size();
+    if (fields.space == Space::kChunks) {
+      const auto payload = schema::ChunkPayload(scan.value());
+      if (!payload.ok()) {
+        bad(std::string(payload.status().message()));
+        continue;
+      }
+      bytes = payload->size();
+    }
+    found.bytes += bytes;
+    numbers.push_back(block->n);
+  }
+  if (!scan.status().ok()) {
+    bad(std::string(scan.status().message()));
+    return absl::OkStatus();
+  }
+  if (!(found == row)) {
+    bad(absl::StrFormat("its row says %d blocks of %d bytes, there are %d of "
+                        "%d",
+                        row.block_count, row.bytes, found.block_count,
+                        found.bytes));
+  }
+  if (!table.has_value()) {
+    bad("its table is missing");
+    return absl::OkStatus();
+  }
+  const bool same = std::equal(
+      table->entries.begin(), table->entries.end(), numbers.begin(),
+      numbers.end(), [](const schema::TableEntry& entry, std::uint32_t n) {
+        return entry.n == n;
+      });
+  if (!same) bad("its table lists other blocks than there are");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckRows(const kv::Database& database, Damage* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
+                           database.Scan(Space::kRecords, "", ""));
+  for (; scan.Valid(); scan.Next()) {
+    if (scan.key().empty()) continue;
+    if (const absl::Status status = DecodeRow(scan.key(), scan.value());
+        !status.ok()) {
+      damage->Add(Finding::Severity::kDamage,
+                  absl::StrFormat(
+                      "%s: %s",
+                      schema::DescribeKey(Space::kRecords, scan.key()),
+                      status.message()));
+    }
+  }
+  if (!scan.status().ok()) {
+    damage->Add(Finding::Severity::kDamage,
+                absl::StrFormat("records: %s", scan.status().message()));
+  }
+  if (const absl::Status status = CheckSmallRows(database, damage);
+      !status.ok()) {
+    damage->Add(Finding::Severity::kDamage,
+                absl::StrFormat("small: %s", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSegmentFiles(const kv::Database& database,
+                               const std::function<bool()>& cancelled,
+                               Damage* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           SortedLiveFiles(database));
+  std::vector<bool> used(files.size(), false);
+  const schema::KeyRange range = schema::AllRows(Row::kSegment);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(Space::kRecords, range.begin, range.end));
+  for (; scan.Valid(); scan.Next()) {
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
+    const auto fields = schema::DecodeSegmentKey(scan.key());
+    const auto row = schema::DecodeSegmentRow(scan.value());
+    if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
+    const std::string first = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kHeaderSequence));
+    const std::string last = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kTableSequence));
+    const kv::LiveFile* file =
+        FileOfSegment(files, fields->space, first, last);
+    if (file == nullptr) {
+      damage->Add(Finding::Severity::kDamage,
+                  schema::DescribeKey(Space::kRecords, scan.key()) +
+                      ": no file holds it");
+      continue;
+    }
+    used[static_cast<std::size_t>(file - files.data())] = true;
+    CKPTREE_RETURN_IF_ERROR(
+        CheckSegment(database, scan.key(), *fields, *row, damage));
+  }
+  CKPTREE_RETURN_IF_ERROR(scan.status());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
+    if (!files[i].whole) {
+      damage->Add(Finding::Severity::kDamage,
+                  files[i].path + " is missing or cut short");
+      continue;
+    }
+    if (const absl::Status status = database.CheckFile(files[i]);
+        !status.ok()) {
+      damage->Add(Finding::Severity::kDamage, std::string(status.message()));
+    }
+    if (!used[i]) {
+      damage->Add(Finding::Severity::kWarning,
+                  files[i].path + " belongs to no save; the next open for "
+                                  "writing removes it");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,98 @@
+// One save from Begin() to its end: what its handle shows and what the writer
+// works on.
+
+#ifndef CKPTREE_CORE_SAVE_H_
+#define CKPTREE_CORE_SAVE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptree/options.h"
+#include "core/part_writer.h"
+#include "core/staged_content.h"
+
+namespace ckptree::internal {
+
+// Thread-safe, but for the members of the writer.
+class Save {
+ public:
+  Save(std::uint64_t number, std::int64_t to_step, bool replace,
+       std::int64_t now_ns)
+      : ticket(number), step(to_step), overwrite(replace), begun_ns(now_ns) {}
+
+  const std::uint64_t ticket;  // Its place among the saves.
+  const std::int64_t step;
+  const bool overwrite;
+  const std::int64_t begun_ns;
+
+  // Set by Commit(), before the writer sees the save; gone at its end.
+  std::shared_ptr<StagedContent> content;
+  std::shared_ptr<StagedContent> staged_content() const {
+    absl::MutexLock lock(&mu_);
+    return content;
+  }
+  std::uint64_t bytes_total = 0;
+  std::uint64_t leaves_total = 0;
+
+  SaveCounters counters;
+
+  // ---- the handle's side ----
+
+  absl::Status WaitStaged(absl::Duration timeout);
+  absl::Status WaitCommitted(absl::Duration timeout);
+  bool Done() const;
+  void OnCommitted(std::function<void(const absl::Status&)> callback);
+  void Cancel();
+  ckptree::Progress Progress() const;
+  std::uint64_t version() const;
+
+  // ---- the writer's side ----
+
+  void SetPhase(Progress::Phase phase);
+  // The caller's memory is free.
+  void SetStaged();
+  std::int64_t staged_ns() const;
+  bool cancelled() const { return cancelled_.load(); }
+  // Step 6 begins: from now on cancelling is too late. False where the save was
+  // cancelled before.
+  bool EnterCommit();
+  // The end; runs the callbacks.
+  void Finish(const absl::Status& status, std::uint64_t version);
+  // True if it failed and nobody was told.
+  bool FailedUnseen() const;
+  // Why it failed; counts as told.
+  absl::Status TakeFailure();
+
+ private:
+  bool StagedOrDone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return staged_ || result_.has_value();
+  }
+  bool HasResult() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return result_.has_value();
+  }
+
+  std::atomic<bool> cancelled_{false};
+
+  mutable absl::Mutex mu_;
+  Progress::Phase phase_ ABSL_GUARDED_BY(mu_) = Progress::Phase::kQueued;
+  bool staged_ ABSL_GUARDED_BY(mu_) = false;
+  bool committing_ ABSL_GUARDED_BY(mu_) = false;
+  std::int64_t staged_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
+  bool seen_ ABSL_GUARDED_BY(mu_) = false;
+  std::uint64_t version_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::function<void(const absl::Status&)>> callbacks_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_SAVE_H_

@@ -1,0 +1,106 @@
+#include "ckptree/selector.h"
+
+#include <charconv>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace ckptree {
+namespace {
+
+template <typename Int>
+bool ParseInt(std::string_view text, Int* value) {
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() &&
+         *value >= 0;
+}
+
+}  // namespace
+
+StepSelector AtStep(std::int64_t step) {
+  StepSelector selector;
+  selector.kind = StepSelector::Kind::kStep;
+  selector.step = step;
+  return selector;
+}
+
+StepSelector Latest() { return {}; }
+
+StepSelector Best(std::string_view metric, StepSelector::Mode mode) {
+  StepSelector selector;
+  selector.kind = StepSelector::Kind::kBest;
+  selector.name = std::string(metric);
+  selector.mode = mode;
+  return selector;
+}
+
+StepSelector Tagged(std::string_view tag) {
+  StepSelector selector;
+  selector.kind = StepSelector::Kind::kTag;
+  selector.name = std::string(tag);
+  return selector;
+}
+
+absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
+  const auto bad = [text](const char* why) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "'%s' names no step: %s (a number, latest, latest~2, best:METRIC, "
+        "best:METRIC:max or @TAG)",
+        text, why));
+  };
+  StepSelector selector;
+  std::string_view name = text;
+  if (const auto tilde = text.rfind('~'); tilde != std::string_view::npos) {
+    if (!ParseInt(text.substr(tilde + 1), &selector.back)) {
+      return bad("after '~' stands a number of saves");
+    }
+    name = text.substr(0, tilde);
+  }
+  if (name == "latest") return selector;
+  if (name.starts_with("@")) {
+    if (name.size() == 1) return bad("the tag is empty");
+    selector.kind = StepSelector::Kind::kTag;
+    selector.name = std::string(name.substr(1));
+    return selector;
+  }
+  if (name.starts_with("best:")) {
+    name.remove_prefix(5);
+    selector.kind = StepSelector::Kind::kBest;
+    if (name.ends_with(":max")) {
+      selector.mode = StepSelector::Mode::kMax;
+      name.remove_suffix(4);
+    } else if (name.ends_with(":min")) {
+      name.remove_suffix(4);
+    }
+    if (name.empty()) return bad("the metric is empty");
+    selector.name = std::string(name);
+    return selector;
+  }
+  selector.kind = StepSelector::Kind::kStep;
+  if (!ParseInt(name, &selector.step)) return bad("it is no number");
+  return selector;
+}
+
+std::string Text(const StepSelector& selector) {
+  std::string text;
+  switch (selector.kind) {
+    case StepSelector::Kind::kStep:
+      text = absl::StrFormat("%d", selector.step);
+      break;
+    case StepSelector::Kind::kLatest:
+      text = "latest";
+      break;
+    case StepSelector::Kind::kBest:
+      text = "best:" + selector.name;
+      if (selector.mode == StepSelector::Mode::kMax) text += ":max";
+      break;
+    case StepSelector::Kind::kTag:
+      text = "@" + selector.name;
+      break;
+  }
+  if (selector.back > 0) absl::StrAppendFormat(&text, "~%d", selector.back);
+  return text;
+}
+
+}  // namespace ckptree

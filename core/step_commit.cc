@@ -1,0 +1,175 @@
+// What the commit of a save writes: step 6 of the protocol in step_writer.h.
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "ckptree/version.h"
+#include "core/dead_blocks.h"
+#include "core/step_writer.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+
+namespace ckptree::internal {
+namespace {
+
+// Tree pages beyond this go ahead of the commit batch.
+constexpr std::size_t kTreeBatchBytes = 8 << 20;
+
+}  // namespace
+
+absl::Status StepWriter::AddTree(const PartResult& part,
+                                 kv::CommitRequest* request) {
+  const auto base = tip_.parts.find(part.record.part);
+  if (base != tip_.parts.end() && base->second->tree == part.tree.digest) {
+    return absl::OkStatus();
+  }
+  using schema::Space;
+  const std::string root_key = schema::TreeKey(part.tree.digest);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> known,
+      context_.database->Get(Space::kRecords, root_key));
+  if (known.has_value()) return absl::OkStatus();
+  std::size_t bytes = 0;
+  for (const auto& [digest, page] : part.tree.pages) bytes += page.size();
+  kv::WriteBatch ahead;
+  for (const auto& [digest, page] : part.tree.pages) {
+    kv::WriteBatch& batch = bytes > kTreeBatchBytes ? ahead : request->batch;
+    batch.Put(Space::kRecords, schema::TreePageKey(digest), page);
+    if (ahead.bytes() > kTreeBatchBytes) {
+      request->before.push_back(std::exchange(ahead, {}));
+    }
+  }
+  if (!ahead.empty()) request->before.push_back(std::move(ahead));
+  request->batch.Put(Space::kRecords, root_key, part.tree.root);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
+    const Save& save, const Attempt& attempt, schema::StepRecord* record) {
+  using schema::Space;
+  const StepContent& content = save.content->content();
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kSave;
+  request.version = attempt.version;
+  kv::WriteBatch& batch = request.batch;
+
+  record->version = attempt.version;
+  record->base = tip_.parts.empty() ? 0 : tip_.version;
+  record->line = kMainLine;
+  record->step = save.step;
+  record->begun_ns = save.begun_ns;
+  record->staged_ns = save.staged_ns();
+  record->committed_ns = absl::GetCurrentTimeNanos();
+  record->metrics = content.metrics;
+  record->saved_by = std::string(Version());
+  record->note = content.note;
+  schema::StepMeta meta;
+  meta.items = content.items;
+  meta.custom_metadata = content.custom_metadata;
+  meta.lineage = lineage_;
+
+  schema::DeadList dead;
+  dead.line = kMainLine;
+  dead.prev = tip_.version;
+  std::vector<schema::Digest> digests;
+  for (const PartResult& part : attempt.parts) {
+    CKPTREE_RETURN_IF_ERROR(AddTree(part, &request));
+    for (const BuiltSegment& segment : part.segments) {
+      batch.Put(Space::kRecords, segment.row_key, segment.row_value);
+    }
+    for (const auto& [key, value] : part.small) {
+      batch.Put(Space::kSmall, key, value);
+      request.small = true;
+    }
+    if (!part.dead.empty()) {
+      dead.parts.push_back({part.record.part, part.dead});
+    }
+    record->parts.push_back(part.record);
+    record->leaf_count += part.leaf_count;
+    record->changed_leaves += part.changed_leaves;
+    record->logical_bytes += part.logical_bytes;
+    record->new_bytes += part.new_bytes;
+    record->nan_count += part.nan_count;
+    record->inf_count += part.inf_count;
+    record->nonfinite_leaves += part.nonfinite_leaves;
+    digests.push_back(part.digest);
+  }
+  record->digest = StepDigest(digests);
+  CKPTREE_RETURN_IF_ERROR(AddLostParts(attempt, &dead));
+  schema::PlaceParts(record, &meta);
+
+  // Overwriting: the old version loses its row, not its place in the chain.
+  const std::string step_key = schema::StepKey(kMainLine, save.step);
+  kv::Precondition row{Space::kRecords, step_key, std::nullopt};
+  if (const StepRecordPtr old = context_.catalog->Find(save.step)) {
+    CKPTREE_RETURN_IF_ERROR(MayOverwrite(save, *old));
+    CKPTREE_ASSIGN_OR_RETURN(
+        row.expected, context_.database->Get(Space::kRecords, step_key));
+    if (row.expected.has_value()) {
+      batch.Put(Space::kRecords, schema::RemovedKey(old->version),
+                *row.expected);
+    }
+    request.preconditions.push_back(
+        {Space::kRecords, schema::PinKey(old->version), std::nullopt});
+    for (const std::string& tag : context_.catalog->TagsOf(old->version)) {
+      batch.Delete(Space::kRecords, schema::TagKey(tag));
+    }
+  }
+  batch.Put(Space::kRecords, step_key, schema::EncodeStepRecord(*record));
+  batch.Put(Space::kRecords, schema::StepMetaKey(attempt.version),
+            schema::EncodeStepMeta(meta));
+  batch.Put(Space::kRecords, schema::DeadKey(attempt.version),
+            schema::EncodeDeadList(dead));
+  batch.Put(Space::kRecords, schema::LineKey(kMainLine),
+            schema::EncodeLineRecord({attempt.version}));
+  // Refused unless the base still is the tip.
+  request.preconditions.push_back(
+      {Space::kRecords, schema::LineKey(kMainLine),
+       schema::EncodeLineRecord({tip_.version})});
+  request.preconditions.push_back(std::move(row));
+  if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "its commit has %d bytes, at most %d are possible", batch.bytes(),
+        schema::kMaxBatchBytes));
+  }
+  return request;
+}
+
+absl::Status StepWriter::MayOverwrite(const Save& save,
+                                      const schema::StepRecord& old) const {
+  if (!save.overwrite) {
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "step %d exists already; overwrite it or choose another number",
+        save.step));
+  }
+  if (context_.catalog->IsPinned(old.version)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "step %d is pinned; unpin it before overwriting", save.step));
+  }
+  return absl::OkStatus();
+}
+
+// Parts that the save does not have any more leave all their blocks. After a
+// damaged base nothing is known of them: that dead list stays empty, and
+// collection keeps what it cannot prove dead.
+absl::Status StepWriter::AddLostParts(const Attempt& attempt,
+                                      schema::DeadList* dead) const {
+  for (const auto& [number, part] : tip_.parts) {
+    const bool kept = std::any_of(
+        attempt.parts.begin(), attempt.parts.end(),
+        [n = number](const PartResult& p) { return p.record.part == n; });
+    if (kept) continue;
+    dead->parts.push_back({number, schema::RunsOf(BlocksOfPart(*part))});
+  }
+  std::sort(dead->parts.begin(), dead->parts.end(),
+            [](const schema::DeadPart& a, const schema::DeadPart& b) {
+              return a.part < b.part;
+            });
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,343 @@
+#include "core/step_content.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/chunk_grid.h"
+#include "kv/status_macros.h"
+#include "schema/limits.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::EntryKind;
+
+template <typename... Args>
+absl::Status Invalid(const absl::FormatSpec<Args...>& format,
+                     const Args&... args) {
+  return absl::InvalidArgumentError(absl::StrFormat(format, args...));
+}
+
+absl::Status CheckPath(const Path& path) {
+  if (path.empty()) {
+    return Invalid("a leaf needs a path: the empty one names the whole step");
+  }
+  if (absl::Status status = path.Validate(); !status.ok()) return status;
+  const schema::PathPart& item = path.parts().front();
+  const auto* name = std::get_if<std::string>(&item.key.value);
+  if (item.kind != schema::PartKind::kDictKey || name == nullptr) {
+    return Invalid(
+        "%s: the first part names an item and must be a plain string key",
+        path.Text());
+  }
+  if (static_cast<std::int64_t>(name->size()) > schema::kMaxNameBytes) {
+    return Invalid("%s: the item's name is longer than %d bytes", path.Text(),
+                   schema::kMaxNameBytes);
+  }
+  return absl::OkStatus();
+}
+
+std::string ShapeText(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ", ", shape[i]);
+  }
+  return text + "]";
+}
+
+// True where the strided elements of `tensor` stay inside size_bytes, the first
+// byte being the lowest address that the strides reach.
+bool StridesFit(const Tensor& tensor, std::int64_t element_bytes) {
+  std::int64_t span = element_bytes;
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] == 0) return true;
+    std::int64_t extent = 0;
+    if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i],
+                               &extent)) {
+      return false;
+    }
+    if (extent == std::numeric_limits<std::int64_t>::min()) return false;
+    if (__builtin_add_overflow(span, extent < 0 ? -extent : extent, &span)) {
+      return false;
+    }
+  }
+  return static_cast<std::uint64_t>(span) <= tensor.size_bytes;
+}
+
+bool IsDense(const Tensor& tensor, std::int64_t element_bytes) {
+  std::int64_t expected = element_bytes;
+  for (std::size_t i = tensor.shape.size(); i-- > 0;) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
+                                       Ownership ownership) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  const std::string name = path.Text();
+  if (!schema::IsKnown(tensor.dtype)) {
+    return Invalid("%s: dtype %d is no element type", name,
+                   static_cast<int>(tensor.dtype));
+  }
+  if (tensor.packed && !schema::IsSubByte(tensor.dtype)) {
+    return Invalid("%s: %s is not stored packed", name,
+                   schema::Name(tensor.dtype));
+  }
+  const bool whole = tensor.global_shape.empty() && tensor.start.empty();
+  if (whole) {
+    tensor.global_shape = tensor.shape;
+    tensor.start.assign(tensor.shape.size(), 0);
+  }
+  const auto total =
+      schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.global_shape);
+  const auto bytes =
+      schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.shape);
+  if (!total.has_value() || !bytes.has_value()) {
+    return Invalid(
+        "%s: shape %s of %s is not possible: more than %d dimensions, a "
+        "negative one, or more than 2^56 bytes",
+        name, ShapeText(tensor.global_shape), schema::Name(tensor.dtype),
+        schema::kMaxDims);
+  }
+  if (absl::Status status = CheckBox(tensor.start, tensor.shape,
+                                     tensor.global_shape);
+      !status.ok()) {
+    return Invalid("%s: box %s of %s: %s", name, ShapeText(tensor.start),
+                   ShapeText(tensor.global_shape), status.message());
+  }
+  if (tensor.packed && !whole) {
+    return Invalid("%s: a packed array cannot be given by boxes", name);
+  }
+  if (*bytes > 0 && tensor.data == nullptr && !tensor.copy) {
+    return Invalid("%s: no data for %d bytes", name, *bytes);
+  }
+  SourceBox box;
+  const std::int64_t element_bytes =
+      tensor.packed ? 1 : (schema::BitWidth(tensor.dtype) + 7) / 8;
+  if (!tensor.strides.empty()) {
+    if (tensor.copy) return Invalid("%s: strides with a copy function", name);
+    if (tensor.packed) return Invalid("%s: strides of a packed array", name);
+    if (tensor.strides.size() != tensor.shape.size()) {
+      return Invalid("%s: %d strides for %d dimensions", name,
+                     tensor.strides.size(), tensor.shape.size());
+    }
+    if (tensor.size_bytes != 0 && !StridesFit(tensor, element_bytes)) {
+      return Invalid("%s: the strides leave the buffer of %d bytes", name,
+                     tensor.size_bytes);
+    }
+    if (!IsDense(tensor, element_bytes)) box.strides = tensor.strides;
+  } else if (tensor.size_bytes != 0 && !tensor.copy &&
+             tensor.size_bytes < static_cast<std::uint64_t>(*bytes)) {
+    return Invalid("%s: %d bytes given, shape %s of %s has %d", name,
+                   tensor.size_bytes, ShapeText(tensor.shape),
+                   schema::Name(tensor.dtype), *bytes);
+  }
+  box.box.start = tensor.start;
+  box.box.shape = tensor.shape;
+  box.box.chunk_shape = DefaultChunkShape(
+      tensor.dtype, tensor.packed, tensor.shape,
+      static_cast<std::int64_t>(chunk_bytes_));
+  if (!tensor.chunk_shape.empty()) {
+    const auto chunk =
+        schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
+    const bool positive =
+        std::all_of(tensor.chunk_shape.begin(), tensor.chunk_shape.end(),
+                    [](std::int64_t d) { return d >= 1; });
+    if (tensor.chunk_shape.size() != tensor.shape.size() || !positive ||
+        tensor.packed || !chunk.has_value() ||
+        *chunk > schema::kMaxChunkBytes) {
+      return Invalid("%s: chunk shape %s is not possible (at most %d bytes)",
+                     name, ShapeText(tensor.chunk_shape),
+                     schema::kMaxChunkBytes);
+    }
+    box.box.chunk_shape = std::move(tensor.chunk_shape);
+    if (tensor.copy && !ChunkGrid(box.box).contiguous()) {
+      return Invalid("%s: a copy function needs chunks of whole rows", name);
+    }
+  }
+  box.data = static_cast<const std::byte*>(tensor.data);
+  box.copy = std::move(tensor.copy);
+  box.borrow = ownership == Ownership::kBorrow;
+
+  SourceLeaf leaf;
+  leaf.entry.path = path.Encode();
+  leaf.entry.kind = EntryKind::kArray;
+  leaf.entry.dtype = tensor.dtype;
+  leaf.entry.packed = tensor.packed;
+  leaf.entry.shape = std::move(tensor.global_shape);
+  leaf.entry.tag = std::move(tensor.tag);
+  leaf.byte_length = static_cast<std::uint64_t>(*bytes);
+  leaf.boxes.push_back(std::move(box));
+  leaves_.push_back(std::move(leaf));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
+                                      std::string bytes, std::string tag) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  SourceLeaf leaf;
+  leaf.entry.path = path.Encode();
+  leaf.entry.kind = kind;
+  leaf.entry.tag = std::move(tag);
+  leaf.byte_length = bytes.size();
+  leaf.value = std::move(bytes);
+  leaves_.push_back(std::move(leaf));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::AddNode(const Path& path, EntryKind kind,
+                                     std::string tag) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  schema::TreeEntry entry;
+  entry.path = path.Encode();
+  entry.kind = kind;
+  entry.tag = std::move(tag);
+  nodes_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::AddTie(const Path& path, const Path& target) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  CKPTREE_RETURN_IF_ERROR(CheckPath(target));
+  schema::TreeEntry entry;
+  entry.path = path.Encode();
+  entry.kind = EntryKind::kTie;
+  entry.tie_to = target.Encode();
+  nodes_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetItem(std::string_view name,
+                                     schema::ItemKind kind) {
+  if (name.empty() ||
+      static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
+    return Invalid("an item's name has 1 to %d bytes", schema::kMaxNameBytes);
+  }
+  for (auto& [known, old] : content_.items) {
+    if (known == name) {
+      old = kind;
+      return absl::OkStatus();
+    }
+  }
+  content_.items.emplace_back(name, kind);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
+  if (name.empty() ||
+      static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
+    return Invalid("a metric's name has 1 to %d bytes", schema::kMaxNameBytes);
+  }
+  for (auto& [known, old] : content_.metrics) {
+    if (known == name) {
+      old = value;
+      return absl::OkStatus();
+    }
+  }
+  if (content_.metrics.size() >= schema::kMaxMetrics) {
+    return Invalid("metric %s: a step has at most %d", name,
+                   schema::kMaxMetrics);
+  }
+  content_.metrics.emplace_back(name, value);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetCustomMetadata(std::string json) {
+  if (static_cast<std::int64_t>(json.size()) >
+      schema::kMaxCustomMetadataBytes) {
+    return Invalid("custom metadata of %d bytes: at most %d", json.size(),
+                   schema::kMaxCustomMetadataBytes);
+  }
+  content_.custom_metadata = std::move(json);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetNote(std::string_view text) {
+  if (static_cast<std::int64_t>(text.size()) > schema::kMaxNoteBytes) {
+    return Invalid("a note of %d bytes: at most %d", text.size(),
+                   schema::kMaxNoteBytes);
+  }
+  content_.note = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepContent> ContentBuilder::Finish() && {
+  std::stable_sort(leaves_.begin(), leaves_.end(),
+                   [](const SourceLeaf& a, const SourceLeaf& b) {
+                     return a.entry.path < b.entry.path;
+                   });
+  StepContent content = std::move(content_);
+  for (SourceLeaf& leaf : leaves_) {
+    if (content.leaves.empty() ||
+        content.leaves.back().entry.path != leaf.entry.path) {
+      content.leaves.push_back(std::move(leaf));
+      continue;
+    }
+    // A second box of the leaf before.
+    SourceLeaf& first = content.leaves.back();
+    CKPTREE_ASSIGN_OR_RETURN(const Path path, Path::Decode(leaf.entry.path));
+    if (leaf.entry.kind != EntryKind::kArray || leaf.entry != first.entry) {
+      return Invalid("%s was put twice", path.Text());
+    }
+    SourceBox& box = leaf.boxes.front();
+    for (const SourceBox& other : first.boxes) {
+      if (BoxesOverlap(box.box, other.box) ||
+          box.box.shape == leaf.entry.shape) {
+        return Invalid("%s: boxes at %s and %s overlap, or it was put twice",
+                       path.Text(), ShapeText(other.box.start),
+                       ShapeText(box.box.start));
+      }
+    }
+    first.byte_length += leaf.byte_length;
+    first.boxes.push_back(std::move(box));
+  }
+  if (static_cast<std::int64_t>(content.leaves.size()) > schema::kMaxLeaves) {
+    return Invalid("%d leaves: a step has at most %d", content.leaves.size(),
+                   schema::kMaxLeaves);
+  }
+  for (SourceLeaf& leaf : content.leaves) {
+    // Boxes in a canonical order: the same state gives the same record.
+    std::sort(leaf.boxes.begin(), leaf.boxes.end(),
+              [](const SourceBox& a, const SourceBox& b) {
+                return a.box.start < b.box.start;
+              });
+    if (leaf.boxes.size() > 1) {
+      leaf.form = LeafForm::kChunked;
+    } else if (leaf.byte_length <= schema::kMaxInlineBytes &&
+               (leaf.boxes.empty() ||
+                leaf.boxes[0].box.shape == leaf.entry.shape)) {
+      leaf.form = LeafForm::kInline;
+    } else if (leaf.byte_length < kPackedLeafBytes &&
+               (leaf.boxes.empty() ||
+                schema::ChunkCount(leaf.boxes[0].box) == 1)) {
+      leaf.form = LeafForm::kPacked;
+    } else {
+      leaf.form = LeafForm::kChunked;
+    }
+    content.bytes += leaf.byte_length;
+  }
+
+  content.entries.reserve(content.leaves.size() + nodes_.size());
+  for (const SourceLeaf& leaf : content.leaves) {
+    content.entries.push_back(leaf.entry);
+  }
+  if (!nodes_.empty()) {
+    std::move(nodes_.begin(), nodes_.end(),
+              std::back_inserter(content.entries));
+    std::sort(content.entries.begin(), content.entries.end(),
+              [](const schema::TreeEntry& a, const schema::TreeEntry& b) {
+                return a.path < b.path;
+              });
+  }
+  CKPTREE_ASSIGN_OR_RETURN(content.tree, schema::EncodeTree(content.entries));
+  return content;
+}
+
+}  // namespace ckptree::internal

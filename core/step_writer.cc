@@ -1,0 +1,391 @@
+#include "core/step_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "core/base_loader.h"
+#include "core/lineage.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "tbb/parallel_for.h"
+
+namespace ckptree::internal {
+namespace {
+
+// Below this a save is refused before it writes: its metadata and the commit
+// log could not grow.
+constexpr std::uint64_t kMinFreeBytes = 4 << 20;
+
+constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
+
+absl::Status Annotate(const absl::Status& status, std::int64_t step) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrFormat("step %d was not saved: %s",
+                                                     step, status.message()));
+}
+
+std::string AttemptName(std::uint64_t version) {
+  // kv reads the version back from the name: it is never used again.
+  return absl::StrFormat("v%d-%016x", version, absl::GetCurrentTimeNanos());
+}
+
+}  // namespace
+
+StepWriter::StepWriter(WriterContext context)
+    : context_(std::move(context)),
+      lineage_(ProcessLineage()),
+      last_version_(context_.highest_version) {
+  stager_ = std::thread([this] { StageLoop(); });
+  writer_ = std::thread([this] { WriteLoop(); });
+}
+
+StepWriter::~StepWriter() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  stager_.join();
+  writer_.join();
+}
+
+// ---- tickets ----
+
+// Step 1.
+std::shared_ptr<Save> StepWriter::Begin(std::int64_t step, bool overwrite) {
+  absl::MutexLock lock(&mu_);
+  auto save = std::make_shared<Save>(next_ticket_++, step, overwrite,
+                                     absl::GetCurrentTimeNanos());
+  tickets_[save->ticket] = {save, Stage::kOpen};
+  return save;
+}
+
+void StepWriter::Submit(const std::shared_ptr<Save>& save) {
+  absl::MutexLock lock(&mu_);
+  tickets_[save->ticket].stage = Stage::kReady;
+  to_stage_.push_back(save);
+  ++stats_.saves_in_flight;
+}
+
+void StepWriter::Drop(const std::shared_ptr<Save>& save) {
+  absl::MutexLock lock(&mu_);
+  tickets_[save->ticket].stage = Stage::kDropped;
+}
+
+bool StepWriter::CanWrite() const {
+  if (tickets_.empty()) return stopping_;
+  return tickets_.begin()->second.stage != Stage::kOpen || stopping_;
+}
+
+absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
+  absl::MutexLock lock(&mu_);
+  const std::uint64_t last = next_ticket_;
+  const auto done = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    for (const auto& [number, ticket] : tickets_) {
+      if (number < last && ticket.stage != Stage::kOpen) return false;
+    }
+    return true;
+  };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&done), timeout)) {
+    return absl::DeadlineExceededError(
+        "saves are still in flight; they go on");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepWriter::TakeUnseenFailure(bool only_dropped) {
+  absl::MutexLock lock(&mu_);
+  std::erase_if(failed_, [](const std::shared_ptr<Save>& save) {
+    return !save->FailedUnseen();
+  });
+  for (auto it = failed_.begin(); it != failed_.end(); ++it) {
+    if (only_dropped && it->use_count() > 1) continue;
+    const absl::Status status = (*it)->TakeFailure();
+    failed_.erase(it);
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+Stats StepWriter::stats() const {
+  absl::MutexLock lock(&mu_);
+  return stats_;
+}
+
+// ---- step 2 ----
+
+void StepWriter::StageLoop() {
+  while (true) {
+    std::shared_ptr<Save> save;
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &StepWriter::CanStage));
+      if (to_stage_.empty()) return;
+      save = std::move(to_stage_.front());
+      to_stage_.pop_front();
+    }
+    StageOne(save);
+  }
+}
+
+// Step 2: copies until the pool is full; what is left is read in place when the
+// save has its turn, so a full pool delays the caller and blocks nobody.
+void StepWriter::StageOne(const std::shared_ptr<Save>& save) {
+  const std::shared_ptr<StagedContent> content = save->staged_content();
+  if (content == nullptr) return;  // Already over.
+  const absl::Time start = absl::Now();
+  std::atomic<bool> full{false};
+  context_.arena->execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<std::size_t>(0, content->piece_count(), 1),
+        [&](const tbb::blocked_range<std::size_t>& range) {
+          for (std::size_t i = range.begin(); i != range.end(); ++i) {
+            if (full.load(std::memory_order_relaxed) || save->cancelled()) {
+              return;
+            }
+            // A copy function that fails does so again at the save's turn,
+            // where it fails the save.
+            const absl::StatusOr<bool> copied = content->Stage(i);
+            if (!copied.ok() || !*copied) full.store(true);
+          }
+        },
+        tbb::simple_partitioner());
+  });
+  absl::MutexLock lock(&mu_);
+  stats_.bytes_staged += content->staged_bytes();
+  stats_.seconds_staging += absl::ToDoubleSeconds(absl::Now() - start);
+}
+
+// ---- steps 3 to 6 ----
+
+void StepWriter::WriteLoop() {
+  while (true) {
+    Ticket ticket;
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &StepWriter::CanWrite));
+      if (tickets_.empty()) return;
+      ticket = tickets_.begin()->second;
+      if (ticket.stage == Stage::kOpen) return;  // Stopping: never submitted.
+      if (ticket.stage == Stage::kDropped) {
+        tickets_.erase(tickets_.begin());
+        continue;
+      }
+    }
+    Save& save = *ticket.save;
+    std::uint64_t version = 0;
+    const absl::Status status = Annotate(Run(&save, &version), save.step);
+    // The memory goes back before anyone is told.
+    if (const auto content = save.staged_content()) content->Abandon();
+    {
+      absl::MutexLock lock(&mu_);
+      --stats_.saves_in_flight;
+      ++(status.ok() ? stats_.saves_committed : stats_.saves_failed);
+      stats_.bytes_hashed += save.counters.compared.load();
+      stats_.bytes_written += save.counters.written.load();
+      stats_.bytes_unchanged += save.counters.unchanged.load();
+    }
+    save.Finish(status, version);
+    ReportProgress(save, /*force=*/true);
+    if (!status.ok() && !absl::IsCancelled(status) && save.FailedUnseen()) {
+      context_.logger->Log(LogSeverity::kError, "save", status);
+    }
+    absl::MutexLock lock(&mu_);
+    if (!status.ok()) failed_.push_back(ticket.save);
+    tickets_.erase(save.ticket);
+  }
+}
+
+absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
+  CKPTREE_RETURN_IF_ERROR(context_.database->health());
+  if (save->cancelled()) return absl::CancelledError("it was cancelled");
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t free,
+                           context_.database->FreeBytes());
+  if (free < kMinFreeBytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the disk is full: %d bytes are free, at least %d are needed", free,
+        kMinFreeBytes));
+  }
+  CKPTREE_RETURN_IF_ERROR(LoadTip());
+
+  Attempt attempt;
+  attempt.version = ++last_version_;
+  attempt.name = AttemptName(attempt.version);
+  save->SetPhase(Progress::Phase::kWriting);
+  const absl::Time start = absl::Now();
+  absl::Status status = Write(save, &attempt);
+  const absl::Time written = absl::Now();
+  if (status.ok()) {
+    save->SetPhase(Progress::Phase::kCommitting);
+    ReportProgress(*save, /*force=*/true);
+    status = Adopt(&attempt);
+  }
+  if (status.ok()) status = Commit(save, &attempt);
+  CleanUp(attempt, status.ok());
+  {
+    absl::MutexLock lock(&mu_);
+    stats_.seconds_comparing_and_writing +=
+        absl::ToDoubleSeconds(written - start);
+    stats_.seconds_committing += absl::ToDoubleSeconds(absl::Now() - written);
+  }
+  *version = attempt.version;
+  return status;
+}
+
+// The base of the next save is the tip of its line, whether or not that step
+// still has a row.
+absl::Status StepWriter::LoadTip() {
+  if (tip_loaded_) return absl::OkStatus();
+  absl::Status status;
+  context_.arena->execute([&] {
+    absl::StatusOr<BaseState> tip = LoadBase(*context_.database, kMainLine);
+    status = tip.status();
+    if (tip.ok()) tip_ = *std::move(tip);
+  });
+  if (absl::IsDataLoss(status)) {
+    // A damaged base must not stop training: the next save is full.
+    context_.logger->Log(
+        LogSeverity::kWarning, "save",
+        absl::StrFormat("the last save cannot be read (%s): this one is "
+                        "written whole",
+                        status.message()));
+    CKPTREE_ASSIGN_OR_RETURN(tip_.version,
+                             ReadTip(*context_.database, kMainLine));
+    tip_.parts.clear();
+    status = absl::OkStatus();
+  }
+  tip_loaded_ = status.ok();
+  return status;
+}
+
+// Steps 3 and 4.
+absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
+  const kv::Database& database = *context_.database;
+  PartPlan plan;
+  plan.kv_options = context_.kv_options;
+  plan.staging = database.staging_directory() + "/" + attempt->name;
+  plan.attempt = attempt->name;
+  plan.make_staging = [this, attempt]() -> absl::Status {
+    absl::MutexLock lock(&attempt->mu);
+    if (attempt->staged) return absl::OkStatus();
+    attempt->staged = true;
+    return context_.database->MakeStaging(attempt->name);
+  };
+  plan.uuid = context_.uuid;
+  plan.incarnation = database.report().head.incarnation;
+  plan.version = attempt->version;
+  plan.step = save->step;
+  plan.part = 0;
+  plan.statistics = context_.statistics;
+  plan.counters = &save->counters;
+  const std::thread::id self = std::this_thread::get_id();
+  plan.check = [this, save, self]() -> absl::Status {
+    if (std::this_thread::get_id() == self) ReportProgress(*save, false);
+    return save->cancelled() ? absl::CancelledError("it was cancelled")
+                             : absl::OkStatus();
+  };
+  const auto base = tip_.parts.find(plan.part);
+  absl::StatusOr<PartResult> part = absl::UnknownError("");
+  context_.arena->execute([&] {
+    part = WritePart(plan, save->content.get(),
+                     base == tip_.parts.end() ? nullptr : base->second.get());
+  });
+  if (absl::IsResourceExhausted(part.status())) {
+    const std::uint64_t needed =
+        save->bytes_total - std::min(save->bytes_total,
+                                     save->counters.unchanged.load());
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s (up to %d bytes are needed, %d are free)", part.status().message(),
+        needed, database.FreeBytes().value_or(0)));
+  }
+  CKPTREE_RETURN_IF_ERROR(part.status());
+  attempt->parts.push_back(*std::move(part));
+  return absl::OkStatus();
+}
+
+// Step 5.
+absl::Status StepWriter::Adopt(Attempt* attempt) {
+  std::vector<kv::StagedSegment> segments;
+  for (const PartResult& part : attempt->parts) {
+    for (const BuiltSegment& segment : part.segments) {
+      segments.push_back(segment.staged);
+    }
+  }
+  if (segments.empty()) return absl::OkStatus();
+  return context_.database->Adopt(segments);
+}
+
+// Step 6.
+absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
+  auto record = std::make_shared<schema::StepRecord>();
+  CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
+                           BuildCommit(*save, *attempt, record.get()));
+  if (!save->EnterCommit()) return absl::CancelledError("it was cancelled");
+  const kv::CommitResult result = context_.database->Commit(std::move(request));
+  switch (result.outcome) {
+    case kv::Outcome::kCommitted:
+      break;
+    case kv::Outcome::kConflict:
+      return absl::AlreadyExistsError(absl::StrFormat(
+          "the step was saved or changed meanwhile (%s)",
+          result.status.message()));
+    case kv::Outcome::kUnknown:
+      return absl::UnknownError(absl::StrFormat(
+          "a write failed in mid-commit (%s): the step may or may not be "
+          "there; close the store and open it to learn which",
+          result.status.message()));
+    case kv::Outcome::kFenced:
+    case kv::Outcome::kFailed:
+      return result.status;
+  }
+  tip_.version = attempt->version;
+  tip_.parts.clear();
+  {
+    absl::MutexLock lock(&mu_);
+    for (const PartResult& part : attempt->parts) {
+      stats_.chunks_written += part.chunks_written;
+      stats_.leaf_records_written += part.records_written;
+      stats_.segments_written += part.segments.size();
+    }
+  }
+  for (const PartResult& part : attempt->parts) {
+    tip_.parts[part.record.part] = part.next;
+  }
+  context_.catalog->PutStep(std::move(record));
+  return absl::OkStatus();
+}
+
+// Removes what an attempt left outside the database, and, where it was adopted
+// and not committed, the segments that nothing refers to.
+void StepWriter::CleanUp(const Attempt& attempt, bool committed) {
+  if (!attempt.staged) return;
+  absl::Status status;
+  if (!committed && context_.database->health().ok()) {
+    // Nothing is dropped before what is committed is flushed.
+    const schema::KeyRange range = schema::BlocksOfVersion(attempt.version);
+    status.Update(context_.database->Flush());
+    for (const schema::Space space :
+         {schema::Space::kLeaves, schema::Space::kChunks}) {
+      if (!status.ok()) break;
+      status.Update(context_.database->Drop(space, range.begin, range.end));
+    }
+  }
+  status.Update(context_.database->RemoveStaging(attempt.name));
+  if (!status.ok()) {
+    context_.logger->Log(
+        LogSeverity::kWarning, "save",
+        absl::StrFormat("staging/%s is left behind until the next open: %s",
+                        attempt.name, status.message()));
+  }
+}
+
+void StepWriter::ReportProgress(const Save& save, bool force) {
+  if (!context_.on_progress) return;
+  const absl::Time now = absl::Now();
+  if (!force && now - last_report_ < kReportEvery) return;
+  last_report_ = now;
+  context_.on_progress(save.Progress());
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,139 @@
+// The save protocol: takes saves in the order of their Begin(), one after the
+// other, and makes each a step by one atomic commit.
+
+#ifndef CKPTREE_CORE_STEP_WRITER_H_
+#define CKPTREE_CORE_STEP_WRITER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptree/options.h"
+#include "core/base_part.h"
+#include "core/catalog.h"
+#include "core/logger.h"
+#include "core/part_writer.h"
+#include "core/save.h"
+#include "kv/database.h"
+#include "tbb/task_arena.h"
+
+namespace ckptree::internal {
+
+// What the writer works with; all of it outlives the writer.
+struct WriterContext {
+  kv::Database* database = nullptr;
+  kv::Options kv_options;  // For the segments.
+  Catalog* catalog = nullptr;
+  const Logger* logger = nullptr;
+  tbb::task_arena* arena = nullptr;
+  std::string uuid;
+  bool statistics = true;
+  std::function<void(const Progress&)> on_progress;
+  std::uint64_t highest_version = 0;  // Ever used; the next save's is above.
+};
+
+// The steps of a save, marked in step_writer.cc; core/DESIGN.md says what each
+// keeps true:
+//   1 Begin    a ticket, no version yet
+//   2 Stage    copy what is not lent; overlaps with other saves
+//   3 Compare  with the tip of the line
+//   4 Write    what is new, into segments outside the database or the batch
+//   5 Adopt    all segments at once; nothing refers to them yet
+//   6 Commit   one synced batch, then HEAD
+// Steps 3 to 6 run on one thread, in the order of the tickets.
+//
+// Thread-safe.
+class StepWriter {
+ public:
+  explicit StepWriter(WriterContext context);
+  // Cancels nothing: waits for the saves there are.
+  ~StepWriter();
+
+  // Step 1. The save's turn waits until Submit() or Drop().
+  std::shared_ptr<Save> Begin(std::int64_t step, bool overwrite);
+  void Submit(const std::shared_ptr<Save>& save);
+  // The save was never submitted, or `status` failed it before.
+  void Drop(const std::shared_ptr<Save>& save);
+
+  // Until every save begun before has ended.
+  absl::Status WaitIdle(absl::Duration timeout);
+
+  // The oldest failure that nobody saw; with `only_dropped` of saves that have
+  // no handle any more. OK where there is none.
+  absl::Status TakeUnseenFailure(bool only_dropped);
+
+  Stats stats() const;
+
+ private:
+  enum class Stage { kOpen, kReady, kDropped };
+  struct Ticket {
+    std::shared_ptr<Save> save;
+    Stage stage = Stage::kOpen;
+  };
+  // What a save found out that its commit needs.
+  struct Attempt {
+    std::uint64_t version = 0;
+    std::string name;     // Of the staging folder.
+    absl::Mutex mu;
+    bool staged = false;  // The folder was made; guarded by mu while writing.
+    std::vector<PartResult> parts;
+  };
+
+  void StageLoop();
+  void WriteLoop();
+  void StageOne(const std::shared_ptr<Save>& save);
+
+  absl::Status Run(Save* save, std::uint64_t* version);
+  absl::Status LoadTip();
+  absl::Status Write(Save* save, Attempt* attempt);
+  absl::Status Adopt(Attempt* attempt);
+  absl::Status Commit(Save* save, Attempt* attempt);
+  absl::StatusOr<kv::CommitRequest> BuildCommit(const Save& save,
+                                                const Attempt& attempt,
+                                                schema::StepRecord* record);
+  absl::Status AddTree(const PartResult& part, kv::CommitRequest* request);
+  absl::Status AddLostParts(const Attempt& attempt,
+                            schema::DeadList* dead) const;
+  absl::Status MayOverwrite(const Save& save,
+                            const schema::StepRecord& old) const;
+  void CleanUp(const Attempt& attempt, bool committed);
+  void ReportProgress(const Save& save, bool force);
+
+  bool CanWrite() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return stopping_ || !to_stage_.empty();
+  }
+
+  WriterContext context_;
+  const std::vector<std::pair<std::string, std::string>> lineage_;
+
+  // Of the write thread alone.
+  bool tip_loaded_ = false;
+  BaseState tip_;
+  std::uint64_t last_version_ = 0;
+  absl::Time last_report_;
+
+  mutable absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<std::uint64_t, Ticket> tickets_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<Save>> to_stage_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Save>> failed_ ABSL_GUARDED_BY(mu_);
+  Stats stats_ ABSL_GUARDED_BY(mu_);
+
+  std::thread stager_;
+  std::thread writer_;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_STEP_WRITER_H_

@@ -1,0 +1,179 @@
+// The public face of a store.
+
+#include "ckptree/store.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/engine.h"
+#include "core/step_builder.h"
+#include "core/step_reader.h"
+#include "core/store_test_peer.h"
+#include "core/verifier.h"
+#include "kv/status_macros.h"
+
+namespace ckptree {
+
+using internal::Engine;
+
+Store::Store(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+Store::Store(Store&&) noexcept = default;
+Store& Store::operator=(Store&&) noexcept = default;
+
+Store::~Store() {
+  if (engine_ == nullptr || !engine_->forked()) return;
+  // A forked child has none of the engine's threads: what it holds must neither
+  // be joined nor closed here. Leaked on purpose.
+  new std::shared_ptr<Engine>(std::move(engine_));
+}
+
+absl::StatusOr<Store> Store::Create(const std::string& directory,
+                                    StoreOptions options) {
+  return internal::StoreTestPeer::Create(directory, std::move(options),
+                                         nullptr);
+}
+
+absl::StatusOr<Store> Store::Open(const std::string& directory,
+                                  StoreOptions options) {
+  return internal::StoreTestPeer::Open(directory, std::move(options), nullptr);
+}
+
+StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
+  auto impl = std::make_unique<StepBuilder::Impl>(engine_, step);
+  impl->status = [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+    CKPTREE_RETURN_IF_ERROR(engine_->writer()->TakeUnseenFailure(
+        /*only_dropped=*/true));
+    CKPTREE_RETURN_IF_ERROR(engine_->database().health());
+    if (step < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step %d: steps are not negative", step));
+    }
+    if (const auto old = engine_->catalog().Find(step); old != nullptr) {
+      if (!options.overwrite) {
+        return absl::AlreadyExistsError(absl::StrFormat(
+            "step %d exists already; overwrite it or choose another number",
+            step));
+      }
+      if (engine_->catalog().IsPinned(old->version)) {
+        return absl::FailedPreconditionError(absl::StrFormat(
+            "step %d is pinned; unpin it before overwriting", step));
+      }
+    }
+    return absl::OkStatus();
+  }();
+  if (impl->status.ok()) {
+    impl->save = engine_->writer()->Begin(step, options.overwrite);
+  }
+  return StepBuilder(std::move(impl));
+}
+
+absl::StatusOr<Step> Store::Restore(const StepSelector& selector) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(internal::StepRecordPtr record,
+                           engine_->catalog().Resolve(selector));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<internal::StepReader> reader,
+      internal::StepReader::Open(engine_, std::move(record)));
+  return Step(std::move(reader));
+}
+
+absl::StatusOr<std::vector<StepInfo>> Store::Steps() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  std::vector<StepInfo> steps;
+  for (const auto& record : engine_->catalog().Steps()) {
+    steps.push_back(engine_->catalog().Info(*record));
+  }
+  return steps;
+}
+
+absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const internal::StepRecordPtr record,
+                           engine_->catalog().Resolve(selector));
+  return engine_->catalog().Info(*record);
+}
+
+absl::Status Store::Delete(std::int64_t step) { return engine_->Delete(step); }
+
+absl::Status Store::Tag(std::string_view name, std::int64_t step, bool move) {
+  return engine_->Tag(name, step, move);
+}
+
+absl::Status Store::Untag(std::string_view name) {
+  return engine_->Untag(name);
+}
+
+absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return engine_->catalog().Tags();
+}
+
+absl::Status Store::Pin(std::int64_t step) { return engine_->Pin(step, true); }
+
+absl::Status Store::Unpin(std::int64_t step) {
+  return engine_->Pin(step, false);
+}
+
+absl::Status Store::Refresh() { return engine_->Refresh(); }
+
+absl::Status Store::Flush(absl::Duration timeout) {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+  CKPTREE_RETURN_IF_ERROR(engine_->writer()->WaitIdle(timeout));
+  return engine_->writer()->TakeUnseenFailure(/*only_dropped=*/false);
+}
+
+absl::StatusOr<VerifyReport> Store::Verify(
+    const VerifyOptions& options) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return internal::Verify(engine_.get(), options);
+}
+
+StoreInfo Store::Info() const {
+  StoreInfo info;
+  const schema::StoreRecord& record = engine_->store_record();
+  info.directory = engine_->directory();
+  for (const char byte : record.uuid) {
+    absl::StrAppendFormat(&info.uuid, "%02x",
+                          static_cast<unsigned char>(byte));
+  }
+  info.format = static_cast<int>(record.format);
+  info.created_ns = record.created_ns;
+  info.created_by = record.created_by;
+  info.read_only = engine_->options().read_only;
+  info.warnings = engine_->warnings();
+  if (!engine_->CheckUsable().ok()) return info;
+  const kv::Database& database = engine_->database();
+  info.following = database.following();
+  info.commits = database.report().ordinal;
+  info.incarnation = database.report().head.incarnation;
+  return info;
+}
+
+Stats Store::GetStats() const { return engine_->stats(); }
+
+absl::Status Store::Close() { return engine_->Close(); }
+
+namespace internal {
+
+absl::StatusOr<Store> StoreTestPeer::Create(const std::string& directory,
+                                            StoreOptions options,
+                                            std::shared_ptr<void> file_system) {
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
+                           Engine::Create(directory, std::move(options),
+                                          std::move(file_system)));
+  return Store(std::move(engine));
+}
+
+absl::StatusOr<Store> StoreTestPeer::Open(const std::string& directory,
+                                          StoreOptions options,
+                                          std::shared_ptr<void> file_system) {
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
+                           Engine::Open(directory, std::move(options),
+                                        std::move(file_system)));
+  return Store(std::move(engine));
+}
+
+}  // namespace internal
+
+}  // namespace ckptree

@@ -1,0 +1,312 @@
+#include "core/verifier.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/base_loader.h"
+#include "core/chunk_check.h"
+#include "core/dead_blocks.h"
+#include "core/engine.h"
+#include "core/part_writer.h"
+#include "core/row_check.h"
+#include "core/verify_walk.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+using Level = VerifyOptions::Level;
+
+class Verifier {
+ public:
+  Verifier(Engine* engine, const VerifyOptions& options)
+      : engine_(*engine),
+        database_(engine->database()),
+        options_(options),
+        damage_(&report_) {}
+
+  absl::StatusOr<VerifyReport> Run() {
+    for (const std::string& warning : engine_.warnings()) {
+      damage_.Add(Finding::Severity::kDamage, warning);
+    }
+    CKPTREE_RETURN_IF_ERROR(CheckRows(database_, &damage_));
+    CKPTREE_RETURN_IF_ERROR(ListVersions());
+    CheckTip();
+    for (VersionView& version : versions_) total_ += version.record.new_bytes;
+    for (VersionView& version : versions_) {
+      if (Stopped()) return absl::CancelledError("verify stopped");
+      if (!Wanted(version)) continue;
+      CKPTREE_RETURN_IF_ERROR(Check(&version));
+      done_ += version.record.new_bytes;
+      if (options_.on_progress) options_.on_progress(done_, total_);
+      ForgetBases(version);
+    }
+    if (options_.level == Level::kDeep && options_.steps.empty()) {
+      CKPTREE_RETURN_IF_ERROR(
+          CheckSegmentFiles(database_, options_.cancelled, &damage_));
+    }
+    engine_.arena().execute([&] { damage_.Explain(database_, versions_); });
+    return std::move(report_);
+  }
+
+ private:
+  bool Stopped() const { return options_.cancelled && options_.cancelled(); }
+
+  // Dead lists tie a version to its base, so the deep check takes all.
+  bool Wanted(const VersionView& version) const {
+    if (options_.steps.empty()) {
+      return !version.removed || options_.level == Level::kDeep;
+    }
+    return !version.removed &&
+           std::find(options_.steps.begin(), options_.steps.end(),
+                     version.record.step) != options_.steps.end();
+  }
+
+  absl::Status AddVersions(schema::Row row) {
+    const schema::KeyRange range = schema::AllRows(row);
+    CKPTREE_ASSIGN_OR_RETURN(
+        kv::Iterator scan,
+        database_.Scan(Space::kRecords, range.begin, range.end));
+    for (; scan.Valid(); scan.Next()) {
+      auto record = schema::DecodeStepRecord(scan.value());
+      if (!record.ok()) continue;  // CheckRows reports it.
+      VersionView view;
+      view.record = *std::move(record);
+      view.removed = row == schema::Row::kRemoved;
+      versions_.push_back(std::move(view));
+    }
+    return scan.status();
+  }
+
+  absl::Status ListVersions() {
+    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kStep));
+    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kRemoved));
+    std::sort(versions_.begin(), versions_.end(),
+              [](const VersionView& a, const VersionView& b) {
+                return a.record.version < b.record.version;
+              });
+    std::set<std::uint64_t> with_dead;
+    for (VersionView& version : versions_) {
+      const std::uint64_t v = version.record.version;
+      auto parts = PartsOf(database_, version.record);
+      if (parts.ok()) {
+        version.parts = *std::move(parts);
+      } else {
+        version.whole = false;
+        Hurt(version, std::string(parts.status().message()));
+      }
+      CKPTREE_ASSIGN_OR_RETURN(
+          const std::optional<std::string> dead,
+          database_.Get(Space::kRecords, schema::DeadKey(v)));
+      if (!dead.has_value()) {
+        Inconsistent(version, "its dead list is missing");
+        continue;
+      }
+      auto list = schema::DecodeDeadList(*dead);
+      if (!list.ok()) continue;
+      version.dead = *std::move(list);
+      last_kid_[version.dead->prev] = v;
+    }
+    return absl::OkStatus();
+  }
+
+  void CheckTip() {
+    const auto tip = ReadTip(database_, kMainLine);
+    if (!tip.ok()) {
+      damage_.Add(Finding::Severity::kDamage,
+                  std::string(tip.status().message()));
+      return;
+    }
+    if (*tip == 0) return;
+    const bool known = std::any_of(
+        versions_.begin(), versions_.end(),
+        [&tip](const VersionView& v) { return v.record.version == *tip; });
+    if (!known) {
+      damage_.Add(Finding::Severity::kInconsistent,
+                  absl::StrFormat("line %d continues version %d, which is "
+                                  "not there",
+                                  kMainLine, *tip));
+    }
+  }
+
+  void Hurt(const VersionView& version, const std::string& what) {
+    damage_.Add(Finding::Severity::kDamage, version.name() + ": " + what,
+                {version.record.step});
+  }
+  void Inconsistent(const VersionView& version, const std::string& what) {
+    damage_.Add(Finding::Severity::kInconsistent, version.name() + ": " + what,
+                {version.record.step});
+  }
+
+  const VersionView* Find(std::uint64_t version) const {
+    const auto it = std::lower_bound(
+        versions_.begin(), versions_.end(), version,
+        [](const VersionView& v, std::uint64_t wanted) {
+          return v.record.version < wanted;
+        });
+    return it != versions_.end() && it->record.version == version ? &*it
+                                                                  : nullptr;
+  }
+
+  absl::Status Check(VersionView* version) {
+    // The version before it in the chain, where this run has checked it.
+    const VersionView* prev =
+        version->dead.has_value() ? Find(version->dead->prev) : nullptr;
+    if (prev != nullptr && prev->loaded.empty()) prev = nullptr;
+    engine_.arena().execute([&] { Load(version, prev); });
+    if (!version->removed) ++report_.steps;
+    for (const auto& [number, part] : version->loaded) {
+      report_.leaves += version->removed ? 0 : part->leaves.size();
+      if (options_.level == Level::kQuick) continue;
+      ChunkCheckOptions chunks;
+      chunks.above = prev != nullptr && prev->loaded.contains(number)
+                         ? prev->record.version
+                         : 0;
+      chunks.statistics = options_.level == Level::kDeep;
+      absl::Status status;
+      engine_.arena().execute([&, p = part.get()] {
+        status = CheckChunks(database_, *p, chunks, &report_, &damage_);
+      });
+      CKPTREE_RETURN_IF_ERROR(status);
+    }
+    if (version->whole) CheckTotals(*version);
+    if (options_.level == Level::kDeep && version->whole) {
+      CheckDeadList(*version, prev);
+    }
+    return absl::OkStatus();
+  }
+
+  void Load(VersionView* version, const VersionView* prev) {
+    for (const schema::PartRecord& record : version->parts) {
+      const BasePart* known = nullptr;
+      if (prev != nullptr) {
+        const auto it = prev->loaded.find(record.part);
+        if (it != prev->loaded.end()) known = it->second.get();
+      }
+      auto part = LoadPartSharing(database_, record, known, &damage_);
+      if (!part.ok()) {
+        version->whole = false;
+        Hurt(*version, absl::StrFormat("part %d: %s", record.part,
+                                       part.status().message()));
+        continue;
+      }
+      for (const auto& leaf : (*part)->leaves) {
+        if (leaf == nullptr) version->whole = false;
+      }
+      version->loaded[record.part] = *std::move(part);
+    }
+  }
+
+  // What the step record says of all leaves together.
+  void CheckTotals(const VersionView& version) {
+    schema::StepRecord now = version.record;
+    now.leaf_count = now.changed_leaves = now.logical_bytes = 0;
+    now.new_bytes = 0;
+    now.nan_count = now.inf_count = now.nonfinite_leaves = 0;
+    std::vector<schema::Digest> digests;
+    for (const auto& [number, part] : version.loaded) {
+      schema::DigestStream digest;
+      digest.Update(part->tree.view());
+      for (const auto& leaf : part->leaves) {
+        const schema::LeafRecord& record = leaf->record;
+        digest.Update(leaf->value_digest.view());
+        ++now.leaf_count;
+        now.changed_leaves += record.since_version == now.version ? 1 : 0;
+        now.logical_bytes += record.byte_length;
+        std::uint64_t nan = 0, inf = 0;
+        for (const Statistics& statistics : record.statistics) {
+          nan += statistics.nan;
+          inf += statistics.inf;
+        }
+        now.nan_count += nan;
+        now.inf_count += inf;
+        now.nonfinite_leaves += nan + inf > 0 ? 1 : 0;
+        for (const schema::ChunkRef& ref : record.chunks) {
+          if (ref.version == now.version) now.new_bytes += ref.raw_length;
+        }
+        if (record.is_inline && record.since_version == now.version) {
+          now.new_bytes += record.byte_length;
+        }
+      }
+      digests.push_back(digest.Finish());
+    }
+    now.digest = StepDigest(digests);
+    if (!(now == version.record)) {
+      Inconsistent(version, "its totals or its digest are not those of its "
+                            "leaves");
+    }
+  }
+
+  // dead(v) = blocks(prev(v)) - blocks(v), part by part.
+  void CheckDeadList(const VersionView& version, const VersionView* prev) {
+    if (!version.dead.has_value()) return;
+    if (version.dead->prev != 0 && prev == nullptr) {
+      // Its base is damaged and was reported, or was never there.
+      if (Find(version.dead->prev) == nullptr) {
+        Inconsistent(version, absl::StrFormat("its base, version %d, is gone",
+                                              version.dead->prev));
+      }
+      return;
+    }
+    // A save whose base could not be read is full and knows of no dead block.
+    if (prev != nullptr && (!prev->whole || version.record.base == 0)) return;
+    schema::DeadList now;
+    now.line = version.dead->line;
+    now.prev = version.dead->prev;
+    if (prev != nullptr) {
+      for (const auto& [number, base] : prev->loaded) {
+        const auto part = version.loaded.find(number);
+        const auto runs = part == version.loaded.end()
+                              ? schema::RunsOf(BlocksOfPart(*base))
+                              : DeadBlocks(base.get(), *part->second);
+        if (!runs.empty()) now.parts.push_back({number, runs});
+      }
+    }
+    if (!(now == *version.dead)) {
+      Inconsistent(version, "its dead list is not what it left of its base");
+    }
+  }
+
+  // Bases that no later version needs are let go: a verify holds few versions
+  // in memory, however many there are.
+  void ForgetBases(const VersionView& version) {
+    for (VersionView& other : versions_) {
+      if (other.record.version > version.record.version) break;
+      if (other.loaded.empty()) continue;
+      const auto kid = last_kid_.find(other.record.version);
+      if (kid == last_kid_.end() || kid->second <= version.record.version) {
+        other.loaded.clear();
+      }
+    }
+  }
+
+  Engine& engine_;
+  const kv::Database& database_;
+  const VerifyOptions& options_;
+  VerifyReport report_;
+  Damage damage_;
+  std::vector<VersionView> versions_;  // Ascending by version.
+  std::map<std::uint64_t, std::uint64_t> last_kid_;  // By version; the newest.
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> Verify(Engine* engine,
+                                    const VerifyOptions& options) {
+  for (const std::int64_t step : options.steps) {
+    CKPTREE_RETURN_IF_ERROR(
+        engine->catalog().Resolve(AtStep(step)).status());
+  }
+  return Verifier(engine, options).Run();
+}
+
+}  // namespace ckptree::internal

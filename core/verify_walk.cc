@@ -1,0 +1,169 @@
+#include "core/verify_walk.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "core/leaf_reader.h"
+#include "core/step_tree.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+#include "schema/path.h"
+
+namespace ckptree::internal {
+
+using schema::BlockKind;
+using schema::Space;
+
+std::string VersionView::name() const {
+  return removed ? absl::StrFormat("removed step %d (version %d)", record.step,
+                                   record.version)
+                 : absl::StrFormat("step %d", record.step);
+}
+
+BlockId RecordBlock(std::uint16_t part, const BaseLeaf& leaf) {
+  return {part, {BlockKind::kLeafRecord, leaf.place, leaf.version,
+                 leaf.source + 1}};
+}
+
+BlockId RecordBlock(std::uint16_t part, const schema::MapRun& run) {
+  return {part,
+          {BlockKind::kLeafRecord, run.place, run.version, run.source + 1}};
+}
+
+BlockId ChunkBlock(const schema::ChunkRef& ref) {
+  return {ref.part, {BlockKind::kChunk, ref.place, ref.version, ref.n}};
+}
+
+std::string LeafName(const BasePart& part, std::size_t ordinal) {
+  std::size_t leaf = 0;
+  for (const schema::TreeEntry& entry : *part.entries) {
+    if (!schema::IsLeaf(entry.kind)) continue;
+    if (leaf++ == ordinal) {
+      return schema::Path::Decode(entry.path).value_or(schema::Path()).Text();
+    }
+  }
+  return absl::StrFormat("leaf %d", ordinal);
+}
+
+void Damage::Add(Finding::Severity severity, std::string what,
+                 std::vector<std::int64_t> steps, std::string leaf) {
+  report_->findings.push_back(
+      {severity, std::move(what), std::move(steps), std::move(leaf)});
+}
+
+void Damage::AddBlock(const BlockId& id, std::string what) {
+  blocks_.emplace(id, std::move(what));
+}
+
+void Damage::Explain(const kv::Database& database,
+                     const std::vector<VersionView>& versions) {
+  if (blocks_.empty()) return;
+  struct Hurt {
+    std::string leaf;
+    std::set<std::int64_t> steps;
+  };
+  std::map<BlockId, Hurt> hurt;
+  for (const VersionView& version : versions) {
+    if (version.removed) continue;
+    for (const schema::PartRecord& record : version.parts) {
+      VerifyReport unused;
+      Damage again(&unused);
+      const auto part = LoadPartSharing(database, record, nullptr, &again);
+      if (!part.ok()) continue;
+      const auto note = [&](const BlockId& id, std::size_t ordinal) {
+        if (!blocks_.contains(id)) return;
+        Hurt& entry = hurt[id];
+        if (entry.leaf.empty()) entry.leaf = LeafName(**part, ordinal);
+        entry.steps.insert(version.record.step);
+      };
+      for (std::size_t i = 0; i < (*part)->leaves.size(); ++i) {
+        const auto& leaf = (*part)->leaves[i];
+        note(RecordBlock(record.part,
+                         record.map.At(static_cast<std::uint32_t>(i))),
+             i);
+        if (leaf == nullptr) continue;
+        for (const schema::ChunkRef& ref : leaf->record.chunks) {
+          note(ChunkBlock(ref), i);
+        }
+      }
+    }
+  }
+  for (const auto& [id, what] : blocks_) {
+    const auto it = hurt.find(id);
+    if (it == hurt.end()) {
+      Add(Finding::Severity::kWarning, what + " (no step needs it)");
+      continue;
+    }
+    const Hurt& entry = it->second;
+    std::string steps;
+    for (const std::int64_t step : entry.steps) {
+      absl::StrAppendFormat(&steps, "%s%d", steps.empty() ? "" : ", ", step);
+    }
+    Add(Finding::Severity::kDamage,
+        absl::StrFormat("%s: %s (hurts step %s)", entry.leaf, what, steps),
+        {entry.steps.begin(), entry.steps.end()}, entry.leaf);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const BasePart>> LoadPartSharing(
+    const kv::Database& database, const schema::PartRecord& part,
+    const BasePart* known, Damage* damage) {
+  auto base = std::make_shared<BasePart>();
+  base->tree = part.tree;
+  base->map = part.map;
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
+                           StepTree::Open(database, part.tree));
+  if (tree->leaf_count() != part.map.size()) {
+    return absl::DataLossError(absl::StrFormat(
+        "tree %s has %d leaves, its map %d", part.tree.Hex(),
+        tree->leaf_count(), part.map.size()));
+  }
+  if (known != nullptr && known->tree == part.tree) {
+    base->entries = known->entries;
+  } else {
+    std::vector<schema::TreeEntry> entries;
+    CKPTREE_RETURN_IF_ERROR(
+        tree->ForEach("", [&entries](const StepTree::Entry& entry) {
+          entries.push_back(*entry.entry);
+        }));
+    base->entries = std::make_shared<const std::vector<schema::TreeEntry>>(
+        std::move(entries));
+  }
+  std::map<BlockId, std::shared_ptr<const BaseLeaf>> have;
+  if (known != nullptr) {
+    for (const auto& leaf : known->leaves) {
+      if (leaf != nullptr) have.emplace(RecordBlock(part.part, *leaf), leaf);
+    }
+  }
+  base->leaves.resize(part.map.size());
+  std::vector<std::uint32_t> missing;
+  for (std::uint32_t i = 0; i < part.map.size(); ++i) {
+    const auto it = have.find(RecordBlock(part.part, part.map.At(i)));
+    if (it != have.end()) {
+      base->leaves[i] = it->second;
+    } else {
+      missing.push_back(i);
+    }
+  }
+  auto read = ReadLeaves(database, part.part, part.map, missing);
+  if (read.ok()) {
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+      base->leaves[missing[i]] = std::move((*read)[i]);
+    }
+    return base;
+  }
+  // One by one: which of them is it?
+  for (const std::uint32_t ordinal : missing) {
+    auto one = ReadLeaves(database, part.part, part.map,
+                          std::span(&ordinal, 1));
+    if (one.ok()) {
+      base->leaves[ordinal] = std::move(one->front());
+    } else {
+      damage->AddBlock(RecordBlock(part.part, part.map.At(ordinal)),
+                       std::string(one.status().message()));
+    }
+  }
+  return base;
+}
+
+}  // namespace ckptree::internal
