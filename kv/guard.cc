@@ -194,6 +194,12 @@ class WriterGuard : public rocksdb::FileSystemWrapper {
     }
     return CreateDir(path, options, dbg);
   }
+  IOStatus LockFile(const std::string& path, const IOOptions& options,
+                    rocksdb::FileLock** lock, IODebugContext* dbg) override {
+    IOStatus status = FileSystemWrapper::LockFile(path, options, lock, dbg);
+    if (status.ok()) static_cast<void>(::chmod(path.c_str(), 0600));
+    return status;
+  }
 
  private:
   IOStatus Opened(IOStatus status, const std::string& path,

@@ -133,6 +133,8 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   if (report.copied) ++slot.incarnation;
   CKPTREE_RETURN_IF_ERROR(head_file->Write(slot));
 
+  // Recovery has written all that the log held to files.
+  watcher->Start(tip_now.ordinal);
   Replace(writing, /*is_following=*/false);
   StartWriting(tip_now, oldest, std::move(head_file));
   return absl::OkStatus();

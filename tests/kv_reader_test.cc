@@ -1,0 +1,281 @@
+// Readers beside a writer in another process, and forked children.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kv/database.h"
+#include "schema/spaces.h"
+#include "tests/kv_fixture.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace ckptree::kv {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::ckptree::testing::IsOk;
+using ::ckptree::testing::IsOkAndHolds;
+using ::ckptree::testing::StatusIs;
+using ::testing::Optional;
+using schema::Space;
+
+constexpr const char* kWriterVariable = "CKPTREE_TEST_WRITER_STORE";
+
+// The other process: this program, started again. Commits each line it reads
+// as the value of "line" and answers with the ordinal. "segment" adopts one,
+// "drop" drops it, "flush" flushes.
+bool RunWriterIfAsked() {
+  const char* const store = std::getenv(kWriterVariable);
+  if (store == nullptr) return false;
+  auto database = Database::Open(
+      store, Options(), Mode::kReadWrite,
+      [](const Database&, const OpenReport&) { return absl::OkStatus(); });
+  if (!database.ok()) {
+    std::cout << database.status() << std::endl;
+    _exit(1);
+  }
+  std::cout << "open" << std::endl;
+  std::uint64_t version = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line == "segment") {
+      ++version;
+      auto writer = SegmentWriter::Create(
+          Options(), Space::kChunks,
+          (*database)->staging_directory() + "/s" + std::to_string(version),
+          0);
+      if (!writer.ok() ||
+          !(*writer)
+               ->AddAligned(VersionKey(version, "a"), std::string(9999, 'c'))
+               .ok() ||
+          !(*writer)->AddAligned(VersionKey(version, "b"), "last").ok()) {
+        _exit(2);
+      }
+      const auto staged = (*writer)->Finish();
+      if (!staged.ok() || !(*database)->Adopt({*staged}).ok()) _exit(3);
+    } else if (line == "drop") {
+      if (!(*database)
+               ->Drop(Space::kChunks, VersionKey(version, ""),
+                      VersionKey(version + 1, ""))
+               .ok()) {
+        _exit(4);
+      }
+    } else if (line == "flush") {
+      if (!(*database)->Flush().ok()) _exit(5);
+    }
+    CommitRequest request;
+    request.version = version;
+    request.batch.Put(Space::kRecords, RecordKey("line"), line);
+    const CommitResult result = (*database)->Commit(std::move(request));
+    std::cout << result.ordinal << std::endl;
+  }
+  _exit(0);
+}
+
+// Before main: the child never runs a test.
+const bool is_writer = RunWriterIfAsked();
+
+class OtherWriter {
+ public:
+  explicit OtherWriter(const std::string& store) {
+    std::array<int, 2> to{};
+    std::array<int, 2> from{};
+    EXPECT_EQ(pipe(to.data()), 0);
+    EXPECT_EQ(pipe(from.data()), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(to[0], STDIN_FILENO);
+      dup2(from[1], STDOUT_FILENO);
+      for (const int end : {to[0], to[1], from[0], from[1]}) close(end);
+      setenv(kWriterVariable, store.c_str(), 1);
+      execl("/proc/self/exe", "writer", nullptr);
+      _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    to_ = to[1];
+    from_ = fdopen(from[0], "r");
+    EXPECT_EQ(Line(), "open");
+  }
+  ~OtherWriter() { Kill(); }
+
+  std::string Do(const std::string& line) {
+    const std::string text = line + "\n";
+    EXPECT_EQ(write(to_, text.data(), text.size()),
+              static_cast<ssize_t>(text.size()));
+    return Line();
+  }
+
+  // As a crash: nothing is closed.
+  void Kill() {
+    if (pid_ == 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+    close(to_);
+    fclose(from_);
+  }
+
+ private:
+  std::string Line() {
+    std::array<char, 1000> buffer{};
+    if (fgets(buffer.data(), buffer.size(), from_) == nullptr) return "gone";
+    std::string line = buffer.data();
+    line.pop_back();
+    return line;
+  }
+
+  pid_t pid_ = 0;
+  int to_ = -1;
+  FILE* from_ = nullptr;
+};
+
+class ReaderTest : public KvTest {
+ protected:
+  void MakeStore() {
+    ASSERT_OK_AND_ASSIGN(const auto database, Create());
+    ASSERT_OK(database->Close());
+  }
+};
+
+TEST_F(ReaderTest, FollowsAWriterInAnotherProcess) {
+  MakeStore();
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+  EXPECT_FALSE(reader->following());
+  OtherWriter writer(Store());
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kUnavailable));
+  ASSERT_OK(reader->Refresh());
+  EXPECT_TRUE(reader->following());
+  for (int i = 0; i < 20; ++i) {
+    const std::string line = i % 5 == 4 ? "flush" : std::to_string(i);
+    ASSERT_NE(writer.Do(line), "0");
+    ASSERT_OK(reader->Refresh());
+    EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
+                IsOkAndHolds(Optional(line)));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto late, Open(Mode::kRead));
+  EXPECT_TRUE(late->following());
+  EXPECT_THAT(late->Get(Space::kRecords, RecordKey("line")),
+              IsOkAndHolds(Optional(std::string("flush"))));
+
+  writer.Kill();
+  ASSERT_OK(reader->Refresh());
+  EXPECT_FALSE(reader->following());
+  EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
+              IsOkAndHolds(Optional(std::string("flush"))));
+  // A killed writer leaves a store that opens, with all it acknowledged.
+  ASSERT_OK_AND_ASSIGN(const auto database, Open());
+  EXPECT_EQ(database->report().ordinal, 21);
+  ASSERT_EQ(Put(*database, "line", "mine").outcome, Outcome::kCommitted);
+  ASSERT_OK(reader->Refresh());
+  EXPECT_TRUE(reader->following());
+  EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
+              IsOkAndHolds(Optional(std::string("mine"))));
+  ASSERT_OK(database->Close());
+  ASSERT_OK(reader->Refresh());
+  EXPECT_FALSE(reader->following());
+}
+
+TEST_F(ReaderTest, ViewsStayValidWhenTheWriterDropsTheFile) {
+  MakeStore();
+  OtherWriter writer(Store());
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+  writer.Do("segment");
+  EXPECT_THAT(reader->View(Space::kChunks, VersionKey(1, "a")),
+              StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(reader->Refresh());
+  ASSERT_OK_AND_ASSIGN(const Value view,
+                       reader->View(Space::kChunks, VersionKey(1, "a")));
+  EXPECT_EQ(PayloadOf(view.view()), std::string(9999, 'c'));
+  writer.Do("drop");
+  // Until it catches up, the reader sees what it saw.
+  ASSERT_OK_AND_ASSIGN(const Value again,
+                       reader->View(Space::kChunks, VersionKey(1, "b")));
+  EXPECT_EQ(PayloadOf(again.view()), "last");
+  ASSERT_OK(reader->Refresh());
+  EXPECT_THAT(reader->View(Space::kChunks, VersionKey(1, "a")),
+              StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(PayloadOf(view.view()), std::string(9999, 'c'));
+}
+
+TEST_F(ReaderTest, ReadingChangesNothingInTheStore) {
+  MakeStore();
+  const auto listing = [&] {
+    std::string text;
+    for (const auto& entry : fs::recursive_directory_iterator(Store())) {
+      text += entry.path().string() + " " +
+              std::to_string(
+                  entry.last_write_time().time_since_epoch().count()) +
+              "\n";
+    }
+    return text;
+  };
+  const std::string before = listing();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+    EXPECT_OK(reader->Refresh());
+    EXPECT_EQ(Put(*reader, "a", "1").outcome, Outcome::kFailed);
+    EXPECT_THAT(reader->Flush(),
+                StatusIs(absl::StatusCode::kFailedPrecondition));
+  }
+  EXPECT_EQ(listing(), before);
+  OtherWriter writer(Store());
+  writer.Do("x");
+  const std::string beside = listing();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+    EXPECT_TRUE(reader->following());
+    EXPECT_OK(reader->Refresh());
+  }
+  EXPECT_EQ(listing(), beside);
+}
+
+TEST_F(ReaderTest, AForkedChildIsRefusedAndHarmless) {
+  ASSERT_OK_AND_ASSIGN(auto database, Create());
+  ASSERT_EQ(Put(*database, "a", "1").outcome, Outcome::kCommitted);
+  auto scan = std::make_unique<Iterator>(
+      *database->Scan(Space::kRecords, "", ""));
+  auto value = std::make_unique<Value>(
+      *database->Read(Space::kRecords, RecordKey("a")));
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(5);  // Hanging is the failure this looks for.
+    if (Put(*database, "a", "child").outcome != Outcome::kFenced) _exit(1);
+    if (!absl::IsFailedPrecondition(
+            database->Get(Space::kRecords, "a").status())) {
+      _exit(2);
+    }
+    if (!absl::IsFailedPrecondition(database->Flush())) _exit(3);
+    if (!absl::IsFailedPrecondition(database->Close())) _exit(4);
+    scan.reset();
+    value.reset();
+    database.reset();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  scan.reset();
+  value.reset();
+  EXPECT_EQ(Put(*database, "a", "2").outcome, Outcome::kCommitted);
+  ASSERT_OK(database->Close());
+  ASSERT_OK_AND_ASSIGN(const auto reopened, Open());
+  EXPECT_THAT(reopened->Get(Space::kRecords, RecordKey("a")),
+              IsOkAndHolds(Optional(std::string("2"))));
+}
+
+}  // namespace
+}  // namespace ckptree::kv
