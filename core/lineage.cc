@@ -11,7 +11,7 @@
 namespace ckptree::internal {
 
 std::vector<std::pair<std::string, std::string>> ProcessLineage() {
-  constexpr std::size_t kMaxText = 4096;
+  static constexpr std::size_t kMaxText = 4096;
   std::vector<std::pair<std::string, std::string>> lineage;
   const auto add = [&lineage](const char* name, std::string text) {
     if (text.empty()) return;
