@@ -54,7 +54,7 @@ Engine::Engine(std::string directory, StoreOptions options)
       logger_(options_.log),
       pool_(options_.staging_bytes, options_.host_allocator),
       arena_(std::make_unique<tbb::task_arena>(
-          options_.threads == 0 ? tbb::task_arena::automatic
+          options_.threads == 0 ? int{tbb::task_arena::automatic}
                                 : options_.threads)) {}
 
 Engine::~Engine() {

@@ -35,8 +35,8 @@ struct Progress {
 
 // Memory that staged copies live in, e.g. page-locked memory of a device.
 struct HostAllocator {
-  std::function<void*(std::size_t bytes)> allocate;  // Null on failure.
-  std::function<void(void* memory, std::size_t bytes)> free;
+  std::function<void*(std::size_t bytes)> allocate = {};  // Null on failure.
+  std::function<void(void* memory, std::size_t bytes)> free = {};
 };
 
 struct StoreOptions {
@@ -62,14 +62,14 @@ struct StoreOptions {
   // Record statistics (count, NaN, Inf, zeros, min, max, mean, L2) of arrays.
   bool statistics = true;
 
-  HostAllocator host_allocator;  // Null: the system's.
+  HostAllocator host_allocator = {};  // Null: the system's.
 
   // Null: warnings and errors go to standard error.
-  LogSink log;
+  LogSink log = {};
 
   // Called from one thread, at most ten times a second and at the end of each
   // phase of each save. Null: nothing.
-  std::function<void(const Progress&)> on_progress;
+  std::function<void(const Progress&)> on_progress = {};
 };
 
 // Counts since the store was opened.

@@ -31,8 +31,8 @@ struct StepInfo {
   std::int64_t begun_ns = 0;  // Wall clock, ns since 1970 UTC.
   std::int64_t staged_ns = 0;
   std::int64_t committed_ns = 0;
-  std::vector<std::pair<std::string, double>> metrics;
-  std::vector<std::string> tags;
+  std::vector<std::pair<std::string, double>> metrics = {};
+  std::vector<std::string> tags = {};
   bool pinned = false;
   std::uint64_t leaf_count = 0;
   std::uint64_t changed_leaves = 0;
@@ -41,29 +41,29 @@ struct StepInfo {
   std::uint64_t nan_count = 0;
   std::uint64_t inf_count = 0;
   std::uint64_t nonfinite_leaves = 0;
-  std::string digest;  // 32 hexadecimal digits, over all names and values.
-  std::string saved_by;
-  std::string note;
+  std::string digest = {};  // 32 hexadecimal digits, over all names and values.
+  std::string saved_by = {};
+  std::string note = {};
 };
 
 // The larger things said of a step.
 struct StepMetadata {
-  std::vector<std::pair<std::string, std::string>> items;  // name, kind
-  std::string custom;  // JSON text, or empty.
-  std::vector<std::pair<std::string, std::string>> lineage;
+  std::vector<std::pair<std::string, std::string>> items = {};  // name, kind
+  std::string custom = {};  // JSON text, or empty.
+  std::vector<std::pair<std::string, std::string>> lineage = {};
 };
 
 // A leaf or node of a step, from records alone.
 struct LeafInfo {
-  Path path;
-  std::string name;   // path.Text()
-  std::string kind;   // "array", "int", "str", "tuple", "none", "tie", ...
+  Path path = {};
+  std::string name = {};   // path.Text()
+  std::string kind = {};   // "array", "int", "str", "tuple", "none", "tie", ...
   bool is_leaf = true;  // False: a node or a tie.
   DType dtype = DType::kNone;
   bool packed = false;
-  Shape shape;
-  std::string tag;
-  std::optional<Path> tie_to;
+  Shape shape = {};
+  std::string tag = {};
+  std::optional<Path> tie_to = {};
 };
 
 // What the leaf's record adds (one look-up for each leaf).
@@ -71,26 +71,26 @@ struct LeafDetail {
   std::uint64_t bytes = 0;
   std::int64_t since_step = 0;  // The save that last changed the value.
   std::uint64_t since_version = 0;
-  std::string digest;  // Of the value; equal values, equal digests.
-  std::optional<Statistics> statistics;
+  std::string digest = {};  // Of the value; equal values, equal digests.
+  std::optional<Statistics> statistics = {};
   std::uint64_t chunk_count = 0;
-  Shape chunk_shape;  // Of arrays.
-  std::vector<BoxSpec> boxes;
+  Shape chunk_shape = {};  // Of arrays.
+  std::vector<BoxSpec> boxes = {};
   std::uint64_t stored_bytes = 0;
 };
 
 // A read into the caller's memory.
 struct ReadRequest {
-  Path path;
-  std::optional<BoxSpec> box;  // Nothing: the whole array.
+  Path path = {};
+  std::optional<BoxSpec> box = {};  // Nothing: the whole array.
   // Filled densely, row-major; exactly the bytes of the box.
-  std::span<std::byte> destination;
+  std::span<std::byte> destination = {};
 };
 
 // A value as a copy.
 struct LeafValue {
-  LeafInfo info;
-  std::vector<std::byte> bytes;
+  LeafInfo info = {};
+  std::vector<std::byte> bytes = {};
 
   // kFailedPrecondition where the leaf is of another kind.
   absl::StatusOr<bool> Bool() const;

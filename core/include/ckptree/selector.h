@@ -18,7 +18,7 @@ struct StepSelector {
 
   Kind kind = Kind::kLatest;
   std::int64_t step = 0;  // kStep.
-  std::string name;       // kBest: the metric; kTag: the tag.
+  std::string name = {};       // kBest: the metric; kTag: the tag.
   Mode mode = Mode::kMin;  // kBest.
   int back = 0;  // This many saves earlier on the line (latest~2).
 };

@@ -28,7 +28,7 @@ struct StoreTestPeer;
 
 // A tag, and the step it names.
 struct TagInfo {
-  std::string name;
+  std::string name = {};
   std::int64_t step = 0;
   std::uint64_t version = 0;
 };
@@ -37,9 +37,9 @@ struct TagInfo {
 struct Finding {
   enum class Severity { kDamage, kInconsistent, kWarning };
   Severity severity = Severity::kDamage;
-  std::string what;     // One line, names step, leaf, chunk or file.
-  std::vector<std::int64_t> steps;  // That it hurts, ascending.
-  std::string leaf;     // Name; empty where not of one leaf.
+  std::string what = {};     // One line, names step, leaf, chunk or file.
+  std::vector<std::int64_t> steps = {};  // That it hurts, ascending.
+  std::string leaf = {};     // Name; empty where not of one leaf.
 };
 
 struct VerifyOptions {
@@ -49,14 +49,14 @@ struct VerifyOptions {
     kDeep,   // And recomputes dead lists, statistics, tables, totals.
   };
   Level level = Level::kFull;
-  std::vector<std::int64_t> steps;  // Empty: all.
+  std::vector<std::int64_t> steps = {};  // Empty: all.
   // Checked between chunks; true stops with kCancelled.
-  std::function<bool()> cancelled;
-  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress;
+  std::function<bool()> cancelled = {};
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };
 
 struct VerifyReport {
-  std::vector<Finding> findings;
+  std::vector<Finding> findings = {};
   std::uint64_t steps = 0;
   std::uint64_t leaves = 0;
   std::uint64_t chunks = 0;
@@ -65,16 +65,16 @@ struct VerifyReport {
 
 // What the store as a whole is.
 struct StoreInfo {
-  std::string directory;
-  std::string uuid;  // 32 hexadecimal digits.
+  std::string directory = {};
+  std::string uuid = {};  // 32 hexadecimal digits.
   int format = 0;
   std::int64_t created_ns = 0;
-  std::string created_by;
+  std::string created_by = {};
   bool read_only = false;
   bool following = false;  // Reading beside a live writer.
   std::uint64_t commits = 0;
   std::uint64_t incarnation = 0;
-  std::vector<std::string> warnings;  // Met at open.
+  std::vector<std::string> warnings = {};  // Met at open.
 };
 
 // Thread-safe. One writer in one process at a time; any number of readers

@@ -25,8 +25,8 @@ using Shape = std::vector<std::int64_t>;
 
 // Elements [start, start + shape) of an array.
 struct BoxSpec {
-  Shape start;
-  Shape shape;
+  Shape start = {};
+  Shape shape = {};
 
   friend bool operator==(const BoxSpec&, const BoxSpec&) = default;
 };
@@ -46,7 +46,7 @@ enum class Ownership {
 
 struct Tensor {
   DType dtype = DType::kNone;
-  Shape shape;  // Of the elements at `data`.
+  Shape shape = {};  // Of the elements at `data`.
 
   // First element; may be null where there are none or `copy` is set. Native
   // (little-endian) byte order. Types below 8 bits: see `packed`.
@@ -58,7 +58,7 @@ struct Tensor {
 
   // Bytes from one element to the next for each dimension, any sign; empty:
   // dense, row-major.
-  std::vector<std::int64_t> strides;
+  std::vector<std::int64_t> strides = {};
 
   // Types below 8 bits: two or more elements per byte (see schema/dtype.h).
   bool packed = false;
@@ -66,17 +66,17 @@ struct Tensor {
   // The array of which this is a box, where it is not the whole: `shape`
   // elements from `start` of an array of `global_shape`. Several Puts to the
   // same path with boxes that do not overlap make up one leaf.
-  Shape start;
-  Shape global_shape;
+  Shape start = {};
+  Shape global_shape = {};
 
   // Instead of `data`: fetches bytes on demand.
-  CopyFn copy;
+  CopyFn copy = {};
 
   // Shape of the chunks; empty: chosen by the engine.
-  Shape chunk_shape;
+  Shape chunk_shape = {};
 
   // A mark that the caller reads back, e.g. "prng:threefry2x32".
-  std::string tag;
+  std::string tag = {};
 };
 
 }  // namespace ckptree
