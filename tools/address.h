@@ -1,0 +1,57 @@
+// What is meant: REV[:KEY[SLICE]], and ranges of steps.
+
+#ifndef CKPTREE_TOOLS_ADDRESS_H_
+#define CKPTREE_TOOLS_ADDRESS_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ckptree/restore.h"
+#include "ckptree/selector.h"
+#include "tools/slice.h"
+
+namespace ckptree::tools {
+
+// The two halves of REV[:KEY]; `key` may end in a slice.
+struct Address {
+  StepSelector step;
+  std::string key;  // Empty: none.
+};
+
+// An empty REV is the latest step. kInvalidArgument says what is wrong.
+absl::StatusOr<Address> ParseAddress(std::string_view text);
+
+// FIRST..LAST, both included, either may be left out; or one REV.
+struct StepRange {
+  std::optional<StepSelector> first;
+  std::optional<StepSelector> last;
+};
+absl::StatusOr<StepRange> ParseRange(std::string_view text);
+
+// Leaves that a KEY names, and the slice behind it.
+struct Target {
+  std::vector<LeafInfo> leaves;
+  std::vector<SliceItem> slice;
+  std::string slice_text;
+  bool pattern = false;  // Of a glob or regular expression.
+};
+
+// A key is tried whole first, so "params/[3]" is the fourth child where there
+// is one, then as a key and a slice. kNotFound names the nearest key, or the
+// number of leaves below where the key names a subtree.
+absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key);
+
+// Every entry that `key` names: itself, what is below it, or what a pattern
+// matches; all where it is empty. kNotFound where there is none.
+absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
+                                                  std::string_view key);
+
+// `leaf` or, where it is a tie, the leaf that holds its value.
+absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_ADDRESS_H_

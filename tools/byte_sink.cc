@@ -1,0 +1,127 @@
+#include "tools/byte_sink.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "tools/failure.h"
+#include "tools/interrupt.h"
+#include "tools/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr std::size_t kBufferBytes = 64 << 10;
+
+absl::Status FileError(int error, std::string_view what) {
+  const std::string text =
+      absl::StrFormat("%s: %s", what, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) {
+    return WithHint(absl::ResourceExhaustedError(text),
+                    "free some space there and try again");
+  }
+  return WithHint(absl::UnknownError(text), "name a place you may write to");
+}
+
+}  // namespace
+
+void ByteSink::Write(std::string_view text) {
+  Write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void ByteSink::Write(std::span<const std::byte> bytes) {
+  if (error_ != 0) return;
+  if (buffer_.size() + bytes.size() > kBufferBytes) Drain();
+  if (bytes.size() < kBufferBytes) {
+    buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return;
+  }
+  while (!bytes.empty() && error_ == 0) {
+    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+    if (n >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    } else if (errno != EINTR) {
+      error_ = errno;
+    }
+  }
+}
+
+void ByteSink::Drain() {
+  std::string_view rest = buffer_;
+  while (!rest.empty() && error_ == 0) {
+    const ssize_t n = ::write(descriptor_, rest.data(), rest.size());
+    if (n >= 0) {
+      rest.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno != EINTR) {
+      error_ = errno;
+    }
+  }
+  buffer_.clear();
+}
+
+absl::Status ByteSink::Flush() {
+  Drain();
+  if (error_ == 0) return absl::OkStatus();
+  return FileError(error_, "the output cannot be written");
+}
+
+NewFile::NewFile(std::string path, std::string temporary, int descriptor)
+    : path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      descriptor_(descriptor) {}
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+NewFile::~NewFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) {
+    ::unlink(temporary_.c_str());
+    RemoveOnInterrupt("");
+  }
+}
+
+absl::StatusOr<NewFile> NewFile::Create(const std::string& path) {
+  struct stat there {};
+  const bool exists = ::stat(path.c_str(), &there) == 0;
+  if (exists && S_ISDIR(there.st_mode)) {
+    return FileError(EISDIR, Escape(path));
+  }
+  if (exists && !S_ISREG(there.st_mode)) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0) return FileError(errno, Escape(path));
+    return NewFile(path, "", descriptor);
+  }
+  const std::string temporary = absl::StrFormat("%s.%d.tmp", path, getpid());
+  RemoveOnInterrupt(temporary);
+  const int descriptor =
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    const int error = errno;
+    RemoveOnInterrupt("");
+    return FileError(error, Escape(path));
+  }
+  return NewFile(path, temporary, descriptor);
+}
+
+absl::Status NewFile::Commit() {
+  if (temporary_.empty()) return absl::OkStatus();
+  if (::fsync(descriptor_) != 0 ||
+      ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return FileError(errno, Escape(path_));
+  }
+  temporary_.clear();
+  RemoveOnInterrupt("");
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::tools

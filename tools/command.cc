@@ -1,0 +1,296 @@
+#include "tools/command.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "tools/failure.h"
+#include "tools/interrupt.h"
+#include "tools/nearest.h"
+#include "tools/table.h"
+#include "tools/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr FlagSpec kEveryFlags[] = {
+    {"store", 'C', "DIR", "the store; else $CKPTREE_STORE, else from here up"},
+    {"color", 0, "WHEN", "auto, always or never", "auto|always|never"},
+    {"quiet", 'q', "", "no notes and no progress on standard error"},
+    {"help", 'h', "", "this text"},
+};
+constexpr FlagSpec kLsFlags[] = {
+    {"stats", 's', "", "also L2 norm, mean, min, max, NaN and Inf"},
+    {"all", 'a', "", "also nodes of the tree that hold no value"},
+    {"depth", 'd', "N", "fold what is more than N parts deep"},
+};
+constexpr FlagSpec kShowFlags[] = {
+    {"output", 'o', "FORMAT", "table or json", "table|json"},
+    {"json", 0, "", "the same as -o json"},
+    {"bytes", 0, "", "sizes as exact numbers of bytes"},
+};
+constexpr FlagSpec kGetFlags[] = {
+    {"output", 'o', "FORMAT", "text, json, csv, tsv, npy or raw",
+     "text|json|csv|tsv|npy|raw"},
+    {"json", 0, "", "the same as -o json"},
+    {"out", 0, "FILE", "write there; the file appears whole or not at all"},
+    {"full", 0, "", "print every element, however many"},
+};
+constexpr FlagSpec kVerifyFlags[] = {
+    {"quick", 0, "", "records only, no array bytes"},
+    {"deep", 0, "", "also recompute statistics, dead lists and totals"},
+};
+constexpr FlagSpec kTagFlags[] = {
+    {"delete", 'd', "", "remove the tag"},
+    {"move", 0, "", "let an existing tag name another step"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kPinFlags[] = {
+    {"delete", 'd', "", "unpin"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kRmFlags[] = {
+    {"dry-run", 0, "", "only say what would go"},
+    {"yes", 'y', "", "do not ask"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kExportFlags[] = {
+    {"keys", 'k', "GLOB", "only these"},
+};
+constexpr FlagSpec kVersionFlags[] = {
+    {"json", 0, "", "for programs"},
+};
+
+constexpr Command kCommands[] = {
+    {"log",
+     "[RANGE]",
+     "the steps, newest first",
+     "RANGE is FIRST..LAST (both included), FIRST.., ..LAST or one step.\n"
+     "NEW is what the save wrote, SHARED what it kept from earlier ones.\n\n"
+     "  ckptree log -n 5\n"
+     "  ckptree log 1000..2000 --where 'loss<2.8' --sort loss\n"
+     "  ckptree log -o csv --columns step,loss,new_bytes",
+     {},
+     true,
+     0,
+     1,
+     RunLog},
+    {"ls", "[REV[:PREFIX]]", "the leaves of a step",
+     "PREFIX is a key, a subtree, a glob (params/**/bias) or re:EXPRESSION.\n\n"
+     "  ckptree ls\n"
+     "  ckptree ls latest:params --stats --sort -l2\n"
+     "  ckptree ls 1200 --where 'nan>0'\n"
+     "  ckptree ls --depth 1",
+     kLsFlags, true, 0, 1, RunLs},
+    {"show", "[REV[:KEY]]", "all about a step or a leaf",
+     "  ckptree show latest\n"
+     "  ckptree show 1200:params/dense/kernel",
+     kShowFlags, false, 0, 1, RunShow},
+    {"get", "REV:KEY[SLICE]", "values",
+     "SLICE is NumPy's: [0:10, ::2, -1]. Only the chunks it touches are read.\n"
+     "npy: types that NumPy lacks (bfloat16, float8, int4) are written as\n"
+     "ml_dtypes does, \"<V2\" or \"|V1\", one element to a byte or two:\n"
+     "numpy.load(f).view(ml_dtypes.bfloat16).\n\n"
+     "  ckptree get 'latest:params/dense/kernel[0:4, -1]'\n"
+     "  ckptree get best:loss:params/wte -o npy --out wte.npy",
+     kGetFlags, false, 1, 1, RunGet},
+    {"verify", "[REV...]", "check the bytes against their digests",
+     "Exit code 1 where anything is damaged.\n\n"
+     "  ckptree verify --quick\n"
+     "  ckptree verify latest",
+     kVerifyFlags, true, 0, 1 << 20, RunVerify},
+    {"tag", "[NAME [REV]]", "name a step, or list the names",
+     "  ckptree tag\n"
+     "  ckptree tag released 12000\n"
+     "  ckptree tag --delete released",
+     kTagFlags, true, 0, 2, RunTag},
+    {"pin", "REV...", "keep steps from being removed",
+     "  ckptree pin best:loss\n"
+     "  ckptree pin --delete 1200",
+     kPinFlags, false, 1, 1 << 20, RunPin},
+    {"rm", "REV...", "remove steps",
+     "Bytes that other steps share stay; the rest is freed in the background\n"
+     "of the next process that writes. Pinned steps are refused. A REV may be\n"
+     "a range.\n\n"
+     "  ckptree rm 0..900 --dry-run\n"
+     "  ckptree rm 1000 -y",
+     kRmFlags, false, 1, 1 << 20, RunRm},
+    {"export", "REV[:PREFIX] FILE", "write arrays to a .safetensors file",
+     "Keys become names joined by dots; arrays only.\n\n"
+     "  ckptree export latest:params model.safetensors",
+     kExportFlags, false, 2, 2, RunExport},
+    {"completion",
+     "bash|zsh|fish",
+     "a script that completes commands and keys",
+     "  ckptree completion bash > "
+     "~/.local/share/bash-completion/completions/ckptree\n"
+     "  ckptree completion zsh  > a file _ckptree in a folder of $fpath\n"
+     "  ckptree completion fish > ~/.config/fish/completions/ckptree.fish",
+     {},
+     false,
+     1,
+     1,
+     RunCompletion},
+    {"help",
+     "[COMMAND|exit-codes|rev]",
+     "this list, or all about one command",
+     "",
+     {},
+     false,
+     0,
+     1,
+     RunHelp},
+    {"version", "", "the version of ckptree and of the format", "",
+     kVersionFlags, false, 0, 0, RunVersion},
+    {"__complete", "", "", "", {}, false, 0, 1 << 20, RunComplete, true},
+};
+
+void PrintError(const absl::Status& status) {
+  // The absl::string_view of a message is not the standard one.
+  const std::string message(status.message());
+  std::string text = absl::StrFormat("ckptree: %s\n", EscapeLines(message));
+  const std::string hint = HintOf(status);
+  if (!hint.empty()) {
+    absl::StrAppendFormat(&text, "  %s\n", EscapeLines(hint));
+  }
+  std::fputs(text.c_str(), stderr);
+}
+
+// Flushes; the exit code, or what the failed output means.
+int Finish(ByteSink* out, int code) {
+  const absl::Status flushed = out->Flush();
+  if (out->broken_pipe()) {
+    // As every other program ends whose reader left.
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  if (flushed.ok()) return code;
+  PrintError(flushed);
+  return ExitCodeOf(flushed);
+}
+
+absl::Status UnknownCommand(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (!command.hidden) names.emplace_back(command.name);
+  }
+  const std::string nearest = Nearest(name, names);
+  return WithHint(
+      absl::InvalidArgumentError(
+          nearest.empty()
+              ? absl::StrFormat("unknown command `%s`", name)
+              : absl::StrFormat("unknown command `%s`. Did you mean `%s`?",
+                                name, nearest)),
+      "`ckptree help` lists the commands");
+}
+
+absl::Status CheckWords(const Command& command, const Arguments& arguments) {
+  const int given = static_cast<int>(arguments.words().size());
+  if (given >= command.min_words && given <= command.max_words) {
+    return absl::OkStatus();
+  }
+  if (given < command.min_words) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("`ckptree %s` needs %s", command.name, command.words));
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "`ckptree %s` cannot take `%s`", command.name,
+      arguments.words()[static_cast<std::size_t>(command.max_words)]));
+}
+
+absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
+                        ByteSink* out) {
+  absl::StatusOr<Arguments> arguments =
+      Arguments::Parse(FlagsOf(command), std::move(words));
+  if (!arguments.ok()) return arguments.status();
+  if (arguments->Has("help")) {
+    out->Write(HelpText(command));
+    return kExitOk;
+  }
+  if (absl::Status status = CheckWords(command, *arguments); !status.ok()) {
+    return status;
+  }
+  Session session(*std::move(arguments), out);
+  return command.run(session);
+}
+
+// Moves flags that stand before the command behind it; returns the command.
+std::string TakeCommand(std::vector<std::string>* words) {
+  for (std::size_t i = 0; i < words->size(); ++i) {
+    const std::string& word = (*words)[i];
+    if (word == "-C" || word == "--store" || word == "--color") {
+      ++i;  // Its value.
+    } else if (word.empty() || word[0] != '-') {
+      std::string name = word;
+      words->erase(words->begin() + static_cast<std::ptrdiff_t>(i));
+      return name;
+    }
+  }
+  for (const std::string& word : *words) {
+    if (word == "--version") {
+      words->clear();
+      return "version";
+    }
+  }
+  if (words->empty() || words->front() == "-h" || words->front() == "--help") {
+    words->clear();
+    return "help";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+const Command* FindCommand(std::string_view name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+std::vector<FlagSpec> FlagsOf(const Command& command) {
+  std::vector<FlagSpec> flags(command.flags.begin(), command.flags.end());
+  if (command.table) {
+    flags.insert(flags.end(), TableFlags().begin(), TableFlags().end());
+  }
+  flags.insert(flags.end(), std::begin(kEveryFlags), std::end(kEveryFlags));
+  return flags;
+}
+
+int RunCommandLine(std::vector<std::string> words) {
+  HandleSignals();
+  ByteSink out(STDOUT_FILENO);
+  const std::string name = TakeCommand(&words);
+  const Command* command = FindCommand(name);
+  if (command == nullptr) {
+    PrintError(name.empty()
+                   ? WithHint(absl::InvalidArgumentError("no command given"),
+                              "`ckptree help` lists the commands")
+                   : UnknownCommand(name));
+    return kExitFailure;
+  }
+  absl::StatusOr<int> code = Run(*command, std::move(words), &out);
+  if (code.ok()) return Finish(&out, *code);
+
+  absl::Status status = code.status();
+  if (absl::IsInvalidArgument(status)) {
+    status = WithHint(
+        status, absl::StrFormat("`ckptree help %s` shows how", command->name));
+  }
+  // What was printed before the failure stays in front of it.
+  const int failure = Finish(&out, ExitCodeOf(status));
+  if (Interrupted()) return kExitInterrupted;
+  PrintError(status);
+  return failure;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,147 @@
+#include "tools/session.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "tools/failure.h"
+
+namespace ckptree::tools {
+namespace {
+
+// The folder we are in or the nearest above it that is a store.
+std::string NearestStore() {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::current_path(error);
+  while (!error && !folder.empty()) {
+    if (IsStore(folder.string())) return folder.string();
+    if (folder == folder.root_path()) break;
+    folder = folder.parent_path();
+  }
+  return "";
+}
+
+}  // namespace
+
+bool IsStore(const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::path folder(directory);
+  return std::filesystem::is_regular_file(folder / "HEAD", error) &&
+         std::filesystem::is_directory(folder / "db", error);
+}
+
+Session::Session(Arguments arguments, ByteSink* out)
+    : arguments_(std::move(arguments)),
+      terminal_(
+          DetectTerminal(out->descriptor(), arguments_.Get("color", "auto"))),
+      error_terminal_(
+          DetectTerminal(STDERR_FILENO, arguments_.Get("color", "auto"))),
+      out_(out) {}
+
+absl::StatusOr<Store*> Session::OpenStore() { return Open(true); }
+absl::StatusOr<Store*> Session::OpenStoreForWriting() { return Open(false); }
+
+absl::StatusOr<Store*> Session::Open(bool read_only) {
+  if (store_) return &*store_;
+  directory_ = arguments_.Get("store", "");
+  if (directory_.empty()) {
+    const char* variable = std::getenv("CKPTREE_STORE");
+    if (variable != nullptr) directory_ = variable;
+  }
+  if (directory_.empty()) directory_ = NearestStore();
+  if (directory_.empty()) {
+    return WithHint(
+        absl::NotFoundError("no store here nor in any folder above"),
+        "name one with -C DIRECTORY or CKPTREE_STORE, or go into one");
+  }
+  StoreOptions options;
+  options.read_only = read_only;
+  const auto wait = arguments_.Number("wait");
+  if (!wait.ok()) return wait.status();
+  options.lock_wait = absl::Seconds(wait->value_or(0));
+  options.log = [this](LogSeverity severity, std::string_view,
+                       std::string_view text) {
+    if (severity == LogSeverity::kInfo) return;
+    Note(absl::StrFormat(
+        "%s: %s", severity == LogSeverity::kError ? "error" : "warning", text));
+  };
+  absl::StatusOr<Store> store = Store::Open(directory_, std::move(options));
+  if (!store.ok()) {
+    if (absl::IsNotFound(store.status())) {
+      return WithHint(store.status(),
+                      "name a store with -C DIRECTORY or CKPTREE_STORE");
+    }
+    return store.status();
+  }
+  store_.emplace(*std::move(store));
+  return &*store_;
+}
+
+absl::Status Session::Explain(absl::Status status,
+                              const StepSelector& selector) {
+  if (!absl::IsNotFound(status)) return status;
+  const absl::StatusOr<std::vector<StepInfo>> steps = store_->Steps();
+  if (!steps.ok()) return status;
+  if (steps->empty()) {
+    return WithHint(absl::NotFoundError("the store has no steps yet"),
+                    "the first save makes one");
+  }
+  if (selector.kind != StepSelector::Kind::kStep || selector.back != 0) {
+    return WithHint(status, "`ckptree log` lists the steps, metrics and tags");
+  }
+  std::string near;
+  const StepInfo* before = nullptr;
+  const StepInfo* after = nullptr;
+  for (const StepInfo& info : *steps) {
+    if (info.step < selector.step) before = &info;
+    if (info.step > selector.step && after == nullptr) after = &info;
+  }
+  if (before != nullptr) near = absl::StrFormat("%d", before->step);
+  if (after != nullptr) {
+    near += absl::StrFormat("%s%d", near.empty() ? "" : " and ", after->step);
+  }
+  return WithHint(
+      absl::NotFoundError(absl::StrFormat("there is no step %d; next to it: %s",
+                                          selector.step, near)),
+      "`ckptree log` lists the steps");
+}
+
+absl::StatusOr<Step> Session::OpenStep(const StepSelector& selector) {
+  const absl::StatusOr<Store*> store = OpenStore();
+  if (!store.ok()) return store.status();
+  absl::StatusOr<Step> step = (*store)->Restore(selector);
+  if (!step.ok()) return Explain(step.status(), selector);
+  return step;
+}
+
+absl::StatusOr<StepInfo> Session::Resolve(const StepSelector& selector) {
+  const absl::StatusOr<Store*> store = OpenStore();
+  if (!store.ok()) return store.status();
+  absl::StatusOr<StepInfo> info = (*store)->Resolve(selector);
+  if (!info.ok()) return Explain(info.status(), selector);
+  return info;
+}
+
+absl::Status Session::Print(Table table, const TableOptions& options) {
+  const absl::StatusOr<std::string> text =
+      Render(std::move(table), options, terminal_);
+  if (!text.ok()) return text.status();
+  out_->Write(*text);
+  return absl::OkStatus();
+}
+
+void Session::Note(std::string_view text) {
+  if (arguments_.Has("quiet")) return;
+  absl::FPrintF(stderr, "ckptree: %s\n", EscapeLines(text));
+}
+
+}  // namespace ckptree::tools
