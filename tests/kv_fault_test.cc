@@ -1,18 +1,17 @@
 // Every write, sync, rename and removal of a creation and of a commit fails in
 // its turn: once, and from then on.
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
-#include "rocksdb/file_system.h"
+#include "kv/testing/failing_disk.h"
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
 #include "tests/testutil/status_matchers.h"
@@ -23,168 +22,18 @@ namespace {
 using ::ckptree::testing::IsOk;
 using ::ckptree::testing::StatusIs;
 using ::testing::Not;
-using rocksdb::FileOptions;
-using rocksdb::IODebugContext;
-using rocksdb::IOOptions;
-using rocksdb::IOStatus;
 using schema::Space;
-
-// Counts the operations that change something and fails the chosen ones.
-struct Plan {
-  std::atomic<std::int64_t> count{0};
-  std::atomic<std::int64_t> fail_at{-1};
-  std::atomic<bool> sticky{false};
-  std::atomic<std::int64_t> failed{0};
-
-  void Arm(std::int64_t at, bool from_then_on) {
-    count = 0;
-    failed = 0;
-    sticky = from_then_on;
-    fail_at = at;
-  }
-  template <typename Call>
-  IOStatus Run(Call&& call) {
-    const std::int64_t n = count++;
-    if (fail_at >= 0 && (n == fail_at || (sticky && n > fail_at))) {
-      ++failed;
-      return IOStatus::IOError("injected");
-    }
-    return std::forward<Call>(call)();
-  }
-};
-
-class FailingFile : public rocksdb::FSWritableFileOwnerWrapper {
- public:
-  FailingFile(std::unique_ptr<rocksdb::FSWritableFile> file, Plan* plan)
-      : FSWritableFileOwnerWrapper(std::move(file)), plan_(plan) {}
-  using FSWritableFileOwnerWrapper::Append;
-  IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
-                  IODebugContext* dbg) override {
-    return plan_->Run([&] {
-      return FSWritableFileOwnerWrapper::Append(data, options, dbg);
-    });
-  }
-  IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
-    return plan_->Run(
-        [&] { return FSWritableFileOwnerWrapper::Sync(options, dbg); });
-  }
-
- private:
-  Plan* const plan_;
-};
-
-class FailingRwFile : public rocksdb::FSRandomRWFileOwnerWrapper {
- public:
-  FailingRwFile(std::unique_ptr<rocksdb::FSRandomRWFile> file, Plan* plan)
-      : FSRandomRWFileOwnerWrapper(std::move(file)), plan_(plan) {}
-  IOStatus Write(std::uint64_t offset, const rocksdb::Slice& data,
-                 const IOOptions& options, IODebugContext* dbg) override {
-    return plan_->Run([&] {
-      return FSRandomRWFileOwnerWrapper::Write(offset, data, options, dbg);
-    });
-  }
-  IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
-    return plan_->Run(
-        [&] { return FSRandomRWFileOwnerWrapper::Sync(options, dbg); });
-  }
-
- private:
-  Plan* const plan_;
-};
-
-class FailingDirectory : public rocksdb::FSDirectoryWrapper {
- public:
-  FailingDirectory(std::unique_ptr<rocksdb::FSDirectory> directory, Plan* plan)
-      : FSDirectoryWrapper(std::move(directory)), plan_(plan) {}
-  IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
-    return plan_->Run([&] { return FSDirectoryWrapper::Fsync(options, dbg); });
-  }
-  IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* dbg,
-                               const rocksdb::DirFsyncOptions& sync) override {
-    return plan_->Run([&] {
-      return FSDirectoryWrapper::FsyncWithDirOptions(options, dbg, sync);
-    });
-  }
-
- private:
-  Plan* const plan_;
-};
-
-class FailingFileSystem : public rocksdb::FileSystemWrapper {
- public:
-  explicit FailingFileSystem(Plan* plan)
-      : FileSystemWrapper(rocksdb::FileSystem::Default()), plan_(plan) {}
-  const char* Name() const override { return "FailingFileSystem"; }
-
-  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
-                           std::unique_ptr<rocksdb::FSWritableFile>* file,
-                           IODebugContext* dbg) override {
-    IOStatus status = plan_->Run([&] {
-      return FileSystemWrapper::NewWritableFile(path, options, file, dbg);
-    });
-    if (status.ok()) {
-      *file = std::make_unique<FailingFile>(std::move(*file), plan_);
-    }
-    return status;
-  }
-  IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,
-                           std::unique_ptr<rocksdb::FSRandomRWFile>* file,
-                           IODebugContext* dbg) override {
-    IOStatus status =
-        FileSystemWrapper::NewRandomRWFile(path, options, file, dbg);
-    if (status.ok()) {
-      *file = std::make_unique<FailingRwFile>(std::move(*file), plan_);
-    }
-    return status;
-  }
-  IOStatus NewDirectory(const std::string& path, const IOOptions& options,
-                        std::unique_ptr<rocksdb::FSDirectory>* directory,
-                        IODebugContext* dbg) override {
-    IOStatus status =
-        FileSystemWrapper::NewDirectory(path, options, directory, dbg);
-    if (status.ok()) {
-      *directory =
-          std::make_unique<FailingDirectory>(std::move(*directory), plan_);
-    }
-    return status;
-  }
-  IOStatus DeleteFile(const std::string& path, const IOOptions& options,
-                      IODebugContext* dbg) override {
-    return plan_->Run(
-        [&] { return FileSystemWrapper::DeleteFile(path, options, dbg); });
-  }
-  IOStatus RenameFile(const std::string& from, const std::string& to,
-                      const IOOptions& options, IODebugContext* dbg) override {
-    return plan_->Run([&] {
-      return FileSystemWrapper::RenameFile(from, to, options, dbg);
-    });
-  }
-  IOStatus LinkFile(const std::string& from, const std::string& to,
-                    const IOOptions& options, IODebugContext* dbg) override {
-    return plan_->Run(
-        [&] { return FileSystemWrapper::LinkFile(from, to, options, dbg); });
-  }
-  IOStatus CreateDir(const std::string& path, const IOOptions& options,
-                     IODebugContext* dbg) override {
-    return plan_->Run(
-        [&] { return FileSystemWrapper::CreateDir(path, options, dbg); });
-  }
-
- private:
-  Plan* const plan_;
-};
 
 class FaultTest : public KvTest {
  protected:
   FaultTest() {
-    failing_.file_system = std::shared_ptr<rocksdb::FileSystem>(
-        std::make_shared<FailingFileSystem>(&plan_));
+    failing_.file_system = MakeFailingDisk(&plan_);
   }
   absl::StatusOr<std::unique_ptr<Database>> OpenFailing() {
     return Database::Open(Store(), failing_, Mode::kReadWrite, NoCheck);
   }
 
-  Plan plan_;
+  FailurePlan plan_;
   Options failing_;
 };
 
@@ -199,7 +48,7 @@ TEST_F(FaultTest, AnInterruptedCreationIsSimplyRepeated) {
           Database::Create(Store(), failing_, kTestUuid, kTestStoreKey,
                            "first", {})
               .ok();
-      const bool hit = plan_.failed > 0;
+      const bool hit = plan_.failed() > 0;
       plan_.Arm(-1, false);
       fired += hit;
       if (acknowledged) {
@@ -237,7 +86,7 @@ TEST_F(FaultTest, AFailedCommitIsUnknownAndTheHandleDead) {
       ASSERT_OK_AND_ASSIGN(const auto database, OpenFailing());
       plan_.Arm(at, /*from_then_on=*/false);
       result = Put(*database, "a", value);
-      hit = plan_.failed > 0;
+      hit = plan_.failed() > 0;
       plan_.Arm(-1, false);
       if (hit) {
         EXPECT_EQ(result.outcome, Outcome::kUnknown);
@@ -292,7 +141,7 @@ TEST_F(FaultTest, AFailedManifestWriteKeepsEveryFileThatItMayName) {
           status = result.status;
         }
         if (status.ok()) status = database->Flush();
-        hit = plan_.failed > 0;
+        hit = plan_.failed() > 0;
       }
       plan_.Arm(-1, false);
       fired += hit;

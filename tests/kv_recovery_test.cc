@@ -14,8 +14,7 @@
 #include "kv/commit_chain.h"
 #include "kv/commit_log.h"
 #include "kv/database.h"
-#include "rocksdb/db.h"
-#include "rocksdb/options.h"
+#include "kv/testing/forced_compaction.h"
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
 #include "tests/testutil/status_matchers.h"
@@ -326,36 +325,8 @@ TEST_F(RecoveryTest, AdoptedKeysSurviveACompactionBesideASnapshot) {
                          Stage(*database, 1, Space::kChunks, 10, 100));
     ASSERT_OK(database->Adopt({segment}));
   }
-  const std::string path = Store() + "/db";
-  std::vector<std::string> names;
-  ASSERT_TRUE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  for (const std::string& name : names) families.emplace_back(name,
-      rocksdb::ColumnFamilyOptions());
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* db = nullptr;
-  ASSERT_TRUE(rocksdb::DB::Open({}, path, families, &handles, &db).ok());
-  rocksdb::ColumnFamilyHandle* const chunks =
-      *std::find_if(handles.begin(), handles.end(),
-                    [](const auto* handle) {
-                      return handle->GetName() == "chunks";
-                    });
-  EXPECT_GT(db->GetLatestSequenceNumber(), 0);
-  const rocksdb::Snapshot* const snapshot = db->GetSnapshot();
-  rocksdb::CompactRangeOptions force;
-  force.bottommost_level_compaction =
-      rocksdb::BottommostLevelCompaction::kForce;
-  ASSERT_TRUE(db->CompactRange(force, chunks, nullptr, nullptr).ok());
-  db->ReleaseSnapshot(snapshot);
-  int found = 0;
-  {
-    const std::unique_ptr<rocksdb::Iterator> scan(
-        db->NewIterator(rocksdb::ReadOptions(), chunks));
-    for (scan->SeekToFirst(); scan->Valid(); scan->Next()) ++found;
-  }
-  EXPECT_EQ(found, 10);
-  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle);
-  delete db;
+  EXPECT_THAT(CompactBesideSnapshot(Store() + "/db", Space::kChunks),
+              IsOkAndHolds(10));
 }
 
 }  // namespace
