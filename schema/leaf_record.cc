@@ -49,11 +49,13 @@ void EncodeChunks(const std::vector<ChunkRef>& chunks, pb::LeafRecord* out) {
   digests->reserve(kDigestBytes * chunks.size());
   std::int64_t last = 0;
   bool decoded_alike = true;
+  bool alone = true;  // Each in a block of its own.
   for (const ChunkRef& chunk : chunks) {
     digests->append(chunk.digest.view());
     out->add_n(std::int64_t{chunk.n} - last);
     last = chunk.n;
     decoded_alike &= chunk.raw_length == chunk.length;
+    alone &= chunk.block_length == chunk.length;
   }
   const auto u32 = [](auto value) {
     return static_cast<std::uint32_t>(value);
@@ -68,6 +70,11 @@ void EncodeChunks(const std::vector<ChunkRef>& chunks, pb::LeafRecord* out) {
     FillColumn(
         chunks, [](const ChunkRef& c) { return c.raw_length; }, 0u,
         out->mutable_raw_length());
+  }
+  if (!alone) {
+    FillColumn(
+        chunks, [](const ChunkRef& c) { return c.block_length; }, 0u,
+        out->mutable_block_length());
   }
   FillColumn(
       chunks, [](const ChunkRef& c) { return c.offset; }, 0u,
@@ -103,10 +110,11 @@ absl::Status CheckChunk(const ChunkRef& chunk, std::uint32_t part,
   }
   if (chunk.length == 0 || chunk.raw_length == 0 ||
       chunk.raw_length > kMaxChunkBytes ||
-      std::int64_t{chunk.offset} + chunk.length > kMaxChunkBytes) {
+      chunk.block_length > kMaxChunkBytes ||
+      std::int64_t{chunk.offset} + chunk.length > chunk.block_length) {
     return LeafFault(absl::StrFormat(
-        "a chunk of %d bytes (%d decoded) at offset %d", chunk.length,
-        chunk.raw_length, chunk.offset));
+        "a chunk of %d bytes (%d decoded) at offset %d of a block of %d",
+        chunk.length, chunk.raw_length, chunk.offset, chunk.block_length));
   }
   if (chunk.codec == Codec::kNone && chunk.length != chunk.raw_length) {
     return LeafFault("a chunk that is not coded changes its length");
@@ -125,7 +133,8 @@ absl::Status DecodeChunks(const pb::LeafRecord& in, LeafRecord* record) {
   if (!ColumnFits(in.version(), count) || !ColumnFits(in.length(), count) ||
       !ColumnFits(in.raw_length(), count) || !ColumnFits(in.offset(), count) ||
       !ColumnFits(in.part(), count) || !ColumnFits(in.place(), count) ||
-      !ColumnFits(in.codec(), count)) {
+      !ColumnFits(in.codec(), count) ||
+      !ColumnFits(in.block_length(), count)) {
     return LeafFault("a column does not have one value per chunk");
   }
   record->chunks.resize(static_cast<std::size_t>(count));
@@ -140,6 +149,7 @@ absl::Status DecodeChunks(const pb::LeafRecord& in, LeafRecord* record) {
     chunk.version = ColumnAt(in.version(), i, std::uint64_t{0});
     chunk.length = ColumnAt(in.length(), i, 0u);
     chunk.raw_length = ColumnAt(in.raw_length(), i, chunk.length);
+    chunk.block_length = ColumnAt(in.block_length(), i, chunk.length);
     chunk.offset = ColumnAt(in.offset(), i, 0u);
     const auto part = ColumnAt(in.part(), i, 0u);
     const auto place =

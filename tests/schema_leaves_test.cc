@@ -156,6 +156,10 @@ TEST(LeafRecordTest, RandomRecordsRoundTrip) {
         chunk.raw_length += 5;
         chunk.offset = static_cast<std::uint32_t>(below(1000));
       }
+      chunk.block_length = chunk.offset + chunk.length;
+      if (!alike) {
+        chunk.block_length += static_cast<std::uint32_t>(below(1000));
+      }
       chunk.digest = DigestOf(std::to_string(random()));
       record.byte_length += chunk.raw_length;
       record.chunks.push_back(chunk);

@@ -45,11 +45,13 @@ inline LeafRecord SampleLeaf() {
   chunk.n = BlockNumber(0, 1);
   chunk.length = 36;
   chunk.raw_length = 36;
+  chunk.block_length = 36;
   chunk.digest = DigestOf("first");
   record.chunks.push_back(chunk);
   chunk.n = BlockNumber(0, 2);
   chunk.length = 24;
   chunk.raw_length = 24;
+  chunk.block_length = 24;
   chunk.digest = DigestOf("second");
   record.chunks.push_back(chunk);
   record.statistics = {{9, 0, 0, 1, -1, 1, 0, 8}, {6, 1, 1, 0, 2, 3, 10, 26}};
