@@ -96,10 +96,10 @@ class Captures:
     self.store = os.path.join(folder, "run")
     # Twice, so that there is a run that was resumed; the second starts from a
     # step that is known, as one that was killed would not.
-    for steps in (1000, 2000):
+    for steps in (200, 400):
       subprocess.run(
           [char_lm, "--store", self.store, "--tiny", "--quiet", "--save-every",
-           "500", "--steps", str(steps)],
+           "100", "--steps", str(steps)],
           check=True, stdout=subprocess.DEVNULL)
 
   def run(self, body):

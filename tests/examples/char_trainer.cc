@@ -12,8 +12,6 @@
 namespace char_lm {
 namespace {
 
-constexpr float kLearningRate = 3e-4f;
-
 std::uint64_t Fnv1a(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (char c : text) {
@@ -41,6 +39,7 @@ absl::StatusOr<std::string> String(const ckptree::Step& step,
 Trainer::Trainer(const TrainerOptions& options, std::string text)
     : text_(std::move(text)),
       size_(options.tiny ? ModelSize{8, 8, 64} : ModelSize{}),
+      learning_rate_(options.tiny ? 2e-3f : 3e-4f),
       random_(static_cast<std::uint64_t>(options.seed)),
       model_(size_, random_) {
   windows_.resize(static_cast<std::size_t>(options.batch) * Window());
@@ -53,10 +52,10 @@ Trainer::Trainer(const TrainerOptions& options, std::string text)
 }
 
 void Trainer::ComputeGradient() {
-  // The batch wanders through the text; each window starts a random way on.
+  // Each window starts a random way on from the one before.
   const std::size_t last = text_.size() - Window();
   for (std::size_t at = 0; at < windows_.size(); at += Window()) {
-    position_ = (position_ + random_.Below(2 * Window())) % last;
+    position_ = (position_ + random_.Below(last)) % last;
     std::copy_n(text_.begin() + static_cast<std::ptrdiff_t>(position_),
                 Window(), windows_.begin() + static_cast<std::ptrdiff_t>(at));
   }
@@ -64,7 +63,7 @@ void Trainer::ComputeGradient() {
   average_loss_ = step_ == 0 ? loss : 0.95 * average_loss_ + 0.05 * loss;
 }
 
-void Trainer::Update() { model_.Update(kLearningRate, ++step_); }
+void Trainer::Update() { model_.Update(learning_rate_, ++step_); }
 
 ckptree::SaveHandle Trainer::Save(ckptree::Store& store,
                                   std::string_view note) {
@@ -94,7 +93,7 @@ ckptree::SaveHandle Trainer::Save(ckptree::Store& store,
       .SetMetric("loss", average_loss_)
       .SetCustomMetadata(absl::StrFormat(
           R"({"program":"char_lm","parameters":%d,"learning_rate":%g})",
-          model_.values().size(), kLearningRate));
+          model_.values().size(), learning_rate_));
   if (!note.empty()) builder.SetNote(note);
   return std::move(builder).Commit();
 }

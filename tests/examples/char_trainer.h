@@ -59,6 +59,7 @@ class Trainer {
 
   std::string text_;
   ModelSize size_;
+  float learning_rate_;
   std::string config_;
   std::vector<std::uint8_t> windows_;
 
