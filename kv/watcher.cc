@@ -1,6 +1,7 @@
 #include "kv/watcher.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,7 +28,7 @@ class Listener : public rocksdb::EventListener {
                         const rocksdb::FlushJobInfo& info) override {
     for (const schema::Space space :
          {schema::Space::kRecords, schema::Space::kSmall}) {
-      if (info.cf_name == schema::kSpaceNames[static_cast<int>(space)]) {
+      if (info.cf_name == schema::kSpaceNames[static_cast<std::size_t>(space)]) {
         watcher_->Flushed(space, info.largest_seqno);
       }
     }
