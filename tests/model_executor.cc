@@ -94,7 +94,8 @@ std::optional<std::string> ModelExecutor::Catalog(
     if (detail.bytes != leaf.bytes.size()) {
       return leaves[i].name + ": another size";
     }
-    std::string value = absl::StrFormat("%d:", static_cast<int>(leaf.dtype));
+    std::string value =
+        absl::StrFormat("%d:%d:", leaf.boxes, static_cast<int>(leaf.dtype));
     for (std::int64_t dim : leaf.shape) absl::StrAppend(&value, dim, ",");
     value += leaf.bytes;
     const std::string& digest =

@@ -45,7 +45,7 @@ class ModelExecutor {
   const std::string directory_;
   const std::shared_ptr<FaultFs> fs_;
   std::optional<Store> store_;
-  // Equal values must have equal digests.
+  // Equal values in equal boxes must have equal digests.
   std::map<std::string, std::string> digest_of_;
 };
 
