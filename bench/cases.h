@@ -1,0 +1,25 @@
+// The cases; each prints its figures beside their ceiling and returns false
+// where a guarded figure is beyond its floor.
+
+#ifndef CKPTREE_BENCH_CASES_H_
+#define CKPTREE_BENCH_CASES_H_
+
+#include "bench/measure.h"
+
+namespace ckptree::bench {
+
+// 2 GiB in 128 arrays, everything changed: beside raw O_DIRECT writes.
+bool FullSave(const Settings& settings);
+// The same state, 1 % of its chunks changed: beside one XXH3-128 pass and a raw
+// write of the changed bytes.
+bool Incremental(const Settings& settings);
+// 100 000 leaves of 4 KiB: save, and restore from an aged store.
+bool SmallLeaves(const Settings& settings);
+// 10 000 steps of 64 KiB: the commit at the start and the end, open, log.
+bool ManySteps(const Settings& settings);
+// One leaf of 4 KiB by name, in a warm process.
+bool Query(const Settings& settings);
+
+}  // namespace ckptree::bench
+
+#endif  // CKPTREE_BENCH_CASES_H_

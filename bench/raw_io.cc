@@ -1,0 +1,121 @@
+#include "bench/raw_io.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "bench/measure.h"
+#include "schema/digest.h"
+
+namespace ckptree::bench {
+namespace {
+
+constexpr std::size_t kPiece = 4 << 20;
+constexpr std::size_t kThreads = 2;
+
+// Runs fn(thread, begin, end) over halves of `size`, cut at pieces.
+void InHalves(std::size_t size,
+              const std::function<void(std::size_t, std::size_t, std::size_t)>&
+                  fn) {
+  const std::size_t pieces = (size + kPiece - 1) / kPiece;
+  const std::size_t half = (pieces + kThreads - 1) / kThreads * kPiece;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    const std::size_t begin = std::min(size, t * half);
+    const std::size_t end = std::min(size, begin + half);
+    threads.emplace_back([&fn, t, begin, end] { fn(t, begin, end); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+struct AlignedFree {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+
+void WriteHalf(const std::string& path, std::span<const std::byte> bytes) {
+  const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_DIRECT,
+                      0600);
+  if (fd < 0) Fail("cannot open " + path + " with O_DIRECT");
+  const std::unique_ptr<std::byte, AlignedFree> buffer(
+      static_cast<std::byte*>(std::aligned_alloc(4096, kPiece)));
+  if (posix_fallocate(fd, 0, static_cast<off_t>(std::max<std::size_t>(
+                                 bytes.size(), 1))) != 0) {
+    Fail("the disk is full");
+  }
+  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+    const std::size_t size = std::min(kPiece, bytes.size() - at);
+    const std::byte* from = bytes.data() + at;
+    // The ceiling pays for no copy where the source is aligned.
+    if (reinterpret_cast<std::uintptr_t>(from) % 4096 != 0 ||
+        size % 4096 != 0) {
+      std::memcpy(buffer.get(), from, size);
+      from = buffer.get();
+    }
+    const std::size_t rounded = (size + 4095) / 4096 * 4096;
+    if (pwrite(fd, from, rounded, static_cast<off_t>(at)) !=
+        static_cast<ssize_t>(rounded)) {
+      Fail("cannot write " + path);
+    }
+  }
+  if (fdatasync(fd) != 0) Fail("cannot sync " + path);
+  close(fd);
+}
+
+}  // namespace
+
+double RawWrite(const std::string& directory,
+                std::span<const std::byte> bytes) {
+  const Stopwatch watch;
+  InHalves(bytes.size(),
+           [&](std::size_t t, std::size_t begin, std::size_t end) {
+             WriteHalf(directory + "/raw" + std::to_string(t),
+                       bytes.subspan(begin, end - begin));
+           });
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY);
+  if (fd < 0 || fsync(fd) != 0) Fail("cannot sync " + directory);
+  close(fd);
+  const double seconds = watch.Seconds();
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    unlink((directory + "/raw" + std::to_string(t)).c_str());
+  }
+  return seconds;
+}
+
+double HashPass(std::span<const std::byte> bytes) {
+  const Stopwatch watch;
+  InHalves(bytes.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t at = begin; at < end; at += kPiece) {
+      const schema::Digest digest =
+          schema::DigestOf(bytes.subspan(at, std::min(kPiece, end - at)));
+      // Something must depend on it, or the compiler leaves it out.
+      if (digest == schema::Digest()) Fail("a digest of zero");
+    }
+  });
+  return watch.Seconds();
+}
+
+double CopyPass(std::span<const std::byte> bytes,
+                std::span<std::byte> destination) {
+  const Stopwatch watch;
+  InHalves(bytes.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    std::memcpy(destination.data() + begin, bytes.data() + begin, end - begin);
+  });
+  return watch.Seconds();
+}
+
+bool DropCaches() {
+  sync();
+  std::ofstream file("/proc/sys/vm/drop_caches");
+  file << "1" << std::flush;
+  return file.good();
+}
+
+}  // namespace ckptree::bench

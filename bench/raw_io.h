@@ -1,0 +1,30 @@
+// The ceiling: what the disk and the processor do with the same bytes and no
+// engine.
+
+#ifndef CKPTREE_BENCH_RAW_IO_H_
+#define CKPTREE_BENCH_RAW_IO_H_
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace ckptree::bench {
+
+// Seconds to write `bytes` with O_DIRECT in pieces of 4 MiB by two threads into
+// two new files, fdatasync them and fsync the directory. Removes them.
+double RawWrite(const std::string& directory, std::span<const std::byte> bytes);
+
+// Seconds for one XXH3-128 pass over `bytes`, in pieces of 4 MiB by two
+// threads.
+double HashPass(std::span<const std::byte> bytes);
+
+// Seconds to copy `bytes` into `destination` (touched before) by two threads.
+double CopyPass(std::span<const std::byte> bytes,
+                std::span<std::byte> destination);
+
+// Drops the page cache; false where that is not allowed.
+bool DropCaches();
+
+}  // namespace ckptree::bench
+
+#endif  // CKPTREE_BENCH_RAW_IO_H_

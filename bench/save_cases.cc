@@ -1,0 +1,92 @@
+// full_save and incremental_1: the cost of the bytes.
+
+#include <vector>
+
+#include "bench/cases.h"
+#include "bench/raw_io.h"
+#include "bench/state.h"
+
+namespace ckptree::bench {
+
+bool FullSave(const Settings& settings) {
+  const std::size_t bytes =
+      settings.quick ? std::size_t{512} << 20 : std::size_t{2} << 30;
+  const int repeats = settings.quick ? 3 : 5;
+  State state(bytes);
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  std::vector<double> raw, save, stall, copy, ratio, ratio_copy;
+  {
+    Store store = FreshStore(settings.directory + "/full");
+    for (int i = 0; i < repeats; ++i) {
+      const double before = RawWrite(settings.directory, state.bytes());
+      state.Touch(1 << 20, static_cast<std::uint64_t>(i) + 1);
+      const double borrowed =
+          SaveLeaves(store, 2 * i, state, 16 << 20, Ownership::kBorrow);
+      state.Touch(1 << 20, static_cast<std::uint64_t>(i) + 100);
+      double staged = 0;
+      const double copied = SaveLeaves(store, 2 * i + 1, state, 16 << 20,
+                                       Ownership::kCopy, &staged);
+      const double after = RawWrite(settings.directory, state.bytes());
+      const double ceiling = (before + after) / 2;
+      raw.push_back(gigabytes / ceiling);
+      save.push_back(gigabytes / borrowed);
+      stall.push_back(staged);
+      ratio.push_back(ceiling / borrowed);
+      ratio_copy.push_back(ceiling / copied);
+    }
+    std::vector<std::byte> pool(bytes, std::byte{1});
+    for (int i = 0; i < repeats; ++i) {
+      copy.push_back(CopyPass(state.bytes(), pool));
+    }
+  }
+  std::filesystem::remove_all(settings.directory + "/full");
+  Print("full_save", "raw O_DIRECT write", raw, "GB/s");
+  Print("full_save", "save, borrowed", save, "GB/s");
+  Print("full_save", "stall of a copied save", stall, "s");
+  Print("full_save", "memcpy into touched memory", copy, "s");
+  Print("full_save", "copied save / raw", ratio_copy, "x");
+  return Judge(settings, "full_save", "borrowed save / raw", ratio, 0.65,
+               /*at_least=*/true);
+}
+
+bool Incremental(const Settings& settings) {
+  const std::size_t bytes =
+      settings.quick ? std::size_t{512} << 20 : std::size_t{2} << 30;
+  const std::size_t chunk = 4 << 20;
+  const std::size_t chunks = bytes / chunk;
+  const std::size_t changed = std::max<std::size_t>(1, chunks / 100);
+  State state(bytes);
+  std::vector<double> ceiling, seconds, ratio, written;
+  {
+    Store store = FreshStore(settings.directory + "/incremental");
+    SaveLeaves(store, 0, state, 16 << 20, Ownership::kBorrow);
+    std::mt19937_64 random(11);
+    for (int i = 1; i <= (settings.quick ? 5 : 9); ++i) {
+      for (std::size_t c = 0; c < changed; ++c) {
+        const std::uint64_t word = random();
+        std::memcpy(state.bytes().data() + random() % chunks * chunk, &word,
+                    sizeof(word));
+      }
+      const double base =
+          HashPass(state.bytes()) +
+          RawWrite(settings.directory,
+                   state.bytes().subspan(0, changed * chunk));
+      const double save =
+          SaveLeaves(store, i, state, 16 << 20, Ownership::kBorrow);
+      ceiling.push_back(base * 1e3);
+      seconds.push_back(save * 1e3);
+      ratio.push_back(save / base);
+      const auto info = store.Resolve(AtStep(i));
+      Check(info.status());
+      written.push_back(static_cast<double>(info->new_bytes) / 1e6);
+    }
+  }
+  std::filesystem::remove_all(settings.directory + "/incremental");
+  Print("incremental_1", "hash pass + raw write", ceiling, "ms");
+  Print("incremental_1", "save", seconds, "ms");
+  Print("incremental_1", "new bytes", written, "MB");
+  return Judge(settings, "incremental_1", "save / (hash + raw write)", ratio,
+               2.0, /*at_least=*/false);
+}
+
+}  // namespace ckptree::bench
