@@ -153,9 +153,10 @@ CommitResult Database::Impl::WriteCommit(Instance& writer,
   const rocksdb::Status written = writer.db()->Write(synced, &batch);
   if (!written.ok()) {
     watcher->Fail(
-        ToStatus(written, absl::StrFormat("commit %d: writing it failed, it may "
-                                          "or may not be there",
-                                          record.ordinal)));
+        ToStatus(written,
+                 absl::StrFormat(
+                     "commit %d: writing failed, it may or may not be there",
+                     record.ordinal)));
     return Failed(Outcome::kUnknown, watcher->health());
   }
   tip = {.ordinal = record.ordinal, .hash = HashOf(*record_bytes)};

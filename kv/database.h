@@ -166,7 +166,7 @@ class Database {
 
   // ---- writing ----
 
-  // Folders in <store>/staging, one per attempt; a name is one component. A name
+  // Folders in <store>/staging, one per attempt; a name is one component. One
   // that starts with "v<decimal>" keeps that version from being used again.
   absl::Status MakeStaging(std::string_view name);
   absl::StatusOr<std::vector<std::string>> ListStaging() const;

@@ -28,7 +28,8 @@ class Listener : public rocksdb::EventListener {
                         const rocksdb::FlushJobInfo& info) override {
     for (const schema::Space space :
          {schema::Space::kRecords, schema::Space::kSmall}) {
-      if (info.cf_name == schema::kSpaceNames[static_cast<std::size_t>(space)]) {
+      if (info.cf_name ==
+          schema::kSpaceNames[static_cast<std::size_t>(space)]) {
         watcher_->Flushed(space, info.largest_seqno);
       }
     }

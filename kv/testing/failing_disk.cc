@@ -43,7 +43,8 @@ class FailingFile : public rocksdb::FSWritableFileOwnerWrapper {
 
 class FailingRwFile : public rocksdb::FSRandomRWFileOwnerWrapper {
  public:
-  FailingRwFile(std::unique_ptr<rocksdb::FSRandomRWFile> file, FailurePlan* plan)
+  FailingRwFile(std::unique_ptr<rocksdb::FSRandomRWFile> file,
+                FailurePlan* plan)
       : FSRandomRWFileOwnerWrapper(std::move(file)), plan_(plan) {}
   IOStatus Write(std::uint64_t offset, const rocksdb::Slice& data,
                  const IOOptions& options, IODebugContext* dbg) override {
@@ -62,7 +63,8 @@ class FailingRwFile : public rocksdb::FSRandomRWFileOwnerWrapper {
 
 class FailingDirectory : public rocksdb::FSDirectoryWrapper {
  public:
-  FailingDirectory(std::unique_ptr<rocksdb::FSDirectory> directory, FailurePlan* plan)
+  FailingDirectory(std::unique_ptr<rocksdb::FSDirectory> directory,
+                   FailurePlan* plan)
       : FSDirectoryWrapper(std::move(directory)), plan_(plan) {}
   IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
     return Run(plan_, [&] { return FSDirectoryWrapper::Fsync(options, dbg); });
@@ -118,8 +120,9 @@ class FailingFileSystem : public rocksdb::FileSystemWrapper {
   }
   IOStatus DeleteFile(const std::string& path, const IOOptions& options,
                       IODebugContext* dbg) override {
-    return Run(
-        plan_, [&] { return FileSystemWrapper::DeleteFile(path, options, dbg); });
+    return Run(plan_, [&] {
+      return FileSystemWrapper::DeleteFile(path, options, dbg);
+    });
   }
   IOStatus RenameFile(const std::string& from, const std::string& to,
                       const IOOptions& options, IODebugContext* dbg) override {
@@ -129,13 +132,15 @@ class FailingFileSystem : public rocksdb::FileSystemWrapper {
   }
   IOStatus LinkFile(const std::string& from, const std::string& to,
                     const IOOptions& options, IODebugContext* dbg) override {
-    return Run(
-        plan_, [&] { return FileSystemWrapper::LinkFile(from, to, options, dbg); });
+    return Run(plan_, [&] {
+      return FileSystemWrapper::LinkFile(from, to, options, dbg);
+    });
   }
   IOStatus CreateDir(const std::string& path, const IOOptions& options,
                      IODebugContext* dbg) override {
-    return Run(
-        plan_, [&] { return FileSystemWrapper::CreateDir(path, options, dbg); });
+    return Run(plan_, [&] {
+      return FileSystemWrapper::CreateDir(path, options, dbg);
+    });
   }
 
  private:
