@@ -29,9 +29,9 @@ class Forwarder : public rocksdb::Logger {
     }
     std::array<char, 1024> text;
     std::vsnprintf(text.data(), text.size(), format, arguments);
-    log_(level == rocksdb::InfoLogLevel::WARN_LEVEL ? Severity::kWarning
-                                                    : Severity::kError,
-         text.data());
+    // Errors that matter come as statuses; what RocksDB says besides would
+    // alarm people about things that are as they should be.
+    log_(Severity::kInfo, text.data());
   }
 
  private:
