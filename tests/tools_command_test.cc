@@ -122,7 +122,7 @@ TEST_F(CommandTest, LogShowsTheNewestFirst) {
 
 TEST_F(CommandTest, LogTableNamesWhatIsWrong) {
   const std::string table = Out({"log"});
-  EXPECT_THAT(table, HasSubstr("NaN in 2 leaves"));
+  EXPECT_THAT(table, HasSubstr("NaN and Inf in 2 leaves"));
   EXPECT_THAT(table, HasSubstr("@warm"));
   EXPECT_THAT(table, HasSubstr("pinned"));
   EXPECT_THAT(table, HasSubstr("the last \\x1b[31m one"));
