@@ -19,6 +19,13 @@ constexpr int kMaxBuilders = 256;
 
 }  // namespace
 
+std::string SegmentPath(const std::string& staging, schema::Space space,
+                        std::uint16_t part, std::uint8_t builder) {
+  return absl::StrFormat("%s/%s-%d-%d.sst", staging,
+                         schema::kSpaceNames[static_cast<std::size_t>(space)],
+                         part, builder);
+}
+
 absl::StatusOr<std::unique_ptr<SegmentBuilder>> SegmentBuilder::Open(
     const SegmentPlan& plan, schema::Space space, std::uint8_t builder,
     std::uint64_t reserve_bytes) {
@@ -26,10 +33,8 @@ absl::StatusOr<std::unique_ptr<SegmentBuilder>> SegmentBuilder::Open(
   schema::SegmentHeader header = plan.header;
   header.space = space;
   header.builder = builder;
-  const std::string path = absl::StrFormat(
-      "%s/%s-%d-%d.sst", plan.staging,
-      schema::kSpaceNames[static_cast<std::size_t>(space)], header.part,
-      builder);
+  const std::string path =
+      SegmentPath(plan.staging, space, header.part, builder);
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::SegmentWriter> writer,
       kv::SegmentWriter::Create(plan.kv_options, space, path, reserve_bytes));

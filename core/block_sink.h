@@ -44,6 +44,10 @@ struct BuiltSegment {
   std::string row_value;
 };
 
+// The file of a segment in its staging folder.
+std::string SegmentPath(const std::string& staging, schema::Space space,
+                        std::uint16_t part, std::uint8_t builder);
+
 // Builds one segment: header first, blocks, table last.
 //
 // Confined to one thread at a time.

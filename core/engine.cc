@@ -254,9 +254,10 @@ absl::Status Engine::Close() {
   if (closed_.exchange(true)) return absl::OkStatus();
   absl::Status status;
   if (writer_ != nullptr) {
+    writer_->Refuse();
     status.Update(writer_->WaitIdle(absl::InfiniteDuration()));
     status.Update(writer_->TakeUnseenFailure(/*only_dropped=*/false));
-    writer_.reset();
+    writer_->Stop();
   }
   {
     absl::MutexLock lock(&mu_);

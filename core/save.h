@@ -21,6 +21,8 @@
 
 namespace ckptree::internal {
 
+struct RankPlan;
+
 // Thread-safe, but for the members of the writer.
 class Save {
  public:
@@ -41,6 +43,11 @@ class Save {
   }
   std::uint64_t bytes_total = 0;
   std::uint64_t leaves_total = 0;
+
+  // Where other processes build the parts (core/rank_save.h): called at the
+  // save's turn instead of writing `content`, which is empty then.
+  std::function<absl::StatusOr<std::vector<PartResult>>(const RankPlan&)>
+      gather;
 
   SaveCounters counters;
 

@@ -81,9 +81,7 @@ StepBuilder::~StepBuilder() {
 }
 
 void StepBuilder::Impl::Discard() {
-  if (save != nullptr && engine->CheckUsable().ok()) {
-    engine->writer()->Drop(save);
-  }
+  if (save != nullptr && !engine->forked()) engine->writer()->Drop(save);
   save.reset();
 }
 
@@ -256,21 +254,25 @@ SaveHandle StepBuilder::Commit() && {
   std::shared_ptr<Save> save = impl->save;
   absl::Status status = impl->status;
   if (status.ok()) status = impl->Prepare();
-  if (!status.ok()) {
-    if (save == nullptr) {
-      // There is no ticket in a store that cannot save.
-      save = std::make_shared<Save>(0, impl->step, false, 0);
-    } else {
-      impl->Discard();
-    }
-    save->Finish(absl::Status(status.code(),
-                              absl::StrFormat("step %d was not saved: %s",
-                                              impl->step, status.message())),
-                 0);
+  if (status.ok() && !impl->engine->writer()->Submit(save)) {
+    status = absl::FailedPreconditionError(absl::StrFormat(
+        "store %s was closed", impl->engine->directory()));
+  }
+  if (status.ok()) {
+    impl->save.reset();
     return SaveHandle(std::move(save));
   }
-  impl->engine->writer()->Submit(save);
-  impl->save.reset();
+  impl->Discard();
+  // There is no ticket where Begin() failed.
+  if (save == nullptr) save = std::make_shared<Save>(0, impl->step, false, 0);
+  save->Finish(absl::Status(status.code(),
+                            absl::StrFormat("step %d was not saved: %s",
+                                            impl->step, status.message())),
+               0);
+  // A failure that Begin() passed on is not one more.
+  if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
+    impl->engine->writer()->Fail(save);
+  }
   return SaveHandle(std::move(save));
 }
 

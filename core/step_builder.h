@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "ckptree/step.h"
 #include "core/engine.h"
 #include "core/save.h"
@@ -44,7 +45,11 @@ struct StepBuilder::Impl {
   const Path* Parse(std::string_view text) {
     absl::StatusOr<Path> path = Path::Parse(text);
     if (!path.ok()) {
-      Add([&] { return path.status(); });
+      Add([&] {
+        return absl::Status(path.status().code(),
+                            absl::StrFormat("%s: %s", internal::Quoted(text),
+                                            path.status().message()));
+      });
       return nullptr;
     }
     parsed = *std::move(path);
@@ -59,6 +64,7 @@ struct StepBuilder::Impl {
   const std::int64_t step;
   std::shared_ptr<internal::Save> save;  // Null where status is not OK at once.
   absl::Status status;
+  bool passed_on = false;  // `status` is the failure of an earlier save.
   std::optional<Path> parsed;
 };
 

@@ -101,6 +101,8 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   record->digest = StepDigest(digests);
   CKPTREE_RETURN_IF_ERROR(AddLostParts(attempt, &dead));
   schema::PlaceParts(record, &meta);
+  CKPTREE_RETURN_IF_ERROR(schema::Validate(*record));
+  CKPTREE_RETURN_IF_ERROR(schema::Validate(meta));
 
   // Overwriting: the old version loses its row, not its place in the chain.
   const std::string step_key = schema::StepKey(kMainLine, save.step);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "core/chunk_grid.h"
 #include "kv/status_macros.h"
@@ -25,7 +26,9 @@ absl::Status CheckPath(const Path& path) {
   if (path.empty()) {
     return Invalid("a leaf needs a path: the empty one names the whole step");
   }
-  if (absl::Status status = path.Validate(); !status.ok()) return status;
+  if (absl::Status status = path.Validate(); !status.ok()) {
+    return Invalid("%s: %s", Quoted(path.Text()), status.message());
+  }
   const schema::PathPart& item = path.parts().front();
   const auto* name = std::get_if<std::string>(&item.key.value);
   if (item.kind != schema::PartKind::kDictKey || name == nullptr) {
@@ -77,6 +80,14 @@ bool IsDense(const Tensor& tensor, std::int64_t element_bytes) {
 }
 
 }  // namespace
+
+std::string Quoted(std::string_view text) {
+  static constexpr std::size_t kMaxShown = 100;
+  const std::string_view shown = text.substr(0, kMaxShown);
+  return absl::StrFormat(
+      "'%s%s'", absl::CHexEscape(absl::string_view(shown.data(), shown.size())),
+      shown.size() < text.size() ? "..." : "");
+}
 
 absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                                        Ownership ownership) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,9 @@ struct StepContent {
   std::string note;
   std::uint64_t bytes = 0;
 };
+
+// The beginning of `text` as an error shows it: quoted, nothing but ASCII.
+std::string Quoted(std::string_view text);
 
 // Collects leaves and nodes in any order. Confined to one thread.
 class ContentBuilder {

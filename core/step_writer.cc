@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "core/base_loader.h"
 #include "core/lineage.h"
+#include "core/rank_save.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "tbb/parallel_for.h"
@@ -42,12 +43,25 @@ StepWriter::StepWriter(WriterContext context)
 }
 
 StepWriter::~StepWriter() {
+  Refuse();
+  Stop();
+}
+
+void StepWriter::Refuse() {
+  absl::MutexLock lock(&mu_);
+  refusing_ = true;
+  for (auto& [number, ticket] : tickets_) {
+    if (ticket.stage == Stage::kOpen) ticket.stage = Stage::kDropped;
+  }
+}
+
+void StepWriter::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
   }
-  stager_.join();
-  writer_.join();
+  if (stager_.joinable()) stager_.join();
+  if (writer_.joinable()) writer_.join();
 }
 
 // ---- tickets ----
@@ -57,20 +71,31 @@ std::shared_ptr<Save> StepWriter::Begin(std::int64_t step, bool overwrite) {
   absl::MutexLock lock(&mu_);
   auto save = std::make_shared<Save>(next_ticket_++, step, overwrite,
                                      absl::GetCurrentTimeNanos());
-  tickets_[save->ticket] = {save, Stage::kOpen};
+  if (!refusing_) tickets_[save->ticket] = {save, Stage::kOpen};
   return save;
 }
 
-void StepWriter::Submit(const std::shared_ptr<Save>& save) {
+bool StepWriter::Submit(const std::shared_ptr<Save>& save) {
   absl::MutexLock lock(&mu_);
-  tickets_[save->ticket].stage = Stage::kReady;
+  const auto it = tickets_.find(save->ticket);
+  if (it == tickets_.end() || it->second.stage != Stage::kOpen) return false;
+  it->second.stage = Stage::kReady;
   to_stage_.push_back(save);
   ++stats_.saves_in_flight;
+  return true;
 }
 
 void StepWriter::Drop(const std::shared_ptr<Save>& save) {
   absl::MutexLock lock(&mu_);
-  tickets_[save->ticket].stage = Stage::kDropped;
+  const auto it = tickets_.find(save->ticket);
+  if (it == tickets_.end() || it->second.stage != Stage::kOpen) return;
+  it->second.stage = Stage::kDropped;
+}
+
+void StepWriter::Fail(const std::shared_ptr<Save>& save) {
+  absl::MutexLock lock(&mu_);
+  ++stats_.saves_failed;
+  failed_.push_back(save);
 }
 
 bool StepWriter::CanWrite() const {
@@ -167,7 +192,7 @@ void StepWriter::WriteLoop() {
       mu_.Await(absl::Condition(this, &StepWriter::CanWrite));
       if (tickets_.empty()) return;
       ticket = tickets_.begin()->second;
-      if (ticket.stage == Stage::kOpen) return;  // Stopping: never submitted.
+      if (ticket.stage == Stage::kOpen) return;  // Stopping.
       if (ticket.stage == Stage::kDropped) {
         tickets_.erase(tickets_.begin());
         continue;
@@ -192,7 +217,9 @@ void StepWriter::WriteLoop() {
       context_.logger->Log(LogSeverity::kError, "save", status);
     }
     absl::MutexLock lock(&mu_);
-    if (!status.ok()) failed_.push_back(ticket.save);
+    // Who cancels does not need to be told.
+    const bool asked = absl::IsCancelled(status) && save.cancelled();
+    if (!status.ok() && !asked) failed_.push_back(ticket.save);
     tickets_.erase(save.ticket);
   }
 }
@@ -214,7 +241,8 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
   attempt.name = AttemptName(attempt.version);
   save->SetPhase(Progress::Phase::kWriting);
   const absl::Time start = absl::Now();
-  absl::Status status = Write(save, &attempt);
+  absl::Status status = save->gather == nullptr ? Write(save, &attempt)
+                                                : GatherParts(save, &attempt);
   const absl::Time written = absl::Now();
   if (status.ok()) {
     save->SetPhase(Progress::Phase::kCommitting);
@@ -304,6 +332,32 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
   return absl::OkStatus();
 }
 
+// Steps 3 and 4 where every part is built by a process of its own.
+absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
+  attempt->staged = true;
+  CKPTREE_RETURN_IF_ERROR(context_.database->MakeStaging(attempt->name));
+  RankPlan plan;
+  plan.staging = context_.database->staging_directory() + "/" + attempt->name;
+  plan.attempt = attempt->name;
+  plan.uuid = context_.uuid;
+  plan.incarnation = context_.database->report().head.incarnation;
+  plan.version = attempt->version;
+  plan.base = tip_.version;
+  plan.step = save->step;
+  CKPTREE_ASSIGN_OR_RETURN(attempt->parts, save->gather(plan));
+  std::sort(attempt->parts.begin(), attempt->parts.end(),
+            [](const PartResult& a, const PartResult& b) {
+              return a.record.part < b.record.part;
+            });
+  for (std::size_t i = 1; i < attempt->parts.size(); ++i) {
+    if (attempt->parts[i].record.part == attempt->parts[i - 1].record.part) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "part %d was built twice", attempt->parts[i].record.part));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Step 5.
 absl::Status StepWriter::Adopt(Attempt* attempt) {
   std::vector<kv::StagedSegment> segments;
@@ -350,6 +404,8 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     }
   }
   for (const PartResult& part : attempt->parts) {
+    // What another process built is read back before the next save.
+    tip_loaded_ = tip_loaded_ && part.next != nullptr;
     tip_.parts[part.record.part] = part.next;
   }
   context_.catalog->PutStep(std::move(record));

@@ -55,14 +55,22 @@ struct WriterContext {
 class StepWriter {
  public:
   explicit StepWriter(WriterContext context);
-  // Cancels nothing: waits for the saves there are.
+  // Cancels nothing: Refuse(), Stop().
   ~StepWriter();
 
   // Step 1. The save's turn waits until Submit() or Drop().
   std::shared_ptr<Save> Begin(std::int64_t step, bool overwrite);
-  void Submit(const std::shared_ptr<Save>& save);
-  // The save was never submitted, or `status` failed it before.
+  // False where the writer takes no more saves.
+  [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
+  // The save will never be submitted: those behind it need not wait.
   void Drop(const std::shared_ptr<Save>& save);
+  // `save` failed without having been submitted; told like any failure.
+  void Fail(const std::shared_ptr<Save>& save);
+
+  // From now on nothing is submitted; what is being put together is dropped.
+  void Refuse();
+  // Waits for the saves there are and ends the threads. REQUIRES: Refuse().
+  void Stop();
 
   // Until every save begun before has ended.
   absl::Status WaitIdle(absl::Duration timeout);
@@ -72,6 +80,7 @@ class StepWriter {
   absl::Status TakeUnseenFailure(bool only_dropped);
 
   Stats stats() const;
+  const kv::Options& kv_options() const { return context_.kv_options; }
 
  private:
   enum class Stage { kOpen, kReady, kDropped };
@@ -95,6 +104,7 @@ class StepWriter {
   absl::Status Run(Save* save, std::uint64_t* version);
   absl::Status LoadTip();
   absl::Status Write(Save* save, Attempt* attempt);
+  absl::Status GatherParts(Save* save, Attempt* attempt);
   absl::Status Adopt(Attempt* attempt);
   absl::Status Commit(Save* save, Attempt* attempt);
   absl::StatusOr<kv::CommitRequest> BuildCommit(const Save& save,
@@ -123,6 +133,7 @@ class StepWriter {
   absl::Time last_report_;
 
   mutable absl::Mutex mu_;
+  bool refusing_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<std::uint64_t, Ticket> tickets_ ABSL_GUARDED_BY(mu_);

@@ -18,7 +18,12 @@ using internal::Engine;
 
 Store::Store(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 Store::Store(Store&&) noexcept = default;
-Store& Store::operator=(Store&&) noexcept = default;
+
+Store& Store::operator=(Store&& other) noexcept {
+  Store next(std::move(other));
+  engine_.swap(next.engine_);  // What was here ends as any store does.
+  return *this;
+}
 
 Store::~Store() {
   if (engine_ == nullptr || !engine_->forked()) return;
@@ -42,8 +47,12 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
   auto impl = std::make_unique<StepBuilder::Impl>(engine_, step);
   impl->status = [&]() -> absl::Status {
     CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
-    CKPTREE_RETURN_IF_ERROR(engine_->writer()->TakeUnseenFailure(
-        /*only_dropped=*/true));
+    absl::Status unseen =
+        engine_->writer()->TakeUnseenFailure(/*only_dropped=*/true);
+    if (!unseen.ok()) {
+      impl->passed_on = true;
+      return unseen;
+    }
     CKPTREE_RETURN_IF_ERROR(engine_->database().health());
     if (step < 0) {
       return absl::InvalidArgumentError(

@@ -68,6 +68,8 @@ std::string_view Name(RecordKind kind) {
       return "segment header";
     case RecordKind::kSegmentTable:
       return "segment table";
+    case RecordKind::kPartHandoff:
+      return "part handoff";
   }
   return "unknown record";
 }

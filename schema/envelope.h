@@ -28,6 +28,7 @@ enum class RecordKind : std::uint8_t {
   kSmallHeader = 12,
   kSegmentHeader = 13,
   kSegmentTable = 14,
+  kPartHandoff = 15,  // In staging only.
 };
 
 // "step record", "leaf record", ...

@@ -159,7 +159,8 @@ class Step {
 
   // What a strict restore would trip over: compares with the leaves the caller
   // expects (kind, dtype, shape) and lists every difference, one line a path;
-  // OK where there is none, kInvalidArgument otherwise.
+  // OK where there is none, kInvalidArgument otherwise. Nodes are compared
+  // where they are expected and may be left out.
   absl::Status Expect(const std::vector<LeafInfo>& expected) const;
 
  private:
