@@ -77,7 +77,17 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
       break;
   }
   if (!status.ok()) {
-    return ToStatus(status, absl::StrFormat("opening %s", db_directory));
+    absl::Status failed =
+        ToStatus(status, absl::StrFormat("opening %s", db_directory));
+    // There is a store: what its CURRENT and MANIFEST do not lead to is damage,
+    // not absence, and families that they do not name are not a wrong argument.
+    if (role != Role::kCreate &&
+        (absl::IsNotFound(failed) || absl::IsInvalidArgument(failed))) {
+      failed = absl::DataLossError(
+          absl::StrFormat("%s (CURRENT or MANIFEST is damaged)",
+                          std::string(failed.message())));
+    }
+    return failed;
   }
   instance->default_family_ = handles[0];
   for (std::size_t i = 0; i < instance->families_.size(); ++i) {

@@ -132,6 +132,7 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   slot.inode = lock->inode();
   if (report.copied) ++slot.incarnation;
   CKPTREE_RETURN_IF_ERROR(head_file->Write(slot));
+  report.head = head_file->slot();  // The incarnation is now this one.
 
   // Recovery has written all that the log held to files.
   watcher->Start(tip_now.ordinal);
