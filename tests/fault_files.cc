@@ -82,7 +82,7 @@ IOStatus FaultWritableFile::SyncWith(bool metadata, const IOOptions& options,
   }
   IOStatus status = metadata ? target()->Fsync(options, debug)
                              : target()->Sync(options, debug);
-  if (status.ok() && file_) fs_->disk_->Synced(*file_);
+  if (status.ok() && file_ && !verdict.lies) fs_->disk_->Synced(*file_);
   return status;
 }
 
@@ -156,7 +156,7 @@ IOStatus FaultRandomRWFile::SyncWith(bool metadata, const IOOptions& options,
   }
   IOStatus status = metadata ? target()->Fsync(options, debug)
                              : target()->Sync(options, debug);
-  if (status.ok() && file_) fs_->disk_->Synced(*file_);
+  if (status.ok() && file_ && !verdict.lies) fs_->disk_->Synced(*file_);
   return status;
 }
 
@@ -183,7 +183,9 @@ IOStatus FaultDirectory::SyncBy(Sync sync) {
       fs_->Enter(CallKind::kSyncDirectory, path_);
   if (!verdict.passes()) return fs_->Fail(verdict);
   IOStatus status = sync();
-  if (status.ok() && fs_->follows()) fs_->disk_->DirectorySynced(path_);
+  if (status.ok() && fs_->follows() && !verdict.lies) {
+    fs_->disk_->DirectorySynced(path_);
+  }
   return status;
 }
 

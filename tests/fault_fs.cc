@@ -93,6 +93,7 @@ FaultFs::Verdict FaultFs::Enter(CallKind kind, const std::string& path,
         verdict.status = StatusOf(plan.error, path);
         break;
       case FaultPlan::Mode::kNotify: plan.notify(); break;
+      case FaultPlan::Mode::kLie: verdict.lies = true; break;
       case FaultPlan::Mode::kPowerCut:
         verdict.cuts = true;
         [[fallthrough]];

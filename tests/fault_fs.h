@@ -100,6 +100,7 @@ class FaultFs : public rocksdb::FileSystemWrapper {
   struct Verdict {
     rocksdb::IOStatus status;  // Not OK: the call fails with it.
     bool drops = false;        // And so do the bytes of the failed sync.
+    bool lies = false;         // A sync that makes nothing durable.
     bool dies = false;         // SIGKILL; power goes first where `cuts`.
     bool cuts = false;
     // Where set, a failing or dying write writes this many of `length` bytes.

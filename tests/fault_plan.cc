@@ -22,6 +22,7 @@ std::string_view ModeName(FaultPlan::Mode mode) {
     case FaultPlan::Mode::kKill: return "kill";
     case FaultPlan::Mode::kPowerCut: return "power-cut";
     case FaultPlan::Mode::kNotify: return "notify";
+    case FaultPlan::Mode::kLie: return "lie";
   }
   return "?";
 }

@@ -121,7 +121,8 @@ bool NamesIt(std::string_view text, const Damage& damage) {
   return false;
 }
 
-// "told open: ...", "told read: ...", "told verify: ...", "equal", "SILENT ...".
+// "told open: ...", "told read: ...", "told verify: ...", "equal", or
+// "SILENT ...".
 std::string Inspect(const std::string& store_path, const ModelState& state,
                     const Damage& damage, bool read_only) {
   absl::StatusOr<Store> store =
@@ -219,6 +220,7 @@ class TrialDamageTest : public ::testing::Test {
             const std::string copy = directory_.path() + "/copy";
             for (std::size_t i = next; i < end; ++i) {
               WriteStore(files_, copy, damages[i]);
+              // Odd ones read-only: both ways meet every kind.
               pipe.Say(Inspect(copy, state_, damages[i], i % 2 == 1));
             }
           },

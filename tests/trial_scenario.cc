@@ -242,6 +242,12 @@ void TrialBench::Restore() const {
            fs::copy_options::recursive);
 }
 
+std::uint64_t TrialBench::Calls() {
+  const TrialOutcome outcome = Run({}, /*threads=*/1);
+  if (!outcome.wrongs.empty()) std::abort();
+  return counts_->calls;
+}
+
 TrialOutcome TrialBench::Run(const std::vector<FaultPlan>& plans, int threads,
                              bool cut_after) {
   Restore();

@@ -80,6 +80,9 @@ class TrialBench {
   TrialOutcome Run(const std::vector<FaultPlan>& plans, int threads,
                    bool cut_after = false);
 
+  // How many calls the body makes when nothing fails.
+  std::uint64_t Calls();
+
   const TrialScenario& scenario() const { return scenario_; }
 
  private:
