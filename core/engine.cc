@@ -158,7 +158,10 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
       logger_.Log(LogSeverity::kWarning, "open", warning);
     }
   }
-  if (options_.read_only) return absl::OkStatus();
+  if (options_.read_only) {
+    // What was listed is complete after one more catch-up.
+    return database_->following() ? database_->Refresh() : absl::OkStatus();
+  }
   CKPTREE_ASSIGN_OR_RETURN(const int orphans, DropOrphans(database_.get()));
   if (orphans > 0) {
     logger_.Log(LogSeverity::kInfo, "open",

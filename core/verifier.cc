@@ -306,6 +306,9 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
     CKPTREE_RETURN_IF_ERROR(
         engine->catalog().Resolve(AtStep(step)).status());
   }
+  if (engine->database().following()) {
+    CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+  }
   return Verifier(engine, options).Run();
 }
 
