@@ -96,10 +96,11 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
 absl::StatusOr<schema::PartHandoff> ReadHandoff(const RankPlan& plan,
                                                 std::uint16_t part,
                                                 const kv::Options& kv_options) {
-  constexpr std::size_t kMaxHandoffBytes = 64 << 20;
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::string bytes,
-      kv::ReadFile(kv_options, HandoffPath(plan, part), kMaxHandoffBytes));
+  const std::string path = HandoffPath(plan, part);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
+                           kv::FileSize(kv_options, path));
+  CKPTREE_ASSIGN_OR_RETURN(const std::string bytes,
+                           kv::ReadFile(kv_options, path, size));
   CKPTREE_ASSIGN_OR_RETURN(schema::PartHandoff handoff,
                            schema::DecodePartHandoff(bytes));
   const schema::StepRecord& record = handoff.record;
