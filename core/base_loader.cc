@@ -46,9 +46,8 @@ absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
     if (record.ok() && record->version == version) return record;
   }
   CKPTREE_RETURN_IF_ERROR(scan.status());
-  return absl::DataLossError(
-      absl::StrFormat("version %d has neither a step nor a removed row",
-                      version));
+  return absl::DataLossError(absl::StrFormat(
+      "version %d has neither a step nor a removed row", version));
 }
 
 absl::StatusOr<std::vector<schema::PartRecord>> PartsOf(
@@ -74,9 +73,9 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
                            StepTree::Open(database, part.tree));
   if (tree->leaf_count() != part.map.size()) {
-    return absl::DataLossError(absl::StrFormat(
-        "tree %s has %d leaves, its map %d", part.tree.Hex(),
-        tree->leaf_count(), part.map.size()));
+    return absl::DataLossError(
+        absl::StrFormat("tree %s has %d leaves, its map %d", part.tree.Hex(),
+                        tree->leaf_count(), part.map.size()));
   }
   std::vector<schema::TreeEntry> entries;
   entries.reserve(tree->entry_count());
@@ -88,8 +87,8 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
       std::move(entries));
   std::vector<std::uint32_t> ordinals(part.map.size());
   std::iota(ordinals.begin(), ordinals.end(), 0u);
-  CKPTREE_ASSIGN_OR_RETURN(
-      base->leaves, ReadLeaves(database, part.part, part.map, ordinals));
+  CKPTREE_ASSIGN_OR_RETURN(base->leaves,
+                           ReadLeaves(database, part.part, part.map, ordinals));
   return base;
 }
 

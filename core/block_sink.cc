@@ -115,8 +115,8 @@ absl::StatusOr<std::uint32_t> BlockSink::Write(
   }
   absl::Status status;
   for (Pending& block : flushed) {
-    status.Update(WriteTo(lane, block.index, block.payload,
-                          std::move(block.slices)));
+    status.Update(
+        WriteTo(lane, block.index, block.payload, std::move(block.slices)));
   }
   status.Update(WriteTo(lane, index, bytes, std::move(slices)));
   absl::MutexLock lock(&mu_);
@@ -176,13 +176,12 @@ absl::Status BlockSink::Finish() {
   std::vector<Lane*> lanes;
   {
     absl::MutexLock lock(&mu_);
-    std::sort(pending_.begin(), pending_.end(),
-              [](const Pending& a, const Pending& b) {
-                return a.order < b.order;
-              });
+    std::sort(
+        pending_.begin(), pending_.end(),
+        [](const Pending& a, const Pending& b) { return a.order < b.order; });
     for (Pending& block : pending_) {
-      const std::uint32_t n = schema::BlockNumber(
-          0, static_cast<std::uint32_t>(small_.size()) + 1);
+      const std::uint32_t n =
+          schema::BlockNumber(0, static_cast<std::uint32_t>(small_.size()) + 1);
       places_[block.index] = {schema::Space::kSmall, n};
       small_.emplace_back(n, std::move(block.payload));
     }
@@ -195,7 +194,8 @@ absl::Status BlockSink::Finish() {
   std::vector<absl::Status> results(lanes.size());
   tbb::task_group tasks;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
-    tasks.run([this, &lanes, &results, i] { results[i] = FinishLane(lanes[i]); });
+    tasks.run(
+        [this, &lanes, &results, i] { results[i] = FinishLane(lanes[i]); });
   }
   tasks.wait();
   for (const absl::Status& result : results) {

@@ -43,32 +43,31 @@ std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps) {
 std::vector<std::string> Catalog::Load(const kv::Database& database) {
   Rows rows;
   std::vector<std::string> problems;
-  ForEachRow(database, schema::Row::kStep, &problems,
-             [&rows](std::string_view key,
-                     std::string_view value) -> absl::Status {
-               const auto fields = schema::DecodeStepKey(key);
-               CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
-                                        schema::DecodeStepRecord(value));
-               if (!fields.has_value() || fields->step != record.step ||
-                   fields->line != record.line) {
-                 return absl::DataLossError("its record is of another step");
-               }
-               if (fields->line != kMainLine) return absl::OkStatus();
-               rows.steps[record.step] =
-                   std::make_shared<const schema::StepRecord>(
-                       std::move(record));
-               return absl::OkStatus();
-             });
-  ForEachRow(database, schema::Row::kTag, &problems,
-             [&rows](std::string_view key,
-                     std::string_view value) -> absl::Status {
-               CKPTREE_ASSIGN_OR_RETURN(const schema::TagRecord tag,
-                                        schema::DecodeTagRecord(value));
-               if (auto name = schema::DecodeTagKey(key)) {
-                 rows.tags[*std::move(name)] = tag;
-               }
-               return absl::OkStatus();
-             });
+  ForEachRow(
+      database, schema::Row::kStep, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        const auto fields = schema::DecodeStepKey(key);
+        CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
+                                 schema::DecodeStepRecord(value));
+        if (!fields.has_value() || fields->step != record.step ||
+            fields->line != record.line) {
+          return absl::DataLossError("its record is of another step");
+        }
+        if (fields->line != kMainLine) return absl::OkStatus();
+        rows.steps[record.step] =
+            std::make_shared<const schema::StepRecord>(std::move(record));
+        return absl::OkStatus();
+      });
+  ForEachRow(
+      database, schema::Row::kTag, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(const schema::TagRecord tag,
+                                 schema::DecodeTagRecord(value));
+        if (auto name = schema::DecodeTagKey(key)) {
+          rows.tags[*std::move(name)] = tag;
+        }
+        return absl::OkStatus();
+      });
   ForEachRow(
       database, schema::Row::kPin, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
@@ -157,9 +156,9 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       }
       const auto it = steps.find(tag->second.step);
       if (it == steps.end()) {
-        return absl::NotFoundError(absl::StrFormat(
-            "tag '%s' names step %d, which is gone", selector.name,
-            tag->second.step));
+        return absl::NotFoundError(
+            absl::StrFormat("tag '%s' names step %d, which is gone",
+                            selector.name, tag->second.step));
       }
       found = it->second;
       break;
@@ -180,9 +179,9 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
         }
       }
       if (found == nullptr) {
-        return absl::NotFoundError(absl::StrFormat(
-            "no step has a metric '%s' that is a number; %s", selector.name,
-            KnownSteps(steps)));
+        return absl::NotFoundError(
+            absl::StrFormat("no step has a metric '%s' that is a number; %s",
+                            selector.name, KnownSteps(steps)));
       }
       break;
     }
@@ -196,8 +195,8 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
   const auto back = static_cast<std::size_t>(selector.back);
   if (back > earlier.size()) {
     return absl::NotFoundError(
-        absl::StrFormat("%s: only %d saves are before step %d",
-                        Text(selector), earlier.size(), found->step));
+        absl::StrFormat("%s: only %d saves are before step %d", Text(selector),
+                        earlier.size(), found->step));
   }
   std::sort(earlier.begin(), earlier.end(),
             [](const StepRecordPtr& a, const StepRecordPtr& b) {

@@ -9,6 +9,7 @@
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
+#include "schema/utf8.h"
 
 namespace ckptree::internal {
 namespace {
@@ -29,6 +30,9 @@ absl::Status CheckTagName(std::string_view name) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "a tag's name has 1 to %d bytes", schema::kMaxNameBytes));
   }
+  if (!schema::IsUtf8(name)) {
+    return absl::InvalidArgumentError("a tag's name is UTF-8");
+  }
   for (const char c : name) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x21 || byte == 0x7f || c == '@' || c == ':' || c == '~') {
@@ -47,9 +51,9 @@ absl::Status Engine::Commit(kv::CommitRequest request) {
     case kv::Outcome::kCommitted:
       return absl::OkStatus();
     case kv::Outcome::kConflict:
-      return absl::AbortedError(absl::StrFormat(
-          "the store changed meanwhile (%s); try again",
-          result.status.message()));
+      return absl::AbortedError(
+          absl::StrFormat("the store changed meanwhile (%s); try again",
+                          result.status.message()));
     case kv::Outcome::kUnknown:
       return absl::UnknownError(absl::StrFormat(
           "a write failed in mid-commit (%s): the change may or may not be "

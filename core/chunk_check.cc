@@ -28,8 +28,7 @@ std::optional<std::int64_t> ElementsOf(const Slice& slice) {
     const ChunkGrid grid(box);
     const auto count = static_cast<std::size_t>(grid.count());
     if (slice.chunk < first + count) {
-      return grid.cell_elements(
-          static_cast<std::int64_t>(slice.chunk - first));
+      return grid.cell_elements(static_cast<std::int64_t>(slice.chunk - first));
     }
     first += count;
   }
@@ -39,8 +38,8 @@ std::optional<std::int64_t> ElementsOf(const Slice& slice) {
 }  // namespace
 
 absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
-                         const ChunkCheckOptions& options,
-                         VerifyReport* report, Damage* damage) {
+                         const ChunkCheckOptions& options, VerifyReport* report,
+                         Damage* damage) {
   std::vector<Slice> slices;
   std::size_t ordinal = 0;
   for (const schema::TreeEntry& entry : *part.entries) {
@@ -49,16 +48,16 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     if (leaf == nullptr) continue;
     for (std::size_t c = 0; c < leaf->record.chunks.size(); ++c) {
       const schema::ChunkRef& ref = leaf->record.chunks[c];
-      if (ref.version > options.above) slices.push_back({&ref, leaf, &entry, c});
+      if (ref.version > options.above)
+        slices.push_back({&ref, leaf, &entry, c});
     }
   }
   const auto order = [](const Slice& s) {
     return std::tie(s.ref->place, s.ref->version, s.ref->part, s.ref->n);
   };
-  std::sort(slices.begin(), slices.end(),
-            [&order](const Slice& a, const Slice& b) {
-              return order(a) < order(b);
-            });
+  std::sort(
+      slices.begin(), slices.end(),
+      [&order](const Slice& a, const Slice& b) { return order(a) < order(b); });
   std::vector<std::pair<std::size_t, std::size_t>> blocks;
   for (std::size_t i = 0; i < slices.size();) {
     std::size_t end = i + 1;

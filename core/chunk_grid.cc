@@ -125,11 +125,10 @@ void CopyPlane(const std::byte* source, std::byte* destination,
       Loop row = inner;
       row.count = std::min(kSide, inner.count - j);
       for (std::int64_t k = i; k < i + rows; ++k) {
-        CopyRow(
-            source + k * outer.source_stride + j * inner.source_stride,
-            destination + k * outer.destination_stride +
-                j * inner.destination_stride,
-            row, element_bytes);
+        CopyRow(source + k * outer.source_stride + j * inner.source_stride,
+                destination + k * outer.destination_stride +
+                    j * inner.destination_stride,
+                row, element_bytes);
       }
     }
   }
@@ -166,8 +165,8 @@ void Copy(const std::byte* source, std::byte* destination, Loops loops,
   Loop outer = {1, 0, 0};
   if (plane) {
     outer = loops.loop[nearest];
-    std::copy(loops.loop.begin() + nearest + 1,
-              loops.loop.begin() + loops.size, loops.loop.begin() + nearest);
+    std::copy(loops.loop.begin() + nearest + 1, loops.loop.begin() + loops.size,
+              loops.loop.begin() + nearest);
     --loops.size;
   }
 
@@ -254,8 +253,7 @@ ChunkGrid::ChunkGrid(const schema::Box& box) : box_(box) {
   // Contiguous: dimensions of one index a cell, then one that is cut, then
   // whole ones.
   std::size_t cut = 0;
-  while (cut < rank &&
-         std::min(box_.chunk_shape[cut], box_.shape[cut]) <= 1) {
+  while (cut < rank && std::min(box_.chunk_shape[cut], box_.shape[cut]) <= 1) {
     ++cut;
   }
   contiguous_ = true;

@@ -11,8 +11,8 @@ using schema::Block;
 using schema::BlockKind;
 
 void AppendBlocks(const BaseLeaf& leaf, std::vector<Block>* blocks) {
-  blocks->push_back({BlockKind::kLeafRecord, leaf.place, leaf.version,
-                     leaf.source + 1});
+  blocks->push_back(
+      {BlockKind::kLeafRecord, leaf.place, leaf.version, leaf.source + 1});
   for (const schema::ChunkRef& ref : leaf.record.chunks) {
     blocks->push_back({BlockKind::kChunk, ref.place, ref.version, ref.n});
   }

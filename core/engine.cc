@@ -22,9 +22,9 @@ using schema::Space;
 absl::Status CheckOptions(const StoreOptions& options) {
   if (options.chunk_bytes < (64 << 10) ||
       options.chunk_bytes > static_cast<std::size_t>(schema::kMaxChunkBytes)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "chunk_bytes is %d: 64 KiB to 16 MiB are possible",
-        options.chunk_bytes));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("chunk_bytes is %d: 64 KiB to 16 MiB are possible",
+                        options.chunk_bytes));
   }
   if (options.threads < 0 || options.threads > 1024) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -93,8 +93,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::Database> database,
       kv::Database::Create(directory, kv_options, store.uuid,
-                           schema::StoreKey(),
-                           schema::EncodeStoreRecord(store), std::move(batch)));
+                           schema::StoreKey(), schema::EncodeStoreRecord(store),
+                           std::move(batch)));
   engine->store_ = std::move(store);
   CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
   return engine;
@@ -114,10 +114,11 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
                          const kv::OpenReport& report) -> absl::Status {
     CKPTREE_ASSIGN_OR_RETURN(findings, CheckStore(database, report));
     if (read_only) return absl::OkStatus();
-    if (findings.read_only_feature) {
-      return absl::FailedPreconditionError(
-          "the store uses a feature that this engine may only read: open it "
-          "read only, or use a newer engine");
+    if (!findings.read_only_feature.empty()) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the store uses '%s', with which this engine may only read: open it "
+          "read only, or use a newer engine",
+          findings.read_only_feature));
     }
     if (findings.damage.empty()) return absl::OkStatus();
     std::string text =
@@ -127,8 +128,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     return absl::DataLossError(text);
   };
   absl::StatusOr<std::unique_ptr<kv::Database>> database = kv::Database::Open(
-      directory, kv_options,
-      read_only ? kv::Mode::kRead : kv::Mode::kReadWrite, check);
+      directory, kv_options, read_only ? kv::Mode::kRead : kv::Mode::kReadWrite,
+      check);
   if (!database.ok()) {
     if (create && absl::IsNotFound(database.status())) {
       return Create(directory, std::move(options), std::move(file_system));
@@ -140,8 +141,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     absl::MutexLock lock(&engine->mu_);
     engine->warnings_ = findings.damage;
   }
-  CKPTREE_RETURN_IF_ERROR(
-      engine->Start(*std::move(database), kv_options));
+  CKPTREE_RETURN_IF_ERROR(engine->Start(*std::move(database), kv_options));
   return engine;
 }
 

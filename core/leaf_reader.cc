@@ -43,8 +43,8 @@ std::string KeyOf(std::uint16_t part, schema::Space place,
 }
 
 absl::Status Missing(schema::Space place, const std::string& key) {
-  return absl::DataLossError(absl::StrFormat(
-      "leaf record %s is missing", schema::DescribeKey(place, key)));
+  return absl::DataLossError(absl::StrFormat("leaf record %s is missing",
+                                             schema::DescribeKey(place, key)));
 }
 
 absl::StatusOr<schema::LeafRecord> Decode(schema::Space place,
@@ -52,10 +52,10 @@ absl::StatusOr<schema::LeafRecord> Decode(schema::Space place,
                                           std::string_view value) {
   absl::StatusOr<schema::LeafRecord> record = schema::DecodeLeafRecord(value);
   if (!record.ok()) {
-    return absl::Status(record.status().code(),
-                        absl::StrFormat("%s: %s",
-                                        schema::DescribeKey(place, key),
-                                        record.status().message()));
+    return absl::Status(
+        record.status().code(),
+        absl::StrFormat("%s: %s", schema::DescribeKey(place, key),
+                        record.status().message()));
   }
   return record;
 }
@@ -126,10 +126,9 @@ absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
     const schema::MapRun run = map.At(ordinals[i]);
     targets.push_back({run.place, run.version, run.source, i});
   }
-  std::sort(targets.begin(), targets.end(),
-            [](const Target& a, const Target& b) {
-              return a.order() < b.order();
-            });
+  std::sort(
+      targets.begin(), targets.end(),
+      [](const Target& a, const Target& b) { return a.order() < b.order(); });
   std::vector<std::shared_ptr<const BaseLeaf>> result(ordinals.size());
   const std::size_t batches = (targets.size() + kBatch - 1) / kBatch;
   absl::Mutex mu;
@@ -137,9 +136,9 @@ absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
   tbb::parallel_for(std::size_t{0}, batches, [&](std::size_t b) {
     const std::size_t begin = b * kBatch;
     const std::size_t count = std::min(kBatch, targets.size() - begin);
-    absl::Status status = BatchReader(database, part)
-                              .Read(std::span(targets).subspan(begin, count),
-                                    &result);
+    absl::Status status =
+        BatchReader(database, part)
+            .Read(std::span(targets).subspan(begin, count), &result);
     if (status.ok()) return;
     absl::MutexLock lock(&mu);
     first.Update(status);

@@ -193,16 +193,16 @@ HWY_INLINE hn::Vec<D> Widen(D d, const std::byte* p) {
         di, hn::LoadU(dh, reinterpret_cast<const std::uint16_t*>(p)));
     const auto magnitude = hn::And(bits, hn::Set(di, 0x7fff));
     const auto bias = hn::Set(di, 112 << 23);
-    const auto top = hn::VecFromMask(
-        di, hn::Gt(magnitude, hn::Set(di, 0x7bff)));
+    const auto top =
+        hn::VecFromMask(di, hn::Gt(magnitude, hn::Set(di, 0x7bff)));
     const auto normal = hn::Add(hn::Add(hn::ShiftLeft<13>(magnitude), bias),
                                 hn::And(top, bias));
     const auto small = hn::BitCast(
         di, hn::Mul(hn::ConvertTo(d, magnitude), hn::Set(d, 0x1p-24f)));
     const auto is_small = hn::Lt(magnitude, hn::Set(di, 0x400));
     const auto sign = hn::ShiftLeft<16>(hn::Sub(bits, magnitude));
-    return hn::BitCast(
-        d, hn::Or(sign, hn::IfThenElse(is_small, small, normal)));
+    return hn::BitCast(d,
+                       hn::Or(sign, hn::IfThenElse(is_small, small, normal)));
   } else if constexpr (kPart == Part::kInt16) {
     const hn::Rebind<std::int16_t, D> dh;
     const hn::RebindToSigned<D> di;
@@ -235,8 +235,8 @@ HWY_INLINE hn::Vec<D> Widen(D d, const std::byte* p) {
     if constexpr (kSigned) {
       x = hn::Xor(x, hn::Set(du, std::uint64_t{1} << 63));
     }
-    const auto upper = hn::Or(hn::ShiftRight<32>(x),
-                              hn::BitCast(du, hn::Set(d, 0x1p84)));
+    const auto upper =
+        hn::Or(hn::ShiftRight<32>(x), hn::BitCast(du, hn::Set(d, 0x1p84)));
     const auto lower =
         hn::Or(hn::And(x, hn::Set(du, std::uint64_t{0xffffffff})),
                hn::BitCast(du, hn::Set(d, 0x1p52)));
@@ -249,8 +249,7 @@ template <bool kMasked, Part kPart, class T>
 HWY_ATTR void AddWidened(const std::byte* p, std::size_t n, Tile& tile) {
   constexpr bool kHalf = sizeof(T) == 4;
   constexpr std::size_t kBytes =
-      kHalf ? 2
-            : (kPart == Part::kInt64 || kPart == Part::kUint64 ? 8 : 4);
+      kHalf ? 2 : (kPart == Part::kInt64 || kPart == Part::kUint64 ? 8 : 4);
   const hn::ScalableTag<T> dt;
   constexpr std::size_t kTs = hn::MaxLanes(hn::ScalableTag<T>());
   static_assert(kBlock % kTs == 0);
@@ -412,10 +411,10 @@ Statistics ComputeStatistics(DType dtype, bool packed,
                              std::optional<std::int64_t> element_count) {
   if (!HasStatistics(dtype)) return {};
   const std::optional<Part> part = PartOf(dtype);
-  Statistics result = part.has_value()
-                          ? OfParts(*part, elements)
-                          : SmallTypeStatistics(dtype, packed, elements,
-                                                element_count);
+  Statistics result =
+      part.has_value()
+          ? OfParts(*part, elements)
+          : SmallTypeStatistics(dtype, packed, elements, element_count);
   // Which zero a minimum picks, and the sign of a new NaN, differ by machine.
   result.min += 0.0;
   result.max += 0.0;

@@ -28,9 +28,8 @@ bool IsKnownFeature(std::string_view name) {
 
 absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
     const kv::Database& database) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<std::string> bytes,
-      database.Get(Space::kRecords, schema::StoreKey()));
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                           database.Get(Space::kRecords, schema::StoreKey()));
   if (!bytes.has_value()) {
     return absl::DataLossError("the store's own record is missing");
   }
@@ -91,8 +90,7 @@ absl::Status CheckSegments(const kv::Database& database,
     const std::string last = schema::BlockKey(
         fields->version, fields->part,
         schema::BlockNumber(fields->builder, schema::kTableSequence));
-    const kv::LiveFile* file =
-        FileOfSegment(files, fields->space, first, last);
+    const kv::LiveFile* file = FileOfSegment(files, fields->space, first, last);
     if (file != nullptr && file->whole) continue;
     damage->push_back(absl::StrFormat(
         "%s%s: %s", schema::DescribeKey(Space::kRecords, scan.key()),
@@ -168,7 +166,7 @@ absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
     findings.damage.push_back("HEAD belongs to another store");
   }
   for (const std::string& feature : findings.store.ro_compat) {
-    if (!IsKnownFeature(feature)) findings.read_only_feature = true;
+    if (!IsKnownFeature(feature)) findings.read_only_feature = feature;
   }
   // Beside a live writer a commit may be seen before its segments; the reader
   // catches up before it reads.
@@ -194,18 +192,18 @@ absl::StatusOr<int> DropOrphans(kv::Database* database) {
     }
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::string> row,
-        database->Get(Space::kRecords,
-                      schema::SegmentKey(first->version, first->part,
-                                         file.space,
-                                         schema::BuilderOf(first->n))));
+        database->Get(
+            Space::kRecords,
+            schema::SegmentKey(first->version, first->part, file.space,
+                               schema::BuilderOf(first->n))));
     if (!row.has_value()) orphans.push_back(&file);
   }
   if (orphans.empty()) return 0;
   CKPTREE_RETURN_IF_ERROR(database->Flush());
   for (const kv::LiveFile* file : orphans) {
     // The bound is exclusive: the table key is the largest of its segment.
-    CKPTREE_RETURN_IF_ERROR(database->Drop(file->space, file->first_key,
-                                           file->last_key + '\0'));
+    CKPTREE_RETURN_IF_ERROR(
+        database->Drop(file->space, file->first_key, file->last_key + '\0'));
   }
   return static_cast<int>(orphans.size());
 }

@@ -16,7 +16,7 @@ namespace ckptree::internal {
 struct OpenFindings {
   schema::StoreRecord store;
   std::vector<std::string> damage;  // One line each, names what it hurts.
-  bool read_only_feature = false;   // An ro_compat feature is not known.
+  std::string read_only_feature;    // An ro_compat feature that is not known.
 };
 
 // Reads the store record and compares: HEAD's uuid, the format and features,

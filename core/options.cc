@@ -33,14 +33,13 @@ std::string PrometheusText(const Stats& stats) {
                           name, help, name, name, value);
   };
   const auto seconds = [&text](const char* phase, double value) {
-    absl::StrAppendFormat(&text, "ckptree_save_seconds_total{phase=\"%s\"} %g\n",
-                          phase, value);
+    absl::StrAppendFormat(
+        &text, "ckptree_save_seconds_total{phase=\"%s\"} %g\n", phase, value);
   };
   counter("saves_committed_total", "Saves committed.", stats.saves_committed);
   counter("saves_failed_total", "Saves failed or cancelled.",
           stats.saves_failed);
-  gauge("saves_in_flight", "Saves begun and not ended.",
-        stats.saves_in_flight);
+  gauge("saves_in_flight", "Saves begun and not ended.", stats.saves_in_flight);
   counter("staged_bytes_total", "Bytes copied into the staging pool.",
           stats.bytes_staged);
   counter("hashed_bytes_total", "Bytes compared with a base.",

@@ -51,8 +51,8 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
                                LoadBase(engine.database(), kMainLine));
       if (base.version != plan.base) {
         return absl::FailedPreconditionError(absl::StrFormat(
-            "the store is at version %d, the save is based on %d",
-            base.version, plan.base));
+            "the store is at version %d, the save is based on %d", base.version,
+            plan.base));
       }
       const auto it = base.parts.find(part);
       return WritePart(part_plan, &staged,
@@ -87,8 +87,8 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
   handoff.small = result->small;
   // Whole or not there: written aside, synced, then renamed.
   const std::string path = HandoffPath(plan, part);
-  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(
-      kv_options, path + ".tmp", schema::EncodePartHandoff(handoff)));
+  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(kv_options, path + ".tmp",
+                                        schema::EncodePartHandoff(handoff)));
   CKPTREE_RETURN_IF_ERROR(kv::RenameFile(kv_options, path + ".tmp", path));
   return kv::SyncDirectory(kv_options, plan.staging);
 }
@@ -106,8 +106,8 @@ absl::StatusOr<schema::PartHandoff> ReadHandoff(const RankPlan& plan,
   const schema::StepRecord& record = handoff.record;
   if (record.version != plan.version || record.base != plan.base ||
       record.step != plan.step || record.parts.front().part != part) {
-    return absl::DataLossError(absl::StrFormat(
-        "the handoff of part %d is of another save", part));
+    return absl::DataLossError(
+        absl::StrFormat("the handoff of part %d is of another save", part));
   }
   return handoff;
 }
@@ -132,8 +132,8 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
     segment.row_key = key;
     segment.row_value = value;
     segment.staged.space = fields->space;
-    segment.staged.path = SegmentPath(plan.staging, fields->space,
-                                      fields->part, fields->builder);
+    segment.staged.path =
+        SegmentPath(plan.staging, fields->space, fields->part, fields->builder);
     segment.staged.first_key = schema::BlockKey(
         fields->version, fields->part,
         schema::BlockNumber(fields->builder, schema::kHeaderSequence));
@@ -160,15 +160,16 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
 
 absl::Status CommitParts(
     const Store& store, std::int64_t step,
-    std::function<absl::StatusOr<std::vector<schema::PartHandoff>>(
-        const RankPlan&)>
+    std::function<
+        absl::StatusOr<std::vector<schema::PartHandoff>>(const RankPlan&)>
         gather) {
   Engine& engine = StoreTestPeer::engine(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckWritable());
   const std::shared_ptr<Save> save = engine.writer()->Begin(step, false);
   Save* const raw = save.get();
-  save->gather = [gather = std::move(gather), &engine](const RankPlan& plan)
-      -> absl::StatusOr<std::vector<PartResult>> {
+  save->gather =
+      [gather = std::move(gather), &engine](
+          const RankPlan& plan) -> absl::StatusOr<std::vector<PartResult>> {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartHandoff> handoffs,
                              gather(plan));
     std::vector<PartResult> results;

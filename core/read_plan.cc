@@ -58,18 +58,18 @@ absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
   return bytes;
 }
 
-absl::Status ReadPlan::AddValue(const std::string& name,
+absl::Status ReadPlan::AddValue(const Path& path,
                                 const schema::LeafRecord& record,
                                 std::span<std::byte> destination) {
   if (destination.size() != record.byte_length) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s has %d bytes, the destination %d", name,
+        absl::StrFormat("%s has %d bytes, the destination %d", path.Text(),
                         record.byte_length, destination.size()));
   }
   if (record.is_inline) {
     if (record.inline_value.size() != record.byte_length) {
       return absl::DataLossError(
-          absl::StrFormat("%s: its record contradicts itself", name));
+          absl::StrFormat("%s: its record contradicts itself", path.Text()));
     }
     if (!destination.empty()) {
       std::memcpy(destination.data(), record.inline_value.data(),
@@ -77,7 +77,7 @@ absl::Status ReadPlan::AddValue(const std::string& name,
     }
     return absl::OkStatus();
   }
-  names_.push_back(name);
+  names_.push_back(&path);
   std::uint64_t at = 0;
   for (std::size_t c = 0; c < record.chunks.size(); ++c) {
     const schema::ChunkRef& ref = record.chunks[c];
@@ -89,14 +89,14 @@ absl::Status ReadPlan::AddValue(const std::string& name,
   }
   if (at != destination.size()) {
     return absl::DataLossError(
-        absl::StrFormat("%s: its chunks do not make up its %d bytes", name,
-                        record.byte_length));
+        absl::StrFormat("%s: its chunks do not make up its %d bytes",
+                        path.Text(), record.byte_length));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::int64_t> ReadPlan::AddArray(
-    const std::string& name, const schema::TreeEntry& entry,
+    const Path& path, const schema::TreeEntry& entry,
     const schema::LeafRecord& record, const BoxSpec& box,
     std::span<std::byte> destination) {
   const std::int64_t elements = schema::ElementCount(box.shape).value_or(0);
@@ -109,7 +109,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
       return absl::DataLossError(
           absl::StrFormat("%s: its record has %d bytes, its shape another "
                           "number",
-                          name, record.inline_value.size()));
+                          path.Text(), record.inline_value.size()));
     }
     if (elements == 0) return 0;
     if (entry.packed) {
@@ -126,7 +126,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
   }
   if (elements == 0) return 0;
 
-  names_.push_back(name);
+  names_.push_back(&path);
   const auto name_index = static_cast<std::uint32_t>(names_.size() - 1);
   const std::int64_t element_bytes =
       entry.packed ? 1 : (schema::BitWidth(entry.dtype) + 7) / 8;
@@ -135,14 +135,14 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
   for (const schema::Box& stored : record.boxes) {
     if (stored.start.size() != entry.shape.size() ||
         !CheckBox(stored.start, stored.shape, entry.shape).ok()) {
-      return absl::DataLossError(
-          absl::StrFormat("%s: a box of its record is not in its shape", name));
+      return absl::DataLossError(absl::StrFormat(
+          "%s: a box of its record is not in its shape", path.Text()));
     }
     const ChunkGrid grid(stored);
     if (first_chunk + static_cast<std::size_t>(grid.count()) >
         record.chunks.size()) {
       return absl::DataLossError(
-          absl::StrFormat("%s: its record has too few chunks", name));
+          absl::StrFormat("%s: its record has too few chunks", path.Text()));
     }
     absl::Status bad;
     grid.ForEachOverlap(box.start, box.shape, [&](std::int64_t index) {
@@ -150,13 +150,12 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
       const schema::ChunkRef& ref = record.chunks[chunk];
       const std::int64_t in_cell = grid.cell_elements(index);
       const auto cell_bytes = static_cast<std::uint64_t>(
-          entry.packed
-              ? (in_cell * schema::BitWidth(entry.dtype) + 7) / 8
-              : in_cell * element_bytes);
+          entry.packed ? (in_cell * schema::BitWidth(entry.dtype) + 7) / 8
+                       : in_cell * element_bytes);
       if (ref.raw_length != cell_bytes) {
-        bad = absl::DataLossError(absl::StrFormat(
-            "%s: chunk %d has %d bytes, its box %d", name, chunk,
-            ref.raw_length, cell_bytes));
+        bad = absl::DataLossError(
+            absl::StrFormat("%s: chunk %d has %d bytes, its box %d",
+                            path.Text(), chunk, ref.raw_length, cell_bytes));
         return;
       }
       Slice slice{ref, nullptr, -1, name_index,
@@ -202,7 +201,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
 
 std::string ReadPlan::Describe(const Slice& slice) const {
   return absl::StrFormat(
-      "%s, chunk %d (%s)", names_[slice.name], slice.chunk,
+      "%s, chunk %d (%s)", names_[slice.name]->Text(), slice.chunk,
       schema::DescribeKey(slice.ref.place, ChunkKey(slice.ref)));
 }
 
@@ -242,19 +241,18 @@ absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices) {
   bytes_read_.fetch_add(value->view().size(), std::memory_order_relaxed);
   for (const Slice& slice : slices) {
     if (absl::Status status = Place(slice, value->view()); !status.ok()) {
-      return absl::Status(status.code(), absl::StrFormat("%s: %s",
-                                                         Describe(slice),
-                                                         status.message()));
+      return absl::Status(
+          status.code(),
+          absl::StrFormat("%s: %s", Describe(slice), status.message()));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status ReadPlan::Run() {
-  std::sort(slices_.begin(), slices_.end(),
-            [](const Slice& a, const Slice& b) {
-              return BlockOrder(a.ref) < BlockOrder(b.ref);
-            });
+  std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
+    return BlockOrder(a.ref) < BlockOrder(b.ref);
+  });
   std::vector<std::pair<std::size_t, std::size_t>> blocks;
   for (std::size_t i = 0; i < slices_.size();) {
     std::size_t end = i + 1;

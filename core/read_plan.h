@@ -27,14 +27,14 @@ class ReadPlan {
   explicit ReadPlan(const kv::Database& database) : database_(database) {}
 
   // The whole value of a leaf that is no array: exactly byte_length bytes.
-  absl::Status AddValue(const std::string& name,
-                        const schema::LeafRecord& record,
+  // `path` must outlive Run(): messages name it.
+  absl::Status AddValue(const Path& path, const schema::LeafRecord& record,
                         std::span<std::byte> destination);
 
   // The part of `box` (of the array `entry`) that this record's boxes hold;
   // `destination` is `box`, dense and row-major. Returns the elements that were
   // found, to be added up over the parts. Packed arrays: the whole box only.
-  absl::StatusOr<std::int64_t> AddArray(const std::string& name,
+  absl::StatusOr<std::int64_t> AddArray(const Path& path,
                                         const schema::TreeEntry& entry,
                                         const schema::LeafRecord& record,
                                         const BoxSpec& box,
@@ -66,7 +66,7 @@ class ReadPlan {
   std::string Describe(const Slice& slice) const;
 
   const kv::Database& database_;
-  std::vector<std::string> names_;
+  std::vector<const Path*> names_;
   std::vector<Slice> slices_;
   std::vector<Scatter> scatters_;
   std::atomic<std::uint64_t> bytes_read_{0};

@@ -20,8 +20,8 @@ using internal::StepReader;
 namespace {
 
 absl::Status WrongKind(const LeafInfo& info, const char* wanted) {
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "%s is a %s, not a %s", info.name, info.kind, wanted));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s is a %s, not a %s", info.name, info.kind, wanted));
 }
 
 }  // namespace
@@ -149,8 +149,7 @@ absl::StatusOr<LeafValue> Step::Value(std::string_view path) const {
 }
 
 absl::StatusOr<LeafView> Step::View(const Path& path) const {
-  CKPTREE_ASSIGN_OR_RETURN(StepReader::Located located,
-                           reader_->Locate(path));
+  CKPTREE_ASSIGN_OR_RETURN(StepReader::Located located, reader_->Locate(path));
   auto impl = std::make_unique<LeafView::Impl>();
   const auto copy = [&impl](std::string_view bytes) {
     const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
@@ -168,8 +167,8 @@ absl::StatusOr<LeafView> Step::View(const Path& path) const {
       continue;
     }
     for (const schema::ChunkRef& ref : record.chunks) {
-      absl::StatusOr<kv::Value> block = reader_->engine().database().View(
-          ref.place, internal::ChunkKey(ref));
+      absl::StatusOr<kv::Value> block =
+          reader_->engine().database().View(ref.place, internal::ChunkKey(ref));
       absl::StatusOr<std::string_view> bytes =
           block.ok() ? internal::CheckedSlice(ref, block->view())
                      : absl::StatusOr<std::string_view>(block.status());
@@ -211,8 +210,7 @@ absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
   };
   std::string differences;
   for (const LeafInfo& leaf : expected) {
-    const std::string name =
-        leaf.name.empty() ? leaf.path.Text() : leaf.name;
+    const std::string name = leaf.name.empty() ? leaf.path.Text() : leaf.name;
     const auto it = stored.find(name);
     if (it == stored.end()) {
       absl::StrAppendFormat(&differences, "\n  %s: missing in the step", name);

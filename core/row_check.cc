@@ -176,20 +176,19 @@ absl::Status CheckSegment(const kv::Database& database, std::string_view key,
     return absl::OkStatus();
   }
   if (!(found == row)) {
-    bad(absl::StrFormat("its row says %d blocks of %d bytes, there are %d of "
-                        "%d",
-                        row.block_count, row.bytes, found.block_count,
-                        found.bytes));
+    bad(absl::StrFormat(
+        "its row says %d blocks of %d bytes, there are %d of "
+        "%d",
+        row.block_count, row.bytes, found.block_count, found.bytes));
   }
   if (!table.has_value()) {
     bad("its table is missing");
     return absl::OkStatus();
   }
-  const bool same = std::equal(
-      table->entries.begin(), table->entries.end(), numbers.begin(),
-      numbers.end(), [](const schema::TableEntry& entry, std::uint32_t n) {
-        return entry.n == n;
-      });
+  const bool same = std::equal(table->entries.begin(), table->entries.end(),
+                               numbers.begin(), numbers.end(),
+                               [](const schema::TableEntry& entry,
+                                  std::uint32_t n) { return entry.n == n; });
   if (!same) bad("its table lists other blocks than there are");
   return absl::OkStatus();
 }
@@ -203,11 +202,11 @@ absl::Status CheckRows(const kv::Database& database, Damage* damage) {
     if (scan.key().empty()) continue;
     if (const absl::Status status = DecodeRow(scan.key(), scan.value());
         !status.ok()) {
-      damage->Add(Finding::Severity::kDamage,
-                  absl::StrFormat(
-                      "%s: %s",
-                      schema::DescribeKey(Space::kRecords, scan.key()),
-                      status.message()));
+      damage->Add(
+          Finding::Severity::kDamage,
+          absl::StrFormat("%s: %s",
+                          schema::DescribeKey(Space::kRecords, scan.key()),
+                          status.message()));
     }
   }
   if (!scan.status().ok()) {
@@ -243,8 +242,7 @@ absl::Status CheckSegmentFiles(const kv::Database& database,
     const std::string last = schema::BlockKey(
         fields->version, fields->part,
         schema::BlockNumber(fields->builder, schema::kTableSequence));
-    const kv::LiveFile* file =
-        FileOfSegment(files, fields->space, first, last);
+    const kv::LiveFile* file = FileOfSegment(files, fields->space, first, last);
     if (file == nullptr) {
       damage->Add(Finding::Severity::kDamage,
                   schema::DescribeKey(Space::kRecords, scan.key()) +
@@ -269,8 +267,9 @@ absl::Status CheckSegmentFiles(const kv::Database& database,
     }
     if (!used[i]) {
       damage->Add(Finding::Severity::kWarning,
-                  files[i].path + " belongs to no save; the next open for "
-                                  "writing removes it");
+                  files[i].path +
+                      " belongs to no save; the next open for "
+                      "writing removes it");
     }
   }
   return absl::OkStatus();

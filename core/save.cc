@@ -9,8 +9,8 @@ namespace ckptree::internal {
 namespace {
 
 absl::Status TimedOut(std::int64_t step, const char* what) {
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "step %d is not %s yet; the save goes on", step, what));
+  return absl::DeadlineExceededError(
+      absl::StrFormat("step %d is not %s yet; the save goes on", step, what));
 }
 
 }  // namespace

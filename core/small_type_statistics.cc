@@ -180,8 +180,8 @@ Statistics SmallTypeStatistics(DType dtype, bool packed,
   const Values& values = ValuesOf(dtype);
   packed = packed && bits < 8;
   // Groups of 6-bit elements are 3 bytes.
-  const std::size_t tile = packed && 8 % bits != 0 ? kTileBytes / 3 * 3
-                                                   : kTileBytes;
+  const std::size_t tile =
+      packed && 8 % bits != 0 ? kTileBytes / 3 * 3 : kTileBytes;
   std::size_t left = std::numeric_limits<std::size_t>::max();
   if (packed && element_count.has_value()) {
     left = static_cast<std::size_t>(std::max<std::int64_t>(*element_count, 0));

@@ -95,11 +95,11 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
       for (std::uint64_t at = 0; at < leaf.byte_length; at += chunk_bytes_) {
         const std::uint64_t bytes =
             std::min<std::uint64_t>(chunk_bytes_, leaf.byte_length - at);
-        plans.push_back({{i, i + 1, 0,
-                          static_cast<std::int64_t>(at / chunk_bytes_), bytes,
-                          false},
-                         true,
-                         false});
+        plans.push_back(
+            {{i, i + 1, 0, static_cast<std::int64_t>(at / chunk_bytes_), bytes,
+              false},
+             true,
+             false});
       }
     }
   }
@@ -130,10 +130,10 @@ absl::Status StagedContent::FetchChunk(const SourceLeaf& leaf,
                                        std::span<std::byte> destination) {
   if (destination.empty()) return absl::OkStatus();
   if (leaf.boxes.empty()) {
-    std::memcpy(destination.data(),
-                leaf.value.data() +
-                    static_cast<std::size_t>(piece.cell) * chunk_bytes_,
-                destination.size());
+    std::memcpy(
+        destination.data(),
+        leaf.value.data() + static_cast<std::size_t>(piece.cell) * chunk_bytes_,
+        destination.size());
     return absl::OkStatus();
   }
   const SourceBox& box = leaf.boxes[piece.box];
@@ -217,9 +217,9 @@ absl::StatusOr<std::span<const std::byte>> StagedContent::Bytes(
   }
   if (leaf.boxes.empty()) {
     return std::as_bytes(std::span(leaf.value))
-        .subspan(piece.run ? 0
-                           : static_cast<std::size_t>(piece.cell) * chunk_bytes_,
-                 size);
+        .subspan(
+            piece.run ? 0 : static_cast<std::size_t>(piece.cell) * chunk_bytes_,
+            size);
   }
   const SourceBox& box = leaf.boxes[piece.box];
   if (box.dense()) {

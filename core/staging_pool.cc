@@ -49,9 +49,8 @@ void* MapPages(std::size_t bytes) {
 
 HostAllocator OrPages(HostAllocator allocator) {
   if (allocator.allocate != nullptr) return allocator;
-  return {MapPages, [](void* memory, std::size_t bytes) {
-            munmap(memory, bytes);
-          }};
+  return {MapPages,
+          [](void* memory, std::size_t bytes) { munmap(memory, bytes); }};
 }
 
 absl::Status OutOfMemory(std::size_t bytes) {

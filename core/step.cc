@@ -151,9 +151,9 @@ StepBuilder& StepBuilder::PutFile(const Path& path, std::string content) {
 StepBuilder& StepBuilder::PutNode(const Path& path, NodeType type,
                                   std::string tag) {
   static constexpr EntryKind kKinds[] = {
-      EntryKind::kNone,       EntryKind::kDict,   EntryKind::kList,
-      EntryKind::kTuple,      EntryKind::kNamedTuple,
-      EntryKind::kObject,     EntryKind::kCustom};
+      EntryKind::kNone,  EntryKind::kDict,       EntryKind::kList,
+      EntryKind::kTuple, EntryKind::kNamedTuple, EntryKind::kObject,
+      EntryKind::kCustom};
   impl_->Add([&] {
     return impl_->content.AddNode(path, kKinds[static_cast<int>(type)],
                                   std::move(tag));
@@ -232,8 +232,7 @@ StepBuilder& StepBuilder::SetMetric(std::string_view name, double value) {
 }
 
 StepBuilder& StepBuilder::SetCustomMetadata(std::string json) {
-  impl_->Add(
-      [&] { return impl_->content.SetCustomMetadata(std::move(json)); });
+  impl_->Add([&] { return impl_->content.SetCustomMetadata(std::move(json)); });
   return *this;
 }
 
@@ -255,8 +254,8 @@ SaveHandle StepBuilder::Commit() && {
   absl::Status status = impl->status;
   if (status.ok()) status = impl->Prepare();
   if (status.ok() && !impl->engine->writer()->Submit(save)) {
-    status = absl::FailedPreconditionError(absl::StrFormat(
-        "store %s was closed", impl->engine->directory()));
+    status = absl::FailedPreconditionError(
+        absl::StrFormat("store %s was closed", impl->engine->directory()));
   }
   if (status.ok()) {
     impl->save.reset();

@@ -29,9 +29,8 @@ absl::Status StepWriter::AddTree(const PartResult& part,
   }
   using schema::Space;
   const std::string root_key = schema::TreeKey(part.tree.digest);
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<std::string> known,
-      context_.database->Get(Space::kRecords, root_key));
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> known,
+                           context_.database->Get(Space::kRecords, root_key));
   if (known.has_value()) return absl::OkStatus();
   std::size_t bytes = 0;
   for (const auto& [digest, page] : part.tree.pages) bytes += page.size();
@@ -109,8 +108,8 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   kv::Precondition row{Space::kRecords, step_key, std::nullopt};
   if (const StepRecordPtr old = context_.catalog->Find(save.step)) {
     CKPTREE_RETURN_IF_ERROR(MayOverwrite(save, *old));
-    CKPTREE_ASSIGN_OR_RETURN(
-        row.expected, context_.database->Get(Space::kRecords, step_key));
+    CKPTREE_ASSIGN_OR_RETURN(row.expected,
+                             context_.database->Get(Space::kRecords, step_key));
     if (row.expected.has_value()) {
       batch.Put(Space::kRecords, schema::RemovedKey(old->version),
                 *row.expected);
@@ -129,14 +128,13 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   batch.Put(Space::kRecords, schema::LineKey(kMainLine),
             schema::EncodeLineRecord({attempt.version}));
   // Refused unless the base still is the tip.
-  request.preconditions.push_back(
-      {Space::kRecords, schema::LineKey(kMainLine),
-       schema::EncodeLineRecord({tip_.version})});
+  request.preconditions.push_back({Space::kRecords, schema::LineKey(kMainLine),
+                                   schema::EncodeLineRecord({tip_.version})});
   request.preconditions.push_back(std::move(row));
   if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "its commit has %d bytes, at most %d are possible", batch.bytes(),
-        schema::kMaxBatchBytes));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("its commit has %d bytes, at most %d are possible",
+                        batch.bytes(), schema::kMaxBatchBytes));
   }
   return request;
 }

@@ -10,6 +10,7 @@
 #include "core/chunk_grid.h"
 #include "kv/status_macros.h"
 #include "schema/limits.h"
+#include "schema/utf8.h"
 
 namespace ckptree::internal {
 namespace {
@@ -41,6 +42,24 @@ absl::Status CheckPath(const Path& path) {
                    schema::kMaxNameBytes);
   }
   return absl::OkStatus();
+}
+
+// The name of a leaf, made when a message needs it: there may be a million
+// leaves and seldom a message.
+struct PathName {
+  const Path& path;
+
+  friend absl::FormatConvertResult<absl::FormatConversionCharSet::s>
+  AbslFormatConvert(const PathName& name, const absl::FormatConversionSpec&,
+                    absl::FormatSink* sink) {
+    sink->Append(name.path.Text());
+    return {true};
+  }
+};
+
+absl::Status CheckText(const char* what, std::string_view text) {
+  if (schema::IsUtf8(text)) return absl::OkStatus();
+  return Invalid("%s is UTF-8: %s is not", what, Quoted(text));
 }
 
 std::string ShapeText(const Shape& shape) {
@@ -92,7 +111,7 @@ std::string Quoted(std::string_view text) {
 absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                                        Ownership ownership) {
   CKPTREE_RETURN_IF_ERROR(CheckPath(path));
-  const std::string name = path.Text();
+  const PathName name{path};
   if (!schema::IsKnown(tensor.dtype)) {
     return Invalid("%s: dtype %d is no element type", name,
                    static_cast<int>(tensor.dtype));
@@ -117,8 +136,8 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
         name, ShapeText(tensor.global_shape), schema::Name(tensor.dtype),
         schema::kMaxDims);
   }
-  if (absl::Status status = CheckBox(tensor.start, tensor.shape,
-                                     tensor.global_shape);
+  if (absl::Status status =
+          CheckBox(tensor.start, tensor.shape, tensor.global_shape);
       !status.ok()) {
     return Invalid("%s: box %s of %s: %s", name, ShapeText(tensor.start),
                    ShapeText(tensor.global_shape), status.message());
@@ -152,9 +171,9 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
   }
   box.box.start = tensor.start;
   box.box.shape = tensor.shape;
-  box.box.chunk_shape = DefaultChunkShape(
-      tensor.dtype, tensor.packed, tensor.shape,
-      static_cast<std::int64_t>(chunk_bytes_));
+  box.box.chunk_shape =
+      DefaultChunkShape(tensor.dtype, tensor.packed, tensor.shape,
+                        static_cast<std::int64_t>(chunk_bytes_));
   if (!tensor.chunk_shape.empty()) {
     const auto chunk =
         schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
@@ -193,6 +212,11 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
 absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
                                       std::string bytes, std::string tag) {
   CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  if ((kind == EntryKind::kStr || kind == EntryKind::kJson) &&
+      !schema::IsUtf8(bytes)) {
+    return Invalid("%s: a %s is UTF-8; put other bytes as bytes", path.Text(),
+                   schema::Name(kind));
+  }
   SourceLeaf leaf;
   leaf.entry.path = path.Encode();
   leaf.entry.kind = kind;
@@ -231,6 +255,7 @@ absl::Status ContentBuilder::SetItem(std::string_view name,
       static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
     return Invalid("an item's name has 1 to %d bytes", schema::kMaxNameBytes);
   }
+  CKPTREE_RETURN_IF_ERROR(CheckText("an item's name", name));
   for (auto& [known, old] : content_.items) {
     if (known == name) {
       old = kind;
@@ -246,6 +271,7 @@ absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
       static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
     return Invalid("a metric's name has 1 to %d bytes", schema::kMaxNameBytes);
   }
+  CKPTREE_RETURN_IF_ERROR(CheckText("a metric's name", name));
   for (auto& [known, old] : content_.metrics) {
     if (known == name) {
       old = value;
@@ -266,6 +292,7 @@ absl::Status ContentBuilder::SetCustomMetadata(std::string json) {
     return Invalid("custom metadata of %d bytes: at most %d", json.size(),
                    schema::kMaxCustomMetadataBytes);
   }
+  CKPTREE_RETURN_IF_ERROR(CheckText("custom metadata", json));
   content_.custom_metadata = std::move(json);
   return absl::OkStatus();
 }
@@ -275,16 +302,21 @@ absl::Status ContentBuilder::SetNote(std::string_view text) {
     return Invalid("a note of %d bytes: at most %d", text.size(),
                    schema::kMaxNoteBytes);
   }
+  CKPTREE_RETURN_IF_ERROR(CheckText("a note", text));
   content_.note = std::string(text);
   return absl::OkStatus();
 }
 
 absl::StatusOr<StepContent> ContentBuilder::Finish() && {
-  std::stable_sort(leaves_.begin(), leaves_.end(),
-                   [](const SourceLeaf& a, const SourceLeaf& b) {
-                     return a.entry.path < b.entry.path;
-                   });
+  const auto by_path = [](const SourceLeaf& a, const SourceLeaf& b) {
+    return a.entry.path < b.entry.path;
+  };
+  // Most callers put leaves in tree order; moving them costs.
+  if (!std::is_sorted(leaves_.begin(), leaves_.end(), by_path)) {
+    std::stable_sort(leaves_.begin(), leaves_.end(), by_path);
+  }
   StepContent content = std::move(content_);
+  content.leaves.reserve(leaves_.size());
   for (SourceLeaf& leaf : leaves_) {
     if (content.leaves.empty() ||
         content.leaves.back().entry.path != leaf.entry.path) {

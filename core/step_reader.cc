@@ -30,8 +30,7 @@ std::size_t Distance(std::string_view a, std::string_view b,
     std::size_t diagonal = row[0];
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substitute =
-          diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
       diagonal = row[j];
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
     }
@@ -87,8 +86,8 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
           absl::StrFormat("part %d: its tree has %d leaves, its map %d",
                           part.part, (*tree)->leaf_count(), part.map.size())));
     }
-    reader->parts_.push_back({part.part, *std::move(tree),
-                              std::move(part.map)});
+    reader->parts_.push_back(
+        {part.part, *std::move(tree), std::move(part.map)});
   }
   return reader;
 }
@@ -115,12 +114,12 @@ absl::StatusOr<StepMetadata> StepReader::Metadata() const {
   metadata.lineage = std::move(meta.lineage);
   std::map<std::string, std::string> items;
   for (const Part& part : parts_) {
-    CKPTREE_RETURN_IF_ERROR(part.tree->ForEach(
-        "", [&items](const StepTree::Entry& entry) {
+    CKPTREE_RETURN_IF_ERROR(
+        part.tree->ForEach("", [&items](const StepTree::Entry& entry) {
           const Path path = Path::Decode(entry.entry->path).value_or(Path());
           if (path.empty()) return;
-          if (const auto* name = std::get_if<std::string>(
-                  &path.parts().front().key.value)) {
+          if (const auto* name =
+                  std::get_if<std::string>(&path.parts().front().key.value)) {
             items.emplace(*name, schema::Name(schema::ItemKind::kTree));
           }
         }));
@@ -149,8 +148,8 @@ absl::StatusOr<std::vector<LeafInfo>> StepReader::Leaves(
   }
   std::map<std::string, LeafInfo> merged;  // By encoded path: tree order.
   for (const Part& part : parts_) {
-    CKPTREE_RETURN_IF_ERROR(Annotate(part.tree->ForEach(
-        "", [&merged](const StepTree::Entry& entry) {
+    CKPTREE_RETURN_IF_ERROR(Annotate(
+        part.tree->ForEach("", [&merged](const StepTree::Entry& entry) {
           merged.try_emplace(entry.entry->path, InfoOf(*entry.entry));
         })));
   }
@@ -206,8 +205,8 @@ StepReader::Lookup(const Path& path) const {
     }
     return std::pair(*std::move(entry), std::move(places));
   }
-  return Annotate(absl::DataLossError(
-      absl::StrFormat("%s is tied to a tie", path.Text())));
+  return Annotate(
+      absl::DataLossError(absl::StrFormat("%s is tied to a tie", path.Text())));
 }
 
 absl::StatusOr<LeafInfo> StepReader::Find(const Path& path) const {
@@ -312,35 +311,36 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
 absl::Status StepReader::AddRead(
     const ReadRequest& request, const schema::TreeEntry& entry,
     std::span<const schema::LeafRecord* const> records, ReadPlan* plan) const {
-  const std::string name = request.path.Text();
+  const Path& path = request.path;
   if (!schema::IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %d: %s is a %s, it has no value", info_.step,
-                        name, schema::Name(entry.kind)));
+                        path.Text(), schema::Name(entry.kind)));
   }
   if (entry.kind != EntryKind::kArray) {
     if (request.box.has_value()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "step %d: %s is a %s: only arrays have boxes", info_.step, name,
-          schema::Name(entry.kind)));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step %d: %s is a %s: only arrays have boxes",
+                          info_.step, path.Text(), schema::Name(entry.kind)));
     }
     if (records.size() != 1) {
       return Annotate(absl::DataLossError(
-          absl::StrFormat("%s is in %d parts", name, records.size())));
+          absl::StrFormat("%s is in %d parts", path.Text(), records.size())));
     }
-    return Annotate(plan->AddValue(name, *records[0], request.destination));
+    return Annotate(plan->AddValue(path, *records[0], request.destination));
   }
-  BoxSpec box = request.box.value_or(BoxSpec{
-      std::vector<std::int64_t>(entry.shape.size(), 0), entry.shape});
+  BoxSpec box = request.box.value_or(
+      BoxSpec{std::vector<std::int64_t>(entry.shape.size(), 0), entry.shape});
   if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
       !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "step %d: box %s+%s of %s %s: %s", info_.step, ShapeText(box.start),
-        ShapeText(box.shape), name, ShapeText(entry.shape), status.message()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %d: box %s+%s of %s %s: %s", info_.step,
+                        ShapeText(box.start), ShapeText(box.shape), path.Text(),
+                        ShapeText(entry.shape), status.message()));
   }
   if (entry.packed && box.shape != entry.shape) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "step %d: %s is packed: read it whole", info_.step, name));
+        "step %d: %s is packed: read it whole", info_.step, path.Text()));
   }
   const std::int64_t bytes =
       schema::ArrayBytes(entry.dtype, entry.packed, box.shape).value_or(-1);
@@ -348,13 +348,13 @@ absl::Status StepReader::AddRead(
       request.destination.size() != static_cast<std::uint64_t>(bytes)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "step %d: %s %s of %s has %d bytes, the destination %d", info_.step,
-        name, ShapeText(box.shape), schema::Name(entry.dtype), bytes,
+        path.Text(), ShapeText(box.shape), schema::Name(entry.dtype), bytes,
         request.destination.size()));
   }
   std::int64_t found = 0;
   for (const schema::LeafRecord* record : records) {
     absl::StatusOr<std::int64_t> part =
-        plan->AddArray(name, entry, *record, box, request.destination);
+        plan->AddArray(path, entry, *record, box, request.destination);
     if (!part.ok()) return Annotate(part.status());
     found += *part;
   }
@@ -362,14 +362,13 @@ absl::Status StepReader::AddRead(
     return absl::FailedPreconditionError(absl::StrFormat(
         "step %d: %s: the boxes that were saved hold %d of the %d elements of "
         "%s+%s",
-        info_.step, name, found, *schema::ElementCount(box.shape),
+        info_.step, path.Text(), found, *schema::ElementCount(box.shape),
         ShapeText(box.start), ShapeText(box.shape)));
   }
   return absl::OkStatus();
 }
 
-absl::Status StepReader::ReadMany(
-    std::span<const ReadRequest> requests) const {
+absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests) const {
   ReadPlan plan(engine_->database());
   if (requests.size() == 1) {
     CKPTREE_ASSIGN_OR_RETURN(const Located located, Locate(requests[0].path));
@@ -432,10 +431,10 @@ absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
   value.info = InfoOf(located.entry);
   std::uint64_t bytes = 0;
   if (located.entry.kind == EntryKind::kArray) {
-    bytes = static_cast<std::uint64_t>(
-        schema::ArrayBytes(located.entry.dtype, located.entry.packed,
-                           located.entry.shape)
-            .value_or(0));
+    bytes = static_cast<std::uint64_t>(schema::ArrayBytes(located.entry.dtype,
+                                                          located.entry.packed,
+                                                          located.entry.shape)
+                                           .value_or(0));
   } else {
     for (const schema::LeafRecord& record : located.records) {
       bytes += record.byte_length;
@@ -447,8 +446,8 @@ absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
     records.push_back(&record);
   }
   ReadPlan plan(engine_->database());
-  CKPTREE_RETURN_IF_ERROR(AddRead({path, std::nullopt, value.bytes},
-                                  located.entry, records, &plan));
+  const ReadRequest request{path, std::nullopt, value.bytes};
+  CKPTREE_RETURN_IF_ERROR(AddRead(request, located.entry, records, &plan));
   absl::Status status;
   engine_->arena().execute([&] { status = plan.Run(); });
   engine_->CountRead(plan.bytes_read());

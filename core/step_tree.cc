@@ -87,11 +87,11 @@ absl::StatusOr<std::shared_ptr<const StepTree::Page>> StepTree::LoadPage(
 }
 
 std::size_t StepTree::PageOf(std::string_view path) const {
-  const auto it = std::upper_bound(
-      root_.pages.begin(), root_.pages.end(), path,
-      [](std::string_view p, const schema::TreePageRef& ref) {
-        return p < ref.first_path;
-      });
+  const auto it =
+      std::upper_bound(root_.pages.begin(), root_.pages.end(), path,
+                       [](std::string_view p, const schema::TreePageRef& ref) {
+                         return p < ref.first_path;
+                       });
   return it == root_.pages.begin()
              ? 0
              : static_cast<std::size_t>(it - root_.pages.begin()) - 1;
@@ -104,11 +104,11 @@ absl::StatusOr<std::optional<StepTree::Entry>> StepTree::Find(
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const Page> page,
                            LoadPage(index));
   const auto& entries = page->page->entries;
-  const auto it = std::lower_bound(
-      entries.begin(), entries.end(), path,
-      [](const schema::TreeEntry& entry, std::string_view p) {
-        return entry.path < p;
-      });
+  const auto it =
+      std::lower_bound(entries.begin(), entries.end(), path,
+                       [](const schema::TreeEntry& entry, std::string_view p) {
+                         return entry.path < p;
+                       });
   if (it == entries.end() || it->path != path) return std::optional<Entry>();
   const auto at = static_cast<std::size_t>(it - entries.begin());
   return std::optional<Entry>(

@@ -23,8 +23,9 @@ constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
 
 absl::Status Annotate(const absl::Status& status, std::int64_t step) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrFormat("step %d was not saved: %s",
-                                                     step, status.message()));
+  return absl::Status(
+      status.code(),
+      absl::StrFormat("step %d was not saved: %s", step, status.message()));
 }
 
 std::string AttemptName(std::uint64_t version) {
@@ -113,8 +114,7 @@ absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
     return true;
   };
   if (!mu_.AwaitWithTimeout(absl::Condition(&done), timeout)) {
-    return absl::DeadlineExceededError(
-        "saves are still in flight; they go on");
+    return absl::DeadlineExceededError("saves are still in flight; they go on");
   }
   return absl::OkStatus();
 }
@@ -321,8 +321,8 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
   });
   if (absl::IsResourceExhausted(part.status())) {
     const std::uint64_t needed =
-        save->bytes_total - std::min(save->bytes_total,
-                                     save->counters.unchanged.load());
+        save->bytes_total -
+        std::min(save->bytes_total, save->counters.unchanged.load());
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%s (up to %d bytes are needed, %d are free)", part.status().message(),
         needed, database.FreeBytes().value_or(0)));
@@ -381,9 +381,9 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     case kv::Outcome::kCommitted:
       break;
     case kv::Outcome::kConflict:
-      return absl::AlreadyExistsError(absl::StrFormat(
-          "the step was saved or changed meanwhile (%s)",
-          result.status.message()));
+      return absl::AlreadyExistsError(
+          absl::StrFormat("the step was saved or changed meanwhile (%s)",
+                          result.status.message()));
     case kv::Outcome::kUnknown:
       return absl::UnknownError(absl::StrFormat(
           "a write failed in mid-commit (%s): the step may or may not be "

@@ -132,8 +132,7 @@ absl::Status Store::Flush(absl::Duration timeout) {
   return engine_->writer()->TakeUnseenFailure(/*only_dropped=*/false);
 }
 
-absl::StatusOr<VerifyReport> Store::Verify(
-    const VerifyOptions& options) const {
+absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   return internal::Verify(engine_.get(), options);
 }
@@ -143,8 +142,7 @@ StoreInfo Store::Info() const {
   const schema::StoreRecord& record = engine_->store_record();
   info.directory = engine_->directory();
   for (const char byte : record.uuid) {
-    absl::StrAppendFormat(&info.uuid, "%02x",
-                          static_cast<unsigned char>(byte));
+    absl::StrAppendFormat(&info.uuid, "%02x", static_cast<unsigned char>(byte));
   }
   info.format = static_cast<int>(record.format);
   info.created_ns = record.created_ns;
@@ -168,18 +166,18 @@ namespace internal {
 absl::StatusOr<Store> StoreTestPeer::Create(const std::string& directory,
                                             StoreOptions options,
                                             std::shared_ptr<void> file_system) {
-  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
-                           Engine::Create(directory, std::move(options),
-                                          std::move(file_system)));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Create(directory, std::move(options), std::move(file_system)));
   return Store(std::move(engine));
 }
 
 absl::StatusOr<Store> StoreTestPeer::Open(const std::string& directory,
                                           StoreOptions options,
                                           std::shared_ptr<void> file_system) {
-  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
-                           Engine::Open(directory, std::move(options),
-                                        std::move(file_system)));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Open(directory, std::move(options), std::move(file_system)));
   return Store(std::move(engine));
 }
 

@@ -146,11 +146,11 @@ class Verifier {
   }
 
   const VersionView* Find(std::uint64_t version) const {
-    const auto it = std::lower_bound(
-        versions_.begin(), versions_.end(), version,
-        [](const VersionView& v, std::uint64_t wanted) {
-          return v.record.version < wanted;
-        });
+    const auto it =
+        std::lower_bound(versions_.begin(), versions_.end(), version,
+                         [](const VersionView& v, std::uint64_t wanted) {
+                           return v.record.version < wanted;
+                         });
     return it != versions_.end() && it->record.version == version ? &*it
                                                                   : nullptr;
   }
@@ -239,8 +239,9 @@ class Verifier {
     }
     now.digest = StepDigest(digests);
     if (!(now == version.record)) {
-      Inconsistent(version, "its totals or its digest are not those of its "
-                            "leaves");
+      Inconsistent(version,
+                   "its totals or its digest are not those of its "
+                   "leaves");
     }
   }
 
@@ -292,7 +293,7 @@ class Verifier {
   const VerifyOptions& options_;
   VerifyReport report_;
   Damage damage_;
-  std::vector<VersionView> versions_;  // Ascending by version.
+  std::vector<VersionView> versions_;                // Ascending by version.
   std::map<std::uint64_t, std::uint64_t> last_kid_;  // By version; the newest.
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
@@ -303,8 +304,7 @@ class Verifier {
 absl::StatusOr<VerifyReport> Verify(Engine* engine,
                                     const VerifyOptions& options) {
   for (const std::int64_t step : options.steps) {
-    CKPTREE_RETURN_IF_ERROR(
-        engine->catalog().Resolve(AtStep(step)).status());
+    CKPTREE_RETURN_IF_ERROR(engine->catalog().Resolve(AtStep(step)).status());
   }
   if (engine->database().following()) {
     CKPTREE_RETURN_IF_ERROR(engine->Refresh());

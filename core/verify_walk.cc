@@ -21,8 +21,8 @@ std::string VersionView::name() const {
 }
 
 BlockId RecordBlock(std::uint16_t part, const BaseLeaf& leaf) {
-  return {part, {BlockKind::kLeafRecord, leaf.place, leaf.version,
-                 leaf.source + 1}};
+  return {part,
+          {BlockKind::kLeafRecord, leaf.place, leaf.version, leaf.source + 1}};
 }
 
 BlockId RecordBlock(std::uint16_t part, const schema::MapRun& run) {
@@ -114,9 +114,9 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPartSharing(
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
                            StepTree::Open(database, part.tree));
   if (tree->leaf_count() != part.map.size()) {
-    return absl::DataLossError(absl::StrFormat(
-        "tree %s has %d leaves, its map %d", part.tree.Hex(),
-        tree->leaf_count(), part.map.size()));
+    return absl::DataLossError(
+        absl::StrFormat("tree %s has %d leaves, its map %d", part.tree.Hex(),
+                        tree->leaf_count(), part.map.size()));
   }
   if (known != nullptr && known->tree == part.tree) {
     base->entries = known->entries;
@@ -154,8 +154,8 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPartSharing(
   }
   // One by one: which of them is it?
   for (const std::uint32_t ordinal : missing) {
-    auto one = ReadLeaves(database, part.part, part.map,
-                          std::span(&ordinal, 1));
+    auto one =
+        ReadLeaves(database, part.part, part.map, std::span(&ordinal, 1));
     if (one.ok()) {
       base->leaves[ordinal] = std::move(one->front());
     } else {
