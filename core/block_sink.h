@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kSmallSaveBytes = 1 << 20;
 // What every segment of one part of one save has in common.
 struct SegmentPlan {
   kv::Options kv_options;
-  std::string staging;                         // Folder of this attempt.
+  std::string staging;  // Folder of this attempt.
   std::function<absl::Status()> make_staging;  // See PartPlan.
   schema::SegmentHeader header;  // Space and builder are filled in.
   // At most this many new bytes are to come, e.g. all of the step: the first

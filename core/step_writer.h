@@ -91,7 +91,7 @@ class StepWriter {
   // What a save found out that its commit needs.
   struct Attempt {
     std::uint64_t version = 0;
-    std::string name;  // Of the staging folder.
+    std::string name;     // Of the staging folder.
     absl::Mutex mu;
     bool staged = false;  // The folder was made; guarded by mu while writing.
     std::vector<PartResult> parts;

@@ -17,10 +17,10 @@ struct StepSelector {
   enum class Mode { kMin, kMax };
 
   Kind kind = Kind::kLatest;
-  std::int64_t step = 0;   // kStep.
-  std::string name = {};   // kBest: the metric; kTag: the tag.
+  std::int64_t step = 0;  // kStep.
+  std::string name = {};       // kBest: the metric; kTag: the tag.
   Mode mode = Mode::kMin;  // kBest.
-  int back = 0;            // This many saves earlier on the line (latest~2).
+  int back = 0;  // This many saves earlier on the line (latest~2).
 };
 
 StepSelector AtStep(std::int64_t step);

@@ -24,15 +24,7 @@ class Save;
 class Engine;
 }  // namespace internal
 
-enum class NodeType {
-  kNone,
-  kDict,
-  kList,
-  kTuple,
-  kNamedTuple,
-  kObject,
-  kCustom
-};
+enum class NodeType { kNone, kDict, kList, kTuple, kNamedTuple, kObject, kCustom };
 
 // How a named top-level subtree is to be understood.
 enum class ItemType { kTree, kJson, kProto, kFiles };

@@ -37,9 +37,9 @@ struct TagInfo {
 struct Finding {
   enum class Severity { kDamage, kInconsistent, kWarning };
   Severity severity = Severity::kDamage;
-  std::string what = {};  // One line, names step, leaf, chunk or file.
+  std::string what = {};     // One line, names step, leaf, chunk or file.
   std::vector<std::int64_t> steps = {};  // That it hurts, ascending.
-  std::string leaf = {};                 // Name; empty where not of one leaf.
+  std::string leaf = {};     // Name; empty where not of one leaf.
 };
 
 struct VerifyOptions {
