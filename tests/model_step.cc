@@ -69,7 +69,7 @@ ModelLeaf RandomArray(FaultRandom& random) {
 ModelLeaf LargeArray(FaultRandom& random) {
   ModelLeaf leaf;
   leaf.dtype = DType::kFloat32;
-  leaf.shape = {300 + random.Int(200), 1024};
+  leaf.shape = {260 + random.Int(60), 1024};
   leaf.bytes = RandomBytes(random, Elements(leaf.shape) * 4);
   if (random.OneIn(2)) leaf.boxes = 2;
   return leaf;

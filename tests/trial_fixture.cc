@@ -45,11 +45,11 @@ TrialRulesTest::TrialRulesTest() {
   for (int i = 0; i < 8; ++i) {
     small_.push_back(Share(step = Changed(step, random, false)));
   }
-  step = ArrayStep(random, 2, 1300000);
+  step = ArrayStep(random, 2, 1100000);
   for (int i = 0; i < 4; ++i) {
     step.leaves.at("params/l0").bytes[static_cast<std::size_t>(i)] ^= 1;
     step.leaves.at("params/l1") =
-        ArrayStep(random, 2, 1300000).leaves.at("params/l1");
+        ArrayStep(random, 2, 1100000).leaves.at("params/l1");
     large_.push_back(Share(step));
   }
 }

@@ -27,15 +27,17 @@ struct Contents {
     ModelStep step = TinyStep(random);
     tiny = Share(step);
     changed = Share(step = Changed(step, random, false));
-    // Two leaves of 1.25 MiB: beyond what rides in a batch.
-    ModelStep arrays = ArrayStep(random, 2, (1 << 20) + (1 << 18));
+    // 1.1 MiB and a little: beyond what rides in a batch.
+    ModelStep arrays = ArrayStep(random, 1, 1100000);
+    arrays.leaves["params/l1"] =
+        ArrayStep(random, 1, 50000).leaves.at("params/l0");
     arrays.leaves.merge(step.leaves);
     large = Share(arrays);
     // One byte of one of them: a small save on a large base.
     arrays.leaves.at("params/l1").bytes[77] ^= 1;
     nudged = Share(arrays);
     // One of them anew: segments, and references to the base.
-    ModelStep other = ArrayStep(random, 1, (1 << 20) + (1 << 18));
+    ModelStep other = ArrayStep(random, 1, 1100000);
     arrays.leaves.at("params/l0") = other.leaves.at("params/l0");
     half_new = Share(arrays);
   }
