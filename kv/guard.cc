@@ -170,7 +170,14 @@ class WriterGuard : public rocksdb::FileSystemWrapper {
   }
   IOStatus RenameFile(const std::string& from, const std::string& to,
                       const IOOptions& options, IODebugContext* dbg) override {
-    IOStatus status = FileSystemWrapper::RenameFile(from, to, options, dbg);
+    // RocksDB syncs the directory only after the rename: a file system that
+    // keeps the rename and loses what came before it would leave a CURRENT that
+    // leads to a MANIFEST or tables that are not there.
+    IOStatus status = NameOf(to) == "CURRENT" ? SyncDirectoryOf(to, dbg)
+                                              : IOStatus::OK();
+    if (status.ok()) {
+      status = FileSystemWrapper::RenameFile(from, to, options, dbg);
+    }
     return NamesTables(to) ? failures_->Note(std::move(status), to) : status;
   }
   IOStatus DeleteFile(const std::string& path, const IOOptions& options,
@@ -202,6 +209,15 @@ class WriterGuard : public rocksdb::FileSystemWrapper {
   }
 
  private:
+  IOStatus SyncDirectoryOf(const std::string& path, IODebugContext* dbg) {
+    std::unique_ptr<FSDirectory> directory;
+    IOStatus status =
+        FileSystemWrapper::NewDirectory(path.substr(0, path.rfind('/')),
+                                        IOOptions(), &directory, dbg);
+    if (!status.ok()) return status;
+    return directory->Fsync(IOOptions(), dbg);
+  }
+
   IOStatus Opened(IOStatus status, const std::string& path,
                   std::unique_ptr<FSWritableFile>* file) {
     if (!status.ok()) {

@@ -15,7 +15,8 @@ enum class Guard {
   // MANIFEST, of CURRENT or of a directory failed, no table, log or MANIFEST is
   // removed any more: the record that still names it may have reached the disk,
   // and a store whose MANIFEST names a missing file does not open. What is left
-  // over goes away at the next open.
+  // over goes away at the next open. A directory is synced before CURRENT is
+  // renamed in it.
   kWriter,
   // Every operation that would change anything is refused.
   kReader,
