@@ -60,6 +60,32 @@ INSTANTIATE_TEST_SUITE_P(
     Scenarios, TrialSweepTest, ::testing::ValuesIn(AllScenarios()),
     [](const auto& test) { return test.param.name; });
 
+// A directory keeps or loses each of its changes by itself: CURRENT must not be
+// there before all that it leads to is. Many seeds, because few of them keep the
+// one and lose the other.
+TEST(TrialDirectoryTest, PowerCutAtEverySyncOfADirectory) {
+  TrialTally tally;
+  for (const TrialScenario& scenario : AllScenarios()) {
+    if (scenario.name != "open_after_kill") continue;
+    TrialBench bench(scenario);
+    bool fired = true;
+    for (std::uint64_t n = 1; fired; ++n) {
+      for (std::uint64_t seed = 0; fired && seed < 30; ++seed) {
+        const FaultPlan plan = {.mode = Mode::kPowerCut,
+                                .at = n,
+                                .kinds = Bit(CallKind::kSyncDirectory),
+                                .seed = kSeed + seed};
+        const TrialOutcome outcome = bench.Run({plan}, /*threads=*/1);
+        tally.Add(outcome, scenario.name, plan);
+        fired = outcome.fired;
+      }
+    }
+  }
+  std::cout << tally.Text() << std::endl;
+  EXPECT_TRUE(tally.clean());
+  EXPECT_GE(tally.fired, 150);
+}
+
 // The harness itself: on a disk whose syncs of one kind of file do nothing, the
 // same trials must find something wrong.
 TEST(TrialMutantTest, ADiskThatLiesIsCaught) {
