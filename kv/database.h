@@ -119,10 +119,11 @@ class Database {
   // read-only open -> HEAD and chain -> `check` -> read-write open. Nothing is
   // changed before `check` returned OK.
   //
-  // kNotFound: no store there. kFailedPrecondition: links in the directory,
-  // creation not finished, or HEAD gone or more than one commit behind in
-  // kReadWrite (kRead opens, with a warning). kDataLoss: commits that HEAD
-  // acknowledged are missing, or the chain is broken; says which ordinals.
+  // kNotFound: no store there, or one whose creation was not finished.
+  // kFailedPrecondition: links in the directory, or HEAD gone or more than one
+  // commit behind in kReadWrite (kRead opens, with a warning). kDataLoss:
+  // commits that HEAD acknowledged are missing, or the chain is broken; says
+  // which ordinals.
   // kUnavailable: another writer holds it.
   static absl::StatusOr<std::unique_ptr<Database>> Open(
       const std::string& directory, const Options& options, Mode mode,

@@ -39,8 +39,10 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
     const absl::StatusOr<HeadSlot> slot =
         HeadFile::Read(reader_options, directory);
     if (!slot.ok() || slot->ordinal <= 1) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "the creation of %s was not finished; create it again", directory));
+      // Not a store yet: whoever would create a missing one may go on.
+      return absl::NotFoundError(absl::StrFormat(
+          "no store in %s: its creation was not finished; create it again",
+          directory));
     }
     found.warnings.push_back("removed the mark of an unfinished creation");
   }

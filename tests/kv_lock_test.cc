@@ -119,23 +119,30 @@ TEST_F(StoreLockTest, AForkedChildNeitherHasNorReleasesIt) {
 
 TEST_F(StoreLockTest, ALivingChildDoesNotKeepItAfterItsParentDied) {
   std::array<int, 2> pipe_ends{};
+  std::array<int, 2> running{};
   ASSERT_EQ(pipe(pipe_ends.data()), 0);
-  // The child takes the lock, leaves a child of its own behind and dies.
+  ASSERT_EQ(pipe(running.data()), 0);
+  // The child takes the lock, leaves a child of its own behind and dies once
+  // that one runs: it lets go of the lock before fork() returns in it.
   EXPECT_EQ(InChild([&] {
               auto lock = StoreLock::Acquire(Store(), 0);
               if (!lock.ok()) return 1;
               if (fork() == 0) {
                 close(pipe_ends[1]);
-                char byte;
+                char byte = 0;
+                if (write(running[1], &byte, 1) != 1) _exit(2);
                 _exit(read(pipe_ends[0], &byte, 1) == 0 ? 0 : 1);
               }
+              char byte = 0;
+              if (read(running[0], &byte, 1) != 1) return 2;
               static_cast<void>(lock->release());
               return 0;
             }),
             0);
   EXPECT_FALSE(Held(Store()));
-  close(pipe_ends[0]);
-  close(pipe_ends[1]);
+  for (const int end : {pipe_ends[0], pipe_ends[1], running[0], running[1]}) {
+    close(end);
+  }
 }
 
 TEST_F(StoreLockTest, RefusesALinkAndAMissingDirectory) {
