@@ -35,6 +35,13 @@ class Listener : public rocksdb::EventListener {
     }
   }
 
+  // RocksDB would resume by itself after a full disk: it flushes one space and
+  // starts a new log behind the torn one, and no open can sort that out.
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
+                            bool* auto_recovery) override {
+    *auto_recovery = false;
+  }
+
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
                          rocksdb::Status* error) override {
     if (reason == rocksdb::BackgroundErrorReason::kCompaction &&
