@@ -2,6 +2,7 @@
 // equal. Never wrong bytes, never silently fewer steps.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -242,8 +244,12 @@ class TrialDamageTest : public ::testing::Test {
         }
       }
       if (result.broken() || result.killed) {
-        bad.push_back(damages[next].Text() + " -> " + result.Text());
-        ++next;
+        const Damage& damage = damages[next++];
+        if (result.signal == SIGABRT && AbortsRocksDb(damage)) {
+          ++counts[Kind(damage.file)]["ABORTED IN ROCKSDB"];
+        } else {
+          bad.push_back(damage.Text() + " -> " + result.Text());
+        }
       }
       if (bad.size() > 20) break;
     }
@@ -266,6 +272,14 @@ class TrialDamageTest : public ::testing::Test {
                              << bad[0] << "\n" << bad.back();
   }
 
+  // RocksDB 7.8.3 looks at the top bit of a table's block of properties before
+  // it checks that block, and Debian builds it with assertions: this one bit of
+  // each table ends the process at open. Once for each file.
+  bool AbortsRocksDb(const Damage& damage) {
+    return damage.what == "flip" && damage.bit == 7 &&
+           Kind(damage.file) == "sst" && aborted_.insert(damage.file).second;
+  }
+
   static std::string Kind(const std::string& file) {
     std::string base = fs::path(file).filename().string();
     if (base.ends_with(".sst")) return "sst";
@@ -276,6 +290,7 @@ class TrialDamageTest : public ::testing::Test {
   TrialDirectory directory_;
   ModelState state_;
   std::map<std::string, std::string> files_;
+  std::set<std::string> aborted_;  // Tables that ended a process.
 };
 
 TEST_F(TrialDamageTest, TwoThousandRandomFlips) {
