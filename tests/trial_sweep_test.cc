@@ -61,8 +61,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 // A directory keeps or loses each of its changes by itself: CURRENT must not be
-// there before all that it leads to is. Many seeds: few of them keep the one and
-// lose the other.
+// there before all that it leads to is. Many seeds: few of them keep one and
+// lose another.
 TEST(TrialDirectoryTest, PowerCutAtEverySyncOfADirectory) {
   TrialTally tally;
   for (const TrialScenario& scenario : AllScenarios()) {
