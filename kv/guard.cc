@@ -12,6 +12,7 @@
 
 #include "kv/file_system.h"
 #include "kv/options.h"
+#include "kv/table_check.h"
 #include "rocksdb/file_system.h"
 
 namespace ckptree::kv {
@@ -126,11 +127,31 @@ class NotingDirectory : public rocksdb::FSDirectoryWrapper {
   const std::shared_ptr<Failures> failures_;
 };
 
-class WriterGuard : public rocksdb::FileSystemWrapper {
+// What is true of both guards.
+class TableGuard : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+
+  IOStatus NewRandomAccessFile(
+      const std::string& path, const FileOptions& options,
+      std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+      IODebugContext* dbg) override {
+    IOStatus status =
+        FileSystemWrapper::NewRandomAccessFile(path, options, file, dbg);
+    if (!status.ok() || !path.ends_with(".sst")) return status;
+    std::uint64_t bytes = 0;
+    status = FileSystemWrapper::GetFileSize(path, IOOptions(), &bytes, dbg);
+    if (status.ok()) status = CheckTableProperties(file->get(), bytes, path);
+    if (!status.ok()) file->reset();
+    return status;
+  }
+};
+
+class WriterGuard : public TableGuard {
  public:
   WriterGuard(const std::shared_ptr<rocksdb::FileSystem>& base,
               std::function<void(std::string_view)> on_failure)
-      : FileSystemWrapper(base),
+      : TableGuard(base),
         failures_(std::make_shared<Failures>(std::move(on_failure))) {}
 
   const char* Name() const override { return "ckptree.WriterGuard"; }
@@ -234,9 +255,9 @@ class WriterGuard : public rocksdb::FileSystemWrapper {
   const std::shared_ptr<Failures> failures_;
 };
 
-class ReaderGuard : public rocksdb::FileSystemWrapper {
+class ReaderGuard : public TableGuard {
  public:
-  using FileSystemWrapper::FileSystemWrapper;
+  using TableGuard::TableGuard;
 
   const char* Name() const override { return "ckptree.ReaderGuard"; }
 

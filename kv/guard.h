@@ -10,6 +10,7 @@
 
 namespace ckptree::kv {
 
+// Both refuse to open a table whose properties are damaged (kv/table_check.h).
 enum class Guard {
   // New files get mode 0600 and directories 0700. Once a write or sync of a
   // MANIFEST, of CURRENT or of a directory failed, no table, log or MANIFEST is

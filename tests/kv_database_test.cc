@@ -247,6 +247,42 @@ TEST_F(DatabaseTest, CheckFileFindsOneFlippedBit) {
                                          &LiveFile::whole, false))));
 }
 
+// The last byte of the properties block ends RocksDB 7.8.3 where nobody looks
+// at it first.
+TEST_F(DatabaseTest, EveryTopBitAtTheEndOfATableIsSurvived) {
+  ASSERT_OK_AND_ASSIGN(const auto database, Create());
+  ASSERT_OK_AND_ASSIGN(const StagedSegment segment,
+                       Stage(*database, 3, Space::kChunks, 2, 1000));
+  ASSERT_OK(database->Adopt({segment}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<LiveFile> files,
+                       database->LiveFiles());
+  ASSERT_EQ(files.size(), 1);
+  const std::uint64_t size = std::filesystem::file_size(files[0].path);
+  int named = 0;
+  for (std::uint64_t at = size - 1500; at < size; ++at) {
+    std::fstream file(files[0].path,
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const char byte = static_cast<char>(file.get());
+    const auto put = [&](char value) {
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(value);
+      file.flush();
+    };
+    put(static_cast<char>(byte ^ '\x80'));
+    const absl::Status status = database->CheckFile(files[0]);
+    if (!status.ok()) {
+      ++named;
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
+                                   HasSubstr(files[0].path)));
+    }
+    put(byte);
+  }
+  // All but the zeros that fill the footer.
+  EXPECT_GT(named, 1400);
+  EXPECT_OK(database->CheckFile(files[0]));
+}
+
 TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
   EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(Open(Mode::kRead), StatusIs(absl::StatusCode::kNotFound));
