@@ -74,6 +74,7 @@ absl::StatusOr<BuiltSegment> SegmentBuilder::Finish() {
   built.row_key = schema::SegmentKey(header_.version, header_.part,
                                      header_.space, header_.builder);
   built.row_value = schema::EncodeSegmentRow(row_);
+  built.blocks = row_.block_count;
   return built;
 }
 

@@ -42,6 +42,7 @@ struct BuiltSegment {
   kv::StagedSegment staged;
   std::string row_key;
   std::string row_value;
+  std::uint64_t blocks = 0;
 };
 
 // The file of a segment in its staging folder.

@@ -162,10 +162,9 @@ class PartWriter {
                            std::move(encoded_[f]));
     }
     for (const auto& [n, payload] : sink_.small()) {
-      // A chunk's value begins with its pad length: none here.
       records.emplace_back(schema::SmallKey(plan_.version, plan_.part,
                                             schema::BlockKind::kChunk, n),
-                           std::string(1, '\0') + payload);
+                           payload);
     }
     if (records.empty()) return records;
     schema::SmallHeader header;
@@ -247,7 +246,7 @@ class PartWriter {
     result.tree = content_.tree;
     for (const BuiltSegment& segment : result.segments) {
       if (segment.staged.space == schema::Space::kChunks) {
-        result.chunks_written += segment.staged.entries - 2;
+        result.chunks_written += segment.blocks;
       }
     }
     result.chunks_written += sink_.small().size();

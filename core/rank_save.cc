@@ -140,7 +140,7 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
     segment.staged.last_key = schema::BlockKey(
         fields->version, fields->part,
         schema::BlockNumber(fields->builder, schema::kTableSequence));
-    segment.staged.entries = std::uint64_t{row.block_count} + 2;
+    segment.blocks = row.block_count;
     CKPTREE_ASSIGN_OR_RETURN(segment.staged.file_bytes,
                              kv::FileSize(kv_options, segment.staged.path));
     result.segments.push_back(std::move(segment));

@@ -25,9 +25,7 @@ auto BlockOrder(const schema::ChunkRef& ref) {
 
 // The slice within the payload, bounds checked.
 absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
-                                         std::string_view block_value) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::string_view payload,
-                           schema::ChunkPayload(block_value));
+                                         std::string_view payload) {
   if (std::uint64_t{ref.offset} + ref.length > payload.size()) {
     return absl::DataLossError(absl::StrFormat(
         "bytes [%d, %d) of a block of %d", ref.offset,

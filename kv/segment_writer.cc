@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -120,7 +119,6 @@ struct SegmentWriter::Impl {
   std::uint64_t entries = 0;
   std::string first_key;
   std::string last_key;
-  std::string padded;  // Reused.
   absl::Status failure;
   bool finished = false;
 };
@@ -194,25 +192,28 @@ absl::Status SegmentWriter::Add(std::string_view key, std::string_view value) {
 }
 
 absl::Status SegmentWriter::AddAligned(std::string_view key,
-                                       std::string_view payload) {
+                                       std::string_view value) {
   if (impl_->space != schema::Space::kChunks) {
     return absl::InvalidArgumentError("only chunks are aligned");
   }
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckKey(key, payload.size()));
-  // More than 64 to choose from, because a pad can lengthen the varint of the
-  // value's size.
-  for (std::uint64_t pad = 0; pad <= std::numeric_limits<std::uint8_t>::max();
-       ++pad) {
-    const std::uint64_t value_bytes = 1 + pad + payload.size();
-    const std::uint64_t position =
-        impl_->offset + BytesBefore(key.size(), value_bytes) + 1 + pad;
-    if (position % kAlignment != 0) continue;
-    impl_->padded.assign(1 + pad, '\0');
-    impl_->padded[0] = static_cast<char>(pad);
-    impl_->padded.append(payload);
-    return impl_->Put(key, impl_->padded);
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckKey(key, value.size()));
+  const std::uint64_t before = BytesBefore(key.size(), value.size());
+  if ((impl_->offset + before) % kAlignment != 0) {
+    const std::string gap = impl_->last_key + '\0';
+    if (impl_->entries == 0 || gap >= key) {
+      return absl::InvalidArgumentError(
+          "there is no key for a gap before an aligned record");
+    }
+    const std::uint64_t empty_gap =
+        BytesBefore(gap.size(), 0) + kBlockTailBytes;
+    const std::uint64_t position = impl_->offset + empty_gap + before;
+    static constexpr char kZeros[kAlignment] = {};
+    CKPTREE_RETURN_IF_ERROR(impl_->Put(
+        gap,
+        std::string_view(kZeros, (kAlignment - position % kAlignment) %
+                                     kAlignment)));
   }
-  return absl::InternalError("no pad aligns this record");
+  return impl_->Put(key, value);
 }
 
 std::uint64_t SegmentWriter::bytes() const { return impl_->offset; }
@@ -238,7 +239,6 @@ absl::StatusOr<StagedSegment> SegmentWriter::Finish() {
                        .path = impl_->path,
                        .first_key = impl_->first_key,
                        .last_key = impl_->last_key,
-                       .entries = impl_->entries,
                        .file_bytes = info.file_size};
 }
 

@@ -167,6 +167,10 @@ std::optional<BlockKeyFields> DecodeBlockKey(std::string_view key) {
                         ReadBig<std::uint32_t>(key, 10)};
 }
 
+bool IsGapKey(std::string_view key) {
+  return key.size() == 15 && key.back() == '\0';
+}
+
 std::optional<SmallKeyFields> DecodeSmallKey(std::string_view key) {
   if (key.size() != 15) return std::nullopt;
   const auto kind = static_cast<std::uint8_t>(key[10]);

@@ -129,14 +129,4 @@ absl::StatusOr<SmallHeader> DecodeSmallHeader(std::string_view bytes) {
   return SmallHeader{in.block_count(), Digest::FromBytes(in.digest())};
 }
 
-absl::StatusOr<std::string_view> ChunkPayload(std::string_view value) {
-  if (value.empty()) return absl::DataLossError("chunk: the value is empty");
-  const std::size_t pad = static_cast<unsigned char>(value[0]);
-  if (pad > value.size() - 1) {
-    return absl::DataLossError(absl::StrFormat(
-        "chunk: %d bytes of padding in a value of %d", pad, value.size()));
-  }
-  return value.substr(1 + pad);
-}
-
 }  // namespace ckptree::schema

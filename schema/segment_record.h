@@ -85,10 +85,6 @@ absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes);
 std::string EncodeSmallHeader(const SmallHeader& header);
 absl::StatusOr<SmallHeader> DecodeSmallHeader(std::string_view bytes);
 
-// The value of a chunk block in `chunks`: u8 pad, pad zero bytes, payload; in
-// `small`: pad = 0. Returns the payload; kDataLoss where pad exceeds the value.
-absl::StatusOr<std::string_view> ChunkPayload(std::string_view value);
-
 }  // namespace ckptree::schema
 
 #endif  // CKPTREE_SCHEMA_SEGMENT_RECORD_H_

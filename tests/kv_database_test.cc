@@ -72,11 +72,11 @@ TEST_F(DatabaseTest, AdoptsReadsViewsAndDrops) {
   {
     ASSERT_OK_AND_ASSIGN(const Value read,
                          database->Read(Space::kChunks, ChunkKey(7, 3)));
-    EXPECT_EQ(PayloadOf(read.view()), Payload(7, 3, 10000));
+    EXPECT_EQ(read.view(), Payload(7, 3, 10000));
     ASSERT_OK_AND_ASSIGN(const Value view,
                          database->View(Space::kChunks, ChunkKey(7, 3)));
-    EXPECT_EQ(PayloadOf(view.view()), Payload(7, 3, 10000));
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(PayloadOf(view.view()).data()) %
+    EXPECT_EQ(view.view(), Payload(7, 3, 10000));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.view().data()) %
                   64,
               0);
     ASSERT_OK_AND_ASSIGN(const Value leaf,
@@ -95,8 +95,8 @@ TEST_F(DatabaseTest, AdoptsReadsViewsAndDrops) {
     EXPECT_THAT(database->View(Space::kChunks, ChunkKey(7, 3)),
                 StatusIs(absl::StatusCode::kNotFound));
     // What was read stays.
-    EXPECT_EQ(PayloadOf(view.view()), Payload(7, 3, 10000));
-    EXPECT_EQ(PayloadOf(read.view()), Payload(7, 3, 10000));
+    EXPECT_EQ(view.view(), Payload(7, 3, 10000));
+    EXPECT_EQ(read.view(), Payload(7, 3, 10000));
   }
   EXPECT_OK(database->Close());
 }

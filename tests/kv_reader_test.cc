@@ -58,7 +58,7 @@ bool RunWriterIfAsked() {
           0);
       if (!writer.ok() ||
           !(*writer)
-               ->AddAligned(VersionKey(version, "a"), std::string(9999, 'c'))
+               ->Add(VersionKey(version, "a"), std::string(9999, 'c'))
                .ok() ||
           !(*writer)->AddAligned(VersionKey(version, "b"), "last").ok()) {
         _exit(2);
@@ -198,16 +198,16 @@ TEST_F(ReaderTest, ViewsStayValidWhenTheWriterDropsTheFile) {
   ASSERT_OK(reader->Refresh());
   ASSERT_OK_AND_ASSIGN(const Value view,
                        reader->View(Space::kChunks, VersionKey(1, "a")));
-  EXPECT_EQ(PayloadOf(view.view()), std::string(9999, 'c'));
+  EXPECT_EQ(view.view(), std::string(9999, 'c'));
   writer.Do("drop");
   // Until it catches up, the reader sees what it saw.
   ASSERT_OK_AND_ASSIGN(const Value again,
                        reader->View(Space::kChunks, VersionKey(1, "b")));
-  EXPECT_EQ(PayloadOf(again.view()), "last");
+  EXPECT_EQ(again.view(), "last");
   ASSERT_OK(reader->Refresh());
   EXPECT_THAT(reader->View(Space::kChunks, VersionKey(1, "a")),
               StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_EQ(PayloadOf(view.view()), std::string(9999, 'c'));
+  EXPECT_EQ(view.view(), std::string(9999, 'c'));
 }
 
 TEST_F(ReaderTest, ReadingChangesNothingInTheStore) {

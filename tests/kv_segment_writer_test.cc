@@ -55,6 +55,7 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
     payloads.push_back(std::move(payload));
   }
   ASSERT_OK_AND_ASSIGN(const auto writer, Writer());
+  ASSERT_OK(writer->Add(ChunkKey(0, 0), "header"));
   for (std::size_t i = 0; i < payloads.size(); ++i) {
     ASSERT_OK(writer->AddAligned(ChunkKey(1, static_cast<int>(i)),
                                  payloads[i]));
@@ -65,8 +66,7 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
     }
   }
   ASSERT_OK_AND_ASSIGN(const StagedSegment staged, writer->Finish());
-  EXPECT_EQ(staged.entries, 229);
-  EXPECT_EQ(staged.first_key, ChunkKey(1, 0));
+  EXPECT_EQ(staged.first_key, ChunkKey(0, 0));
   EXPECT_EQ(staged.file_bytes, std::filesystem::file_size(Path()));
   const std::string file = Contents(Path());
   std::size_t at = 0;
@@ -82,10 +82,22 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
     ASSERT_OK_AND_ASSIGN(
         const Value view,
         database->View(Space::kChunks, ChunkKey(1, static_cast<int>(i))));
-    const std::string_view payload = PayloadOf(view.view());
+    const std::string_view payload = view.view();
     EXPECT_EQ(payload, payloads[i]) << i;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(payload.data()) % 64, 0) << i;
   }
+}
+
+TEST_F(SegmentWriterTest, AGapNeedsAKey) {
+  ASSERT_OK_AND_ASSIGN(const auto writer, Writer());
+  EXPECT_THAT(writer->AddAligned("a", "1"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  ASSERT_OK(writer->Add("a", "1"));
+  const std::string gap("a\0", 2);
+  EXPECT_THAT(writer->AddAligned(gap, "1"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_OK(writer->AddAligned("b", "1"));
+  EXPECT_OK(writer->Finish());
 }
 
 TEST_F(SegmentWriterTest, RefusesWhatTheFileCannotHold) {

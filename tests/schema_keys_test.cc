@@ -167,6 +167,9 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
   EXPECT_FALSE(DecodeTagKey(StoreKey()).has_value());
   EXPECT_FALSE(DecodeBlockKey(std::string(13, 'a')).has_value());
   EXPECT_FALSE(DecodeBlockKey(std::string(15, 'a')).has_value());
+  EXPECT_FALSE(IsGapKey(std::string(15, 'a')));
+  EXPECT_FALSE(IsGapKey(BlockKey(1, 0, 0)));
+  EXPECT_TRUE(IsGapKey(BlockKey(1, 0, 7) + '\0'));
   EXPECT_FALSE(DecodeSmallKey(BlockKey(1, 1, 1)).has_value());
   EXPECT_FALSE(
       DecodeSmallKey(SmallKey(1, 1, static_cast<BlockKind>(3), 1)).has_value());

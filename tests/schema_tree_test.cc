@@ -278,13 +278,5 @@ TEST(SegmentTest, RefusesTablesThatCannotBe) {
   EXPECT_TRUE(DecodeSegmentTable(EncodeSegmentTable({})).ok());
 }
 
-TEST(SegmentTest, ChunkPayloadSkipsThePadding) {
-  EXPECT_EQ(*ChunkPayload(std::string("\x00" "abc", 4)), "abc");
-  EXPECT_EQ(*ChunkPayload(std::string("\x02\0\0" "abc", 6)), "abc");
-  EXPECT_EQ(*ChunkPayload(std::string("\x02\0\0", 3)), "");
-  EXPECT_FALSE(ChunkPayload(std::string("\x02\0", 2)).ok());
-  EXPECT_FALSE(ChunkPayload("").ok());
-}
-
 }  // namespace
 }  // namespace ckptree::schema
