@@ -173,20 +173,24 @@ absl::Status BlockSink::FinishLane(Lane* lane) {
   return absl::OkStatus();
 }
 
+void BlockSink::Seal() {
+  absl::MutexLock lock(&mu_);
+  std::sort(
+      pending_.begin(), pending_.end(),
+      [](const Pending& a, const Pending& b) { return a.order < b.order; });
+  for (Pending& block : pending_) {
+    const std::uint32_t n =
+        schema::BlockNumber(0, static_cast<std::uint32_t>(small_.size()) + 1);
+    places_[block.index] = {schema::Space::kSmall, n};
+    small_.emplace_back(n, std::move(block.payload));
+  }
+  pending_.clear();
+}
+
 absl::Status BlockSink::Finish() {
   std::vector<Lane*> lanes;
   {
     absl::MutexLock lock(&mu_);
-    std::sort(
-        pending_.begin(), pending_.end(),
-        [](const Pending& a, const Pending& b) { return a.order < b.order; });
-    for (Pending& block : pending_) {
-      const std::uint32_t n =
-          schema::BlockNumber(0, static_cast<std::uint32_t>(small_.size()) + 1);
-      places_[block.index] = {schema::Space::kSmall, n};
-      small_.emplace_back(n, std::move(block.payload));
-    }
-    pending_.clear();
     for (auto& lane : lanes_) {
       if (lane->builder != nullptr) lanes.push_back(lane.get());
     }

@@ -78,10 +78,10 @@ class SegmentBuilder {
   schema::SegmentRow row_;
 };
 
-// Takes chunks in any order from many threads. Thread-safe until Finish().
+// Takes chunks in any order from many threads. Thread-safe until Seal().
 class BlockSink {
  public:
-  // A chunk's place, once Finish() was called.
+  // A chunk's place, once Seal() was called.
   struct Place {
     schema::Space place = schema::Space::kChunks;
     std::uint32_t n = 0;
@@ -96,7 +96,10 @@ class BlockSink {
                                       std::span<const std::byte> payload,
                                       std::vector<schema::TableSlice> slices);
 
-  // Ends every segment (synced). No Write() may run or follow.
+  // No Write() may run or follow: every chunk has its place.
+  void Seal();
+
+  // Ends every segment (synced). What Seal() settled may be read meanwhile.
   absl::Status Finish();
 
   const Place& place(std::uint32_t index) const { return places_[index]; }
@@ -129,13 +132,13 @@ class BlockSink {
   const std::uint64_t roll_bytes_;  // A segment ends beyond this.
 
   absl::Mutex mu_;
-  std::vector<Place> places_;  // Guarded by mu_ until Finish().
+  std::vector<Place> places_;  // Guarded by mu_ until Seal().
   std::vector<Pending> pending_ ABSL_GUARDED_BY(mu_);
   bool buffering_ ABSL_GUARDED_BY(mu_) = true;
   std::vector<std::unique_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mu_);
   std::vector<Lane*> idle_ ABSL_GUARDED_BY(mu_);
   int next_builder_ ABSL_GUARDED_BY(mu_) = 0;
-  std::uint64_t bytes_ = 0;  // Guarded by mu_ until Finish().
+  std::uint64_t bytes_ = 0;  // Guarded by mu_ until Seal().
 
   std::vector<std::pair<std::uint32_t, std::string>> small_;
   std::vector<BuiltSegment> segments_;  // Guarded by mu_ until Finish().

@@ -399,7 +399,8 @@ absl::Status PartCompare::WritePacks() {
 
 absl::Status PartCompare::WritePack(const Pack& pack) {
   std::vector<std::byte>& payload = pack_scratch_.local();
-  payload.assign(pack.bytes, std::byte{0});
+  if (payload.size() < pack.bytes) payload.resize(pack.bytes);
+  std::size_t filled = 0;
   std::vector<schema::TableSlice> slices;
   slices.reserve(pack.members.size());
   for (const auto& [piece, l] : pack.members) {
@@ -407,7 +408,9 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
     CKPTREE_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
                              staged_.Bytes(piece, l, &scratch_.local()));
     ChunkRef& ref = leaves_[l].refs[0];
+    std::memset(payload.data() + filled, 0, ref.offset - filled);
     std::memcpy(payload.data() + ref.offset, bytes.data(), bytes.size());
+    filled = ref.offset + bytes.size();
     ref.length = ref.raw_length = static_cast<std::uint32_t>(bytes.size());
     ref.block_length = static_cast<std::uint32_t>(pack.bytes);
     schema::TableSlice& slice =
@@ -418,7 +421,8 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t block,
                            sink_.Write(Order(pack.members[0].second, 0),
-                                       payload, std::move(slices)));
+                                       std::span(payload).first(pack.bytes),
+                                       std::move(slices)));
   for (const auto& [piece, l] : pack.members) leaves_[l].block[0] = block;
   plan_.counters->written.fetch_add(pack.bytes, std::memory_order_relaxed);
   return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "schema/limits.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
+#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 namespace {
@@ -41,9 +42,20 @@ class PartWriter {
 
   absl::StatusOr<PartResult> Run() {
     CKPTREE_RETURN_IF_ERROR(compare_.Run());
-    CKPTREE_RETURN_IF_ERROR(sink_.Finish());
-    CKPTREE_RETURN_IF_ERROR(WriteRecords());
-    return Result();
+    sink_.Seal();
+    MakeRecords();
+    // The syncs of the chunks take the disk's time, the rest the processor's.
+    absl::Status chunks, leaves;
+    PartResult result;
+    tbb::task_group tasks;
+    tasks.run([this, &chunks] { chunks = sink_.Finish(); });
+    tasks.run([this, &leaves] { leaves = WriteLeafSegment(); });
+    tasks.run([this, &result] { result = Result(); });
+    tasks.wait();
+    CKPTREE_RETURN_IF_ERROR(chunks);
+    CKPTREE_RETURN_IF_ERROR(leaves);
+    AddBlocks(&result);
+    return result;
   }
 
  private:
@@ -100,8 +112,9 @@ class PartWriter {
            base_->map_bytes > record_bytes;
   }
 
-  // Records of the leaves that changed, or of all where the map got too long.
-  absl::Status WriteRecords() {
+  // Records of the leaves that changed, or of all where the map got too long;
+  // decides where they go.
+  void MakeRecords() {
     dense_ = Dense();
     std::vector<std::uint32_t> fresh;
     for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
@@ -126,15 +139,19 @@ class PartWriter {
             fresh_[f] = std::move(leaf);
           }
         });
-    std::uint64_t bytes = 0;
-    for (const std::string& record : encoded_) bytes += record.size();
-    if (bytes <= kSmallRecordBytes) {
-      for (auto& leaf : fresh_) leaf->place = schema::Space::kSmall;
-      return absl::OkStatus();
+    for (const std::string& record : encoded_) record_bytes_ += record.size();
+    for (auto& leaf : fresh_) {
+      leaf->place = record_bytes_ <= kSmallRecordBytes ? schema::Space::kSmall
+                                                       : schema::Space::kLeaves;
     }
+  }
+
+  absl::Status WriteLeafSegment() {
+    if (record_bytes_ <= kSmallRecordBytes) return absl::OkStatus();
     CKPTREE_ASSIGN_OR_RETURN(
         std::unique_ptr<SegmentBuilder> builder,
-        SegmentBuilder::Open(segment_plan_, schema::Space::kLeaves, 0, bytes));
+        SegmentBuilder::Open(segment_plan_, schema::Space::kLeaves, 0,
+                             record_bytes_));
     for (std::size_t f = 0; f < fresh_.size(); ++f) {
       if (f % 4096 == 0) CKPTREE_RETURN_IF_ERROR(plan_.check());
       schema::TableSlice slice;
@@ -146,7 +163,6 @@ class PartWriter {
       CKPTREE_RETURN_IF_ERROR(builder->Add(fresh_[f]->source + 1, encoded_[f],
                                            {0, {std::move(slice)}}));
     }
-    encoded_.clear();
     CKPTREE_ASSIGN_OR_RETURN(leaf_segment_, builder->Finish());
     return absl::OkStatus();
   }
@@ -154,8 +170,8 @@ class PartWriter {
   // `small` records of this part: header, leaf records, chunks, in key order.
   std::vector<std::pair<std::string, std::string>> SmallRecords() {
     std::vector<std::pair<std::string, std::string>> records;
-    for (std::size_t f = 0; f < fresh_.size(); ++f) {
-      if (fresh_[f]->place != schema::Space::kSmall) break;
+    const bool small = record_bytes_ <= kSmallRecordBytes;
+    for (std::size_t f = 0; small && f < fresh_.size(); ++f) {
       records.emplace_back(schema::SmallKey(plan_.version, plan_.part,
                                             schema::BlockKind::kLeafRecord,
                                             fresh_[f]->source + 1),
@@ -182,14 +198,25 @@ class PartWriter {
     return records;
   }
 
-  PartResult Result() {
-    PartResult result;
-    result.records_written = fresh_.size();
-    result.small = SmallRecords();
-    result.segments = std::move(sink_.segments());
+  // What was written, once all of it is.
+  void AddBlocks(PartResult* result) {
+    result->records_written = fresh_.size();
+    result->small = SmallRecords();
+    result->segments = std::move(sink_.segments());
     if (leaf_segment_.has_value()) {
-      result.segments.push_back(*std::move(leaf_segment_));
+      result->segments.push_back(*std::move(leaf_segment_));
     }
+    for (const BuiltSegment& segment : result->segments) {
+      if (segment.staged.space == schema::Space::kChunks) {
+        result->chunks_written += segment.blocks;
+      }
+    }
+    result->chunks_written += sink_.small().size();
+  }
+
+  // The base of the next save, and what follows from it.
+  PartResult Result() const {
+    PartResult result;
     for (const LeafPlan& leaf : leaves_) {
       result.changed_leaves += leaf.changed ? 1 : 0;
     }
@@ -202,7 +229,7 @@ class PartWriter {
             : std::make_shared<const std::vector<schema::TreeEntry>>(
                   content_.entries);
     next->leaves.resize(leaves_.size());
-    for (auto& leaf : fresh_) next->leaves[leaf->source] = std::move(leaf);
+    for (const auto& leaf : fresh_) next->leaves[leaf->source] = leaf;
     schema::DigestStream digest;
     digest.Update(content_.tree.digest.view());
     std::size_t matched = 0;
@@ -244,12 +271,6 @@ class PartWriter {
     result.record.tree = content_.tree.digest;
     result.record.map = next->map;
     result.tree = content_.tree;
-    for (const BuiltSegment& segment : result.segments) {
-      if (segment.staged.space == schema::Space::kChunks) {
-        result.chunks_written += segment.blocks;
-      }
-    }
-    result.chunks_written += sink_.small().size();
     result.next = std::move(next);
     return result;
   }
@@ -282,6 +303,7 @@ class PartWriter {
   bool dense_ = false;
   std::vector<std::shared_ptr<BaseLeaf>> fresh_;  // By ordinal, ascending.
   std::vector<std::string> encoded_;              // Parallel to fresh_.
+  std::uint64_t record_bytes_ = 0;                // Of encoded_.
   std::optional<BuiltSegment> leaf_segment_;
 };
 

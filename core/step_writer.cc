@@ -212,6 +212,7 @@ void StepWriter::WriteLoop() {
       stats_.bytes_unchanged += save.counters.unchanged.load();
     }
     save.Finish(status, version);
+    retired_ = {};
     ReportProgress(save, /*force=*/true);
     if (!status.ok() && !absl::IsCancelled(status) && save.FailedUnseen()) {
       context_.logger->Log(LogSeverity::kError, "save", status);
@@ -393,8 +394,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     case kv::Outcome::kFailed:
       return result.status;
   }
-  tip_.version = attempt->version;
-  tip_.parts.clear();
+  retired_ = std::exchange(tip_, {attempt->version, {}});
   {
     absl::MutexLock lock(&mu_);
     for (const PartResult& part : attempt->parts) {

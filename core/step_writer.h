@@ -129,6 +129,7 @@ class StepWriter {
   // Of the write thread alone.
   bool tip_loaded_ = false;
   BaseState tip_;
+  BaseState retired_;  // The tip before: freed once the save is acknowledged.
   std::uint64_t last_version_ = 0;
   absl::Time last_report_;
 

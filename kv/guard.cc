@@ -141,7 +141,9 @@ class TableGuard : public rocksdb::FileSystemWrapper {
     if (!status.ok() || !path.ends_with(".sst")) return status;
     std::uint64_t bytes = 0;
     status = FileSystemWrapper::GetFileSize(path, IOOptions(), &bytes, dbg);
-    if (status.ok()) status = CheckTableProperties(file->get(), bytes, path);
+    if (status.ok() && !TablePropertiesAreWhole(file->get(), bytes)) {
+      status = IOStatus::Corruption(path, "the properties block is damaged");
+    }
     if (!status.ok()) file->reset();
     return status;
   }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "rocksdb/file_system.h"
 #include "rocksdb/slice.h"
 #include "rocksdb/table.h"
 
@@ -87,8 +89,8 @@ class Tail {
                             std::string* buffer) {
     buffer->resize(size);
     rocksdb::Slice read;
-    const IOStatus status = file_->Read(offset, size, IOOptions(), &read,
-                                        buffer->data(), nullptr);
+    const IOStatus status =
+        file_->Read(offset, size, IOOptions(), &read, buffer->data(), nullptr);
     if (!status.ok() || read.size() != size) {
       buffer->clear();
     } else if (read.data() != buffer->data()) {
@@ -151,33 +153,27 @@ std::optional<Handle> FindProperties(std::string_view metaindex) {
 
 }  // namespace
 
-IOStatus CheckTableProperties(rocksdb::FSRandomAccessFile* file,
-                              std::uint64_t file_bytes,
-                              const std::string& path) {
-  if (file_bytes < kFooterBytes) return IOStatus::OK();
+bool TablePropertiesAreWhole(rocksdb::FSRandomAccessFile* file,
+                             std::uint64_t file_bytes) {
+  if (file_bytes < kFooterBytes) return true;
   Tail tail(file, file_bytes);
   const std::string_view footer =
       tail.Read(file_bytes - kFooterBytes, kFooterBytes);
   if (footer.empty() || footer.substr(kMagicAt) != kMagic ||
       footer[0] != static_cast<char>(rocksdb::kXXH3)) {
-    return IOStatus::OK();
+    return true;
   }
   const auto metaindex =
       Reader(footer.substr(kHandlesAt, kMagicAt)).BlockHandle();
-  if (!metaindex.has_value()) return IOStatus::OK();
+  if (!metaindex.has_value()) return true;
   const auto handle =
       FindProperties(tail.Read(metaindex->offset, metaindex->size));
-  if (!handle.has_value() || handle->size > kMaxBlockBytes) {
-    return IOStatus::OK();
-  }
+  if (!handle.has_value() || handle->size > kMaxBlockBytes) return true;
   const std::string_view block =
       tail.Read(handle->offset, handle->size + kTrailerBytes);
-  if (block.empty()) return IOStatus::OK();
-  if (BlockChecksum(block.substr(0, handle->size + 1)) !=
-      LittleEndian32(block.substr(handle->size + 1))) {
-    return IOStatus::Corruption(path, "the properties block is damaged");
-  }
-  return IOStatus::OK();
+  if (block.empty()) return true;
+  return BlockChecksum(block.substr(0, handle->size + 1)) ==
+         LittleEndian32(block.substr(handle->size + 1));
 }
 
 }  // namespace ckptree::kv

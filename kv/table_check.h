@@ -4,20 +4,20 @@
 #define CKPTREE_KV_TABLE_CHECK_H_
 
 #include <cstdint>
-#include <string>
 
-#include "rocksdb/file_system.h"
+namespace rocksdb {
+class FSRandomAccessFile;
+}  // namespace rocksdb
 
 namespace ckptree::kv {
 
-// Corruption where the checksum of the properties block of the table `file` is
-// not that of its bytes. RocksDB 7.8 (table/meta_blocks.cc) parses that block
+// False where the checksum of the properties block of the table `file` is not
+// that of its bytes. RocksDB 7.8 (table/meta_blocks.cc) parses that block
 // before it compares, and a flipped bit of its last byte ends the process in an
-// assertion. All else is compared by RocksDB itself and is not looked at: OK
+// assertion. All else is compared by RocksDB itself and is not looked at: true
 // for a file that is no table, and for a table with other checksums than ours.
-rocksdb::IOStatus CheckTableProperties(rocksdb::FSRandomAccessFile* file,
-                                       std::uint64_t file_bytes,
-                                       const std::string& path);
+bool TablePropertiesAreWhole(rocksdb::FSRandomAccessFile* file,
+                             std::uint64_t file_bytes);
 
 }  // namespace ckptree::kv
 
