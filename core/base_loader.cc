@@ -65,8 +65,9 @@ absl::StatusOr<std::vector<schema::PartRecord>> PartsOf(
   return std::move(meta.parts);
 }
 
-absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
-    const kv::Database& database, const schema::PartRecord& part) {
+absl::StatusOr<std::shared_ptr<BasePart>> LoadPartEntries(
+    const kv::Database& database, const schema::PartRecord& part,
+    const BasePart* known) {
   auto base = std::make_shared<BasePart>();
   base->tree = part.tree;
   base->map = part.map;
@@ -77,6 +78,10 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
         absl::StrFormat("tree %s has %d leaves, its map %d", part.tree.Hex(),
                         tree->leaf_count(), part.map.size()));
   }
+  if (known != nullptr && known->tree == part.tree) {
+    base->entries = known->entries;
+    return base;
+  }
   std::vector<schema::TreeEntry> entries;
   entries.reserve(tree->entry_count());
   CKPTREE_RETURN_IF_ERROR(
@@ -85,6 +90,13 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
       }));
   base->entries = std::make_shared<const std::vector<schema::TreeEntry>>(
       std::move(entries));
+  return base;
+}
+
+absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
+    const kv::Database& database, const schema::PartRecord& part) {
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<BasePart> base,
+                           LoadPartEntries(database, part, nullptr));
   std::vector<std::uint32_t> ordinals(part.map.size());
   std::iota(ordinals.begin(), ordinals.end(), 0u);
   CKPTREE_ASSIGN_OR_RETURN(base->leaves,

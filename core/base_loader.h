@@ -26,6 +26,12 @@ absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
 absl::StatusOr<std::vector<schema::PartRecord>> PartsOf(
     const kv::Database& database, const schema::StepRecord& record);
 
+// One part without its leaf records; the entries are those of `known` (may be
+// null) where its tree is the same.
+absl::StatusOr<std::shared_ptr<BasePart>> LoadPartEntries(
+    const kv::Database& database, const schema::PartRecord& part,
+    const BasePart* known);
+
 // One part, all its leaf records. Runs in a TBB arena.
 absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
     const kv::Database& database, const schema::PartRecord& part);

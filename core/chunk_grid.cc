@@ -196,6 +196,14 @@ void Copy(const std::byte* source, std::byte* destination, Loops loops,
 
 }  // namespace
 
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ", ", shape[i]);
+  }
+  return text + "]";
+}
+
 std::vector<std::int64_t> DefaultChunkShape(schema::DType dtype, bool packed,
                                             Extents shape,
                                             std::int64_t chunk_bytes) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -14,6 +15,9 @@
 #include "schema/leaf_record.h"
 
 namespace ckptree {
+
+// "[2, 3]".
+std::string ShapeText(const std::vector<std::int64_t>& shape);
 
 // The chunk shape of a box of `shape`: each chunk is one contiguous run of the
 // box's row-major bytes, at most `chunk_bytes` long, as few chunks as that

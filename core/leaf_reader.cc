@@ -3,7 +3,6 @@
 #include "core/leaf_reader.h"
 
 #include <algorithm>
-#include <atomic>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -11,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
+#include "core/first_error.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "tbb/parallel_for.h"
@@ -131,19 +130,14 @@ absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
       [](const Target& a, const Target& b) { return a.order() < b.order(); });
   std::vector<std::shared_ptr<const BaseLeaf>> result(ordinals.size());
   const std::size_t batches = (targets.size() + kBatch - 1) / kBatch;
-  absl::Mutex mu;
-  absl::Status first;
+  FirstError error;
   tbb::parallel_for(std::size_t{0}, batches, [&](std::size_t b) {
     const std::size_t begin = b * kBatch;
     const std::size_t count = std::min(kBatch, targets.size() - begin);
-    absl::Status status =
-        BatchReader(database, part)
-            .Read(std::span(targets).subspan(begin, count), &result);
-    if (status.ok()) return;
-    absl::MutexLock lock(&mu);
-    first.Update(status);
+    error.Note(BatchReader(database, part)
+                   .Read(std::span(targets).subspan(begin, count), &result));
   });
-  CKPTREE_RETURN_IF_ERROR(first);
+  CKPTREE_RETURN_IF_ERROR(error.status());
   return result;
 }
 

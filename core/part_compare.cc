@@ -3,13 +3,12 @@
 #include "core/part_compare.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <string_view>
 #include <unordered_map>
 
-#include "absl/synchronization/mutex.h"
+#include "core/first_error.h"
 #include "core/leaf_statistics.h"
 #include "kv/status_macros.h"
 #include "schema/dead_list.h"
@@ -156,29 +155,22 @@ bool PartCompare::WantsStatistics(const SourceLeaf& leaf) const {
 // Step 3 for chunked leaves (and step 4 at once), step 3 for runs.
 absl::Status PartCompare::ComparePieces() {
   PrepareRefs();
-  std::atomic<bool> failed{false};
-  absl::Mutex mu;
-  absl::Status first;
+  FirstError error;
   tbb::parallel_for(
       tbb::blocked_range<std::size_t>(0, staged_.piece_count(), 1),
-      [this, &failed, &mu,
-       &first](const tbb::blocked_range<std::size_t>& range) {
+      [this, &error](const tbb::blocked_range<std::size_t>& range) {
         for (std::size_t i = range.begin(); i != range.end(); ++i) {
-          if (failed.load(std::memory_order_relaxed)) return;
+          if (error.any()) return;
           absl::Status status = plan_.check();
           if (status.ok()) {
             staged_.Take(i);
             status = staged_.piece(i).run ? CompareRun(i) : CompareChunk(i);
           }
-          if (!status.ok()) {
-            failed.store(true);
-            absl::MutexLock lock(&mu);
-            first.Update(status);
-          }
+          error.Note(status);
         }
       },
       tbb::simple_partitioner());
-  return first;
+  return error.status();
 }
 
 void PartCompare::PrepareRefs() {
@@ -382,19 +374,13 @@ absl::Status PartCompare::WritePacks() {
       pack.members.emplace_back(i, l);
     }
   }
-  std::atomic<bool> failed{false};
-  absl::Mutex mu;
-  absl::Status first;
+  FirstError error;
   tbb::parallel_for(std::size_t{0}, packs.size(), [&](std::size_t p) {
-    if (failed.load(std::memory_order_relaxed)) return;
-    absl::Status status = plan_.check();
-    if (status.ok()) status = WritePack(packs[p]);
-    if (status.ok()) return;
-    failed.store(true);
-    absl::MutexLock lock(&mu);
-    first.Update(status);
+    if (error.any()) return;
+    const absl::Status status = plan_.check();
+    error.Note(status.ok() ? WritePack(packs[p]) : status);
   });
-  return first;
+  return error.status();
 }
 
 absl::Status PartCompare::WritePack(const Pack& pack) {

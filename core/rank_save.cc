@@ -47,6 +47,7 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
   absl::StatusOr<PartResult> result = absl::UnknownError("");
   engine.arena().execute([&] {
     result = [&]() -> absl::StatusOr<PartResult> {
+      if (plan.full) return WritePart(part_plan, &staged, nullptr);
       CKPTREE_ASSIGN_OR_RETURN(const BaseState base,
                                LoadBase(engine.database(), kMainLine));
       if (base.version != plan.base) {

@@ -28,7 +28,8 @@ struct RankPlan {
   std::string uuid;
   std::uint64_t incarnation = 0;
   std::uint64_t version = 0;
-  std::uint64_t base = 0;  // Every rank must compare with this version.
+  std::uint64_t base = 0;  // Every rank must compare with this version,
+  bool full = false;       // unless it cannot be read: then with nothing.
   std::int64_t step = 0;
 };
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "core/chunk_grid.h"
+#include "core/first_error.h"
 #include "kv/status_macros.h"
 #include "schema/dtype.h"
 #include "schema/keys.h"
@@ -264,20 +264,13 @@ absl::Status ReadPlan::Run() {
   if (blocks.size() == 1) {
     return ReadBlock(std::span(slices_).subspan(0, slices_.size()));
   }
-  std::atomic<bool> failed{false};
-  absl::Mutex mu;
-  absl::Status first;
+  FirstError error;
   tbb::parallel_for(std::size_t{0}, blocks.size(), [&](std::size_t b) {
-    if (failed.load(std::memory_order_relaxed)) return;
+    if (error.any()) return;
     const auto [begin, end] = blocks[b];
-    absl::Status status =
-        ReadBlock(std::span(slices_).subspan(begin, end - begin));
-    if (status.ok()) return;
-    failed.store(true);
-    absl::MutexLock lock(&mu);
-    first.Update(status);
+    error.Note(ReadBlock(std::span(slices_).subspan(begin, end - begin)));
   });
-  return first;
+  return error.status();
 }
 
 }  // namespace ckptree::internal

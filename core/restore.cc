@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/chunk_grid.h"
 #include "core/step_reader.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
@@ -201,12 +202,8 @@ absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
   for (const LeafInfo& leaf : actual) stored[leaf.name] = &leaf;
   const auto describe = [](const LeafInfo& leaf) {
     if (leaf.kind != "array") return leaf.kind;
-    std::string text(schema::Name(leaf.dtype));
-    text += "[";
-    for (std::size_t i = 0; i < leaf.shape.size(); ++i) {
-      absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ", ", leaf.shape[i]);
-    }
-    return text + "]";
+    return std::string(schema::Name(leaf.dtype)) +
+           ShapeText(leaf.shape);
   };
   std::string differences;
   for (const LeafInfo& leaf : expected) {

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "kv/status_macros.h"
 #include "schema/dtype.h"
+#include "schema/path.h"
 
 namespace ckptree::internal {
 namespace {
@@ -26,6 +28,19 @@ std::int64_t BytesOfElements(const SourceLeaf& leaf, std::int64_t elements) {
 
 constexpr std::uint64_t Align64(std::uint64_t n) { return (n + 63) / 64 * 64; }
 
+// Calls the leaf's copy function; its failure names the leaf.
+absl::Status CallCopy(const SourceLeaf& leaf, const SourceBox& box,
+                      std::uint64_t offset, std::span<std::byte> destination) {
+  const absl::Status status = box.copy(offset, destination);
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrFormat(
+          "%s: its copy function failed: %s",
+          schema::Path::Decode(leaf.entry.path).value_or(schema::Path()).Text(),
+          status.message()));
+}
+
 // Fills `destination` with the whole of the leaf's only box.
 absl::Status FetchWhole(const SourceLeaf& leaf,
                         std::span<std::byte> destination) {
@@ -35,7 +50,7 @@ absl::Status FetchWhole(const SourceLeaf& leaf,
   }
   const SourceBox& box = leaf.boxes.front();
   if (destination.empty()) return absl::OkStatus();
-  if (box.copy) return box.copy(0, destination);
+  if (box.copy) return CallCopy(leaf, box, 0, destination);
   if (box.strides.empty()) {
     std::memcpy(destination.data(), box.data, destination.size());
   } else {
@@ -141,7 +156,7 @@ absl::Status StagedContent::FetchChunk(const SourceLeaf& leaf,
   const std::int64_t offset =
       BytesOfElements(leaf, chunks.offset_elements(piece.cell));
   if (box.copy) {
-    return box.copy(static_cast<std::uint64_t>(offset), destination);
+    return CallCopy(leaf, box, static_cast<std::uint64_t>(offset), destination);
   }
   if (box.strides.empty() && chunks.contiguous()) {
     std::memcpy(destination.data(), box.data + offset, destination.size());

@@ -62,14 +62,6 @@ absl::Status CheckText(const char* what, std::string_view text) {
   return Invalid("%s is UTF-8: %s is not", what, Quoted(text));
 }
 
-std::string ShapeText(const Shape& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + "]";
-}
-
 // True where the strided elements of `tensor` stay inside size_bytes, the first
 // byte being the lowest address that the strides reach.
 bool StridesFit(const Tensor& tensor, std::int64_t element_bytes) {

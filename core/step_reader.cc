@@ -38,14 +38,6 @@ std::size_t Distance(std::string_view a, std::string_view b,
   return row[b.size()];
 }
 
-std::string ShapeText(const Shape& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + "]";
-}
-
 }  // namespace
 
 LeafInfo InfoOf(const schema::TreeEntry& entry) {

@@ -344,6 +344,7 @@ absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
   plan.incarnation = context_.database->report().head.incarnation;
   plan.version = attempt->version;
   plan.base = tip_.version;
+  plan.full = tip_.version != 0 && tip_.parts.empty();
   plan.step = save->step;
   CKPTREE_ASSIGN_OR_RETURN(attempt->parts, save->gather(plan));
   std::sort(attempt->parts.begin(), attempt->parts.end(),

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "core/base_loader.h"
 #include "core/leaf_reader.h"
-#include "core/step_tree.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "schema/path.h"
@@ -108,27 +108,8 @@ void Damage::Explain(const kv::Database& database,
 absl::StatusOr<std::shared_ptr<const BasePart>> LoadPartSharing(
     const kv::Database& database, const schema::PartRecord& part,
     const BasePart* known, Damage* damage) {
-  auto base = std::make_shared<BasePart>();
-  base->tree = part.tree;
-  base->map = part.map;
-  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
-                           StepTree::Open(database, part.tree));
-  if (tree->leaf_count() != part.map.size()) {
-    return absl::DataLossError(
-        absl::StrFormat("tree %s has %d leaves, its map %d", part.tree.Hex(),
-                        tree->leaf_count(), part.map.size()));
-  }
-  if (known != nullptr && known->tree == part.tree) {
-    base->entries = known->entries;
-  } else {
-    std::vector<schema::TreeEntry> entries;
-    CKPTREE_RETURN_IF_ERROR(
-        tree->ForEach("", [&entries](const StepTree::Entry& entry) {
-          entries.push_back(*entry.entry);
-        }));
-    base->entries = std::make_shared<const std::vector<schema::TreeEntry>>(
-        std::move(entries));
-  }
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<BasePart> base,
+                           LoadPartEntries(database, part, known));
   std::map<BlockId, std::shared_ptr<const BaseLeaf>> have;
   if (known != nullptr) {
     for (const auto& leaf : known->leaves) {

@@ -143,12 +143,10 @@ std::string EncodeDeadList(const DeadList& list) {
 }
 
 absl::StatusOr<DeadList> DecodeDeadList(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> body =
-      OpenEnvelope(RecordKind::kDeadList, bytes);
-  if (!body.ok()) return body.status();
   pb::DeadList in;
-  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return ListFault("the body does not parse");
+  if (absl::Status status = ParseEnvelope(RecordKind::kDeadList, bytes, &in);
+      !status.ok()) {
+    return status;
   }
   if (in.parts_size() > kMaxParts) {
     return ListFault(absl::StrFormat("%d parts", in.parts_size()));

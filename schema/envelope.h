@@ -8,7 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 
 namespace ckptree::schema {
 
@@ -48,6 +50,19 @@ std::string Envelope(RecordKind kind, std::string_view body);
 // kFailedPrecondition with both numbers where the format is newer.
 absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
                                               std::string_view bytes);
+
+// OpenEnvelope(), then the body as a protobuf `message`.
+template <typename Message>
+absl::Status ParseEnvelope(RecordKind kind, std::string_view bytes,
+                           Message* message) {
+  const absl::StatusOr<std::string_view> body = OpenEnvelope(kind, bytes);
+  if (!body.ok()) return body.status();
+  if (message->ParseFromArray(body->data(), static_cast<int>(body->size()))) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(
+      absl::StrFormat("%s: the body does not parse", Name(kind)));
+}
 
 }  // namespace ckptree::schema
 

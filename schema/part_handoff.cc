@@ -36,12 +36,10 @@ std::string EncodePartHandoff(const PartHandoff& handoff) {
 }
 
 absl::StatusOr<PartHandoff> DecodePartHandoff(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> body =
-      OpenEnvelope(RecordKind::kPartHandoff, bytes);
-  if (!body.ok()) return body.status();
   pb::PartHandoff in;
-  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return HandoffFault("the body does not parse");
+  if (absl::Status status = ParseEnvelope(RecordKind::kPartHandoff, bytes, &in);
+      !status.ok()) {
+    return status;
   }
   PartHandoff handoff;
   auto record = DecodeStepRecord(in.step_record());

@@ -22,16 +22,6 @@ namespace {
 constexpr std::size_t kDigestBytes = 16;
 constexpr std::size_t kUuidBytes = 16;
 
-template <typename Message>
-absl::Status Parse(RecordKind kind, std::string_view bytes, Message* message) {
-  const absl::StatusOr<std::string_view> body = OpenEnvelope(kind, bytes);
-  if (!body.ok()) return body.status();
-  if (!message->ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return Fault(kind, "the body does not parse");
-  }
-  return absl::OkStatus();
-}
-
 bool IsBlock(std::uint32_t n) {
   return SequenceOf(n) != kHeaderSequence && SequenceOf(n) <= kMaxSequence;
 }
@@ -49,7 +39,7 @@ std::string EncodeSegmentRow(const SegmentRow& row) {
 
 absl::StatusOr<SegmentRow> DecodeSegmentRow(std::string_view bytes) {
   pb::SegmentRow in;
-  if (absl::Status status = Parse(RecordKind::kSegmentRow, bytes, &in);
+  if (absl::Status status = ParseEnvelope(RecordKind::kSegmentRow, bytes, &in);
       !status.ok()) {
     return status;
   }
@@ -82,7 +72,7 @@ std::string EncodeSegmentHeader(const SegmentHeader& header) {
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view bytes) {
   constexpr RecordKind kKind = RecordKind::kSegmentHeader;
   pb::SegmentHeader in;
-  if (absl::Status status = Parse(kKind, bytes, &in); !status.ok()) {
+  if (absl::Status status = ParseEnvelope(kKind, bytes, &in); !status.ok()) {
     return status;
   }
   if (in.uuid().size() != kUuidBytes) {
@@ -119,7 +109,7 @@ std::string EncodeSmallHeader(const SmallHeader& header) {
 
 absl::StatusOr<SmallHeader> DecodeSmallHeader(std::string_view bytes) {
   pb::SmallHeader in;
-  if (absl::Status status = Parse(RecordKind::kSmallHeader, bytes, &in);
+  if (absl::Status status = ParseEnvelope(RecordKind::kSmallHeader, bytes, &in);
       !status.ok()) {
     return status;
   }

@@ -145,12 +145,10 @@ std::string EncodeSegmentTable(const SegmentTable& table) {
 }
 
 absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> body =
-      OpenEnvelope(RecordKind::kSegmentTable, bytes);
-  if (!body.ok()) return body.status();
   pb::SegmentTable in;
-  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return TableFault("the body does not parse");
+  if (absl::Status status = ParseEnvelope(RecordKind::kSegmentTable, bytes, &in);
+      !status.ok()) {
+    return status;
   }
   const int count = in.n_size();
   if (!ColumnFits(in.slices(), count)) {

@@ -234,12 +234,10 @@ std::string EncodeStepRecord(const StepRecord& record) {
 }
 
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> body =
-      OpenEnvelope(RecordKind::kStep, bytes);
-  if (!body.ok()) return body.status();
   pb::StepRecord in;
-  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return Fault(RecordKind::kStep, "the body does not parse");
+  if (absl::Status status = ParseEnvelope(RecordKind::kStep, bytes, &in);
+      !status.ok()) {
+    return status;
   }
   if (in.digest().size() != kDigestBytes) {
     return Fault(RecordKind::kStep, "the digest is not 16 bytes");
@@ -295,12 +293,10 @@ std::string EncodeStepMeta(const StepMeta& meta) {
 }
 
 absl::StatusOr<StepMeta> DecodeStepMeta(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> body =
-      OpenEnvelope(RecordKind::kStepMeta, bytes);
-  if (!body.ok()) return body.status();
   pb::StepMeta in;
-  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return Fault(RecordKind::kStepMeta, "the body does not parse");
+  if (absl::Status status = ParseEnvelope(RecordKind::kStepMeta, bytes, &in);
+      !status.ok()) {
+    return status;
   }
   StepMeta meta;
   if (absl::Status status =

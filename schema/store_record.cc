@@ -16,16 +16,6 @@ namespace {
 
 constexpr std::size_t kUuidBytes = 16;
 
-template <typename Message>
-absl::Status Parse(RecordKind kind, std::string_view bytes, Message* message) {
-  const absl::StatusOr<std::string_view> body = OpenEnvelope(kind, bytes);
-  if (!body.ok()) return body.status();
-  if (!message->ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return Fault(kind, "the body does not parse");
-  }
-  return absl::OkStatus();
-}
-
 template <typename Strings>
 absl::Status ReadNames(const Strings& in, std::vector<std::string>* out) {
   for (const std::string& name : in) {
@@ -55,7 +45,7 @@ std::string EncodeStoreRecord(const StoreRecord& record) {
 
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
   pb::StoreRecord in;
-  if (absl::Status status = Parse(RecordKind::kStore, bytes, &in);
+  if (absl::Status status = ParseEnvelope(RecordKind::kStore, bytes, &in);
       !status.ok()) {
     return status;
   }
@@ -87,7 +77,7 @@ std::string EncodeLineRecord(const LineRecord& record) {
 
 absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes) {
   pb::LineRecord in;
-  if (absl::Status status = Parse(RecordKind::kLine, bytes, &in);
+  if (absl::Status status = ParseEnvelope(RecordKind::kLine, bytes, &in);
       !status.ok()) {
     return status;
   }
@@ -105,7 +95,7 @@ std::string EncodeTagRecord(const TagRecord& record) {
 
 absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes) {
   pb::TagRecord in;
-  if (absl::Status status = Parse(RecordKind::kTag, bytes, &in); !status.ok()) {
+  if (absl::Status status = ParseEnvelope(RecordKind::kTag, bytes, &in); !status.ok()) {
     return status;
   }
   if (in.version() == 0) return Fault(RecordKind::kTag, "it is of version 0");
@@ -122,7 +112,7 @@ std::string EncodePinRecord(const PinRecord& record) {
 
 absl::StatusOr<PinRecord> DecodePinRecord(std::string_view bytes) {
   pb::PinRecord in;
-  if (absl::Status status = Parse(RecordKind::kPin, bytes, &in); !status.ok()) {
+  if (absl::Status status = ParseEnvelope(RecordKind::kPin, bytes, &in); !status.ok()) {
     return status;
   }
   return PinRecord{in.line(), in.step(), in.created_ns()};

@@ -190,12 +190,10 @@ std::string EncodeTreeRoot(const TreeRoot& root) {
 }
 
 absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> body =
-      OpenEnvelope(RecordKind::kTreeRoot, bytes);
-  if (!body.ok()) return body.status();
   pb::TreeRoot in;
-  if (!in.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return RootFault("the body does not parse");
+  if (absl::Status status = ParseEnvelope(RecordKind::kTreeRoot, bytes, &in);
+      !status.ok()) {
+    return status;
   }
   const int count = in.first_path_size();
   if (in.digests().size() != kDigestBytes * static_cast<std::size_t>(count) ||

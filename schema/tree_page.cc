@@ -186,12 +186,10 @@ std::string EncodeTreePage(const TreePage& page) {
 }
 
 absl::StatusOr<TreePage> DecodeTreePage(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> body =
-      OpenEnvelope(RecordKind::kTreePage, bytes);
-  if (!body.ok()) return body.status();
   pb::TreePage message;
-  if (!message.ParseFromArray(body->data(), static_cast<int>(body->size()))) {
-    return PageFault("the body does not parse");
+  if (absl::Status status = ParseEnvelope(RecordKind::kTreePage, bytes, &message);
+      !status.ok()) {
+    return status;
   }
   return PageReader(message).Run();
 }

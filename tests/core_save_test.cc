@@ -99,7 +99,7 @@ TEST_F(SaveTest, AFailureInBetweenHurtsNobodyElse) {
   EXPECT_OK(Commit(std::move(gate)));
   EXPECT_THAT(failing.WaitCommitted(kLong),
               StatusIs(absl::StatusCode::kInternal,
-                       AllOf(HasSubstr("step 2 was not saved"),
+                       AllOf(HasSubstr("step 2 was not saved"), HasSubstr("w: "),
                              HasSubstr("the device is gone"))));
   EXPECT_FALSE(failing.WaitStaged(kLong).ok());
   EXPECT_EQ(failing.version(), 0u);

@@ -79,9 +79,9 @@ std::optional<std::string> ReadLine(int fd) {
 }
 
 std::string EncodePlan(const RankPlan& plan) {
-  return absl::StrFormat("%s %s %s %d %d %d %d", plan.staging, plan.attempt,
+  return absl::StrFormat("%s %s %s %d %d %d %d %d", plan.staging, plan.attempt,
                          absl::BytesToHexString(plan.uuid), plan.incarnation,
-                         plan.version, plan.base, plan.step);
+                         plan.version, plan.base, plan.step, plan.full ? 1 : 0);
 }
 
 RankPlan DecodePlan(const std::string& line) {
@@ -97,6 +97,7 @@ RankPlan DecodePlan(const std::string& line) {
   plan.version = number(4);
   plan.base = number(5);
   plan.step = static_cast<std::int64_t>(number(6));
+  plan.full = number(7) != 0;
   return plan;
 }
 

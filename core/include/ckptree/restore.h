@@ -71,7 +71,9 @@ struct LeafDetail {
   std::uint64_t bytes = 0;
   std::int64_t since_step = 0;  // The save that last changed the value.
   std::uint64_t since_version = 0;
-  std::string digest = {};  // Of the value; equal values, equal digests.
+  // 32 hexadecimal digits, of the value: equal for equal values that are cut
+  // into boxes and chunks alike.
+  std::string digest = {};
   std::optional<Statistics> statistics = {};
   std::uint64_t chunk_count = 0;
   Shape chunk_shape = {};  // Of arrays.

@@ -1,0 +1,140 @@
+// A store whose newest save cannot be read any more goes on.
+
+#include <algorithm>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine.h"
+#include "core/rank_save.h"
+#include "core/step_content.h"
+#include "core/store_test_peer.h"
+#include "tests/core_fixture.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+
+constexpr int kLeaves = 4000;
+constexpr std::size_t kLeafBytes = 300;
+
+// Enough leaves that their records are a segment of their own.
+class DamageTest : public CoreTest {
+ protected:
+  static std::string Name(int i) { return "layer/w" + std::to_string(i); }
+
+  std::span<const std::byte> Value(const Bytes& all, int i) const {
+    return std::span(all).subspan(static_cast<std::size_t>(i) * kLeafBytes,
+                                  kLeafBytes);
+  }
+  Tensor LeafOf(const Bytes& all, int i) const {
+    Tensor tensor;
+    tensor.dtype = DType::kUint8;
+    tensor.shape = {static_cast<std::int64_t>(kLeafBytes)};
+    tensor.data = Value(all, i).data();
+    return tensor;
+  }
+  absl::Status SaveAll(std::int64_t step, const Bytes& all) {
+    StepBuilder builder = store_->Begin(step);
+    for (int i = 0; i < kLeaves; ++i) builder.Put(Name(i), LeafOf(all, i));
+    return Commit(std::move(builder));
+  }
+  void ExpectAll(std::int64_t step, const Bytes& all) {
+    const Step restored = Restored(AtStep(step));
+    for (int i = 0; i < kLeaves; ++i) {
+      Bytes value(kLeafBytes);
+      ASSERT_OK(restored.Read(Name(i), value));
+      ASSERT_TRUE(std::ranges::equal(value, Value(all, i))) << Name(i);
+    }
+  }
+
+  // Saves steps 1 and 2, all leaves changed in each, and flips a bit in the
+  // leaf records of step 2.
+  void SetUp() override {
+    CoreTest::SetUp();
+    ASSERT_OK(SaveAll(1, first_));
+    ASSERT_OK(SaveAll(2, second_));
+    const auto files =
+        internal::StoreTestPeer::engine(*store_).database().LiveFiles();
+    ASSERT_OK(files);
+    std::string records, first_key;
+    for (const kv::LiveFile& file : *files) {
+      if (file.space != schema::Space::kLeaves || file.first_key < first_key) {
+        continue;
+      }
+      first_key = file.first_key;
+      records = file.path;
+    }
+    ASSERT_FALSE(records.empty());
+    store_.reset();
+    std::fstream file(records, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(100'000);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(100'000);
+    file.put(static_cast<char>(byte ^ 4));
+    file.close();
+    Open();
+  }
+
+  const Bytes first_ = RandomBytes(kLeaves * kLeafBytes, 1);
+  const Bytes second_ = RandomBytes(kLeaves * kLeafBytes, 2);
+};
+
+TEST_F(DamageTest, TheNextSaveIsWhole) {
+  // Nothing changed since step 2, but that cannot be known.
+  ASSERT_OK(SaveAll(3, second_));
+  EXPECT_EQ(store_->Resolve(AtStep(3))->base, 0);
+  EXPECT_EQ(store_->Resolve(AtStep(3))->new_bytes, second_.size());
+  ExpectAll(1, first_);
+  ExpectAll(3, second_);
+  // The damage is told of step 2 and of no other, with its leaves.
+  const auto report = store_->Verify({.level = VerifyOptions::Level::kDeep});
+  ASSERT_OK(report);
+  EXPECT_THAT(report->findings, Contains(Field(&Finding::what,
+                                               HasSubstr("layer/w"))));
+  for (const Finding& finding : report->findings) {
+    for (const std::int64_t step : finding.steps) EXPECT_EQ(step, 2);
+  }
+  // And the one after compares with it again.
+  ASSERT_OK(SaveAll(4, second_));
+  EXPECT_EQ(store_->Resolve(AtStep(4))->new_bytes, 0);
+}
+
+TEST_F(DamageTest, APartBuiltByAnotherProcessIsWhole) {
+  const auto content = [this] {
+    internal::ContentBuilder builder(kChunk);
+    for (int i = 0; i < kLeaves; ++i) {
+      EXPECT_OK(builder.AddTensor(At(Name(i)), LeafOf(second_, i),
+                                  Ownership::kBorrow));
+    }
+    return std::move(builder).Finish();
+  };
+  const auto gather = [&](const internal::RankPlan& plan)
+      -> absl::StatusOr<std::vector<schema::PartHandoff>> {
+    EXPECT_TRUE(plan.full);
+    EXPECT_NE(plan.base, 0);
+    absl::StatusOr<Store> rank = Store::Open(path(), ReadOnly());
+    if (!rank.ok()) return rank.status();
+    absl::StatusOr<internal::StepContent> finished = content();
+    if (!finished.ok()) return finished.status();
+    const absl::Status written =
+        internal::WriteRankPart(*rank, plan, 0, *std::move(finished), {});
+    if (!written.ok()) return written;
+    absl::StatusOr<schema::PartHandoff> part =
+        internal::ReadHandoff(plan, 0, {});
+    if (!part.ok()) return part.status();
+    return std::vector<schema::PartHandoff>{*std::move(part)};
+  };
+  ASSERT_OK(internal::CommitParts(*store_, 3, gather));
+  EXPECT_EQ(store_->Resolve(AtStep(3))->base, 0);
+  ExpectAll(3, second_);
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));
+}
+
+}  // namespace
+}  // namespace ckptree::testing

@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Reads a ckptree store from schema/FORMAT.md alone.
+
+`reader.py STORE STEP FOLDER` writes FOLDER/index.json, the entries of the
+step's tree, and N.bin for the value of entry N (arrays: elements in row-major
+order). It shares no line with the engine: RocksDB's `ldb` dumps the column
+families, all else is here, in the order of FORMAT.md. Needs the Python package
+xxhash. The store must not be open for writing.
+"""
+
+import functools
+import itertools
+import json
+import math
+import struct
+import subprocess
+import sys
+import xxhash
+
+
+class Damaged(Exception):
+  pass
+
+
+# Section 2: spaces and keys.
+@functools.cache
+def dump(store, space):
+  """Key -> value of a column family."""
+  done = subprocess.run(
+      ["ldb", f"--db={store}/db", "--hex", f"--column_family={space}", "scan"],
+      capture_output=True, text=True, check=False)
+  if done.returncode != 0:
+    raise Damaged(f"{space}: {done.stderr or done.stdout}")
+  pairs = [row.split(" : ") for row in done.stdout.splitlines() if " : " in row]
+  return {bytes.fromhex(k[2:]): bytes.fromhex(v.strip()[2:]) for k, v in pairs}
+
+
+def step_key(step, line=0):
+  return b"\x01" + struct.pack(">IQ", line, (step + (1 << 63)) % (1 << 64))
+
+
+def block_key(space, version, part, kind, n):
+  kinds = bytes([kind]) if space == "small" else b""
+  return struct.pack(">QH", version, part) + kinds + struct.pack(">I", n)
+
+
+# Section 3: the envelope.
+def open_envelope(kind, data):
+  if data[:2] != b"ck":
+    raise Damaged("no envelope")
+  if xxhash.xxh3_64_digest(data[:8] + data[16:]) != data[8:16]:
+    raise Damaged("the checksum is wrong")
+  if struct.unpack(">BBI", data[2:8]) != (kind, 0, len(data) - 16):
+    raise Damaged("another kind, a newer format or another length")
+  return fields(data[16:])
+
+
+def checked(data, digest, what):
+  if xxhash.xxh3_128_digest(data) != digest:
+    raise Damaged(f"{what}: the digest is wrong")
+  return data
+
+
+# Protobuf's coding.
+def varint(data, at):
+  value = shift = 0
+  while data[at] > 0x7F:
+    value |= (data[at] & 0x7F) << shift
+    at, shift = at + 1, shift + 7
+  return value | data[at] << shift, at + 1
+
+
+def varints(data):
+  values, at = [], 0
+  while at < len(data):
+    value, at = varint(data, at)
+    values.append(value)
+  return values
+
+
+def unzigzag(n):
+  return (n >> 1) ^ -(n & 1)
+
+
+def fields(data):
+  """Field number -> list of ints or bytes, in the order of the message."""
+  found, at = {}, 0
+  while at < len(data):
+    tag, at = varint(data, at)
+    if tag & 7 == 0:
+      value, at = varint(data, at)
+    else:
+      size, at = (8, at) if tag & 7 == 1 else varint(data, at)
+      value, at = data[at:at + size], at + size
+    found.setdefault(tag >> 3, []).append(value)
+  return found
+
+
+def one(message, number, default=0):
+  return message.get(number, [default])[-1]
+
+
+def numbers(message, number):
+  """A repeated integer, packed or not."""
+  values = message.get(number, [])
+  return [n for v in values for n in ([v] if isinstance(v, int) else varints(v))]
+
+
+def column(message, number, default):
+  """Empty: the defaults; one value: for all; else one for each."""
+  values = numbers(message, number)
+  return values * len(default) if len(values) == 1 else values or default
+
+
+# Section 4: paths.
+def read_text(data, at):
+  end = data.index(0, at)
+  text = data[at:end].replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
+  return text, end + 1
+
+
+def read_int(data, at):
+  size = abs(data[at] - 0x10)
+  body = data[at + 1:at + 1 + size]
+  if data[at] >= 0x10:
+    return int.from_bytes(body, "big"), at + 1 + size
+  return -int.from_bytes(bytes(255 - b for b in body), "big"), at + 1 + size
+
+
+def read_key(data, at):
+  tag = data[at]
+  if tag <= 3:
+    return (None, False, True)[tag - 1], at + 1
+  if tag <= 0x18:
+    return read_int(data, at)
+  if tag == 0x20:
+    bits = int.from_bytes(data[at + 1:at + 9], "big")
+    bits ^= 1 << 63 if bits >> 63 else (1 << 64) - 1
+    return struct.unpack(">d", bits.to_bytes(8, "big"))[0], at + 9
+  if tag <= 0x22:
+    text, at = read_text(data, at + 1)
+    return text.decode() if tag == 0x21 else text, at
+  items, at = [], at + 1
+  while data[at] != 0:
+    item, at = read_key(data, at)
+    items.append(item)
+  return tuple(items), at + 1
+
+
+def path_text(data):
+  """For people: plain names bare, other keys as Python shows them."""
+  parts, at = [], 0
+  while at < len(data):
+    kind = data[at]
+    key, at = read_key(data, at + 1)
+    parts.append({1: key if isinstance(key, str) else "{%r}" % (key,),
+                  2: f"[{key}]", 3: f".{key}", 4: f"<{key}>"}[kind])
+  return "/".join(parts)
+
+
+# Section 5: trees.
+LEAVES = "array bool int float complex str bytes json proto file".split()
+NODES = "none dict list tuple namedtuple object custom".split()
+KINDS = dict(enumerate(LEAVES, 1)) | dict(enumerate(NODES, 32)) | {64: "tie"}
+BITS = [0, 8, 1, 2, 4, 8, 16, 32, 64, 1, 2, 4, 8, 16, 32, 64, 16, 16, 32, 64,
+        8, 8, 8, 8, 8, 8, 8, 8, 6, 6, 4, 32, 32, 64, 128]
+
+
+def read_tree(records, digest):
+  """The entries of a tree, ascending by path."""
+  root = open_envelope(4, checked(records[b"\x03" + digest], digest, "tree"))
+  digests = one(root, 1, b"")
+  for at in range(0, len(digests), 16):
+    name = digests[at:at + 16]
+    page = checked(records[b"\x04" + name], name, "tree page")
+    yield from read_page(open_envelope(5, page))
+
+
+def read_page(page):
+  suffixes, dtypes, ranks = (one(page, n, b"") for n in (4, 5, 6))
+  dims, ties = numbers(page, 7), list(page.get(11, []))
+  tags = {e: page[10][t] for e, t in zip(numbers(page, 8), numbers(page, 9))}
+  path, at, array = b"", 0, 0
+  lengths = zip(one(page, 1, b""), numbers(page, 2), numbers(page, 3))
+  for i, (kind, shared, length) in enumerate(lengths):
+    path, at = path[:shared] + suffixes[at:at + length], at + length
+    entry = {"path": path, "kind": KINDS[kind], "leaf": kind < 32,
+             "tag": tags.get(i, b"").decode()}
+    if kind == 1:
+      entry["dtype"], entry["packed"] = dtypes[array] & 127, dtypes[array] > 127
+      entry["shape"], dims = dims[:ranks[array]], dims[ranks[array]:]
+      array += 1
+    if kind == 64:
+      entry["tie_to"] = ties.pop(0)
+    yield entry
+
+
+# Section 6: leaf maps.
+def read_map(data):
+  """Per leaf: space, version and n of its record."""
+  values, places = varints(data), []
+  for run in range(values[0]):
+    head, version, delta = values[1 + 3 * run:4 + 3 * run]
+    source = len(places) + unzigzag(delta)
+    for i in range(head >> 1):
+      places.append(("small" if head & 1 else "leaves", version, source + i + 1))
+  return places
+
+
+# Section 7: blocks.
+def read_chunks(store, record):
+  digests = one(record, 8, b"")
+  zeros = [0] * (len(digests) // 16)
+  length = column(record, 11, zeros)
+  columns = [column(record, n, d) for n, d in (
+      (9, zeros), (16, zeros), (17, [3 for _ in zeros]), (13, zeros),
+      (12, length), (18, zeros))]
+  n = 0
+  for i, delta in enumerate(numbers(record, 10)):
+    version, part, place, offset, raw, codec = (values[i] for values in columns)
+    n += unzigzag(delta)
+    space = {1: "small", 3: "chunks"}[place]
+    payload = dump(store, space)[block_key(space, version, part, 2, n)]
+    chunk = payload[offset:offset + length[i]]
+    if codec != 0 or len(chunk) != raw:
+      raise Damaged("a codec that this reader does not have")
+    yield checked(chunk, digests[16 * i:16 * i + 16], "chunk")
+
+
+def read_value(store, entry, record):
+  if 4 in record:
+    return one(record, 4)
+  chunks = read_chunks(store, record)
+  rank, dims = one(record, 5), numbers(record, 7)
+  if entry["kind"] != "array" or entry["packed"] or rank == 0:
+    return b"".join(chunks)
+  size = (BITS[entry["dtype"]] + 7) // 8
+  out = bytearray(size * math.prod(entry["shape"]))
+  for box in range(one(record, 6)):
+    start, shape, cut = (
+        dims[(3 * box + d) * rank:(3 * box + d + 1) * rank] for d in range(3))
+    grid = [range(-(-s // c)) for s, c in zip(shape, cut)]
+    for cell in itertools.product(*grid):
+      low = [s + i * c for s, i, c in zip(start, cell, cut)]
+      high = [min(l + c, s + e) for l, c, s, e in zip(low, cut, start, shape)]
+      place_cell(out, entry["shape"], low, high, next(chunks), size)
+  return bytes(out)
+
+
+def place_cell(out, shape, low, high, chunk, size):
+  run, at = (high[-1] - low[-1]) * size, 0
+  for row in itertools.product(*map(range, low[:-1], high[:-1])):
+    flat = 0
+    for extent, i in zip(shape, row + (low[-1],)):
+      flat = flat * extent + i
+    out[flat * size:flat * size + run] = chunk[at:at + run]
+    at += run
+
+
+# All of it.
+def read_step(store, step):
+  records = dump(store, "records")
+  if step_key(step) not in records:
+    raise Damaged(f"there is no step {step}")
+  row = open_envelope(2, records[step_key(step)])
+  parts = row.get(6, [])
+  if one(row, 5):
+    meta = records[b"\x02" + struct.pack(">Q", one(row, 1))]
+    parts = open_envelope(3, meta)[1]
+  for part in map(fields, parts):
+    places = iter(read_map(one(part, 3, b"")))
+    for entry in read_tree(records, one(part, 2)):
+      if not entry["leaf"]:
+        yield entry, None
+        continue
+      space, version, n = next(places)
+      record = dump(store, space)[block_key(space, version, one(part, 1), 1, n)]
+      yield entry, read_value(store, entry, open_envelope(11, record))
+
+
+def main(store, step, folder):
+  index = []
+  for number, (entry, value) in enumerate(read_step(store, int(step))):
+    entry = entry | {"text": path_text(entry["path"])}
+    index.append({k: v.hex() if isinstance(v, bytes) else v
+                  for k, v in entry.items()})
+    if value is not None:
+      with open(f"{folder}/{number}.bin", "wb") as out:
+        out.write(value)
+  with open(f"{folder}/index.json", "w", encoding="utf-8") as out:
+    json.dump(index, out)
+
+
+if __name__ == "__main__":
+  if len(sys.argv) != 4:
+    sys.exit(__doc__)
+  try:
+    main(*sys.argv[1:])
+  except Damaged as problem:
+    sys.exit(f"reader.py: {problem}")
