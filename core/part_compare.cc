@@ -174,21 +174,25 @@ absl::Status PartCompare::ComparePieces() {
 }
 
 void PartCompare::PrepareRefs() {
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    const SourceLeaf& source = content_.leaves[i];
-    std::size_t count = 0;
-    if (source.form == LeafForm::kPacked) {
-      count = 1;
-    } else if (source.form == LeafForm::kChunked) {
-      for (std::uint32_t b = 0; b < source.boxes.size(); ++b) {
-        count += static_cast<std::size_t>(
-            staged_.grid(static_cast<std::uint32_t>(i), b).count());
-      }
-    }
-    leaves_[i].refs.resize(count);
-    leaves_[i].block.assign(count, kNotWritten);
-    if (WantsStatistics(source)) leaves_[i].statistics.resize(count);
-  }
+  tbb::parallel_for(
+      tbb::blocked_range<std::size_t>(0, leaves_.size(), 1024),
+      [this](const tbb::blocked_range<std::size_t>& range) {
+        for (std::size_t i = range.begin(); i != range.end(); ++i) {
+          const SourceLeaf& source = content_.leaves[i];
+          std::size_t count = 0;
+          if (source.form == LeafForm::kPacked) {
+            count = 1;
+          } else if (source.form == LeafForm::kChunked) {
+            for (std::uint32_t b = 0; b < source.boxes.size(); ++b) {
+              count += static_cast<std::size_t>(
+                  staged_.grid(static_cast<std::uint32_t>(i), b).count());
+            }
+          }
+          leaves_[i].refs.resize(count);
+          leaves_[i].block.assign(count, kNotWritten);
+          if (WantsStatistics(source)) leaves_[i].statistics.resize(count);
+        }
+      });
   // Values cut linearly have no boxes: their pieces say how many chunks.
   for (std::size_t i = 0; i < staged_.piece_count(); ++i) {
     const StagedContent::Piece& piece = staged_.piece(i);

@@ -43,8 +43,8 @@ class PartCompare {
   // Finds out what changed and hands it to the sink; releases every piece.
   absl::Status Run();
 
-  // By ordinal; filled by Run().
-  const std::vector<LeafPlan>& leaves() const { return leaves_; }
+  // By ordinal; filled by Run(). The caller may move out of them.
+  std::vector<LeafPlan>& leaves() { return leaves_; }
 
  private:
   struct Pack {

@@ -74,9 +74,10 @@ class PartWriter {
     return plan;
   }
 
-  LeafRecord MakeRecord(std::size_t i) const {
+  // Takes the references and statistics of leaf `i`.
+  LeafRecord MakeRecord(std::size_t i) {
     const SourceLeaf& source = content_.leaves[i];
-    const LeafPlan& leaf = leaves_[i];
+    LeafPlan& leaf = leaves_[i];
     LeafRecord record;
     record.since_version =
         leaf.changed ? plan_.version : leaf.base->record.since_version;
@@ -87,10 +88,11 @@ class PartWriter {
       record.is_inline = true;
       record.inline_value = source.value;
     } else {
+      record.boxes.reserve(source.boxes.size());
       for (const SourceBox& box : source.boxes) {
         record.boxes.push_back(box.box);
       }
-      record.chunks = leaf.refs;
+      record.chunks = std::move(leaf.refs);
       for (std::size_t c = 0; c < record.chunks.size(); ++c) {
         if (leaf.block[c] == kNotWritten) continue;
         const BlockSink::Place& place = sink_.place(leaf.block[c]);
@@ -100,7 +102,7 @@ class PartWriter {
         record.chunks[c].part = plan_.part;
       }
     }
-    record.statistics = leaf.statistics;
+    record.statistics = std::move(leaf.statistics);
     return record;
   }
 
@@ -298,7 +300,7 @@ class PartWriter {
   const SegmentPlan segment_plan_;
   BlockSink sink_;
   PartCompare compare_;
-  const std::vector<LeafPlan>& leaves_;
+  std::vector<LeafPlan>& leaves_;
 
   bool dense_ = false;
   std::vector<std::shared_ptr<BaseLeaf>> fresh_;  // By ordinal, ascending.
@@ -312,7 +314,10 @@ class PartWriter {
 absl::StatusOr<PartResult> WritePart(const PartPlan& plan,
                                      StagedContent* content,
                                      const BasePart* base) {
-  return PartWriter(plan, content, base).Run();
+  const auto writer = std::make_shared<PartWriter>(plan, content, base);
+  absl::StatusOr<PartResult> result = writer->Run();
+  if (result.ok()) result->leftovers = writer;
+  return result;
 }
 
 schema::Digest StepDigest(const std::vector<schema::Digest>& parts) {

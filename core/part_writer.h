@@ -69,6 +69,8 @@ struct PartResult {
   schema::Digest digest;
 
   std::shared_ptr<const BasePart> next;
+  // What the work leaves to be freed: best when nobody waits any more.
+  std::shared_ptr<const void> leftovers;
 };
 
 // Runs inside a TBB arena and spreads over it. `base` may be null: everything

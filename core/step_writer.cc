@@ -212,7 +212,7 @@ void StepWriter::WriteLoop() {
       stats_.bytes_unchanged += save.counters.unchanged.load();
     }
     save.Finish(status, version);
-    retired_ = {};
+    retired_.clear();
     ReportProgress(save, /*force=*/true);
     if (!status.ok() && !absl::IsCancelled(status) && save.FailedUnseen()) {
       context_.logger->Log(LogSeverity::kError, "save", status);
@@ -395,7 +395,8 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     case kv::Outcome::kFailed:
       return result.status;
   }
-  retired_ = std::exchange(tip_, {attempt->version, {}});
+  for (auto& [number, part] : tip_.parts) retired_.push_back(std::move(part));
+  tip_ = {attempt->version, {}};
   {
     absl::MutexLock lock(&mu_);
     for (const PartResult& part : attempt->parts) {
@@ -404,7 +405,8 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
       stats_.segments_written += part.segments.size();
     }
   }
-  for (const PartResult& part : attempt->parts) {
+  for (PartResult& part : attempt->parts) {
+    retired_.push_back(std::move(part.leftovers));
     // What another process built is read back before the next save.
     tip_loaded_ = tip_loaded_ && part.next != nullptr;
     tip_.parts[part.record.part] = part.next;

@@ -129,7 +129,8 @@ class StepWriter {
   // Of the write thread alone.
   bool tip_loaded_ = false;
   BaseState tip_;
-  BaseState retired_;  // The tip before: freed once the save is acknowledged.
+  // The tip before, and what the save left: freed once it is acknowledged.
+  std::vector<std::shared_ptr<const void>> retired_;
   std::uint64_t last_version_ = 0;
   absl::Time last_report_;
 
