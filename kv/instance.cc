@@ -1,5 +1,6 @@
 #include "kv/instance.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "kv/file_system.h"
 #include "kv/logger.h"
+#include "kv/open_files.h"
 #include "kv/rocksdb_options.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
@@ -31,6 +33,19 @@ Instance::Instance(Role role, std::string directory, const Options& options,
       options_(options),
       lock_(std::move(lock)),
       env_(rocksdb::NewCompositeEnv(FileSystemOf(options))) {}
+
+namespace {
+
+std::size_t CountTables(const Options& options, const std::string& directory) {
+  const auto names = ListDirectory(options, directory);
+  if (!names.ok()) return 0;
+  return static_cast<std::size_t>(
+      std::count_if(names->begin(), names->end(), [](const std::string& name) {
+        return name.ends_with(".sst");
+      }));
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     Role role, const std::string& db_directory, const Options& options,
@@ -68,13 +83,24 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
       status = rocksdb::DB::OpenForReadOnly(db_options, db_directory, families,
                                             &handles, &instance->db_);
       break;
-    case Role::kFollower:
+    case Role::kFollower: {
+      // A follower keeps every table open: the writer may remove it.
+      const std::size_t tables = CountTables(options, db_directory);
+      if (!RoomForTables(tables)) {
+        return absl::ResourceExhaustedError(absl::StrFormat(
+            "%s has %d tables, which a reader beside a writer holds open, and "
+            "this process may not open so many files: raise its limit "
+            "(ulimit -Hn)",
+            db_directory, tables));
+      }
+      db_options.max_open_files = -1;
       // The second directory is for a log file and remote compaction; with our
       // logger nothing is written there, so it need not exist.
       status = rocksdb::DB::OpenAsSecondary(
           db_options, db_directory, db_directory + "/none", families, &handles,
           &instance->db_);
       break;
+    }
   }
   if (!status.ok()) {
     absl::Status failed =

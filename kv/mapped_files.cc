@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kv/instance.h"
+#include "kv/open_files.h"
 #include "kv/process_mark.h"
 #include "kv/rocksdb_options.h"
 #include "kv/status.h"
@@ -30,12 +31,6 @@
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
-namespace {
-
-// Bounds address space and index blocks; a mapping still in use outlives it.
-constexpr std::size_t kMaxMapped = 1024;
-
-}  // namespace
 
 class MappedFile {
  public:
@@ -96,7 +91,10 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
   if (!opened.ok()) {
     return ToStatus(opened, absl::StrFormat("mapping %s", entry.path));
   }
-  if (mapped_.size() >= kMaxMapped) mapped_.clear();
+  // Each holds a file open; one still in use outlives this.
+  if (mapped_.size() >= static_cast<std::size_t>(OpenTableLimit())) {
+    mapped_.clear();
+  }
   mapped_.emplace(entry.path, file);
   return std::shared_ptr<const MappedFile>(file);
 }

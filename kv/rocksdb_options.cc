@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kv/open_files.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/env.h"
 #include "rocksdb/options.h"
@@ -72,8 +73,9 @@ rocksdb::DBOptions DatabaseOptions(Role role, rocksdb::Env* env) {
   // Reports missing logs that are not (7.10).
   options.track_and_verify_wals_in_manifest = false;
 
-  // A follower keeps what it opened: the writer may remove the file.
-  options.max_open_files = role == Role::kFollower ? -1 : 256;
+  options.max_open_files = OpenTableLimit();
+  // Each of the 64 shards by default keeps a table at least.
+  options.table_cache_numshardbits = 2;
   options.max_file_opening_threads = 1;
   // Both would touch every file at open; the check of our own looks at sizes.
   options.skip_stats_update_on_db_open = true;

@@ -12,6 +12,18 @@
 namespace ckptree::kv {
 namespace {
 
+// RocksDB keeps of errno only the text.
+absl::StatusCode CodeOfIoError(const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  const auto says = [&text](int error) {
+    return text.find(std::generic_category().message(error)) !=
+           std::string::npos;
+  };
+  if (says(EACCES) || says(EPERM)) return absl::StatusCode::kPermissionDenied;
+  if (says(EROFS)) return absl::StatusCode::kFailedPrecondition;
+  return absl::StatusCode::kUnknown;
+}
+
 absl::StatusCode CodeOf(const rocksdb::Status& status) {
   using rocksdb::Status;
   // The subcode first: a full disk comes as several codes.
@@ -49,7 +61,7 @@ absl::StatusCode CodeOf(const rocksdb::Status& status) {
     case Status::kShutdownInProgress:
       return absl::StatusCode::kCancelled;
     case Status::kIOError:
-      return absl::StatusCode::kUnknown;
+      return CodeOfIoError(status);
     default:
       return absl::StatusCode::kInternal;
   }
@@ -73,6 +85,11 @@ absl::Status ErrnoStatus(int error, std::string_view context) {
     case ENOSPC:
     case EDQUOT:
       return absl::ResourceExhaustedError(message);
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(message);
+    case EROFS:
+      return absl::FailedPreconditionError(message);
     default:
       return absl::UnknownError(message);
   }

@@ -162,10 +162,6 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
     if (error == ELOOP) {
       return absl::FailedPreconditionError(context + ": it is a link");
     }
-    if (error == EROFS || error == EACCES) {
-      return absl::FailedPreconditionError(
-          std::string(ErrnoStatus(error, context).message()));
-    }
     return ErrnoStatus(error, context);
   }
   struct flock lock = WholeFile();

@@ -42,6 +42,9 @@ std::string HintOf(const absl::Status& status) {
              "version`";
     case absl::StatusCode::kInternal:
       return "this is a bug of ckptree: please report it with the command";
+    case absl::StatusCode::kPermissionDenied:
+      return "the files of a store belong to who made it: run this as that "
+             "user";
     case absl::StatusCode::kCancelled:
       return "";
     default:

@@ -1,0 +1,398 @@
+// Surroundings that a trainer meets: few files, no permission, a clock that goes
+// back, signals, no memory. An error that says what is wrong, or it works.
+
+#include <malloc.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/trial_directory.h"
+#include "tests/trial_runner.h"
+#include "tests/trial_store.h"
+
+namespace {
+
+// Added to the wall clock of this process.
+std::atomic<std::int64_t> clock_offset_seconds{0};
+
+}  // namespace
+
+// Before the C library's: the engine's threads read this clock.
+extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const long result = syscall(SYS_clock_gettime, clock, now);
+  if (result == 0 && clock == CLOCK_REALTIME) {
+    now->tv_sec += clock_offset_seconds.load();
+  }
+  return static_cast<int>(result);
+}
+
+namespace ckptree::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kNobody = 65534;
+
+// Bytes that follow from `seed`.
+std::vector<std::byte> Filled(std::size_t size, std::uint64_t seed) {
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    byte = static_cast<std::byte>(seed >> 56);
+  }
+  return bytes;
+}
+
+absl::Status Save(Store& store, std::int64_t step, std::size_t size,
+                  Ownership ownership = Ownership::kCopy) {
+  const auto bytes = Filled(size, static_cast<std::uint64_t>(step));
+  Tensor tensor;
+  tensor.dtype = DType::kUint8;
+  tensor.shape = {static_cast<std::int64_t>(size)};
+  tensor.data = bytes.data();
+  StepBuilder builder = store.Begin(step);
+  builder.Put("w", std::move(tensor), ownership);
+  return std::move(builder).Commit().WaitCommitted(absl::InfiniteDuration());
+}
+
+absl::Status ReadsBack(const Store& store, std::int64_t step,
+                       std::size_t size) {
+  const auto restored = store.Restore(AtStep(step));
+  if (!restored.ok()) return restored.status();
+  const auto value = restored->Value("w");
+  if (!value.ok()) return value.status();
+  return value->bytes == Filled(size, static_cast<std::uint64_t>(step))
+             ? absl::OkStatus()
+             : absl::InternalError("other bytes");
+}
+
+class TrialEnvironmentTest : public ::testing::Test {
+ protected:
+  using Must = std::function<void(const absl::Status&, const std::string&)>;
+
+  std::string store() const { return directory_.store(); }
+
+  // In a child, which has failed unless it says nothing but notes.
+  TrialResult Child(const std::function<void(const Must&, const TrialPipe&)>&
+                        body) const {
+    const TrialResult result = RunChild(
+        [&](const TrialPipe& pipe) {
+          const Must must = [&pipe](const absl::Status& status,
+                                    const std::string& what) {
+            if (status.ok()) return;
+            pipe.Say("WRONG " + what + ": " + std::string(status.message()));
+            _exit(1);
+          };
+          body(must, pipe);
+        },
+        /*seconds=*/120);
+    EXPECT_FALSE(result.broken() || result.killed) << result.Text();
+    EXPECT_TRUE(result.Said("WRONG").empty()) << result.Text();
+    return result;
+  }
+  static absl::Status True(bool good) {
+    return good ? absl::OkStatus() : absl::InternalError("it is not so");
+  }
+  // Steps [0, count) are there and whole.
+  void ExpectSteps(int count, std::size_t size) const {
+    Child([&](const Must& must, const TrialPipe&) {
+      auto open = OpenStore(store(), 1);
+      must(open.status(), "open");
+      must(True(open->Steps()->size() == static_cast<std::size_t>(count)),
+           "number of steps");
+      for (int i = 0; i < count; ++i) {
+        must(ReadsBack(*open, i, size), absl::StrFormat("step %d", i));
+      }
+      must(Save(*open, 1'000'000, size), "the next save");
+    });
+  }
+
+  TrialDirectory directory_;
+};
+
+TEST_F(TrialEnvironmentTest, SixtyFourFiles) {
+  constexpr int kSteps = 130;  // A segment each.
+  constexpr std::size_t kSize = (1 << 20) + 5000;
+  Child([&](const Must& must, const TrialPipe& pipe) {
+    rlimit limit{64, 64};
+    must(True(setrlimit(RLIMIT_NOFILE, &limit) == 0), "setrlimit");
+    auto open = CreateStore(store(), 2);
+    must(open.status(), "create");
+    for (int i = 0; i < kSteps; ++i) {
+      must(Save(*open, i, kSize), absl::StrFormat("save %d", i));
+    }
+    must(open->Close(), "close");
+    for (const bool read_only : {true, false}) {
+      auto again = OpenStore(store(), 2, nullptr, read_only);
+      must(again.status(), "open");
+      for (int i = 0; i < kSteps; ++i) {
+        must(ReadsBack(*again, i, kSize), absl::StrFormat("read %d", i));
+        must(again->Restore(AtStep(i))->View(Path::Parse("w").value()).status(),
+             absl::StrFormat("view %d", i));
+      }
+      if (read_only) continue;
+      // Beside a writer a reader must hold all tables open, and says so.
+      const auto beside = OpenStore(store(), 2, nullptr, true);
+      must(True(absl::IsResourceExhausted(beside.status()) &&
+                absl::StrContains(std::string(beside.status().message()),
+                                  "ulimit")),
+           "open beside: " + beside.status().ToString());
+    }
+    const auto files = std::distance(fs::directory_iterator(store() + "/db"),
+                                     fs::directory_iterator());
+    pipe.Say(absl::StrFormat("FILES %d", files));
+    must(True(files > 128), "more files than may be open");
+  });
+  ExpectSteps(kSteps, kSize);
+}
+
+TEST_F(TrialEnvironmentTest, AClockThatGoesBack) {
+  constexpr std::size_t kSize = 100'000;
+  Child([&](const Must& must, const TrialPipe&) {
+    auto open = CreateStore(store(), 1);
+    must(open.status(), "create");
+    must(Save(*open, 0, kSize), "save");
+    const absl::Time before = absl::Now();
+    clock_offset_seconds = -365 * 24 * 3600;
+    must(True(absl::Now() < before - absl::Hours(24 * 300)), "the clock");
+    for (int i = 1; i < 5; ++i) must(Save(*open, i, kSize), "a year ago");
+    must(open->Close(), "close");
+    auto again = OpenStore(store(), 1);
+    must(again.status(), "open");
+    must(Save(*again, 5, kSize), "save after open");
+    must(True(again->Resolve(Latest())->step == 5), "latest");
+    must(True(again->Verify({})->findings.empty()), "verify");
+  });
+  ExpectSteps(6, kSize);
+}
+
+TEST_F(TrialEnvironmentTest, SignalsInterruptEveryCall) {
+  constexpr std::size_t kSize = 2 << 20;
+  const TrialResult result =
+      Child([&](const Must& must, const TrialPipe& pipe) {
+        static std::atomic<int> signals{0};
+        struct sigaction action = {};
+        action.sa_handler = [](int) { signals.fetch_add(1); };
+        must(True(sigaction(SIGUSR1, &action, nullptr) == 0), "sigaction");
+        // Not to one thread: to whichever of the process the kernel likes.
+        timer_t timer;
+        sigevent event = {};
+        event.sigev_notify = SIGEV_SIGNAL;
+        event.sigev_signo = SIGUSR1;
+        must(True(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0), "timer");
+        const itimerspec often = {{0, 200'000}, {0, 200'000}};
+        must(True(timer_settime(timer, 0, &often, nullptr) == 0), "timer");
+        auto open = CreateStore(store(), 2);
+        must(open.status(), "create");
+        for (int i = 0; i < 40; ++i) {
+          must(Save(*open, i, kSize), absl::StrFormat("save %d", i));
+          must(ReadsBack(*open, i, kSize), "read");
+        }
+        must(open->Close(), "close");
+        pipe.Say(absl::StrFormat("SIGNALS %d", signals.load()));
+      });
+  const auto signals = result.Said("SIGNALS");
+  ASSERT_EQ(signals.size(), 1);
+  EXPECT_GT(std::atoi(signals[0].c_str()), 100);
+  ExpectSteps(40, kSize);
+}
+
+// A copied save for which the allocator of the device's library has nothing is
+// read in place.
+TEST_F(TrialEnvironmentTest, NoStagingMemory) {
+  constexpr std::size_t kSize = 2 << 20;
+  Child([&](const Must& must, const TrialPipe&) {
+    static std::atomic<int> asked{0};
+    StoreOptions options;
+    options.create_if_missing = true;
+    options.host_allocator = {[](std::size_t) -> void* {
+                                asked.fetch_add(1);
+                                return nullptr;
+                              },
+                              [](void*, std::size_t) {}};
+    options.log = [](LogSeverity, std::string_view, std::string_view) {};
+    auto open = Store::Open(store(), options);
+    must(open.status(), "create");
+    // The writer may be faster than the stager.
+    int steps = 0;
+    while (asked.load() == 0 && steps < 200) {
+      must(Save(*open, steps++, kSize, Ownership::kCopy), "save");
+    }
+    must(True(asked.load() > 0), "the allocator was asked");
+    must(ReadsBack(*open, steps - 1, kSize), "read");
+    must(True(open->Verify({})->findings.empty()), "verify");
+  });
+}
+
+// The process may die of it; the store may not.
+TEST_F(TrialEnvironmentTest, NoMemoryAtAll) {
+  constexpr std::size_t kSize = 4 << 20;
+  Child([&](const Must& must, const TrialPipe&) {
+    must(CreateStore(store(), 2)->Close(), "create");
+  });
+  int died = 0;
+  for (const int megabytes : {40, 80, 120}) {
+    const TrialResult result = RunChild(
+        [&](const TrialPipe& pipe) {
+          std::ifstream statm("/proc/self/statm");
+          std::size_t pages = 0;
+          statm >> pages;
+          const rlim_t bytes = pages * 4096 + (rlim_t{1} << 20) *
+                                                  static_cast<rlim_t>(megabytes);
+          rlimit limit{bytes, bytes};
+          if (setrlimit(RLIMIT_AS, &limit) != 0) pipe.Say("WRONG setrlimit");
+          auto open = OpenStore(store(), 2);
+          if (!open.ok()) return;
+          for (int i = 0; i < 15; ++i) {
+            const std::int64_t step = megabytes * 1000 + i;
+            if (!Save(*open, step, kSize).ok()) break;
+            pipe.Say(absl::StrFormat("SAVED %d", step));
+          }
+        },
+        120);
+    EXPECT_TRUE(result.Said("WRONG").empty()) << result.Text();
+    died += result.broken() ? 1 : 0;
+    Child([&](const Must& must, const TrialPipe&) {
+      auto open = OpenStore(store(), 1);
+      must(open.status(), "open afterwards");
+      for (const std::string& step : result.Said("SAVED")) {
+        must(ReadsBack(*open, std::atoll(step.c_str()), kSize),
+             "step " + step);
+      }
+      must(True(open->Verify({})->findings.empty()), "verify");
+    });
+  }
+  std::cout << died << " of 3 processes died\n";
+}
+
+TEST_F(TrialEnvironmentTest, NoPermission) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+  constexpr std::size_t kSize = 100'000;
+  Child([&](const Must& must, const TrialPipe&) {
+    auto open = CreateStore(store(), 1);
+    must(open.status(), "create");
+    must(Save(*open, 0, kSize), "save");
+    must(open->Close(), "close");
+  });
+  chmod(directory_.path().c_str(), 0755);
+  const auto as_nobody = [&](const std::function<void(const Must&)>& body) {
+    Child([&](const Must& must, const TrialPipe&) {
+      must(True(setresuid(kNobody, kNobody, kNobody) == 0), "setresuid");
+      body(must);
+    });
+  };
+  const auto told = [this](const absl::Status& status) {
+    return True(status.code() == absl::StatusCode::kPermissionDenied &&
+                absl::StrContains(std::string(status.message()), store()));
+  };
+  // 0700, another's: nothing can be seen.
+  as_nobody([&](const Must& must) {
+    for (const bool read_only : {false, true}) {
+      const auto open = OpenStore(store(), 1, nullptr, read_only);
+      must(told(open.status()),
+           absl::StrFormat("closed folder: %s", open.status().ToString()));
+    }
+    const auto created = CreateStore(directory_.path() + "/mine", 1);
+    must(True(created.status().code() == absl::StatusCode::kPermissionDenied),
+         "create: " + created.status().ToString());
+  });
+  // Readable by all, writable by none.
+  for (const auto& entry : fs::recursive_directory_iterator(store())) {
+    chmod(entry.path().c_str(), entry.is_directory() ? 0555 : 0444);
+  }
+  chmod(store().c_str(), 0555);
+  as_nobody([&](const Must& must) {
+    const auto writing = OpenStore(store(), 1);
+    must(told(writing.status()),
+         "open for writing: " + writing.status().ToString());
+    const auto reading = OpenStore(store(), 1, nullptr, true);
+    must(reading.status(), "open to read");
+    must(ReadsBack(*reading, 0, kSize), "read");
+  });
+}
+
+TEST_F(TrialEnvironmentTest, AReadOnlyMount) {
+  constexpr std::size_t kSize = 100'000;
+  Child([&](const Must& must, const TrialPipe&) {
+    auto open = CreateStore(store(), 1);
+    must(open.status(), "create");
+    must(Save(*open, 0, kSize), "save");
+    must(open->Close(), "close");
+  });
+  const std::string mounted = directory_.path() + "/mounted";
+  fs::create_directory(mounted);
+  if (mount(store().c_str(), mounted.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    GTEST_SKIP() << "nothing can be mounted here";
+  }
+  const bool sealed = mount(nullptr, mounted.c_str(), nullptr,
+                            MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) == 0;
+  EXPECT_TRUE(sealed);
+  Child([&](const Must& must, const TrialPipe&) {
+    const auto writing = OpenStore(mounted, 1);
+    must(True(!writing.ok() &&
+              absl::StrContains(std::string(writing.status().message()),
+                                mounted)),
+         "open for writing: " + writing.status().ToString());
+    const auto reading = OpenStore(mounted, 1, nullptr, true);
+    must(reading.status(), "open to read");
+    must(ReadsBack(*reading, 0, kSize), "read");
+  });
+  umount(mounted.c_str());
+}
+
+// What 200 saves need stays what 100 needed: to the last step's worth where the
+// saves are small, and by the table readers and file metadata of a few files
+// each where they are large, as nothing is collected yet.
+TEST_F(TrialEnvironmentTest, MemoryDoesNotGrow) {
+  for (const std::size_t size : {std::size_t{60'000}, std::size_t{3} << 20}) {
+    directory_.Clear();
+    const TrialResult result =
+        Child([&](const Must& must, const TrialPipe& pipe) {
+          const auto resident = [] {
+            malloc_trim(0);
+            std::ifstream statm("/proc/self/statm");
+            std::int64_t pages = 0, held = 0;
+            statm >> pages >> held;
+            return held * 4096;
+          };
+          auto open = CreateStore(store(), 2);
+          must(open.status(), "create");
+          for (int i = 0; i < 400; ++i) must(Save(*open, i, size), "save");
+          const std::int64_t before = resident();
+          for (int i = 400; i < 600; ++i) must(Save(*open, i, size), "save");
+          pipe.Say(absl::StrFormat("BEFORE %d", before));
+          pipe.Say(absl::StrFormat("AFTER %d", resident()));
+        });
+    const auto before = result.Said("BEFORE"), after = result.Said("AFTER");
+    ASSERT_EQ(before.size() + after.size(), 2);
+    const double growth = std::atof(after[0].c_str()) -
+                          std::atof(before[0].c_str());
+    std::cout << absl::StrFormat("saves of %d bytes: %s bytes resident, %+.0f "
+                                 "a save\n",
+                                 size, before[0], growth / 200);
+    EXPECT_LT(growth / 200, 4096);
+  }
+}
+
+}  // namespace
+}  // namespace ckptree::testing

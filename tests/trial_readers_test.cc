@@ -1,0 +1,238 @@
+// Readers in other processes beside a writer: what they read is always one step
+// as it was saved, whole.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/fault_random.h"
+#include "tests/trial_directory.h"
+#include "tests/trial_runner.h"
+#include "tests/trial_store.h"
+
+namespace ckptree::testing {
+namespace {
+
+constexpr std::uint64_t kSeed = 20261122;
+constexpr int kReaders = 4;
+
+// Long enough for some thousand saves; CKPTREE_TEST_SECONDS makes it longer.
+int Seconds() {
+  const char* const wanted = std::getenv("CKPTREE_TEST_SECONDS");
+  return wanted == nullptr ? 30 : std::atoi(wanted);
+}
+
+// ---- what a step holds follows from one number, its salt ----
+
+// Every fourth save is small and rides in its batch.
+int LeafCount(std::int64_t salt) { return salt % 4 == 0 ? 6 : 40; }
+
+std::string NameOf(int leaf) { return absl::StrFormat("params/w%d", leaf); }
+
+// Inline, packed and chunked ones; a third changes with every save, the rest
+// with every tenth.
+std::vector<std::byte> ValueOf(std::int64_t salt, int leaf) {
+  static constexpr std::size_t kSizes[] = {100, 700, 9000, 40'000, 150'000, 3};
+  const auto seed =
+      static_cast<std::uint64_t>(leaf % 3 == 0 ? salt : salt / 10);
+  std::vector<std::byte> value(kSizes[leaf % 6]);
+  std::uint64_t word = seed * 1000 + static_cast<std::uint64_t>(leaf);
+  for (std::byte& byte : value) {
+    word = word * 6364136223846793005u + 1442695040888963407u;
+    byte = static_cast<std::byte>(word >> 56);
+  }
+  return value;
+}
+
+absl::Status SaveSalt(Store& store, std::int64_t step, std::int64_t salt,
+                      bool overwrite) {
+  StepBuilder builder = store.Begin(step, {.overwrite = overwrite});
+  builder.PutInt("salt", salt);
+  std::vector<std::vector<std::byte>> values;
+  for (int leaf = 0; leaf < LeafCount(salt); ++leaf) {
+    const auto& value = values.emplace_back(ValueOf(salt, leaf));
+    Tensor tensor;
+    tensor.dtype = DType::kUint8;
+    tensor.shape = {static_cast<std::int64_t>(value.size())};
+    tensor.data = value.data();
+    builder.Put(NameOf(leaf), std::move(tensor), Ownership::kBorrow);
+  }
+  return std::move(builder).Commit().WaitCommitted(absl::Seconds(60));
+}
+
+// Empty where `step` is whole.
+std::string WrongWith(const Step& step) {
+  const auto salt = step.Value("salt");
+  if (!salt.ok()) return std::string(salt.status().message());
+  const std::int64_t number = salt->Int().value();
+  const auto leaves = step.Leaves();
+  if (!leaves.ok()) return std::string(leaves.status().message());
+  if (leaves->size() != static_cast<std::size_t>(LeafCount(number)) + 1) {
+    return absl::StrFormat("salt %d with %d leaves", number, leaves->size());
+  }
+  for (int leaf = 0; leaf < LeafCount(number); ++leaf) {
+    const auto value = step.Value(NameOf(leaf));
+    if (!value.ok()) return std::string(value.status().message());
+    if (value->bytes != ValueOf(number, leaf)) {
+      return absl::StrFormat("salt %d: %s is of another save", number,
+                             NameOf(leaf));
+    }
+  }
+  return "";
+}
+
+// ---- the processes ----
+
+// Reads until `done` is there, then says how many steps were whole.
+void ReadUntil(const std::string& directory, const std::string& done,
+               std::uint64_t seed, const TrialPipe& pipe) {
+  FaultRandom random(seed);
+  int whole = 0;
+  int opened = 0;
+  std::optional<Store> store;
+  for (bool last = false; !last;) {
+    last = std::filesystem::exists(done);
+    if (!store.has_value() || random.Int(8) == 0) {
+      store.reset();
+      absl::StatusOr<Store> open = OpenStore(directory, 1, nullptr, true);
+      if (!open.ok()) {
+        pipe.Say(absl::StrFormat("WRONG open: %s", open.status().message()));
+        return;
+      }
+      store.emplace(*std::move(open));
+      ++opened;
+    } else if (const absl::Status status = store->Refresh(); !status.ok()) {
+      pipe.Say(absl::StrFormat("WRONG refresh: %s", status.message()));
+      return;
+    }
+    const auto steps = store->Steps();
+    if (!steps.ok() || steps->empty()) {
+      pipe.Say("WRONG no steps");
+      return;
+    }
+    // The newest, and any other.
+    for (const std::size_t at :
+         {steps->size() - 1,
+          static_cast<std::size_t>(
+              random.Int(static_cast<int>(steps->size())))}) {
+      const auto step = store->Restore(AtStep((*steps)[at].step));
+      const std::string wrong =
+          step.ok() ? WrongWith(*step) : std::string(step.status().message());
+      if (!wrong.empty()) {
+        pipe.Say(absl::StrFormat("WRONG step %d: %s", (*steps)[at].step,
+                                 wrong));
+        return;
+      }
+      ++whole;
+    }
+  }
+  pipe.Say(absl::StrFormat("WHOLE %d", whole));
+  pipe.Say(absl::StrFormat("OPENED %d", opened));
+}
+
+// Saves, overwrites, deletes, closes and opens for `seconds`.
+void WriteFor(const std::string& directory, int seconds,
+              const TrialPipe& pipe) {
+  const auto must = [&pipe](const absl::Status& status, const char* what) {
+    if (status.ok()) return;
+    pipe.Say(absl::StrFormat("WRONG %s: %s", what, status.message()));
+    _exit(1);
+  };
+  FaultRandom random(kSeed);
+  const absl::Time end = absl::Now() + absl::Seconds(seconds);
+  std::int64_t salt = 1;
+  int counts[4] = {};
+  while (absl::Now() < end) {
+    absl::StatusOr<Store> store = OpenStore(directory, 2);
+    must(store.status(), "open");
+    for (int i = 0; i < 100; ++i) {
+      const std::vector<StepInfo> steps = store->Steps().value();
+      const int draw = random.Int(10);
+      if (steps.size() > 20 || (draw == 0 && steps.size() > 2)) {
+        must(store->Delete(steps[steps.size() / 2].step), "delete");
+        ++counts[1];
+      } else if (draw == 1) {
+        must(SaveSalt(*store, steps.back().step, ++salt, true), "overwrite");
+        ++counts[2];
+      } else {
+        must(SaveSalt(*store, steps.back().step + 1, ++salt, false), "save");
+        ++counts[0];
+      }
+    }
+    must(store->Close(), "close");
+    ++counts[3];
+  }
+  pipe.Say(absl::StrFormat("WROTE %d saves, %d deletes, %d overwrites, %d times "
+                           "closed",
+                           counts[0], counts[1], counts[2], counts[3]));
+  for (const int count : counts) {
+    if (count == 0) pipe.Say("WRONG something was never done");
+  }
+}
+
+TEST(TrialReadersTest, EveryStepIsWholeBesideAWriter) {
+  const TrialDirectory directory;
+  const std::string done = directory.path() + "/done";
+  const TrialResult made = RunChild([&](const TrialPipe& pipe) {
+    absl::StatusOr<Store> store = CreateStore(directory.store(), 1);
+    if (!store.ok() || !SaveSalt(*store, 1, 1, false).ok() ||
+        !store->Close().ok()) {
+      pipe.Say("WRONG");
+    }
+  });
+  ASSERT_FALSE(made.broken()) << made.Text();
+  ASSERT_TRUE(made.lines.empty()) << made.Text();
+  const auto limit = static_cast<unsigned>(Seconds() + 240);
+  // Each reader is the child of a process that waits for it.
+  std::vector<pid_t> readers;
+  for (int i = 0; i < kReaders; ++i) {
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      const TrialResult read = RunChild(
+          [&](const TrialPipe& pipe) {
+            ReadUntil(directory.store(), done,
+                      kSeed + static_cast<std::uint64_t>(i), pipe);
+          },
+          limit);
+      std::cout << absl::StrFormat("reader %d: %s\n", i, read.Text())
+                << std::flush;
+      const auto whole = read.Said("WHOLE");
+      const bool good = !read.broken() && !read.killed && whole.size() == 1 &&
+                        std::atoi(whole[0].c_str()) >= 20;
+      _exit(good ? 0 : 1);
+    }
+    readers.push_back(pid);
+  }
+  const TrialResult wrote = RunChild(
+      [&](const TrialPipe& pipe) {
+        WriteFor(directory.store(), Seconds(), pipe);
+      },
+      limit);
+  std::ofstream(done) << "done";
+  EXPECT_FALSE(wrote.broken()) << wrote.Text();
+  ASSERT_EQ(wrote.lines.size(), 1) << wrote.Text();
+  std::cout << wrote.lines[0] << "\n";
+  EXPECT_EQ(wrote.Said("WROTE").size(), 1) << wrote.Text();
+  for (const pid_t pid : readers) {
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace ckptree::testing
