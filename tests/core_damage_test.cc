@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace ckptree::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Field;
@@ -53,29 +55,30 @@ class DamageTest : public CoreTest {
     }
   }
 
-  // Saves steps 1 and 2, all leaves changed in each, and flips a bit in the
-  // leaf records of step 2.
+  // Saves steps 1 and 2, all leaves changed in each.
   void SetUp() override {
     CoreTest::SetUp();
     ASSERT_OK(SaveAll(1, first_));
     ASSERT_OK(SaveAll(2, second_));
+  }
+
+  // Flips a bit in the newest table of `space`, at `at` of it.
+  void Damage(schema::Space space, std::uint64_t at) {
     const auto files =
         internal::StoreTestPeer::engine(*store_).database().LiveFiles();
     ASSERT_OK(files);
-    std::string records, first_key;
+    std::string path, first_key;
     for (const kv::LiveFile& file : *files) {
-      if (file.space != schema::Space::kLeaves || file.first_key < first_key) {
-        continue;
-      }
+      if (file.space != space || file.first_key < first_key) continue;
       first_key = file.first_key;
-      records = file.path;
+      path = file.path;
     }
-    ASSERT_FALSE(records.empty());
+    ASSERT_FALSE(path.empty());
     store_.reset();
-    std::fstream file(records, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(100'000);
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
     const char byte = static_cast<char>(file.get());
-    file.seekp(100'000);
+    file.seekp(static_cast<std::streamoff>(at));
     file.put(static_cast<char>(byte ^ 4));
     file.close();
     Open();
@@ -86,6 +89,7 @@ class DamageTest : public CoreTest {
 };
 
 TEST_F(DamageTest, TheNextSaveIsWhole) {
+  Damage(schema::Space::kLeaves, 100'000);
   // Nothing changed since step 2, but that cannot be known.
   ASSERT_OK(SaveAll(3, second_));
   EXPECT_EQ(store_->Resolve(AtStep(3))->base, 0);
@@ -106,6 +110,7 @@ TEST_F(DamageTest, TheNextSaveIsWhole) {
 }
 
 TEST_F(DamageTest, APartBuiltByAnotherProcessIsWhole) {
+  Damage(schema::Space::kLeaves, 100'000);
   const auto content = [this] {
     internal::ContentBuilder builder(kChunk);
     for (int i = 0; i < kLeaves; ++i) {
@@ -134,6 +139,47 @@ TEST_F(DamageTest, APartBuiltByAnotherProcessIsWhole) {
   EXPECT_EQ(store_->Resolve(AtStep(3))->base, 0);
   ExpectAll(3, second_);
   EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));
+}
+
+// A flipped bit costs the leaves of its chunk: they are named by reads and by
+// verify alike, and all others are there.
+TEST_F(DamageTest, AFlippedBitCostsItsChunkAndNoMore) {
+  // Step 3 shares the damaged chunk with step 2, but for some leaves.
+  Bytes third = second_;
+  for (int i = 0; i < kLeaves; i += 500) {
+    third[static_cast<std::size_t>(i) * kLeafBytes] ^= std::byte{1};
+  }
+  ASSERT_OK(SaveAll(3, third));
+  Damage(schema::Space::kChunks, 300'000);
+  ExpectAll(1, first_);
+  std::set<std::string> lost;
+  for (const auto& [number, values] : {std::pair(2, &second_), {3, &third}}) {
+    const Step step = Restored(AtStep(number));
+    for (int i = 0; i < kLeaves; ++i) {
+      Bytes value(kLeafBytes);
+      const absl::Status status = step.Read(Name(i), value);
+      if (status.ok()) {
+        ASSERT_TRUE(std::ranges::equal(value, Value(*values, i))) << Name(i);
+        continue;
+      }
+      EXPECT_THAT(status,
+                  StatusIs(absl::StatusCode::kDataLoss,
+                           AllOf(HasSubstr("step " + std::to_string(number)),
+                                 HasSubstr(Name(i)))));
+      lost.insert(Name(i));
+    }
+  }
+  EXPECT_GE(lost.size(), 1);
+  EXPECT_LE(lost.size(), (64 << 10) / kLeafBytes + 1);
+  const auto report = store_->Verify({.level = VerifyOptions::Level::kFull});
+  ASSERT_OK(report);
+  bool both = false;
+  for (const Finding& finding : report->findings) {
+    if (finding.leaf.empty()) continue;
+    EXPECT_TRUE(lost.contains(finding.leaf)) << finding.what;
+    both |= finding.steps == std::vector<std::int64_t>{2, 3};
+  }
+  EXPECT_TRUE(both);
 }
 
 }  // namespace

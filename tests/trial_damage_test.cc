@@ -37,11 +37,13 @@ constexpr std::uint64_t kSeed = 20261121;
 struct Damage {
   std::string file;  // Relative to the store.
   std::string what;  // "flip", "missing", ...
+  std::string other = {};  // "swapped": with this file.
   std::uint64_t at = 0;
   int bit = 0;
 
   std::string Text() const {
-    return absl::StrFormat("%s of %s at %d bit %d", what, file, at, bit);
+    return absl::StrFormat("%s of %s%s at %d bit %d", what, file,
+                           other.empty() ? "" : " and " + other, at, bit);
   }
 };
 
@@ -83,7 +85,10 @@ void WriteStore(const std::map<std::string, std::string>& files,
   fs::create_directories(store + "/staging");
   for (const auto& [name, whole] : files) {
     std::string bytes = whole;
-    if (name == damage.file) {
+    if (damage.what == "swapped") {
+      if (name == damage.file) bytes = files.at(damage.other);
+      if (name == damage.other) bytes = files.at(damage.file);
+    } else if (name == damage.file) {
       if (damage.what == "missing") continue;
       if (damage.what == "flip") {
         bytes[damage.at] = static_cast<char>(bytes[damage.at] ^
@@ -93,6 +98,10 @@ void WriteStore(const std::map<std::string, std::string>& files,
       } else if (damage.what == "zeroed") {
         std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(damage.at),
                   bytes.end(), '\0');
+      } else if (damage.what == "run of zeros") {
+        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(damage.at),
+                    std::min<std::uint64_t>(512, bytes.size() - damage.at),
+                    '\0');
       } else if (damage.what == "appended") {
         bytes += std::string(100, 'j');
       }
@@ -298,10 +307,11 @@ TEST_F(TrialDamageTest, TwoThousandRandomFlips) {
   }
 }
 
-TEST_F(TrialDamageTest, AFileIsMissingCutZeroedOrGrown) {
-  for (const bool closed : {false, true}) {
+TEST_F(TrialDamageTest, AFileIsMissingCutZeroedGrownOrSwapped) {
+  int swapped = 0;
+  for (const std::string way : {"killed", "closed", "reopened"}) {
     fs::remove_all(directory_.store());
-    Make(closed, /*large=*/true, /*small=*/4);
+    Make(way == "closed", /*large=*/true, /*small=*/4, way == "reopened");
     std::vector<Damage> damages;
     for (const auto& [name, content] : files_) {
       damages.push_back({.file = name, .what = "missing"});
@@ -316,9 +326,20 @@ TEST_F(TrialDamageTest, AFileIsMissingCutZeroedOrGrown) {
         damages.push_back({.file = name, .what = "zeroed", .at = at});
       }
       damages.push_back({.file = name, .what = "appended"});
+      for (std::uint64_t part = 0; part < 8; ++part) {
+        damages.push_back(
+            {.file = name, .what = "run of zeros", .at = part * size / 8});
+      }
+      for (const auto& [other, unused] : files_) {
+        if (other <= name || Kind(other) != Kind(name)) continue;
+        ++swapped;
+        damages.push_back({.file = name, .what = "swapped", .other = other});
+        damages.push_back({.file = name, .what = "swapped", .other = other});
+      }
     }
-    Try(damages, closed ? "closed store" : "killed store");
+    Try(damages, way + " store");
   }
+  EXPECT_GE(swapped, 3);
 }
 
 // One bit of every byte of tables, log, MANIFEST, CURRENT and IDENTITY, and of

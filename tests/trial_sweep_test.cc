@@ -54,7 +54,7 @@ class TrialSweepTest : public ::testing::TestWithParam<TrialScenario> {
 
 TEST_P(TrialSweepTest, KilledAtEveryCall) { Sweep(Mode::kKill, 1); }
 
-TEST_P(TrialSweepTest, PowerCutAtEveryCall) { Sweep(Mode::kPowerCut, 2); }
+TEST_P(TrialSweepTest, PowerCutAtEveryCall) { Sweep(Mode::kPowerCut, 5); }
 
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, TrialSweepTest, ::testing::ValuesIn(AllScenarios()),
