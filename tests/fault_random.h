@@ -5,10 +5,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 #include <vector>
 
 namespace ckptree::testing {
+
+// The seed of this run: $CKPTREE_TEST_SEED, or always the same. Failures are
+// repeated with it, soaks go on with the next.
+inline std::uint64_t TrialSeed() {
+  const char* const wanted = std::getenv("CKPTREE_TEST_SEED");
+  return wanted == nullptr ? 20261121 : std::strtoull(wanted, nullptr, 10);
+}
 
 // SplitMix64. A copy continues where the original stands: replaying a copy
 // repeats what the original will do. Thread-compatible.

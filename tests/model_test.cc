@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
+#include "tests/fault_random.h"
 #include "tests/model_driver.h"
 #include "tests/model_executor.h"
 #include "tests/trial_directory.h"
@@ -29,7 +30,7 @@ namespace {
 
 constexpr int kEpisodeOperations = 500;
 
-std::uint64_t FLAG_seed = 20261121;
+std::uint64_t FLAG_seed = TrialSeed();
 int FLAG_operations = 20000;
 std::optional<std::uint64_t> FLAG_episode;
 

@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kSeed = 20261121;
+const std::uint64_t kSeed = TrialSeed();
 
 struct Damage {
   std::string file;  // Relative to the store.

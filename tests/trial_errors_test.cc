@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/fault_plan.h"
+#include "tests/fault_random.h"
 #include "tests/trial_scenario.h"
 #include "tests/trial_tally.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 using Mode = FaultPlan::Mode;
 
-constexpr std::uint64_t kSeed = 20261122;
+const std::uint64_t kSeed = TrialSeed();
 constexpr int kMostCalls = 2000;
 constexpr int kMostWrong = 5;
 

@@ -26,7 +26,7 @@
 namespace ckptree::testing {
 namespace {
 
-constexpr std::uint64_t kSeed = 20261122;
+const std::uint64_t kSeed = TrialSeed();
 constexpr int kReaders = 4;
 
 // Long enough for some thousand saves; CKPTREE_TEST_SECONDS makes it longer.

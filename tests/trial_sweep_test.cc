@@ -1,7 +1,6 @@
 // Kill and power cut at every file-system call of ours and RocksDB's.
 
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -17,7 +16,7 @@ namespace {
 
 using Mode = FaultPlan::Mode;
 
-constexpr std::uint64_t kSeed = 20261121;
+const std::uint64_t kSeed = TrialSeed();
 constexpr int kMostCalls = 2000;  // Of one scenario: far above what one makes.
 constexpr int kMostWrong = 5;     // Then a sweep gives up.
 
@@ -128,11 +127,8 @@ TEST(TrialMutantTest, ADiskThatLiesIsCaught) {
 }
 
 TEST(TrialRandomTest, TwoHundredRandomPointsWithTwoThreads) {
-  const char* wanted = std::getenv("CKPTREE_TEST_SEED");
-  const std::uint64_t seed =
-      wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : kSeed;
-  std::cout << "CKPTREE_TEST_SEED=" << seed << std::endl;
-  FaultRandom random(seed);
+  std::cout << "CKPTREE_TEST_SEED=" << kSeed << std::endl;
+  FaultRandom random(kSeed);
   TrialBench bench(LongScenario());
   std::uint64_t calls = bench.Calls();
   TrialTally tally;
