@@ -72,6 +72,11 @@ TEST_F(WritingCommandTest, DamageIsOneForVerifyAndFiveForOthers) {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       bytes[i] = static_cast<std::uint8_t>(i * 2654435761u >> 13);
     }
+    for (const int step : {2, 3}) {
+      StepBuilder small = store.Begin(step);
+      small.PutInt("n", step);
+      ASSERT_OK(std::move(small).Commit().WaitCommitted(absl::Minutes(1)));
+    }
     StepBuilder builder = store.Begin(7);
     builder.Put(
         "w",
@@ -100,6 +105,9 @@ TEST_F(WritingCommandTest, DamageIsOneForVerifyAndFiveForOthers) {
   EXPECT_EQ(verify.code, 1) << verify.out << verify.err;
   EXPECT_THAT(verify.out, HasSubstr("damage"));
   EXPECT_THAT(verify.out, HasSubstr("7"));
+  EXPECT_THAT(verify.out, HasSubstr("the newest unharmed step is 3\n"));
+  const Result json = Run({"-C", own, "verify", "--json"});
+  EXPECT_THAT(json.out, HasSubstr("\"newest_unharmed_step\": 3"));
   const Result get = Run({"-C", own, "get", "7:w", "-o", "raw"});
   EXPECT_EQ(get.code, 5) << get.err;
   EXPECT_THAT(get.err, HasSubstr("ckptree verify"));

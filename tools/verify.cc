@@ -1,5 +1,6 @@
 // `ckptree verify`: is every byte what was saved?
 
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -85,6 +86,20 @@ absl::StatusOr<VerifyReport> Check(Session& session, VerifyOptions options) {
   return (*store)->Verify(options);
 }
 
+// What to go back to: the newest step that no finding names. Nothing where the
+// store does not open.
+std::optional<std::int64_t> NewestUnharmed(Session& session,
+                                           const std::set<std::int64_t>& hurt) {
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return std::nullopt;
+  const absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps();
+  if (!steps.ok()) return std::nullopt;
+  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
+    if (!hurt.contains(step->step)) return step->step;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunVerify(Session& session) {
@@ -117,6 +132,11 @@ absl::StatusOr<int> RunVerify(Session& session) {
     damaged = true;
     hurt.insert(finding.steps.begin(), finding.steps.end());
   }
+  // Said only of all steps: of others nothing was learned.
+  std::optional<std::int64_t> unharmed;
+  if (damaged && session.words().empty()) {
+    unharmed = NewestUnharmed(session, hurt);
+  }
   const bool people = table_options->format == Format::kTable;
   Table table = FindingTable(*report, !people);
   table.extra = {{"ok", !damaged},
@@ -125,7 +145,9 @@ absl::StatusOr<int> RunVerify(Session& session) {
                  {"leaves", report->leaves},
                  {"chunks", report->chunks},
                  {"bytes", report->bytes},
-                 {"damaged_steps", hurt}};
+                 {"damaged_steps", hurt},
+                 {"newest_unharmed_step",
+                  unharmed.has_value() ? Json(*unharmed) : Json()}};
   const bool print = !people || !report->findings.empty();
   if (print) {
     if (absl::Status status = session.Print(std::move(table), *table_options);
@@ -152,6 +174,10 @@ absl::StatusOr<int> RunVerify(Session& session) {
                         SizeText(report->bytes, table_options->exact_bytes),
                         Paint(outcome, damaged ? Tone::kBad : Tone::kGood,
                               session.terminal().color)));
+    if (unharmed.has_value()) {
+      session.out().Write(
+          absl::StrFormat("the newest unharmed step is %d\n", *unharmed));
+    }
   }
   return damaged ? kExitNegative : kExitOk;
 }
