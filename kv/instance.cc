@@ -70,6 +70,13 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
         SpaceOptions(static_cast<schema::Space>(i), cache));
   }
 
+  if (role == Role::kForensic) {
+    // A rebuilt MANIFEST puts all tables into level 0, in any order.
+    for (rocksdb::ColumnFamilyDescriptor& family : families) {
+      family.options.force_consistency_checks = false;
+    }
+  }
+
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::Status status;
   switch (role) {

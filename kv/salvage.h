@@ -1,0 +1,54 @@
+// A database that can be read, made from what is left of one that cannot.
+
+#ifndef CKPTREE_KV_SALVAGE_H_
+#define CKPTREE_KV_SALVAGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "kv/options.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+
+struct SalvageReport {
+  // The MANIFEST was of no use: the rows come from the tables and logs alone,
+  // and what a compaction had removed may be back.
+  bool rebuilt = false;
+  std::uint64_t rows = 0;      // Of `records` and `small`.
+  std::uint64_t segments = 0;  // Files of `leaves` and `chunks`.
+  // What was there and could not be read, one line each.
+  std::vector<std::string> losses;
+  // What was met and cost nothing.
+  std::vector<std::string> notes;
+};
+
+// The space of a segment by its first record's value; nothing where that is
+// none.
+using SegmentSpaceFn =
+    absl::FunctionRef<std::optional<schema::Space>(std::string_view value)>;
+
+// Makes `to`/db, to be opened read only with Options::forensic, from the
+// files of the store `from`: all rows that can be read, and every segment
+// whether the MANIFEST names it or not. `to` must not exist and be in a
+// directory that exists; folders `to`.rows and `to`.segments come and go.
+//
+// Nothing of `from` is changed. Its tables are linked where the file system
+// allows that, and never written to: RocksDB only reads, renames and unlinks
+// tables, unless it may write a sequence number into them, and it may not.
+//
+// kNotFound: no database there. kUnavailable: a live writer has it. kCancelled.
+absl::StatusOr<SalvageReport> Salvage(const std::string& from,
+                                      const std::string& to,
+                                      const Options& options,
+                                      SegmentSpaceFn space_of,
+                                      absl::FunctionRef<bool()> cancelled);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_SALVAGE_H_

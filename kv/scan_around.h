@@ -1,0 +1,38 @@
+// A scan that goes on behind damage.
+
+#ifndef CKPTREE_KV_SCAN_AROUND_H_
+#define CKPTREE_KV_SCAN_AROUND_H_
+
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace rocksdb {
+class Iterator;
+}  // namespace rocksdb
+
+namespace ckptree::kv {
+
+// What a scan met.
+struct ScanGaps {
+  int count = 0;
+  absl::Status first;  // What the first of them was.
+};
+
+// Calls `entry` for every entry of `iterator` that can be read, in order; an
+// error of `entry` ends the scan and is returned. Damage is passed by looking
+// for the nearest later key that can be read: what lies between is a gap.
+//
+// Keys are told apart by their first 16 bytes, which all of ours allow but a
+// digest's last byte.
+absl::StatusOr<ScanGaps> ScanAround(
+    rocksdb::Iterator* iterator,
+    absl::FunctionRef<absl::Status(std::string_view key,
+                                   std::string_view value)>
+        entry);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_SCAN_AROUND_H_
