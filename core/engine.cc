@@ -145,6 +145,28 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
   return engine;
 }
 
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
+    const std::string& directory, StoreOptions options) {
+  options.read_only = true;
+  options.create_if_missing = false;
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
+  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
+  kv::Options kv_options = engine->KvOptions(nullptr);
+  kv_options.forensic = true;
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::Database> database,
+      kv::Database::Open(
+          directory, kv_options, kv::Mode::kRead,
+          [](const kv::Database&, const kv::OpenReport&) {
+            return absl::OkStatus();
+          }));
+  absl::StatusOr<schema::StoreRecord> store = ReadStoreRecord(*database);
+  if (absl::IsFailedPrecondition(store.status())) return store.status();
+  if (store.ok()) engine->store_ = *std::move(store);
+  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  return engine;
+}
+
 absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                            const kv::Options& kv_options) {
   database_ = std::move(database);

@@ -38,6 +38,10 @@ class Engine {
   static absl::StatusOr<std::shared_ptr<Engine>> Open(
       const std::string& directory, StoreOptions options,
       std::shared_ptr<void> file_system);
+  // Opens what Salvage made, or any database, to read: without HEAD and without
+  // the checks of an open. kFailedPrecondition as Open.
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenForensic(
+      const std::string& directory, StoreOptions options);
   ~Engine();
 
   // Ok in the process that opened the store, before Close().

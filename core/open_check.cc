@@ -26,31 +26,6 @@ bool IsKnownFeature(std::string_view name) {
                    name) != std::end(kKnownFeatures);
 }
 
-absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
-    const kv::Database& database) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
-                           database.Get(Space::kRecords, schema::StoreKey()));
-  if (!bytes.has_value()) {
-    return absl::DataLossError("the store's own record is missing");
-  }
-  CKPTREE_ASSIGN_OR_RETURN(schema::StoreRecord store,
-                           schema::DecodeStoreRecord(*bytes));
-  if (store.format > schema::kFormatNumber) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the store has format %d, this engine reads up to %d: use a newer one",
-        store.format, schema::kFormatNumber));
-  }
-  for (const std::string& feature : store.incompat) {
-    if (!IsKnownFeature(feature)) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "the store uses '%s', which this engine does not know: use a newer "
-          "one",
-          feature));
-    }
-  }
-  return store;
-}
-
 // " (steps 3, 7)" for the versions given.
 std::string StepsText(const kv::Database& database,
                       const std::set<std::uint64_t>& versions) {
@@ -128,6 +103,31 @@ absl::Status CheckSmall(const kv::Database& database,
 }
 
 }  // namespace
+
+absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
+    const kv::Database& database) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                           database.Get(Space::kRecords, schema::StoreKey()));
+  if (!bytes.has_value()) {
+    return absl::DataLossError("the store's own record is missing");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(schema::StoreRecord store,
+                           schema::DecodeStoreRecord(*bytes));
+  if (store.format > schema::kFormatNumber) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the store has format %d, this engine reads up to %d: use a newer one",
+        store.format, schema::kFormatNumber));
+  }
+  for (const std::string& feature : store.incompat) {
+    if (!IsKnownFeature(feature)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the store uses '%s', which this engine does not know: use a newer "
+          "one",
+          feature));
+    }
+  }
+  return store;
+}
 
 const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
                                   Space space, std::string_view first_key,

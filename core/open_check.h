@@ -19,6 +19,11 @@ struct OpenFindings {
   std::string read_only_feature;    // An ro_compat feature that is not known.
 };
 
+// The store's own record. kFailedPrecondition: a newer format or an unknown
+// feature, by name. kDataLoss: it is gone.
+absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
+    const kv::Database& database);
+
 // Reads the store record and compares: HEAD's uuid, the format and features,
 // each segment row's keys with the live files, the recent small saves with
 // `small`. kFailedPrecondition: a newer format or an unknown feature, by name.

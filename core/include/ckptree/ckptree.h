@@ -20,6 +20,7 @@
 //   step->Read("params/wte", destination);
 
 #include "ckptree/options.h"   // IWYU pragma: export
+#include "ckptree/recover.h"   // IWYU pragma: export
 #include "ckptree/restore.h"   // IWYU pragma: export
 #include "ckptree/selector.h"  // IWYU pragma: export
 #include "ckptree/step.h"      // IWYU pragma: export

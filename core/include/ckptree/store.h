@@ -23,6 +23,7 @@ namespace ckptree {
 
 namespace internal {
 class Engine;
+class RecoverySource;
 struct StoreTestPeer;
 }  // namespace internal
 
@@ -142,6 +143,7 @@ class Store {
   absl::Status Close();
 
  private:
+  friend class internal::RecoverySource;
   friend struct internal::StoreTestPeer;
   explicit Store(std::shared_ptr<internal::Engine> engine);
   std::shared_ptr<internal::Engine> engine_;

@@ -1,0 +1,69 @@
+// Saving what can be read of a store that is damaged.
+
+#ifndef CKPTREE_RECOVER_H_
+#define CKPTREE_RECOVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ckptree {
+
+// A leaf, or something else of a step, that was left out, and why.
+struct LostLeaf {
+  std::string name = {};
+  std::string why = {};
+};
+
+struct RecoveredStep {
+  std::int64_t step = 0;
+  bool saved = false;
+  std::string why = {};  // Where it was not saved as a whole.
+  std::uint64_t leaves_saved = 0;
+  std::uint64_t leaves_lost = 0;
+  std::uint64_t bytes = 0;  // Of the values that were saved.
+  std::vector<LostLeaf> lost = {};
+};
+
+struct RecoverReport {
+  std::vector<RecoveredStep> steps = {};  // In the order they were saved in.
+  // What is lost or may be lost beside leaves, one line each.
+  std::vector<std::string> losses = {};
+  // What was wrong and cost nothing.
+  std::vector<std::string> notes = {};
+  // False where not a single step could be saved: there is no new store then.
+  bool made = false;
+
+  // Nothing was lost.
+  bool complete() const;
+  std::uint64_t steps_saved() const;
+};
+
+struct RecoverOptions {
+  // Checked between leaves; true stops with kCancelled.
+  std::function<bool()> cancelled = {};
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
+  // The arrays of a step that are kept in memory until it is saved; larger
+  // steps are read twice.
+  std::uint64_t memory_bytes = std::uint64_t{256} << 20;
+};
+
+// Saves every step of `from` that can be read, without the leaves that cannot,
+// into the new store `to`: step number, tree, values, metrics, note, custom
+// metadata, tags, pins. Never changes `from`, and `to` is there when all is
+// done or not at all: a folder `to`.recovering holds what is being made, and
+// goes away also on an error.
+//
+// kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`
+// or `to`.recovering. kInvalidArgument: `to` would lie in `from`. kUnavailable:
+// `from` is damaged and has a live writer. kCancelled.
+absl::StatusOr<RecoverReport> Recover(const std::string& from,
+                                      const std::string& to,
+                                      const RecoverOptions& options = {});
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_RECOVER_H_

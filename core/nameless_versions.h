@@ -1,0 +1,28 @@
+// Saves of which there are blocks, and no row that names a step.
+
+#ifndef CKPTREE_CORE_NAMELESS_VERSIONS_H_
+#define CKPTREE_CORE_NAMELESS_VERSIONS_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kv/database.h"
+#include "schema/spaces.h"
+
+namespace ckptree::internal {
+
+// A line for each version that is seen in a segment, in `small`, or in rows of
+// its own, but has neither a step nor a removed row: its rows are lost, or it
+// was never committed. Says what there is of it.
+absl::StatusOr<std::vector<std::string>> NamelessVersions(
+    const kv::Database& database);
+
+// See kv::SegmentSpaceFn.
+std::optional<schema::Space> SpaceOfSegment(std::string_view first_value);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_NAMELESS_VERSIONS_H_

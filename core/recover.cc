@@ -1,0 +1,324 @@
+// Recover. The steps:
+//
+//   1. `to` is free, and does not lie in `from`.
+//   2. `from` is opened read only. Where it opens without a warning it is read
+//      as it is.
+//   3. Otherwise a database is put together from what can be read of it
+//      (kv/salvage.h), beside `to`, and read instead. Where that cannot be done
+//      but `from` did open, `from` is read.
+//   4. Each step is saved, in the order of versions, into a store beside `to`:
+//      what was shared is shared again.
+//   5. That store gets its name.
+
+#include "ckptree/recover.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "ckptree/store.h"
+#include "core/engine.h"
+#include "core/nameless_versions.h"
+#include "core/step_copy.h"
+#include "kv/file_system.h"
+#include "kv/head.h"
+#include "kv/salvage.h"
+#include "kv/status_macros.h"
+
+namespace ckptree {
+namespace internal {
+
+// The store that is recovered, open for reading; `notes` and `losses` say how
+// it was found. Closed before its scratch folder goes.
+class RecoverySource {
+ public:
+  static absl::StatusOr<RecoverySource> Open(const std::string& from,
+                                             const std::string& scratch,
+                                             const RecoverOptions& options,
+                                             RecoverReport* report);
+
+  const Store& store() const { return store_; }
+
+ private:
+  explicit RecoverySource(Store store) : store_(std::move(store)) {}
+
+  static absl::StatusOr<RecoverySource> Salvaged(const std::string& from,
+                                                 const std::string& scratch,
+                                                 const RecoverOptions& options,
+                                                 RecoverReport* report);
+
+  Store store_;
+};
+
+namespace {
+
+namespace fs = std::filesystem;
+
+StoreOptions QuietOptions() {
+  StoreOptions options;
+  // What an open has to say stands in the report.
+  options.log = [](LogSeverity, std::string_view, std::string_view) {};
+  return options;
+}
+
+// A folder that goes with its owner.
+class WorkFolder {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkFolder>> Make(std::string path) {
+    std::error_code error;
+    if (!fs::create_directory(path, error)) {
+      if (error) {
+        return absl::UnknownError(
+            absl::StrFormat("creating %s: %s", path, error.message()));
+      }
+      return absl::AlreadyExistsError(absl::StrFormat(
+          "%s exists: another recovery makes it, or left it when it was "
+          "killed; remove it",
+          path));
+    }
+    fs::permissions(path, fs::perms::owner_all, error);
+    return std::unique_ptr<WorkFolder>(new WorkFolder(std::move(path)));
+  }
+  ~WorkFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+
+  std::string operator/(std::string_view name) const {
+    return absl::StrFormat("%s/%s", path_, name);
+  }
+
+ private:
+  explicit WorkFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string path_;
+};
+
+std::string WithoutSlash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+// Step 1.
+absl::Status CheckPlaces(const std::string& from, const std::string& to) {
+  std::error_code error;
+  if (fs::symlink_status(to, error).type() != fs::file_type::not_found) {
+    return absl::AlreadyExistsError(absl::StrFormat("%s exists already", to));
+  }
+  const fs::path parent = fs::absolute(to, error).parent_path();
+  if (!fs::is_directory(parent, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("there is no folder %s", parent.string()));
+  }
+  const fs::path source = fs::weakly_canonical(from, error);
+  for (fs::path folder = fs::weakly_canonical(parent, error); !error;
+       folder = folder.parent_path()) {
+    if (folder == source) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s lies in %s, which is not to be changed", to, from));
+    }
+    if (folder == folder.root_path()) break;
+  }
+  return absl::OkStatus();
+}
+
+bool Cancelled(const RecoverOptions& options) {
+  return options.cancelled && options.cancelled();
+}
+
+template <typename Line>
+void Append(std::vector<std::string>* to, const std::vector<Line>& lines) {
+  to->insert(to->end(), lines.begin(), lines.end());
+}
+
+// Tags and the pin of a step that was saved.
+void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
+  for (const std::string& tag : info.tags) {
+    if (absl::Status status = to->Tag(tag, info.step); !status.ok()) {
+      report->losses.push_back(absl::StrFormat("tag %s of step %d: %s", tag,
+                                               info.step,
+                                               std::string(status.message())));
+    }
+  }
+  if (!info.pinned) return;
+  if (absl::Status status = to->Pin(info.step); !status.ok()) {
+    report->losses.push_back(absl::StrFormat(
+        "the pin of step %d: %s", info.step, std::string(status.message())));
+  }
+}
+
+// Step 4.
+absl::Status CopySteps(const Store& from, Store* to,
+                       const RecoverOptions& options, RecoverReport* report) {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<StepInfo> steps, from.Steps());
+  std::sort(steps.begin(), steps.end(),
+            [](const StepInfo& a, const StepInfo& b) {
+              return a.version < b.version;
+            });
+  std::uint64_t done = 0, total = 0;
+  for (const StepInfo& info : steps) total += info.logical_bytes;
+  StepCopyOptions copying;
+  copying.memory_bytes = options.memory_bytes;
+  copying.cancelled = [&options] { return Cancelled(options); };
+  copying.on_read = [&](std::uint64_t bytes) {
+    done += bytes;
+    if (options.on_progress) options.on_progress(done, total);
+  };
+  for (const StepInfo& info : steps) {
+    const absl::StatusOr<Step> step = from.Restore(AtStep(info.step));
+    if (!step.ok()) {
+      RecoveredStep lost;
+      lost.step = info.step;
+      lost.why = std::string(step.status().message());
+      lost.leaves_lost = info.leaf_count;
+      report->steps.push_back(std::move(lost));
+      continue;
+    }
+    CKPTREE_ASSIGN_OR_RETURN(RecoveredStep copied,
+                             CopyStep(*step, to, copying));
+    if (copied.saved) CarryNames(info, to, report);
+    report->steps.push_back(std::move(copied));
+  }
+  return absl::OkStatus();
+}
+
+// A tag of a step that has no row any more cannot be listed with its step.
+void NoteLostTags(const Store& from, RecoverReport* report) {
+  const auto tags = from.Tags();
+  if (!tags.ok()) return;
+  for (const TagInfo& tag : *tags) {
+    const bool saved = std::any_of(report->steps.begin(), report->steps.end(),
+                                   [&tag](const RecoveredStep& s) {
+                                     return s.step == tag.step && s.saved;
+                                   });
+    if (saved) continue;
+    report->losses.push_back(absl::StrFormat(
+        "tag %s names step %d, which is lost", tag.name, tag.step));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<RecoverySource> RecoverySource::Open(
+    const std::string& from, const std::string& scratch,
+    const RecoverOptions& options, RecoverReport* report) {
+  StoreOptions reading = QuietOptions();
+  reading.read_only = true;
+  absl::StatusOr<Store> opened = Store::Open(from, reading);
+  if (opened.ok()) {
+    const std::vector<std::string> warnings = opened->Info().warnings;
+    // Step 2.
+    if (warnings.empty()) return RecoverySource(*std::move(opened));
+    RecoverReport tried;
+    tried.notes = warnings;
+    absl::StatusOr<RecoverySource> salvaged =
+        Salvaged(from, scratch, options, &tried);
+    if (salvaged.ok() || absl::IsCancelled(salvaged.status())) {
+      *report = std::move(tried);
+      return salvaged;
+    }
+    report->losses = warnings;
+    report->notes.emplace_back(salvaged.status().message());
+    return RecoverySource(*std::move(opened));
+  }
+  const absl::Status& why = opened.status();
+  // A store that is none, of a newer engine, or with links in it is not
+  // damaged.
+  if (!absl::IsDataLoss(why) && !absl::IsUnknown(why) &&
+      !absl::IsInternal(why) && !absl::IsUnavailable(why)) {
+    return why;
+  }
+  report->notes.emplace_back(why.message());
+  return Salvaged(from, scratch, options, report);
+}
+
+// Step 3.
+absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
+    const std::string& from, const std::string& scratch,
+    const RecoverOptions& options, RecoverReport* report) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const kv::SalvageReport salvaged,
+      kv::Salvage(from, scratch, kv::Options(), SpaceOfSegment,
+                  [&options] { return Cancelled(options); }));
+  Append(&report->notes, salvaged.notes);
+  Append(&report->losses, salvaged.losses);
+  if (salvaged.rebuilt) {
+    report->notes.emplace_back("steps that had been removed may be here again");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
+                           Engine::OpenForensic(scratch, QuietOptions()));
+  const kv::Database& database = engine->database();
+  Append(&report->losses, engine->catalog().Load(database));
+  const absl::StatusOr<kv::HeadSlot> head =
+      kv::HeadFile::Read(kv::Options(), from);
+  if (head.ok() && head->ordinal > database.report().ordinal) {
+    report->losses.push_back(absl::StrFormat(
+        "commits %d to %d were acknowledged and are missing: the newest steps, "
+        "tags or removals are lost",
+        database.report().ordinal + 1, head->ordinal));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> nameless,
+                           NamelessVersions(database));
+  Append(&report->losses, nameless);
+  return RecoverySource(Store(std::move(engine)));
+}
+
+}  // namespace internal
+
+bool RecoverReport::complete() const {
+  return losses.empty() &&
+         std::all_of(steps.begin(), steps.end(), [](const RecoveredStep& s) {
+           return s.saved && s.lost.empty();
+         });
+}
+
+std::uint64_t RecoverReport::steps_saved() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(steps.begin(), steps.end(),
+                    [](const RecoveredStep& s) { return s.saved; }));
+}
+
+absl::StatusOr<RecoverReport> Recover(const std::string& from_in,
+                                      const std::string& to_in,
+                                      const RecoverOptions& options) {
+  const std::string from = internal::WithoutSlash(from_in);
+  const std::string to = internal::WithoutSlash(to_in);
+  CKPTREE_RETURN_IF_ERROR(internal::CheckPlaces(from, to));
+  std::error_code error;
+  if (!internal::fs::is_directory(from, error)) {
+    return absl::NotFoundError(absl::StrFormat("no store in %s", from));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<internal::WorkFolder> work,
+                           internal::WorkFolder::Make(to + ".recovering"));
+  RecoverReport report;
+  CKPTREE_ASSIGN_OR_RETURN(const internal::RecoverySource source,
+                           internal::RecoverySource::Open(
+                               from, *work / "scratch", options, &report));
+  const std::string making = *work / "store";
+  CKPTREE_ASSIGN_OR_RETURN(Store store,
+                           Store::Create(making, internal::QuietOptions()));
+  CKPTREE_RETURN_IF_ERROR(
+      internal::CopySteps(source.store(), &store, options, &report));
+  internal::NoteLostTags(source.store(), &report);
+  CKPTREE_RETURN_IF_ERROR(store.Close());
+  // Nothing that looks like a store where nothing could be saved.
+  if (report.steps_saved() == 0 && !report.complete()) return report;
+  // Step 5.
+  CKPTREE_RETURN_IF_ERROR(kv::RenameFile(kv::Options(), making, to));
+  report.made = true;
+  CKPTREE_RETURN_IF_ERROR(kv::SyncDirectory(
+      kv::Options(), internal::fs::absolute(to, error).parent_path().string()));
+  return report;
+}
+
+}  // namespace ckptree
