@@ -126,6 +126,24 @@ constexpr Command kCommands[] = {
      "Keys become names joined by dots; arrays only.\n\n"
      "  ckptree export latest:params model.safetensors",
      kExportFlags, false, 2, 2, RunExport},
+    {"recover", "STORE NEW_STORE", "save what is left of a damaged store",
+     "Saves every step of STORE that can be read into NEW_STORE, without the\n"
+     "leaves that cannot: arrays and values, metrics, note, custom metadata,\n"
+     "tags and pins. Lost leaves are listed with the reason, and the step's\n"
+     "note says how many. Exit code 0: nothing is lost. 1: something is, and\n"
+     "is listed.\n\n"
+     "STORE is never changed. It may lack HEAD, CURRENT, its MANIFEST, tables\n"
+     "or a part of its log; nobody may be writing to it. Where it does not\n"
+     "open whole, a database is put together beside NEW_STORE, of links to\n"
+     "its files or, on another file system, of copies. Where the MANIFEST is\n"
+     "lost, steps that had been removed may come back. Moments, lineage and\n"
+     "who saved a step are those of the recovery. An array is held in memory\n"
+     "as a whole.\n\n"
+     "NEW_STORE appears when all is saved. Until then everything is in the\n"
+     "folder NEW_STORE.recovering, which goes away on Ctrl-C and on errors; a\n"
+     "second Ctrl-C, or a kill, leaves it to be removed by hand.\n\n"
+     "  ckptree recover /runs/lm /runs/lm-recovered",
+     {}, true, 2, 2, RunRecover},
     {"completion",
      "bash|zsh|fish",
      "a script that completes commands and keys",

@@ -47,6 +47,7 @@ absl::StatusOr<int> RunTag(Session& session);
 absl::StatusOr<int> RunPin(Session& session);
 absl::StatusOr<int> RunRm(Session& session);
 absl::StatusOr<int> RunExport(Session& session);
+absl::StatusOr<int> RunRecover(Session& session);
 absl::StatusOr<int> RunCompletion(Session& session);
 absl::StatusOr<int> RunComplete(Session& session);
 absl::StatusOr<int> RunHelp(Session& session);

@@ -177,7 +177,8 @@ absl::StatusOr<int> RunComplete(Session& session) {
     for (const Command& known : Commands()) {
       if (!known.hidden) candidates.Add(std::string(known.name));
     }
-  } else if (command->words.find("R") != std::string_view::npos) {
+  } else if (command->words.find("REV") != std::string_view::npos ||
+             command->words.find("RANGE") != std::string_view::npos) {
     absl::StatusOr<Arguments> arguments =
         Arguments::Parse(FlagsOf(*command), store);
     if (!arguments.ok()) return arguments.status();

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::string_view kExitCodes =
     "0    done\n"
-    "1    a negative answer, no failure: verify found damage\n"
+    "1    a negative answer, no failure: verify found damage, recover left\n"
+    "     something out\n"
     "2    wrong usage, or it did not work\n"
     "3    no such store, step or key\n"
     "4    another process has the store\n"

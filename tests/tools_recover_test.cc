@@ -1,0 +1,498 @@
+// `ckptree recover` on stores that are damaged in every way there is.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckptree/ckptree.h"
+#include "core/engine.h"
+#include "core/store_test_peer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testutil/status_matchers.h"
+#include "tests/tools_command_runner.h"
+
+namespace ckptree {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Json = nlohmann::json;
+
+constexpr std::size_t kBigBytes = 3 << 20;
+constexpr int kManyLeaves = 3000;
+
+std::vector<std::byte> Noise(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// Everything that a step says, as text or bytes, by name.
+using Model = std::map<std::int64_t, std::map<std::string, std::string>>;
+
+// All of `step` that can be read.
+std::map<std::string, std::string> ContentOf(const Step& step) {
+  std::map<std::string, std::string> content;
+  const auto leaves = step.Leaves();
+  if (!leaves.ok()) return content;
+  for (const LeafInfo& leaf : *leaves) {
+    const std::string what =
+        leaf.kind + " " + std::string(Name(leaf.dtype)) + " " + leaf.tag + " ";
+    if (leaf.tie_to.has_value()) {
+      content[leaf.name] = "tie " + leaf.tie_to->Text();
+    } else if (!leaf.is_leaf) {
+      content[leaf.name] = what;
+    } else if (const auto value = step.Value(leaf.path); value.ok()) {
+      std::string shape;
+      for (const auto d : leaf.shape) shape += std::to_string(d) + ",";
+      content[leaf.name] =
+          what + shape +
+          std::string(reinterpret_cast<const char*>(value->bytes.data()),
+                      value->bytes.size());
+    }
+  }
+  for (const auto& [name, value] : step.info().metrics) {
+    content["metric " + name] = std::to_string(value);
+  }
+  for (const std::string& tag : step.info().tags) content["tag " + tag] = "";
+  content["pinned"] = step.info().pinned ? "yes" : "no";
+  content["custom"] = step.Metadata()->custom;
+  return content;
+}
+
+Model ContentOf(const std::string& directory) {
+  Model model;
+  const auto store = Store::Open(directory, {.read_only = true});
+  EXPECT_OK(store);
+  if (!store.ok()) return model;
+  const std::vector<StepInfo> steps = store->Steps().value();
+  for (const StepInfo& info : steps) {
+    model[info.step] = ContentOf(store->Restore(AtStep(info.step)).value());
+  }
+  return model;
+}
+
+class RecoverTest : public CommandRunner {
+ protected:
+  // Step 10: one small save. 20: a large one, 3 MiB in chunks and 3000 leaves
+  // whose records are a segment. 30: shares all but a chunk of it. 40: small
+  // again, all else shared. 50: a large array of its own.
+  static void Fill(StepBuilder* builder, std::int64_t step,
+                   const std::vector<std::byte>& big,
+                   const std::vector<std::byte>& many,
+                   const std::vector<std::byte>& own) {
+    builder->PutInt("count", step);
+    builder->PutFloat("lr", 0.5 / static_cast<double>(step));
+    builder->PutString("name", "step " + std::to_string(step));
+    builder->PutBytes("raw", std::string("\0\1\2", 3));
+    builder->PutJson("config", "{\"depth\":12}");
+    builder->PutBool("flag", true);
+    builder->PutComplex(Path::Parse("z").value(), 1, -2);
+    builder->PutProto(Path::Parse("proto").value(), "a.B", "\x08\x01");
+    builder->PutNode("empty", NodeType::kDict);
+    builder->SetMetric("loss", 1.0 / static_cast<double>(step));
+    builder->SetCustomMetadata("{\"epoch\":" + std::to_string(step) + "}");
+    builder->SetNote("note of " + std::to_string(step));
+    if (step < 20) return;
+    builder->Put("big/w", {.dtype = DType::kFloat32,
+                           .shape = {768, 1024},
+                           .data = big.data(),
+                           .chunk_shape = {64, 1024}});
+    builder->Tie("big/tied", "big/w");
+    for (int i = 0; i < kManyLeaves; ++i) {
+      builder->Put(
+          "many/w" + std::to_string(i),
+          {.dtype = DType::kUint8,
+           .shape = {300},
+           .data = many.data() + static_cast<std::ptrdiff_t>(i) * 300});
+    }
+    if (step == 50) {
+      builder->Put("own/w", {.dtype = DType::kUint8,
+                             .shape = {static_cast<std::int64_t>(own.size())},
+                             .data = own.data(),
+                             .tag = "mark"});
+    }
+  }
+
+  // Made once: each test damages a copy.
+  static void SetUpTestSuite() {
+    made_ = new Made;
+    const std::string path = made_->directory / "source";
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(path, {.create_if_missing = true}));
+    std::vector<std::byte> big = Noise(kBigBytes, 1);
+    const std::vector<std::byte> many = Noise(kManyLeaves * 300, 2);
+    const std::vector<std::byte> own = Noise(kBigBytes, 3);
+    for (const std::int64_t step : {10, 20, 30, 40, 50}) {
+      if (step == 30) big[5 << 18] ^= std::byte{1};
+      StepBuilder builder = store.Begin(step);
+      Fill(&builder, step, big, many, own);
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Tag("best", 30));
+    ASSERT_OK(store.Pin(20));
+    const auto files =
+        internal::StoreTestPeer::engine(store).database().LiveFiles();
+    ASSERT_OK(files);
+    for (const kv::LiveFile& file : *files) {
+      const std::string name = fs::path(file.path).filename().string();
+      (file.space == schema::Space::kLeaves ? made_->leaf_tables
+                                            : made_->chunk_tables)
+          .push_back(name);
+    }
+    std::sort(made_->chunk_tables.begin(), made_->chunk_tables.end());
+    ASSERT_OK(store.Close());
+    made_->model = ContentOf(path);
+    ASSERT_THAT(made_->model, SizeIs(5));
+    ASSERT_THAT(made_->model[50], SizeIs(kManyLeaves + 15));
+    ASSERT_FALSE(made_->leaf_tables.empty());
+    ASSERT_GE(made_->chunk_tables.size(), 3u);
+  }
+  static void TearDownTestSuite() {
+    delete made_;
+    made_ = nullptr;
+  }
+
+  void SetUp() override {
+    source_ = scratch_ / "source";
+    destination_ = scratch_ / "new";
+    fs::copy(made_->directory / "source", source_, fs::copy_options::recursive);
+    model_ = made_->model;
+    for (const std::string& name : made_->leaf_tables) {
+      leaf_tables_.push_back(Db(name));
+    }
+    for (const std::string& name : made_->chunk_tables) {
+      chunk_tables_.push_back(Db(name));
+    }
+  }
+
+  std::string Db(const std::string& name) const {
+    return source_ + "/db/" + name;
+  }
+  std::vector<std::string> DbFiles(const std::string& prefix,
+                                   const std::string& extension) const {
+    std::vector<std::string> paths;
+    for (const auto& entry : fs::directory_iterator(source_ + "/db")) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(prefix) && name.ends_with(extension)) {
+        paths.push_back(entry.path().string());
+      }
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+  static void Flip(const std::string& path, std::uintmax_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const char byte = static_cast<char>(file.get());
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 4));
+  }
+  // Those of step 50's own array.
+  std::string NewestChunks() const { return chunk_tables_.back(); }
+
+  std::map<std::string, std::string> AllFiles(const std::string& root) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      if (entry.is_regular_file()) {
+        files[entry.path().string()] = ReadFile(entry.path().string());
+      }
+    }
+    return files;
+  }
+
+  // Recovers; the report. Everything that is there afterwards is what was
+  // saved, and everything else is named in the report.
+  Json Recover(int code) {
+    const auto before = AllFiles(source_);
+    const Result result = Run({"recover", source_, destination_, "--json"});
+    EXPECT_EQ(result.code, code) << result.out << result.err;
+    EXPECT_EQ(AllFiles(source_), before);
+    std::set<std::string> left;
+    for (const auto& entry : fs::directory_iterator(scratch_.path())) {
+      left.insert(entry.path().filename().string());
+    }
+    left.erase("out");
+    left.erase("err");
+    left.erase("source");
+    left.erase("new");
+    EXPECT_THAT(left, IsEmpty());
+    Json report = Json::parse(result.out, nullptr, false);
+    EXPECT_FALSE(report.is_discarded()) << result.out << result.err;
+    EXPECT_EQ(report["ok"], code == 0);
+    if (!report.is_discarded()) Compare(report);
+    return report;
+  }
+
+  void Compare(const Json& report) {
+    const Model found = ContentOf(destination_);
+    for (const auto& [step, content] : found) {
+      for (const auto& [name, value] : content) {
+        EXPECT_TRUE(model_[step][name] == value) << step << " " << name;
+      }
+    }
+    for (const Json& row : report["steps"]) {
+      const std::int64_t step = row["step"];
+      std::set<std::string> lost;
+      for (const Json& leaf : row["lost_leaves"]) {
+        lost.insert(leaf["leaf"].get<std::string>());
+        EXPECT_NE(leaf["why"], "");
+      }
+      EXPECT_EQ(row["result"] == "whole", lost.empty());
+      ASSERT_TRUE(found.contains(step));
+      for (const auto& [name, value] : model_[step]) {
+        EXPECT_NE(found.at(step).contains(name), lost.contains(name))
+            << step << " " << name;
+      }
+    }
+    const Result verified = Run({"-C", destination_, "verify", "--deep"});
+    EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+  }
+
+  static std::vector<std::string> LostLeaves(const Json& report,
+                                             std::int64_t step) {
+    std::vector<std::string> names;
+    for (const Json& row : report["steps"]) {
+      if (row["step"] != step) continue;
+      for (const Json& leaf : row["lost_leaves"]) names.push_back(leaf["leaf"]);
+    }
+    return names;
+  }
+
+  struct Made {
+    testing::TempDir directory;
+    std::vector<std::string> leaf_tables;
+    std::vector<std::string> chunk_tables;
+    Model model;
+  };
+  static Made* made_;
+
+  std::string source_;
+  std::string destination_;
+  std::vector<std::string> leaf_tables_;
+  std::vector<std::string> chunk_tables_;
+  Model model_;
+};
+
+RecoverTest::Made* RecoverTest::made_ = nullptr;
+
+TEST_F(RecoverTest, AWholeStoreIsCopied) {
+  const Json report = Recover(0);
+  EXPECT_EQ(report["steps_saved"], 5);
+  EXPECT_THAT(report["notes"], IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const Store from,
+                       Store::Open(source_, {.read_only = true}));
+  ASSERT_OK_AND_ASSIGN(const Store to,
+                       Store::Open(destination_, {.read_only = true}));
+  const auto before = from.Steps().value();
+  const auto after = to.Steps().value();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(after[i].digest, before[i].digest);
+    EXPECT_EQ(after[i].note, before[i].note);
+    EXPECT_EQ(after[i].new_bytes, before[i].new_bytes);  // Shared again.
+  }
+}
+
+TEST_F(RecoverTest, WithoutHead) {
+  fs::remove(source_ + "/HEAD");
+  EXPECT_EQ(Recover(0)["steps_saved"], 5);
+}
+
+TEST_F(RecoverTest, WithoutCurrent) {
+  fs::remove(Db("CURRENT"));
+  EXPECT_EQ(Recover(0)["steps_saved"], 5);
+}
+
+TEST_F(RecoverTest, WithoutManifest) {
+  for (const std::string& path : DbFiles("MANIFEST", "")) fs::remove(path);
+  EXPECT_EQ(Recover(0)["steps_saved"], 5);
+}
+
+TEST_F(RecoverTest, WithAManifestCutAnywhere) {
+  const std::string path = DbFiles("MANIFEST", "").back();
+  const std::string whole = ReadFile(path);
+  for (const std::size_t parts : {1, 2, 3, 4, 5, 6, 7}) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        << whole.substr(0, whole.size() * parts / 8);
+    fs::remove_all(destination_);
+    EXPECT_EQ(Recover(0)["steps_saved"], 5) << parts;
+  }
+}
+
+TEST_F(RecoverTest, AFlippedBitCostsTheLeavesOfItsChunk) {
+  // The array of step 50 is one of three chunks or so.
+  Flip(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  const Json report = Recover(1);
+  EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
+  for (const int step : {10, 20, 30, 40}) {
+    EXPECT_THAT(LostLeaves(report, step), IsEmpty());
+  }
+  const Result log = Run({"-C", destination_, "log", "--json"});
+  EXPECT_THAT(log.out, HasSubstr("[recovered: 1 of 3010 leaves lost] note"));
+  // The same for people.
+  fs::remove_all(destination_);
+  const Result text = Run({"recover", source_, destination_});
+  EXPECT_EQ(text.code, 1);
+  EXPECT_THAT(text.out, HasSubstr("lost: step 50: own/w: "));
+  EXPECT_THAT(text.out, HasSubstr("1 LEAF LOST"));
+}
+
+TEST_F(RecoverTest, AFlippedBitWithoutManifestCostsNoMore) {
+  Flip(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  for (const std::string& path : DbFiles("MANIFEST", "")) fs::remove(path);
+  const Json report = Recover(1);
+  EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
+}
+
+TEST_F(RecoverTest, ADeletedChunkTableCostsItsLeaves) {
+  fs::remove(NewestChunks());
+  const Json report = Recover(1);
+  EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
+  for (const int step : {10, 20, 30, 40}) {
+    EXPECT_THAT(LostLeaves(report, step), IsEmpty());
+  }
+}
+
+TEST_F(RecoverTest, ACutChunkTableCostsItsLeaves) {
+  fs::resize_file(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  const Json report = Recover(1);
+  EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
+  EXPECT_THAT(report["losses"].dump(), HasSubstr("cannot be read"));
+}
+
+TEST_F(RecoverTest, ADeletedLeafTableCostsItsLeavesAndTheirTies) {
+  for (const std::string& path : leaf_tables_) fs::remove(path);
+  const Json report = Recover(1);
+  for (const int step : {20, 30, 40, 50}) {
+    const auto lost = LostLeaves(report, step);
+    EXPECT_GE(lost.size(), static_cast<std::size_t>(kManyLeaves)) << step;
+    EXPECT_THAT(lost, Contains("many/w17"));
+  }
+  EXPECT_THAT(LostLeaves(report, 20), Contains("big/tied"));
+  EXPECT_THAT(LostLeaves(report, 10), IsEmpty());
+}
+
+TEST_F(RecoverTest, ACutLogCostsTheNewestCommits) {
+  // What a killed trainer leaves: rows in the log alone.
+  const std::string live = scratch_ / "live";
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(source_));
+    StepBuilder builder = store.Begin(60);
+    builder.PutInt("count", 60);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    const std::vector<std::byte> own = Noise(kBigBytes, 4);
+    StepBuilder large = store.Begin(70);
+    large.Put("own/w", {.dtype = DType::kUint8,
+                        .shape = {static_cast<std::int64_t>(own.size())},
+                        .data = own.data()});
+    ASSERT_OK(std::move(large).Commit().WaitCommitted(absl::Minutes(1)));
+    fs::copy(source_, live, fs::copy_options::recursive);
+    ASSERT_OK(store.Close());
+  }
+  fs::remove_all(source_);
+  fs::rename(live, source_);
+  model_ = ContentOf(source_);
+  ASSERT_THAT(model_, SizeIs(7));
+  std::string log;
+  for (const std::string& path : DbFiles("", ".log")) {
+    if (fs::file_size(path) > 0) log = path;
+  }
+  ASSERT_NE(log, "");
+  const std::string whole = ReadFile(log);
+  // Without its last bytes the last commit is gone: a large save, of which the
+  // segments are there.
+  fs::resize_file(log, whole.size() - 8);
+  Json report = Recover(1);
+  EXPECT_EQ(report["steps_saved"], 6);
+  EXPECT_THAT(report["losses"].dump(), HasSubstr("were acknowledged"));
+  EXPECT_THAT(report["losses"].dump(), HasSubstr("save 7: the row"));
+  // And so without the MANIFEST.
+  for (const std::string& path : DbFiles("MANIFEST", "")) fs::remove(path);
+  fs::remove_all(destination_);
+  EXPECT_EQ(Recover(1)["steps_saved"], 6);
+  // With its log whole nothing is lost even then.
+  std::ofstream(log, std::ios::binary | std::ios::trunc) << whole;
+  fs::remove_all(destination_);
+  EXPECT_EQ(Recover(0)["steps_saved"], 7);
+}
+
+TEST_F(RecoverTest, LostRecordsAreNoSuccess) {
+  // All that is no segment.
+  const std::set<std::string> segments = [this] {
+    std::set<std::string> names;
+    for (const auto& list : {leaf_tables_, chunk_tables_}) {
+      for (const std::string& path : list) {
+        names.insert(fs::path(path).filename().string());
+      }
+    }
+    return names;
+  }();
+  for (const auto& entry : fs::directory_iterator(source_ + "/db")) {
+    if (!segments.contains(entry.path().filename().string())) {
+      fs::remove(entry.path());
+    }
+  }
+  const auto before = AllFiles(source_);
+  const Result result = Run({"recover", source_, destination_});
+  EXPECT_EQ(result.code, 1) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("NOTHING COULD BE RECOVERED"));
+  EXPECT_THAT(result.out, HasSubstr("save 2: the row"));
+  EXPECT_THAT(result.out, HasSubstr("leaf records"));
+  EXPECT_FALSE(fs::exists(destination_));
+  EXPECT_FALSE(fs::exists(destination_ + ".recovering"));
+  EXPECT_EQ(AllFiles(source_), before);
+}
+
+TEST_F(RecoverTest, RefusesWhatItMustNotTouch) {
+  fs::create_directory(destination_);
+  Result result = Run({"recover", source_, destination_});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr(destination_));
+  EXPECT_TRUE(fs::is_empty(destination_));
+  EXPECT_EQ(Run({"recover", source_, source_ + "/new"}).code, 2);
+  EXPECT_EQ(Run({"recover", source_}).code, 2);
+  EXPECT_EQ(Run({"recover", scratch_ / "nowhere", scratch_ / "x"}).code, 3);
+  EXPECT_FALSE(fs::exists(scratch_ / "x"));
+  EXPECT_FALSE(fs::exists(scratch_ / "x.recovering"));
+  EXPECT_THAT(Run({"help", "recover"}).out, HasSubstr("Ctrl-C"));
+  EXPECT_EQ(Run({"__complete", "--", "recover", "1"}).out, "");
+}
+
+TEST_F(RecoverTest, StopsAndLeavesNothing) {
+  int asked = 0;
+  RecoverOptions options;
+  options.cancelled = [&asked] { return ++asked > 4000; };
+  const auto report = ckptree::Recover(source_, destination_, options);
+  EXPECT_TRUE(absl::IsCancelled(report.status())) << report.status();
+  EXPECT_FALSE(fs::exists(destination_));
+  EXPECT_FALSE(fs::exists(destination_ + ".recovering"));
+}
+
+TEST_F(RecoverTest, ArraysLargerThanItsMemoryAreReadTwice) {
+  RecoverOptions options;
+  options.memory_bytes = 1;
+  const auto report = ckptree::Recover(source_, destination_, options);
+  ASSERT_OK(report);
+  EXPECT_TRUE(report->complete());
+  const Model found = ContentOf(destination_);
+  EXPECT_TRUE(found == model_);
+}
+
+}  // namespace
+}  // namespace ckptree
