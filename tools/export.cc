@@ -16,6 +16,7 @@
 #include "tools/quantity.h"
 #include "tools/safetensors.h"
 #include "tools/slice.h"
+#include "tools/target.h"
 
 namespace ckptree::tools {
 namespace {

@@ -17,6 +17,7 @@
 #include "tools/failure.h"
 #include "tools/npy.h"
 #include "tools/quantity.h"
+#include "tools/target.h"
 
 namespace ckptree::tools {
 namespace {

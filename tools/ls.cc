@@ -12,6 +12,7 @@
 #include "tools/command.h"
 #include "tools/failure.h"
 #include "tools/quantity.h"
+#include "tools/target.h"
 
 namespace ckptree::tools {
 namespace {
