@@ -107,8 +107,9 @@ class Path {
 // '*' any run within one part, '**' any run of parts (also none), '?' one
 // character, [abc] is NOT a class (it is an index part). An empty pattern and
 // "**" match everything; a pattern that names a subtree matches all below it.
-// "re:EXPR" is an ECMAScript regular expression searched in the text; false
-// where EXPR does not parse (check with ValidateGlob first).
+// "re:EXPR" is an ECMAScript regular expression, without references back and of
+// at most kMaxPathBytes, searched in the text; false where EXPR does not parse
+// (check with ValidateGlob first).
 bool MatchesGlob(std::string_view pattern, std::string_view text);
 absl::Status ValidateGlob(std::string_view pattern);
 

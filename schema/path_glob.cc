@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <regex>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "schema/limits.h"
 #include "schema/path.h"
 #include "schema/utf8.h"
 
@@ -36,6 +38,12 @@ bool SplitParts(std::string_view text, std::vector<std::string_view>* parts) {
   return !quoted;
 }
 
+// Bytes of the character at `at`; what is no UTF-8 is taken byte by byte.
+std::size_t CharacterLength(std::string_view text, std::size_t at) {
+  const int length = Utf8Length(text.substr(at));
+  return static_cast<std::size_t>(length == 0 ? 1 : length);
+}
+
 // '*' and '?' within one part. Goes back to the last star only, so the time is
 // at most the product of the lengths.
 bool PartMatches(std::string_view pattern, std::string_view text) {
@@ -44,20 +52,19 @@ bool PartMatches(std::string_view pattern, std::string_view text) {
   std::size_t star = std::string_view::npos;
   std::size_t resume = 0;
   while (t < text.size()) {
-    const int length = Utf8Length(text.substr(t));
-    const auto step = static_cast<std::size_t>(length == 0 ? 1 : length);
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
       resume = t;
     } else if (p < pattern.size() && pattern[p] == '?') {
       ++p;
-      t += step;
+      t += CharacterLength(text, t);
     } else if (p < pattern.size() && pattern[p] == text[t]) {
       ++p;
       ++t;
     } else if (star != std::string_view::npos) {
       p = star + 1;
-      t = ++resume;
+      resume += CharacterLength(text, resume);
+      t = resume;
     } else {
       return false;
     }
@@ -90,12 +97,23 @@ bool PartsMatch(const std::vector<std::string_view>& pattern,
   return false;
 }
 
+// Without it libstdc++ goes back and forth, which takes time exponential in the
+// text and stack for each of its characters; with it there are no references
+// back.
+constexpr auto kSyntax =
+    std::regex::ECMAScript | std::regex_constants::__polynomial;
+
 // Null where the expression does not parse.
 std::unique_ptr<std::regex> Compile(std::string_view expression,
                                     std::string* fault) {
+  // It is parsed recursively.
+  if (static_cast<std::int64_t>(expression.size()) > kMaxPathBytes) {
+    *fault = "it is too long";
+    return nullptr;
+  }
   try {
-    return std::make_unique<std::regex>(expression.begin(), expression.end(),
-                                        std::regex::ECMAScript);
+    // As a string: libstdc++ looks at the byte after a last '('.
+    return std::make_unique<std::regex>(std::string(expression), kSyntax);
   } catch (const std::regex_error& error) {
     *fault = error.what();
     return nullptr;

@@ -274,6 +274,9 @@ TEST(GlobTest, MatchesPartsAndSubtrees) {
            {"*/c", "\"a/b\"/c", true},
            {"*a*b*c", "xaxbxbxc", true},
            {"a//b", "a/b", false},
+           // Going back to a star never cuts a character.
+           {"*??cd", "\xe2\x82\xac" "cd", false},
+           {"*??cd", "\xe2\x82\xac\xe2\x82\xac" "cd", true},
            {"re:^a/.*c$", "a/b/c", true},
            {"re:b", "a/b/c", true},
            {"re:^b", "a/b/c", false},
@@ -287,10 +290,22 @@ TEST(GlobTest, ValidateNamesTheFault) {
   EXPECT_TRUE(ValidateGlob("").ok());
   EXPECT_TRUE(ValidateGlob("a/**/\"x/y\"").ok());
   EXPECT_TRUE(ValidateGlob("re:a+").ok());
-  for (const char* pattern : {"a//b", "/a", "a/", "\"a", "re:("}) {
+  for (const char* pattern :
+       {"a//b", "/a", "a/", "\"a", "re:(", "re:(a)\\1"}) {
     EXPECT_EQ(ValidateGlob(pattern).code(), absl::StatusCode::kInvalidArgument)
         << pattern;
   }
+  // A view into more: nothing behind its end is looked at.
+  const std::vector<char> open = {'r', 'e', ':', '('};
+  EXPECT_FALSE(ValidateGlob(std::string_view(open.data(), open.size())).ok());
+}
+
+TEST(GlobTest, ExpressionsEndInTimeAndStack) {
+  // Each took time exponential in the text, or stack for each character.
+  EXPECT_FALSE(MatchesGlob("re:(a*)*b", std::string(64, 'a')));
+  EXPECT_FALSE(MatchesGlob("re:(a|a|a|a)*b", std::string(64, 'a')));
+  EXPECT_TRUE(MatchesGlob("re:^.*x", std::string(20000, 'a') + "x"));
+  EXPECT_FALSE(ValidateGlob("re:" + std::string(100000, '(')).ok());
 }
 
 }  // namespace
