@@ -16,6 +16,11 @@ bool ParseInt(std::string_view text, Int* value) {
          *value >= 0;
 }
 
+// A metric whose name could be taken for one with a mode behind it.
+bool EndsInMode(std::string_view name) {
+  return name.ends_with(":max") || name.ends_with(":min");
+}
+
 }  // namespace
 
 StepSelector AtStep(std::int64_t step) {
@@ -93,13 +98,19 @@ std::string Text(const StepSelector& selector) {
       break;
     case StepSelector::Kind::kBest:
       text = "best:" + selector.name;
-      if (selector.mode == StepSelector::Mode::kMax) text += ":max";
+      if (selector.mode == StepSelector::Mode::kMax) {
+        text += ":max";
+      } else if (EndsInMode(selector.name)) {
+        text += ":min";
+      }
       break;
     case StepSelector::Kind::kTag:
       text = "@" + selector.name;
       break;
   }
-  if (selector.back > 0) absl::StrAppendFormat(&text, "~%d", selector.back);
+  if (selector.back > 0 || text.find('~') != text.npos) {
+    absl::StrAppendFormat(&text, "~%d", selector.back);
+  }
   return text;
 }
 

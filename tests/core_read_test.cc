@@ -390,6 +390,14 @@ TEST_F(ReadTest, Metadata) {
   }
 }
 
+TEST(SelectorTest, ItsTextNamesIt) {
+  for (const char* text : {"best:a:min:min", "best:a:max:min", "best:a:max:max",
+                           "best:a~1~0", "@a~1~0", "best:a:min:min~3"}) {
+    const StepSelector selector = ParseSelector(text).value();
+    EXPECT_EQ(Text(selector), text);
+  }
+}
+
 TEST_F(ReadTest, Selectors) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInf = std::numeric_limits<double>::infinity();

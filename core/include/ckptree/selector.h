@@ -35,6 +35,7 @@ StepSelector Tagged(std::string_view tag);
 // "1200", "latest", "latest~2", "best:loss", "best:acc:max", "@tag".
 // kInvalidArgument otherwise.
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
+// What ParseSelector reads as `selector`.
 std::string Text(const StepSelector& selector);
 
 }  // namespace ckptree
