@@ -92,6 +92,11 @@ RULES = [
     Rule(r"tests/examples/.*",
          [r"ckptree/.*", r"tests/examples/.*", r"tests/testutil/.*"],
          ["absl", "gtest"], system=True),
+    # What reads bytes or text from outside, and nothing that opens a store.
+    Rule(r"tests/fuzz/.*",
+         [r"schema/.*", r"kv/(commit_log|hash|head)\.h",
+          r"ckptree/(selector|tensor)\.h", r"tools/.*", r"tests/fuzz/.*",
+          r"tests/schema_samples\.h"], ["absl", "json"]),
     Rule(r"tests/fault_fs[^/]*",
          [r"(core|kv|schema|tests|ckptree)/.*"], ["absl", "gtest", "rocksdb"],
          system=True),
@@ -195,6 +200,8 @@ PLANTED = [
     ("bench/full_save.cc", "#include <rocksdb/db.h>"),
     ("tests/engine_test.cc", "#include <rocksdb/db.h>"),
     ("tests/examples/char_lm.cc", '#include "core/engine.h"'),
+    ("tests/fuzz/head_fuzz.cc", '#include "kv/database.h"'),
+    ("tests/fuzz/tree_fuzz.cc", "#include <gtest/gtest.h>"),
     ("core/engine.cc", "#include <boost/any.hpp>"),
     ("extra/engine.cc", "#include <string>"),
     ("core/util.cc", "#include <string>"),
@@ -213,6 +220,7 @@ CLEAN = [
     ("tools/show.cc", "#include <nlohmann/json.hpp>\n#include <CLI/CLI.hpp>"),
     ("tests/fault_fs.cc", "#include <rocksdb/file_system.h>"),
     ("tests/engine_test.cc", '#include "core/engine.h"\n// util.h'),
+    ("tests/fuzz/head_fuzz.cc", '#include "kv/head.h"'),
     ("core/engine.cc", "\n" * 500),
 ]
 

@@ -1,0 +1,216 @@
+// Writes the seeds of tests/fuzz/corpus, one folder per target. To run again
+// where the format or an input's layout changes:
+//   build/fuzz/tests/fuzz/seeds tests/fuzz/corpus
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kv/commit_log.h"
+#include "kv/head.h"
+#include "schema/dead_list.h"
+#include "schema/digest.h"
+#include "schema/envelope.h"
+#include "schema/keys.h"
+#include "schema/part_handoff.h"
+#include "schema/path.h"
+#include "schema/step_record.h"
+#include "schema/tree.h"
+#include "tests/fuzz/stored_record.h"
+#include "tests/schema_samples.h"
+
+namespace ckptree::fuzz {
+namespace {
+
+using namespace std::string_view_literals;
+
+// Numbers the seeds of one target.
+class Folder {
+ public:
+  Folder(const std::filesystem::path& corpus, std::string_view target)
+      : folder_(corpus / target) {
+    std::filesystem::create_directories(folder_);
+  }
+
+  void Add(std::string_view seed) {
+    char name[8];
+    std::snprintf(name, sizeof(name), "%02d", count_++);
+    std::ofstream(folder_ / name, std::ios::binary) << seed;
+  }
+
+ private:
+  std::filesystem::path folder_;
+  int count_ = 0;
+};
+
+void AddKeys(Folder folder) {
+  const schema::Digest digest = schema::DigestOf("a tree");
+  for (const std::string& key :
+       {schema::StoreKey(), schema::StepKey(1, 258), schema::StepMetaKey(7),
+        schema::TreeKey(digest), schema::TreePageKey(digest),
+        schema::DeadKey(7), schema::SegmentKey(7, 1, schema::Space::kChunks, 2),
+        schema::CommitKey(9), schema::RemovedKey(7), schema::LineKey(1),
+        schema::TagKey("best"), schema::PinKey(7),
+        schema::BlockKey(7, 1, schema::BlockNumber(2, 3)),
+        schema::BlockKey(7, 1, schema::BlockNumber(2, 3)) + '\0',
+        schema::SmallKey(7, 1, schema::BlockKind::kChunk,
+                         schema::BlockNumber(0, 1))}) {
+    folder.Add(key);
+  }
+}
+
+std::vector<schema::Path> SamplePaths() {
+  using schema::Key;
+  using schema::Path;
+  const Key::Tuple tuple = {Key{std::int64_t{1}}, Key{std::string("a")},
+                            Key{Key::Tuple{Key{Key::None{}}}}};
+  return {Path().Key("params").Key("layer 0").Index(3),
+          Path().Key("opt").Attribute("mu").Flattened(1),
+          Path()
+              .Key(Key{std::int64_t{-70000}})
+              .Key(Key{true})
+              .Key(Key{Key::None{}}),
+          Path().Key(Key{1.5}).Key(Key{Key::Bytes{std::string("\0\1\xff", 3)}}),
+          Path().Key(Key{tuple}).Attribute("a.b")};
+}
+
+void AddPaths(Folder bytes, Folder text) {
+  for (const schema::Path& path : SamplePaths()) {
+    bytes.Add(path.Encode());
+    text.Add(path.Text());
+  }
+  text.Add("['params'][0].mu[<flat index 2>]");
+  text.Add("{nan:7ff0000000000001}/{-inf}/{1e-300}/\"\\u00e9\\ud83d\\ude00\"");
+}
+
+void AddGlobs(Folder folder) {
+  for (const std::string_view seed :
+       {"params/**/kernel\0params/a/b/kernel"sv, "*.b?as\0hidden.bias"sv,
+        "\"a/*\"/[3]\0\"a/b\"/[3]"sv, "re:^l[0-9]+$\0l12"sv,
+        "*\xc3\xa9?\0\xe2\x82\xac\xc3\xa9x"sv}) {
+    folder.Add(seed);
+  }
+}
+
+// As a body for an envelope, and as it is stored.
+void AddRecord(schema::RecordKind kind, std::string_view stored,
+               Folder* folder) {
+  const auto number = static_cast<std::uint8_t>(kind);
+  folder->Add(std::string(1, static_cast<char>(number))
+                  .append(stored.substr(schema::kEnvelopeBytes)));
+  folder->Add(
+      std::string(1, static_cast<char>(number | kAsStored)).append(stored));
+}
+
+schema::PartHandoff SampleHandoff() {
+  const auto tree = schema::EncodeTree(schema::SampleEntries()).value();
+  schema::PartHandoff handoff;
+  handoff.record = schema::SampleStep();
+  handoff.record.parts = {{0, tree.digest, schema::SampleMap()}};
+  handoff.dead.prev = 7;
+  handoff.dead.parts = {
+      {0, {{schema::BlockKind::kChunk, schema::Space::kChunks, 7, 1, 4}}}};
+  handoff.tree_root = tree.root;
+  handoff.tree_pages = {"a page"};
+  handoff.segments = {{schema::SegmentKey(9, 0, schema::Space::kChunks, 0),
+                       schema::EncodeSegmentRow({1, 9, 3, 1000})}};
+  handoff.small = {
+      {schema::SmallKey(9, 0, schema::BlockKind::kChunk, 1), "bytes"}};
+  return handoff;
+}
+
+void AddRecords(Folder rows, Folder tree, Folder leaf, Folder segment) {
+  using schema::RecordKind;
+  for (const schema::Sample& sample : schema::Samples()) {
+    Folder* folder = &rows;
+    switch (sample.kind) {
+      case RecordKind::kTreeRoot:
+      case RecordKind::kTreePage:
+        folder = &tree;
+        break;
+      case RecordKind::kLeafRecord:
+      case RecordKind::kDeadList:
+        folder = &leaf;
+        break;
+      case RecordKind::kSegmentRow:
+      case RecordKind::kSegmentHeader:
+      case RecordKind::kSegmentTable:
+      case RecordKind::kSmallHeader:
+        folder = &segment;
+        break;
+      default:
+        break;
+    }
+    AddRecord(sample.kind, sample.bytes, folder);
+  }
+  AddRecord(RecordKind::kPartHandoff,
+            schema::EncodePartHandoff(SampleHandoff()), &segment);
+  // A leaf map has a number of its own.
+  leaf.Add("\x10" + schema::EncodeLeafMap(schema::SampleMap()));
+}
+
+void AddHead(Folder folder) {
+  kv::HeadSlot slot;
+  slot.write_count = 5;
+  slot.ordinal = 9;
+  slot.incarnation = 1;
+  slot.version_ceiling = 12;
+  const std::string bytes = kv::EncodeHeadSlot(slot);
+  constexpr std::size_t kFields = 92;
+  constexpr std::size_t kChecksum = 8;
+  folder.Add(std::string(1, '\0') + bytes.substr(0, kFields));
+  folder.Add('\2' + bytes.substr(0, kFields + kChecksum));
+  kv::CommitRecord commit;
+  commit.ordinal = 9;
+  commit.version = 7;
+  commit.small = true;
+  commit.engine = "0.1.0";
+  const std::string stored = kv::EncodeCommitRecord(commit);
+  folder.Add('\1' + stored.substr(0, stored.size() - kChecksum));
+  folder.Add('\3' + stored);
+}
+
+void AddTexts(Folder command, Folder arguments, Folder slice) {
+  for (const std::string_view seed :
+       {"latest~2:params/out/bias[:4]"sv, "best:loss:max~1:a/b"sv,
+        "@tag..1200"sv, "12..15"sv, "loss<2.5 && nan>0"sv,
+        "size>=1.5GiB && name!='a b'"sv, "best:a:min:min~0"sv}) {
+    command.Add(seed);
+  }
+  for (const std::string_view seed :
+       {"latest:a\0--json\0-n\0003"sv, "--color=always\0--where\0a<1"sv,
+        "--\0-q\0--limit"sv, "-jn5\0--qiet"sv, "--limit=-1\0[1,2]"sv}) {
+    arguments.Add(seed);
+  }
+  for (const std::string_view seed :
+       {"\2\5\4[0:10, ::2]"sv, "\3\3\2\4[..., -1]"sv, "\1\7[-1:-5:-2]"sv,
+        "\x81\x30[5:9223372036854775807:3]"sv, "\0[...]"sv,
+        "\2\3\3a/b[1][ 0 , : ,]"sv}) {
+    slice.Add(seed);
+  }
+}
+
+}  // namespace
+}  // namespace ckptree::fuzz
+
+int main(int argc, char** argv) {
+  using ckptree::fuzz::Folder;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: seeds FOLDER\n");
+    return 2;
+  }
+  const std::filesystem::path corpus = argv[1];
+  ckptree::fuzz::AddKeys({corpus, "keys"});
+  ckptree::fuzz::AddPaths({corpus, "path"}, {corpus, "path_text"});
+  ckptree::fuzz::AddGlobs({corpus, "glob"});
+  ckptree::fuzz::AddRecords({corpus, "record"}, {corpus, "tree"},
+                            {corpus, "leaf"}, {corpus, "segment"});
+  ckptree::fuzz::AddHead({corpus, "head"});
+  ckptree::fuzz::AddTexts({corpus, "command"}, {corpus, "arguments"},
+                          {corpus, "slice"});
+  return 0;
+}
