@@ -103,12 +103,33 @@ bool PartsMatch(const std::vector<std::string_view>& pattern,
 constexpr auto kSyntax =
     std::regex::ECMAScript | std::regex_constants::__polynomial;
 
+// True where a count or a reference has more digits than libstdc++ reads
+// without overflow.
+bool HasHugeNumber(std::string_view expression) {
+  constexpr std::size_t kMostDigits = 9;
+  std::size_t digits = 0;
+  bool number = false;
+  for (const char c : expression) {
+    if (c >= '0' && c <= '9') {
+      if (number && ++digits > kMostDigits) return true;
+      continue;
+    }
+    number = c == '\\' || c == '{' || c == ',';
+    digits = 0;
+  }
+  return false;
+}
+
 // Null where the expression does not parse.
 std::unique_ptr<std::regex> Compile(std::string_view expression,
                                     std::string* fault) {
   // It is parsed recursively.
   if (static_cast<std::int64_t>(expression.size()) > kMaxPathBytes) {
     *fault = "it is too long";
+    return nullptr;
+  }
+  if (HasHugeNumber(expression)) {
+    *fault = "a number in it is too large";
     return nullptr;
   }
   try {

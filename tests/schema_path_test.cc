@@ -290,8 +290,10 @@ TEST(GlobTest, ValidateNamesTheFault) {
   EXPECT_TRUE(ValidateGlob("").ok());
   EXPECT_TRUE(ValidateGlob("a/**/\"x/y\"").ok());
   EXPECT_TRUE(ValidateGlob("re:a+").ok());
+  EXPECT_TRUE(ValidateGlob("re:^step_12345678901234567890").ok());
   for (const char* pattern :
-       {"a//b", "/a", "a/", "\"a", "re:(", "re:(a)\\1"}) {
+       {"a//b", "/a", "a/", "\"a", "re:(", "re:(a)\\1",
+        "re:\\9999999999999999999", "re:a{9999999999999999999}"}) {
     EXPECT_EQ(ValidateGlob(pattern).code(), absl::StatusCode::kInvalidArgument)
         << pattern;
   }
