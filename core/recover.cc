@@ -250,7 +250,13 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
       const kv::SalvageReport salvaged,
       kv::Salvage(from, scratch, kv::Options(), SpaceOfSegment,
                   [&options] { return Cancelled(options); }));
-  Append(&report->notes, salvaged.notes);
+  for (const std::string& note : salvaged.notes) {
+    // What kept it from opening may be met twice.
+    const auto& notes = report->notes;
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
+      report->notes.push_back(note);
+    }
+  }
   Append(&report->losses, salvaged.losses);
   if (salvaged.rebuilt) {
     report->notes.emplace_back("steps that had been removed may be here again");
@@ -261,7 +267,11 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
   Append(&report->losses, engine->catalog().Load(database));
   const absl::StatusOr<kv::HeadSlot> head =
       kv::HeadFile::Read(kv::Options(), from);
-  if (head.ok() && head->ordinal > database.report().ordinal) {
+  if (!head.ok()) {
+    report->notes.emplace_back(
+        "HEAD is gone or unreadable: nobody can tell whether a newer commit is "
+        "missing");
+  } else if (head->ordinal > database.report().ordinal) {
     report->losses.push_back(absl::StrFormat(
         "commits %d to %d were acknowledged and are missing: the newest steps, "
         "tags or removals are lost",

@@ -202,14 +202,16 @@ class Salvager {
     for (const Space space : {Space::kRecords, Space::kSmall}) {
       rocksdb::ReadOptions options;
       options.fill_cache = false;
-      const std::unique_ptr<rocksdb::Iterator> iterator(
-          rows_->db()->NewIterator(options, rows_->family(space)));
       CKPTREE_ASSIGN_OR_RETURN(
           const ScanGaps gaps,
-          ScanAround(iterator.get(),
-                     [&](std::string_view key, std::string_view value) {
-                       return Put(space, key, value);
-                     }));
+          ScanAround(
+              [&] {
+                return std::unique_ptr<rocksdb::Iterator>(
+                    rows_->db()->NewIterator(options, rows_->family(space)));
+              },
+              [&](std::string_view key, std::string_view value) {
+                return Put(space, key, value);
+              }));
       NoteGaps(gaps, absl::StrFormat(
                          "rows of `%s`",
                          schema::kSpaceNames[static_cast<std::size_t>(space)]));

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,25 +40,26 @@ std::string KeyOf(Number number) {
 }
 
 // True where what follows `number` can be read, or nothing follows.
-bool CanRead(rocksdb::Iterator* iterator, Number number) {
+bool CanRead(MakeIteratorFn make, Number number) {
+  const std::unique_ptr<rocksdb::Iterator> iterator = make();
   iterator->Seek(KeyOf(number));
   return iterator->status().ok();
 }
 
 // The least number above `bad` whose keys can be read, as far as doubling
 // steps and then halving them finds it.
-std::optional<Number> NextReadable(rocksdb::Iterator* iterator, Number bad) {
+std::optional<Number> NextReadable(MakeIteratorFn make, Number bad) {
   constexpr Number kMost = absl::Uint128Max();
   Number good = 0;
   for (Number step = 1;; step <<= 1) {
     if (bad == kMost) return std::nullopt;
     good = step == 0 || kMost - bad < step ? kMost : bad + step;
-    if (CanRead(iterator, good)) break;
+    if (CanRead(make, good)) break;
     bad = good;
   }
   while (good - bad > 1) {
     const Number middle = bad + ((good - bad) >> 1);
-    (CanRead(iterator, middle) ? good : bad) = middle;
+    (CanRead(make, middle) ? good : bad) = middle;
   }
   return good;
 }
@@ -65,12 +67,12 @@ std::optional<Number> NextReadable(rocksdb::Iterator* iterator, Number bad) {
 }  // namespace
 
 absl::StatusOr<ScanGaps> ScanAround(
-    rocksdb::Iterator* iterator,
-    absl::FunctionRef<absl::Status(std::string_view key,
-                                   std::string_view value)>
-        entry) {
+    MakeIteratorFn make, absl::FunctionRef<absl::Status(std::string_view key,
+                                                        std::string_view value)>
+                             entry) {
   ScanGaps gaps;
   Number last = 0;
+  std::unique_ptr<rocksdb::Iterator> iterator = make();
   iterator->SeekToFirst();
   for (;;) {
     for (; iterator->Valid(); iterator->Next()) {
@@ -82,9 +84,10 @@ absl::StatusOr<ScanGaps> ScanAround(
     if (gaps.count++ == 0) {
       gaps.first = ToStatus(iterator->status(), "reading");
     }
-    const std::optional<Number> next = NextReadable(iterator, last);
+    const std::optional<Number> next = NextReadable(make, last);
     if (!next.has_value()) return gaps;
     last = *next;
+    iterator = make();
     iterator->Seek(KeyOf(*next));
   }
 }

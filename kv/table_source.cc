@@ -90,9 +90,12 @@ absl::StatusOr<ScanGaps> ScanTable(
   rocksdb::SstFileReader reader(
       FileOptionsOf(Space::kLeaves, env, /*map=*/false));
   CKPTREE_RETURN_IF_ERROR(ToStatus(reader.Open(table.path), table.path));
-  const std::unique_ptr<rocksdb::Iterator> iterator(
-      reader.NewIterator(ScanOptions()));
-  return ScanAround(iterator.get(), entry);
+  return ScanAround(
+      [&reader] {
+        return std::unique_ptr<rocksdb::Iterator>(
+            reader.NewIterator(ScanOptions()));
+      },
+      entry);
 }
 
 absl::StatusOr<ScanGaps> RewriteTable(const TableSource& table,

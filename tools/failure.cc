@@ -31,7 +31,8 @@ std::string HintOf(const absl::Status& status) {
       return "another process has the store: wait for it, or use --wait "
              "SECONDS";
     case absl::StatusCode::kDataLoss:
-      return "`ckptree verify` lists what is damaged and the steps it hurts";
+      return "`ckptree verify` lists what is damaged, `ckptree recover` saves "
+             "the rest into a new store";
     case absl::StatusCode::kResourceExhausted:
       return "free some space or memory and try again";
     case absl::StatusCode::kInvalidArgument:
