@@ -1,6 +1,7 @@
 // A store whose newest save cannot be read any more goes on.
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <span>
@@ -62,23 +63,31 @@ class DamageTest : public CoreTest {
     ASSERT_OK(SaveAll(2, second_));
   }
 
-  // Flips a bit in the newest table of `space`, at `at` of it.
-  void Damage(schema::Space space, std::uint64_t at) {
+  // Flips a bit in the middle of the largest table of `space` of step 2.
+  void Damage(schema::Space space) {
     const auto files =
         internal::StoreTestPeer::engine(*store_).database().LiveFiles();
     ASSERT_OK(files);
     std::string path, first_key;
+    std::uint64_t bytes = 0;
     for (const kv::LiveFile& file : *files) {
-      if (file.space != space || file.first_key < first_key) continue;
-      first_key = file.first_key;
+      if (file.space != space) continue;
+      // Keys begin with the version.
+      const std::string version = file.first_key.substr(0, 8);
+      const std::uint64_t size = std::filesystem::file_size(file.path);
+      if (version < first_key || (version == first_key && size < bytes)) {
+        continue;
+      }
+      first_key = version;
+      bytes = size;
       path = file.path;
     }
     ASSERT_FALSE(path.empty());
     store_.reset();
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(at));
+    file.seekg(static_cast<std::streamoff>(bytes / 2));
     const char byte = static_cast<char>(file.get());
-    file.seekp(static_cast<std::streamoff>(at));
+    file.seekp(static_cast<std::streamoff>(bytes / 2));
     file.put(static_cast<char>(byte ^ 4));
     file.close();
     Open();
@@ -89,7 +98,7 @@ class DamageTest : public CoreTest {
 };
 
 TEST_F(DamageTest, TheNextSaveIsWhole) {
-  Damage(schema::Space::kLeaves, 100'000);
+  Damage(schema::Space::kLeaves);
   // Nothing changed since step 2, but that cannot be known.
   ASSERT_OK(SaveAll(3, second_));
   EXPECT_EQ(store_->Resolve(AtStep(3))->base, 0);
@@ -110,7 +119,7 @@ TEST_F(DamageTest, TheNextSaveIsWhole) {
 }
 
 TEST_F(DamageTest, APartBuiltByAnotherProcessIsWhole) {
-  Damage(schema::Space::kLeaves, 100'000);
+  Damage(schema::Space::kLeaves);
   const auto content = [this] {
     internal::ContentBuilder builder(kChunk);
     for (int i = 0; i < kLeaves; ++i) {
@@ -150,7 +159,7 @@ TEST_F(DamageTest, AFlippedBitCostsItsChunkAndNoMore) {
     third[static_cast<std::size_t>(i) * kLeafBytes] ^= std::byte{1};
   }
   ASSERT_OK(SaveAll(3, third));
-  Damage(schema::Space::kChunks, 300'000);
+  Damage(schema::Space::kChunks);
   ExpectAll(1, first_);
   std::set<std::string> lost;
   for (const auto& [number, values] : {std::pair(2, &second_), {3, &third}}) {
