@@ -60,23 +60,8 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     db_options.listeners.push_back(MakeListener(std::move(watcher)));
   }
 
-  const std::shared_ptr<rocksdb::Cache> cache = BlockCache();
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  families.emplace_back(rocksdb::kDefaultColumnFamilyName,
-                        DefaultFamilyOptions());
-  for (int i = 0; i < schema::kSpaceCount; ++i) {
-    families.emplace_back(
-        std::string(schema::kSpaceNames[static_cast<std::size_t>(i)]),
-        SpaceOptions(static_cast<schema::Space>(i), cache));
-  }
-
-  if (role == Role::kForensic) {
-    // A rebuilt MANIFEST puts all tables into level 0, in any order.
-    for (rocksdb::ColumnFamilyDescriptor& family : families) {
-      family.options.force_consistency_checks = false;
-    }
-  }
-
+  const std::vector<rocksdb::ColumnFamilyDescriptor> families =
+      Families(BlockCache(), /*repaired=*/role == Role::kForensic);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::Status status;
   switch (role) {

@@ -3,9 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kv/open_files.h"
 #include "rocksdb/cache.h"
+#include "rocksdb/db.h"
 #include "rocksdb/env.h"
 #include "rocksdb/options.h"
 #include "rocksdb/table.h"
@@ -52,6 +55,55 @@ rocksdb::BlockBasedTableOptions TableOptions(
     table.no_block_cache = cache == nullptr;
   }
   return table;
+}
+
+rocksdb::ColumnFamilyOptions SpaceOptions(
+    Space space, const std::shared_ptr<rocksdb::Cache>& cache) {
+  rocksdb::ColumnFamilyOptions options;
+  options.table_factory.reset(
+      rocksdb::NewBlockBasedTableFactory(TableOptions(space, cache)));
+
+  // Universal and FIFO compaction lose or resurrect ingested data (9.0, 7.10).
+  options.compaction_style = rocksdb::kCompactionStyleLevel;
+  options.compaction_pri = rocksdb::kMinOverlappingRatio;
+  options.num_levels = 7;
+  // Later releases choose levels by size, which moves the bottom level.
+  options.level_compaction_dynamic_level_bytes = false;
+  // The defaults start rewriting a store once it is a month old.
+  options.ttl = 0;
+  options.periodic_compaction_seconds = 0;
+  // The codec of a chunk stands in its reference.
+  options.compression = rocksdb::kNoCompression;
+  options.bottommost_compression = rocksdb::kDisableCompressionOption;
+  options.enable_blob_files = false;
+  options.force_consistency_checks = true;
+  options.paranoid_file_checks = false;
+  options.report_bg_io_stats = false;
+  options.ignore_max_compaction_bytes_for_input = true;
+  options.max_write_buffer_number = 2;
+
+  switch (space) {
+    case Space::kRecords:
+    case Space::kSmall:
+      options.write_buffer_size = 8 * kMiB;
+      options.target_file_size_base = 16 * kMiB;
+      options.max_bytes_for_level_base = 64 * kMiB;
+      // High: a write stall can hang the database (8.7).
+      options.level0_file_num_compaction_trigger = 4;
+      options.level0_slowdown_writes_trigger = 64;
+      options.level0_stop_writes_trigger = 128;
+      options.soft_pending_compaction_bytes_limit = 0;
+      options.hard_pending_compaction_bytes_limit = 0;
+      break;
+    case Space::kLeaves:
+    case Space::kChunks:
+      // Written by Adopt alone; only collection compacts them.
+      options.write_buffer_size = 64 * kKiB;
+      options.disable_auto_compactions = true;
+      options.target_file_size_base = 256 * kMiB;
+      break;
+  }
+  return options;
 }
 
 }  // namespace
@@ -145,58 +197,22 @@ rocksdb::DBOptions DatabaseOptions(Role role, rocksdb::Env* env) {
   return options;
 }
 
-rocksdb::ColumnFamilyOptions SpaceOptions(
-    Space space, const std::shared_ptr<rocksdb::Cache>& cache) {
-  rocksdb::ColumnFamilyOptions options;
-  options.table_factory.reset(
-      rocksdb::NewBlockBasedTableFactory(TableOptions(space, cache)));
-
-  // Universal and FIFO compaction lose or resurrect ingested data (9.0, 7.10).
-  options.compaction_style = rocksdb::kCompactionStyleLevel;
-  options.compaction_pri = rocksdb::kMinOverlappingRatio;
-  options.num_levels = 7;
-  // Later releases choose levels by size, which moves the bottom level.
-  options.level_compaction_dynamic_level_bytes = false;
-  // The defaults start rewriting a store once it is a month old.
-  options.ttl = 0;
-  options.periodic_compaction_seconds = 0;
-  // The codec of a chunk stands in its reference.
-  options.compression = rocksdb::kNoCompression;
-  options.bottommost_compression = rocksdb::kDisableCompressionOption;
-  options.enable_blob_files = false;
-  options.force_consistency_checks = true;
-  options.paranoid_file_checks = false;
-  options.report_bg_io_stats = false;
-  options.ignore_max_compaction_bytes_for_input = true;
-  options.max_write_buffer_number = 2;
-
-  switch (space) {
-    case Space::kRecords:
-    case Space::kSmall:
-      options.write_buffer_size = 8 * kMiB;
-      options.target_file_size_base = 16 * kMiB;
-      options.max_bytes_for_level_base = 64 * kMiB;
-      // High: a write stall can hang the database (8.7).
-      options.level0_file_num_compaction_trigger = 4;
-      options.level0_slowdown_writes_trigger = 64;
-      options.level0_stop_writes_trigger = 128;
-      options.soft_pending_compaction_bytes_limit = 0;
-      options.hard_pending_compaction_bytes_limit = 0;
-      break;
-    case Space::kLeaves:
-    case Space::kChunks:
-      // Written by Adopt alone; only collection compacts them.
-      options.write_buffer_size = 64 * kKiB;
-      options.disable_auto_compactions = true;
-      options.target_file_size_base = 256 * kMiB;
-      break;
+std::vector<rocksdb::ColumnFamilyDescriptor> Families(
+    const std::shared_ptr<rocksdb::Cache>& cache, bool repaired) {
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  families.emplace_back(rocksdb::kDefaultColumnFamilyName,
+                        SpaceOptions(Space::kLeaves, nullptr));
+  for (int i = 0; i < schema::kSpaceCount; ++i) {
+    families.emplace_back(
+        std::string(schema::kSpaceNames[static_cast<std::size_t>(i)]),
+        SpaceOptions(static_cast<Space>(i), cache));
   }
-  return options;
-}
-
-rocksdb::ColumnFamilyOptions DefaultFamilyOptions() {
-  rocksdb::ColumnFamilyOptions options = SpaceOptions(Space::kLeaves, nullptr);
-  return options;
+  if (repaired) {
+    for (rocksdb::ColumnFamilyDescriptor& family : families) {
+      family.options.force_consistency_checks = false;
+    }
+  }
+  return families;
 }
 
 std::shared_ptr<rocksdb::Cache> BlockCache() {

@@ -4,13 +4,14 @@
 #define CKPTREE_KV_ROCKSDB_OPTIONS_H_
 
 #include <memory>
+#include <vector>
 
 #include "schema/spaces.h"
 
 namespace rocksdb {
 class Cache;
 class Env;
-struct ColumnFamilyOptions;
+struct ColumnFamilyDescriptor;
 struct DBOptions;
 struct IngestExternalFileOptions;
 struct Options;
@@ -30,11 +31,12 @@ enum class Role {
 // The log is the caller's to set.
 rocksdb::DBOptions DatabaseOptions(Role role, rocksdb::Env* env);
 
-rocksdb::ColumnFamilyOptions SpaceOptions(
-    schema::Space space, const std::shared_ptr<rocksdb::Cache>& cache);
-
-// The column family that RocksDB insists on; nothing is ever stored in it.
-rocksdb::ColumnFamilyOptions DefaultFamilyOptions();
+// All column families: `default`, which RocksDB insists on and which stays
+// empty, then one for each space, in order. `cache` may be null. `repaired`: of
+// a database whose MANIFEST was made anew, with all tables in level 0 in any
+// order.
+std::vector<rocksdb::ColumnFamilyDescriptor> Families(
+    const std::shared_ptr<rocksdb::Cache>& cache, bool repaired);
 
 // Of the blocks of `records`, `small` and `leaves` together.
 std::shared_ptr<rocksdb::Cache> BlockCache();

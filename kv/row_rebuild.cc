@@ -77,19 +77,8 @@ absl::Status Repair(const std::string& scratch, const Options& options) {
       rocksdb::NewCompositeEnv(FileSystemOf(options));
   rocksdb::DBOptions db_options = DatabaseOptions(Role::kReadWrite, env.get());
   db_options.info_log = MakeLogger(nullptr);
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  families.emplace_back(rocksdb::kDefaultColumnFamilyName,
-                        DefaultFamilyOptions());
-  for (int i = 0; i < schema::kSpaceCount; ++i) {
-    families.emplace_back(
-        std::string(schema::kSpaceNames[static_cast<std::size_t>(i)]),
-        SpaceOptions(static_cast<schema::Space>(i), nullptr));
-  }
-  for (rocksdb::ColumnFamilyDescriptor& family : families) {
-    // Of tables that compactions made: their order in level 0 is none.
-    family.options.force_consistency_checks = false;
-  }
-  return ToStatus(rocksdb::RepairDB(scratch, db_options, families),
+  return ToStatus(rocksdb::RepairDB(scratch, db_options,
+                                    Families(nullptr, /*repaired=*/true)),
                   "rebuilding the rows");
 }
 
