@@ -86,7 +86,10 @@ TEST_F(FaultTest, AFailedCommitIsUnknownAndTheHandleDead) {
       ASSERT_OK_AND_ASSIGN(const auto database, OpenFailing());
       plan_.Arm(at, /*from_then_on=*/false);
       result = Put(*database, "a", value);
-      hit = plan_.failed() > 0;
+      // The commit makes four calls; one after them is of RocksDB's background,
+      // which removes what the open replaced.
+      hit = plan_.failed() > 0 &&
+            (at < 4 || result.outcome != Outcome::kCommitted);
       plan_.Arm(-1, false);
       if (hit) {
         EXPECT_EQ(result.outcome, Outcome::kUnknown);
