@@ -24,10 +24,10 @@ void Print(const std::string& name, const std::string& what,
 
 bool Judge(const Settings& settings, const std::string& name,
            const std::string& what, const std::vector<double>& values,
-           double floor, bool at_least) {
+           double floor, bool at_least, bool absolute) {
   const double median = Median(values);
-  const double limit = at_least ? floor / settings.slack
-                                : floor * settings.slack;
+  const double slack = absolute ? settings.absolute_slack : settings.slack;
+  const double limit = at_least ? floor / slack : floor * slack;
   const bool met = at_least ? median >= floor : median <= floor;
   const bool passed = at_least ? median >= limit : median <= limit;
   std::printf("%-14s %-42s %10.4g  floor %s %g: %s\n", name.c_str(),

@@ -13,7 +13,10 @@ namespace ckptree::bench {
 struct Settings {
   bool quick = false;  // Small data, for CI.
   bool guard = false;  // Fail where a figure is beyond its floor.
-  double slack = 1.5;  // What a guard forgives: shared machines are noisy.
+  // What a guard forgives, because shared machines are noisy: of a ratio taken
+  // in the same run, and of a figure that has nothing to lean on.
+  double slack = 1.5;
+  double absolute_slack = 3;
   std::string directory;
 };
 
@@ -38,10 +41,10 @@ void Print(const std::string& name, const std::string& what,
 
 // Compares the median with its floor, which is a least (`at_least`) or a most;
 // prints the verdict. False where it is beyond the floor and its slack in a
-// guarded run.
+// guarded run. `absolute`: the values are no ratio to what this run measured.
 bool Judge(const Settings& settings, const std::string& name,
            const std::string& what, const std::vector<double>& values,
-           double floor, bool at_least);
+           double floor, bool at_least, bool absolute = false);
 
 // Ends the program with a message: a benchmark that did not run has no figure.
 [[noreturn]] void Fail(const std::string& what);

@@ -76,9 +76,9 @@ bool SmallLeaves(const Settings& settings) {
         "k leaves/s");
   Print("small_leaves", "save, fresh store", saved, "k leaves/s");
   bool good = Judge(settings, "small_leaves", "save, aged store, k leaves/s",
-                    aged_saved, 100, /*at_least=*/true);
+                    aged_saved, 100, /*at_least=*/true, /*absolute=*/true);
   return Judge(settings, "small_leaves", "cold restore, aged, k leaves/s",
-               restored, 100, /*at_least=*/true) &&
+               restored, 100, /*at_least=*/true, /*absolute=*/true) &&
          good;
 }
 
@@ -148,7 +148,7 @@ bool Query(const Settings& settings) {
   std::filesystem::remove_all(settings.directory + "/query");
   Print("query", "p99", {Percentile(micros, 0.99)}, "us");
   return Judge(settings, "query", "one 4 KiB leaf, warm, p50 us", micros, 50,
-               /*at_least=*/false);
+               /*at_least=*/false, /*absolute=*/true);
 }
 
 }  // namespace ckptree::bench
