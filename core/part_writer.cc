@@ -143,13 +143,16 @@ class PartWriter {
         });
     for (const std::string& record : encoded_) record_bytes_ += record.size();
     for (auto& leaf : fresh_) {
-      leaf->place = record_bytes_ <= kSmallRecordBytes ? schema::Space::kSmall
-                                                       : schema::Space::kLeaves;
+      leaf->place =
+          records_are_small() ? schema::Space::kSmall : schema::Space::kLeaves;
     }
   }
 
+  // After MakeRecords(): they ride in the batch.
+  bool records_are_small() const { return record_bytes_ <= kSmallRecordBytes; }
+
   absl::Status WriteLeafSegment() {
-    if (record_bytes_ <= kSmallRecordBytes) return absl::OkStatus();
+    if (records_are_small()) return absl::OkStatus();
     CKPTREE_ASSIGN_OR_RETURN(
         std::unique_ptr<SegmentBuilder> builder,
         SegmentBuilder::Open(segment_plan_, schema::Space::kLeaves, 0,
@@ -172,8 +175,7 @@ class PartWriter {
   // `small` records of this part: header, leaf records, chunks, in key order.
   std::vector<std::pair<std::string, std::string>> SmallRecords() {
     std::vector<std::pair<std::string, std::string>> records;
-    const bool small = record_bytes_ <= kSmallRecordBytes;
-    for (std::size_t f = 0; small && f < fresh_.size(); ++f) {
+    for (std::size_t f = 0; records_are_small() && f < fresh_.size(); ++f) {
       records.emplace_back(schema::SmallKey(plan_.version, plan_.part,
                                             schema::BlockKind::kLeafRecord,
                                             fresh_[f]->source + 1),

@@ -12,6 +12,7 @@
 
 #include "kv/file_system.h"
 #include "kv/options.h"
+#include "kv/store_directory.h"
 #include "kv/table_check.h"
 #include "rocksdb/file_system.h"
 
@@ -28,19 +29,15 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
-std::string_view NameOf(std::string_view path) {
-  return path.substr(path.rfind('/') + 1);
-}
-
 // What opening the store depends on besides tables.
 bool NamesTables(std::string_view path) {
-  const std::string_view name = NameOf(path);
+  const std::string_view name = BaseName(path);
   return name.starts_with("MANIFEST-") || name == "CURRENT" ||
          name.ends_with(".dbtmp");
 }
 
 bool MayBeNamed(std::string_view path) {
-  const std::string_view name = NameOf(path);
+  const std::string_view name = BaseName(path);
   return name.starts_with("MANIFEST-") || name.ends_with(".sst") ||
          name.ends_with(".log");
 }
@@ -196,7 +193,7 @@ class WriterGuard : public TableGuard {
     // RocksDB syncs the directory only after the rename: a file system that
     // keeps the rename and loses what came before it would leave a CURRENT that
     // leads to a MANIFEST or tables that are not there.
-    IOStatus status = NameOf(to) == "CURRENT" ? SyncDirectoryOf(to, dbg)
+    IOStatus status = BaseName(to) == "CURRENT" ? SyncDirectoryOf(to, dbg)
                                               : IOStatus::OK();
     if (status.ok()) {
       status = FileSystemWrapper::RenameFile(from, to, options, dbg);

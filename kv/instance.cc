@@ -25,15 +25,6 @@
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
-
-Instance::Instance(Role role, std::string directory, const Options& options,
-                   std::shared_ptr<StoreLock> lock)
-    : role_(role),
-      directory_(std::move(directory)),
-      options_(options),
-      lock_(std::move(lock)),
-      env_(rocksdb::NewCompositeEnv(FileSystemOf(options))) {}
-
 namespace {
 
 std::size_t CountTables(const Options& options, const std::string& directory) {
@@ -46,6 +37,14 @@ std::size_t CountTables(const Options& options, const std::string& directory) {
 }
 
 }  // namespace
+
+Instance::Instance(Role role, std::string directory, const Options& options,
+                   std::shared_ptr<StoreLock> lock)
+    : role_(role),
+      directory_(std::move(directory)),
+      options_(options),
+      lock_(std::move(lock)),
+      env_(rocksdb::NewCompositeEnv(FileSystemOf(options))) {}
 
 absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     Role role, const std::string& db_directory, const Options& options,

@@ -93,10 +93,7 @@ absl::StatusOr<RebuiltRows> RebuildRows(const std::string& db_directory,
   CKPTREE_RETURN_IF_ERROR(MakeMarkedDatabase(scratch, options));
   std::map<std::string, const TableSource*> by_name;
   for (const TableSource& table : tables) {
-    const std::string name = NameOf(
-        NumberOf(
-            std::string_view(table.path).substr(table.path.rfind('/') + 1)),
-        "sst");
+    const std::string name = NameOf(NumberOf(BaseName(table.path)), "sst");
     by_name[name] = &table;
     CKPTREE_RETURN_IF_ERROR(
         LinkOrCopy(options, table.path, Join(scratch, name)));

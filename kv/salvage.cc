@@ -50,10 +50,6 @@ using schema::Space;
 
 constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
 
-std::string BaseName(std::string_view path) {
-  return std::string(path.substr(path.rfind('/') + 1));
-}
-
 // Of files that may overlap and be out of order, which nothing of ours is but
 // what a crash left beside its successor.
 rocksdb::IngestExternalFileOptions TolerantAdoptOptions() {
@@ -187,9 +183,9 @@ class Salvager {
     if (head.ok() && TipOf(listed) >= head->ordinal) return false;
     std::vector<rocksdb::LiveFileMetaData> files;
     listed.db()->GetLiveFilesMetaData(&files);
-    std::set<std::string> known;
+    std::set<std::string, std::less<>> known;
     for (const rocksdb::LiveFileMetaData& file : files) {
-      known.insert(BaseName(file.relative_filename));
+      known.emplace(BaseName(file.relative_filename));
     }
     return std::any_of(row_tables_.begin(), row_tables_.end(),
                        [&known](const TableSource& table) {

@@ -12,15 +12,33 @@
 namespace ckptree::kv {
 namespace {
 
-// RocksDB keeps of errno only the text.
+absl::StatusCode CodeOfErrno(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case ENOSPC:
+    case EDQUOT:
+      return absl::StatusCode::kResourceExhausted;
+    case EACCES:
+    case EPERM:
+      return absl::StatusCode::kPermissionDenied;
+    case EROFS:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return absl::StatusCode::kUnknown;
+  }
+}
+
+// RocksDB tells a missing file and a full disk by codes of its own, and keeps
+// of any other errno only the text.
 absl::StatusCode CodeOfIoError(const rocksdb::Status& status) {
   const std::string text = status.ToString();
-  const auto says = [&text](int error) {
-    return text.find(std::generic_category().message(error)) !=
-           std::string::npos;
-  };
-  if (says(EACCES) || says(EPERM)) return absl::StatusCode::kPermissionDenied;
-  if (says(EROFS)) return absl::StatusCode::kFailedPrecondition;
+  for (const int error : {EACCES, EPERM, EROFS}) {
+    if (text.find(std::generic_category().message(error)) != text.npos) {
+      return CodeOfErrno(error);
+    }
+  }
   return absl::StatusCode::kUnknown;
 }
 
@@ -76,23 +94,10 @@ absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
 }
 
 absl::Status ErrnoStatus(int error, std::string_view context) {
-  const std::string message = absl::StrFormat(
-      "%s: %s", context, std::generic_category().message(error));
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return absl::NotFoundError(message);
-    case ENOSPC:
-    case EDQUOT:
-      return absl::ResourceExhaustedError(message);
-    case EACCES:
-    case EPERM:
-      return absl::PermissionDeniedError(message);
-    case EROFS:
-      return absl::FailedPreconditionError(message);
-    default:
-      return absl::UnknownError(message);
-  }
+  return absl::Status(
+      CodeOfErrno(error),
+      absl::StrFormat("%s: %s", context,
+                      std::generic_category().message(error)));
 }
 
 }  // namespace ckptree::kv

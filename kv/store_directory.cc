@@ -94,6 +94,10 @@ std::string Join(const std::string& directory, std::string_view name) {
   return absl::StrFormat("%s/%s", directory, name);
 }
 
+std::string_view BaseName(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
 std::string AbsolutePath(const std::string& directory) {
   std::error_code error;
   const std::filesystem::path path =

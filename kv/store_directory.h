@@ -20,6 +20,8 @@ inline constexpr std::string_view kDbName = "db";
 inline constexpr std::string_view kStagingName = "staging";
 
 std::string Join(const std::string& directory, std::string_view name);
+// What is behind the last slash; a view into `path`.
+std::string_view BaseName(std::string_view path);
 
 // The absolute form, links in it left as they are.
 std::string AbsolutePath(const std::string& directory);

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
+#include "schema/fault.h"
 
 namespace ckptree::schema {
 
@@ -60,8 +60,7 @@ absl::Status ParseEnvelope(RecordKind kind, std::string_view bytes,
   if (message->ParseFromArray(body->data(), static_cast<int>(body->size()))) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(
-      absl::StrFormat("%s: the body does not parse", Name(kind)));
+  return Fault(kind, "the body does not parse");
 }
 
 }  // namespace ckptree::schema

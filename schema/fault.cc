@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "schema/envelope.h"
 
 namespace ckptree::schema {
 

@@ -3,12 +3,14 @@
 #ifndef CKPTREE_SCHEMA_FAULT_H_
 #define CKPTREE_SCHEMA_FAULT_H_
 
+#include <cstdint>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "schema/envelope.h"
 
 namespace ckptree::schema {
+
+enum class RecordKind : std::uint8_t;  // schema/envelope.h
 
 // kDataLoss: "step record: the digest is not 16 bytes".
 absl::Status Fault(RecordKind kind, std::string_view what);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 #include "core/step_content.h"
 #include "core/store_test_peer.h"
 #include "tests/core_fixture.h"
+#include "tests/testutil/flip_byte.h"
 
 namespace ckptree::testing {
 namespace {
@@ -84,12 +84,7 @@ class DamageTest : public CoreTest {
     }
     ASSERT_FALSE(path.empty());
     store_.reset();
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(bytes / 2));
-    const char byte = static_cast<char>(file.get());
-    file.seekp(static_cast<std::streamoff>(bytes / 2));
-    file.put(static_cast<char>(byte ^ 4));
-    file.close();
+    FlipByte(path, bytes / 2);
     Open();
   }
 

@@ -16,6 +16,7 @@
 #include "kv/commit_log.h"
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace ckptree::kv {
@@ -260,23 +261,14 @@ TEST_F(DatabaseTest, EveryTopBitAtTheEndOfATableIsSurvived) {
   const std::uint64_t size = std::filesystem::file_size(files[0].path);
   int named = 0;
   for (std::uint64_t at = size - 1500; at < size; ++at) {
-    std::fstream file(files[0].path,
-                      std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(at));
-    const char byte = static_cast<char>(file.get());
-    const auto put = [&](char value) {
-      file.seekp(static_cast<std::streamoff>(at));
-      file.put(value);
-      file.flush();
-    };
-    put(static_cast<char>(byte ^ '\x80'));
+    testing::FlipByte(files[0].path, at, 0x80);
     const absl::Status status = database->CheckFile(files[0]);
     if (!status.ok()) {
       ++named;
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
                                    HasSubstr(files[0].path)));
     }
-    put(byte);
+    testing::FlipByte(files[0].path, at, 0x80);
   }
   // All but the zeros that fill the footer.
   EXPECT_GT(named, 1400);

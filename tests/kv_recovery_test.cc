@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "kv/testing/forced_compaction.h"
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace ckptree::kv {
@@ -123,17 +123,11 @@ TEST_F(RecoveryTest, ADeletedLogIsDataLoss) {
 TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsSeen) {
   MakeStore(3);
   const std::string log = Logs().back();
-  const auto size = static_cast<std::streamoff>(fs::file_size(log));
-  for (std::streamoff at = 3; at < size; at += 37) {
-    std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(at);
-    const char byte = static_cast<char>(file.get());
-    file.seekp(at);
-    file.put(static_cast<char>(byte ^ 4));
-    file.flush();
+  const std::uint64_t size = fs::file_size(log);
+  for (std::uint64_t at = 3; at < size; at += 37) {
+    testing::FlipByte(log, at);
     EXPECT_THAT(Report(), StatusIs(absl::StatusCode::kDataLoss)) << at;
-    file.seekp(at);
-    file.put(byte);
+    testing::FlipByte(log, at);
   }
   EXPECT_THAT(Open(), IsOk());
 }

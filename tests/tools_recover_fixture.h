@@ -8,9 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -22,6 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/core_fixture.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/tools_command_runner.h"
 
@@ -29,13 +28,6 @@ namespace ckptree {
 
 inline constexpr std::size_t kBigBytes = 3 << 20;
 inline constexpr int kManyLeaves = 600;
-
-inline std::vector<std::byte> Noise(std::size_t count, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(count);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
 
 // Everything that a step says, as text or bytes, by name.
 using Model = std::map<std::int64_t, std::map<std::string, std::string>>;
@@ -131,9 +123,9 @@ class RecoverTest : public CommandRunner {
     const std::string path = made_->directory / "source";
     ASSERT_OK_AND_ASSIGN(Store store,
                          Store::Open(path, {.create_if_missing = true}));
-    std::vector<std::byte> big = Noise(kBigBytes, 1);
-    const std::vector<std::byte> many = Noise(kManyLeaves * 300, 2);
-    const std::vector<std::byte> own = Noise(kBigBytes, 3);
+    std::vector<std::byte> big = testing::RandomBytes(kBigBytes, 1);
+    const std::vector<std::byte> many = testing::RandomBytes(kManyLeaves * 300, 2);
+    const std::vector<std::byte> own = testing::RandomBytes(kBigBytes, 3);
     for (const std::int64_t step : {10, 20, 30, 40, 50}) {
       if (step == 30) big[5 << 18] ^= std::byte{1};
       StepBuilder builder = store.Begin(step);
@@ -194,13 +186,6 @@ class RecoverTest : public CommandRunner {
     }
     std::sort(paths.begin(), paths.end());
     return paths;
-  }
-  static void Flip(const std::string& path, std::uintmax_t at) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(at));
-    const char byte = static_cast<char>(file.get());
-    file.seekp(static_cast<std::streamoff>(at));
-    file.put(static_cast<char>(byte ^ 4));
   }
   // Those of step 50's own array.
   std::string NewestChunks() const { return chunk_tables_.back(); }

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/tools_recover_fixture.h"
 
@@ -20,6 +21,7 @@ namespace ckptree {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::FlipByte;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -84,7 +86,7 @@ TEST_F(RecoverTest, WithAManifestCutAnywhere) {
 
 TEST_F(RecoverTest, AFlippedBitCostsTheLeavesOfItsChunk) {
   // The array of step 50 is one of three chunks or so.
-  Flip(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  FlipByte(NewestChunks(), fs::file_size(NewestChunks()) / 2);
   const Json report = Recover(1);
   EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
   for (const int step : {10, 20, 30, 40}) {
@@ -101,7 +103,7 @@ TEST_F(RecoverTest, AFlippedBitCostsTheLeavesOfItsChunk) {
 }
 
 TEST_F(RecoverTest, AFlippedBitWithoutManifestCostsNoMore) {
-  Flip(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  FlipByte(NewestChunks(), fs::file_size(NewestChunks()) / 2);
   for (const std::string& path : DbFiles("MANIFEST", "")) fs::remove(path);
   const Json report = Recover(1);
   EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
@@ -143,7 +145,7 @@ TEST_F(RecoverTest, ACutLogCostsTheNewestCommits) {
     StepBuilder builder = store.Begin(60);
     builder.PutInt("count", 60);
     ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
-    const std::vector<std::byte> own = Noise(kBigBytes, 4);
+    const std::vector<std::byte> own = testing::RandomBytes(kBigBytes, 4);
     StepBuilder large = store.Begin(70);
     large.Put("own/w", {.dtype = DType::kUint8,
                         .shape = {static_cast<std::int64_t>(own.size())},
@@ -208,7 +210,7 @@ TEST_F(RecoverTest, ADamagedRowTableCostsTheRowsOfItsBlocks) {
     }
     for (const std::size_t eighth : {1, 3, 5}) {
       std::ofstream(rows, std::ios::binary | std::ios::trunc) << whole;
-      Flip(rows, whole.size() * eighth / 8);
+      FlipByte(rows, whole.size() * eighth / 8);
       fs::remove_all(destination_);
       const Result result = Run({"recover", source_, destination_, "--json"});
       EXPECT_EQ(result.code, 1) << result.err;

@@ -26,6 +26,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/fault_random.h"
 #include "tests/trial_directory.h"
 #include "tests/trial_runner.h"
 #include "tests/trial_store.h"
@@ -56,10 +57,7 @@ constexpr uid_t kNobody = 65534;
 // Bytes that follow from `seed`.
 std::vector<std::byte> Filled(std::size_t size, std::uint64_t seed) {
   std::vector<std::byte> bytes(size);
-  for (std::byte& byte : bytes) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    byte = static_cast<std::byte>(seed >> 56);
-  }
+  FaultRandom(seed).Fill(bytes);
   return bytes;
 }
 
@@ -112,6 +110,15 @@ class TrialEnvironmentTest : public ::testing::Test {
   }
   static absl::Status True(bool good) {
     return good ? absl::OkStatus() : absl::InternalError("it is not so");
+  }
+  // A store with step 0, closed.
+  void MakeOneStep(std::size_t size) const {
+    Child([&](const Must& must, const TrialPipe&) {
+      auto open = CreateStore(store(), 1);
+      must(open.status(), "create");
+      must(Save(*open, 0, size), "save");
+      must(open->Close(), "close");
+    });
   }
   // Steps [0, count) are there and whole.
   void ExpectSteps(int count, std::size_t size) const {
@@ -288,12 +295,7 @@ TEST_F(TrialEnvironmentTest, NoMemoryAtAll) {
 TEST_F(TrialEnvironmentTest, NoPermission) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
   constexpr std::size_t kSize = 100'000;
-  Child([&](const Must& must, const TrialPipe&) {
-    auto open = CreateStore(store(), 1);
-    must(open.status(), "create");
-    must(Save(*open, 0, kSize), "save");
-    must(open->Close(), "close");
-  });
+  MakeOneStep(kSize);
   chmod(directory_.path().c_str(), 0755);
   const auto as_nobody = [&](const std::function<void(const Must&)>& body) {
     Child([&](const Must& must, const TrialPipe&) {
@@ -333,12 +335,7 @@ TEST_F(TrialEnvironmentTest, NoPermission) {
 
 TEST_F(TrialEnvironmentTest, AReadOnlyMount) {
   constexpr std::size_t kSize = 100'000;
-  Child([&](const Must& must, const TrialPipe&) {
-    auto open = CreateStore(store(), 1);
-    must(open.status(), "create");
-    must(Save(*open, 0, kSize), "save");
-    must(open->Close(), "close");
-  });
+  MakeOneStep(kSize);
   const std::string mounted = directory_.path() + "/mounted";
   fs::create_directory(mounted);
   if (mount(store().c_str(), mounted.c_str(), nullptr, MS_BIND, nullptr) != 0) {

@@ -49,11 +49,7 @@ std::vector<std::byte> ValueOf(std::int64_t salt, int leaf) {
   const auto seed =
       static_cast<std::uint64_t>(leaf % 3 == 0 ? salt : salt / 10);
   std::vector<std::byte> value(kSizes[leaf % 6]);
-  std::uint64_t word = seed * 1000 + static_cast<std::uint64_t>(leaf);
-  for (std::byte& byte : value) {
-    word = word * 6364136223846793005u + 1442695040888963407u;
-    byte = static_cast<std::byte>(word >> 56);
-  }
+  FaultRandom(seed * 1000 + static_cast<std::uint64_t>(leaf)).Fill(value);
   return value;
 }
 
