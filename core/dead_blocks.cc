@@ -11,10 +11,11 @@ using schema::Block;
 using schema::BlockKind;
 
 void AppendBlocks(const BaseLeaf& leaf, std::vector<Block>* blocks) {
-  blocks->push_back(
-      {BlockKind::kLeafRecord, leaf.place, leaf.version, leaf.source + 1});
+  blocks->push_back({BlockKind::kLeafRecord, leaf.place, leaf.version,
+                     leaf.source + 1, leaf.encoded_bytes});
   for (const schema::ChunkRef& ref : leaf.record.chunks) {
-    blocks->push_back({BlockKind::kChunk, ref.place, ref.version, ref.n});
+    blocks->push_back(
+        {BlockKind::kChunk, ref.place, ref.version, ref.n, ref.block_length});
   }
 }
 

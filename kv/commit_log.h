@@ -21,13 +21,15 @@ enum class CommitKind : std::uint8_t {
   kTag = 4,
   kPin = 5,
   kOpen = 6,  // A new incarnation, or the writer moved on after a repair.
+  kCollect = 7,  // What nothing needs any more goes.
+  kLine = 8,     // A line was forked off or dropped.
 };
 
 struct CommitRecord {
   std::uint64_t ordinal = 0;  // 1, 2, ... without gap.
   CommitKind kind = CommitKind::kSave;
-  std::uint64_t version = 0;  // Of a save; 0 otherwise.
-  bool small = false;         // The batch wrote blocks of `version` to `small`.
+  std::uint64_t version = 0;  // That is saved or collected; 0 otherwise.
+  bool small = false;         // The batch wrote to `small`.
   std::uint64_t small_safe = 0;  // Newest ordinal up to which every block in
                                  // `small` had left the log by then.
   Hash previous{};  // Of the previous commit record's stored bytes.

@@ -52,16 +52,38 @@ const char* RunFault(const BlockRun& run, std::uint64_t prev) {
       std::uint64_t{first} + run.count - 1 > kMaxSequence) {
     return "a run has numbers that are none of blocks";
   }
+  if (run.bytes < run.count ||
+      run.bytes / run.count > static_cast<std::uint64_t>(kMaxRecordBytes)) {
+    return "a run has a size that its blocks cannot have";
+  }
   return nullptr;
+}
+
+auto Family(const BlockRun& run) {
+  return std::tuple(run.kind, run.place, run.version);
+}
+
+auto Order(const BlockRun& run) {
+  return std::tuple(run.kind, run.place, run.version, run.first_n);
 }
 
 // True where `next` is after `run` and not its continuation.
 bool Ascends(const BlockRun& run, const BlockRun& next) {
-  const auto key = [](const BlockRun& r) {
-    return std::tuple(r.kind, r.place, r.version);
-  };
-  if (key(run) != key(next)) return key(run) < key(next);
+  if (Family(run) != Family(next)) return Family(run) < Family(next);
   return EndOf(run) < next.first_n;
+}
+
+// Adds a run that is after all of `runs`, joining it with the last.
+void Append(const BlockRun& run, std::vector<BlockRun>* runs) {
+  if (!runs->empty()) {
+    BlockRun& last = runs->back();
+    if (Family(last) == Family(run) && EndOf(last) == run.first_n) {
+      last.count += run.count;
+      last.bytes += run.bytes;
+      return;
+    }
+  }
+  runs->push_back(run);
 }
 
 absl::Status DecodePart(const pb::DeadPart& in, std::uint64_t prev,
@@ -69,7 +91,7 @@ absl::Status DecodePart(const pb::DeadPart& in, std::uint64_t prev,
   const int count = in.where_size();
   if (count == 0) return ListFault("a part without runs");
   if (in.version_size() != count || in.first_n_size() != count ||
-      in.count_size() != count) {
+      in.count_size() != count || in.bytes_size() != count) {
     return ListFault("columns of unequal length");
   }
   part->runs.reserve(static_cast<std::size_t>(count));
@@ -77,11 +99,15 @@ absl::Status DecodePart(const pb::DeadPart& in, std::uint64_t prev,
     const std::uint32_t kind = in.where(i) >> 4;
     const std::uint32_t place = in.where(i) & 0xf;
     if (!PlaceFits(kind, place)) {
-      return ListFault(absl::StrFormat("blocks of kind %d in space %d", kind,
-                                       place));
+      return ListFault(
+          absl::StrFormat("blocks of kind %d in space %d", kind, place));
     }
-    const BlockRun run{static_cast<BlockKind>(kind), static_cast<Space>(place),
-                       in.version(i), in.first_n(i), in.count(i)};
+    const BlockRun run{static_cast<BlockKind>(kind),
+                       static_cast<Space>(place),
+                       in.version(i),
+                       in.first_n(i),
+                       in.count(i),
+                       in.bytes(i)};
     if (const char* fault = RunFault(run, prev)) return ListFault(fault);
     if (i > 0 && !Ascends(part->runs.back(), run)) {
       return ListFault("runs that do not ascend or could be one");
@@ -98,30 +124,26 @@ std::vector<BlockRun> RunsOf(std::vector<Block> blocks) {
   blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
   std::vector<BlockRun> runs;
   for (const Block& block : blocks) {
-    if (!runs.empty()) {
-      BlockRun& last = runs.back();
-      if (last.kind == block.kind && last.place == block.place &&
-          last.version == block.version && EndOf(last) == block.n) {
-        ++last.count;
-        continue;
-      }
-    }
-    runs.push_back({block.kind, block.place, block.version, block.n, 1});
+    Append({block.kind, block.place, block.version, block.n, 1, block.bytes},
+           &runs);
   }
   return runs;
 }
 
-std::vector<Block> BlocksOf(const std::vector<BlockRun>& runs) {
-  std::size_t total = 0;
-  for (const BlockRun& run : runs) total += run.count;
-  std::vector<Block> blocks;
-  blocks.reserve(total);
-  for (const BlockRun& run : runs) {
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      blocks.push_back({run.kind, run.place, run.version, run.first_n + i});
-    }
+std::vector<BlockRun> MergeRuns(std::vector<BlockRun> a,
+                                const std::vector<BlockRun>& b) {
+  if (a.empty()) return b;
+  if (b.empty()) return a;
+  std::vector<BlockRun> runs;
+  runs.reserve(a.size() + b.size());
+  auto left = a.begin();
+  auto right = b.begin();
+  while (left != a.end() || right != b.end()) {
+    const bool take_left =
+        right == b.end() || (left != a.end() && Order(*left) < Order(*right));
+    Append(take_left ? *left++ : *right++, &runs);
   }
-  return blocks;
+  return runs;
 }
 
 std::string EncodeDeadList(const DeadList& list) {
@@ -137,6 +159,7 @@ std::string EncodeDeadList(const DeadList& list) {
       added->add_version(run.version);
       added->add_first_n(run.first_n);
       added->add_count(run.count);
+      added->add_bytes(run.bytes);
     }
   }
   return Envelope(RecordKind::kDeadList, out.SerializeAsString());
@@ -157,8 +180,8 @@ absl::StatusOr<DeadList> DecodeDeadList(std::string_view bytes) {
   for (const pb::DeadPart& part : in.parts()) {
     if (part.part() >= static_cast<std::uint32_t>(kMaxParts) ||
         (!list.parts.empty() && list.parts.back().part >= part.part())) {
-      return ListFault(absl::StrFormat("part %d is out of range or order",
-                                       part.part()));
+      return ListFault(
+          absl::StrFormat("part %d is out of range or order", part.part()));
     }
     DeadPart decoded;
     decoded.part = static_cast<std::uint16_t>(part.part());

@@ -1,7 +1,9 @@
 #include "schema/segment_record.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -22,6 +24,10 @@ namespace {
 constexpr std::size_t kDigestBytes = 16;
 constexpr std::size_t kUuidBytes = 16;
 
+absl::Status RowFault(std::string_view what) {
+  return Fault(RecordKind::kSegmentRow, what);
+}
+
 bool IsBlock(std::uint32_t n) {
   return SequenceOf(n) != kHeaderSequence && SequenceOf(n) <= kMaxSequence;
 }
@@ -34,6 +40,15 @@ std::string EncodeSegmentRow(const SegmentRow& row) {
   out.set_last_n(row.last_n);
   out.set_block_count(row.block_count);
   out.set_bytes(row.bytes);
+  std::uint32_t before = 0;
+  for (const DeadRun& run : row.dead) {
+    out.add_dead_first(run.first - before);
+    out.add_dead_count(run.count);
+    before = run.first;
+  }
+  out.set_dead_bytes(row.dead_bytes);
+  out.set_died_at(row.died_at);
+  out.set_damaged(row.damaged);
   return Envelope(RecordKind::kSegmentRow, out.SerializeAsString());
 }
 
@@ -47,14 +62,86 @@ absl::StatusOr<SegmentRow> DecodeSegmentRow(std::string_view bytes) {
       BuilderOf(in.first_n()) != BuilderOf(in.last_n()) ||
       in.first_n() > in.last_n() || in.block_count() == 0 ||
       in.block_count() > in.last_n() - in.first_n() + 1) {
-    return Fault(RecordKind::kSegmentRow,
-                 absl::StrFormat("%d blocks from %d/%d to %d/%d",
-                                 in.block_count(), BuilderOf(in.first_n()),
-                                 SequenceOf(in.first_n()),
-                                 BuilderOf(in.last_n()),
-                                 SequenceOf(in.last_n())));
+    return Fault(
+        RecordKind::kSegmentRow,
+        absl::StrFormat("%d blocks from %d/%d to %d/%d", in.block_count(),
+                        BuilderOf(in.first_n()), SequenceOf(in.first_n()),
+                        BuilderOf(in.last_n()), SequenceOf(in.last_n())));
   }
-  return SegmentRow{in.first_n(), in.last_n(), in.block_count(), in.bytes()};
+  SegmentRow row{in.first_n(), in.last_n(), in.block_count(), in.bytes()};
+  row.dead_bytes = in.dead_bytes();
+  row.died_at = in.died_at();
+  row.damaged = in.damaged();
+  if (in.dead_first_size() != in.dead_count_size()) {
+    return RowFault("columns of unequal length");
+  }
+  row.dead.reserve(static_cast<std::size_t>(in.dead_first_size()));
+  // 64 bits: sums of what stands there cannot wrap.
+  std::uint64_t first = 0, end = 0, count = 0;
+  for (int i = 0; i < in.dead_first_size(); ++i) {
+    first += in.dead_first(i);
+    if (in.dead_count(i) == 0 || first < SequenceOf(row.first_n) ||
+        (i > 0 && first <= end) ||
+        first + in.dead_count(i) - 1 > SequenceOf(row.last_n)) {
+      return RowFault("dead blocks that are none of its blocks");
+    }
+    end = first + in.dead_count(i);
+    count += in.dead_count(i);
+    row.dead.push_back({static_cast<std::uint32_t>(first), in.dead_count(i)});
+  }
+  if (count >= row.block_count || row.dead_bytes > row.bytes ||
+      row.dead_bytes < count || (count == 0) != (row.dead_bytes == 0)) {
+    return RowFault("more dead than there is");
+  }
+  return row;
+}
+
+std::uint64_t SegmentRow::dead_count() const {
+  std::uint64_t count = 0;
+  for (const DeadRun& run : dead) count += run.count;
+  return count;
+}
+
+bool SegmentRow::IsDead(std::uint32_t sequence) const {
+  const auto after = std::upper_bound(
+      dead.begin(), dead.end(), sequence,
+      [](std::uint32_t s, const DeadRun& run) { return s < run.first; });
+  if (after == dead.begin()) return false;
+  const DeadRun& run = *std::prev(after);
+  return sequence - run.first < run.count;
+}
+
+absl::Status Bury(std::uint32_t first, std::uint32_t count, std::uint64_t bytes,
+                  SegmentRow* row) {
+  const std::uint32_t end = first + count;
+  const auto next = std::lower_bound(
+      row->dead.begin(), row->dead.end(), first,
+      [](const DeadRun& run, std::uint32_t s) { return run.first < s; });
+  const bool overlaps =
+      (next != row->dead.end() && next->first < end) ||
+      (next != row->dead.begin() &&
+       std::prev(next)->first + std::prev(next)->count > first);
+  if (count == 0 || first < SequenceOf(row->first_n) ||
+      end - 1 > SequenceOf(row->last_n) || overlaps ||
+      bytes > row->bytes - row->dead_bytes) {
+    return absl::DataLossError(absl::StrFormat(
+        "blocks %d to %d cannot die, or died before", first, end - 1));
+  }
+  auto at = row->dead.insert(next, {first, count});
+  if (const auto after = std::next(at);
+      after != row->dead.end() && after->first == end) {
+    at->count += after->count;
+    row->dead.erase(after);
+  }
+  if (at != row->dead.begin()) {
+    if (const auto before = std::prev(at);
+        before->first + before->count == first) {
+      before->count += at->count;
+      row->dead.erase(at);
+    }
+  }
+  row->dead_bytes += bytes;
+  return absl::OkStatus();
 }
 
 std::string EncodeSegmentHeader(const SegmentHeader& header) {

@@ -8,12 +8,21 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "schema/digest.h"
 #include "schema/leaf_record.h"
 #include "schema/spaces.h"
 
 namespace ckptree::schema {
+
+// Sequences [first, first + count) of a segment.
+struct DeadRun {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+
+  friend bool operator==(const DeadRun&, const DeadRun&) = default;
+};
 
 // `records` row of a segment; its key says version, part, space and builder.
 // Blocks have the sequences 1 .. block_count for chunks; for leaf records any
@@ -23,6 +32,16 @@ struct SegmentRow {
   std::uint32_t last_n = 0;
   std::uint32_t block_count = 0;
   std::uint64_t bytes = 0;  // Of the blocks' values.
+
+  // Blocks that nothing refers to any more; their bytes are there until the
+  // segment is rewritten. Ascending, never all.
+  std::vector<DeadRun> dead = {};
+  std::uint64_t dead_bytes = 0;
+  std::uint64_t died_at = 0;  // The newest version when the last of them died.
+  bool damaged = false;       // Collection leaves its bytes alone.
+
+  std::uint64_t dead_count() const;
+  bool IsDead(std::uint32_t sequence) const;
 
   friend bool operator==(const SegmentRow&, const SegmentRow&) = default;
 };
@@ -75,6 +94,11 @@ struct SmallHeader {
 
   friend bool operator==(const SmallHeader&, const SmallHeader&) = default;
 };
+
+// Marks the blocks as dead; kDataLoss where one of them is dead already or is
+// none of this segment. The last one may die: such a row is to be deleted.
+absl::Status Bury(std::uint32_t first, std::uint32_t count, std::uint64_t bytes,
+                  SegmentRow* row);
 
 std::string EncodeSegmentRow(const SegmentRow& row);
 absl::StatusOr<SegmentRow> DecodeSegmentRow(std::string_view bytes);

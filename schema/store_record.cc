@@ -1,5 +1,6 @@
 #include "schema/store_record.h"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,11 @@ absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
 std::string EncodeLineRecord(const LineRecord& record) {
   pb::LineRecord out;
   out.set_tip(record.tip);
+  out.set_name(record.name);
+  out.set_origin_line(record.origin_line);
+  out.set_origin_step(record.origin_step);
+  out.set_origin_version(record.origin_version);
+  out.set_created_ns(record.created_ns);
   return Envelope(RecordKind::kLine, out.SerializeAsString());
 }
 
@@ -81,7 +87,12 @@ absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes) {
       !status.ok()) {
     return status;
   }
-  return LineRecord{in.tip()};
+  if (in.name().size() > static_cast<std::size_t>(kMaxNameBytes) ||
+      in.name().empty() != (in.origin_version() == 0)) {
+    return Fault(RecordKind::kLine, "a fork has a name and an origin");
+  }
+  return LineRecord{in.tip(),         in.name(),           in.origin_line(),
+                    in.origin_step(), in.origin_version(), in.created_ns()};
 }
 
 std::string EncodeTagRecord(const TagRecord& record) {

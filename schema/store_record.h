@@ -29,6 +29,12 @@ struct StoreRecord {
 
 struct LineRecord {
   std::uint64_t tip = 0;  // 0: the next save of this line is full.
+  std::string name = {};  // Empty for line 0 alone.
+  // Where it was forked; version 0 for line 0.
+  std::uint32_t origin_line = 0;
+  std::int64_t origin_step = 0;
+  std::uint64_t origin_version = 0;
+  std::int64_t created_ns = 0;
 
   friend bool operator==(const LineRecord&, const LineRecord&) = default;
 };

@@ -95,8 +95,12 @@ TEST(RecordsTest, GoldenBytes) {
             "02420201044a020001520b4164616d286d752c6e7529521170726e673a746872"
             "6565667279327833325a0b01216f70740003216d7500");
   EXPECT_EQ(Hex(EncodeDeadList(SampleDead())),
-            "636b06000000002a3bc561931489fb33080110081a1412031123231a03080707"
-            "22030101062a030404011a0e08021201121a01082201032a0101");
+            "636b060000000036166334d9b680b972080110081a1d12031123231a03080707"
+            "22030101062a0304040132079003808080084d1a1108021201121a0108220103"
+            "2a0101320164");
+  EXPECT_EQ(Hex(EncodeSegmentRow(SampleRow())),
+            "636b0700000000180863e735f19ba14c08011009180820e8072a020104320202"
+            "0338d804400c4801");
   EXPECT_EQ(Hex(EncodeSegmentTable(SampleTable())),
             "636b0e00000000928eb2ca769aac6a6f0a058180801803120201021a308eee05"
             "12dc38f041c0e87d81b07e33f3f1a1ded183edeef2cabd112d58b4f1e98eee05"
@@ -126,6 +130,7 @@ TEST(RecordsTest, EveryKindRoundTrips) {
   EXPECT_EQ(*DecodeLeafRecord(Encoded(InlineLeaf())), InlineLeaf());
   EXPECT_EQ(*DecodeStepRecord(EncodeStepRecord(SampleStep())), SampleStep());
   EXPECT_EQ(*DecodeStepMeta(EncodeStepMeta(SampleMeta())), SampleMeta());
+  EXPECT_EQ(*DecodeSegmentRow(EncodeSegmentRow(SampleRow())), SampleRow());
   EXPECT_EQ(*DecodeDeadList(EncodeDeadList(SampleDead())), SampleDead());
   EXPECT_EQ(*DecodeSegmentTable(EncodeSegmentTable(SampleTable())),
             SampleTable());

@@ -155,11 +155,20 @@ inline DeadList SampleDead() {
   list.line = 1;
   list.prev = 8;
   list.parts = {{0,
-                 {{BlockKind::kLeafRecord, Space::kSmall, 8, 1, 4},
-                  {BlockKind::kChunk, Space::kChunks, 7, 1, 4},
-                  {BlockKind::kChunk, Space::kChunks, 7, 6, 1}}},
-                {2, {{BlockKind::kLeafRecord, Space::kLeaves, 8, 3, 1}}}};
+                 {{BlockKind::kLeafRecord, Space::kSmall, 8, 1, 4, 400},
+                  {BlockKind::kChunk, Space::kChunks, 7, 1, 4, 16 << 20},
+                  {BlockKind::kChunk, Space::kChunks, 7, 6, 1, 77}}},
+                {2, {{BlockKind::kLeafRecord, Space::kLeaves, 8, 3, 1, 100}}}};
   return list;
+}
+
+inline SegmentRow SampleRow() {
+  SegmentRow row{1, 9, 8, 1000};
+  row.dead = {{1, 2}, {5, 3}};
+  row.dead_bytes = 600;
+  row.died_at = 12;
+  row.damaged = true;
+  return row;
 }
 
 inline SegmentTable SampleTable() {
@@ -217,9 +226,9 @@ inline std::vector<Sample> Samples() {
                  EncodeTreePage, DecodeTreePage),
       MakeSample(K::kDeadList, EncodeDeadList(SampleDead()), EncodeDeadList,
                  DecodeDeadList),
-      MakeSample(K::kSegmentRow, EncodeSegmentRow({1, 9, 3, 1000}),
+      MakeSample(K::kSegmentRow, EncodeSegmentRow(SampleRow()),
                  EncodeSegmentRow, DecodeSegmentRow),
-      MakeSample(K::kLine, EncodeLineRecord({9}), EncodeLineRecord,
+      MakeSample(K::kLine, EncodeLineRecord({9, "lr-small", 0, -3, 7, 1234}), EncodeLineRecord,
                  DecodeLineRecord),
       MakeSample(K::kTag, EncodeTagRecord({1, -2, 3, 4}), EncodeTagRecord,
                  DecodeTagRecord),

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <ctime>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -213,12 +214,26 @@ TEST(DeadListTest, RunsAndBlocksAreInverse) {
                                           : Space::kLeaves,
                         1 + random() % 3,
                         1 + static_cast<std::uint32_t>(random() % 12)});
+      Block& last = blocks.back();
+      last.bytes = static_cast<std::uint32_t>(last.version) * 100 + last.n;
     }
     const std::vector<BlockRun> runs = RunsOf(blocks);
     std::sort(blocks.begin(), blocks.end());
     blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-    EXPECT_EQ(BlocksOf(runs), blocks);
-    EXPECT_EQ(RunsOf(BlocksOf(runs)), runs);
+    std::vector<Block> again;
+    std::uint64_t bytes = 0, bytes_of_runs = 0;
+    for (const BlockRun& run : runs) {
+      bytes_of_runs += run.bytes;
+      for (std::uint32_t i = 0; i < run.count; ++i) {
+        again.push_back({run.kind, run.place, run.version, run.first_n + i});
+      }
+    }
+    for (const Block& block : blocks) bytes += block.bytes;
+    EXPECT_EQ(again, blocks);
+    EXPECT_EQ(bytes_of_runs, bytes);
+    std::vector<Block> halves[2];
+    for (const Block& block : blocks) halves[random() % 2].push_back(block);
+    EXPECT_EQ(MergeRuns(RunsOf(halves[0]), RunsOf(halves[1])), runs);
     const DeadList list{1, 3, {{7, runs}}};
     const auto decoded = DecodeDeadList(EncodeDeadList(list));
     ASSERT_TRUE(decoded.ok()) << decoded.status() << " round " << round;
@@ -243,6 +258,9 @@ TEST(DeadListTest, RefusesWhatCannotBe) {
   refuse([](L* l) { l->parts[0].runs[0].version = 0; }, "cannot refer to");
   refuse([](L* l) { l->parts[0].runs[0].count = 0; }, "empty");
   refuse([](L* l) { l->parts[0].runs[0].first_n = 0; }, "none of blocks");
+  refuse([](L* l) { l->parts[0].runs[0].bytes = 3; }, "cannot have");
+  refuse([](L* l) { l->parts[0].runs[0].bytes = std::uint64_t{1} << 40; },
+         "cannot have");
   refuse([](L* l) { l->parts[0].runs[0].count = 0xffffff; }, "none of blocks");
   refuse([](L* l) { l->parts[0].runs[2].first_n = 5; }, "could be one");
   refuse([](L* l) { l->parts[0].runs[0].place = Space::kChunks; },
@@ -257,6 +275,60 @@ TEST(SegmentTest, RefusesRowsThatCannotBe) {
            {1, kTableSequence, 1, 1}, {1, BlockNumber(1, 1), 1, 1}}) {
     EXPECT_EQ(DecodeSegmentRow(EncodeSegmentRow(row)).status().code(),
               absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST(SegmentTest, RefusesDeadBlocksThatCannotBe) {
+  const auto refuse = [](auto change, const char* fault) {
+    SegmentRow row = SampleRow();
+    change(&row);
+    const absl::Status status =
+        DecodeSegmentRow(EncodeSegmentRow(row)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << fault;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fault));
+  };
+  using R = SegmentRow;
+  refuse([](R* r) { r->dead[0].count = 0; }, "none of its blocks");
+  refuse([](R* r) { r->dead[0].first = 0; }, "none of its blocks");
+  refuse([](R* r) { r->dead[1].first = 3; }, "none of its blocks");  // One run.
+  refuse([](R* r) { r->dead[1].count = 6; }, "none of its blocks");
+  refuse([](R* r) { r->block_count = 5; }, "more dead");  // All of them.
+  refuse([](R* r) { r->dead_bytes = 1001; }, "more dead");
+  refuse([](R* r) { r->dead_bytes = 4; }, "more dead");
+  refuse([](R* r) { r->dead.clear(); }, "more dead");
+}
+
+TEST(SegmentTest, BuriesEachBlockOnce) {
+  constexpr unsigned kSeed = 4;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  for (int round = 0; round < 300; ++round) {
+    SegmentRow row{1, 40, 40, 4000};
+    std::set<std::uint32_t> dead;
+    for (int i = 0; i < 30 && dead.size() < 39; ++i) {
+      const auto first = static_cast<std::uint32_t>(random() % 42);
+      const auto count = static_cast<std::uint32_t>(random() % 4);
+      bool fits = count > 0 && first >= 1 && first + count <= 41;
+      for (std::uint32_t s = first; s < first + count; ++s) {
+        fits = fits && !dead.contains(s);
+      }
+      const SegmentRow before = row;
+      EXPECT_EQ(Bury(first, count, 100ull * count, &row).ok(), fits);
+      if (!fits) {
+        EXPECT_EQ(row, before);
+        continue;
+      }
+      for (std::uint32_t s = first; s < first + count; ++s) dead.insert(s);
+      EXPECT_EQ(row.dead_count(), dead.size());
+      EXPECT_EQ(row.dead_bytes, 100 * dead.size());
+      for (std::uint32_t s = 0; s < 42; ++s) {
+        EXPECT_EQ(row.IsDead(s), dead.contains(s)) << s;
+      }
+      if (dead.size() == 40) break;
+      const auto decoded = DecodeSegmentRow(EncodeSegmentRow(row));
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      EXPECT_EQ(*decoded, row);
+    }
   }
 }
 

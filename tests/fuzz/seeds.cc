@@ -113,11 +113,11 @@ schema::PartHandoff SampleHandoff() {
   handoff.record.parts = {{0, tree.digest, schema::SampleMap()}};
   handoff.dead.prev = 7;
   handoff.dead.parts = {
-      {0, {{schema::BlockKind::kChunk, schema::Space::kChunks, 7, 1, 4}}}};
+      {0, {{schema::BlockKind::kChunk, schema::Space::kChunks, 7, 1, 4, 99}}}};
   handoff.tree_root = tree.root;
   handoff.tree_pages = {"a page"};
   handoff.segments = {{schema::SegmentKey(9, 0, schema::Space::kChunks, 0),
-                       schema::EncodeSegmentRow({1, 9, 3, 1000})}};
+                       schema::EncodeSegmentRow(schema::SampleRow())}};
   handoff.small = {
       {schema::SmallKey(9, 0, schema::BlockKind::kChunk, 1), "bytes"}};
   return handoff;
