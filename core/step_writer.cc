@@ -427,7 +427,7 @@ void StepWriter::CleanUp(const Attempt& attempt, bool committed) {
     for (const schema::Space space :
          {schema::Space::kLeaves, schema::Space::kChunks}) {
       if (!status.ok()) break;
-      status.Update(context_.database->Drop(space, range.begin, range.end));
+      status.Update(context_.database->Drop(space, {{range.begin, range.end}}));
     }
   }
   status.Update(context_.database->RemoveStaging(attempt.name));

@@ -18,6 +18,7 @@
 #include "kv/head.h"
 #include "kv/iterator.h"
 #include "kv/options.h"
+#include "kv/rewrite_filter.h"
 #include "kv/segment_writer.h"
 #include "kv/value.h"
 #include "kv/write_batch.h"
@@ -186,10 +187,26 @@ class Database {
   // lost: before Drop.
   absl::Status Flush();
 
-  // Removes every file of `space` that lies wholly in [begin, end). REQUIRES:
-  // what made them dead is committed and flushed.
-  absl::Status Drop(schema::Space space, std::string_view begin,
-                    std::string_view end);
+  // [begin, end) of keys; an empty `end` is no bound.
+  struct Range {
+    std::string begin;
+    std::string end;
+  };
+  // Removes every file of `space` that lies wholly in one of the ranges.
+  // REQUIRES: what made them dead is committed and flushed.
+  absl::Status Drop(schema::Space space, const std::vector<Range>& ranges);
+
+  // Writes `files` of `space`, neighbours in key order, again as one file with
+  // the records that `keep` (called in this thread) lets through, and removes
+  // them; none where nothing is kept. REQUIRES: what made records dead is
+  // committed and flushed. An error leaves the files as they were, and the
+  // handle alive but where the MANIFEST could not be written; kDataLoss: a file
+  // is damaged.
+  absl::Status Rewrite(schema::Space space, const std::vector<LiveFile>& files,
+                       KeepFn keep);
+
+  // Newest commit up to which everything in `small` has left the log.
+  std::uint64_t small_safe() const;
 
   // The dead-handle or background error, or OK.
   absl::Status health() const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kv/open_files.h"
+#include "kv/rewrite_filter.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
@@ -101,6 +102,7 @@ rocksdb::ColumnFamilyOptions SpaceOptions(
       options.write_buffer_size = 64 * kKiB;
       options.disable_auto_compactions = true;
       options.target_file_size_base = 256 * kMiB;
+      options.compaction_filter_factory = MakeRewriteFilterFactory();
       break;
   }
   return options;

@@ -1,7 +1,8 @@
-// Database: taking segments in, flushing, dropping.
+// Database: taking segments in, flushing, dropping, rewriting.
 
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -27,6 +28,9 @@
 
 namespace ckptree::kv {
 namespace {
+
+// Where adoption puts every file.
+constexpr int kBottomLevel = 6;
 
 bool HoldsSegments(schema::Space space) {
   return space == schema::Space::kLeaves || space == schema::Space::kChunks;
@@ -128,25 +132,72 @@ absl::Status Database::Flush() {
   return absl::OkStatus();
 }
 
-absl::Status Database::Drop(schema::Space space, std::string_view begin,
-                            std::string_view end) {
+absl::Status Database::Drop(schema::Space space,
+                            const std::vector<Range>& ranges) {
   Impl& impl = *impl_;
   CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
   if (!HoldsSegments(space)) {
     return absl::InvalidArgumentError("only segments are dropped");
   }
+  if (ranges.empty()) return absl::OkStatus();
   // Held over I/O: see Adopt.
   const absl::MutexLock lock(&impl.files_mutex);
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl.Writing());
   CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
-  const rocksdb::Slice first(begin);
-  const rocksdb::Slice last(end);
-  const rocksdb::Status status = rocksdb::DeleteFilesInRange(
-      instance->db(), instance->family(space), &first,
-      end.empty() ? nullptr : &last, /*include_end=*/false);
+  std::vector<std::pair<rocksdb::Slice, rocksdb::Slice>> bounds;
+  for (const Range& range : ranges) bounds.emplace_back(range.begin, range.end);
+  std::vector<rocksdb::RangePtr> pointers;
+  for (const auto& [begin, end] : bounds) {
+    pointers.emplace_back(&begin, end.empty() ? nullptr : &end);
+  }
+  const rocksdb::Status status = rocksdb::DeleteFilesInRanges(
+      instance->db(), instance->family(space), pointers.data(),
+      pointers.size(), /*include_end=*/false);
   impl.mapped.Forget();
   return ToStatus(status, "dropping files");
+}
+
+absl::Status Database::Rewrite(schema::Space space,
+                               const std::vector<LiveFile>& files,
+                               KeepFn keep) {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  if (!HoldsSegments(space)) {
+    return absl::InvalidArgumentError("only segments are written again");
+  }
+  if (files.empty()) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl.Writing());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  std::vector<std::string> names;
+  for (const LiveFile& file : files) {
+    if (file.space != space) {
+      return absl::InvalidArgumentError("a file of another space");
+    }
+    // 7.8.3 may lose data where the first block of a file cannot be read (its
+    // release notes, 8.7): read it now.
+    CKPTREE_RETURN_IF_ERROR(instance->Get(space, file.first_key).status());
+    names.push_back(file.path);
+  }
+  rocksdb::CompactionOptions options;
+  options.compression = rocksdb::kNoCompression;
+  // One file, however large: no segment is ever cut in two.
+  options.output_file_size_limit = std::numeric_limits<std::uint64_t>::max();
+  options.max_subcompactions = 1;
+  rocksdb::Status status;
+  {
+    const RewriteScope scope(keep);
+    status = instance->db()->CompactFiles(options, instance->family(space),
+                                          names, kBottomLevel);
+  }
+  impl.mapped.Forget();
+  return ToStatus(status, absl::StrFormat("rewriting %d files from %s",
+                                          files.size(), files.front().path));
+}
+
+std::uint64_t Database::small_safe() const {
+  return impl_->watcher->small_safe();
 }
 
 }  // namespace ckptree::kv

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "kv/rewrite_filter.h"
 #include "kv/status.h"
 #include "rocksdb/db.h"
 #include "rocksdb/listener.h"
@@ -45,11 +46,12 @@ class Listener : public rocksdb::EventListener {
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
                          rocksdb::Status* error) override {
     if (reason == rocksdb::BackgroundErrorReason::kCompaction &&
-        error->IsCorruption()) {
-      // A damaged block that collection met must not stop the saves: the
-      // compaction failed and changed nothing.
+        (error->IsCorruption() || RewriteScope::Active())) {
+      // A damaged block or a full disk that collection met must not stop the
+      // saves: the compaction failed and changed nothing. Where it was the
+      // MANIFEST that failed, the guard file system has spoken already.
       watcher_->Log(Severity::kError,
-                    "compaction met damage: " + error->ToString());
+                    "compaction failed: " + error->ToString());
       *error = rocksdb::Status::OK();
       return;
     }

@@ -88,7 +88,7 @@ TEST_F(DatabaseTest, AdoptsReadsViewsAndDrops) {
 
     for (const Space space : {Space::kChunks, Space::kLeaves}) {
       ASSERT_OK(
-          database->Drop(space, VersionKey(7, ""), VersionKey(8, "")));
+          database->Drop(space, {{VersionKey(7, ""), VersionKey(8, "")}}));
     }
     EXPECT_THAT(database->LiveFiles(), IsOkAndHolds(IsEmpty()));
     EXPECT_THAT(database->Read(Space::kChunks, ChunkKey(7, 3)),

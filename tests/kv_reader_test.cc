@@ -67,8 +67,8 @@ bool RunWriterIfAsked() {
       if (!staged.ok() || !(*database)->Adopt({*staged}).ok()) _exit(3);
     } else if (line == "drop") {
       if (!(*database)
-               ->Drop(Space::kChunks, VersionKey(version, ""),
-                      VersionKey(version + 1, ""))
+               ->Drop(Space::kChunks,
+                      {{VersionKey(version, ""), VersionKey(version + 1, "")}})
                .ok()) {
         _exit(4);
       }
