@@ -94,6 +94,8 @@ absl::Status Engine::Delete(std::int64_t step) {
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   catalog_.EraseStep(step);
+  keeper_.Removed(record->version);
+  collector_->Notify();
   return absl::OkStatus();
 }
 

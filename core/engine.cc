@@ -197,6 +197,9 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   for (const std::string& attempt : attempts) {
     CKPTREE_RETURN_IF_ERROR(database_->RemoveStaging(attempt));
   }
+  if (const absl::Status status = keeper_.Load(*database_); !status.ok()) {
+    logger_.Log(LogSeverity::kWarning, "collect", status);
+  }
   WriterContext context;
   context.database = database_.get();
   context.kv_options = kv_options;
@@ -207,7 +210,20 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.statistics = options_.statistics;
   context.on_progress = options_.on_progress;
   context.highest_version = database_->report().highest_version;
+  context.keeper = &keeper_;
+  context.on_removed = [this] { collector_->Notify(); };
   writer_ = std::make_unique<StepWriter>(std::move(context));
+  CollectorContext collection;
+  collection.database = database_.get();
+  collection.keeper = &keeper_;
+  collection.logger = &logger_;
+  collection.arena = arena_.get();
+  collection.version_in_flight = [this] {
+    return writer_->version_in_flight();
+  };
+  collection.background = options_.collect;
+  collection.bytes_per_second = options_.collect_bytes_per_second;
+  collector_ = std::make_unique<Collector>(std::move(collection));
   return absl::OkStatus();
 }
 
@@ -284,6 +300,7 @@ absl::Status Engine::Close() {
     status.Update(writer_->TakeUnseenFailure(/*only_dropped=*/false));
     writer_->Stop();
   }
+  if (collector_ != nullptr) collector_->Stop();
   {
     absl::MutexLock lock(&mu_);
     trees_.clear();

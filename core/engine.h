@@ -18,6 +18,8 @@
 #include "absl/synchronization/mutex.h"
 #include "ckptree/store.h"
 #include "core/catalog.h"
+#include "core/chain_keeper.h"
+#include "core/collector.h"
 #include "core/logger.h"
 #include "core/staging_pool.h"
 #include "core/step_tree.h"
@@ -58,6 +60,8 @@ class Engine {
   tbb::task_arena& arena() const { return *arena_; }
   StagingPool& pool() { return pool_; }
   StepWriter* writer() { return writer_.get(); }  // Null when read only.
+  Collector* collector() { return collector_.get(); }  // Likewise.
+  ChainKeeper& keeper() { return keeper_; }
   const StoreOptions& options() const { return options_; }
   const schema::StoreRecord& store_record() const { return store_; }
   const std::string& directory() const { return directory_; }
@@ -94,8 +98,10 @@ class Engine {
   std::unique_ptr<tbb::task_arena> arena_;
   schema::StoreRecord store_;
   Catalog catalog_;
+  ChainKeeper keeper_;
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<StepWriter> writer_;
+  std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> bytes_read_{0};
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -74,6 +75,13 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   schema::DeadList dead;
   dead.line = kMainLine;
   dead.prev = tip_.version;
+  // From here on no sweep removes a tree that is found there.
+  std::set<schema::Digest> trees;
+  for (const PartResult& part : attempt.parts) {
+    trees.insert(part.tree.digest);
+    for (const auto& [digest, page] : part.tree.pages) trees.insert(digest);
+  }
+  context_.keeper->HoldTrees(std::move(trees));
   std::vector<schema::Digest> digests;
   for (const PartResult& part : attempt.parts) {
     CKPTREE_RETURN_IF_ERROR(AddTree(part, &request));

@@ -66,6 +66,14 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
     std::shared_ptr<Engine> engine, StepRecordPtr record) {
   std::unique_ptr<StepReader> reader(
       new StepReader(std::move(engine), std::move(record)));
+  if (reader->engine_->writer() != nullptr) {
+    reader->pin_ = VersionPin::Take(&reader->engine_->keeper(),
+                                    reader->record_->version);
+    if (reader->pin_ == nullptr) {
+      return absl::NotFoundError(absl::StrFormat(
+          "step %d was deleted meanwhile", reader->record_->step));
+    }
+  }
   CKPTREE_ASSIGN_OR_RETURN(
       std::vector<schema::PartRecord> parts,
       PartsOf(reader->engine_->database(), *reader->record_));

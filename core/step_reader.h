@@ -72,6 +72,8 @@ class StepReader {
 
   const std::shared_ptr<Engine> engine_;
   const StepRecordPtr record_;
+  // Null in a store that is open read only.
+  std::shared_ptr<const VersionPin> pin_;
   const StepInfo info_;
   std::vector<Part> parts_;
 };

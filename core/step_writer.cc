@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "core/base_loader.h"
@@ -235,10 +236,16 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
         "the disk is full: %d bytes are free, at least %d are needed", free,
         kMinFreeBytes));
   }
+  const absl::Cleanup release = [this] {
+    context_.keeper->ReleaseTrees();
+    context_.keeper->ReleaseBase();
+    in_flight_.store(0);
+  };
   CKPTREE_RETURN_IF_ERROR(LoadTip());
 
   Attempt attempt;
   attempt.version = ++last_version_;
+  in_flight_.store(attempt.version);
   attempt.name = AttemptName(attempt.version);
   save->SetPhase(Progress::Phase::kWriting);
   const absl::Time start = absl::Now();
@@ -265,7 +272,12 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
 // The base of the next save is the tip of its line, whether or not that step
 // still has a row.
 absl::Status StepWriter::LoadTip() {
+  // Collection may have moved it.
+  const std::uint64_t held = context_.keeper->HoldBase(kMainLine);
+  tip_loaded_ = tip_loaded_ && (held == tip_.version ||
+                                !context_.keeper->refusal().ok());
   if (tip_loaded_) return absl::OkStatus();
+  tip_ = {};
   absl::Status status;
   context_.arena->execute([&] {
     absl::StatusOr<BaseState> tip = LoadBase(*context_.database, kMainLine);
@@ -396,6 +408,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
       return result.status;
   }
   for (auto& [number, part] : tip_.parts) retired_.push_back(std::move(part));
+  const std::uint64_t base = tip_.version;
   tip_ = {attempt->version, {}};
   {
     absl::MutexLock lock(&mu_);
@@ -411,7 +424,21 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     tip_loaded_ = tip_loaded_ && part.next != nullptr;
     tip_.parts[part.record.part] = part.next;
   }
+  std::optional<std::uint64_t> replaced;
+  if (const StepRecordPtr old = context_.catalog->Find(save->step)) {
+    replaced = old->version;
+  }
+  ChainLink link;
+  link.prev = base;
+  link.line = kMainLine;
+  link.step = save->step;
+  link.ordinal = result.ordinal;
+  for (const PartResult& part : attempt->parts) {
+    link.trees.push_back(part.record.tree);
+  }
   context_.catalog->PutStep(std::move(record));
+  context_.keeper->Saved(attempt->version, std::move(link), replaced);
+  if (replaced.has_value() && context_.on_removed) context_.on_removed();
   return absl::OkStatus();
 }
 

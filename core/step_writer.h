@@ -4,6 +4,7 @@
 #ifndef CKPTREE_CORE_STEP_WRITER_H_
 #define CKPTREE_CORE_STEP_WRITER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -20,6 +21,7 @@
 #include "ckptree/options.h"
 #include "core/base_part.h"
 #include "core/catalog.h"
+#include "core/chain_keeper.h"
 #include "core/logger.h"
 #include "core/part_writer.h"
 #include "core/save.h"
@@ -39,6 +41,9 @@ struct WriterContext {
   bool statistics = true;
   std::function<void(const Progress&)> on_progress;
   std::uint64_t highest_version = 0;  // Ever used; the next save's is above.
+  ChainKeeper* keeper = nullptr;
+  // Called after a commit that took a step's row from it.
+  std::function<void()> on_removed;
 };
 
 // The steps of a save, marked in step_writer.cc; core/DESIGN.md says what each
@@ -80,6 +85,8 @@ class StepWriter {
   absl::Status TakeUnseenFailure(bool only_dropped);
 
   Stats stats() const;
+  // Of the save whose segments may be in the database without a row; 0: none.
+  std::uint64_t version_in_flight() const { return in_flight_.load(); }
   const kv::Options& kv_options() const { return context_.kv_options; }
 
  private:
@@ -132,6 +139,7 @@ class StepWriter {
   // The tip before, and what the save left: freed once it is acknowledged.
   std::vector<std::shared_ptr<const void>> retired_;
   std::uint64_t last_version_ = 0;
+  std::atomic<std::uint64_t> in_flight_{0};
   absl::Time last_report_;
 
   mutable absl::Mutex mu_;

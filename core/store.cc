@@ -124,6 +124,16 @@ absl::Status Store::Unpin(std::int64_t step) {
   return engine_->Pin(step, false);
 }
 
+absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+  if (!(options.min_dead_fraction >= 0 && options.min_dead_fraction <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("min_dead_fraction is %g: 0 to 1 are possible",
+                        options.min_dead_fraction));
+  }
+  return engine_->collector()->Collect(options);
+}
+
 absl::Status Store::Refresh() { return engine_->Refresh(); }
 
 absl::Status Store::Flush(absl::Duration timeout) {

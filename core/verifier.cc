@@ -13,6 +13,7 @@
 #include "core/dead_blocks.h"
 #include "core/engine.h"
 #include "core/part_writer.h"
+#include "core/reference_check.h"
 #include "core/row_check.h"
 #include "core/verify_walk.h"
 #include "kv/status_macros.h"
@@ -51,6 +52,10 @@ class Verifier {
     if (options_.level == Level::kDeep && options_.steps.empty()) {
       CKPTREE_RETURN_IF_ERROR(
           CheckSegmentFiles(database_, options_.cancelled, &damage_));
+      if (all_whole_) {
+        CKPTREE_RETURN_IF_ERROR(
+            CheckReferences(database_, blocks_, trees_, &damage_));
+      }
     }
     engine_.arena().execute([&] { damage_.Explain(database_, versions_); });
     return std::move(report_);
@@ -176,9 +181,11 @@ class Verifier {
       });
       CKPTREE_RETURN_IF_ERROR(status);
     }
+    all_whole_ = all_whole_ && version->whole;
     if (version->whole) CheckTotals(*version);
     if (options_.level == Level::kDeep && version->whole) {
       CheckDeadList(*version, prev);
+      NoteReferences(*version);
     }
     return absl::OkStatus();
   }
@@ -275,6 +282,15 @@ class Verifier {
     }
   }
 
+  void NoteReferences(const VersionView& version) {
+    for (const auto& [number, part] : version.loaded) {
+      trees_.insert(part->tree);
+      for (const schema::Block& block : BlocksOfPart(*part)) {
+        blocks_.insert({number, block});
+      }
+    }
+  }
+
   // Bases that no later version needs are let go: a verify holds few versions
   // in memory, however many there are.
   void ForgetBases(const VersionView& version) {
@@ -295,6 +311,10 @@ class Verifier {
   Damage damage_;
   std::vector<VersionView> versions_;                // Ascending by version.
   std::map<std::uint64_t, std::uint64_t> last_kid_;  // By version; the newest.
+  // Of the deep check: all that is referred to.
+  std::set<BlockId> blocks_;
+  std::set<schema::Digest> trees_;
+  bool all_whole_ = true;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
@@ -309,7 +329,15 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
   if (engine->database().following()) {
     CKPTREE_RETURN_IF_ERROR(engine->Refresh());
   }
-  return Verifier(engine, options).Run();
+  absl::StatusOr<VerifyReport> report = absl::UnknownError("");
+  const auto run = [&] { report = Verifier(engine, options).Run(); };
+  if (engine->collector() == nullptr) {
+    run();
+  } else {
+    // Removed versions are looked at too: none may go meanwhile.
+    engine->collector()->RunPaused(run);
+  }
+  return report;
 }
 
 }  // namespace ckptree::internal

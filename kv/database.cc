@@ -32,6 +32,7 @@
 #include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
 #include "rocksdb/sst_file_reader.h"
+#include "rocksdb/table_properties.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -171,6 +172,23 @@ absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
     }
   }
   return live;
+}
+
+absl::StatusOr<std::uint64_t> Database::CountEntries(
+    const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  const std::string end = file.last_key + '\0';
+  const rocksdb::Range range(file.first_key, end);
+  rocksdb::TablePropertiesCollection tables;
+  CKPTREE_RETURN_IF_ERROR(
+      ToStatus(instance->db()->GetPropertiesOfTablesInRange(
+                   instance->family(file.space), &range, 1, &tables),
+               file.path));
+  for (const auto& [path, properties] : tables) {
+    if (BaseName(path) == BaseName(file.path)) return properties->num_entries;
+  }
+  return absl::NotFoundError(absl::StrFormat("%s is gone", file.path));
 }
 
 absl::Status Database::CheckFile(const LiveFile& file) const {

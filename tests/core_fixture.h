@@ -65,6 +65,7 @@ class CoreTest : public ::testing::Test {
     options.create_if_missing = true;
     options.threads = 2;
     options.chunk_bytes = kChunk;
+    options.collect = false;  // Tests of collection say when.
     options.log = [](LogSeverity, std::string_view, std::string_view) {};
     return options;
   }

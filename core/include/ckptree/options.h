@@ -59,6 +59,12 @@ struct StoreOptions {
   // Chunks of arrays: 64 KiB to 16 MiB.
   std::size_t chunk_bytes = std::size_t{4} << 20;
 
+  // Free the bytes of deleted and overwritten steps in the background, beside
+  // saves and readers. Otherwise Store::Collect() does it.
+  bool collect = true;
+  // Bound of what the background reads and writes to write files again.
+  std::uint64_t collect_bytes_per_second = std::uint64_t{256} << 20;
+
   // Record statistics (count, NaN, Inf, zeros, min, max, mean, L2) of arrays.
   bool statistics = true;
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ckptree/collect.h"
 #include "ckptree/options.h"
 #include "ckptree/restore.h"
 #include "ckptree/selector.h"
@@ -113,7 +114,8 @@ class Store {
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector) const;
 
-  // Removes the step from the catalog, durably. Its bytes are freed later.
+  // Removes the step from the catalog, durably. Its bytes are freed in the
+  // background, or by Collect().
   // kNotFound; kFailedPrecondition where it is pinned.
   absl::Status Delete(std::int64_t step);
 
@@ -125,6 +127,10 @@ class Store {
   // A pinned step is neither deleted nor overwritten.
   absl::Status Pin(std::int64_t step);
   absl::Status Unpin(std::int64_t step);
+
+  // Frees now what no step needs any more. kCancelled where it was stopped:
+  // what was freed stays so. Saves and readers go on meanwhile.
+  absl::StatusOr<CollectReport> Collect(const CollectOptions& options = {});
 
   // Readers: sees what was committed meanwhile. Writers: nothing to do.
   absl::Status Refresh();

@@ -1,0 +1,112 @@
+// Who needs which version right now, and which one is being collected.
+
+#ifndef CKPTREE_CORE_CHAIN_KEEPER_H_
+#define CKPTREE_CORE_CHAIN_KEEPER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "core/chain.h"
+#include "kv/database.h"
+
+namespace ckptree::internal {
+
+// The chain of an open store, kept up by the writer after each commit. Makes
+// the collector and the others agree: a version is either held, or being
+// collected, never both. No call holds the lock over I/O.
+//
+// Thread-safe.
+class ChainKeeper {
+ public:
+  // Reads the chain. Where a row that says how versions hang together is
+  // damaged nothing can be collected: `refusal` says why.
+  absl::Status Load(const kv::Database& database);
+  absl::Status refusal() const;
+
+  // ---- the writer ----
+
+  // The tip of the line; it is not collected until ReleaseBase(). Waits for the
+  // collection of that very version to end.
+  std::uint64_t HoldBase(std::uint32_t line);
+  void ReleaseBase();
+  // Trees and pages that a save found there, or is about to write, are not
+  // removed until ReleaseTrees(). Waits for a sweep to end.
+  void HoldTrees(std::set<schema::Digest> digests);
+  void ReleaseTrees();
+  // After the commit of a save. `replaced`: the version whose step it took.
+  void Saved(std::uint64_t version, ChainLink link,
+             std::optional<std::uint64_t> replaced);
+  void Removed(std::uint64_t version);
+  void Forked(std::uint32_t line, std::uint64_t origin);
+  void LineDropped(std::uint32_t line);
+
+  // ---- readers ----
+
+  // False where the version is collected, or about to be: its step is gone.
+  bool Pin(std::uint64_t version);
+  void Unpin(std::uint64_t version);
+
+  // ---- the collector ----
+
+  // Removed versions, ascending.
+  std::vector<std::uint64_t> Removed() const;
+  // Begins to collect a version that may go and that nobody holds; nothing
+  // where it may not. End() before the next.
+  std::optional<ChainStep> Begin(std::uint64_t version);
+  void End(const ChainStep& step, bool committed);
+  // Trees that stay; no save begins to rely on another until EndSweep().
+  std::set<schema::Digest> BeginSweep();
+  void EndSweep();
+  // What keeps a removed version: "a reader of this process", ...; empty where
+  // nothing does.
+  std::string WhyKept(std::uint64_t version) const;
+
+  Chain chain() const;
+  std::uint64_t newest() const;  // Version.
+  bool HasTree(const schema::Digest& tree) const;
+  ChainLink Link(std::uint64_t version) const;
+
+ private:
+  bool IsHeld(std::uint64_t version) const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return base_ == version || pins_.contains(version);
+  }
+
+  mutable absl::Mutex mu_;
+  Chain chain_ ABSL_GUARDED_BY(mu_);
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  std::map<std::uint64_t, int> pins_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t base_ ABSL_GUARDED_BY(mu_) = 0;        // 0: no save runs.
+  std::uint64_t collecting_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none.
+  bool sweeping_ ABSL_GUARDED_BY(mu_) = false;
+  std::set<schema::Digest> held_trees_ ABSL_GUARDED_BY(mu_);
+};
+
+// Keeps a version readable while it lives.
+class VersionPin {
+ public:
+  // Null where the version is gone.
+  static std::shared_ptr<const VersionPin> Take(ChainKeeper* keeper,
+                                                std::uint64_t version);
+  ~VersionPin() { keeper_->Unpin(version_); }
+  VersionPin(const VersionPin&) = delete;
+  VersionPin& operator=(const VersionPin&) = delete;
+
+ private:
+  VersionPin(ChainKeeper* keeper, std::uint64_t version)
+      : keeper_(keeper), version_(version) {}
+
+  ChainKeeper* const keeper_;
+  const std::uint64_t version_;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_CHAIN_KEEPER_H_

@@ -1,0 +1,295 @@
+#include "core/collector.h"
+
+#include <algorithm>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "core/base_loader.h"
+#include "core/burial.h"
+#include "core/segment_files.h"
+#include "core/tree_sweep.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+// The background looks through the files again once this much of files that
+// live on is dead, or after so many saves.
+constexpr std::uint64_t kLookAgainBytes = 64 << 20;
+constexpr std::uint64_t kLookAgainVersions = 64;
+
+}  // namespace
+
+struct Collector::Pass {
+  CollectOptions options;
+  bool background = false;
+  CollectReport report;
+  std::vector<std::uint64_t> chosen;  // Versions that this pass looks at.
+  CollectProgress progress;
+
+  void Tell() {
+    progress.bytes_freed = report.bytes_freed;
+    progress.bytes_written = report.bytes_written;
+    if (options.on_progress) options.on_progress(progress);
+  }
+};
+
+Collector::Collector(CollectorContext context) : context_(std::move(context)) {
+  if (context_.background) {
+    work_ = true;  // What an earlier process left.
+    thread_ = std::thread([this] { Loop(); });
+  }
+}
+
+Collector::~Collector() { Stop(); }
+
+void Collector::Notify() {
+  const absl::MutexLock lock(&mu_);
+  work_ = true;
+}
+
+void Collector::Stop() {
+  stopping_.store(true);
+  Notify();
+  if (thread_.joinable()) thread_.join();
+  const absl::MutexLock lock(&pass_mu_);  // A pass of another thread.
+}
+
+void Collector::Loop() {
+  while (true) {
+    {
+      const absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(&work_));
+      work_ = false;
+    }
+    if (stopping_.load()) return;
+    CollectOptions options;
+    options.bytes_per_second = context_.bytes_per_second;
+    Pass pass;
+    pass.options = std::move(options);
+    pass.background = true;
+    const absl::MutexLock lock(&pass_mu_);
+    const absl::Status status = RunPass(&pass);
+    if (status.ok() || absl::IsCancelled(status)) continue;
+    context_.logger->Log(LogSeverity::kWarning, "collect", status);
+  }
+}
+
+absl::StatusOr<CollectReport> Collector::Collect(
+    const CollectOptions& options) {
+  Pass pass;
+  pass.options = options;
+  const absl::MutexLock lock(&pass_mu_);
+  CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
+  for (const std::uint64_t version : context_.keeper->Removed()) {
+    KeptVersion kept;
+    kept.step = context_.keeper->Link(version).step;
+    kept.version = version;
+    kept.why = context_.keeper->WhyKept(version);
+    const auto failed = failed_.find(version);
+    if (failed != failed_.end()) kept.why = failed->second;
+    if (kept.why.empty()) kept.why = "a reader in another process has it open";
+    pass.report.kept.push_back(std::move(kept));
+  }
+  return std::move(pass.report);
+}
+
+void Collector::RunPaused(absl::FunctionRef<void()> work) {
+  const absl::MutexLock lock(&pass_mu_);
+  work();
+}
+
+bool Collector::Stopping(const Pass& pass) const {
+  return stopping_.load() ||
+         (pass.options.cancelled && pass.options.cancelled());
+}
+
+// Steps 1 and 2.
+absl::Status Collector::CollectVersions(Pass* pass) {
+  CKPTREE_RETURN_IF_ERROR(context_.keeper->refusal());
+  // In this order: a reader that takes a lease later sees that its step is
+  // gone.
+  const std::vector<std::uint64_t> removed = context_.keeper->Removed();
+  std::set<std::uint64_t> leased;
+  if (!removed.empty() && context_.leased) leased = context_.leased();
+  const bool all_leased = leased.contains(0);
+  pass->progress.versions_total = removed.size();
+  bool again = true;
+  std::set<std::uint64_t> left(removed.begin(), removed.end());
+  // Collecting a version can make the one where lines part collectable.
+  while (again) {
+    again = false;
+    for (auto it = left.begin(); it != left.end();) {
+      const std::uint64_t version = *it;
+      if (Stopping(*pass)) return absl::CancelledError("collection stopped");
+      if (all_leased || leased.contains(version) ||
+          failed_.contains(version)) {
+        it = left.erase(it);
+        continue;
+      }
+      const auto step = context_.keeper->Begin(version);
+      if (!step.has_value()) {
+        ++it;
+        continue;
+      }
+      const std::vector<schema::Digest> trees =
+          context_.keeper->Link(version).trees;
+      const absl::StatusOr<bool> collected = CollectVersion(*step, pass);
+      context_.keeper->End(*step, collected.ok() && *collected);
+      for (const schema::Digest& tree : trees) {
+        trees_died_ = trees_died_ || !context_.keeper->HasTree(tree);
+      }
+      it = left.erase(it);
+      if (absl::IsDataLoss(collected.status())) {
+        // What cannot be read is kept; the others go on.
+        failed_[version] = std::string(collected.status().message());
+        context_.logger->Log(LogSeverity::kWarning, "collect",
+                             absl::StrFormat("version %d is kept: %s", version,
+                                             failed_[version]));
+        continue;
+      }
+      CKPTREE_RETURN_IF_ERROR(collected.status());
+      again = again || *collected;
+      pass->Tell();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
+                                               Pass* pass) {
+  const kv::Database& database = *context_.database;
+  CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
+                           ReadVersion(database, step.version));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
+                           PartsOf(database, record));
+  absl::StatusOr<CollectPlan> plan = absl::UnknownError("");
+  context_.arena->execute([&] {
+    plan = PlanCollect(
+        step,
+        [&](std::uint64_t version) { return ReadDeadList(database, version); },
+        [&](std::uint64_t version) { return ReadBlocks(database, version); });
+  });
+  CKPTREE_RETURN_IF_ERROR(plan.status());
+  CKPTREE_ASSIGN_OR_RETURN(Burial burial, Bury(database, *plan, parts));
+  const std::uint64_t ordinal = context_.keeper->Link(step.version).ordinal;
+  if (burial.small_survives && ordinal > database.small_safe()) {
+    // The blocks that outlive their version could be lost with the log, and no
+    // row would tell that they ever were there.
+    if (pass->background) return false;
+    CKPTREE_RETURN_IF_ERROR(Flush());
+  }
+  const kv::CommitResult result =
+      context_.database->Commit(std::move(burial.request));
+  if (result.outcome != kv::Outcome::kCommitted) return result.status;
+
+  ++pass->report.versions;
+  ++pass->progress.versions_done;
+  pass->report.blocks_freed += plan->blocks();
+  pass->report.bytes_freed += plan->bytes();
+  unflushed_ = true;
+  half_dead_bytes_ += burial.half_dead_bytes;
+  for (auto& segment : burial.dead_segments) {
+    dead_segments_.push_back(std::move(segment));
+  }
+  return true;
+}
+
+// Step 3.
+absl::Status Collector::SweepTrees(bool pages_too) {
+  const std::set<schema::Digest> living = context_.keeper->BeginSweep();
+  const absl::Cleanup done = [this] { context_.keeper->EndSweep(); };
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::CommitRequest request,
+      DeadTrees(*context_.database, living, pages_too));
+  trees_died_ = false;
+  if (request.batch.empty()) return absl::OkStatus();
+  const kv::CommitResult result =
+      context_.database->Commit(std::move(request));
+  return result.outcome == kv::Outcome::kCommitted ? absl::OkStatus()
+                                                   : result.status;
+}
+
+// Step 4.
+absl::Status Collector::Flush() {
+  CKPTREE_RETURN_IF_ERROR(context_.database->Flush());
+  unflushed_ = false;
+  return absl::OkStatus();
+}
+
+// Step 5, of whole files.
+absl::Status Collector::DropFiles(Pass* pass) {
+  if (dead_segments_.empty()) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(Flush());
+  std::vector<kv::Database::Range> leaves, chunks;
+  for (const auto& [space, range] : dead_segments_) {
+    (space == Space::kLeaves ? leaves : chunks).push_back(range);
+  }
+  CKPTREE_RETURN_IF_ERROR(context_.database->Drop(Space::kLeaves, leaves));
+  CKPTREE_RETURN_IF_ERROR(context_.database->Drop(Space::kChunks, chunks));
+  pass->report.files_dropped += dead_segments_.size();
+  dead_segments_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Collector::RunPass(Pass* pass) {
+  const absl::Status collected = CollectVersions(pass);
+  // What is dead already goes, though the pass was stopped: it costs nothing.
+  if (!collected.ok() && !absl::IsCancelled(collected)) return collected;
+  CKPTREE_RETURN_IF_ERROR(DropFiles(pass));
+  CKPTREE_RETURN_IF_ERROR(collected);
+  if (!pass->background) {
+    CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));
+    return RewriteFiles(pass);
+  }
+  if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));
+  const std::uint64_t newest = context_.keeper->newest();
+  if (half_dead_bytes_ < kLookAgainBytes &&
+      newest < looked_at_version_ + kLookAgainVersions) {
+    return absl::OkStatus();
+  }
+  half_dead_bytes_ = 0;
+  looked_at_version_ = newest;
+  return RewriteFiles(pass);
+}
+
+// Step 5, of files in which something lives.
+absl::Status Collector::RewriteFiles(Pass* pass) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::vector<SegmentFile> files,
+      ListSegmentFiles(*context_.database, context_.version_in_flight));
+  for (const SegmentFile& file : files) {
+    pass->report.file_bytes_before += file.file.bytes;
+  }
+  RewriteLimits limits;
+  limits.min_dead_fraction = pass->options.min_dead_fraction;
+  limits.newest = context_.keeper->newest();
+  std::uint64_t after = pass->report.file_bytes_before;
+  for (const RewriteGroup& group : ChooseRewrites(files, limits)) {
+    if (Stopping(*pass)) return absl::CancelledError("collection stopped");
+    if (unflushed_) CKPTREE_RETURN_IF_ERROR(Flush());
+    CKPTREE_ASSIGN_OR_RETURN(
+        const RewriteResult result,
+        RewriteGroupOf(context_.database, group,
+                       pass->options.bytes_per_second, stopping_));
+    if (!result.damaged.empty()) {
+      for (const std::string& text : result.damaged) {
+        context_.logger->Log(LogSeverity::kWarning, "collect", text);
+        pass->report.damaged.push_back(text);
+      }
+      continue;
+    }
+    pass->report.files_rewritten += group.files.size();
+    pass->report.bytes_written += result.bytes_written;
+    after += result.bytes_written;
+    for (const SegmentFile& file : group.files) after -= file.file.bytes;
+    pass->Tell();
+  }
+  pass->report.file_bytes_after = after;
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

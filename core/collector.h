@@ -1,0 +1,111 @@
+// Frees what no step needs any more.
+
+#ifndef CKPTREE_CORE_COLLECTOR_H_
+#define CKPTREE_CORE_COLLECTOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptree/collect.h"
+#include "core/chain_keeper.h"
+#include "core/collect_plan.h"
+#include "core/logger.h"
+#include "kv/database.h"
+#include "schema/spaces.h"
+#include "tbb/task_arena.h"
+
+namespace ckptree::internal {
+
+struct CollectorContext {
+  kv::Database* database = nullptr;
+  ChainKeeper* keeper = nullptr;
+  const Logger* logger = nullptr;
+  tbb::task_arena* arena = nullptr;
+  // Version of the save that runs; 0: none.
+  std::function<std::uint64_t()> version_in_flight;
+  // The oldest versions that readers in other processes hold; asked once a
+  // pass, after it is settled which versions the pass looks at.
+  std::function<std::set<std::uint64_t>()> leased;
+  bool background = true;
+  std::uint64_t bytes_per_second = 0;  // Of the background.
+};
+
+// A pass, in this order (core/DESIGN.md part 6):
+//   1 Choose    removed versions that nobody holds, ascending
+//   2 Collect   one atomic commit a version: its blocks are dead, its rows gone
+//   3 Sweep     trees that no version has any more, one commit
+//   4 Flush     what was committed, out of the log
+//   5 Drop      files without a living byte; write others again
+// Passes run one at a time, in the background or in the caller's thread.
+//
+// Thread-safe.
+class Collector {
+ public:
+  explicit Collector(CollectorContext context);
+  ~Collector();  // Stop().
+
+  // Something was removed: the background looks at it soon.
+  void Notify();
+  // A whole pass, now.
+  absl::StatusOr<CollectReport> Collect(const CollectOptions& options);
+  // Runs `work` while nothing is collected.
+  void RunPaused(absl::FunctionRef<void()> work);
+  // Ends the background after what it is doing. Nothing starts any more.
+  void Stop();
+
+ private:
+  struct Pass;
+
+  void Loop();
+  absl::Status RunPass(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status CollectVersions(Pass* pass)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  // False: left for later.
+  absl::StatusOr<bool> CollectVersion(const ChainStep& step, Pass* pass)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status SweepTrees(bool pages_too)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status DropFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status RewriteFiles(Pass* pass)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  bool Stopping(const Pass& pass) const;
+
+  CollectorContext context_;
+
+  absl::Mutex pass_mu_;  // Held over a pass.
+  // Segments whose last block died; their files are dropped after a flush.
+  std::vector<std::pair<schema::Space, kv::Database::Range>> dead_segments_
+      ABSL_GUARDED_BY(pass_mu_);
+  bool unflushed_ ABSL_GUARDED_BY(pass_mu_) = false;
+  // A tree lost its last version, or a crash may have left one.
+  bool trees_died_ ABSL_GUARDED_BY(pass_mu_) = true;
+  // Dead bytes in files that live on, since files were last looked at.
+  std::uint64_t half_dead_bytes_ ABSL_GUARDED_BY(pass_mu_) = 0;
+  std::uint64_t looked_at_version_ ABSL_GUARDED_BY(pass_mu_) = 0;
+  // Versions that could not be collected; not tried again.
+  std::map<std::uint64_t, std::string> failed_ ABSL_GUARDED_BY(pass_mu_);
+
+  mutable absl::Mutex mu_;
+  bool work_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_COLLECTOR_H_

@@ -1,0 +1,57 @@
+// Collection: the bytes that no step needs any more are freed.
+
+#ifndef CKPTREE_COLLECT_H_
+#define CKPTREE_COLLECT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ckptree {
+
+struct CollectProgress {
+  std::uint64_t versions_done = 0;
+  std::uint64_t versions_total = 0;
+  std::uint64_t bytes_freed = 0;
+  std::uint64_t bytes_written = 0;  // Of files written again.
+};
+
+struct CollectOptions {
+  // Files in which this fraction of the bytes is dead are written again without
+  // them; 0: every file with a dead byte. Files without a living byte are
+  // dropped in any case, at no cost.
+  double min_dead_fraction = 0.25;
+
+  // Bound of the bytes read and written by rewriting; 0: none.
+  std::uint64_t bytes_per_second = 0;
+
+  // Checked between versions and between files; true stops with kCancelled.
+  // What was freed by then stays freed.
+  std::function<bool()> cancelled = {};
+  std::function<void(const CollectProgress&)> on_progress = {};
+};
+
+// A step that was deleted or overwritten, and whose bytes cannot go yet.
+struct KeptVersion {
+  std::int64_t step = 0;
+  std::uint64_t version = 0;
+  std::string why = {};
+};
+
+struct CollectReport {
+  std::uint64_t versions = 0;       // That are gone for good.
+  std::uint64_t blocks_freed = 0;   // That nothing refers to any more.
+  std::uint64_t bytes_freed = 0;    // Of these.
+  std::uint64_t files_dropped = 0;  // Without a living byte.
+  std::uint64_t files_rewritten = 0;
+  std::uint64_t bytes_written = 0;  // By rewriting.
+  std::uint64_t file_bytes_before = 0;  // Of all files of arrays and leaves.
+  std::uint64_t file_bytes_after = 0;
+  std::vector<KeptVersion> kept = {};
+  std::vector<std::string> damaged = {};  // Files left alone, and why.
+};
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_COLLECT_H_

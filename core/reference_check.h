@@ -1,0 +1,25 @@
+// Whether what is stored is what something refers to.
+
+#ifndef CKPTREE_CORE_REFERENCE_CHECK_H_
+#define CKPTREE_CORE_REFERENCE_CHECK_H_
+
+#include <set>
+
+#include "absl/status/status.h"
+#include "core/verify_walk.h"
+#include "kv/database.h"
+
+namespace ckptree::internal {
+
+// `blocks` and `trees`: all that the versions of the store refer to. A block
+// that is marked dead and referred to is damage; blocks and trees that are
+// stored and not referred to are a warning: they cost space. Reads rows, tables
+// and the keys of `small`, no arrays.
+absl::Status CheckReferences(const kv::Database& database,
+                             const std::set<BlockId>& blocks,
+                             const std::set<schema::Digest>& trees,
+                             Damage* damage);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_REFERENCE_CHECK_H_
