@@ -198,7 +198,7 @@ absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
   return true;
 }
 
-// Step 3.
+// Step 4.
 absl::Status Collector::SweepTrees(bool pages_too) {
   const std::set<schema::Digest> living = context_.keeper->BeginSweep();
   const absl::Cleanup done = [this] { context_.keeper->EndSweep(); };
@@ -213,14 +213,13 @@ absl::Status Collector::SweepTrees(bool pages_too) {
                                                    : result.status;
 }
 
-// Step 4.
 absl::Status Collector::Flush() {
   CKPTREE_RETURN_IF_ERROR(context_.database->Flush());
   unflushed_ = false;
   return absl::OkStatus();
 }
 
-// Step 5, of whole files.
+// Step 3.
 absl::Status Collector::DropFiles(Pass* pass) {
   if (dead_segments_.empty()) return absl::OkStatus();
   CKPTREE_RETURN_IF_ERROR(Flush());
@@ -256,7 +255,7 @@ absl::Status Collector::RunPass(Pass* pass) {
   return RewriteFiles(pass);
 }
 
-// Step 5, of files in which something lives.
+// Step 5.
 absl::Status Collector::RewriteFiles(Pass* pass) {
   CKPTREE_ASSIGN_OR_RETURN(
       const std::vector<SegmentFile> files,

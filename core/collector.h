@@ -47,9 +47,9 @@ struct CollectorContext {
 // A pass, in this order (core/DESIGN.md part 6):
 //   1 Choose    removed versions that nobody holds, ascending
 //   2 Collect   one atomic commit a version: its blocks are dead, its rows gone
-//   3 Sweep     trees that no version has any more, one commit
-//   4 Flush     what was committed, out of the log
-//   5 Drop      files without a living byte; write others again
+//   3 Drop      flush, then files without a living byte
+//   4 Sweep     trees that no version has any more, one commit
+//   5 Rewrite   flush, then files with many dead bytes, or many small ones
 // Passes run one at a time, in the background or in the caller's thread.
 //
 // Thread-safe.

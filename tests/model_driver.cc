@@ -20,7 +20,7 @@ constexpr std::size_t kManySteps = 25;
 std::string ModelOperation::Text() const {
   static constexpr std::string_view kNames[] = {
       "saves",  "delete",  "tag", "untag",   "pin",   "unpin",
-      "reopen", "restore", "box", "catalog", "verify"};
+      "reopen", "restore", "box", "catalog", "verify", "collect"};
   std::string text(kNames[static_cast<int>(kind)]);
   for (const Save& save : saves) {
     static constexpr std::string_view kFates[] = {"", " bad", " cancelled",
@@ -118,9 +118,12 @@ ModelOperation ModelDriver::Next() {
   } else if (what < 900) {
     op.kind = Kind::kBox;
     op.step = AnyStep();
-  } else if (what < 985) {
+  } else if (what < 945) {
     op.kind = Kind::kCatalog;
     op.step = AnyStep();
+  } else if (what < 985) {
+    op.kind = Kind::kCollect;
+    if (random_.OneIn(3)) op.versions = random_.Int(3);
   } else if (what < 995) {
     op.kind = Kind::kReopen;
   } else {
@@ -128,11 +131,13 @@ ModelOperation ModelDriver::Next() {
   }
   const bool changes = op.kind != Kind::kRestore && op.kind != Kind::kBox &&
                        op.kind != Kind::kCatalog && op.kind != Kind::kVerify;
-  if (changes && random_.OneIn(50)) {
+  if (changes && random_.OneIn(op.kind == Kind::kCollect ? 10 : 50)) {
     op.fault = FaultPlan{.mode = random_.OneIn(2)
                                      ? FaultPlan::Mode::kKill
                                      : FaultPlan::Mode::kPowerCut,
-                         .at = 1 + random_.Below(op.saves.size() > 1 ? 30 : 12),
+                         .at = 1 + random_.Below(op.saves.size() > 1          ? 30
+                                                : op.kind == Kind::kCollect ? 60
+                                                                            : 12),
                          .seed = random_.Next()};
   }
   return op;

@@ -27,6 +27,7 @@ struct ModelOperation {
     kBox,
     kCatalog,  // Steps, tags, pins, details of `step`.
     kVerify,   // Deep.
+    kCollect,  // Everything, or half of it.
   };
   struct Save {
     enum class Fate {
@@ -45,6 +46,7 @@ struct ModelOperation {
   std::vector<Save> saves;
   std::int64_t step = 0;
   bool refused = false;  // kDelete: of a pinned or missing step.
+  int versions = -1;     // kCollect: at most so many; -1: all.
   std::string tag;
   std::uint64_t seed = 0;
   std::optional<FaultPlan> fault;  // The process may die in it.

@@ -107,6 +107,28 @@ std::optional<std::string> ModelExecutor::Catalog(
   return std::nullopt;
 }
 
+std::optional<std::string> ModelExecutor::Collect(
+    const ModelOperation& operation) {
+  CollectOptions options;
+  options.min_dead_fraction = 0;
+  std::uint64_t done = 0;
+  options.on_progress = [&done](const CollectProgress& progress) {
+    done = progress.versions_done;
+  };
+  options.cancelled = [&] {
+    return operation.versions >= 0 &&
+           done >= static_cast<std::uint64_t>(operation.versions);
+  };
+  if (operation.versions >= 0) {
+    const absl::Status status = store_->Collect(options).status();
+    return absl::IsCancelled(status) ? std::nullopt : Must(status);
+  }
+  if (auto wrong = CollectAll(*store_)) return wrong;
+  // A quarter of them: it reads everything.
+  if (operation.seed % 4 != 0) return std::nullopt;
+  return DeepFindings(*store_, /*and_leaks=*/true);
+}
+
 std::optional<std::string> ModelExecutor::Execute(
     const ModelOperation& operation, const ModelState& before,
     const TrialPipe& pipe, std::vector<bool>* results) {
@@ -148,6 +170,7 @@ std::optional<std::string> ModelExecutor::Execute(
     }
     case Kind::kCatalog: wrong = Catalog(operation, before); break;
     case Kind::kVerify: wrong = DeepFindings(*store_); break;
+    case Kind::kCollect: wrong = Collect(operation); break;
   }
   if (operation.fault) fs_->Disarm();
   return wrong;

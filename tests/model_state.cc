@@ -94,14 +94,26 @@ std::optional<std::string> StateDifference(const Store& store,
   return std::nullopt;
 }
 
-std::optional<std::string> DeepFindings(const Store& store) {
+std::optional<std::string> CollectAll(Store& store) {
+  CollectOptions options;
+  options.min_dead_fraction = 0;
+  absl::StatusOr<CollectReport> report = store.Collect(options);
+  if (!report.ok()) return "Collect: " + std::string(report.status().ToString());
+  if (!report->damaged.empty()) return "Collect: " + report->damaged[0];
+  if (report->kept.empty()) return std::nullopt;
+  return absl::StrFormat("step %d (version %d) is kept: %s",
+                         report->kept[0].step, report->kept[0].version,
+                         report->kept[0].why);
+}
+
+std::optional<std::string> DeepFindings(const Store& store, bool and_leaks) {
   VerifyOptions options;
   options.level = VerifyOptions::Level::kDeep;
   absl::StatusOr<VerifyReport> report = store.Verify(options);
   if (!report.ok()) return "Verify: " + std::string(report.status().ToString());
   std::string text;
   for (const Finding& finding : report->findings) {
-    if (finding.severity == Finding::Severity::kWarning) continue;
+    if (finding.severity == Finding::Severity::kWarning && !and_leaks) continue;
     absl::StrAppend(&text, text.empty() ? "" : " | ", finding.what);
   }
   if (text.empty()) return std::nullopt;

@@ -44,8 +44,13 @@ std::optional<std::string> StepDifference(const Store& store,
                                           std::int64_t step,
                                           const ModelStep& content);
 
-// What Verify(kDeep) finds, or why it cannot run.
-std::optional<std::string> DeepFindings(const Store& store);
+// What Verify(kDeep) finds, or why it cannot run. `and_leaks`: also what is
+// stored and not referred to.
+std::optional<std::string> DeepFindings(const Store& store,
+                                        bool and_leaks = false);
+
+// Collects everything that may go; what stays without need, or why it fails.
+std::optional<std::string> CollectAll(Store& store);
 
 }  // namespace ckptree::testing
 

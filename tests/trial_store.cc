@@ -36,6 +36,15 @@ std::optional<std::string> NextSaves(Store& store, ModelState* state) {
   return StateDifference(store, *state);
 }
 
+// Collects everything; then the state is the same, and what is stored is what is
+// referred to.
+std::optional<std::string> CollectedDifference(Store& store,
+                                               const ModelState& state) {
+  if (auto wrong = CollectAll(store)) return wrong;
+  if (auto wrong = StateDifference(store, state)) return wrong;
+  return DeepFindings(store, /*and_leaks=*/true);
+}
+
 // Says which of `allowed` it is, or what is wrong.
 std::optional<std::size_t> FindState(const Store& store,
                                      const std::vector<ModelState>& allowed,
@@ -115,6 +124,8 @@ void JudgeStore(const std::string& directory,
   ModelState state = allowed[*fits];
   if (auto wrong = NextSaves(*store, &state)) {
     pipe.Say("NEXT " + *wrong);
+  } else if (auto kept = CollectedDifference(*store, state)) {
+    pipe.Say("COLLECT " + *kept);
   }
   if (absl::Status status = store->Close(); !status.ok()) {
     pipe.Say("NEXT Close: " + std::string(status.ToString()));

@@ -33,9 +33,9 @@ bool StagingIsEmpty(const std::string& directory);
 
 // What became of a store after a fault. Says through `pipe`, one line each:
 //   STATE i      it is exactly allowed[i] (the first that fits)
-//   UNOPENABLE, LOST, TORN, FINDING, STAGING, NEXT ...  what is wrong
+//   UNOPENABLE, LOST, TORN, FINDING, STAGING, NEXT, COLLECT ...  what is wrong
 // LOST: another catalog than any allowed; TORN: a step does not read back;
-// NEXT: the saves that follow do not work. Where `may_be_absent`, a store that
+// NEXT: the saves that follow do not work; COLLECT: the collection after them. Where `may_be_absent`, a store that
 // is not there or not finished is right, and Create must then succeed.
 void JudgeStore(const std::string& directory,
                 const std::vector<ModelState>& allowed, bool may_be_absent,
