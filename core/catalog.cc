@@ -53,9 +53,18 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
             fields->line != record.line) {
           return absl::DataLossError("its record is of another step");
         }
-        if (fields->line != kMainLine) return absl::OkStatus();
-        rows.steps[record.step] =
-            std::make_shared<const schema::StepRecord>(std::move(record));
+        StepRecordPtr& row = rows.steps[record.line][record.step];
+        row = std::make_shared<const schema::StepRecord>(std::move(record));
+        return absl::OkStatus();
+      });
+  ForEachRow(
+      database, schema::Row::kLine, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
+                                 schema::DecodeLineRecord(value));
+        if (const auto number = schema::DecodeLineKey(key)) {
+          rows.lines[*number] = std::move(line);
+        }
         return absl::OkStatus();
       });
   ForEachRow(
@@ -83,18 +92,56 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
   return problems;
 }
 
-StepRecordPtr Catalog::Find(std::int64_t step) const {
-  absl::MutexLock lock(&mu_);
-  const auto it = rows_.steps.find(step);
-  return it == rows_.steps.end() ? nullptr : it->second;
+const Catalog::StepRows& Catalog::StepsOf(std::uint32_t line) const {
+  static const StepRows* const none = new StepRows();
+  const auto it = rows_.steps.find(line);
+  return it == rows_.steps.end() ? *none : it->second;
 }
 
-std::vector<StepRecordPtr> Catalog::Steps() const {
+absl::StatusOr<std::uint32_t> Catalog::LineCalled(std::string_view name) const {
+  if (name.empty()) return kMainLine;
+  std::string known;
+  for (const auto& [number, line] : rows_.lines) {
+    if (number == kMainLine) continue;
+    if (line.name == name) return number;
+    absl::StrAppendFormat(&known, "%s%s", known.empty() ? "" : ", ", line.name);
+  }
+  return absl::NotFoundError(absl::StrFormat(
+      "no line '%s'; %s", name,
+      known.empty() ? "the store has no fork" : "there are " + known));
+}
+
+absl::StatusOr<std::uint32_t> Catalog::FindLine(std::string_view name) const {
+  absl::MutexLock lock(&mu_);
+  return LineCalled(name);
+}
+
+std::map<std::uint32_t, schema::LineRecord> Catalog::Lines() const {
+  absl::MutexLock lock(&mu_);
+  return rows_.lines;
+}
+
+StepRecordPtr Catalog::Find(std::uint32_t line, std::int64_t step) const {
+  absl::MutexLock lock(&mu_);
+  const StepRows& steps = StepsOf(line);
+  const auto it = steps.find(step);
+  return it == steps.end() ? nullptr : it->second;
+}
+
+std::vector<StepRecordPtr> Catalog::Steps(std::uint32_t line) const {
   absl::MutexLock lock(&mu_);
   std::vector<StepRecordPtr> steps;
-  steps.reserve(rows_.steps.size());
-  for (const auto& [step, record] : rows_.steps) steps.push_back(record);
+  for (const auto& [step, record] : StepsOf(line)) steps.push_back(record);
   return steps;
+}
+
+std::vector<StepRecordPtr> Catalog::AllSteps() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<StepRecordPtr> all;
+  for (const auto& [line, steps] : rows_.steps) {
+    for (const auto& [step, record] : steps) all.push_back(record);
+  }
+  return all;
 }
 
 std::vector<TagInfo> Catalog::Tags() const {
@@ -130,7 +177,8 @@ bool Catalog::IsPinned(std::uint64_t version) const {
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     const StepSelector& selector) const {
   absl::MutexLock lock(&mu_);
-  const auto& steps = rows_.steps;
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t line, LineCalled(selector.line));
+  const StepRows& steps = StepsOf(line);
   StepRecordPtr found;
   switch (selector.kind) {
     case StepSelector::Kind::kStep: {
@@ -154,8 +202,9 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
         return absl::NotFoundError(
             absl::StrFormat("no tag '%s'", selector.name));
       }
-      const auto it = steps.find(tag->second.step);
-      if (it == steps.end()) {
+      const StepRows& tagged = StepsOf(tag->second.line);
+      const auto it = tagged.find(tag->second.step);
+      if (it == tagged.end()) {
         return absl::NotFoundError(
             absl::StrFormat("tag '%s' names step %d, which is gone",
                             selector.name, tag->second.step));
@@ -189,7 +238,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
   if (selector.back == 0) return found;
   // Saves are ordered by version, steps by number: "~2" is two saves earlier.
   std::vector<StepRecordPtr> earlier;
-  for (const auto& [step, record] : steps) {
+  for (const auto& [step, record] : StepsOf(found->line)) {
     if (record->version < found->version) earlier.push_back(record);
   }
   const auto back = static_cast<std::size_t>(selector.back);
@@ -207,6 +256,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
 
 StepInfo Catalog::Info(const schema::StepRecord& record) const {
   StepInfo info;
+  info.line = LineName(record.line);
   info.step = record.step;
   info.version = record.version;
   info.base = record.base;
@@ -229,19 +279,39 @@ StepInfo Catalog::Info(const schema::StepRecord& record) const {
   return info;
 }
 
-void Catalog::PutStep(StepRecordPtr record) {
-  const std::int64_t step = record->step;
-  EraseStep(step);
+std::string Catalog::LineName(std::uint32_t line) const {
   absl::MutexLock lock(&mu_);
-  rows_.steps[step] = std::move(record);
+  const auto it = rows_.lines.find(line);
+  return it == rows_.lines.end() ? std::string() : it->second.name;
 }
 
-void Catalog::EraseStep(std::int64_t step) {
+void Catalog::PutStep(StepRecordPtr record) {
+  EraseStep(record->line, record->step);
   absl::MutexLock lock(&mu_);
-  const auto it = rows_.steps.find(step);
-  if (it == rows_.steps.end()) return;
+  StepRecordPtr& row = rows_.steps[record->line][record->step];
+  row = std::move(record);
+}
+
+void Catalog::PutLine(std::uint32_t line, schema::LineRecord record) {
+  absl::MutexLock lock(&mu_);
+  rows_.lines[line] = std::move(record);
+}
+
+void Catalog::EraseLine(std::uint32_t line) {
+  for (const StepRecordPtr& step : Steps(line)) EraseStep(line, step->step);
+  absl::MutexLock lock(&mu_);
+  rows_.lines.erase(line);
+  rows_.steps.erase(line);
+}
+
+void Catalog::EraseStep(std::uint32_t line, std::int64_t step) {
+  absl::MutexLock lock(&mu_);
+  const auto steps = rows_.steps.find(line);
+  if (steps == rows_.steps.end()) return;
+  const auto it = steps->second.find(step);
+  if (it == steps->second.end()) return;
   const std::uint64_t version = it->second->version;
-  rows_.steps.erase(it);
+  steps->second.erase(it);
   rows_.pins.erase(version);
   std::erase_if(rows_.tags, [version](const auto& tag) {
     return tag.second.version == version;

@@ -26,11 +26,11 @@ namespace ckptree::internal {
 
 using StepRecordPtr = std::shared_ptr<const schema::StepRecord>;
 
-// The line of every step so far; forks come with collection.
+// The line that every store has; it has no name.
 inline constexpr std::uint32_t kMainLine = 0;
 
-// A copy in memory of the rows of line 0: read at open and refresh, kept up by
-// the writer after each commit. Thread-safe.
+// A copy in memory of the rows that users see: read at open and refresh, kept up
+// by the writer after each commit. Thread-safe.
 class Catalog {
  public:
   // Replaces everything by what `database` holds. A row that does not decode is
@@ -38,8 +38,12 @@ class Catalog {
   std::vector<std::string> Load(const kv::Database& database)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  StepRecordPtr Find(std::int64_t step) const;
-  std::vector<StepRecordPtr> Steps() const;  // Ascending by step.
+  StepRecordPtr Find(std::uint32_t line, std::int64_t step) const;
+  std::vector<StepRecordPtr> Steps(std::uint32_t line) const;  // Ascending.
+  std::vector<StepRecordPtr> AllSteps() const;  // Of all lines, by line.
+  // kNotFound names the lines there are. An empty name is the main line.
+  absl::StatusOr<std::uint32_t> FindLine(std::string_view name) const;
+  std::map<std::uint32_t, schema::LineRecord> Lines() const;
   std::vector<TagInfo> Tags() const;
   std::optional<schema::TagRecord> FindTag(std::string_view name) const;
   std::vector<std::string> TagsOf(std::uint64_t version) const;
@@ -49,21 +53,32 @@ class Catalog {
   absl::StatusOr<StepRecordPtr> Resolve(const StepSelector& selector) const;
 
   StepInfo Info(const schema::StepRecord& record) const;
+  std::string LineName(std::uint32_t line) const;
 
   // After a commit that did this.
   void PutStep(StepRecordPtr record);
-  void EraseStep(std::int64_t step);  // Its tags and pin go with it.
+  // Its tags and pin go with it.
+  void EraseStep(std::uint32_t line, std::int64_t step);
+  void PutLine(std::uint32_t line, schema::LineRecord record);
+  void EraseLine(std::uint32_t line);  // With its steps.
   void PutTag(std::string name, const schema::TagRecord& tag);
   void EraseTag(std::string_view name);
   void PutPin(std::uint64_t version);
   void ErasePin(std::uint64_t version);
 
  private:
+  using StepRows = std::map<std::int64_t, StepRecordPtr>;
   struct Rows {
-    std::map<std::int64_t, StepRecordPtr> steps;
+    std::map<std::uint32_t, StepRows> steps;  // By line.
+    std::map<std::uint32_t, schema::LineRecord> lines;
     std::map<std::string, schema::TagRecord, std::less<>> tags;
     std::map<std::uint64_t, schema::PinRecord> pins;
   };
+
+  absl::StatusOr<std::uint32_t> LineCalled(std::string_view name) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  const StepRows& StepsOf(std::uint32_t line) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
   Rows rows_ ABSL_GUARDED_BY(mu_);

@@ -45,6 +45,18 @@ absl::Status CheckTagName(std::string_view name) {
 
 }  // namespace
 
+// The row moves: the next save is compared with this version if it is the tip,
+// and the collector needs to know what it was. Its tags go.
+void Engine::TakeRow(const schema::StepRecord& record, std::string row,
+                     kv::WriteBatch* batch) const {
+  batch->Put(Space::kRecords, schema::RemovedKey(record.version),
+             std::move(row));
+  batch->Delete(Space::kRecords, schema::StepKey(record.line, record.step));
+  for (const std::string& tag : catalog_.TagsOf(record.version)) {
+    batch->Delete(Space::kRecords, schema::TagKey(tag));
+  }
+}
+
 absl::Status Engine::Commit(kv::CommitRequest request) {
   const kv::CommitResult result = database_->Commit(std::move(request));
   switch (result.outcome) {
@@ -66,45 +78,39 @@ absl::Status Engine::Commit(kv::CommitRequest request) {
   return result.status;
 }
 
-absl::Status Engine::Delete(std::int64_t step) {
+absl::Status Engine::Delete(const StepSelector& step) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                           catalog_.Resolve(AtStep(step)));
+                           catalog_.Resolve(step));
   if (catalog_.IsPinned(record->version)) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("step %d is pinned; unpin it first", step));
+        absl::StrFormat("step %d is pinned; unpin it first", record->step));
   }
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kDelete;
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(kMainLine, step)));
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
   if (!row.expected.has_value()) {
-    return absl::NotFoundError(absl::StrFormat("no step %d", step));
+    return absl::NotFoundError(absl::StrFormat("no step %d", record->step));
   }
-  // The row moves: the next save is compared with this version if it is the
-  // tip, and the collector needs to know what it was.
-  request.batch.Put(Space::kRecords, schema::RemovedKey(record->version),
-                    *row.expected);
-  request.batch.Delete(Space::kRecords, row.key);
-  for (const std::string& tag : catalog_.TagsOf(record->version)) {
-    request.batch.Delete(Space::kRecords, schema::TagKey(tag));
-  }
+  TakeRow(*record, *row.expected, &request.batch);
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
-  catalog_.EraseStep(step);
+  catalog_.EraseStep(record->line, record->step);
   keeper_.Removed(record->version);
   collector_->Notify();
   return absl::OkStatus();
 }
 
-absl::Status Engine::Tag(std::string_view name, std::int64_t step, bool move) {
+absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
+                         bool move) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   CKPTREE_RETURN_IF_ERROR(CheckTagName(name));
   absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                           catalog_.Resolve(AtStep(step)));
+                           catalog_.Resolve(step));
   if (const auto old = catalog_.FindTag(name); old.has_value()) {
     if (old->version == record->version) return absl::OkStatus();
     if (!move) {
@@ -113,8 +119,8 @@ absl::Status Engine::Tag(std::string_view name, std::int64_t step, bool move) {
     }
   }
   schema::TagRecord tag;
-  tag.line = kMainLine;
-  tag.step = step;
+  tag.line = record->line;
+  tag.step = record->step;
   tag.version = record->version;
   tag.created_ns = absl::GetCurrentTimeNanos();
   kv::CommitRequest request;
@@ -123,7 +129,7 @@ absl::Status Engine::Tag(std::string_view name, std::int64_t step, bool move) {
                     schema::EncodeTagRecord(tag));
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(kMainLine, step)));
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   catalog_.PutTag(std::string(name), tag);
@@ -144,19 +150,19 @@ absl::Status Engine::Untag(std::string_view name) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::Pin(std::int64_t step, bool pinned) {
+absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                           catalog_.Resolve(AtStep(step)));
+                           catalog_.Resolve(step));
   if (catalog_.IsPinned(record->version) == pinned) return absl::OkStatus();
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kPin;
   std::string key = schema::PinKey(record->version);
   if (pinned) {
     schema::PinRecord pin;
-    pin.line = kMainLine;
-    pin.step = step;
+    pin.line = record->line;
+    pin.step = record->step;
     pin.created_ns = absl::GetCurrentTimeNanos();
     request.batch.Put(Space::kRecords, std::move(key),
                       schema::EncodePinRecord(pin));
@@ -165,7 +171,7 @@ absl::Status Engine::Pin(std::int64_t step, bool pinned) {
   }
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(kMainLine, step)));
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   if (pinned) {
@@ -173,6 +179,84 @@ absl::Status Engine::Pin(std::int64_t step, bool pinned) {
   } else {
     catalog_.ErasePin(record->version);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  if (!IsLineName(name)) {
+    return absl::InvalidArgumentError(
+        "a line's name has letters, digits, '_', '-' and '.', begins with a "
+        "letter and is none of main, latest, best");
+  }
+  absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
+  for (const auto& [known, line] : catalog_.Lines()) {
+    if (line.name != name) continue;
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "line '%s' exists already; it goes on from step %d", name,
+        line.origin_step));
+  }
+  schema::LineRecord line;
+  line.tip = record->version;
+  line.name = std::string(name);
+  line.origin_line = record->line;
+  line.origin_step = record->step;
+  line.origin_version = record->version;
+  line.created_ns = absl::GetCurrentTimeNanos();
+  const std::uint32_t number = keeper_.NextLine();
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kLine;
+  std::string key = schema::LineKey(number);
+  request.preconditions.push_back({Space::kRecords, key, std::nullopt});
+  request.batch.Put(Space::kRecords, std::move(key),
+                    schema::EncodeLineRecord(line));
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Precondition row,
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+  request.preconditions.push_back(std::move(row));
+  // Before the commit: as soon as it is there the step may be overwritten, and
+  // its version must not be collected then.
+  keeper_.Forked(number, record->version);
+  if (const absl::Status status = Commit(std::move(request)); !status.ok()) {
+    keeper_.LineDropped(number);
+    return status;
+  }
+  catalog_.PutLine(number, std::move(line));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::DropLine(std::string_view name) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(name));
+  if (number == kMainLine) {
+    return absl::InvalidArgumentError("the main line stays");
+  }
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kLine;
+  CKPTREE_ASSIGN_OR_RETURN(kv::Precondition line_row,
+                           Unchanged(*database_, schema::LineKey(number)));
+  request.batch.Delete(Space::kRecords, line_row.key);
+  request.preconditions.push_back(std::move(line_row));
+  const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
+  for (const StepRecordPtr& record : steps) {
+    if (catalog_.IsPinned(record->version)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "step %s/%d is pinned; unpin it first", name, record->step));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(
+        kv::Precondition row,
+        Unchanged(*database_, schema::StepKey(number, record->step)));
+    if (!row.expected.has_value()) continue;
+    TakeRow(*record, *row.expected, &request.batch);
+    request.preconditions.push_back(std::move(row));
+  }
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  catalog_.EraseLine(number);
+  keeper_.LineDropped(number);
+  for (const StepRecordPtr& record : steps) keeper_.Removed(record->version);
+  collector_->Notify();
   return absl::OkStatus();
 }
 

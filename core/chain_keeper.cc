@@ -1,5 +1,6 @@
 #include "core/chain_keeper.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -172,6 +173,16 @@ void ChainKeeper::Forked(std::uint32_t line, std::uint64_t origin) {
 void ChainKeeper::LineDropped(std::uint32_t line) {
   const absl::MutexLock lock(&mu_);
   chain_.DropLine(line);
+}
+
+std::uint32_t ChainKeeper::NextLine() const {
+  const absl::MutexLock lock(&mu_);
+  std::uint32_t last = 0;
+  for (const auto& [line, tip] : chain_.tips()) last = std::max(last, line);
+  for (const auto& [version, link] : chain_.versions()) {
+    last = std::max(last, link.line);
+  }
+  return last + 1;
 }
 
 bool ChainKeeper::Pin(std::uint64_t version) {

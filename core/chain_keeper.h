@@ -47,6 +47,8 @@ class ChainKeeper {
   void Removed(std::uint64_t version);
   void Forked(std::uint32_t line, std::uint64_t origin);
   void LineDropped(std::uint32_t line);
+  // A number that no line has and no version that is not collected.
+  std::uint32_t NextLine() const;
 
   // ---- readers ----
 

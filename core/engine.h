@@ -72,10 +72,12 @@ class Engine {
       const schema::Digest& digest);
 
   // The catalog's commits; see store.h.
-  absl::Status Delete(std::int64_t step);
-  absl::Status Tag(std::string_view name, std::int64_t step, bool move);
+  absl::Status Delete(const StepSelector& step);
+  absl::Status Tag(std::string_view name, const StepSelector& step, bool move);
   absl::Status Untag(std::string_view name);
-  absl::Status Pin(std::int64_t step, bool pinned);
+  absl::Status Pin(const StepSelector& step, bool pinned);
+  absl::Status Fork(const StepSelector& step, std::string_view name);
+  absl::Status DropLine(std::string_view name);
   absl::Status Refresh();
   absl::Status Close();
 
@@ -89,6 +91,8 @@ class Engine {
   absl::Status Start(std::unique_ptr<kv::Database> database,
                      const kv::Options& kv_options);
   absl::Status Commit(kv::CommitRequest request);
+  void TakeRow(const schema::StepRecord& record, std::string row,
+               kv::WriteBatch* batch) const;
 
   const std::string directory_;
   const StoreOptions options_;

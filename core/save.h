@@ -26,12 +26,17 @@ struct RankPlan;
 // Thread-safe, but for the members of the writer.
 class Save {
  public:
-  Save(std::uint64_t number, std::int64_t to_step, bool replace,
-       std::int64_t now_ns)
-      : ticket(number), step(to_step), overwrite(replace), begun_ns(now_ns) {}
+  Save(std::uint64_t number, std::uint32_t of_line, std::int64_t to_step,
+       bool replace, std::int64_t now_ns)
+      : ticket(number),
+        step(to_step),
+        line(of_line),
+        overwrite(replace),
+        begun_ns(now_ns) {}
 
   const std::uint64_t ticket;  // Its place among the saves.
   const std::int64_t step;
+  const std::uint32_t line;
   const bool overwrite;
   const std::int64_t begun_ns;
 

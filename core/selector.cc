@@ -1,5 +1,6 @@
 #include "ckptree/selector.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -22,6 +23,18 @@ bool EndsInMode(std::string_view name) {
 }
 
 }  // namespace
+
+bool IsLineName(std::string_view name) {
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  if (name.empty() || name.size() > 128 || !letter(name.front())) return false;
+  if (name == "main" || name == "latest" || name == "best") return false;
+  return std::all_of(name.begin(), name.end(), [&letter](char c) {
+    return letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  });
+}
 
 StepSelector AtStep(std::int64_t step) {
   StepSelector selector;
@@ -56,6 +69,16 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   };
   StepSelector selector;
   std::string_view name = text;
+  // Metrics and tags may have a slash in their names.
+  const auto slash = text.find_first_of("/:@");
+  if (slash != std::string_view::npos && text[slash] == '/') {
+    if (!IsLineName(text.substr(0, slash))) {
+      return bad("before '/' stands the name of a line");
+    }
+    selector.line = std::string(text.substr(0, slash));
+    text.remove_prefix(slash + 1);
+    name = text;
+  }
   if (const auto tilde = text.rfind('~'); tilde != std::string_view::npos) {
     if (!ParseInt(text.substr(tilde + 1), &selector.back)) {
       return bad("after '~' stands a number of saves");
@@ -65,6 +88,7 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   if (name == "latest") return selector;
   if (name.starts_with("@")) {
     if (name.size() == 1) return bad("the tag is empty");
+    if (!selector.line.empty()) return bad("a tag knows its line");
     selector.kind = StepSelector::Kind::kTag;
     selector.name = std::string(name.substr(1));
     return selector;
@@ -89,15 +113,16 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
 
 std::string Text(const StepSelector& selector) {
   std::string text;
+  if (!selector.line.empty()) text = selector.line + "/";
   switch (selector.kind) {
     case StepSelector::Kind::kStep:
-      text = absl::StrFormat("%d", selector.step);
+      absl::StrAppendFormat(&text, "%d", selector.step);
       break;
     case StepSelector::Kind::kLatest:
-      text = "latest";
+      text += "latest";
       break;
     case StepSelector::Kind::kBest:
-      text = "best:" + selector.name;
+      text += "best:" + selector.name;
       if (selector.mode == StepSelector::Mode::kMax) {
         text += ":max";
       } else if (EndsInMode(selector.name)) {
@@ -105,7 +130,7 @@ std::string Text(const StepSelector& selector) {
       }
       break;
     case StepSelector::Kind::kTag:
-      text = "@" + selector.name;
+      text += "@" + selector.name;
       break;
   }
   if (selector.back > 0 || text.find('~') != text.npos) {

@@ -59,7 +59,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
 
   record->version = attempt.version;
   record->base = tip_.parts.empty() ? 0 : tip_.version;
-  record->line = kMainLine;
+  record->line = save.line;
   record->step = save.step;
   record->begun_ns = save.begun_ns;
   record->staged_ns = save.staged_ns();
@@ -73,7 +73,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   meta.lineage = lineage_;
 
   schema::DeadList dead;
-  dead.line = kMainLine;
+  dead.line = save.line;
   dead.prev = tip_.version;
   // From here on no sweep removes a tree that is found there.
   std::set<schema::Digest> trees;
@@ -112,9 +112,9 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   CKPTREE_RETURN_IF_ERROR(schema::Validate(meta));
 
   // Overwriting: the old version loses its row, not its place in the chain.
-  const std::string step_key = schema::StepKey(kMainLine, save.step);
+  const std::string step_key = schema::StepKey(save.line, save.step);
   kv::Precondition row{Space::kRecords, step_key, std::nullopt};
-  if (const StepRecordPtr old = context_.catalog->Find(save.step)) {
+  if (const StepRecordPtr old = context_.catalog->Find(save.line, save.step)) {
     CKPTREE_RETURN_IF_ERROR(MayOverwrite(save, *old));
     CKPTREE_ASSIGN_OR_RETURN(row.expected,
                              context_.database->Get(Space::kRecords, step_key));
@@ -133,11 +133,22 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
             schema::EncodeStepMeta(meta));
   batch.Put(Space::kRecords, schema::DeadKey(attempt.version),
             schema::EncodeDeadList(dead));
-  batch.Put(Space::kRecords, schema::LineKey(kMainLine),
-            schema::EncodeLineRecord({attempt.version}));
   // Refused unless the base still is the tip.
-  request.preconditions.push_back({Space::kRecords, schema::LineKey(kMainLine),
-                                   schema::EncodeLineRecord({tip_.version})});
+  std::string line_key = schema::LineKey(save.line);
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> line_row,
+                           context_.database->Get(Space::kRecords, line_key));
+  if (!line_row.has_value()) {
+    return absl::NotFoundError("its line was dropped meanwhile");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
+                           schema::DecodeLineRecord(*line_row));
+  if (line.tip != tip_.version) {
+    return absl::AbortedError("another save was committed to its line");
+  }
+  line.tip = attempt.version;
+  batch.Put(Space::kRecords, line_key, schema::EncodeLineRecord(line));
+  request.preconditions.push_back(
+      {Space::kRecords, std::move(line_key), std::move(line_row)});
   request.preconditions.push_back(std::move(row));
   if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
     return absl::ResourceExhaustedError(

@@ -69,9 +69,10 @@ void StepWriter::Stop() {
 // ---- tickets ----
 
 // Step 1.
-std::shared_ptr<Save> StepWriter::Begin(std::int64_t step, bool overwrite) {
+std::shared_ptr<Save> StepWriter::Begin(std::uint32_t line, std::int64_t step,
+                                        bool overwrite) {
   absl::MutexLock lock(&mu_);
-  auto save = std::make_shared<Save>(next_ticket_++, step, overwrite,
+  auto save = std::make_shared<Save>(next_ticket_++, line, step, overwrite,
                                      absl::GetCurrentTimeNanos());
   if (!refusing_) tickets_[save->ticket] = {save, Stage::kOpen};
   return save;
@@ -241,7 +242,7 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
     context_.keeper->ReleaseBase();
     in_flight_.store(0);
   };
-  CKPTREE_RETURN_IF_ERROR(LoadTip());
+  CKPTREE_RETURN_IF_ERROR(LoadTip(save->line));
 
   Attempt attempt;
   attempt.version = ++last_version_;
@@ -271,16 +272,17 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
 
 // The base of the next save is the tip of its line, whether or not that step
 // still has a row.
-absl::Status StepWriter::LoadTip() {
+absl::Status StepWriter::LoadTip(std::uint32_t line) {
   // Collection may have moved it.
-  const std::uint64_t held = context_.keeper->HoldBase(kMainLine);
-  tip_loaded_ = tip_loaded_ && (held == tip_.version ||
+  const std::uint64_t held = context_.keeper->HoldBase(line);
+  tip_loaded_ = tip_loaded_ && tip_line_ == line && (held == tip_.version ||
                                 !context_.keeper->refusal().ok());
   if (tip_loaded_) return absl::OkStatus();
   tip_ = {};
+  tip_line_ = line;
   absl::Status status;
   context_.arena->execute([&] {
-    absl::StatusOr<BaseState> tip = LoadBase(*context_.database, kMainLine);
+    absl::StatusOr<BaseState> tip = LoadBase(*context_.database, line);
     status = tip.status();
     if (tip.ok()) tip_ = *std::move(tip);
   });
@@ -292,7 +294,7 @@ absl::Status StepWriter::LoadTip() {
                         "written whole",
                         status.message()));
     CKPTREE_ASSIGN_OR_RETURN(tip_.version,
-                             ReadTip(*context_.database, kMainLine));
+                             ReadTip(*context_.database, line));
     tip_.parts.clear();
     status = absl::OkStatus();
   }
@@ -425,12 +427,12 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     tip_.parts[part.record.part] = part.next;
   }
   std::optional<std::uint64_t> replaced;
-  if (const StepRecordPtr old = context_.catalog->Find(save->step)) {
+  if (const StepRecordPtr old = context_.catalog->Find(save->line, save->step)) {
     replaced = old->version;
   }
   ChainLink link;
   link.prev = base;
-  link.line = kMainLine;
+  link.line = save->line;
   link.step = save->step;
   link.ordinal = result.ordinal;
   for (const PartResult& part : attempt->parts) {

@@ -64,7 +64,8 @@ class StepWriter {
   ~StepWriter();
 
   // Step 1. The save's turn waits until Submit() or Drop().
-  std::shared_ptr<Save> Begin(std::int64_t step, bool overwrite);
+  std::shared_ptr<Save> Begin(std::uint32_t line, std::int64_t step,
+                              bool overwrite);
   // False where the writer takes no more saves.
   [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
   // The save will never be submitted: those behind it need not wait.
@@ -109,7 +110,7 @@ class StepWriter {
   void StageOne(const std::shared_ptr<Save>& save);
 
   absl::Status Run(Save* save, std::uint64_t* version);
-  absl::Status LoadTip();
+  absl::Status LoadTip(std::uint32_t line);
   absl::Status Write(Save* save, Attempt* attempt);
   absl::Status GatherParts(Save* save, Attempt* attempt);
   absl::Status Adopt(Attempt* attempt);
@@ -135,6 +136,7 @@ class StepWriter {
 
   // Of the write thread alone.
   bool tip_loaded_ = false;
+  std::uint32_t tip_line_ = 0;
   BaseState tip_;
   // The tip before, and what the save left: freed once it is acknowledged.
   std::vector<std::shared_ptr<const void>> retired_;

@@ -45,6 +45,7 @@ absl::StatusOr<Store> Store::Open(const std::string& directory,
 
 StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
   auto impl = std::make_unique<StepBuilder::Impl>(engine_, step);
+  std::uint32_t line = 0;
   impl->status = [&]() -> absl::Status {
     CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
     absl::Status unseen =
@@ -58,7 +59,8 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %d: steps are not negative", step));
     }
-    if (const auto old = engine_->catalog().Find(step); old != nullptr) {
+    CKPTREE_ASSIGN_OR_RETURN(line, engine_->catalog().FindLine(options.line));
+    if (const auto old = engine_->catalog().Find(line, step); old != nullptr) {
       if (!options.overwrite) {
         return absl::AlreadyExistsError(absl::StrFormat(
             "step %d exists already; overwrite it or choose another number",
@@ -72,7 +74,7 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
     return absl::OkStatus();
   }();
   if (impl->status.ok()) {
-    impl->save = engine_->writer()->Begin(step, options.overwrite);
+    impl->save = engine_->writer()->Begin(line, step, options.overwrite);
   }
   return StepBuilder(std::move(impl));
 }
@@ -87,10 +89,13 @@ absl::StatusOr<Step> Store::Restore(const StepSelector& selector) const {
   return Step(std::move(reader));
 }
 
-absl::StatusOr<std::vector<StepInfo>> Store::Steps() const {
+absl::StatusOr<std::vector<StepInfo>> Store::Steps(
+    std::string_view line) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine_->catalog().FindLine(line));
   std::vector<StepInfo> steps;
-  for (const auto& record : engine_->catalog().Steps()) {
+  for (const auto& record : engine_->catalog().Steps(number)) {
     steps.push_back(engine_->catalog().Info(*record));
   }
   return steps;
@@ -103,10 +108,37 @@ absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
   return engine_->catalog().Info(*record);
 }
 
-absl::Status Store::Delete(std::int64_t step) { return engine_->Delete(step); }
+absl::Status Store::Delete(const StepSelector& step) {
+  return engine_->Delete(step);
+}
 
-absl::Status Store::Tag(std::string_view name, std::int64_t step, bool move) {
+absl::Status Store::Tag(std::string_view name, const StepSelector& step,
+                        bool move) {
   return engine_->Tag(name, step, move);
+}
+
+absl::Status Store::Fork(const StepSelector& step, std::string_view line) {
+  return engine_->Fork(step, line);
+}
+
+absl::Status Store::DropLine(std::string_view line) {
+  return engine_->DropLine(line);
+}
+
+absl::StatusOr<std::vector<LineInfo>> Store::Lines() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  std::vector<LineInfo> lines;
+  const internal::Catalog& catalog = engine_->catalog();
+  for (const auto& [number, record] : catalog.Lines()) {
+    LineInfo line;
+    line.name = record.name;
+    line.origin_line = catalog.LineName(record.origin_line);
+    line.origin_step = record.origin_step;
+    line.created_ns = record.created_ns;
+    line.steps = catalog.Steps(number).size();
+    lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 absl::Status Store::Untag(std::string_view name) {
@@ -118,9 +150,11 @@ absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
   return engine_->catalog().Tags();
 }
 
-absl::Status Store::Pin(std::int64_t step) { return engine_->Pin(step, true); }
+absl::Status Store::Pin(const StepSelector& step) {
+  return engine_->Pin(step, true);
+}
 
-absl::Status Store::Unpin(std::int64_t step) {
+absl::Status Store::Unpin(const StepSelector& step) {
   return engine_->Pin(step, false);
 }
 

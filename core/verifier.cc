@@ -39,7 +39,7 @@ class Verifier {
     }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, &damage_));
     CKPTREE_RETURN_IF_ERROR(ListVersions());
-    CheckTip();
+    CheckTips();
     for (VersionView& version : versions_) total_ += version.record.new_bytes;
     for (VersionView& version : versions_) {
       if (Stopped()) return absl::CancelledError("verify stopped");
@@ -122,22 +122,21 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  void CheckTip() {
-    const auto tip = ReadTip(database_, kMainLine);
-    if (!tip.ok()) {
-      damage_.Add(Finding::Severity::kDamage,
-                  std::string(tip.status().message()));
-      return;
+  void CheckTips() {
+    for (const auto& [line, record] : engine_.catalog().Lines()) {
+      const auto tip = ReadTip(database_, line);
+      if (!tip.ok()) {
+        damage_.Add(Finding::Severity::kDamage,
+                    std::string(tip.status().message()));
+      } else if (*tip != 0 && Find(*tip) == nullptr) {
+        damage_.Add(Finding::Severity::kInconsistent,
+                    absl::StrFormat("line %d continues version %d, which is "
+                                    "not there",
+                                    line, *tip));
+      }
     }
-    if (*tip == 0) return;
-    const bool known = std::any_of(
-        versions_.begin(), versions_.end(),
-        [&tip](const VersionView& v) { return v.record.version == *tip; });
-    if (!known) {
-      damage_.Add(Finding::Severity::kInconsistent,
-                  absl::StrFormat("line %d continues version %d, which is "
-                                  "not there",
-                                  kMainLine, *tip));
+    if (!engine_.catalog().Lines().contains(kMainLine)) {
+      damage_.Add(Finding::Severity::kDamage, "the row of line 0 is missing");
     }
   }
 

@@ -20,7 +20,8 @@ constexpr std::size_t kManySteps = 25;
 std::string ModelOperation::Text() const {
   static constexpr std::string_view kNames[] = {
       "saves",  "delete",  "tag", "untag",   "pin",   "unpin",
-      "reopen", "restore", "box", "catalog", "verify", "collect"};
+      "reopen", "restore", "box", "catalog", "verify", "collect",
+      "fork",   "drop line"};
   std::string text(kNames[static_cast<int>(kind)]);
   for (const Save& save : saves) {
     static constexpr std::string_view kFates[] = {"", " bad", " cancelled",
@@ -45,17 +46,26 @@ std::int64_t ModelDriver::AnyStep() {
 
 Save ModelDriver::NextSave(bool large) {
   Save save;
+  auto at = state_.lines.begin();
+  if (state_.lines.size() > 1 && random_.OneIn(2)) {
+    std::advance(at, random_.Int(static_cast<int>(state_.lines.size())));
+  }
+  const std::int64_t line = *at;
+  ModelState::Content& last = last_[line];
+  std::int64_t& next = next_step_[line];
+  if (next == 0) next = line * kLineSteps + 10;
   ModelStep content =
-      last_ ? Changed(*last_, random_, large) : TinyStep(random_);
+      last ? Changed(*last, random_, large) : TinyStep(random_);
   if (random_.OneIn(60)) content = TinyStep(random_);
   save.content = std::make_shared<const ModelStep>(std::move(content));
-  last_ = save.content;
-  save.step = next_step_;
-  next_step_ += 1 + random_.Int(3);
+  last = save.content;
+  save.step = next;
+  next += 1 + random_.Int(3);
   if (random_.OneIn(10)) {  // Out of order: fill a gap, if it is one.
     const std::int64_t below =
+        line * kLineSteps +
         static_cast<std::int64_t>(random_.Below(
-            static_cast<std::uint64_t>(save.step)));
+            static_cast<std::uint64_t>(save.step % kLineSteps)));
     if (!state_.steps.contains(below)) save.step = below;
   }
   return save;
@@ -94,7 +104,7 @@ ModelOperation ModelDriver::Next() {
     }
   } else if (what < (many ? 560 : 450)) {
     op.kind = Kind::kDelete;
-    op.step = random_.OneIn(20) ? next_step_ + 100 : AnyStep();
+    op.step = random_.OneIn(20) ? next_step_[0] + 100 : AnyStep();
     op.refused =
         !state_.steps.contains(op.step) || state_.pins.contains(op.step);
   } else if (what < 590) {
@@ -121,6 +131,20 @@ ModelOperation ModelDriver::Next() {
   } else if (what < 945) {
     op.kind = Kind::kCatalog;
     op.step = AnyStep();
+  } else if (what < 955) {
+    op.step = AnyStep();
+    for (op.line = 1; state_.lines.contains(op.line);) ++op.line;
+    op.kind = op.line <= 3 ? Kind::kFork : Kind::kDropLine;
+    if (op.kind == Kind::kDropLine) {
+      op.line = 1 + random_.Int(3);
+      const auto pin = state_.pins.lower_bound(op.line * kLineSteps);
+      if (pin != state_.pins.end() && *pin / kLineSteps == op.line) {
+        op.kind = Kind::kRestore;
+      }
+    } else {
+      last_[op.line] = state_.steps.at(op.step);
+      next_step_.erase(op.line);
+    }
   } else if (what < 985) {
     op.kind = Kind::kCollect;
     if (random_.OneIn(3)) op.versions = random_.Int(3);
@@ -158,6 +182,8 @@ void ModelDriver::ApplyOther(const ModelOperation& operation,
     case Kind::kUntag: state->tags.erase(operation.tag); break;
     case Kind::kPin: state->pins.insert(operation.step); break;
     case Kind::kUnpin: state->pins.erase(operation.step); break;
+    case Kind::kFork: state->lines.insert(operation.line); break;
+    case Kind::kDropLine: state->DropLine(operation.line); break;
     default: break;
   }
 }

@@ -4,6 +4,7 @@
 #define CKPTREE_TESTS_MODEL_DRIVER_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct ModelOperation {
     kCatalog,  // Steps, tags, pins, details of `step`.
     kVerify,   // Deep.
     kCollect,  // Everything, or half of it.
+    kFork,     // Line `line` off `step`.
+    kDropLine,
   };
   struct Save {
     enum class Fate {
@@ -48,6 +51,7 @@ struct ModelOperation {
   bool refused = false;  // kDelete: of a pinned or missing step.
   int versions = -1;     // kCollect: at most so many; -1: all.
   std::string tag;
+  std::int64_t line = 0;
   std::uint64_t seed = 0;
   std::optional<FaultPlan> fault;  // The process may die in it.
 
@@ -81,8 +85,9 @@ class ModelDriver {
 
   FaultRandom random_;
   ModelState state_;
-  ModelState::Content last_;  // What the next save starts from.
-  std::int64_t next_step_ = 10;
+  // By line: what the next save starts from, and its step.
+  std::map<std::int64_t, ModelState::Content> last_;
+  std::map<std::int64_t, std::int64_t> next_step_;
 };
 
 }  // namespace ckptree::testing

@@ -44,7 +44,9 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
   std::vector<SaveHandle> handles;
   for (const ModelOperation::Save& save : operation.saves) {
     StepBuilder builder =
-        store_->Begin(save.step, {.overwrite = save.overwrite});
+        store_->Begin(save.step % kLineSteps,
+                      {.overwrite = save.overwrite,
+                       .line = LineName(save.step / kLineSteps)});
     PutAll(*save.content, builder);
     if (save.fate == Fate::kBadInput) Spoil(builder);
     handles.push_back(std::move(builder).Commit());
@@ -73,10 +75,14 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
 std::optional<std::string> ModelExecutor::Catalog(
     const ModelOperation& operation, const ModelState& before) {
   if (auto wrong = CatalogDifference(*store_, before)) return wrong;
-  absl::StatusOr<StepInfo> latest = store_->Resolve(Latest());
+  StepSelector newest = Latest();
+  newest.line = LineName(before.steps.rbegin()->first / kLineSteps);
+  absl::StatusOr<StepInfo> latest = store_->Resolve(newest);
   if (!latest.ok()) return Must(latest.status());
-  if (latest->step != before.steps.rbegin()->first) return "another latest";
-  absl::StatusOr<Step> step = store_->Restore(AtStep(operation.step));
+  if (latest->step != before.steps.rbegin()->first % kLineSteps) {
+    return "another latest";
+  }
+  absl::StatusOr<Step> step = store_->Restore(SelectorOf(operation.step));
   if (!step.ok()) return Must(step.status());
   absl::StatusOr<std::vector<LeafInfo>> all = step->Leaves();
   if (!all.ok()) return Must(all.status());
@@ -137,7 +143,7 @@ std::optional<std::string> ModelExecutor::Execute(
   switch (operation.kind) {
     case Kind::kSaves: wrong = Saves(operation, pipe, results); break;
     case Kind::kDelete: {
-      absl::Status status = store_->Delete(operation.step);
+      absl::Status status = store_->Delete(SelectorOf(operation.step));
       const bool right =
           !operation.refused ? status.ok()
           : before.pins.contains(operation.step)
@@ -147,11 +153,12 @@ std::optional<std::string> ModelExecutor::Execute(
       break;
     }
     case Kind::kTag:
-      wrong = Must(store_->Tag(operation.tag, operation.step, /*move=*/true));
+      wrong = Must(store_->Tag(operation.tag, SelectorOf(operation.step),
+                              /*move=*/true));
       break;
     case Kind::kUntag: wrong = Must(store_->Untag(operation.tag)); break;
-    case Kind::kPin: wrong = Must(store_->Pin(operation.step)); break;
-    case Kind::kUnpin: wrong = Must(store_->Unpin(operation.step)); break;
+    case Kind::kPin: wrong = Must(store_->Pin(SelectorOf(operation.step))); break;
+    case Kind::kUnpin: wrong = Must(store_->Unpin(SelectorOf(operation.step))); break;
     case Kind::kReopen:
       wrong = Close();
       if (!wrong) wrong = Must(Open(/*create=*/false));
@@ -162,7 +169,7 @@ std::optional<std::string> ModelExecutor::Execute(
       break;
     case Kind::kBox: {
       FaultRandom random(operation.seed);
-      absl::StatusOr<Step> step = store_->Restore(AtStep(operation.step));
+      absl::StatusOr<Step> step = store_->Restore(SelectorOf(operation.step));
       wrong = step.ok() ? BoxDifference(*step, *before.steps.at(operation.step),
                                         random)
                         : Must(step.status());
@@ -171,6 +178,13 @@ std::optional<std::string> ModelExecutor::Execute(
     case Kind::kCatalog: wrong = Catalog(operation, before); break;
     case Kind::kVerify: wrong = DeepFindings(*store_); break;
     case Kind::kCollect: wrong = Collect(operation); break;
+    case Kind::kFork:
+      wrong = Must(store_->Fork(SelectorOf(operation.step),
+                                LineName(operation.line)));
+      break;
+    case Kind::kDropLine:
+      wrong = Must(store_->DropLine(LineName(operation.line)));
+      break;
   }
   if (operation.fault) fs_->Disarm();
   return wrong;

@@ -10,6 +10,25 @@
 
 namespace ckptree::testing {
 
+StepSelector SelectorOf(std::int64_t key) {
+  StepSelector selector = AtStep(key % kLineSteps);
+  selector.line = LineName(key / kLineSteps);
+  return selector;
+}
+
+std::string LineName(std::int64_t line) {
+  return line == 0 ? "" : absl::StrFormat("line%d", line);
+}
+
+void ModelState::DropLine(std::int64_t line) {
+  while (true) {
+    const auto step = steps.lower_bound(line * kLineSteps);
+    if (step == steps.end() || step->first / kLineSteps != line) break;
+    Delete(step->first);
+  }
+  lines.erase(line);
+}
+
 void ModelState::Save(std::int64_t step, Content content) {
   steps[step] = std::move(content);
 }
@@ -28,19 +47,40 @@ std::string ModelState::Text() const {
   }
   if (!pins.empty()) text += "; pinned";
   for (std::int64_t step : pins) absl::StrAppend(&text, " ", step);
+  if (lines.size() > 1) text += "; lines";
+  for (std::int64_t line : lines) absl::StrAppend(&text, " ", line);
   return text;
 }
 
+namespace {
+
+std::int64_t NumberOf(const std::string& line) {
+  return line.empty() ? 0 : std::stoll(line.substr(4));
+}
+
+}  // namespace
+
 std::optional<std::string> CatalogDifference(const Store& store,
                                              const ModelState& state) {
-  absl::StatusOr<std::vector<StepInfo>> steps = store.Steps();
-  if (!steps.ok()) return "Steps: " + std::string(steps.status().ToString());
+  absl::StatusOr<std::vector<LineInfo>> lines = store.Lines();
+  if (!lines.ok()) return "Lines: " + std::string(lines.status().ToString());
   ModelState found;
   std::string wrong;
-  for (const StepInfo& info : *steps) {
-    found.steps[info.step] = nullptr;
-    if (info.pinned) found.pins.insert(info.step);
-    auto expected = state.steps.find(info.step);
+  std::vector<StepInfo> all;
+  for (const LineInfo& line : *lines) {
+    found.lines.insert(NumberOf(line.name));
+    absl::StatusOr<std::vector<StepInfo>> steps = store.Steps(line.name);
+    if (!steps.ok()) return "Steps: " + std::string(steps.status().ToString());
+    if (line.steps != steps->size()) wrong = line.name + ": another count";
+    all.insert(all.end(), steps->begin(), steps->end());
+  }
+  std::map<std::uint64_t, std::int64_t> key_of;  // By version.
+  for (const StepInfo& info : all) {
+    const std::int64_t key = NumberOf(info.line) * kLineSteps + info.step;
+    key_of[info.version] = key;
+    found.steps[key] = nullptr;
+    if (info.pinned) found.pins.insert(key);
+    auto expected = state.steps.find(key);
     if (expected == state.steps.end()) continue;
     const ModelStep& content = *expected->second;
     const std::map<std::string, double> metrics(info.metrics.begin(),
@@ -58,7 +98,7 @@ std::optional<std::string> CatalogDifference(const Store& store,
   }
   absl::StatusOr<std::vector<TagInfo>> tags = store.Tags();
   if (!tags.ok()) return "Tags: " + std::string(tags.status().ToString());
-  for (const TagInfo& tag : *tags) found.tags[tag.name] = tag.step;
+  for (const TagInfo& tag : *tags) found.tags[tag.name] = key_of[tag.version];
   if (found.Text() != state.Text()) {
     return absl::StrFormat("store has %s; expected %s", found.Text(),
                            state.Text());
@@ -70,7 +110,7 @@ std::optional<std::string> CatalogDifference(const Store& store,
 std::optional<std::string> StepDifference(const Store& store,
                                           std::int64_t step,
                                           const ModelStep& content) {
-  absl::StatusOr<Step> opened = store.Restore(AtStep(step));
+  absl::StatusOr<Step> opened = store.Restore(SelectorOf(step));
   std::optional<std::string> difference;
   if (!opened.ok()) {
     difference = std::string(opened.status().ToString());
@@ -100,6 +140,13 @@ std::optional<std::string> CollectAll(Store& store) {
   absl::StatusOr<CollectReport> report = store.Collect(options);
   if (!report.ok()) return "Collect: " + std::string(report.status().ToString());
   if (!report->damaged.empty()) return "Collect: " + report->damaged[0];
+  absl::StatusOr<std::vector<LineInfo>> lines = store.Lines();
+  if (!lines.ok()) return "Lines: " + std::string(lines.status().ToString());
+  std::erase_if(report->kept, [&](const KeptVersion& kept) {
+    return lines->size() > 1 &&
+           (kept.why == "lines part there" ||
+            kept.why == "a line without a save starts from it");
+  });
   if (report->kept.empty()) return std::nullopt;
   return absl::StrFormat("step %d (version %d) is kept: %s",
                          report->kept[0].step, report->kept[0].version,

@@ -15,6 +15,12 @@
 
 namespace ckptree::testing {
 
+// The steps of line n have the keys n * kLineSteps + step; line 0 is the main
+// line, line n is called "line<n>".
+inline constexpr std::int64_t kLineSteps = 1000000;
+StepSelector SelectorOf(std::int64_t key);
+std::string LineName(std::int64_t line);  // Empty for line 0.
+
 // Cheap to copy: contents are shared.
 struct ModelState {
   using Content = std::shared_ptr<const ModelStep>;
@@ -22,9 +28,11 @@ struct ModelState {
   std::map<std::int64_t, Content> steps;
   std::map<std::string, std::int64_t> tags;
   std::set<std::int64_t> pins;
+  std::set<std::int64_t> lines = {0};
 
   void Save(std::int64_t step, Content content);
   void Delete(std::int64_t step);
+  void DropLine(std::int64_t line);
 
   // "steps 1 2 5; tags a=2; pinned 5"
   std::string Text() const;

@@ -158,6 +158,16 @@ TrialAction UnpinAction(std::int64_t step) {
           [=](ModelState& state) { state.pins.erase(step); }};
 }
 
+TrialAction CollectAction() {
+  return {"collect",
+          [](TrialContext& context) {
+            CollectOptions options;
+            options.min_dead_fraction = 0;
+            return context.store->Collect(options).status();
+          },
+          Nothing};
+}
+
 std::vector<TrialScenario> AllScenarios() {
   const Contents& c = AllContents();
   std::vector<TrialScenario> all;
@@ -175,6 +185,16 @@ std::vector<TrialScenario> AllScenarios() {
   all.push_back(OnOpenStore("tag", {TagAction("new", 10), TagAction("good", 30),
                                     UntagAction("new")}));
   all.push_back(OnOpenStore("pin", {PinAction(30), UnpinAction(10)}));
+  // Whole files go, others are written again, blocks of small saves go, the tip
+  // moves; a save finds what is left.
+  all.push_back(OnOpenStore("collect", {CollectAction(), DeleteAction(40),
+                                        CollectAction(),
+                                        SaveAction(50, c.half_new)}));
+  all.back().base = {CreateAction(),          SaveAction(10, c.tiny),
+                     SaveAction(20, c.large), SaveAction(30, c.half_new),
+                     SaveAction(40, c.nudged), SaveAction(35, c.changed),
+                     DeleteAction(20),        DeleteAction(35),
+                     DeleteAction(10)};
   all.push_back({.name = "open", .base = Base(),
                  .body = {OpenAction(), CloseAction()}});
   all.push_back({.name = "open_after_kill", .base = Base(), .base_dies = true,
@@ -196,7 +216,7 @@ TrialScenario LongScenario() {
                    SaveAction(30, c.tiny, true), TagAction("x", 50),
                    CloseAction(), OpenAction(), SaveAction(15, c.large),
                    PinAction(15), SaveAction(60, c.nudged), DeleteAction(60),
-                   UnpinAction(15), CloseAction()}};
+                   CollectAction(), UnpinAction(15), CloseAction()}};
 }
 
 TrialBench::TrialBench(TrialScenario scenario)

@@ -43,6 +43,7 @@ TrialAction TagAction(std::string name, std::int64_t step);
 TrialAction UntagAction(std::string name);
 TrialAction PinAction(std::int64_t step);
 TrialAction UnpinAction(std::int64_t step);
+TrialAction CollectAction();
 
 struct TrialScenario {
   std::string name;
@@ -56,7 +57,7 @@ struct TrialScenario {
 };
 
 // create, save_small, save_large, save_incremental, overwrite, delete, tag,
-// pin, open, open_after_kill, open_copy, reopen.
+// pin, collect, open, open_after_kill, open_copy, reopen.
 std::vector<TrialScenario> AllScenarios();
 // All of it in a row.
 TrialScenario LongScenario();

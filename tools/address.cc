@@ -18,6 +18,11 @@ constexpr std::string_view kRevHint =
 
 // Where REV ends and ":KEY" begins; npos: there is no key.
 std::size_t EndOfRev(std::string_view text) {
+  if (const std::size_t slash = text.find_first_of("/:@");
+      slash != std::string_view::npos && text[slash] == '/') {
+    const std::size_t end = EndOfRev(text.substr(slash + 1));
+    return end == std::string_view::npos ? end : end + slash + 1;
+  }
   if (!text.starts_with("best:")) return text.find(':');
   const std::size_t end = text.find_first_of(":~", 5);
   if (end == std::string_view::npos || text[end] == '~') {

@@ -21,7 +21,12 @@ struct StepSelector {
   std::string name = {};       // kBest: the metric; kTag: the tag.
   Mode mode = Mode::kMin;  // kBest.
   int back = 0;  // This many saves earlier on the line (latest~2).
+  std::string line = {};   // Empty: the main line. Tags know their line.
 };
+
+// Names of forks: letters, digits, '_', '-', '.', of which the first is a letter;
+// 1 to 128 bytes; not main, latest or best.
+bool IsLineName(std::string_view name);
 
 StepSelector AtStep(std::int64_t step);
 // The step with the highest number.
@@ -32,7 +37,8 @@ StepSelector Best(std::string_view metric,
                   StepSelector::Mode mode = StepSelector::Mode::kMin);
 StepSelector Tagged(std::string_view tag);
 
-// "1200", "latest", "latest~2", "best:loss", "best:acc:max", "@tag".
+// "1200", "latest", "latest~2", "best:loss", "best:acc:max", "@tag"; on a fork
+// "LINE/1200", "LINE/latest", ...
 // kInvalidArgument otherwise.
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
 // What ParseSelector reads as `selector`.

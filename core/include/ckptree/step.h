@@ -74,6 +74,8 @@ struct SaveOptions {
   // Take the row of an existing step; kFailedPrecondition where it is pinned.
   // Without it an existing step is kAlreadyExists.
   bool overwrite = false;
+  // The fork to save to; empty: the main line. kNotFound where there is none.
+  std::string line = {};
 };
 
 // Collects what a step holds. Arrays are not read before Commit().

@@ -35,6 +35,15 @@ struct TagInfo {
   std::uint64_t version = 0;
 };
 
+// A line: a series of saves, each compared with the one before.
+struct LineInfo {
+  std::string name = {};  // Empty: the main line.
+  std::string origin_line = {};  // Of forks: where it goes on from.
+  std::int64_t origin_step = 0;
+  std::int64_t created_ns = 0;
+  std::uint64_t steps = 0;
+};
+
 // One problem that Verify found.
 struct Finding {
   enum class Severity { kDamage, kInconsistent, kWarning };
@@ -110,23 +119,41 @@ class Store {
   // Opens a step for reading. kNotFound where nothing matches.
   absl::StatusOr<Step> Restore(const StepSelector& selector) const;
 
-  // All steps, ascending by number.
-  absl::StatusOr<std::vector<StepInfo>> Steps() const;
+  // All steps of a line, ascending by number; by default the main line.
+  absl::StatusOr<std::vector<StepInfo>> Steps(std::string_view line = "") const;
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector) const;
 
   // Removes the step from the catalog, durably. Its bytes are freed in the
   // background, or by Collect().
   // kNotFound; kFailedPrecondition where it is pinned.
-  absl::Status Delete(std::int64_t step);
+  absl::Status Delete(const StepSelector& step);
+  absl::Status Delete(std::int64_t step) { return Delete(AtStep(step)); }
 
   // A name for a step; moving an existing name needs `move`.
-  absl::Status Tag(std::string_view name, std::int64_t step, bool move = false);
+  absl::Status Tag(std::string_view name, const StepSelector& step,
+                   bool move = false);
+  absl::Status Tag(std::string_view name, std::int64_t step,
+                   bool move = false) {
+    return Tag(name, AtStep(step), move);
+  }
   absl::Status Untag(std::string_view name);
   absl::StatusOr<std::vector<TagInfo>> Tags() const;
 
   // A pinned step is neither deleted nor overwritten.
-  absl::Status Pin(std::int64_t step);
-  absl::Status Unpin(std::int64_t step);
+  absl::Status Pin(const StepSelector& step);
+  absl::Status Unpin(const StepSelector& step);
+  absl::Status Pin(std::int64_t step) { return Pin(AtStep(step)); }
+  absl::Status Unpin(std::int64_t step) { return Unpin(AtStep(step)); }
+
+  // A new line that goes on from `step`: saves to it (SaveOptions::line) share
+  // what they have in common with that step, and have numbers of their own.
+  // kInvalidArgument: no such name can be (IsLineName); kAlreadyExists.
+  absl::Status Fork(const StepSelector& step, std::string_view line);
+  // Deletes the line with all its steps; kFailedPrecondition where one is
+  // pinned. The main line stays.
+  absl::Status DropLine(std::string_view line);
+  // The main line first.
+  absl::StatusOr<std::vector<LineInfo>> Lines() const;
 
   // Frees now what no step needs any more. kCancelled where it was stopped:
   // what was freed stays so. Saves and readers go on meanwhile.
