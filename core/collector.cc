@@ -8,6 +8,7 @@
 #include "core/burial.h"
 #include "core/segment_files.h"
 #include "core/tree_sweep.h"
+#include "kv/lease.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 
@@ -27,7 +28,7 @@ struct Collector::Pass {
   CollectOptions options;
   bool background = false;
   CollectReport report;
-  std::vector<std::uint64_t> chosen;  // Versions that this pass looks at.
+  std::map<std::uint64_t, std::string> leased;  // Version: why it is kept.
   CollectProgress progress;
 
   void Tell() {
@@ -91,7 +92,8 @@ absl::StatusOr<CollectReport> Collector::Collect(
     kept.why = context_.keeper->WhyKept(version);
     const auto failed = failed_.find(version);
     if (failed != failed_.end()) kept.why = failed->second;
-    if (kept.why.empty()) kept.why = "a reader in another process has it open";
+    const auto lease = pass.leased.find(version);
+    if (lease != pass.leased.end()) kept.why = lease->second;
     pass.report.kept.push_back(std::move(kept));
   }
   return std::move(pass.report);
@@ -113,9 +115,10 @@ absl::Status Collector::CollectVersions(Pass* pass) {
   // In this order: a reader that takes a lease later sees that its step is
   // gone.
   const std::vector<std::uint64_t> removed = context_.keeper->Removed();
-  std::set<std::uint64_t> leased;
-  if (!removed.empty() && context_.leased) leased = context_.leased();
-  const bool all_leased = leased.contains(0);
+  std::map<std::uint64_t, std::string> leased;
+  if (!removed.empty() && context_.leased) {
+    CKPTREE_ASSIGN_OR_RETURN(leased, context_.leased());
+  }
   pass->progress.versions_total = removed.size();
   bool again = true;
   std::set<std::uint64_t> left(removed.begin(), removed.end());
@@ -125,8 +128,12 @@ absl::Status Collector::CollectVersions(Pass* pass) {
     for (auto it = left.begin(); it != left.end();) {
       const std::uint64_t version = *it;
       if (Stopping(*pass)) return absl::CancelledError("collection stopped");
-      if (all_leased || leased.contains(version) ||
-          failed_.contains(version)) {
+      auto lease = leased.find(version);
+      if (lease == leased.end()) lease = leased.find(kv::kEveryVersion);
+      if (lease != leased.end()) {
+        pass->leased[version] = lease->second + " has it open";
+      }
+      if (lease != leased.end() || failed_.contains(version)) {
         it = left.erase(it);
         continue;
       }

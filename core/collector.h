@@ -37,9 +37,9 @@ struct CollectorContext {
   tbb::task_arena* arena = nullptr;
   // Version of the save that runs; 0: none.
   std::function<std::uint64_t()> version_in_flight;
-  // The oldest versions that readers in other processes hold; asked once a
+  // The versions that readers in other processes hold, and who; asked once a
   // pass, after it is settled which versions the pass looks at.
-  std::function<std::set<std::uint64_t>()> leased;
+  std::function<absl::StatusOr<std::map<std::uint64_t, std::string>>()> leased;
   bool background = true;
   std::uint64_t bytes_per_second = 0;  // Of the background.
 };

@@ -221,6 +221,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   collection.version_in_flight = [this] {
     return writer_->version_in_flight();
   };
+  collection.leased = [this] { return kv::LeasedVersions(directory_); };
   collection.background = options_.collect;
   collection.bytes_per_second = options_.collect_bytes_per_second;
   collector_ = std::make_unique<Collector>(std::move(collection));
@@ -290,6 +291,32 @@ absl::Status Engine::Refresh() {
   return database_->Refresh();
 }
 
+std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
+  std::shared_ptr<kv::Lease> lease;
+  {
+    absl::MutexLock lock(&mu_);
+    if (lease_ == nullptr && !no_lease_) {
+      auto made = kv::Lease::Make(directory_);
+      no_lease_ = !made.ok();
+      if (made.ok()) lease_ = *std::move(made);
+    }
+    lease = lease_;
+  }
+  if (lease == nullptr || !lease->Hold(version).ok()) return nullptr;
+  return std::shared_ptr<const void>(
+      lease.get(), [lease, version](const void*) { lease->Drop(version); });
+}
+
+bool Engine::StillThere(const schema::StepRecord& record) {
+  if (database_->following() && !database_->Refresh().ok()) return true;
+  const auto row = database_->Get(
+      Space::kRecords, schema::StepKey(record.line, record.step));
+  if (!row.ok()) return true;  // Whatever is wrong, it is not that.
+  if (!row->has_value()) return false;
+  const auto now = schema::DecodeStepRecord(**row);
+  return !now.ok() || now->version == record.version;
+}
+
 absl::Status Engine::Close() {
   if (forked()) return CheckUsable();
   if (closed_.exchange(true)) return absl::OkStatus();
@@ -305,6 +332,7 @@ absl::Status Engine::Close() {
     absl::MutexLock lock(&mu_);
     trees_.clear();
     last_tree_.reset();
+    lease_.reset();
   }
   if (database_ != nullptr) status.Update(database_->Close());
   return status;

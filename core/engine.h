@@ -25,6 +25,7 @@
 #include "core/step_tree.h"
 #include "core/step_writer.h"
 #include "kv/database.h"
+#include "kv/lease.h"
 #include "schema/store_record.h"
 #include "tbb/task_arena.h"
 
@@ -81,6 +82,13 @@ class Engine {
   absl::Status Refresh();
   absl::Status Close();
 
+  // Reading only: keeps the version from being collected by another process
+  // while the result lives. Null where no lease can be made; then a read may
+  // find that its step is gone.
+  std::shared_ptr<const void> LeaseVersion(std::uint64_t version);
+  // Whether the step of `record` still is that version, after catching up.
+  bool StillThere(const schema::StepRecord& record);
+
   void CountRead(std::uint64_t bytes) { bytes_read_.fetch_add(bytes); }
   Stats stats() const;
 
@@ -115,6 +123,8 @@ class Engine {
       ABSL_GUARDED_BY(mu_);
   // The tree used last stays: a query after a query finds its pages decoded.
   std::shared_ptr<const StepTree> last_tree_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<kv::Lease> lease_ ABSL_GUARDED_BY(mu_);
+  bool no_lease_ ABSL_GUARDED_BY(mu_) = false;
   // One catalog commit at a time, so that what it checked still holds.
   absl::Mutex commit_mu_ ABSL_ACQUIRED_BEFORE(mu_);
 };

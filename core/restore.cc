@@ -80,6 +80,10 @@ const std::vector<std::span<const std::byte>>& LeafView::pieces() const {
 
 bool LeafView::zero_copy() const { return impl_->zero_copy; }
 
+bool IsStepGone(const absl::Status& status) {
+  return internal::HasStepGone(status);
+}
+
 // ---- Step ----
 
 Step::Step(std::unique_ptr<StepReader> reader) : reader_(std::move(reader)) {}
@@ -177,11 +181,11 @@ absl::StatusOr<LeafView> Step::View(const Path& path) const {
         const auto code = absl::IsNotFound(bytes.status())
                               ? absl::StatusCode::kDataLoss
                               : bytes.status().code();
-        return absl::Status(
+        return reader_->Annotate(absl::Status(
             code, absl::StrFormat(
-                      "step %d: %s (%s): %s", step(), path.Text(),
+                      "%s (%s): %s", path.Text(),
                       schema::DescribeKey(ref.place, internal::ChunkKey(ref)),
-                      bytes.status().message()));
+                      bytes.status().message())));
       }
       const auto* begin = reinterpret_cast<const std::byte*>(bytes->data());
       if (reinterpret_cast<std::uintptr_t>(begin) % 64 != 0) {

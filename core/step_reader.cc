@@ -38,7 +38,20 @@ std::size_t Distance(std::string_view a, std::string_view b,
   return row[b.size()];
 }
 
+constexpr char kStepGoneUrl[] = "ckptree/step-gone";
+
+absl::Status StepGone(const schema::StepRecord& record) {
+  absl::Status status = absl::NotFoundError(absl::StrFormat(
+      "step %d was deleted or overwritten while it was read", record.step));
+  status.SetPayload(kStepGoneUrl, absl::Cord());
+  return status;
+}
+
 }  // namespace
+
+bool HasStepGone(const absl::Status& status) {
+  return status.GetPayload(kStepGoneUrl).has_value();
+}
 
 LeafInfo InfoOf(const schema::TreeEntry& entry) {
   LeafInfo info;
@@ -66,12 +79,17 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
     std::shared_ptr<Engine> engine, StepRecordPtr record) {
   std::unique_ptr<StepReader> reader(
       new StepReader(std::move(engine), std::move(record)));
+  const std::uint64_t version = reader->record_->version;
   if (reader->engine_->writer() != nullptr) {
-    reader->pin_ = VersionPin::Take(&reader->engine_->keeper(),
-                                    reader->record_->version);
-    if (reader->pin_ == nullptr) {
-      return absl::NotFoundError(absl::StrFormat(
-          "step %d was deleted meanwhile", reader->record_->step));
+    reader->pin_ = VersionPin::Take(&reader->engine_->keeper(), version);
+    if (reader->pin_ == nullptr) return StepGone(*reader->record_);
+  } else {
+    reader->pin_ = reader->engine_->LeaseVersion(version);
+    // In this order: a collector that did not see the lease had the step
+    // removed before.
+    if (reader->engine_->database().following() &&
+        !reader->engine_->StillThere(*reader->record_)) {
+      return StepGone(*reader->record_);
     }
   }
   CKPTREE_ASSIGN_OR_RETURN(
@@ -94,6 +112,12 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
 
 absl::Status StepReader::Annotate(const absl::Status& status) const {
   if (status.ok()) return status;
+  // What another process collected looks like damage.
+  if (engine_->writer() == nullptr &&
+      (absl::IsDataLoss(status) || absl::IsNotFound(status)) &&
+      !engine_->StillThere(*record_)) {
+    return StepGone(*record_);
+  }
   return absl::Status(status.code(), absl::StrFormat("step %d: %s", info_.step,
                                                      status.message()));
 }

@@ -45,6 +45,8 @@ class StepReader {
   };
   absl::StatusOr<Located> Locate(const Path& path) const;
   const Engine& engine() const { return *engine_; }
+  // Names the step; an error of a step that another process collected says so.
+  absl::Status Annotate(const absl::Status& status) const;
 
  private:
   struct Part {
@@ -68,15 +70,16 @@ class StepReader {
                        const schema::TreeEntry& entry,
                        std::span<const schema::LeafRecord* const> records,
                        ReadPlan* plan) const;
-  absl::Status Annotate(const absl::Status& status) const;
 
   const std::shared_ptr<Engine> engine_;
   const StepRecordPtr record_;
-  // Null in a store that is open read only.
-  std::shared_ptr<const VersionPin> pin_;
+  // Keeps the version from being collected.
+  std::shared_ptr<const void> pin_;
   const StepInfo info_;
   std::vector<Part> parts_;
 };
+
+bool HasStepGone(const absl::Status& status);
 
 // What `entry` says, as the public type.
 LeafInfo InfoOf(const schema::TreeEntry& entry);

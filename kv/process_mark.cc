@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -19,6 +21,12 @@ std::atomic<std::uint64_t> forks{0};
 void CountFork() { forks.fetch_add(1, std::memory_order_relaxed); }
 
 }  // namespace
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
 
 ProcessMark::ProcessMark()
     : pid_(getpid()), forks_(forks.load(std::memory_order_relaxed)) {

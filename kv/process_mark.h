@@ -4,10 +4,13 @@
 #define CKPTREE_KV_PROCESS_MARK_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 
 namespace ckptree::kv {
+
+std::string HostName();
 
 // Remembers the process that made it. A forked child shares descriptors with
 // its parent but none of its threads: what it does to a handle hangs or

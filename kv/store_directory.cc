@@ -123,6 +123,7 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
     found.warnings.push_back(
         absl::StrFormat("%s is writable for others", directory));
   }
+  bool leases = false;
   CKPTREE_RETURN_IF_ERROR(ForEachEntry(
       directory, [&](const std::string& name, Kind kind) -> absl::Status {
         const bool folder = kind == Kind::kDirectory;
@@ -138,6 +139,8 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
           found.db = true;
         } else if (name == kStagingName && folder) {
           found.staging = true;
+        } else if (name == kLeasesName && folder) {
+          leases = true;
         } else {
           found.foreign.push_back(name);
         }
@@ -146,6 +149,10 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
   std::uint64_t ignored = 0;
   if (found.db) {
     CKPTREE_RETURN_IF_ERROR(LookInto(Join(directory, kDbName), 0, &ignored));
+  }
+  if (leases) {
+    CKPTREE_RETURN_IF_ERROR(
+        LookInto(Join(directory, kLeasesName), 0, &ignored));
   }
   if (found.staging) {
     CKPTREE_RETURN_IF_ERROR(LookInto(Join(directory, kStagingName), 0,

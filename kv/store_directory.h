@@ -18,6 +18,7 @@ inline constexpr std::string_view kLockName = "LOCK";
 inline constexpr std::string_view kCreatingName = "CREATING";
 inline constexpr std::string_view kDbName = "db";
 inline constexpr std::string_view kStagingName = "staging";
+inline constexpr std::string_view kLeasesName = "leases";
 
 std::string Join(const std::string& directory, std::string_view name);
 // What is behind the last slash; a view into `path`.

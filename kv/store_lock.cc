@@ -87,12 +87,6 @@ class Descriptor {
   int fd_;
 };
 
-std::string HostName() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
-
 std::string FormatHolder() {
   return absl::StrFormat("pid %d\nhost %s\n", getpid(), HostName());
 }

@@ -23,6 +23,10 @@ namespace internal {
 class StepReader;
 }
 
+// True where a read failed (kNotFound) because the step was deleted or
+// overwritten after it was opened, or on its way to being opened.
+bool IsStepGone(const absl::Status& status);
+
 // What a step is, from its records alone.
 struct StepInfo {
   std::string line = {};  // Empty: the main line.
