@@ -211,6 +211,9 @@ TEST_F(CollectTest, AnOpenStepIsReadToTheEnd) {
 }
 
 TEST_F(CollectTest, ADamagedFileIsLeftAloneAndTheRestGoesOn) {
+  StoreOptions options = Options();
+  options.threads = 1;  // One segment a save.
+  Open(options);
   const Bytes first = RandomBytes(kLarge, 1);
   const Bytes second = Changed(first, {1, 2, 3, 4, 5}, 2);
   ASSERT_OK(Save(1, first));
