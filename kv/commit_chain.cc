@@ -180,14 +180,14 @@ absl::Status CheckChain(const Instance& instance, bool beside_writer,
   if (report->head_missing) {
     report->read_only_because = absl::FailedPreconditionError(
         "HEAD is gone or unreadable, so nobody can tell whether commits are "
-        "missing; repair the store to write to it");
+        "missing; `ckptree repair` makes it writable again");
   } else if (newest == report->head.ordinal + 1) {
     // The writer died between the commit and HEAD: never acknowledged, whole.
     report->ahead_by_one = !beside_writer;
   } else if (newest > report->head.ordinal && !beside_writer) {
     report->read_only_because = absl::FailedPreconditionError(absl::StrFormat(
         "HEAD acknowledges commit %d but the newest one is %d: HEAD is an old "
-        "copy; repair the store to write to it",
+        "copy; `ckptree repair` makes it writable again",
         report->head.ordinal, newest));
   }
   if (!report->read_only_because.ok()) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -47,6 +48,8 @@ struct Database::Impl {
   absl::Status OpenForWriting(const Database& database, CheckFn check);
   // open.cc: HEAD into `found`; an unreadable one is head_missing.
   absl::Status ReadHead(OpenReport* found) const;
+  // follow.cc: the live writer, if there is one.
+  absl::StatusOr<std::optional<LockHolder>> ProbeWriter() const;
   // open.cc: kNotFound, kFailedPrecondition where it cannot be opened.
   absl::StatusOr<StoreDirectory> LookAtStore() const;
   // commit.cc: writes `batch` with its commit record, synced, without HEAD.

@@ -1,8 +1,12 @@
 #include "kv/file_system.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -87,6 +91,23 @@ absl::Status RenameFile(const Options& options, const std::string& from,
   return Context(
       FileSystemOf(options)->RenameFile(from, to, IOOptions(), nullptr),
       "renaming", from);
+}
+
+absl::Status ExchangeFiles(const Options& options, const std::string& a,
+                           const std::string& b) {
+  if (options.file_system != nullptr) {
+    return absl::UnimplementedError("a file system of the caller's");
+  }
+  if (renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) ==
+      0) {
+    return absl::OkStatus();
+  }
+  const int error = errno;
+  const std::string context = absl::StrFormat("exchanging %s and %s", a, b);
+  if (error == EINVAL || error == ENOSYS || error == EOPNOTSUPP) {
+    return absl::UnimplementedError(context);
+  }
+  return ErrnoStatus(error, context);
 }
 
 absl::Status RemoveFile(const Options& options, const std::string& path) {

@@ -34,6 +34,10 @@ absl::StatusOr<std::uint64_t> FileSize(const Options& options,
                                        const std::string& path);
 absl::Status RenameFile(const Options& options, const std::string& from,
                         const std::string& to);
+// Both names change places, in one step. kUnimplemented where the file system
+// cannot do that, or is one of the caller's: nothing was done.
+absl::Status ExchangeFiles(const Options& options, const std::string& a,
+                           const std::string& b);
 // OK where it is already gone.
 absl::Status RemoveFile(const Options& options, const std::string& path);
 // OK where it is there.

@@ -43,6 +43,12 @@ absl::Status OneRound(Instance& follower) {
 
 }  // namespace
 
+absl::StatusOr<std::optional<LockHolder>> Database::Impl::ProbeWriter() const {
+  // The holder would be the caller.
+  if (options.locked) return std::nullopt;
+  return StoreLock::Probe(directory);
+}
+
 absl::Status Database::Impl::CatchUp(Instance& follower) {
   OpenReport now;
   CKPTREE_RETURN_IF_ERROR(ReadHead(&now));
@@ -71,7 +77,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
     found->warnings = looked.warnings;
     found->highest_version = looked.highest_staged_version;
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> before,
-                             StoreLock::Probe(directory));
+                             ProbeWriter());
     const absl::Status head_read = ReadHead(found);
     if (options.forensic) {
       CKPTREE_ASSIGN_OR_RETURN(
@@ -95,7 +101,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
 
     // The second look.
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> after,
-                             StoreLock::Probe(directory));
+                             ProbeWriter());
     OpenReport again;
     CKPTREE_RETURN_IF_ERROR(ReadHead(&again));
     const bool same = after.has_value() == beside &&
@@ -125,7 +131,7 @@ absl::Status Database::Refresh() {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl.Reading());
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> holder,
-                           StoreLock::Probe(impl.directory));
+                           impl.ProbeWriter());
   if (holder.has_value() && following()) {
     if (impl.CatchUp(*instance).ok()) {
       impl.mapped.Forget();

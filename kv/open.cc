@@ -53,6 +53,10 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
 }
 
 absl::Status Database::Impl::ReadHead(OpenReport* found) const {
+  if (options.ignore_head) {
+    found->head_missing = true;
+    return absl::OkStatus();
+  }
   const absl::StatusOr<HeadSlot> slot =
       HeadFile::Read(reader_options, directory);
   found->head_missing = !slot.ok();
@@ -159,8 +163,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
     }
     return database;
   }
-  if (options.forensic) {
-    return absl::InvalidArgumentError("a forensic open only reads");
+  if (options.forensic || options.ignore_head || options.locked) {
+    return absl::InvalidArgumentError("an open of this kind only reads");
   }
   // Before the lock, which would leave its file where there is no store.
   CKPTREE_RETURN_IF_ERROR(impl.LookAtStore().status());

@@ -36,6 +36,13 @@ struct Options {
   // for `verify` and `recover`.
   bool forensic = false;
 
+  // kRead: HEAD is not believed, as if it were lost: for `repair`, which holds
+  // it against what is there.
+  bool ignore_head = false;
+
+  // kRead: the caller holds the store's lock, so that nobody writes to it.
+  bool locked = false;
+
   // How long kReadWrite waits for another process to give the store up.
   std::int64_t lock_wait_ms = 0;
 };

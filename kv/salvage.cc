@@ -84,11 +84,13 @@ class Salvager {
       return absl::NotFoundError(
           absl::StrFormat("there is no database in %s", from_));
     }
-    CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> holder,
-                             StoreLock::Probe(from_));
-    if (holder.has_value()) {
-      return absl::UnavailableError(absl::StrFormat(
-          "%s is damaged and a process has it open for writing", from_));
+    if (!options_.locked) {
+      CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> holder,
+                               StoreLock::Probe(from_));
+      if (holder.has_value()) {
+        return absl::UnavailableError(absl::StrFormat(
+            "%s is damaged and a process has it open for writing", from_));
+      }
     }
     CKPTREE_RETURN_IF_ERROR(LookAtTables());
     CKPTREE_RETURN_IF_ERROR(FindRows());
