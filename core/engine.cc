@@ -102,12 +102,14 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     const std::string& directory, StoreOptions options,
-    std::shared_ptr<void> file_system) {
+    std::shared_ptr<void> file_system, OpenVariant variant) {
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
   const bool read_only = options.read_only;
   const bool create = options.create_if_missing;
   std::shared_ptr<Engine> engine(new Engine(directory, options));
-  const kv::Options kv_options = engine->KvOptions(file_system);
+  kv::Options kv_options = engine->KvOptions(file_system);
+  kv_options.ignore_head = variant.ignore_head;
+  kv_options.locked = variant.locked;
   OpenFindings findings;
   const auto check = [&findings, read_only](
                          const kv::Database& database,
@@ -122,8 +124,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     }
     if (findings.damage.empty()) return absl::OkStatus();
     std::string text =
-        "the store is damaged; open it read only to get at what is whole, and "
-        "run `ckptree verify`:";
+        "the store is damaged; open it read only to get at what is whole, or "
+        "run `ckptree repair`:";
     for (const std::string& line : findings.damage) text += "\n  " + line;
     return absl::DataLossError(text);
   };

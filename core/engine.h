@@ -31,6 +31,12 @@
 
 namespace ckptree::internal {
 
+// How `recover` and `repair` open a store; see kv::Options.
+struct OpenVariant {
+  bool ignore_head = false;
+  bool locked = false;
+};
+
 // Thread-safe.
 class Engine {
  public:
@@ -40,7 +46,7 @@ class Engine {
       std::shared_ptr<void> file_system);
   static absl::StatusOr<std::shared_ptr<Engine>> Open(
       const std::string& directory, StoreOptions options,
-      std::shared_ptr<void> file_system);
+      std::shared_ptr<void> file_system, OpenVariant variant = {});
   // Opens what Salvage made, or any database, to read: without HEAD and without
   // the checks of an open. kFailedPrecondition as Open.
   static absl::StatusOr<std::shared_ptr<Engine>> OpenForensic(

@@ -1,5 +1,6 @@
 #include "core/nameless_versions.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -92,6 +93,14 @@ absl::Status CountRows(const kv::Database& database, ByVersion* found) {
                  });
 }
 
+absl::StatusOr<ByVersion> AllRemains(const kv::Database& database) {
+  ByVersion found;
+  CKPTREE_RETURN_IF_ERROR(CountSegments(database, &found));
+  CKPTREE_RETURN_IF_ERROR(CountSmall(database, &found));
+  CKPTREE_RETURN_IF_ERROR(CountRows(database, &found));
+  return found;
+}
+
 absl::StatusOr<std::set<std::uint64_t>> NamedVersions(
     const kv::Database& database) {
   std::set<std::uint64_t> named;
@@ -110,10 +119,7 @@ absl::StatusOr<std::set<std::uint64_t>> NamedVersions(
 
 absl::StatusOr<std::vector<std::string>> NamelessVersions(
     const kv::Database& database) {
-  ByVersion found;
-  CKPTREE_RETURN_IF_ERROR(CountSegments(database, &found));
-  CKPTREE_RETURN_IF_ERROR(CountSmall(database, &found));
-  CKPTREE_RETURN_IF_ERROR(CountRows(database, &found));
+  CKPTREE_ASSIGN_OR_RETURN(const ByVersion found, AllRemains(database));
   CKPTREE_ASSIGN_OR_RETURN(const std::set<std::uint64_t> named,
                            NamedVersions(database));
   std::vector<std::string> lines;
@@ -126,6 +132,14 @@ absl::StatusOr<std::vector<std::string>> NamelessVersions(
         version, remains.segments, remains.leaf_records, remains.chunks));
   }
   return lines;
+}
+
+absl::StatusOr<std::uint64_t> HighestVersion(const kv::Database& database) {
+  CKPTREE_ASSIGN_OR_RETURN(const ByVersion found, AllRemains(database));
+  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::uint64_t> named,
+                           NamedVersions(database));
+  return std::max(found.empty() ? 0 : found.rbegin()->first,
+                  named.empty() ? 0 : *named.rbegin());
 }
 
 std::optional<Space> SpaceOfSegment(std::string_view first_value) {

@@ -3,6 +3,7 @@
 #ifndef CKPTREE_CORE_NAMELESS_VERSIONS_H_
 #define CKPTREE_CORE_NAMELESS_VERSIONS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,9 @@ namespace ckptree::internal {
 // was never committed. Says what there is of it.
 absl::StatusOr<std::vector<std::string>> NamelessVersions(
     const kv::Database& database);
+
+// The highest version that any row or block was written by.
+absl::StatusOr<std::uint64_t> HighestVersion(const kv::Database& database);
 
 // See kv::SegmentSpaceFn.
 std::optional<schema::Space> SpaceOfSegment(std::string_view first_value);

@@ -27,11 +27,13 @@
 #include "ckptree/store.h"
 #include "core/engine.h"
 #include "core/nameless_versions.h"
+#include "core/recovery.h"
 #include "core/step_copy.h"
 #include "kv/file_system.h"
 #include "kv/head.h"
 #include "kv/salvage.h"
 #include "kv/status_macros.h"
+#include "kv/store_directory.h"
 
 namespace ckptree {
 namespace internal {
@@ -42,17 +44,21 @@ class RecoverySource {
  public:
   static absl::StatusOr<RecoverySource> Open(const std::string& from,
                                              const std::string& scratch,
-                                             const RecoverOptions& options,
+                                             const RecoveryPlan& plan,
                                              RecoverReport* report);
 
   const Store& store() const { return store_; }
+  // The highest version that is seen in it.
+  absl::StatusOr<std::uint64_t> HighestSeen() const {
+    return HighestVersion(store_.engine_->database());
+  }
 
  private:
   explicit RecoverySource(Store store) : store_(std::move(store)) {}
 
   static absl::StatusOr<RecoverySource> Salvaged(const std::string& from,
                                                  const std::string& scratch,
-                                                 const RecoverOptions& options,
+                                                 const RecoveryPlan& plan,
                                                  RecoverReport* report);
 
   Store store_;
@@ -61,48 +67,6 @@ class RecoverySource {
 namespace {
 
 namespace fs = std::filesystem;
-
-StoreOptions QuietOptions() {
-  StoreOptions options;
-  // What an open has to say stands in the report.
-  options.log = [](LogSeverity, std::string_view, std::string_view) {};
-  return options;
-}
-
-// A folder that goes with its owner.
-class WorkFolder {
- public:
-  static absl::StatusOr<std::unique_ptr<WorkFolder>> Make(std::string path) {
-    std::error_code error;
-    if (!fs::create_directory(path, error)) {
-      if (error) {
-        return absl::UnknownError(
-            absl::StrFormat("creating %s: %s", path, error.message()));
-      }
-      return absl::AlreadyExistsError(absl::StrFormat(
-          "%s exists: another recovery makes it, or left it when it was "
-          "killed; remove it",
-          path));
-    }
-    fs::permissions(path, fs::perms::owner_all, error);
-    return std::unique_ptr<WorkFolder>(new WorkFolder(std::move(path)));
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-
-  std::string operator/(std::string_view name) const {
-    return absl::StrFormat("%s/%s", path_, name);
-  }
-
- private:
-  explicit WorkFolder(std::string path) : path_(std::move(path)) {}
-
-  const std::string path_;
-};
 
 std::string WithoutSlash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -158,8 +122,9 @@ void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
 }
 
 // Step 4.
-absl::Status CopySteps(const Store& from, Store* to,
-                       const RecoverOptions& options, RecoverReport* report) {
+absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
+                       RecoverReport* report) {
+  const RecoverOptions& options = plan.options;
   CKPTREE_ASSIGN_OR_RETURN(std::vector<StepInfo> steps, from.Steps());
   std::sort(steps.begin(), steps.end(),
             [](const StepInfo& a, const StepInfo& b) {
@@ -169,6 +134,7 @@ absl::Status CopySteps(const Store& from, Store* to,
   for (const StepInfo& info : steps) total += info.logical_bytes;
   StepCopyOptions copying;
   copying.memory_bytes = options.memory_bytes;
+  copying.save = plan.save;
   copying.cancelled = [&options] { return Cancelled(options); };
   copying.on_read = [&](std::uint64_t bytes) {
     done += bytes;
@@ -186,7 +152,7 @@ absl::Status CopySteps(const Store& from, Store* to,
     }
     CKPTREE_ASSIGN_OR_RETURN(RecoveredStep copied,
                              CopyStep(*step, to, copying));
-    if (copied.saved) CarryNames(info, to, report);
+    if (copied.saved && plan.save) CarryNames(info, to, report);
     report->steps.push_back(std::move(copied));
   }
   return absl::OkStatus();
@@ -209,27 +175,29 @@ void NoteLostTags(const Store& from, RecoverReport* report) {
 
 }  // namespace
 
-absl::StatusOr<RecoverySource> RecoverySource::Open(
-    const std::string& from, const std::string& scratch,
-    const RecoverOptions& options, RecoverReport* report) {
+absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
+                                                    const std::string& scratch,
+                                                    const RecoveryPlan& plan,
+                                                    RecoverReport* report) {
   StoreOptions reading = QuietOptions();
   reading.read_only = true;
-  absl::StatusOr<Store> opened = Store::Open(from, reading);
+  absl::StatusOr<std::shared_ptr<Engine>> opened =
+      Engine::Open(from, reading, nullptr, {.locked = plan.locked});
   if (opened.ok()) {
-    const std::vector<std::string> warnings = opened->Info().warnings;
+    const std::vector<std::string> warnings = (*opened)->warnings();
     // Step 2.
-    if (warnings.empty()) return RecoverySource(*std::move(opened));
+    if (warnings.empty()) return RecoverySource(Store(*std::move(opened)));
     RecoverReport tried;
     tried.notes = warnings;
     absl::StatusOr<RecoverySource> salvaged =
-        Salvaged(from, scratch, options, &tried);
+        Salvaged(from, scratch, plan, &tried);
     if (salvaged.ok() || absl::IsCancelled(salvaged.status())) {
       *report = std::move(tried);
       return salvaged;
     }
     report->losses = warnings;
     report->notes.emplace_back(salvaged.status().message());
-    return RecoverySource(*std::move(opened));
+    return RecoverySource(Store(*std::move(opened)));
   }
   const absl::Status& why = opened.status();
   // A store that is none, of a newer engine, or with links in it is not
@@ -239,17 +207,19 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(
     return why;
   }
   report->notes.emplace_back(why.message());
-  return Salvaged(from, scratch, options, report);
+  return Salvaged(from, scratch, plan, report);
 }
 
 // Step 3.
 absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
     const std::string& from, const std::string& scratch,
-    const RecoverOptions& options, RecoverReport* report) {
+    const RecoveryPlan& plan, RecoverReport* report) {
+  kv::Options salvaging;
+  salvaging.locked = plan.locked;
   CKPTREE_ASSIGN_OR_RETURN(
       const kv::SalvageReport salvaged,
-      kv::Salvage(from, scratch, kv::Options(), SpaceOfSegment,
-                  [&options] { return Cancelled(options); }));
+      kv::Salvage(from, scratch, salvaging, SpaceOfSegment,
+                  [&plan] { return Cancelled(plan.options); }));
   for (const std::string& note : salvaged.notes) {
     // What kept it from opening may be met twice.
     const auto& notes = report->notes;
@@ -283,6 +253,84 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
   return RecoverySource(Store(std::move(engine)));
 }
 
+namespace {
+
+// The highest version that was ever used in `from`, as far as anything says it.
+absl::StatusOr<std::uint64_t> HighestVersionOf(const std::string& from,
+                                               const RecoverySource& source) {
+  CKPTREE_ASSIGN_OR_RETURN(std::uint64_t highest, source.HighestSeen());
+  CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(from));
+  highest = std::max(highest, found.highest_staged_version);
+  const absl::StatusOr<kv::HeadSlot> head =
+      kv::HeadFile::Read(kv::Options(), from);
+  return head.ok() ? std::max(highest, head->version_ceiling) : highest;
+}
+
+absl::StatusOr<Store> MakeStore(const std::string& directory,
+                                std::uint64_t version_ceiling) {
+  absl::StatusOr<Store> store = Store::Create(directory, QuietOptions());
+  if (!store.ok() || version_ceiling == 0) return store;
+  // The next open numbers the saves from there on.
+  CKPTREE_RETURN_IF_ERROR(store->Close());
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<kv::HeadFile> head,
+                           kv::HeadFile::Open(kv::Options(), directory));
+  kv::HeadSlot slot = head->slot();
+  slot.version_ceiling = version_ceiling;
+  CKPTREE_RETURN_IF_ERROR(head->Write(slot));
+  return Store::Open(directory, QuietOptions());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
+  std::error_code error;
+  if (!fs::create_directory(path, error)) {
+    if (error) {
+      return absl::UnknownError(
+          absl::StrFormat("creating %s: %s", path, error.message()));
+    }
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "%s exists: another recovery makes it, or left it when it was "
+        "killed; remove it",
+        path));
+  }
+  fs::permissions(path, fs::perms::owner_all, error);
+  return std::unique_ptr<WorkFolder>(new WorkFolder(std::move(path)));
+}
+
+WorkFolder::~WorkFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string WorkFolder::operator/(std::string_view name) const {
+  return absl::StrFormat("%s/%s", path_, name);
+}
+
+StoreOptions QuietOptions() {
+  StoreOptions options;
+  options.log = [](LogSeverity, std::string_view, std::string_view) {};
+  return options;
+}
+
+absl::StatusOr<RecoverReport> RecoverInto(const std::string& from,
+                                          const std::string& to,
+                                          const std::string& scratch,
+                                          const RecoveryPlan& plan) {
+  RecoverReport report;
+  CKPTREE_ASSIGN_OR_RETURN(const RecoverySource source,
+                           RecoverySource::Open(from, scratch, plan, &report));
+  std::uint64_t ceiling = 0;
+  if (plan.above_versions) {
+    CKPTREE_ASSIGN_OR_RETURN(ceiling, HighestVersionOf(from, source));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(Store store, MakeStore(to, ceiling));
+  CKPTREE_RETURN_IF_ERROR(CopySteps(source.store(), &store, plan, &report));
+  NoteLostTags(source.store(), &report);
+  CKPTREE_RETURN_IF_ERROR(store.Close());
+  return report;
+}
+
 }  // namespace internal
 
 bool RecoverReport::complete() const {
@@ -310,17 +358,12 @@ absl::StatusOr<RecoverReport> Recover(const std::string& from_in,
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<internal::WorkFolder> work,
                            internal::WorkFolder::Make(to + ".recovering"));
-  RecoverReport report;
-  CKPTREE_ASSIGN_OR_RETURN(const internal::RecoverySource source,
-                           internal::RecoverySource::Open(
-                               from, *work / "scratch", options, &report));
   const std::string making = *work / "store";
-  CKPTREE_ASSIGN_OR_RETURN(Store store,
-                           Store::Create(making, internal::QuietOptions()));
-  CKPTREE_RETURN_IF_ERROR(
-      internal::CopySteps(source.store(), &store, options, &report));
-  internal::NoteLostTags(source.store(), &report);
-  CKPTREE_RETURN_IF_ERROR(store.Close());
+  internal::RecoveryPlan plan;
+  plan.options = options;
+  CKPTREE_ASSIGN_OR_RETURN(
+      RecoverReport report,
+      internal::RecoverInto(from, making, *work / "scratch", plan));
   // Nothing that looks like a store where nothing could be saved.
   if (report.steps_saved() == 0 && !report.complete()) return report;
   // Step 5.

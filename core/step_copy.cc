@@ -144,7 +144,13 @@ class StepCopier {
 
   void Lose(const LeafInfo& leaf, const absl::Status& status) {
     ++result_.leaves_lost;
-    result_.lost.push_back({leaf.name, ReasonOf(status)});
+    std::string why = ReasonOf(status);
+    // The result names both already.
+    for (const std::string& known : {absl::StrFormat("step %d: ", result_.step),
+                                     leaf.name + ": ", leaf.name + ", "}) {
+      if (why.starts_with(known)) why.erase(0, known.size());
+    }
+    result_.lost.push_back({leaf.name, std::move(why)});
     lost_.insert(leaf.path.Encode());
   }
 
@@ -305,6 +311,8 @@ class StepCopier {
   }
 
   absl::StatusOr<RecoveredStep> Commit() {
+    result_.saved = true;
+    if (!options_.save) return std::move(result_);
     SaveHandle save = std::move(builder_).Commit();
     absl::Status status;
     do {
@@ -312,7 +320,6 @@ class StepCopier {
       if (options_.cancelled()) save.Cancel();
     } while (absl::IsDeadlineExceeded(status));
     CKPTREE_RETURN_IF_ERROR(status);
-    result_.saved = true;
     return std::move(result_);
   }
 
