@@ -129,6 +129,13 @@ absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
   return store;
 }
 
+std::string ReadOnlyFeature(const schema::StoreRecord& store) {
+  for (const std::string& feature : store.ro_compat) {
+    if (!IsKnownFeature(feature)) return feature;
+  }
+  return "";
+}
+
 const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
                                   Space space, std::string_view first_key,
                                   std::string_view last_key) {
@@ -165,9 +172,7 @@ absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
   if (!report.head_missing && findings.store.uuid != uuid) {
     findings.damage.push_back("HEAD belongs to another store");
   }
-  for (const std::string& feature : findings.store.ro_compat) {
-    if (!IsKnownFeature(feature)) findings.read_only_feature = feature;
-  }
+  findings.read_only_feature = ReadOnlyFeature(findings.store);
   // Beside a live writer a commit may be seen before its segments; the reader
   // catches up before it reads.
   if (!database.following()) {

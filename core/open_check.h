@@ -24,6 +24,9 @@ struct OpenFindings {
 absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
     const kv::Database& database);
 
+// The feature because of which this engine may only read; empty for none.
+std::string ReadOnlyFeature(const schema::StoreRecord& store);
+
 // Reads the store record and compares: HEAD's uuid, the format and features,
 // each segment row's keys with the live files, the recent small saves with
 // `small`. kFailedPrecondition: a newer format or an unknown feature, by name.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ckptree/repair.h"
 #include "ckptree/store.h"
 
 namespace ckptree::internal {
@@ -22,6 +23,11 @@ struct StoreTestPeer {
 
   static Engine& engine(const Store& store) { return *store.engine_; }
 };
+
+// As Repair; HEAD, and what changes places, go through `file_system`.
+absl::StatusOr<RepairReport> RepairOn(const std::string& directory,
+                                      const RepairOptions& options,
+                                      std::shared_ptr<void> file_system);
 
 }  // namespace ckptree::internal
 

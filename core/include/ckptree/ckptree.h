@@ -21,6 +21,7 @@
 
 #include "ckptree/options.h"   // IWYU pragma: export
 #include "ckptree/recover.h"   // IWYU pragma: export
+#include "ckptree/repair.h"    // IWYU pragma: export
 #include "ckptree/restore.h"   // IWYU pragma: export
 #include "ckptree/selector.h"  // IWYU pragma: export
 #include "ckptree/step.h"      // IWYU pragma: export

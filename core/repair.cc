@@ -1,0 +1,416 @@
+// Repair. The steps:
+//
+//   1. What an interrupted repair left is finished first.
+//   2. The writer's lock; without `execute` a look whether anybody has it.
+//   3. What is wrong: the store is opened without HEAD, all of it is read, and
+//      HEAD is held against it.
+//   4. Where that is more than HEAD, the store is recovered beside itself.
+//   5. The caller is asked; the store must be as it was in step 2.
+//   6. HEAD is written, or the two stores change places (core/store_swap.h).
+
+#include "ckptree/repair.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "core/engine.h"
+#include "core/nameless_versions.h"
+#include "core/open_check.h"
+#include "core/recovery.h"
+#include "core/store_swap.h"
+#include "core/store_test_peer.h"
+#include "core/verifier.h"
+#include "kv/commit_log.h"
+#include "kv/head_repair.h"
+#include "kv/status_macros.h"
+#include "kv/store_directory.h"
+#include "kv/store_lock.h"
+#include "schema/segment_record.h"
+
+namespace ckptree {
+namespace internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Action = RepairReport::Action;
+
+// Size, time and place of every file but LOCK: what a writer would change.
+absl::StatusOr<std::string> StampOf(const std::string& directory) {
+  std::vector<std::string> lines;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(directory, error), end;
+       !error && it != end; it.increment(error)) {
+    if (!it->is_regular_file(error) || it->path().filename() == kv::kLockName) {
+      continue;
+    }
+    const auto size = it->file_size(error);
+    const auto time = it->last_write_time(error);
+    lines.push_back(absl::StrFormat("%s %d %d\n", it->path().string(), size,
+                                    time.time_since_epoch().count()));
+  }
+  if (error) {
+    return absl::UnknownError(
+        absl::StrFormat("looking at %s: %s", directory, error.message()));
+  }
+  std::sort(lines.begin(), lines.end());
+  std::string text;
+  for (const std::string& line : lines) text += line;
+  return text;
+}
+
+std::string IdOf(Action action, const std::string& stamp) {
+  std::string id;
+  for (const std::uint8_t byte :
+       kv::HashOf(absl::StrFormat("%d\n%s", static_cast<int>(action), stamp))) {
+    absl::StrAppendFormat(&id, "%02x", byte);
+  }
+  return id;
+}
+
+// The highest that any segment says; 0 without one.
+absl::StatusOr<std::uint64_t> HighestIncarnation(const kv::Database& database) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           database.LiveFiles());
+  std::uint64_t highest = 0;
+  for (const kv::LiveFile& file : files) {
+    const auto first = database.Get(file.space, file.first_key);
+    if (!first.ok() || !first->has_value()) continue;
+    const auto header = schema::DecodeSegmentHeader(**first);
+    if (header.ok()) highest = std::max(highest, header->incarnation);
+  }
+  return highest;
+}
+
+template <typename Line>
+void AddNew(std::vector<std::string>* to, const std::vector<Line>& lines) {
+  for (const Line& line : lines) {
+    if (std::find(to->begin(), to->end(), line) == to->end()) {
+      to->emplace_back(line);
+    }
+  }
+}
+
+// True for what damage looks like to an open.
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsUnknown(status) ||
+         absl::IsInternal(status);
+}
+
+// Confined to one thread.
+class Repairer {
+ public:
+  Repairer(std::string directory, const RepairOptions& options,
+           std::shared_ptr<void> file_system)
+      : directory_(std::move(directory)), options_(options) {
+    kv_options_.file_system = std::move(file_system);
+  }
+
+  absl::StatusOr<RepairReport> Run() {
+    // Step 1.
+    CKPTREE_ASSIGN_OR_RETURN(const StoreSwap::Leftover leftover,
+                             StoreSwap::Look(kv_options_, directory_));
+    if (leftover != StoreSwap::Leftover::kNone) return Finish(leftover);
+    // Step 2.
+    CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
+                             kv::LookAt(directory_));
+    if (!found.exists || (!found.head && !found.db)) {
+      return absl::NotFoundError(absl::StrFormat("no store in %s", directory_));
+    }
+    CKPTREE_RETURN_IF_ERROR(TakeLock());
+    if (options_.execute) {
+      CKPTREE_RETURN_IF_ERROR(StoreSwap::Tidy(kv_options_, directory_));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(stamp_, StampOf(directory_));
+    // Step 3.
+    CKPTREE_RETURN_IF_ERROR(Diagnose());
+    AddNew(&report_.notes, found.warnings);
+    report_.id = IdOf(report_.action, stamp_);
+    if (!options_.only_if.empty() && options_.only_if != report_.id) {
+      return absl::AbortedError(absl::StrFormat(
+          "%s is not as it was when the repair was planned", directory_));
+    }
+    // Step 4.
+    if (report_.action == Action::kRebuild) CKPTREE_RETURN_IF_ERROR(Rebuild());
+    std::sort(report_.steps.begin(), report_.steps.end(),
+              [](const RecoveredStep& a, const RecoveredStep& b) {
+                return a.step < b.step;
+              });
+    CKPTREE_RETURN_IF_ERROR(CheckUnchanged());
+    if (!options_.execute || report_.action == Action::kNothing) {
+      return std::move(report_);
+    }
+    if (report_.steps_kept() == 0 && !report_.complete()) {
+      return absl::DataLossError(absl::StrFormat(
+          "not one step of %s could be kept; it was left as it is",
+          directory_));
+    }
+    // Step 5.
+    if (options_.confirm && !options_.confirm(report_)) {
+      return std::move(report_);
+    }
+    CKPTREE_RETURN_IF_ERROR(CheckUnchanged());
+    // Step 6.
+    if (report_.action == Action::kWriteHead) {
+      CKPTREE_RETURN_IF_ERROR(kv::WriteHead(kv_options_, directory_, head_));
+    } else {
+      CKPTREE_ASSIGN_OR_RETURN(report_.damaged, swap_->Run());
+    }
+    report_.done = true;
+    return std::move(report_);
+  }
+
+ private:
+  absl::StatusOr<RepairReport> Finish(StoreSwap::Leftover leftover) {
+    report_.action = Action::kFinish;
+    report_.problems.push_back(absl::StrFormat(
+        leftover == StoreSwap::Leftover::kHalfWay
+            ? "a repair was interrupted: the repaired store waits in "
+              "%s.repairing"
+            : "a repair was interrupted when it was done: the damaged store is "
+              "still in %s.repairing",
+        directory_));
+    report_.id = IdOf(report_.action, directory_);
+    if (!options_.only_if.empty() && options_.only_if != report_.id) {
+      return absl::AbortedError(absl::StrFormat(
+          "%s is not as it was when the repair was planned", directory_));
+    }
+    if (!options_.execute || (options_.confirm && !options_.confirm(report_))) {
+      return std::move(report_);
+    }
+    CKPTREE_ASSIGN_OR_RETURN(report_.damaged,
+                             StoreSwap::Finish(kv_options_, directory_));
+    report_.done = true;
+    return std::move(report_);
+  }
+
+  absl::Status TakeLock() {
+    if (options_.execute) {
+      CKPTREE_ASSIGN_OR_RETURN(
+          lock_, kv::StoreLock::Acquire(directory_, absl::ToInt64Milliseconds(
+                                                        options_.lock_wait)));
+      return absl::OkStatus();
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::LockHolder> holder,
+                             kv::StoreLock::Probe(directory_));
+    if (!holder.has_value()) return absl::OkStatus();
+    return absl::UnavailableError(
+        absl::StrFormat("%s is held by a writer: pid %d on host %s", directory_,
+                        holder->pid, holder->host));
+  }
+
+  // Nobody wrote to the store since step 2.
+  absl::Status CheckUnchanged() {
+    if (lock_ != nullptr) {
+      CKPTREE_RETURN_IF_ERROR(lock_->Check());
+    } else {
+      CKPTREE_RETURN_IF_ERROR(TakeLock());
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const std::string now, StampOf(directory_));
+    if (now == stamp_) return absl::OkStatus();
+    return absl::AbortedError(absl::StrFormat(
+        "%s was changed while it was being looked at", directory_));
+  }
+
+  absl::Status Diagnose() {
+    StoreOptions reading = QuietOptions();
+    reading.read_only = true;
+    absl::StatusOr<std::shared_ptr<Engine>> engine =
+        Engine::Open(directory_, reading, kv_options_.file_system,
+                     {.ignore_head = true, .locked = lock_ != nullptr});
+    if (!engine.ok()) return Need(engine.status());
+    if (const std::string feature = ReadOnlyFeature((*engine)->store_record());
+        !feature.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("the store uses '%s', with which this engine may "
+                          "only read: use a newer one",
+                          feature));
+    }
+    if (absl::Status status = LookAtRows(**engine); !status.ok()) {
+      CKPTREE_RETURN_IF_ERROR(Need(status));
+    }
+    if (report_.action == Action::kNothing) {
+      if (absl::Status status = LookAtHead(**engine); !status.ok()) {
+        CKPTREE_RETURN_IF_ERROR(Need(status));
+      }
+    }
+    if (report_.action != Action::kRebuild) ListSteps(**engine);
+    return (*engine)->Close();
+  }
+
+  // `status` is why nothing gentler than kRebuild will do, or is returned.
+  absl::Status Need(const absl::Status& status) {
+    if (!IsDamage(status)) return status;
+    AddNew(&report_.problems,
+           std::vector<std::string>{std::string(status.message())});
+    report_.action = Action::kRebuild;
+    return absl::OkStatus();
+  }
+
+  // All that is there but HEAD.
+  absl::Status LookAtRows(Engine& engine) {
+    const std::vector<std::string>& known = engine.database().report().warnings;
+    for (const std::string& warning : engine.warnings()) {
+      // On HEAD, which was not looked at yet, and on the directory.
+      if (std::find(known.begin(), known.end(), warning) != known.end()) {
+        continue;
+      }
+      report_.problems.push_back(warning);
+    }
+    VerifyOptions verifying;
+    verifying.level = VerifyOptions::Level::kDeep;
+    verifying.cancelled = options_.cancelled;
+    verifying.on_progress = options_.on_progress;
+    CKPTREE_ASSIGN_OR_RETURN(const VerifyReport verified,
+                             Verify(&engine, verifying));
+    for (const Finding& finding : verified.findings) {
+      if (std::find(known.begin(), known.end(), finding.what) != known.end()) {
+        continue;
+      }
+      AddNew(finding.severity == Finding::Severity::kWarning
+                 ? &report_.notes
+                 : &report_.problems,
+             std::vector<std::string>{finding.what});
+    }
+    if (!report_.problems.empty()) report_.action = Action::kRebuild;
+    return absl::OkStatus();
+  }
+
+  // REQUIRES: everything else is whole.
+  absl::Status LookAtHead(Engine& engine) {
+    const kv::Database& database = engine.database();
+    CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t incarnation,
+                             HighestIncarnation(database));
+    CKPTREE_ASSIGN_OR_RETURN(
+        head_, kv::HoldAgainstHead(kv_options_, directory_, database,
+                                   engine.store_record().uuid, incarnation));
+    if (head_.problem.empty()) return absl::OkStatus();
+    report_.problems.push_back(head_.problem);
+    CKPTREE_ASSIGN_OR_RETURN(
+        const bool further,
+        kv::MayLeadFurther(kv_options_, directory_, head_.wanted.ordinal,
+                           SpaceOfSegment));
+    if (further) {
+      report_.action = Action::kRebuild;
+      return absl::OkStatus();
+    }
+    report_.action = Action::kWriteHead;
+    if (head_.last_lost > 0) {
+      const std::uint64_t count = head_.last_lost - head_.first_lost + 1;
+      report_.losses.push_back(
+          count == 1 ? std::string("what the last commit did: a step, a tag, a "
+                                   "pin or a removal")
+                     : absl::StrFormat("what the last %d commits did: the "
+                                       "newest steps, tags, pins or removals",
+                                       count));
+    } else {
+      report_.notes.emplace_back(
+          "nobody can tell whether a newer commit is missing");
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> nameless,
+                             NamelessVersions(database));
+    AddNew(&report_.losses, nameless);
+    if (!nameless.empty()) {
+      report_.notes.emplace_back(
+          "the next process that writes removes what there is of such saves: "
+          "copy the store first to keep it");
+    }
+    return absl::OkStatus();
+  }
+
+  // Of a store of which every step is whole.
+  void ListSteps(const Engine& engine) {
+    for (const StepRecordPtr& record : engine.catalog().Steps()) {
+      RecoveredStep step;
+      step.step = record->step;
+      step.saved = true;
+      step.leaves_saved = record->leaf_count;
+      step.bytes = record->logical_bytes;
+      report_.steps.push_back(std::move(step));
+    }
+  }
+
+  absl::Status Rebuild() {
+    CKPTREE_ASSIGN_OR_RETURN(swap_, StoreSwap::Begin(kv_options_, directory_));
+    RecoveryPlan plan;
+    plan.options.cancelled = options_.cancelled;
+    plan.options.on_progress = options_.on_progress;
+    plan.options.memory_bytes = options_.memory_bytes;
+    plan.locked = lock_ != nullptr;
+    plan.save = options_.execute;
+    plan.above_versions = true;
+    CKPTREE_ASSIGN_OR_RETURN(
+        const RecoverReport recovered,
+        RecoverInto(directory_, swap_->made(), swap_->scratch(), plan));
+    report_.steps = recovered.steps;
+    AddNew(&report_.losses, recovered.losses);
+    for (const std::string& note : recovered.notes) {
+      const auto& known = report_.problems;
+      if (std::find(known.begin(), known.end(), note) == known.end()) {
+        AddNew(&report_.notes, std::vector<std::string>{note});
+      }
+    }
+    report_.notes.emplace_back(
+        "when and by whom a step was saved is not carried over, nor are steps "
+        "that had been removed");
+    return absl::OkStatus();
+  }
+
+  const std::string directory_;
+  const RepairOptions& options_;
+  kv::Options kv_options_;
+  std::unique_ptr<kv::StoreLock> lock_;  // With `execute`.
+  std::string stamp_;
+  RepairReport report_;
+  kv::HeadFinding head_;
+  std::unique_ptr<StoreSwap> swap_;
+};
+
+}  // namespace
+
+absl::StatusOr<RepairReport> RepairOn(const std::string& directory,
+                                      const RepairOptions& options,
+                                      std::shared_ptr<void> file_system) {
+  // The store itself moves, not a link to it.
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(directory, error);
+  return Repairer(kv::AbsolutePath(error ? directory : path.string()), options,
+                  std::move(file_system))
+      .Run();
+}
+
+}  // namespace internal
+
+bool RepairReport::complete() const {
+  return losses.empty() &&
+         std::all_of(steps.begin(), steps.end(), [](const RecoveredStep& s) {
+           return s.saved && s.lost.empty();
+         });
+}
+
+std::uint64_t RepairReport::steps_kept() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(steps.begin(), steps.end(),
+                    [](const RecoveredStep& s) { return s.saved; }));
+}
+
+std::optional<std::int64_t> RepairReport::newest_whole_step() const {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->saved && step->lost.empty()) return step->step;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<RepairReport> Repair(const std::string& directory,
+                                    const RepairOptions& options) {
+  return internal::RepairOn(directory, options, nullptr);
+}
+
+}  // namespace ckptree
