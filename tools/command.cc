@@ -61,6 +61,10 @@ constexpr FlagSpec kRmFlags[] = {
     {"yes", 'y', "", "do not ask"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
+constexpr FlagSpec kRepairFlags[] = {
+    {"yes", 'y', "", "do it; without this nothing is changed"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
 constexpr FlagSpec kExportFlags[] = {
     {"keys", 'k', "GLOB", "only these"},
 };
@@ -144,6 +148,21 @@ constexpr Command kCommands[] = {
      "second Ctrl-C, or a kill, leaves it to be removed by hand.\n\n"
      "  ckptree recover /runs/lm /runs/lm-recovered",
      {}, true, 2, 2, RunRecover},
+    {"repair", "STORE", "say what is wrong with a store; --yes mends it",
+     "Reads all of STORE and says what is wrong, which steps are whole, which\n"
+     "leaves are lost, and what --yes would do. Nobody may be writing to it.\n"
+     "Without --yes nothing is changed.\n\n"
+     "Where only HEAD is lost, or acknowledges commits that are gone, HEAD is\n"
+     "written anew. All else is rebuilt: what can be read is saved into a new\n"
+     "store, as `ckptree recover` does it, and that takes the place of STORE.\n"
+     "The damaged store is kept beside it as STORE.damaged. That needs as much\n"
+     "space again; the new store is made in the folder STORE.repairing.\n\n"
+     "Ctrl-C leaves STORE as it was. After a kill, repair it again: that ends\n"
+     "what was begun. Exit code 0: nothing is wrong, or all was repaired. 1:\n"
+     "something is wrong, or something is lost; all of it is listed.\n\n"
+     "  ckptree repair /runs/lm\n"
+     "  ckptree repair /runs/lm --yes",
+     kRepairFlags, true, 1, 1, RunRepair},
     {"completion",
      "bash|zsh|fish",
      "a script that completes commands and keys",

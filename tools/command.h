@@ -48,6 +48,7 @@ absl::StatusOr<int> RunPin(Session& session);
 absl::StatusOr<int> RunRm(Session& session);
 absl::StatusOr<int> RunExport(Session& session);
 absl::StatusOr<int> RunRecover(Session& session);
+absl::StatusOr<int> RunRepair(Session& session);
 absl::StatusOr<int> RunCompletion(Session& session);
 absl::StatusOr<int> RunComplete(Session& session);
 absl::StatusOr<int> RunHelp(Session& session);

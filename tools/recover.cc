@@ -14,60 +14,19 @@
 #include "tools/interrupt.h"
 #include "tools/progress_line.h"
 #include "tools/quantity.h"
+#include "tools/recovered_steps.h"
 
 namespace ckptree::tools {
 namespace {
 
 Table StepTable(const RecoverReport& report, bool exact_bytes) {
-  Table table;
-  table.schema = "ckptree.recover/1";
-  table.rows_name = "steps";
-  table.columns = {
-      {.name = "step", .title = "STEP", .right = true},
-      {.name = "result", .title = "RESULT"},
-      {.name = "saved", .title = "SAVED", .right = true},
-      {.name = "lost", .title = "LOST", .right = true},
-      {.name = "bytes", .title = "BYTES", .right = true},
-      {.name = "why", .title = "WHY"},
-      {.name = "lost_leaves", .flat = false},
-  };
-  for (const RecoveredStep& step : report.steps) {
-    Json lost = Json::array();
-    for (const LostLeaf& leaf : step.lost) {
-      lost.push_back({{"leaf", leaf.name}, {"why", leaf.why}});
-    }
-    const bool whole = step.saved && step.lost.empty();
-    table.rows.push_back({StepCell(step.step),
-                          TextCell(whole        ? "whole"
-                                   : step.saved ? "partial"
-                                                : "lost",
-                                   whole ? Tone::kGood : Tone::kBad),
-                          CountCell(step.leaves_saved),
-                          CountCell(step.leaves_lost),
-                          BytesCell(step.bytes, exact_bytes),
-                          TextCell(step.why), Cell{std::move(lost), ""}});
-  }
+  Table table = RecoveredTable("ckptree.recover/1", report.steps, exact_bytes);
   table.extra = {{"ok", report.complete()},
                  {"made", report.made},
                  {"steps_saved", report.steps_saved()},
                  {"losses", report.losses},
                  {"notes", report.notes}};
   return table;
-}
-
-// What is lost, line by line, for people.
-std::string LossText(const RecoverReport& report) {
-  std::string text;
-  for (const RecoveredStep& step : report.steps) {
-    for (const LostLeaf& leaf : step.lost) {
-      absl::StrAppendFormat(&text, "lost: step %d: %s: %s\n", step.step,
-                            Escape(leaf.name), EscapeLines(leaf.why));
-    }
-  }
-  for (const std::string& loss : report.losses) {
-    absl::StrAppendFormat(&text, "lost: %s\n", EscapeLines(loss));
-  }
-  return text;
 }
 
 std::string OutcomeText(const RecoverReport& report, const std::string& to,
@@ -136,7 +95,7 @@ absl::StatusOr<int> RunRecover(Session& session) {
     return status;
   }
   if (people) {
-    session.out().Write(LossText(*report));
+    session.out().Write(LossText(report->steps, report->losses));
     session.out().Write(OutcomeText(*report, to, table_options->exact_bytes));
   }
   return report->complete() ? kExitOk : kExitNegative;

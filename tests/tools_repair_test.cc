@@ -1,0 +1,458 @@
+// `ckptree repair` and `ckptree recover` on the same damage: each says what is
+// lost before it does anything, and what is left is bit-exact.
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testutil/flip_byte.h"
+#include "tests/testutil/status_matchers.h"
+#include "tests/tools_recover_fixture.h"
+
+namespace ckptree {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using testing::FlipByte;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using Json = nlohmann::json;
+
+class RepairTest : public RecoverTest {
+ protected:
+  using Stamps = std::map<std::string, fs::file_time_type>;
+
+  static Stamps StampsOf(const std::string& root) {
+    Stamps stamps = {{"", fs::last_write_time(root)}};
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      stamps[entry.path().string()] = entry.last_write_time();
+    }
+    return stamps;
+  }
+
+  // What lies beside the store.
+  std::vector<std::string> Siblings() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(scratch_.path())) {
+      const std::string name = entry.path().filename().string();
+      if (name != "out" && name != "err" && name != "source") {
+        names.push_back(name);
+      }
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // Without it a test proves nothing.
+  void ExpectDamaged() {
+    {
+      const auto store = Store::Open(CopyOf("fired"), Quiet());
+      if (!store.ok() || !store->Info().warnings.empty()) {
+        fs::remove_all(scratch_ / "fired");
+        return;
+      }
+    }
+    fs::remove_all(scratch_ / "fired");
+    EXPECT_EQ(Run({"-C", source_, "verify", "--deep"}).code, 1)
+        << "the damage did not fire";
+  }
+
+  std::string CopyOf(const std::string& name) {
+    fs::copy(source_, scratch_ / name, fs::copy_options::recursive);
+    return scratch_ / name;
+  }
+
+  static StoreOptions Quiet() {
+    StoreOptions options;
+    options.log = [](LogSeverity, std::string_view, std::string_view) {};
+    return options;
+  }
+
+  // The store as a killed process leaves it, with two more steps: 60 is small,
+  // 70 large. Returns its log.
+  std::string KillAfterTwoMoreSteps() {
+    const std::string live = scratch_ / "live";
+    Store store = Store::Open(source_).value();
+    StepBuilder small = store.Begin(60);
+    small.PutInt("count", 60);
+    EXPECT_OK(std::move(small).Commit().WaitCommitted(absl::Minutes(1)));
+    const std::vector<std::byte> own = testing::RandomBytes(kBigBytes, 4);
+    StepBuilder large = store.Begin(70);
+    large.Put("own/w", {.dtype = DType::kUint8,
+                        .shape = {static_cast<std::int64_t>(own.size())},
+                        .data = own.data()});
+    EXPECT_OK(std::move(large).Commit().WaitCommitted(absl::Minutes(1)));
+    fs::copy(source_, live, fs::copy_options::recursive);
+    EXPECT_OK(store.Close());
+    fs::remove_all(source_);
+    fs::rename(live, source_);
+    model_ = ContentOf(source_);
+    EXPECT_THAT(model_, SizeIs(7));
+    std::string log;
+    for (const std::string& path : DbFiles("", ".log")) {
+      if (fs::file_size(path) > 0) log = path;
+    }
+    EXPECT_NE(log, "");
+    highest_ = 7;
+    return log;
+  }
+
+  // The store is refused or verify complains; it is recovered, then repaired,
+  // and must be as good as new with what is left. The report of the repair.
+  Json Mend(const std::string& action, int code) {
+    ExpectDamaged();
+    const Result recovered = Run({"recover", source_, destination_, "--json"});
+    const Json kept = Json::parse(recovered.out, nullptr, false);
+    EXPECT_FALSE(kept.is_discarded()) << recovered.err;
+    EXPECT_TRUE(recovered.code == 0 || recovered.code == 1) << recovered.err;
+    if (!kept.is_discarded()) Compare(kept);
+    fs::remove_all(destination_);
+
+    // The plan changes nothing, however often.
+    const auto before = AllFiles(source_);
+    const Stamps stamps = StampsOf(source_);
+    const Result text = Run({"repair", source_});
+    EXPECT_EQ(text.code, 1) << text.out << text.err;
+    EXPECT_THAT(text.out, HasSubstr("wrong: "));
+    EXPECT_THAT(text.out, HasSubstr("nothing was changed"));
+    const Result dry = Run({"repair", source_, "--json"});
+    EXPECT_EQ(dry.code, 1) << dry.out << dry.err;
+    EXPECT_TRUE(AllFiles(source_) == before);
+    EXPECT_EQ(StampsOf(source_), stamps);
+    EXPECT_THAT(Siblings(), IsEmpty());
+    const Json plan = Json::parse(dry.out, nullptr, false);
+    EXPECT_FALSE(plan.is_discarded()) << dry.out << dry.err;
+    if (plan.is_discarded()) return plan;
+    EXPECT_EQ(plan["action"], action);
+    EXPECT_EQ(plan["done"], false);
+
+    const Result done = Run({"repair", source_, "--yes", "--json"});
+    const Json report = Json::parse(done.out, nullptr, false);
+    EXPECT_FALSE(report.is_discarded()) << done.out << done.err;
+    if (report.is_discarded()) return report;
+    EXPECT_EQ(done.code, code) << done.out << done.err;
+    EXPECT_EQ(report["complete"], code == 0);
+    EXPECT_EQ(report["done"], true);
+    // It did what it had said.
+    for (const char* key : {"action", "id", "steps", "losses", "problems",
+                            "notes", "newest_whole_step"}) {
+      EXPECT_EQ(report[key], plan[key]) << key;
+    }
+    if (action == "rebuild") {
+      EXPECT_THAT(Siblings(), ElementsAre("source.damaged"));
+      EXPECT_EQ(report["damaged_store"], source_ + ".damaged");
+      ExpectKept(before);
+      EXPECT_EQ(ResultsOf(report), ResultsOf(kept));
+    } else {
+      EXPECT_THAT(Siblings(), IsEmpty());
+    }
+    destination_ = source_;
+    Compare(report);
+    ExpectUsable();
+    EXPECT_EQ(Run({"repair", source_}).code, 0);
+    return report;
+  }
+
+  static std::map<std::int64_t, std::string> ResultsOf(const Json& report) {
+    std::map<std::int64_t, std::string> results;
+    for (const Json& row : report["steps"]) {
+      results[row["step"]] =
+          absl::StrFormat("%s, %d lost", row["result"].get<std::string>(),
+                          row["lost"].get<int>());
+    }
+    return results;
+  }
+
+  // The damaged store is what it was, but for its lock.
+  void ExpectKept(const std::map<std::string, std::string>& before) {
+    std::map<std::string, std::string> kept;
+    for (const auto& [path, bytes] : AllFiles(source_ + ".damaged")) {
+      kept[source_ + path.substr((source_ + ".damaged").size())] = bytes;
+    }
+    kept.erase(source_ + "/LOCK");
+    auto expected = before;
+    expected.erase(source_ + "/LOCK");
+    EXPECT_TRUE(kept == expected);
+  }
+
+  // It opens for writing without a word, and goes on.
+  void ExpectUsable() {
+    std::uint64_t version = 0;
+    {
+      ASSERT_OK_AND_ASSIGN(Store store, Store::Open(source_, Quiet()));
+      EXPECT_THAT(store.Info().warnings, IsEmpty());
+      StepBuilder builder = store.Begin(1000);
+      const std::vector<std::byte> more = testing::RandomBytes(kBigBytes, 9);
+      builder.Put("more", {.dtype = DType::kUint8,
+                           .shape = {static_cast<std::int64_t>(more.size())},
+                           .data = more.data()});
+      SaveHandle save = std::move(builder).Commit();
+      ASSERT_OK(save.WaitCommitted(absl::Minutes(1)));
+      version = save.version();
+      const std::vector<StepInfo> steps = store.Steps().value();
+      for (const StepInfo& info : steps) {
+        EXPECT_LE(info.version, version);
+      }
+      ASSERT_OK(store.Close());
+    }
+    EXPECT_GT(version, highest_);
+    const Result verified = Run({"-C", source_, "verify", "--deep"});
+    EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+    EXPECT_THAT(verified.out, HasSubstr("no damage\n"));
+  }
+
+  std::uint64_t highest_ = 5;  // Version that was ever used.
+};
+
+TEST_F(RepairTest, AWholeStoreIsLeftAlone) {
+  const auto before = AllFiles(source_);
+  for (const std::string flag : {"--quiet", "--yes"}) {
+    const Result result = Run({"repair", source_, flag});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("nothing is wrong"));
+  }
+  auto after = AllFiles(source_);
+  after[source_ + "/LOCK"] = before.at(source_ + "/LOCK");
+  EXPECT_TRUE(after == before);
+  EXPECT_THAT(Siblings(), IsEmpty());
+}
+
+TEST_F(RepairTest, HeadDeleted) {
+  fs::remove(source_ + "/HEAD");
+  const Json report = Mend("write-head", 0);
+  EXPECT_EQ(report["newest_whole_step"], 50);
+}
+
+TEST_F(RepairTest, HeadIsGarbage) {
+  std::ofstream(source_ + "/HEAD", std::ios::trunc) << std::string(40000, 'x');
+  Mend("write-head", 0);
+}
+
+TEST_F(RepairTest, HeadIsAnOldCopy) {
+  fs::copy_file(source_ + "/HEAD", scratch_ / "old");
+  KillAfterTwoMoreSteps();
+  fs::remove(source_ + "/HEAD");
+  fs::rename(scratch_ / "old", source_ + "/HEAD");
+  Mend("write-head", 0);
+}
+
+TEST_F(RepairTest, HeadIsOfAnotherStore) {
+  MakeStore(scratch_ / "other");
+  fs::copy_file(scratch_ / "other/HEAD", source_ + "/HEAD",
+                fs::copy_options::overwrite_existing);
+  fs::remove_all(scratch_ / "other");
+  const Json report = Mend("write-head", 0);
+  EXPECT_THAT(report["problems"].dump(), HasSubstr("another store"));
+}
+
+TEST_F(RepairTest, TheLogIsCutBehindAcknowledgedCommits) {
+  const std::string log = KillAfterTwoMoreSteps();
+  fs::resize_file(log, fs::file_size(log) - 8);
+  const Json report = Mend("write-head", 1);
+  EXPECT_THAT(report["losses"].dump(), HasSubstr("what the last commit did"));
+  EXPECT_THAT(report["problems"].dump(), HasSubstr("commit 10 was"));
+  EXPECT_THAT(report["losses"].dump(), HasSubstr("save 7"));
+  EXPECT_THAT(report["notes"].dump(), HasSubstr("copy the store first"));
+  EXPECT_EQ(report["newest_whole_step"], 60);
+}
+
+TEST_F(RepairTest, TheLogIsGone) {
+  fs::remove(KillAfterTwoMoreSteps());
+  const Json report = Mend("write-head", 1);
+  EXPECT_EQ(report["newest_whole_step"], 50);
+}
+
+TEST_F(RepairTest, AByteOfTheLogIsFlipped) {
+  FlipByte(KillAfterTwoMoreSteps(), 100);
+  Mend("write-head", 1);
+}
+
+TEST_F(RepairTest, AByteOfAChunkIsFlipped) {
+  FlipByte(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  const Json report = Mend("rebuild", 1);
+  EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
+  EXPECT_EQ(report["newest_whole_step"], 40);
+}
+
+TEST_F(RepairTest, ASegmentIsDeleted) {
+  fs::remove(NewestChunks());
+  const Json report = Mend("rebuild", 1);
+  EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
+}
+
+TEST_F(RepairTest, TheManifestIsCut) {
+  const std::string path = DbFiles("MANIFEST", "").back();
+  fs::resize_file(path, fs::file_size(path) / 2);
+  Mend("rebuild", 0);
+}
+
+TEST_F(RepairTest, CurrentIsDeleted) {
+  fs::remove(Db("CURRENT"));
+  Mend("rebuild", 0);
+}
+
+TEST_F(RepairTest, AByteOfARowTableIsFlipped) {
+  // So many steps that their rows fill several blocks of a table.
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(source_, Quiet()));
+    for (int step = 100; step < 200; ++step) {
+      StepBuilder builder = store.Begin(step);
+      builder.PutInt("count", step);
+      builder.SetNote(
+          absl::StrFormat("note %d %s", step, std::string(450, 'x')));
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Close());
+  }
+  // The open moves the rows from the log to a table.
+  ASSERT_OK(Store::Open(source_, Quiet())->Close());
+  model_ = ContentOf(source_);
+  highest_ = 105;
+  std::string rows;
+  for (const std::string& path : DbFiles("", ".sst")) {
+    if (ReadFile(path).find("note 150") != std::string::npos) rows = path;
+  }
+  ASSERT_NE(rows, "");
+  FlipByte(rows, ReadFile(rows).find("note 150"));
+  const Json report = Mend("rebuild", 1);
+  EXPECT_GE(report["steps"].size(), 60u);
+  EXPECT_LT(report["steps"].size(), 105u);
+  EXPECT_THAT(report["losses"].dump(), HasSubstr("save 56: the row"));
+}
+
+TEST_F(RepairTest, HeadAndAChunkAreDamaged) {
+  fs::remove(source_ + "/HEAD");
+  FlipByte(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  const Json report = Mend("rebuild", 1);
+  EXPECT_THAT(LostLeaves(report, 50), ElementsAre("own/w"));
+}
+
+TEST_F(RepairTest, PeopleAreToldWhatIsLost) {
+  FlipByte(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  Result result = Run({"repair", source_});
+  EXPECT_THAT(result.out, HasSubstr("whole: 4 steps: 10, 20, 30, 40\n"));
+  EXPECT_THAT(result.out, HasSubstr("lost: step 50: own/w: "));
+  EXPECT_THAT(result.out, Not(HasSubstr("own/w: step 50")));
+  EXPECT_THAT(result.out, HasSubstr("takes the place of " + source_));
+  EXPECT_THAT(result.out, HasSubstr("--yes` does it"));
+  // A second damaged store does not take the place of the first.
+  fs::create_directory(source_ + ".damaged");
+  result = Run({"repair", source_, "--yes"});
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("lost: step 50: own/w: "));
+  EXPECT_THAT(result.out, HasSubstr(source_ + ".damaged.2"));
+  EXPECT_TRUE(fs::is_empty(source_ + ".damaged"));
+}
+
+TEST_F(RepairTest, ALiveWriterIsRefused) {
+  ASSERT_OK_AND_ASSIGN(const Store writer, Store::Open(source_, Quiet()));
+  for (const std::string flag : {"--quiet", "--yes"}) {
+    const Result result = Run({"repair", source_, flag});
+    EXPECT_EQ(result.code, 4) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("pid "));
+  }
+}
+
+TEST_F(RepairTest, RefusesWhatIsNoStore) {
+  EXPECT_EQ(Run({"repair", scratch_ / "nowhere"}).code, 3);
+  fs::create_directory(scratch_ / "empty");
+  EXPECT_EQ(Run({"repair", scratch_ / "empty", "--yes"}).code, 3);
+  EXPECT_TRUE(fs::is_empty(scratch_ / "empty"));
+  EXPECT_EQ(Run({"repair"}).code, 2);
+  fs::create_symlink("/etc/hostname", Db("000999.sst"));
+  EXPECT_EQ(Run({"repair", source_}).code, 2);
+  EXPECT_THAT(Run({"help", "repair"}).out, HasSubstr("STORE.damaged"));
+}
+
+TEST_F(RepairTest, ALinkToTheStoreStaysALink) {
+  fs::remove(NewestChunks());
+  fs::create_directory_symlink(source_, scratch_ / "link");
+  EXPECT_EQ(Run({"repair", scratch_ / "link", "--yes"}).code, 1);
+  EXPECT_TRUE(fs::is_symlink(scratch_ / "link"));
+  EXPECT_THAT(Siblings(), ElementsAre("link", "source.damaged"));
+  EXPECT_OK(Store::Open(scratch_ / "link", Quiet()));
+}
+
+TEST_F(RepairTest, NothingCanBeKept) {
+  for (const auto& entry : fs::directory_iterator(source_ + "/db")) {
+    fs::remove(entry.path());
+  }
+  const auto before = AllFiles(source_);
+  for (const std::string flag : {"--quiet", "--yes"}) {
+    EXPECT_NE(Run({"repair", source_, flag}).code, 0);
+  }
+  auto after = AllFiles(source_);
+  after[source_ + "/LOCK"] = before.at(source_ + "/LOCK");
+  EXPECT_TRUE(after == before);
+  EXPECT_THAT(Siblings(), IsEmpty());
+}
+
+TEST_F(RepairTest, InterruptedItLeavesTheStore) {
+  fs::remove(NewestChunks());
+  const auto before = AllFiles(source_);
+  // In the middle of reading, and in the middle of saving.
+  for (const int most : {3, 700}) {
+    int asked = 0;
+    RepairOptions options;
+    options.execute = true;
+    options.cancelled = [&] { return ++asked > most; };
+    EXPECT_TRUE(absl::IsCancelled(Repair(source_, options).status())) << most;
+    auto after = AllFiles(source_);
+    after[source_ + "/LOCK"] = before.at(source_ + "/LOCK");
+    EXPECT_TRUE(after == before);
+    EXPECT_THAT(Siblings(), IsEmpty());
+  }
+}
+
+TEST_F(RepairTest, ARepairIsAskedFor) {
+  for (const bool head : {true, false}) {
+    fs::remove(head ? source_ + "/HEAD" : NewestChunks());
+    RepairOptions options;
+    options.execute = true;
+    bool asked = false;
+    options.confirm = [&](const RepairReport& plan) {
+      asked = true;
+      EXPECT_THAT(plan.steps, SizeIs(5));
+      return false;
+    };
+    ASSERT_OK_AND_ASSIGN(const RepairReport report, Repair(source_, options));
+    EXPECT_TRUE(asked);
+    EXPECT_FALSE(report.done);
+    EXPECT_NE(Run({"repair", source_}).code, 0);
+    EXPECT_THAT(Siblings(), IsEmpty());
+  }
+}
+
+TEST_F(RepairTest, ThePlanMustStillBeTrue) {
+  fs::remove(source_ + "/HEAD");
+  ASSERT_OK_AND_ASSIGN(const RepairReport plan, Repair(source_));
+  RepairOptions options;
+  options.execute = true;
+  options.only_if = plan.id;
+  fs::remove(NewestChunks());  // More damage than was agreed to.
+  EXPECT_TRUE(absl::IsAborted(Repair(source_, options).status()));
+  // And when it changes while the question is on the screen.
+  options.only_if.clear();
+  options.confirm = [&](const RepairReport&) {
+    std::ofstream(source_ + "/db/CURRENT", std::ios::trunc) << "changed";
+    return true;
+  };
+  EXPECT_TRUE(absl::IsAborted(Repair(source_, options).status()));
+  EXPECT_THAT(Siblings(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ckptree

@@ -1,0 +1,204 @@
+// A repair that is killed, or whose calls fail, at every step: the store is as
+// it was, or repaired, or the next repair ends what was begun.
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/store_test_peer.h"
+#include "gtest/gtest.h"
+#include "kv/store_lock.h"
+#include "tests/testutil/flip_byte.h"
+#include "tests/trial_fixture.h"
+#include "tests/trial_store.h"
+
+namespace ckptree::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Mode = FaultPlan::Mode;
+
+class TrialRepairTest : public TrialRulesTest {
+ protected:
+  void SetUp() override {
+    ExpectRan(InStore(true, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
+      Must(SaveStep(store, 1, *small_[0]), "save 1", pipe);
+      Must(SaveStep(store, 2, *large_[0]), "save 2", pipe);
+      Must(SaveStep(store, 3, *large_[1]), "save 3", pipe);
+      Must(store.Close(), "close", pipe);
+    }));
+    state_.Save(1, small_[0]);
+    state_.Save(2, large_[0]);
+    state_.Save(3, large_[1]);
+  }
+
+  std::string Beside(const std::string& suffix) const {
+    return directory_.store() + suffix;
+  }
+
+  // Every try begins with the damage alone.
+  void PutBack() {
+    for (const auto& entry : fs::directory_iterator(directory_.path())) {
+      if (entry.path().filename().string().starts_with("store")) {
+        fs::remove_all(entry.path());
+      }
+    }
+    CopyStore(directory_.path() + "/damaged", directory_.store());
+  }
+
+  // Says "DONE", or why not.
+  TrialResult Repair(const std::vector<FaultPlan>& plans) {
+    return RunChild([&](const TrialPipe& pipe) {
+      auto file_system =
+          std::make_shared<FaultFs>(directory_.scratch(), counts_.get());
+      counts_->Reset();
+      file_system->Arm(plans);
+      RepairOptions options;
+      options.execute = true;
+      const auto report =
+          internal::RepairOn(directory_.store(), options, file_system);
+      pipe.Say(!report.ok() ? "FAILED " + report.status().ToString()
+               : report->done ||
+                       report->action == RepairReport::Action::kNothing
+                   ? "DONE"
+                   : "NOT DONE");
+      _exit(0);
+    });
+  }
+
+  // Damaged as before, or as good as new.
+  bool OpensForWriting() {
+    const TrialResult result = RunChild([&](const TrialPipe& pipe) {
+      pipe.Say(OpenStore(directory_.store(), 1).ok() ? "OPENS" : "REFUSED");
+    });
+    EXPECT_FALSE(result.broken()) << result.Text();
+    return !result.Said("OPENS").empty();
+  }
+
+  // Fails or dies at one call after the other until none is left.
+  void Sweep(Mode mode, bool sticky, bool rebuilds) {
+    int fired = 0, refused = 0, opened = 0;
+    for (std::uint64_t n = 1; n < 200; ++n) {
+      SCOPED_TRACE(
+          absl::StrFormat("call %d, mode %d", n, static_cast<int>(mode)));
+      PutBack();
+      const TrialResult result =
+          Repair({{.mode = mode, .at = n, .sticky = sticky, .seed = n}});
+      ASSERT_FALSE(result.broken()) << result.Text();
+      if (counts_->fired == 0) {
+        EXPECT_EQ(result.Said("DONE").size(), 1u) << result.Text();
+        break;
+      }
+      ++fired;
+      const std::string at = counts_->FiredAt();
+      if (fs::exists(directory_.store())) {
+        ++(OpensForWriting() ? opened : refused);
+      } else {
+        ++refused;
+      }
+      // A second one, with nothing in its way.
+      TrialResult again = Repair({});
+      EXPECT_EQ(again.Said("DONE").size(), 1u) << at << ": " << again.Text();
+      again = Repair({});
+      EXPECT_EQ(again.Said("DONE").size(), 1u) << at << ": " << again.Text();
+      ExpectStore({state_}, at);
+      EXPECT_FALSE(fs::exists(Beside(".repairing"))) << at;
+      EXPECT_EQ(fs::exists(Beside(".damaged")), rebuilds) << at;
+      EXPECT_FALSE(fs::exists(Beside(".damaged.2"))) << at;
+      if (HasFailure()) return;
+    }
+    EXPECT_GT(fired, rebuilds ? 10 : 1);
+    EXPECT_GT(refused, 0);
+    if (!sticky) {
+      EXPECT_GT(opened, 0);
+    }
+  }
+
+  void SweepAll(bool rebuilds) {
+    fs::rename(directory_.store(), directory_.path() + "/damaged");
+    PutBack();
+    ASSERT_FALSE(OpensForWriting()) << "the damage did not fire";
+    Sweep(Mode::kKill, false, rebuilds);
+    Sweep(Mode::kFail, false, rebuilds);
+    Sweep(Mode::kFail, true, rebuilds);
+    Sweep(Mode::kPowerCut, false, rebuilds);
+  }
+
+  ModelState state_;
+};
+
+TEST_F(TrialRepairTest, HeadIsGone) {
+  fs::remove(directory_.store() + "/HEAD");
+  SweepAll(/*rebuilds=*/false);
+}
+
+TEST_F(TrialRepairTest, HeadIsAnOldCopy) {
+  // Two commits ago.
+  CopyStore(directory_.store(), directory_.path() + "/old");
+  ExpectRan(InStore(false, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
+    Must(SaveStep(store, 4, *small_[1]), "save 4", pipe);
+    Must(SaveStep(store, 5, *small_[2]), "save 5", pipe);
+    Must(store.Close(), "close", pipe);
+  }));
+  state_.Save(4, small_[1]);
+  state_.Save(5, small_[2]);
+  fs::copy_file(directory_.path() + "/old/HEAD", directory_.store() + "/HEAD",
+                fs::copy_options::overwrite_existing);
+  SweepAll(/*rebuilds=*/false);
+}
+
+TEST_F(TrialRepairTest, CurrentIsGone) {
+  fs::remove(directory_.store() + "/db/CURRENT");
+  SweepAll(/*rebuilds=*/true);
+}
+
+// The file system of a test cannot exchange names, so the state that a kill
+// leaves right behind an exchange is made by hand.
+TEST_F(TrialRepairTest, KilledBehindAnExchange) {
+  fs::remove(directory_.store() + "/db/CURRENT");
+  fs::rename(directory_.store(), directory_.path() + "/damaged");
+  PutBack();
+  const auto at_rename =
+      FaultPlan{.mode = Mode::kKill, .at = 1, .kinds = Bit(CallKind::kRename)};
+  ASSERT_TRUE(Repair({at_rename}).killed);
+  const std::string made = Beside(".repairing/store");
+  ASSERT_TRUE(fs::exists(made));
+  fs::rename(directory_.store(), directory_.path() + "/x");
+  fs::rename(made, directory_.store());
+  fs::rename(directory_.path() + "/x", made);
+  EXPECT_TRUE(OpensForWriting());
+  EXPECT_EQ(Repair({}).Said("DONE").size(), 1u);
+  ExpectStore({state_});
+  EXPECT_FALSE(fs::exists(Beside(".repairing")));
+  EXPECT_TRUE(fs::exists(Beside(".damaged/db")));
+  EXPECT_FALSE(fs::exists(Beside(".damaged/db/CURRENT")));
+}
+
+// A trainer made a new store where the damaged one had been moved away: neither
+// is touched.
+TEST_F(TrialRepairTest, SomethingElseTookThePlace) {
+  fs::remove(directory_.store() + "/db/CURRENT");
+  fs::rename(directory_.store(), directory_.path() + "/damaged");
+  PutBack();
+  const auto at_rename =
+      FaultPlan{.mode = Mode::kKill, .at = 2, .kinds = Bit(CallKind::kRename)};
+  ASSERT_TRUE(Repair({at_rename}).killed);
+  ASSERT_FALSE(fs::exists(directory_.store()));
+  ExpectRan(InStore(true, [](Store&, FaultFs&, const TrialPipe&) {}));
+  const std::vector<std::string> said = Repair({}).Said("FAILED");
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("something else took its place"), std::string::npos);
+  EXPECT_TRUE(fs::exists(Beside(".repairing/store/db")));
+  EXPECT_TRUE(fs::exists(Beside(".repairing/damaged/db")));
+  fs::remove_all(directory_.store());
+  EXPECT_EQ(Repair({}).Said("DONE").size(), 1u);
+  ExpectStore({state_});
+}
+
+}  // namespace
+}  // namespace ckptree::testing
