@@ -54,6 +54,22 @@ absl::Status Lost(std::uint64_t first, std::uint64_t last) {
       "commits %d to %d were acknowledged and are missing", first, last));
 }
 
+// All that were kept are there: from the commit at `iterator`, which is `next`,
+// back to the oldest. A lost log leaves a hole however many commits follow it,
+// and one that held the oldest leaves fewer than trimming does.
+absl::Status CheckNoneIsMissing(rocksdb::Iterator* iterator,
+                                std::uint64_t next, std::uint64_t newest) {
+  for (; next > 0; --next, iterator->Prev()) {
+    const std::optional<std::uint64_t> ordinal = OrdinalOf(*iterator);
+    if (ordinal == next) continue;
+    CKPTREE_RETURN_IF_ERROR(
+        ToStatus(iterator->status(), "reading the commits"));
+    if (ordinal.has_value()) return Lost(*ordinal + 1, next);
+    return newest - next >= kKeptCommits ? absl::OkStatus() : Lost(1, next);
+  }
+  return absl::OkStatus();
+}
+
 // The version at the start of a key of `small`, `leaves` or `chunks`.
 std::uint64_t VersionOfKey(std::string_view key) {
   return key.size() < sizeof(std::uint64_t)
@@ -170,6 +186,7 @@ absl::Status CheckChain(const Instance& instance, bool beside_writer,
     iterator->Prev();
     ordinal = OrdinalOf(*iterator);
   }
+  CKPTREE_RETURN_IF_ERROR(CheckNoneIsMissing(iterator.get(), next, newest));
   std::reverse(records.begin(), records.end());
 
   report->ordinal = newest;

@@ -38,7 +38,7 @@ absl::Status ContainsHead(const Instance& instance, const HeadSlot& head,
                           const ChainTip& tip);
 
 // Reads the last kCheckedCommits records and all after small_safe, checks that
-// they are chained, holds them against report->head (unless head_missing) and
+// they are chained and that no older one is missing that was kept, holds them against report->head (unless head_missing) and
 // fills in ordinal, ahead_by_one, recent, highest_version, warnings and
 // read_only_because. kDataLoss where commits are missing or do not follow each
 // other.
