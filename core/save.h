@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -22,6 +24,15 @@
 namespace ckptree::internal {
 
 struct RankPlan;
+
+// Of a step that is saved once more, into another store: what its first save
+// said of itself.
+struct SaveOrigin {
+  std::int64_t begun_ns = 0;
+  std::int64_t staged_ns = 0;
+  std::int64_t committed_ns = 0;
+  std::vector<std::pair<std::string, std::string>> lineage;
+};
 
 // Thread-safe, but for the members of the writer.
 class Save {
@@ -48,6 +59,8 @@ class Save {
   }
   std::uint64_t bytes_total = 0;
   std::uint64_t leaves_total = 0;
+  // Set before Commit(); nothing for a save that is its own.
+  std::optional<SaveOrigin> origin;
 
   // Where other processes build the parts (core/rank_save.h): called at the
   // save's turn instead of writing `content`, which is empty then.

@@ -71,6 +71,12 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   meta.items = content.items;
   meta.custom_metadata = content.custom_metadata;
   meta.lineage = lineage_;
+  if (save.origin.has_value()) {
+    record->begun_ns = save.origin->begun_ns;
+    record->staged_ns = save.origin->staged_ns;
+    record->committed_ns = save.origin->committed_ns;
+    meta.lineage = save.origin->lineage;
+  }
 
   schema::DeadList dead;
   dead.line = save.line;

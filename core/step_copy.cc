@@ -18,10 +18,20 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/chunk_grid.h"
+#include "core/save.h"
+#include "core/step_builder.h"
 #include "kv/status_macros.h"
 #include "schema/limits.h"
 
 namespace ckptree::internal {
+
+struct StepOriginPeer {
+  static void Set(StepBuilder* builder, SaveOrigin origin) {
+    const std::shared_ptr<Save>& save = builder->impl_->save;
+    if (save != nullptr) save->origin = std::move(origin);
+  }
+};
+
 namespace {
 
 using Buffer = std::vector<std::byte>;
@@ -284,8 +294,13 @@ class StepCopier {
     for (const auto& [name, value] : info.metrics) {
       builder_.SetMetric(name, value);
     }
+    SaveOrigin origin;
+    origin.begun_ns = info.begun_ns;
+    origin.staged_ns = info.staged_ns;
+    origin.committed_ns = info.committed_ns;
     const absl::StatusOr<StepMetadata> metadata = from_.Metadata();
     if (metadata.ok()) {
+      origin.lineage = metadata->lineage;
       if (!metadata->custom.empty()) {
         builder_.SetCustomMetadata(metadata->custom);
       }
@@ -297,6 +312,7 @@ class StepCopier {
     } else {
       result_.lost.push_back({"(metadata)", ReasonOf(metadata.status())});
     }
+    StepOriginPeer::Set(&builder_, std::move(origin));
     std::string note = info.note;
     if (!result_.lost.empty()) {
       note = absl::StrFormat("[recovered: %d of %d leaves lost]%s%s",

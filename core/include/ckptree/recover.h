@@ -53,7 +53,7 @@ struct RecoverOptions {
 
 // Saves every step of `from` that can be read, without the leaves that cannot,
 // into the new store `to`: step number, tree, values, metrics, note, custom
-// metadata, tags, pins. Never changes `from`, and `to` is there when all is
+// metadata, lineage, the times of its save, tags, pins. Never changes `from`, and `to` is there when all is
 // done or not at all: a folder `to`.recovering holds what is being made, and
 // goes away also on an error.
 //

@@ -22,6 +22,7 @@ namespace ckptree {
 namespace internal {
 class Save;
 class Engine;
+struct StepOriginPeer;
 }  // namespace internal
 
 enum class NodeType { kNone, kDict, kList, kTuple, kNamedTuple, kObject, kCustom };
@@ -139,6 +140,7 @@ class StepBuilder {
 
  private:
   friend class Store;
+  friend struct internal::StepOriginPeer;
   struct Impl;
   explicit StepBuilder(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
