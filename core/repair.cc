@@ -10,6 +10,7 @@
 
 #include "ckptree/repair.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +51,12 @@ absl::StatusOr<std::string> StampOf(const std::string& directory) {
        !error && it != end; it.increment(error)) {
     if (!it->is_regular_file(error) || it->path().filename() == kv::kLockName) {
       continue;
+    }
+    // Not to be taken for damage.
+    if (access(it->path().c_str(), R_OK) != 0) {
+      return absl::PermissionDeniedError(
+          absl::StrFormat("%s cannot be read by this user; nothing was changed",
+                          it->path().string()));
     }
     const auto size = it->file_size(error);
     const auto time = it->last_write_time(error);
@@ -132,6 +139,7 @@ class Repairer {
     // Step 3.
     CKPTREE_RETURN_IF_ERROR(Diagnose());
     AddNew(&report_.notes, found.warnings);
+    NoteOwner();
     report_.id = IdOf(report_.action, stamp_);
     if (!options_.only_if.empty() && options_.only_if != report_.id) {
       return absl::AbortedError(absl::StrFormat(
@@ -189,6 +197,19 @@ class Repairer {
                              StoreSwap::Finish(kv_options_, directory_));
     report_.done = true;
     return std::move(report_);
+  }
+
+  // A trainer could not write to what another user made for it.
+  void NoteOwner() {
+    struct stat status;
+    if (report_.action == Action::kNothing ||
+        stat(directory_.c_str(), &status) != 0 || status.st_uid == geteuid()) {
+      return;
+    }
+    report_.notes.push_back(absl::StrFormat(
+        "%s belongs to user %d and you are user %d, who would own the new "
+        "files: better run this as that user",
+        directory_, status.st_uid, geteuid()));
   }
 
   absl::Status TakeLock() {
@@ -358,8 +379,8 @@ class Repairer {
       }
     }
     report_.notes.emplace_back(
-        "when and by whom a step was saved is not carried over, nor are steps "
-        "that had been removed");
+        "the new store has another uuid, and its versions are above the old "
+        "ones");
     return absl::OkStatus();
   }
 

@@ -63,6 +63,7 @@ constexpr FlagSpec kRmFlags[] = {
 };
 constexpr FlagSpec kRepairFlags[] = {
     {"yes", 'y', "", "do it; without this nothing is changed"},
+    {"dry-run", 0, "", "change nothing, as without --yes"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 constexpr FlagSpec kExportFlags[] = {
@@ -140,9 +141,8 @@ constexpr Command kCommands[] = {
      "or a part of its log; nobody may be writing to it. Where it does not\n"
      "open whole, a database is put together beside NEW_STORE, of links to\n"
      "its files or, on another file system, of copies. Where the MANIFEST is\n"
-     "lost, steps that had been removed may come back. Moments, lineage and\n"
-     "who saved a step are those of the recovery. An array is held in memory\n"
-     "as a whole.\n\n"
+     "lost, steps that had been removed may come back. An array is held in\n"
+     "memory as a whole.\n\n"
      "NEW_STORE appears when all is saved. Until then everything is in the\n"
      "folder NEW_STORE.recovering, which goes away on Ctrl-C and on errors; a\n"
      "second Ctrl-C, or a kill, leaves it to be removed by hand.\n\n"

@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::string_view kExitCodes =
     "0    done\n"
-    "1    a negative answer, no failure: verify found damage, recover left\n"
-    "     something out\n"
+    "1    a negative answer, no failure: verify or repair found damage,\n"
+    "     recover or repair left something out\n"
     "2    wrong usage, or it did not work\n"
     "3    no such store, step or key\n"
     "4    another process has the store\n"
-    "5    damaged data, met by any command but verify\n"
+    "5    damaged data, met by any command but these\n"
     "130  interrupted\n";
 
 constexpr std::string_view kRev =

@@ -197,7 +197,8 @@ absl::StatusOr<int> RunRepair(Session& session) {
                                         !session.arguments().Has("quiet"));
     Interruptible interruptible;
     RepairOptions options;
-    options.execute = session.arguments().Has("yes");
+    options.execute = session.arguments().Has("yes") &&
+                      !session.arguments().Has("dry-run");
     options.lock_wait = absl::Seconds(wait->value_or(0));
     options.cancelled = Interrupted;
     options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
