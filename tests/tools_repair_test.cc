@@ -275,6 +275,35 @@ TEST_F(RepairTest, TheLogIsGone) {
   EXPECT_EQ(report["newest_whole_step"], 50);
 }
 
+// The blocks of small saves leave the log long before their rows: they are
+// there, and nothing names them.
+TEST_F(RepairTest, TheLogsAreGoneAndSmallBlocksAreLeft) {
+  const std::string live = scratch_ / "live";
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(source_, Quiet()));
+    const std::vector<std::byte> bytes = testing::RandomBytes(20 << 10, 8);
+    for (int step = 100; step < 600; ++step) {
+      StepBuilder builder = store.Begin(step);
+      builder.PutInt("count", step);
+      std::vector<std::byte> own = bytes;
+      own[0] = static_cast<std::byte>(step & 0xff);
+      builder.Put("own", {.dtype = DType::kUint8,
+                          .shape = {static_cast<std::int64_t>(own.size())},
+                          .data = own.data()});
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    fs::copy(source_, live, fs::copy_options::recursive);
+    ASSERT_OK(store.Close());
+  }
+  fs::remove_all(source_);
+  fs::rename(live, source_);
+  highest_ = 505;
+  for (const std::string& log : DbFiles("", ".log")) fs::remove(log);
+  const Json report = Mend("write-head", 1);
+  EXPECT_THAT(report["steps"], SizeIs(5));
+  EXPECT_THAT(report["losses"].dump(), HasSubstr("save 50: the row"));
+}
+
 TEST_F(RepairTest, AByteOfTheLogIsFlipped) {
   FlipByte(KillAfterTwoMoreSteps(), 100);
   Mend("write-head", 1);
@@ -344,6 +373,7 @@ TEST_F(RepairTest, PeopleAreToldWhatIsLost) {
   FlipByte(NewestChunks(), fs::file_size(NewestChunks()) / 2);
   Result result = Run({"repair", source_});
   EXPECT_THAT(result.out, HasSubstr("whole: 4 steps: 10, 20, 30, 40\n"));
+  EXPECT_THAT(result.out, HasSubstr("the newest whole step is 40\n"));
   EXPECT_THAT(result.out, HasSubstr("lost: step 50: own/w: "));
   EXPECT_THAT(result.out, Not(HasSubstr("own/w: step 50")));
   EXPECT_THAT(result.out, HasSubstr("takes the place of " + source_));

@@ -1,11 +1,18 @@
 #include "tools/recovered_steps.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "tools/terminal.h"
 
 namespace ckptree::tools {
+namespace {
+
+// What a person may still read.
+constexpr std::size_t kShownLosses = 100;
+
+}  // namespace
 
 Table RecoveredTable(std::string_view schema,
                      const std::vector<RecoveredStep>& steps,
@@ -44,14 +51,21 @@ Table RecoveredTable(std::string_view schema,
 std::string LossText(const std::vector<RecoveredStep>& steps,
                      const std::vector<std::string>& losses) {
   std::string text;
+  std::size_t lines = 0;
+  const auto add = [&](const std::string& line) {
+    if (lines++ < kShownLosses)
+      absl::StrAppendFormat(&text, "lost: %s\n", line);
+  };
+  for (const std::string& loss : losses) add(EscapeLines(loss));
   for (const RecoveredStep& step : steps) {
     for (const LostLeaf& leaf : step.lost) {
-      absl::StrAppendFormat(&text, "lost: step %d: %s: %s\n", step.step,
-                            Escape(leaf.name), EscapeLines(leaf.why));
+      add(absl::StrFormat("step %d: %s: %s", step.step, Escape(leaf.name),
+                          EscapeLines(leaf.why)));
     }
   }
-  for (const std::string& loss : losses) {
-    absl::StrAppendFormat(&text, "lost: %s\n", EscapeLines(loss));
+  if (lines > kShownLosses) {
+    absl::StrAppendFormat(&text, "lost: %d more; --json has all of them\n",
+                          lines - kShownLosses);
   }
   return text;
 }

@@ -93,7 +93,11 @@ std::string WholeText(const RepairReport& report) {
   for (std::size_t i = first; i < whole.size(); ++i) {
     absl::StrAppendFormat(&text, "%s%d", i == first ? " " : ", ", whole[i]);
   }
-  return text + "\n";
+  text += "\n";
+  if (whole.size() < report.steps.size()) {
+    absl::StrAppendFormat(&text, "the newest whole step is %d\n", whole.back());
+  }
+  return text;
 }
 
 std::string PlanText(const RepairReport& report, const std::string& store) {
@@ -149,7 +153,9 @@ std::string OutcomeText(const RepairReport& report, const std::string& store) {
         "nothing was changed; `ckptree repair %s --yes` does it\n",
         Escape(store));
   }
-  std::string text = "repaired";
+  std::string text = report.complete()
+                         ? "repaired"
+                         : "repaired, but for what is named above as lost";
   if (!report.damaged.empty()) {
     absl::StrAppendFormat(
         &text, "; the damaged store is %s: remove it when you need it no more",
@@ -197,8 +203,8 @@ absl::StatusOr<int> RunRepair(Session& session) {
                                         !session.arguments().Has("quiet"));
     Interruptible interruptible;
     RepairOptions options;
-    options.execute = session.arguments().Has("yes") &&
-                      !session.arguments().Has("dry-run");
+    options.execute =
+        session.arguments().Has("yes") && !session.arguments().Has("dry-run");
     options.lock_wait = absl::Seconds(wait->value_or(0));
     options.cancelled = Interrupted;
     options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
