@@ -144,7 +144,7 @@ class Salvager {
     absl::StatusOr<std::shared_ptr<Instance>> listed = Instance::Open(
         Role::kForensic, from_db_, reader_options_, nullptr, nullptr);
     if (listed.ok() && !MissesCommits(**listed)) {
-      rows_ = *std::move(listed);
+      UseListed(*std::move(listed));
       return absl::OkStatus();
     }
     absl::StatusOr<RebuiltRows> rebuilt =
@@ -152,11 +152,11 @@ class Salvager {
     if (!rebuilt.ok()) {
       if (!listed.ok()) return rebuilt.status();
       report_.notes.emplace_back(rebuilt.status().message());
-      rows_ = *std::move(listed);
+      UseListed(*std::move(listed));
       return absl::OkStatus();
     }
     if (listed.ok() && TipOf(**listed) >= TipOf(*rebuilt->instance)) {
-      rows_ = *std::move(listed);
+      UseListed(*std::move(listed));
       return absl::OkStatus();
     }
     if (!listed.ok()) {
@@ -183,16 +183,32 @@ class Salvager {
     const absl::StatusOr<HeadSlot> head =
         HeadFile::Read(reader_options_, from_);
     if (head.ok() && TipOf(listed) >= head->ordinal) return false;
+    return !Unlisted(listed).empty();
+  }
+
+  // The row tables of which `listed` does not know.
+  std::vector<TableSource> Unlisted(const Instance& listed) const {
     std::vector<rocksdb::LiveFileMetaData> files;
     listed.db()->GetLiveFilesMetaData(&files);
     std::set<std::string, std::less<>> known;
     for (const rocksdb::LiveFileMetaData& file : files) {
       known.emplace(BaseName(file.relative_filename));
     }
-    return std::any_of(row_tables_.begin(), row_tables_.end(),
-                       [&known](const TableSource& table) {
-                         return !known.contains(BaseName(table.path));
-                       });
+    std::vector<TableSource> unlisted;
+    for (const TableSource& table : row_tables_) {
+      if (!known.contains(BaseName(table.path))) unlisted.push_back(table);
+    }
+    return unlisted;
+  }
+
+  // The MANIFEST may end between the tables of one flush: rows without their
+  // blocks. Blocks never change, so those of another table do no harm; rows
+  // might be such as were removed.
+  void UseListed(std::shared_ptr<Instance> listed) {
+    for (TableSource& table : Unlisted(*listed)) {
+      if (*table.space == Space::kSmall) left_out_.push_back(std::move(table));
+    }
+    rows_ = std::move(listed);
   }
 
   // Step 4.

@@ -328,6 +328,28 @@ TEST_F(RepairTest, TheManifestIsCut) {
   Mend("rebuild", 0);
 }
 
+// Wherever it is cut, the rows are in tables that it no longer names: HEAD
+// alone would lose them.
+TEST_F(RepairTest, TheManifestIsCutAnywhere) {
+  KillAfterTwoMoreSteps();
+  ASSERT_OK(Store::Open(source_, Quiet())->Close());
+  const std::string path = DbFiles("MANIFEST", "").back();
+  const std::string whole = ReadFile(path);
+  for (std::size_t part = 0; part < 12; ++part) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        << whole.substr(0, whole.size() * part / 12);
+    const Result result = Run({"repair", source_, "--json"});
+    const Json plan = Json::parse(result.out, nullptr, false);
+    ASSERT_FALSE(plan.is_discarded()) << result.err;
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(plan["action"], "rebuild") << part;
+    EXPECT_EQ(plan["complete"], true) << part << result.out;
+    EXPECT_THAT(plan["steps"], SizeIs(7)) << part;
+  }
+  EXPECT_THAT(Siblings(), IsEmpty());
+  Mend("rebuild", 0);
+}
+
 TEST_F(RepairTest, CurrentIsDeleted) {
   fs::remove(Db("CURRENT"));
   Mend("rebuild", 0);
