@@ -31,8 +31,8 @@ std::string HintOf(const absl::Status& status) {
       return "another process has the store: wait for it, or use --wait "
              "SECONDS";
     case absl::StatusCode::kDataLoss:
-      return "`ckptree repair STORE` says what is wrong and what it can mend, "
-             "`ckptree recover` saves the rest into a new store";
+      return "`ckptree verify` lists what is damaged; `ckptree repair` mends "
+             "it in its place, `ckptree recover` saves the rest elsewhere";
     case absl::StatusCode::kResourceExhausted:
       return "free some space or memory and try again";
     case absl::StatusCode::kInvalidArgument:
