@@ -1,8 +1,11 @@
 // A repair that is killed, or whose calls fail, at every step: the store is as
 // it was, or repaired, or the next repair ends what was begun.
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
-#include <functional>
+#include <fstream>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "core/store_test_peer.h"
 #include "gtest/gtest.h"
-#include "kv/store_lock.h"
+#include "tests/fault_random.h"
 #include "tests/testutil/flip_byte.h"
 #include "tests/trial_fixture.h"
 #include "tests/trial_store.h"
@@ -198,6 +201,119 @@ TEST_F(TrialRepairTest, SomethingElseTookThePlace) {
   fs::remove_all(directory_.store());
   EXPECT_EQ(Repair({}).Said("DONE").size(), 1u);
   ExpectStore({state_});
+}
+
+class DamagedFileTest : public TrialRepairTest {
+ protected:
+  // Repairs the store as it is, and holds what is left against the report, and
+  // the report against the model. Says "NONE" where nothing could be kept.
+  TrialResult RepairAndJudge() {
+    return RunChild([&](const TrialPipe& pipe) {
+      RepairOptions options;
+      options.execute = true;
+      const auto report = ckptree::Repair(directory_.store(), options);
+      if (absl::IsDataLoss(report.status())) {
+        pipe.Say("NONE");
+        _exit(0);
+      }
+      Must(report.status(), "repair", pipe);
+      absl::StatusOr<Store> store = OpenStore(directory_.store(), 1);
+      Must(store.status(), "open", pipe);
+      Must(store->Info().warnings.empty(), "it warns", pipe);
+      Must(store->Steps()->size() == report->steps_kept(), "steps", pipe);
+      const auto findings = DeepFindings(*store);
+      Must(!findings.has_value(), findings.value_or(""), pipe);
+      for (const RecoveredStep& step : report->steps) {
+        if (!step.saved || !step.lost.empty()) continue;
+        const auto wrong =
+            StepDifference(*store, step.step, *state_.steps.at(step.step));
+        Must(!wrong.has_value(), wrong.value_or(""), pipe);
+      }
+      if (report->complete()) {
+        const auto wrong = StateDifference(*store, state_);
+        Must(!wrong.has_value(),
+             "told that nothing is lost: " + wrong.value_or(""), pipe);
+      }
+      Must(SaveStep(*store, 1000, *small_[5]), "a save", pipe);
+      Must(store->Close(), "close", pipe);
+      pipe.Say(report->action == RepairReport::Action::kNothing ? "HARMLESS"
+               : report->action == RepairReport::Action::kWriteHead
+                   ? "HEAD"
+                   : "REBUILT");
+      _exit(0);
+    });
+  }
+
+  // Each file of <directory>/damaged in its turn: gone, cut, zeroed, flipped.
+  void DamageAll() {
+    const std::string whole = directory_.path() + "/damaged";
+    std::vector<std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(whole)) {
+      if (entry.is_regular_file()) {
+        files.push_back(fs::relative(entry.path(), whole).string());
+      }
+    }
+    FaultRandom random(17);
+    for (const std::string& file : files) {
+      const std::uint64_t size = fs::file_size(whole + "/" + file);
+      const int positions = size == 0 ? 0 : 6;
+      for (int way = 0; way < 3 + 2 * positions; ++way) {
+        PutBack();
+        const std::string path = directory_.store() + "/" + file;
+        const std::uint64_t at = size == 0
+                                     ? 0
+                                     : static_cast<std::uint64_t>(
+                                           random.Int(static_cast<int>(size)));
+        if (way == 0) {
+          fs::remove(path);
+        } else if (way == 1) {
+          fs::resize_file(path, 0);
+        } else if (way == 2) {
+          fs::resize_file(path, size - std::min<std::uint64_t>(size, 9));
+        } else if (way < 3 + positions) {
+          FlipByte(path, at);
+        } else {
+          std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+              .seekp(static_cast<std::streamoff>(at))
+              .write(std::string(512, '\0').data(),
+                     static_cast<std::streamsize>(
+                         std::min<std::uint64_t>(512, size - at)));
+        }
+        const TrialResult result = RepairAndJudge();
+        ASSERT_FALSE(result.broken())
+            << file << " way " << way << " at " << at << ": " << result.Text();
+        for (const std::string& line : result.lines) ++outcomes_[line];
+      }
+    }
+  }
+
+  std::map<std::string, int> outcomes_;
+};
+
+TEST_F(DamagedFileTest, WhatIsKeptIsWhatWasSaved) {
+  fs::rename(directory_.store(), directory_.path() + "/damaged");
+  DamageAll();
+  // Once more with its rows in tables, and a log.
+  PutBack();
+  ExpectRan(InStore(false, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
+    Must(SaveStep(store, 4, *small_[1]), "save 4", pipe);
+    Must(SaveStep(store, 5, *large_[2]), "save 5", pipe);
+    // As if killed.
+  }));
+  state_.Save(4, small_[1]);
+  state_.Save(5, large_[2]);
+  fs::remove_all(directory_.path() + "/damaged");
+  fs::rename(directory_.store(), directory_.path() + "/damaged");
+  DamageAll();
+  for (const char* outcome : {"HARMLESS", "HEAD", "REBUILT"}) {
+    EXPECT_GT(outcomes_[outcome], 20) << outcome;
+  }
+  std::string text;
+  for (const auto& [outcome, count] : outcomes_) {
+    absl::StrAppendFormat(&text, "%s %d  ", outcome, count);
+  }
+  RecordProperty("outcomes", text);
+  std::cout << text << "\n";
 }
 
 }  // namespace
