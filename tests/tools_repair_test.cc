@@ -1,12 +1,9 @@
 // `ckptree repair` and `ckptree recover` on the same damage: each says what is
 // lost before it does anything, and what is left is bit-exact.
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -17,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
-#include "tests/tools_recover_fixture.h"
+#include "tests/tools_repair_fixture.h"
 
 namespace ckptree {
 namespace {
@@ -30,192 +27,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 using Json = nlohmann::json;
-
-class RepairTest : public RecoverTest {
- protected:
-  using Stamps = std::map<std::string, fs::file_time_type>;
-
-  static Stamps StampsOf(const std::string& root) {
-    Stamps stamps = {{"", fs::last_write_time(root)}};
-    for (const auto& entry : fs::recursive_directory_iterator(root)) {
-      stamps[entry.path().string()] = entry.last_write_time();
-    }
-    return stamps;
-  }
-
-  // What lies beside the store.
-  std::vector<std::string> Siblings() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(scratch_.path())) {
-      const std::string name = entry.path().filename().string();
-      if (name != "out" && name != "err" && name != "source") {
-        names.push_back(name);
-      }
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
-  // Without it a test proves nothing.
-  void ExpectDamaged() {
-    {
-      const auto store = Store::Open(CopyOf("fired"), Quiet());
-      if (!store.ok() || !store->Info().warnings.empty()) {
-        fs::remove_all(scratch_ / "fired");
-        return;
-      }
-    }
-    fs::remove_all(scratch_ / "fired");
-    EXPECT_EQ(Run({"-C", source_, "verify", "--deep"}).code, 1)
-        << "the damage did not fire";
-  }
-
-  std::string CopyOf(const std::string& name) {
-    fs::copy(source_, scratch_ / name, fs::copy_options::recursive);
-    return scratch_ / name;
-  }
-
-  static StoreOptions Quiet() {
-    StoreOptions options;
-    options.log = [](LogSeverity, std::string_view, std::string_view) {};
-    return options;
-  }
-
-  // The store as a killed process leaves it, with two more steps: 60 is small,
-  // 70 large. Returns its log.
-  std::string KillAfterTwoMoreSteps() {
-    const std::string live = scratch_ / "live";
-    Store store = Store::Open(source_).value();
-    StepBuilder small = store.Begin(60);
-    small.PutInt("count", 60);
-    EXPECT_OK(std::move(small).Commit().WaitCommitted(absl::Minutes(1)));
-    const std::vector<std::byte> own = testing::RandomBytes(kBigBytes, 4);
-    StepBuilder large = store.Begin(70);
-    large.Put("own/w", {.dtype = DType::kUint8,
-                        .shape = {static_cast<std::int64_t>(own.size())},
-                        .data = own.data()});
-    EXPECT_OK(std::move(large).Commit().WaitCommitted(absl::Minutes(1)));
-    fs::copy(source_, live, fs::copy_options::recursive);
-    EXPECT_OK(store.Close());
-    fs::remove_all(source_);
-    fs::rename(live, source_);
-    model_ = ContentOf(source_);
-    EXPECT_THAT(model_, SizeIs(7));
-    std::string log;
-    for (const std::string& path : DbFiles("", ".log")) {
-      if (fs::file_size(path) > 0) log = path;
-    }
-    EXPECT_NE(log, "");
-    highest_ = 7;
-    return log;
-  }
-
-  // The store is refused or verify complains; it is recovered, then repaired,
-  // and must be as good as new with what is left. The report of the repair.
-  Json Mend(const std::string& action, int code) {
-    ExpectDamaged();
-    const Result recovered = Run({"recover", source_, destination_, "--json"});
-    const Json kept = Json::parse(recovered.out, nullptr, false);
-    EXPECT_FALSE(kept.is_discarded()) << recovered.err;
-    EXPECT_TRUE(recovered.code == 0 || recovered.code == 1) << recovered.err;
-    if (!kept.is_discarded()) Compare(kept);
-    fs::remove_all(destination_);
-
-    // The plan changes nothing, however often.
-    const auto before = AllFiles(source_);
-    const Stamps stamps = StampsOf(source_);
-    const Result text = Run({"repair", source_});
-    EXPECT_EQ(text.code, 1) << text.out << text.err;
-    EXPECT_THAT(text.out, HasSubstr("wrong: "));
-    EXPECT_THAT(text.out, HasSubstr("nothing was changed"));
-    const Result dry = Run({"repair", source_, "--json"});
-    EXPECT_EQ(dry.code, 1) << dry.out << dry.err;
-    EXPECT_TRUE(AllFiles(source_) == before);
-    EXPECT_EQ(StampsOf(source_), stamps);
-    EXPECT_THAT(Siblings(), IsEmpty());
-    const Json plan = Json::parse(dry.out, nullptr, false);
-    EXPECT_FALSE(plan.is_discarded()) << dry.out << dry.err;
-    if (plan.is_discarded()) return plan;
-    EXPECT_EQ(plan["action"], action);
-    EXPECT_EQ(plan["done"], false);
-
-    const Result done = Run({"repair", source_, "--yes", "--json"});
-    const Json report = Json::parse(done.out, nullptr, false);
-    EXPECT_FALSE(report.is_discarded()) << done.out << done.err;
-    if (report.is_discarded()) return report;
-    EXPECT_EQ(done.code, code) << done.out << done.err;
-    EXPECT_EQ(report["complete"], code == 0);
-    EXPECT_EQ(report["done"], true);
-    // It did what it had said.
-    for (const char* key : {"action", "id", "steps", "losses", "problems",
-                            "notes", "newest_whole_step"}) {
-      EXPECT_EQ(report[key], plan[key]) << key;
-    }
-    if (action == "rebuild") {
-      EXPECT_THAT(Siblings(), ElementsAre("source.damaged"));
-      EXPECT_EQ(report["damaged_store"], source_ + ".damaged");
-      ExpectKept(before);
-      EXPECT_EQ(ResultsOf(report), ResultsOf(kept));
-    } else {
-      EXPECT_THAT(Siblings(), IsEmpty());
-    }
-    destination_ = source_;
-    Compare(report);
-    ExpectUsable();
-    EXPECT_EQ(Run({"repair", source_}).code, 0);
-    return report;
-  }
-
-  static std::map<std::int64_t, std::string> ResultsOf(const Json& report) {
-    std::map<std::int64_t, std::string> results;
-    for (const Json& row : report["steps"]) {
-      results[row["step"]] =
-          absl::StrFormat("%s, %d lost", row["result"].get<std::string>(),
-                          row["lost"].get<int>());
-    }
-    return results;
-  }
-
-  // The damaged store is what it was, but for its lock.
-  void ExpectKept(const std::map<std::string, std::string>& before) {
-    std::map<std::string, std::string> kept;
-    for (const auto& [path, bytes] : AllFiles(source_ + ".damaged")) {
-      kept[source_ + path.substr((source_ + ".damaged").size())] = bytes;
-    }
-    kept.erase(source_ + "/LOCK");
-    auto expected = before;
-    expected.erase(source_ + "/LOCK");
-    EXPECT_TRUE(kept == expected);
-  }
-
-  // It opens for writing without a word, and goes on.
-  void ExpectUsable() {
-    std::uint64_t version = 0;
-    {
-      ASSERT_OK_AND_ASSIGN(Store store, Store::Open(source_, Quiet()));
-      EXPECT_THAT(store.Info().warnings, IsEmpty());
-      StepBuilder builder = store.Begin(1000);
-      const std::vector<std::byte> more = testing::RandomBytes(kBigBytes, 9);
-      builder.Put("more", {.dtype = DType::kUint8,
-                           .shape = {static_cast<std::int64_t>(more.size())},
-                           .data = more.data()});
-      SaveHandle save = std::move(builder).Commit();
-      ASSERT_OK(save.WaitCommitted(absl::Minutes(1)));
-      version = save.version();
-      const std::vector<StepInfo> steps = store.Steps().value();
-      for (const StepInfo& info : steps) {
-        EXPECT_LE(info.version, version);
-      }
-      ASSERT_OK(store.Close());
-    }
-    EXPECT_GT(version, highest_);
-    const Result verified = Run({"-C", source_, "verify", "--deep"});
-    EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
-    EXPECT_THAT(verified.out, HasSubstr("no damage\n"));
-  }
-
-  std::uint64_t highest_ = 5;  // Version that was ever used.
-};
 
 TEST_F(RepairTest, AWholeStoreIsLeftAlone) {
   const auto before = AllFiles(source_);
