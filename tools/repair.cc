@@ -165,7 +165,10 @@ std::string OutcomeText(const RepairReport& report, const std::string& store) {
 }
 
 absl::Status Explained(const absl::Status& status) {
-  if (absl::IsCancelled(status)) return status;
+  if (absl::IsCancelled(status) || absl::IsPermissionDenied(status) ||
+      absl::IsResourceExhausted(status)) {
+    return status;
+  }
   if (absl::IsNotFound(status)) {
     return WithHint(status, "`ckptree repair STORE`");
   }
