@@ -24,8 +24,8 @@ class Graves {
   explicit Graves(const kv::Database& database) : database_(database) {}
 
   absl::Status Add(std::uint16_t part, const BlockRun& run) {
-    const std::string key = schema::SegmentKey(
-        run.version, part, run.place, schema::BuilderOf(run.first_n));
+    const std::string key = schema::SegmentKey(run.version, part, run.place,
+                                               schema::BuilderOf(run.first_n));
     auto it = rows_.find(key);
     if (it == rows_.end()) {
       CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
@@ -39,9 +39,8 @@ class Graves {
       it = rows_.emplace(key, std::move(grave)).first;
     }
     it->second.bytes += run.bytes;
-    const absl::Status status =
-        schema::Bury(schema::SequenceOf(run.first_n), run.count, run.bytes,
-                     &it->second.row);
+    const absl::Status status = schema::Bury(
+        schema::SequenceOf(run.first_n), run.count, run.bytes, &it->second.row);
     if (status.ok()) return status;
     return absl::Status(
         status.code(),

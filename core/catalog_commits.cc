@@ -81,8 +81,7 @@ absl::Status Engine::Commit(kv::CommitRequest request) {
 absl::Status Engine::Delete(const StepSelector& step) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                           catalog_.Resolve(step));
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
   if (catalog_.IsPinned(record->version)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("step %d is pinned; unpin it first", record->step));
@@ -109,8 +108,7 @@ absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   CKPTREE_RETURN_IF_ERROR(CheckTagName(name));
   absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                           catalog_.Resolve(step));
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
   if (const auto old = catalog_.FindTag(name); old.has_value()) {
     if (old->version == record->version) return absl::OkStatus();
     if (!move) {
@@ -153,8 +151,7 @@ absl::Status Engine::Untag(std::string_view name) {
 absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                           catalog_.Resolve(step));
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
   if (catalog_.IsPinned(record->version) == pinned) return absl::OkStatus();
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kPin;
@@ -193,9 +190,9 @@ absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
   for (const auto& [known, line] : catalog_.Lines()) {
     if (line.name != name) continue;
-    return absl::AlreadyExistsError(absl::StrFormat(
-        "line '%s' exists already; it goes on from step %d", name,
-        line.origin_step));
+    return absl::AlreadyExistsError(
+        absl::StrFormat("line '%s' exists already; it goes on from step %d",
+                        name, line.origin_step));
   }
   schema::LineRecord line;
   line.tip = record->version;

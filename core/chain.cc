@@ -33,12 +33,20 @@ std::vector<std::uint64_t> Chain::Kids(std::uint64_t version) const {
 }
 
 bool Chain::MayGo(std::uint64_t version) const {
-  const auto it = versions_.find(version);
-  if (it == versions_.end() || !it->second.removed) return false;
-  if (kids_.count(version) > 1) return false;
-  return std::none_of(tips_.begin(), tips_.end(), [&](const auto& tip) {
-    return tip.second == version && tip.first != it->second.line;
+  return removed_.contains(version) && CouldGo(version);
+}
+
+bool Chain::CouldGo(std::uint64_t version) const {
+  return WhyKept(version).empty();
+}
+
+std::string Chain::WhyKept(std::uint64_t version) const {
+  if (kids_.count(version) > 1) return "lines part there";
+  const std::uint32_t line = versions_.at(version).line;
+  const bool starts = std::any_of(tips_.begin(), tips_.end(), [&](auto& tip) {
+    return tip.second == version && tip.first != line;
   });
+  return starts ? "a line without a save starts from it" : "";
 }
 
 ChainStep Chain::StepOf(std::uint64_t version) const {

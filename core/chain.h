@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "schema/digest.h"
@@ -58,7 +59,12 @@ class Chain {
   // or are what the next save of a fork is compared with.
   bool MayGo(std::uint64_t version) const;
 
-  // What Collect would change. REQUIRES: MayGo(version).
+  // MayGo, were its step removed.
+  bool CouldGo(std::uint64_t version) const;
+  // Why a removed version may not go; empty where it may.
+  std::string WhyKept(std::uint64_t version) const;
+
+  // What Collect would change. REQUIRES: CouldGo(version).
   ChainStep StepOf(std::uint64_t version) const;
   // Takes the version out: its kid follows its prev; the tip of its line, where
   // it was that, becomes prev where that is of the same line, else 0.
@@ -72,9 +78,9 @@ class Chain {
  private:
   std::map<std::uint64_t, ChainLink> versions_;
   std::set<std::uint64_t> removed_;
-  std::map<std::uint32_t, std::uint64_t> tips_;  // By line.
+  std::map<std::uint32_t, std::uint64_t> tips_;       // By line.
   std::multimap<std::uint64_t, std::uint64_t> kids_;  // By prev.
-  std::map<schema::Digest, int> trees_;  // How many parts have it.
+  std::map<schema::Digest, int> trees_;               // How many parts have it.
 };
 
 }  // namespace ckptree::internal

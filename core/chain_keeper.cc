@@ -36,6 +36,8 @@ absl::Status ForEachRow(const kv::Database& database, Row row, Fn fn) {
   return scan.status();
 }
 
+}  // namespace
+
 absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
   // Every version that is not collected has a dead list, whatever else it lost.
   std::map<std::uint64_t, ChainLink> links;
@@ -75,9 +77,9 @@ absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
   Chain chain;
   for (auto& [version, link] : links) {
     if (link.prev != 0 && !links.contains(link.prev)) {
-      return absl::DataLossError(absl::StrFormat(
-          "version %d follows version %d, which is not there", version,
-          link.prev));
+      return absl::DataLossError(
+          absl::StrFormat("version %d follows version %d, which is not there",
+                          version, link.prev));
     }
     chain.Add(version, std::move(link));
   }
@@ -96,8 +98,6 @@ absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
       }));
   return chain;
 }
-
-}  // namespace
 
 absl::Status ChainKeeper::Load(const kv::Database& database) {
   absl::StatusOr<Chain> chain = ReadChain(database);
@@ -139,9 +139,8 @@ void ChainKeeper::ReleaseBase() {
 
 void ChainKeeper::HoldTrees(std::set<schema::Digest> digests) {
   const absl::MutexLock lock(&mu_);
-  const auto free = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return !sweeping_;
-  };
+  const auto free = [this]()
+                        ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !sweeping_; };
   mu_.Await(absl::Condition(&free));
   held_trees_ = std::move(digests);
 }
@@ -188,8 +187,8 @@ std::uint32_t ChainKeeper::NextLine() const {
 bool ChainKeeper::Pin(std::uint64_t version) {
   const absl::MutexLock lock(&mu_);
   // Without a chain nothing is ever collected.
-  if (refusal_.ok() && (version == collecting_ ||
-                        !chain_.versions().contains(version))) {
+  if (refusal_.ok() &&
+      (version == collecting_ || !chain_.versions().contains(version))) {
     return false;
   }
   ++pins_[version];
@@ -235,14 +234,14 @@ void ChainKeeper::EndSweep() {
   sweeping_ = false;
 }
 
-std::string ChainKeeper::WhyKept(std::uint64_t version) const {
+std::map<std::uint64_t, std::string> ChainKeeper::Held() const {
   const absl::MutexLock lock(&mu_);
-  if (!refusal_.ok()) return std::string(refusal_.message());
-  if (pins_.contains(version)) return "a reader of this process has it open";
-  if (base_ == version) return "a save in flight is compared with it";
-  if (chain_.Kids(version).size() > 1) return "lines part there";
-  if (!chain_.MayGo(version)) return "a line without a save starts from it";
-  return "";
+  std::map<std::uint64_t, std::string> held;
+  if (base_ != 0) held[base_] = "a save in flight is compared with it";
+  for (const auto& [version, count] : pins_) {
+    held[version] = "a reader of this process has it open";
+  }
+  return held;
 }
 
 Chain ChainKeeper::chain() const {

@@ -19,6 +19,9 @@
 
 namespace ckptree::internal {
 
+// As the rows say. kDataLoss where one of them is damaged.
+absl::StatusOr<Chain> ReadChain(const kv::Database& database);
+
 // The chain of an open store, kept up by the writer after each commit. Makes
 // the collector and the others agree: a version is either held, or being
 // collected, never both. No call holds the lock over I/O.
@@ -67,9 +70,8 @@ class ChainKeeper {
   // Trees that stay; no save begins to rely on another until EndSweep().
   std::set<schema::Digest> BeginSweep();
   void EndSweep();
-  // What keeps a removed version: "a reader of this process", ...; empty where
-  // nothing does.
-  std::string WhyKept(std::uint64_t version) const;
+  // Versions that readers and a save of this process hold, and who.
+  std::map<std::uint64_t, std::string> Held() const;
 
   Chain chain() const;
   std::uint64_t newest() const;  // Version.

@@ -62,8 +62,7 @@ absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,
     return plan;
   }
   CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList kid, dead_list(step.kid));
-  CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList own,
-                           dead_list(step.version));
+  CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList own, dead_list(step.version));
   if (kid.prev != step.version || own.prev != step.prev) {
     return absl::DataLossError(
         absl::StrFormat("the dead lists of versions %d and %d do not follow "

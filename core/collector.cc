@@ -85,15 +85,19 @@ absl::StatusOr<CollectReport> Collector::Collect(
   pass.options = options;
   const absl::MutexLock lock(&pass_mu_);
   CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
-  for (const std::uint64_t version : context_.keeper->Removed()) {
+  const Chain chain = context_.keeper->chain();
+  const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
+  for (const std::uint64_t version : chain.removed()) {
     KeptVersion kept;
-    kept.step = context_.keeper->Link(version).step;
+    kept.step = chain.versions().at(version).step;
     kept.version = version;
-    kept.why = context_.keeper->WhyKept(version);
-    const auto failed = failed_.find(version);
-    if (failed != failed_.end()) kept.why = failed->second;
-    const auto lease = pass.leased.find(version);
-    if (lease != pass.leased.end()) kept.why = lease->second;
+    const std::map<std::uint64_t, std::string>* const all[] = {
+        &failed_, &pass.leased, &held};
+    for (const auto* reasons : all) {
+      const auto it = reasons->find(version);
+      if (it != reasons->end()) kept.why = it->second;
+    }
+    if (kept.why.empty()) kept.why = chain.WhyKept(version);
     pass.report.kept.push_back(std::move(kept));
   }
   return std::move(pass.report);
@@ -209,13 +213,11 @@ absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
 absl::Status Collector::SweepTrees(bool pages_too) {
   const std::set<schema::Digest> living = context_.keeper->BeginSweep();
   const absl::Cleanup done = [this] { context_.keeper->EndSweep(); };
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::CommitRequest request,
-      DeadTrees(*context_.database, living, pages_too));
+  CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
+                           DeadTrees(*context_.database, living, pages_too));
   trees_died_ = false;
   if (request.batch.empty()) return absl::OkStatus();
-  const kv::CommitResult result =
-      context_.database->Commit(std::move(request));
+  const kv::CommitResult result = context_.database->Commit(std::move(request));
   return result.outcome == kv::Outcome::kCommitted ? absl::OkStatus()
                                                    : result.status;
 }
@@ -279,8 +281,8 @@ absl::Status Collector::RewriteFiles(Pass* pass) {
     if (unflushed_) CKPTREE_RETURN_IF_ERROR(Flush());
     CKPTREE_ASSIGN_OR_RETURN(
         const RewriteResult result,
-        RewriteGroupOf(context_.database, group,
-                       pass->options.bytes_per_second, stopping_));
+        RewriteGroupOf(context_.database, group, pass->options.bytes_per_second,
+                       stopping_));
     if (!result.damaged.empty()) {
       for (const std::string& text : result.damaged) {
         context_.logger->Log(LogSeverity::kWarning, "collect", text);

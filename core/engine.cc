@@ -157,11 +157,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
   kv_options.forensic = true;
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::Database> database,
-      kv::Database::Open(
-          directory, kv_options, kv::Mode::kRead,
-          [](const kv::Database&, const kv::OpenReport&) {
-            return absl::OkStatus();
-          }));
+      kv::Database::Open(directory, kv_options, kv::Mode::kRead,
+                         [](const kv::Database&, const kv::OpenReport&) {
+                           return absl::OkStatus();
+                         }));
   absl::StatusOr<schema::StoreRecord> store = ReadStoreRecord(*database);
   if (absl::IsFailedPrecondition(store.status())) return store.status();
   if (store.ok()) engine->store_ = *std::move(store);
@@ -311,8 +310,8 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
 
 bool Engine::StillThere(const schema::StepRecord& record) {
   if (database_->following() && !database_->Refresh().ok()) return true;
-  const auto row = database_->Get(
-      Space::kRecords, schema::StepKey(record.line, record.step));
+  const auto row = database_->Get(Space::kRecords,
+                                  schema::StepKey(record.line, record.step));
   if (!row.ok()) return true;  // Whatever is wrong, it is not that.
   if (!row->has_value()) return false;
   const auto now = schema::DecodeStepRecord(**row);

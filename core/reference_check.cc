@@ -30,10 +30,10 @@ absl::StatusOr<std::vector<std::uint32_t>> NumbersOf(
   }
   CKPTREE_ASSIGN_OR_RETURN(
       const kv::Value bytes,
-      database.Read(key.space,
-                    schema::BlockKey(key.version, key.part,
-                                     schema::BlockNumber(
-                                         key.builder, schema::kTableSequence))));
+      database.Read(key.space, schema::BlockKey(
+                                   key.version, key.part,
+                                   schema::BlockNumber(
+                                       key.builder, schema::kTableSequence))));
   CKPTREE_ASSIGN_OR_RETURN(const schema::SegmentTable table,
                            schema::DecodeSegmentTable(bytes.view()));
   for (const schema::TableEntry& entry : table.entries) {
@@ -60,19 +60,18 @@ absl::Status CheckReferences(const kv::Database& database,
     const auto numbers = NumbersOf(database, *key, *row);
     if (!numbers.ok()) continue;  // CheckSegmentFiles reports it.
     for (const std::uint32_t n : *numbers) {
-      const BlockId id = {key->part,
-                          {key->space == Space::kChunks
-                               ? BlockKind::kChunk
-                               : BlockKind::kLeafRecord,
-                           key->space, key->version, n}};
+      const BlockId id = {
+          key->part,
+          {key->space == Space::kChunks ? BlockKind::kChunk
+                                        : BlockKind::kLeafRecord,
+           key->space, key->version, n}};
       const bool dead = row->IsDead(schema::SequenceOf(n));
       const bool used = blocks.contains(id);
       if (dead && used) {
-        damage->AddBlock(
-            id, absl::StrFormat(
-                    "%s: block %d is marked dead",
-                    schema::DescribeKey(Space::kRecords, rows.key()),
-                    schema::SequenceOf(n)));
+        damage->AddBlock(id, absl::StrFormat("%s: block %d is marked dead",
+                                             schema::DescribeKey(
+                                                 Space::kRecords, rows.key()),
+                                             schema::SequenceOf(n)));
       }
       unused_blocks += !dead && !used ? 1 : 0;
     }
@@ -84,11 +83,11 @@ absl::Status CheckReferences(const kv::Database& database,
   for (; small.Valid(); small.Next()) {
     const auto key = schema::DecodeSmallKey(small.key());
     if (!key.has_value() || key->kind == BlockKind::kHeader) continue;
-    unused_blocks += blocks.contains({key->part,
-                                      {key->kind, Space::kSmall, key->version,
-                                       key->n}})
-                         ? 0
-                         : 1;
+    unused_blocks +=
+        blocks.contains(
+            {key->part, {key->kind, Space::kSmall, key->version, key->n}})
+            ? 0
+            : 1;
   }
   CKPTREE_RETURN_IF_ERROR(small.status());
 

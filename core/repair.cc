@@ -348,7 +348,7 @@ class Repairer {
 
   // Of a store of which every step is whole.
   void ListSteps(const Engine& engine) {
-    for (const StepRecordPtr& record : engine.catalog().Steps()) {
+    for (const StepRecordPtr& record : engine.catalog().AllSteps()) {
       RecoveredStep step;
       step.step = record->step;
       step.saved = true;

@@ -18,8 +18,8 @@ using schema::Space;
 
 constexpr std::uint64_t kSmallFileBytes = 64 << 20;
 constexpr std::uint64_t kMergedFileBytes = 256 << 20;
-// More small files than this are merged, until only so many are left: a store of
-// many small saves has at most these and one for each 64 MiB.
+// More small files than this are merged, until only so many are left: a store
+// of many small saves has at most these and one for each 64 MiB.
 constexpr std::size_t kManyFiles = 256;
 constexpr std::size_t kFewFiles = 192;
 // A group of fewer small files is not worth its bytes.
@@ -53,12 +53,11 @@ absl::Status AddSegments(const kv::Database& database,
     if (!key.has_value()) continue;
     const std::string header = HeaderKey(*key);
     // The last file that begins at or before the header.
-    const auto after =
-        std::upper_bound(files->begin(), files->end(), header,
-                         [&key](const std::string& first,
-                                const SegmentFile& file) {
-                           return Before(key->space, first, file);
-                         });
+    const auto after = std::upper_bound(
+        files->begin(), files->end(), header,
+        [&key](const std::string& first, const SegmentFile& file) {
+          return Before(key->space, first, file);
+        });
     if (after == files->begin()) continue;
     SegmentFile& file = *std::prev(after);
     if (file.file.space != key->space || file.file.last_key < header) continue;
@@ -104,8 +103,8 @@ class Keep {
     Throttle(bytes);
     const auto block = schema::DecodeBlockKey(key);
     if (!block.has_value()) return !schema::IsGapKey(key);
-    const auto row = rows_.find(
-        {block->version, block->part, schema::BuilderOf(block->n)});
+    const auto row =
+        rows_.find({block->version, block->part, schema::BuilderOf(block->n)});
     if (row == rows_.end() ||
         row->second->IsDead(schema::SequenceOf(block->n))) {
       return false;
@@ -124,9 +123,8 @@ class Keep {
     if (bytes_per_second_ == 0 || hurry_.load()) return;
     pending_ += bytes;
     if (pending_ < bytes_per_second_ / 10) return;
-    const absl::Duration wanted =
-        absl::Seconds(static_cast<double>(pending_) /
-                      static_cast<double>(bytes_per_second_));
+    const absl::Duration wanted = absl::Seconds(
+        static_cast<double>(pending_) / static_cast<double>(bytes_per_second_));
     absl::SleepFor(wanted - (absl::Now() - start_));
     start_ = absl::Now();
     pending_ = 0;
@@ -150,9 +148,8 @@ absl::StatusOr<RewriteResult> MarkDamaged(kv::Database* database,
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kCollect;
   for (const SegmentFile& file : group.files) {
-    const absl::Status status = group.files.size() == 1
-                                    ? why
-                                    : database->CheckFile(file.file);
+    const absl::Status status =
+        group.files.size() == 1 ? why : database->CheckFile(file.file);
     if (status.ok()) continue;
     result.damaged.push_back(absl::StrFormat(
         "%s is damaged and stays as it is; `ckptree verify` says what it "
@@ -181,8 +178,7 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     const std::function<std::uint64_t()>& version_in_flight) {
   CKPTREE_ASSIGN_OR_RETURN(std::vector<kv::LiveFile> live,
                            SortedLiveFiles(database));
-  const std::uint64_t in_flight =
-      version_in_flight ? version_in_flight() : 0;
+  const std::uint64_t in_flight = version_in_flight ? version_in_flight() : 0;
   std::vector<SegmentFile> files;
   files.reserve(live.size());
   for (kv::LiveFile& file : live) {
@@ -204,10 +200,10 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     const auto first = schema::DecodeBlockKey(file.file.first_key);
     const auto last = schema::DecodeBlockKey(file.file.last_key);
     // One of several segments may have lost its row.
-    some_died |= first.has_value() && last.has_value() &&
-                 (first->version != last->version ||
-                  first->part != last->part ||
-                  schema::BuilderOf(first->n) != schema::BuilderOf(last->n));
+    some_died |=
+        first.has_value() && last.has_value() &&
+        (first->version != last->version || first->part != last->part ||
+         schema::BuilderOf(first->n) != schema::BuilderOf(last->n));
     if (!some_died || file.damaged) continue;
     CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t there,
                              database.CountEntries(file.file));
@@ -215,8 +211,8 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     if (there <= alive) continue;
     const std::uint64_t kept =
         file.live_bytes + alive * kOverheadOfBlock + kOverheadOfFile;
-    file.dead_bytes =
-        std::max<std::uint64_t>(1, file.file.bytes - std::min(kept, file.file.bytes));
+    file.dead_bytes = std::max<std::uint64_t>(
+        1, file.file.bytes - std::min(kept, file.file.bytes));
   }
   return files;
 }

@@ -60,8 +60,8 @@ struct RewriteResult {
 };
 
 // Writes the group again without what is dead. A damaged file is marked in the
-// rows of its segments, by a commit, and left alone from then on. REQUIRES: what
-// is committed is flushed.
+// rows of its segments, by a commit, and left alone from then on. REQUIRES:
+// what is committed is flushed.
 absl::StatusOr<RewriteResult> RewriteGroupOf(kv::Database* database,
                                              const RewriteGroup& group,
                                              std::uint64_t bytes_per_second,

@@ -275,8 +275,8 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
 absl::Status StepWriter::LoadTip(std::uint32_t line) {
   // Collection may have moved it.
   const std::uint64_t held = context_.keeper->HoldBase(line);
-  tip_loaded_ = tip_loaded_ && tip_line_ == line && (held == tip_.version ||
-                                !context_.keeper->refusal().ok());
+  tip_loaded_ = tip_loaded_ && tip_line_ == line &&
+                (held == tip_.version || !context_.keeper->refusal().ok());
   if (tip_loaded_) return absl::OkStatus();
   tip_ = {};
   tip_line_ = line;
@@ -293,8 +293,7 @@ absl::Status StepWriter::LoadTip(std::uint32_t line) {
         absl::StrFormat("the last save cannot be read (%s): this one is "
                         "written whole",
                         status.message()));
-    CKPTREE_ASSIGN_OR_RETURN(tip_.version,
-                             ReadTip(*context_.database, line));
+    CKPTREE_ASSIGN_OR_RETURN(tip_.version, ReadTip(*context_.database, line));
     tip_.parts.clear();
     status = absl::OkStatus();
   }
@@ -427,7 +426,8 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     tip_.parts[part.record.part] = part.next;
   }
   std::optional<std::uint64_t> replaced;
-  if (const StepRecordPtr old = context_.catalog->Find(save->line, save->step)) {
+  if (const StepRecordPtr old =
+          context_.catalog->Find(save->line, save->step)) {
     replaced = old->version;
   }
   ChainLink link;

@@ -9,6 +9,7 @@
 #include "core/step_builder.h"
 #include "core/step_reader.h"
 #include "core/store_test_peer.h"
+#include "core/usage.h"
 #include "core/verifier.h"
 #include "kv/status_macros.h"
 
@@ -166,6 +167,27 @@ absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {
                         options.min_dead_fraction));
   }
   return engine_->collector()->Collect(options);
+}
+
+absl::StatusOr<UsageReport> Store::Usage() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return internal::Usage(engine_.get());
+}
+
+absl::StatusOr<FreedBytes> Store::WouldFree(
+    const std::vector<StepSelector>& steps) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return internal::WouldFree(engine_.get(), steps);
+}
+
+absl::StatusOr<std::vector<SubtreeUsage>> Store::Subtrees(
+    const StepSelector& step, int depth) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  if (depth < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("depth is %d: 0 or more", depth));
+  }
+  return internal::Subtrees(engine_.get(), step, depth);
 }
 
 absl::Status Store::Refresh() { return engine_->Refresh(); }

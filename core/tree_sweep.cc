@@ -15,17 +15,17 @@ using schema::Digest;
 using schema::Row;
 using schema::Space;
 
-absl::Status ForEachDigest(
-    const kv::Database& database, Row row,
-    absl::FunctionRef<absl::Status(const Digest& digest,
-                                   std::string_view value)>
-        fn) {
+absl::Status ForEachDigest(const kv::Database& database, Row row,
+                           absl::FunctionRef<absl::Status(
+                               const Digest& digest, std::string_view value)>
+                               fn) {
   const schema::KeyRange range = schema::AllRows(row);
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Iterator scan,
       database.Scan(Space::kRecords, range.begin, range.end));
   for (; scan.Valid(); scan.Next()) {
-    const std::optional<Digest> digest = schema::DecodeDigestKey(row, scan.key());
+    const std::optional<Digest> digest =
+        schema::DecodeDigestKey(row, scan.key());
     if (!digest.has_value()) continue;
     CKPTREE_RETURN_IF_ERROR(fn(*digest, scan.value()));
   }
@@ -55,8 +55,7 @@ absl::StatusOr<kv::CommitRequest> DeadTrees(const kv::Database& database,
       }));
   if (all_pages) {
     CKPTREE_RETURN_IF_ERROR(ForEachDigest(
-        database, Row::kTreePage,
-        [&](const Digest& digest, std::string_view) {
+        database, Row::kTreePage, [&](const Digest& digest, std::string_view) {
           dead_pages.insert(digest);
           return absl::OkStatus();
         }));

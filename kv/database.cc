@@ -174,6 +174,19 @@ absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
   return live;
 }
 
+absl::StatusOr<std::uint64_t> Database::FileBytes() const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           ListDirectory(impl_->reader_options,
+                                         impl_->DbDirectory()));
+  std::uint64_t total = 0;
+  for (const std::string& name : names) {
+    const absl::StatusOr<std::uint64_t> bytes =
+        FileSize(impl_->reader_options, Join(impl_->DbDirectory(), name));
+    if (bytes.ok()) total += *bytes;  // Others went meanwhile.
+  }
+  return total;
+}
+
 absl::StatusOr<std::uint64_t> Database::CountEntries(
     const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,

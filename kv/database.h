@@ -163,6 +163,8 @@ class Database {
                                 std::size_t readahead_bytes = 0) const;
   // Reads past every cache and checks every block of the file: `verify`.
   absl::StatusOr<std::vector<LiveFile>> LiveFiles() const;
+  // Of all files of the database.
+  absl::StatusOr<std::uint64_t> FileBytes() const;
   // Records in the file.
   absl::StatusOr<std::uint64_t> CountEntries(const LiveFile& file) const;
   // kDataLoss naming the file at the first block that fails its checksum.

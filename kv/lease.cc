@@ -99,9 +99,8 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(
   for (int attempt = 0; attempt < 8; ++attempt) {
     std::string path = Join(
         folder, absl::StrFormat("%d-%08x%08x", getpid(), random(), random()));
-    const int fd = open(path.c_str(),
-                        O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                        0600);
+    const int fd = open(
+        path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return ErrnoStatus(errno, "making " + path);
     // A collector may have found it unlocked, and removed it.
     if (LockWhole(fd) && StillNamed(fd, path)) {

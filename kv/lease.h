@@ -21,8 +21,8 @@ inline constexpr std::uint64_t kEveryVersion = 0;
 // One file that names the versions a process has open, held by an open file
 // description lock: it dies with the process (and with children it forked). A
 // courtesy to the reader, not a part of the store: it is neither synced nor
-// fault-injected, and where it cannot be made (a read-only mount, another user's
-// store) the reader goes without.
+// fault-injected, and where it cannot be made (a read-only mount, another
+// user's store) the reader goes without.
 //
 // Thread-safe.
 class Lease {

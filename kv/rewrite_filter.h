@@ -17,8 +17,7 @@ namespace ckptree::kv {
 
 // Told of every record of the files that are rewritten, in key order; false
 // leaves it out.
-using KeepFn =
-    absl::FunctionRef<bool(std::string_view key, std::size_t bytes)>;
+using KeepFn = absl::FunctionRef<bool(std::string_view key, std::size_t bytes)>;
 
 // While it lives, compactions that this thread runs ask `keep`; all others keep
 // everything. One at a time in a thread.

@@ -50,8 +50,8 @@ absl::Status CheckName(std::string_view name) {
 absl::Status Database::MakeStaging(std::string_view name) {
   CKPTREE_RETURN_IF_ERROR(CheckName(name));
   CKPTREE_RETURN_IF_ERROR(impl_->Writing().status());
-  CKPTREE_RETURN_IF_ERROR(MakeDirectory(impl_->writer_options,
-                                        Join(staging_directory(), name)));
+  CKPTREE_RETURN_IF_ERROR(
+      MakeDirectory(impl_->writer_options, Join(staging_directory(), name)));
   // Durable, so that the version in the name is seen after a power cut.
   return SyncDirectory(impl_->writer_options, staging_directory());
 }
@@ -107,8 +107,7 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
   for (const std::string& folder : folders) {
     CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));
   }
-  const rocksdb::Status status =
-      instance->db()->IngestExternalFiles(arguments);
+  const rocksdb::Status status = instance->db()->IngestExternalFiles(arguments);
   impl.mapped.Forget();
   return ToStatus(status,
                   absl::StrFormat("adopting %d segments", segments.size()));
@@ -124,10 +123,9 @@ absl::Status Database::Flush() {
   // state in which a lost log tears a step apart.
   for (const schema::Space space :
        {schema::Space::kSmall, schema::Space::kRecords}) {
-    CKPTREE_RETURN_IF_ERROR(
-        ToStatus(instance->db()->Flush(rocksdb::FlushOptions(),
-                                       instance->family(space)),
-                 "flushing"));
+    CKPTREE_RETURN_IF_ERROR(ToStatus(
+        instance->db()->Flush(rocksdb::FlushOptions(), instance->family(space)),
+        "flushing"));
   }
   return absl::OkStatus();
 }
@@ -152,8 +150,8 @@ absl::Status Database::Drop(schema::Space space,
     pointers.emplace_back(&begin, end.empty() ? nullptr : &end);
   }
   const rocksdb::Status status = rocksdb::DeleteFilesInRanges(
-      instance->db(), instance->family(space), pointers.data(),
-      pointers.size(), /*include_end=*/false);
+      instance->db(), instance->family(space), pointers.data(), pointers.size(),
+      /*include_end=*/false);
   impl.mapped.Forget();
   return ToStatus(status, "dropping files");
 }

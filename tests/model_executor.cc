@@ -113,6 +113,48 @@ std::optional<std::string> ModelExecutor::Catalog(
   return std::nullopt;
 }
 
+// What deleting the step frees is what was said before.
+std::optional<std::string> ModelExecutor::DeletePredicted(std::int64_t step) {
+  if (auto wrong = CollectAll(*store_)) return wrong;
+  const StepSelector selector = SelectorOf(step);
+  absl::StatusOr<StepInfo> info = store_->Resolve(selector);
+  if (!info.ok()) return Must(info.status());
+  absl::StatusOr<UsageReport> usage = store_->Usage();
+  if (!usage.ok()) return Must(usage.status());
+  absl::StatusOr<FreedBytes> predicted = store_->WouldFree({selector});
+  if (!predicted.ok()) return Must(predicted.status());
+  absl::StatusOr<std::vector<SubtreeUsage>> whole =
+      store_->Subtrees(selector, 0);
+  if (!whole.ok()) return Must(whole.status());
+  if (usage->pending_bytes != 0) return "something is pending";
+  if (usage->dead_bytes != 0) return "something dead is left in files";
+  for (const StepUsage& entry : usage->steps) {
+    if (entry.version == info->version &&
+        entry.unique_bytes != predicted->bytes) {
+      return absl::StrFormat("%d bytes are its own, %d would go",
+                             entry.unique_bytes, predicted->bytes);
+    }
+  }
+  // Packs may have bytes of leaves that are no more.
+  if (whole->size() != 1 || whole->front().unique_bytes > predicted->bytes) {
+    return "another sum of the subtrees";
+  }
+  if (absl::Status status = store_->Delete(selector); !status.ok()) {
+    return Must(status);
+  }
+  CollectOptions options;
+  options.min_dead_fraction = 0;
+  absl::StatusOr<CollectReport> report = store_->Collect(options);
+  if (!report.ok()) return Must(report.status());
+  if (report->bytes_freed != predicted->bytes ||
+      report->blocks_freed != predicted->blocks) {
+    return absl::StrFormat("%d blocks of %d bytes went, %d of %d were foretold",
+                           report->blocks_freed, report->bytes_freed,
+                           predicted->blocks, predicted->bytes);
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> ModelExecutor::Collect(
     const ModelOperation& operation) {
   CollectOptions options;
@@ -143,6 +185,10 @@ std::optional<std::string> ModelExecutor::Execute(
   switch (operation.kind) {
     case Kind::kSaves: wrong = Saves(operation, pipe, results); break;
     case Kind::kDelete: {
+      if (!operation.refused && !operation.fault && operation.seed % 3 == 0) {
+        wrong = DeletePredicted(operation.step);
+        break;
+      }
       absl::Status status = store_->Delete(SelectorOf(operation.step));
       const bool right =
           !operation.refused ? status.ok()

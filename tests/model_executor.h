@@ -39,6 +39,7 @@ class ModelExecutor {
   std::optional<std::string> Saves(const ModelOperation& operation,
                                    const TrialPipe& pipe,
                                    std::vector<bool>* results);
+  std::optional<std::string> DeletePredicted(std::int64_t step);
   std::optional<std::string> Collect(const ModelOperation& operation);
   std::optional<std::string> Catalog(const ModelOperation& operation,
                                      const ModelState& before);

@@ -19,6 +19,7 @@
 //   auto step = store->Restore(ckptree::Latest());
 //   step->Read("params/wte", destination);
 
+#include "ckptree/collect.h"   // IWYU pragma: export
 #include "ckptree/options.h"   // IWYU pragma: export
 #include "ckptree/recover.h"   // IWYU pragma: export
 #include "ckptree/repair.h"    // IWYU pragma: export
@@ -27,6 +28,7 @@
 #include "ckptree/step.h"      // IWYU pragma: export
 #include "ckptree/store.h"     // IWYU pragma: export
 #include "ckptree/tensor.h"    // IWYU pragma: export
+#include "ckptree/usage.h"     // IWYU pragma: export
 #include "ckptree/version.h"   // IWYU pragma: export
 
 #endif  // CKPTREE_CKPTREE_H_

@@ -19,6 +19,7 @@
 #include "ckptree/restore.h"
 #include "ckptree/selector.h"
 #include "ckptree/step.h"
+#include "ckptree/usage.h"
 
 namespace ckptree {
 
@@ -37,7 +38,7 @@ struct TagInfo {
 
 // A line: a series of saves, each compared with the one before.
 struct LineInfo {
-  std::string name = {};  // Empty: the main line.
+  std::string name = {};         // Empty: the main line.
   std::string origin_line = {};  // Of forks: where it goes on from.
   std::int64_t origin_step = 0;
   std::int64_t created_ns = 0;
@@ -48,9 +49,9 @@ struct LineInfo {
 struct Finding {
   enum class Severity { kDamage, kInconsistent, kWarning };
   Severity severity = Severity::kDamage;
-  std::string what = {};     // One line, names step, leaf, chunk or file.
+  std::string what = {};  // One line, names step, leaf, chunk or file.
   std::vector<std::int64_t> steps = {};  // That it hurts, ascending.
-  std::string leaf = {};     // Name; empty where not of one leaf.
+  std::string leaf = {};                 // Name; empty where not of one leaf.
 };
 
 struct VerifyOptions {
@@ -158,6 +159,16 @@ class Store {
   // Frees now what no step needs any more. kCancelled where it was stopped:
   // what was freed stays so. Saves and readers go on meanwhile.
   absl::StatusOr<CollectReport> Collect(const CollectOptions& options = {});
+
+  // What each step costs. Reads dead lists, no arrays.
+  absl::StatusOr<UsageReport> Usage() const;
+  // What deleting these steps would free: Delete() and Collect() free just
+  // that.
+  absl::StatusOr<FreedBytes> WouldFree(
+      const std::vector<StepSelector>& steps) const;
+  // The subtrees of one step down to `depth` keys; 0: the whole alone.
+  absl::StatusOr<std::vector<SubtreeUsage>> Subtrees(const StepSelector& step,
+                                                     int depth = 1) const;
 
   // Readers: sees what was committed meanwhile. Writers: nothing to do.
   absl::Status Refresh();
