@@ -20,6 +20,18 @@ bool ManySteps(const Settings& settings);
 // One leaf of 4 KiB by name, in a warm process.
 bool Query(const Settings& settings);
 
+// 20 steps of 256 MiB, everything changed: delete and collect, keeping the last
+// three and every tenth; beside rm of equal files and a sync.
+bool CollectWhole(const Settings& settings);
+// Steps of which half is still needed: what is written beside what lives.
+bool CollectShared(const Settings& settings);
+// A save of 16 MiB while files are written again, beside one on an idle store.
+bool SaveBesideCollection(const Settings& settings);
+// 10 000 saves of 64 KiB of which three are kept.
+bool KeepThree(const Settings& settings);
+// A step of 100 000 leaves, deleted and collected.
+bool DeleteManyLeaves(const Settings& settings);
+
 }  // namespace ckptree::bench
 
 #endif  // CKPTREE_BENCH_CASES_H_

@@ -22,6 +22,11 @@ constexpr Case kCases[] = {
     {"small_leaves", ckptree::bench::SmallLeaves},
     {"many_steps", ckptree::bench::ManySteps},
     {"query", ckptree::bench::Query},
+    {"collect_whole", ckptree::bench::CollectWhole},
+    {"collect_shared", ckptree::bench::CollectShared},
+    {"save_beside_gc", ckptree::bench::SaveBesideCollection},
+    {"keep_3", ckptree::bench::KeepThree},
+    {"delete_100k", ckptree::bench::DeleteManyLeaves},
 };
 
 int Usage() {

@@ -23,10 +23,10 @@ namespace {
 // A chain and dead lists that collection can be tried on.
 class Overlay {
  public:
-  Overlay(const kv::Database& database, const tbb::task_arena& arena,
+  Overlay(const kv::Database& database, tbb::task_arena& arena,
           Chain chain, std::map<std::uint64_t, std::string> held)
       : database_(database),
-        arena_(const_cast<tbb::task_arena&>(arena)),
+        arena_(arena),
         chain_(std::move(chain)),
         held_(std::move(held)) {}
 
@@ -54,7 +54,7 @@ class Overlay {
     return plans;
   }
 
-  absl::StatusOr<CollectPlan> Plan(std::uint64_t version) {
+  absl::StatusOr<CollectPlan> Plan(std::uint64_t version) const {
     absl::StatusOr<CollectPlan> plan = absl::UnknownError("");
     arena_.execute([&] {
       plan = PlanCollect(
@@ -133,7 +133,7 @@ absl::StatusOr<std::vector<CollectPlan>> FreedAlone(const Overlay& settled,
   std::vector<CollectPlan> plans;
   if (settled.IsHeld(version) || !chain.CouldGo(version)) return plans;
   CKPTREE_ASSIGN_OR_RETURN(CollectPlan plan,
-                           const_cast<Overlay&>(settled).Plan(version));
+                           settled.Plan(version));
   plans.push_back(std::move(plan));
   return plans;
 }

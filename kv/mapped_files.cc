@@ -51,6 +51,17 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
   // Held while a file is opened: two threads that want the same one map it
   // once.
   const absl::MutexLock lock(&mutex_);
+  const bool fresh = !listed_;
+  auto found = FindListed(instance, space, key);
+  // It was written again since the files were listed.
+  if (fresh || !absl::IsNotFound(found.status())) return found;
+  listed_ = false;
+  return FindListed(instance, space, key);
+}
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::FindListed(
+    const std::shared_ptr<const Instance>& instance, schema::Space space,
+    std::string_view key) {
   if (!listed_) {
     for (FilesByFirstKey& files : live_) files.clear();
     std::vector<rocksdb::LiveFileMetaData> files;

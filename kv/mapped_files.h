@@ -40,6 +40,10 @@ class MappedFiles {
   void Forget();
 
  private:
+  absl::StatusOr<std::shared_ptr<const MappedFile>> FindListed(
+      const std::shared_ptr<const Instance>& instance, schema::Space space,
+      std::string_view key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   struct Entry {
     std::string last_key;
     std::string path;

@@ -1,5 +1,6 @@
-// Readers in other processes beside a writer: what they read is always one step
-// as it was saved, whole.
+// Readers in other processes beside a writer that collects: what they read is
+// always one step as it was saved, whole, and a step that was opened stays
+// readable; one that is deleted on the way to being opened is StepGone.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -98,10 +99,20 @@ void ReadUntil(const std::string& directory, const std::string& done,
   FaultRandom random(seed);
   int whole = 0;
   int opened = 0;
+  int gone = 0;
   std::optional<Store> store;
+  std::optional<Step> kept;  // For some rounds: its step may be deleted.
   for (bool last = false; !last;) {
     last = std::filesystem::exists(done);
+    if (kept.has_value() && random.Int(4) == 0) {
+      if (const std::string wrong = WrongWith(*kept); !wrong.empty()) {
+        pipe.Say("WRONG step that was open: " + wrong);
+        return;
+      }
+      kept.reset();
+    }
     if (!store.has_value() || random.Int(8) == 0) {
+      kept.reset();
       store.reset();
       absl::StatusOr<Store> open = OpenStore(directory, 1, nullptr, true);
       if (!open.ok()) {
@@ -124,7 +135,11 @@ void ReadUntil(const std::string& directory, const std::string& done,
          {steps->size() - 1,
           static_cast<std::size_t>(
               random.Int(static_cast<int>(steps->size())))}) {
-      const auto step = store->Restore(AtStep((*steps)[at].step));
+      auto step = store->Restore(AtStep((*steps)[at].step));
+      if (IsStepGone(step.status())) {
+        ++gone;
+        continue;
+      }
       const std::string wrong =
           step.ok() ? WrongWith(*step) : std::string(step.status().message());
       if (!wrong.empty()) {
@@ -133,13 +148,23 @@ void ReadUntil(const std::string& directory, const std::string& done,
         return;
       }
       ++whole;
+      kept.emplace(*std::move(step));
     }
   }
   pipe.Say(absl::StrFormat("WHOLE %d", whole));
+  pipe.Say(absl::StrFormat("GONE %d", gone));
   pipe.Say(absl::StrFormat("OPENED %d", opened));
 }
 
-// Saves, overwrites, deletes, closes and opens for `seconds`.
+absl::StatusOr<Store> OpenCollecting(const std::string& directory) {
+  StoreOptions options;
+  options.threads = 2;
+  options.log = [](LogSeverity, std::string_view, std::string_view) {};
+  options.collect = true;
+  return Store::Open(directory, options);
+}
+
+// Saves, overwrites, deletes, collects, closes and opens for `seconds`.
 void WriteFor(const std::string& directory, int seconds,
               const TrialPipe& pipe) {
   const auto must = [&pipe](const absl::Status& status, const char* what) {
@@ -151,15 +176,25 @@ void WriteFor(const std::string& directory, int seconds,
   const absl::Time end = absl::Now() + absl::Seconds(seconds);
   std::int64_t salt = 1;
   int counts[4] = {};
+  std::uint64_t collected = 0, rewritten = 0, waited = 0;
   while (absl::Now() < end) {
-    absl::StatusOr<Store> store = OpenStore(directory, 2);
+    absl::StatusOr<Store> store = OpenCollecting(directory);
     must(store.status(), "open");
     for (int i = 0; i < 100; ++i) {
       const std::vector<StepInfo> steps = store->Steps().value();
       const int draw = random.Int(10);
       if (steps.size() > 20 || (draw == 0 && steps.size() > 2)) {
-        must(store->Delete(steps[steps.size() / 2].step), "delete");
+        const auto at = static_cast<std::size_t>(
+            random.Int(static_cast<int>(steps.size()) - 1));
+        must(store->Delete(steps[at].step), "delete");
         ++counts[1];
+        if (random.Int(4) == 0) {
+          const auto report = store->Collect({.min_dead_fraction = 0});
+          must(report.status(), "collect");
+          collected += report->versions;
+          rewritten += report->files_rewritten;
+          waited += report->kept.size();
+        }
       } else if (draw == 1) {
         must(SaveSalt(*store, steps.back().step, ++salt, true), "overwrite");
         ++counts[2];
@@ -174,6 +209,10 @@ void WriteFor(const std::string& directory, int seconds,
   pipe.Say(absl::StrFormat("WROTE %d saves, %d deletes, %d overwrites, %d times "
                            "closed",
                            counts[0], counts[1], counts[2], counts[3]));
+  pipe.Say(absl::StrFormat("COLLECTED %d versions, rewrote %d files, %d times a "
+                           "reader kept one",
+                           collected, rewritten, waited));
+  if (collected * rewritten * waited == 0) pipe.Say("WRONG nothing collected");
   for (const int count : counts) {
     if (count == 0) pipe.Say("WRONG something was never done");
   }
@@ -220,14 +259,25 @@ TEST(TrialReadersTest, EveryStepIsWholeBesideAWriter) {
       limit);
   std::ofstream(done) << "done";
   EXPECT_FALSE(wrote.broken()) << wrote.Text();
-  ASSERT_EQ(wrote.lines.size(), 1) << wrote.Text();
-  std::cout << wrote.lines[0] << "\n";
+  ASSERT_EQ(wrote.lines.size(), 2) << wrote.Text();
+  std::cout << wrote.lines[0] << "\n" << wrote.lines[1] << "\n";
   EXPECT_EQ(wrote.Said("WROTE").size(), 1) << wrote.Text();
   for (const pid_t pid : readers) {
     int status = 0;
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   }
+  // Nobody is left: everything goes that was kept for them.
+  const TrialResult after = RunChild([&](const TrialPipe& pipe) {
+    absl::StatusOr<Store> store = OpenStore(directory.store(), 2);
+    if (!store.ok()) return pipe.Say("WRONG open");
+    if (const auto wrong = CollectAll(*store)) pipe.Say("WRONG " + *wrong);
+    if (const auto wrong = DeepFindings(*store, /*and_leaks=*/true)) {
+      pipe.Say("WRONG " + *wrong);
+    }
+  });
+  EXPECT_FALSE(after.broken()) << after.Text();
+  EXPECT_TRUE(after.lines.empty()) << after.Text();
 }
 
 }  // namespace
