@@ -116,6 +116,16 @@ absl::Status HeldBy(const std::string& directory, const LockHolder& holder) {
                       directory, holder.pid, holder.host));
 }
 
+// openat(2), again where a signal interrupted it, as it can on a file system of
+// the network.
+int OpenAt(int folder, const char* path, int flags, mode_t mode = 0) {
+  int fd = -1;
+  do {
+    fd = openat(folder, path, flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
 struct flock WholeFile() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -133,7 +143,7 @@ struct Locked {
 // replaced meanwhile.
 absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
   const Descriptor folder(
-      open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      OpenAt(AT_FDCWD, directory.c_str(), O_RDONLY | O_DIRECTORY));
   struct stat status;
   if (folder.get() < 0 || fstat(folder.get(), &status) != 0) {
     return ErrnoStatus(errno, absl::StrFormat("opening %s", directory));
@@ -147,8 +157,8 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
     return HeldBy(directory, {.pid = getpid(), .host = HostName()});
   }
 
-  Descriptor file(openat(folder.get(), kLockName,
-                         O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  Descriptor file(
+      OpenAt(folder.get(), kLockName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
   if (file.get() < 0) {
     const int error = errno;
     const std::string context =
@@ -220,7 +230,7 @@ absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
 absl::StatusOr<std::optional<LockHolder>> StoreLock::Probe(
     const std::string& directory) {
   const std::string path = directory + "/" + kLockName;
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  const Descriptor file(OpenAt(AT_FDCWD, path.c_str(), O_RDONLY | O_NOFOLLOW));
   if (file.get() < 0) {
     if (errno == ENOENT) return std::nullopt;
     return ErrnoStatus(errno, absl::StrFormat("opening %s", path));
