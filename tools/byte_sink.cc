@@ -30,6 +30,30 @@ absl::Status FileError(int error, std::string_view what) {
   return WithHint(absl::UnknownError(text), "name a place you may write to");
 }
 
+// Again where a signal interrupted it, as it can on a file system of the
+// network.
+int Open(const std::string& path, int flags) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+// The folder's entry of `path` made durable; an errno, or 0.
+int SyncFolderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const int folder = Open(slash == std::string::npos ? "."
+                          : slash == 0 ? "/"
+                                       : path.substr(0, slash),
+                          O_RDONLY | O_DIRECTORY);
+  if (folder < 0) return errno;
+  // Some file systems have no such thing.
+  const int error = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
+  ::close(folder);
+  return error;
+}
+
 }  // namespace
 
 void ByteSink::Write(std::string_view text) {
@@ -97,14 +121,13 @@ absl::StatusOr<NewFile> NewFile::Create(const std::string& path) {
     return FileError(EISDIR, Escape(path));
   }
   if (exists && !S_ISREG(there.st_mode)) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    const int descriptor = Open(path, O_WRONLY);
     if (descriptor < 0) return FileError(errno, Escape(path));
     return NewFile(path, "", descriptor);
   }
   const std::string temporary = absl::StrFormat("%s.%d.tmp", path, getpid());
   RemoveOnInterrupt(temporary);
-  const int descriptor =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int descriptor = Open(temporary, O_WRONLY | O_CREAT | O_TRUNC);
   if (descriptor < 0) {
     const int error = errno;
     RemoveOnInterrupt("");
@@ -121,6 +144,9 @@ absl::Status NewFile::Commit() {
   }
   temporary_.clear();
   RemoveOnInterrupt("");
+  if (const int error = SyncFolderOf(path_); error != 0) {
+    return FileError(error, Escape(path_));
+  }
   return absl::OkStatus();
 }
 

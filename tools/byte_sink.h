@@ -42,7 +42,7 @@ class ByteSink {
 };
 
 // A file that is there under its name whole or not at all: written beside it,
-// synced, renamed. What is no regular file (a pipe, /dev/null) is written in
+// synced, renamed, and the name synced. What is no regular file (a pipe, /dev/null) is written in
 // place. Without Commit() nothing is left, also after an interrupt.
 class NewFile {
  public:
