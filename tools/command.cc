@@ -325,7 +325,7 @@ int RunCommandLine(std::vector<std::string> words) {
   }
   // What was printed before the failure stays in front of it.
   const int failure = Finish(&out, ExitCodeOf(status));
-  if (Interrupted()) return kExitInterrupted;
+  if (Interrupted()) return ExitCodeOfInterrupt();
   PrintError(status);
   return failure;
 }

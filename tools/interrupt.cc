@@ -13,15 +13,16 @@ namespace {
 
 // Read by the handler: lock-free atomics and a buffer that is whole whenever
 // `remove_path` is set.
-std::atomic<bool> interrupted = false;
+std::atomic<int> interrupted_by = 0;
 std::atomic<bool> interruptible = false;
 std::atomic<bool> line_shown = false;
 std::atomic<bool> remove_path = false;
 std::array<char, 4096> path_to_remove;
 
 extern "C" void OnSignal(int signal) {
-  const bool again = interrupted.exchange(true);
-  if (interruptible && !again) return;
+  int nothing = 0;
+  const bool first = interrupted_by.compare_exchange_strong(nothing, signal);
+  if (interruptible && first) return;
   constexpr char kClear[] = "\r\x1b[K";
   if (line_shown) {
     [[maybe_unused]] const ssize_t n =
@@ -44,7 +45,9 @@ void HandleSignals() {
   ::sigaction(SIGPIPE, &action, nullptr);
 }
 
-bool Interrupted() { return interrupted; }
+bool Interrupted() { return interrupted_by != 0; }
+
+int ExitCodeOfInterrupt() { return 128 + interrupted_by; }
 
 Interruptible::Interruptible() { interruptible = true; }
 Interruptible::~Interruptible() { interruptible = false; }

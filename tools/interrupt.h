@@ -15,6 +15,9 @@ void HandleSignals();
 // From the first Ctrl-C on.
 bool Interrupted();
 
+// 130 or 143, by the first signal. REQUIRES: Interrupted().
+int ExitCodeOfInterrupt();
+
 // Work that asks Interrupted() now and then. One at a time.
 class Interruptible {
  public:
