@@ -80,9 +80,10 @@ IOStatus FaultWritableFile::SyncWith(bool metadata, const IOOptions& options,
     if (verdict.drops && file_) fs_->disk_->SyncFailed(*file_);
     return fs_->Fail(verdict);
   }
+  if (verdict.lies) return IOStatus::OK();
   IOStatus status = metadata ? target()->Fsync(options, debug)
                              : target()->Sync(options, debug);
-  if (status.ok() && file_ && !verdict.lies) fs_->disk_->Synced(*file_);
+  if (status.ok() && file_) fs_->disk_->Synced(*file_);
   return status;
 }
 
@@ -154,9 +155,10 @@ IOStatus FaultRandomRWFile::SyncWith(bool metadata, const IOOptions& options,
     if (verdict.drops && file_) fs_->disk_->SyncFailed(*file_);
     return fs_->Fail(verdict);
   }
+  if (verdict.lies) return IOStatus::OK();
   IOStatus status = metadata ? target()->Fsync(options, debug)
                              : target()->Sync(options, debug);
-  if (status.ok() && file_ && !verdict.lies) fs_->disk_->Synced(*file_);
+  if (status.ok() && file_) fs_->disk_->Synced(*file_);
   return status;
 }
 
@@ -182,10 +184,9 @@ IOStatus FaultDirectory::SyncBy(Sync sync) {
   const FaultFs::Verdict verdict =
       fs_->Enter(CallKind::kSyncDirectory, path_);
   if (!verdict.passes()) return fs_->Fail(verdict);
+  if (verdict.lies) return IOStatus::OK();
   IOStatus status = sync();
-  if (status.ok() && fs_->follows() && !verdict.lies) {
-    fs_->disk_->DirectorySynced(path_);
-  }
+  if (status.ok() && fs_->follows()) fs_->disk_->DirectorySynced(path_);
   return status;
 }
 

@@ -72,7 +72,7 @@ struct FaultPlan {
     kKill,         // SIGKILL before the call.
     kPowerCut,     // What is not synced is kept or lost at random; SIGKILL.
     kNotify,       // `notify` is called; the call goes on.
-    kLie,          // A sync succeeds and makes nothing durable.
+    kLie,          // A sync succeeds and is not made.
   };
 
   Mode mode = Mode::kFail;
