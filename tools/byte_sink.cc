@@ -127,7 +127,13 @@ absl::StatusOr<NewFile> NewFile::Create(const std::string& path) {
   }
   const std::string temporary = absl::StrFormat("%s.%d.tmp", path, getpid());
   RemoveOnInterrupt(temporary);
-  const int descriptor = Open(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+  // A new file, whatever lies there: somebody's link, or what a process of this
+  // number left when it was killed.
+  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+  int descriptor = Open(temporary, kNew);
+  if (descriptor < 0 && errno == EEXIST && ::unlink(temporary.c_str()) == 0) {
+    descriptor = Open(temporary, kNew);
+  }
   if (descriptor < 0) {
     const int error = errno;
     RemoveOnInterrupt("");
