@@ -23,6 +23,7 @@
 #include "tests/model_executor.h"
 #include "tests/trial_directory.h"
 #include "tests/trial_runner.h"
+#include "tests/trial_scale.h"
 #include "tests/trial_store.h"
 
 namespace ckptree::testing {
@@ -31,7 +32,7 @@ namespace {
 constexpr int kEpisodeOperations = 500;
 
 std::uint64_t FLAG_seed = TrialSeed();
-int FLAG_operations = 20000;
+int FLAG_operations = Scaled(20000);
 std::optional<std::uint64_t> FLAG_episode;
 
 struct Totals {
@@ -156,8 +157,9 @@ TEST(ModelTest, RandomOperationsAgreeWithTheModel) {
     }
   }
   std::cout << absl::StrFormat(
-                   "%d operations, %d saves (%d committed), %d deaths (%d of "
-                   "them after the commit), %d processes: all equal",
+                   "trial model: %d operations, %d saves (%d committed), %d "
+                   "deaths (%d of them after the commit), %d processes: all "
+                   "equal",
                    totals.operations, totals.saves, totals.committed,
                    totals.deaths, totals.kept, totals.processes)
             << std::endl;

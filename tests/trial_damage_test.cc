@@ -25,6 +25,7 @@
 #include "tests/model_state.h"
 #include "tests/trial_directory.h"
 #include "tests/trial_runner.h"
+#include "tests/trial_scale.h"
 #include "tests/trial_store.h"
 
 namespace ckptree::testing {
@@ -223,7 +224,12 @@ class TrialDamageTest : public ::testing::Test {
 
   // In children of many trials each: one that aborts or crashes is a failure
   // with a name. Prints the counts by file and verdict.
-  void Try(const std::vector<Damage>& damages, std::string_view what) {
+  void Try(const std::vector<Damage>& all, std::string_view what) {
+    std::vector<Damage> damages;
+    const auto stride = static_cast<std::size_t>(TrialStride());
+    for (std::size_t i = kSeed % stride; i < all.size(); i += stride) {
+      damages.push_back(all[i]);
+    }
     std::map<std::string, std::map<std::string, int>> counts;
     std::map<std::string, std::string> samples;
     std::vector<std::string> bad;
@@ -256,8 +262,9 @@ class TrialDamageTest : public ::testing::Test {
       }
       if (bad.size() > 20) break;
     }
-    std::cout << what << ": " << next << " trials on " << Bytes()
-              << " bytes\n";
+    std::cout << "trial damage, " << what << ": " << next << " trials, " << next
+              << " fired: " << bad.size() << " otherwise wrong\n"
+              << "  of " << Bytes() << " bytes\n";
     for (const auto& [kind, verdicts] : counts) {
       std::cout << "  " << kind << ":";
       for (const auto& [verdict, n] : verdicts) {

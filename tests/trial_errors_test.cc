@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/fault_plan.h"
 #include "tests/fault_random.h"
+#include "tests/trial_scale.h"
 #include "tests/trial_scenario.h"
 #include "tests/trial_tally.h"
 
@@ -26,18 +27,23 @@ class TrialErrorsTest : public ::testing::TestWithParam<TrialScenario> {
     TrialBench bench(GetParam());
     TrialTally tally;
     TrialOutcome outcome;
+    const auto stride = static_cast<std::uint64_t>(TrialStride());
+    plan.at = 1 + kSeed % stride;
     do {
       outcome = bench.Run({plan}, /*threads=*/1, cut_after);
       tally.Add(outcome, GetParam().name, plan);
-      ++plan.at;
+      plan.at += stride;
       ++plan.seed;
     } while (outcome.fired && plan.at < kMostCalls &&
              tally.lost + tally.torn + tally.unopenable + tally.other <
                  kMostWrong);
-    std::cout << GetParam().name << ": " << tally.Text() << std::endl;
+    std::cout << "trial failing call, " << GetParam().name << ": "
+              << tally.Text() << std::endl;
     EXPECT_TRUE(tally.clean());
     EXPECT_FALSE(outcome.fired) << "gave up";
-    EXPECT_GE(tally.fired, 1);
+    if (WholeTrial()) {
+      EXPECT_GE(tally.fired, 1);
+    }
   }
 };
 

@@ -26,6 +26,7 @@
 #include "tests/model_step.h"
 #include "tests/trial_directory.h"
 #include "tests/trial_runner.h"
+#include "tests/trial_scale.h"
 #include "tests/trial_store.h"
 
 namespace ckptree::testing {
@@ -36,7 +37,7 @@ constexpr int kSaves = 24;  // Before which power goes.
 
 int Rounds() {
   const char* const wanted = std::getenv("CKPTREE_TEST_POWER_ROUNDS");
-  return wanted == nullptr ? 20 : std::atoi(wanted);
+  return wanted == nullptr ? Scaled(20) : std::atoi(wanted);
 }
 
 // Small saves, and every fourth a large one.
@@ -93,7 +94,7 @@ class TrialPowerTest : public ::testing::Test {
   void SetUp() override {
     auto disk = Ext4Disk::Make(directory_.path(), std::uint64_t{128} << 20);
     if (!disk.ok()) {
-      std::cout << "SKIPPED: power cuts of a real ext4: "
+      std::cout << "SKIPPED: power: cuts of a real ext4: "
                 << disk.status().message() << std::endl;
       GTEST_SKIP() << disk.status().message();
     }
@@ -222,7 +223,9 @@ TEST_F(TrialPowerTest, AcknowledgedStepsSurvive) {
                    "their acknowledgement: %d otherwise wrong",
                    rounds, rounds, by_call, acked, more, wrong)
             << std::endl;
-  EXPECT_GT(acked, rounds);
+  if (WholeTrial()) {
+    EXPECT_GT(acked, rounds);
+  }
 }
 
 // The harness itself: where no sync reaches the disk, it must find a loss.

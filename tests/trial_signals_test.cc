@@ -26,13 +26,15 @@
 #include "tests/shimmed_program.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
+#include "tests/trial_scale.h"
 
 namespace ckptree::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTrials = 20;  // Of each program: half of them SIGINT.
+// Of each program: half of them SIGINT.
+const int kTrials = Scaled(20);
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/fault_plan.h"
 #include "tests/fault_random.h"
+#include "tests/trial_scale.h"
 #include "tests/trial_scenario.h"
 #include "tests/trial_tally.h"
 
@@ -23,11 +25,14 @@ constexpr int kMostWrong = 5;     // Then a sweep gives up.
 class TrialSweepTest : public ::testing::TestWithParam<TrialScenario> {
  protected:
   // The 1st, 2nd, ... call, until a run ends unfired.
-  static void Sweep(Mode mode, int seeds) {
+  static void Sweep(Mode mode, std::string_view name, int seeds) {
     TrialBench bench(GetParam());
     TrialTally tally;
     bool fired = true;
-    for (int n = 1; fired && n < kMostCalls; ++n) {
+    const int stride = TrialStride();
+    for (int n =
+             1 + static_cast<int>(kSeed % static_cast<std::uint64_t>(stride));
+         fired && n < kMostCalls; n += stride) {
       fired = false;
       for (int i = 0; i < seeds; ++i) {
         const FaultPlan plan = {
@@ -43,17 +48,22 @@ class TrialSweepTest : public ::testing::TestWithParam<TrialScenario> {
         break;
       }
     }
-    std::cout << GetParam().name << ": " << tally.Text() << std::endl;
+    std::cout << "trial " << name << ", " << GetParam().name << ": "
+              << tally.Text() << std::endl;
     EXPECT_TRUE(tally.clean());
     EXPECT_FALSE(fired) << "gave up";
-    EXPECT_GE(tally.fired, seeds * 2);
+    if (WholeTrial()) {
+      EXPECT_GE(tally.fired, seeds * 2);
+    }
     EXPECT_EQ(tally.fired, tally.died);
   }
 };
 
-TEST_P(TrialSweepTest, KilledAtEveryCall) { Sweep(Mode::kKill, 1); }
+TEST_P(TrialSweepTest, KilledAtEveryCall) { Sweep(Mode::kKill, "kill", 1); }
 
-TEST_P(TrialSweepTest, PowerCutAtEveryCall) { Sweep(Mode::kPowerCut, 5); }
+TEST_P(TrialSweepTest, PowerCutAtEveryCall) {
+  Sweep(Mode::kPowerCut, "power cut", 5);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, TrialSweepTest, ::testing::ValuesIn(AllScenarios()),
@@ -69,7 +79,8 @@ TEST(TrialDirectoryTest, PowerCutAtEverySyncOfADirectory) {
     TrialBench bench(scenario);
     bool fired = true;
     for (std::uint64_t n = 1; fired; ++n) {
-      for (std::uint64_t seed = 0; fired && seed < 30; ++seed) {
+      for (std::uint64_t seed = 0;
+           fired && seed < static_cast<std::uint64_t>(Scaled(30)); ++seed) {
         const FaultPlan plan = {.mode = Mode::kPowerCut,
                                 .at = n,
                                 .kinds = Bit(CallKind::kSyncDirectory),
@@ -80,14 +91,16 @@ TEST(TrialDirectoryTest, PowerCutAtEverySyncOfADirectory) {
       }
     }
   }
-  std::cout << tally.Text() << std::endl;
+  std::cout << "trial power cut, syncs of directories: " << tally.Text()
+            << std::endl;
   EXPECT_TRUE(tally.clean());
-  EXPECT_GE(tally.fired, 100);
+  EXPECT_GE(tally.fired, Scaled(100));
 }
 
 // The harness itself: on a disk whose syncs of one kind of file do nothing, the
 // same trials must find something wrong.
 TEST(TrialMutantTest, ADiskThatLiesIsCaught) {
+  if (!WholeTrial()) GTEST_SKIP() << "only as a whole";
   struct Lie {
     CallKind kind;
     std::uint32_t classes;
@@ -132,7 +145,8 @@ TEST(TrialRandomTest, TwoHundredRandomPointsWithTwoThreads) {
   TrialBench bench(LongScenario());
   std::uint64_t calls = bench.Calls();
   TrialTally tally;
-  for (int i = 0; i < 200; ++i) {
+  const int points = Scaled(200);
+  for (int i = 0; i < points; ++i) {
     const FaultPlan plan = {
         .mode = random.OneIn(2) ? Mode::kKill : Mode::kPowerCut,
         .at = 1 + random.Below(calls),
@@ -145,9 +159,9 @@ TEST(TrialRandomTest, TwoHundredRandomPointsWithTwoThreads) {
     tally.Add(outcome, "long", plan);
     if (!tally.clean() && tally.trials - tally.died > kMostWrong) break;
   }
-  std::cout << tally.Text() << std::endl;
+  std::cout << "trial random points: " << tally.Text() << std::endl;
   EXPECT_TRUE(tally.clean());
-  EXPECT_GE(tally.fired, 200);
+  EXPECT_GE(tally.fired, points);
 }
 
 }  // namespace
