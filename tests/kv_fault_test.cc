@@ -15,6 +15,7 @@
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
 #include "tests/testutil/status_matchers.h"
+#include "tests/trial_scale.h"
 
 namespace ckptree::kv {
 namespace {
@@ -40,7 +41,7 @@ class FaultTest : public KvTest {
 TEST_F(FaultTest, AnInterruptedCreationIsSimplyRepeated) {
   std::int64_t fired = 0;
   for (const bool sticky : {true, false}) {
-    for (std::int64_t at = 0;; ++at) {
+    for (std::int64_t at = 0;; at += testing::TrialStride()) {
       SCOPED_TRACE(at);
       std::filesystem::remove_all(Store());
       plan_.Arm(at, sticky);
@@ -69,7 +70,7 @@ TEST_F(FaultTest, AnInterruptedCreationIsSimplyRepeated) {
       if (!hit) break;
     }
   }
-  EXPECT_GT(fired, 60);
+  EXPECT_GT(fired, testing::Scaled(60));
 }
 
 TEST_F(FaultTest, AFailedCommitIsUnknownAndTheHandleDead) {
@@ -126,7 +127,7 @@ TEST_F(FaultTest, AFailedManifestWriteKeepsEveryFileThatItMayName) {
   std::int64_t fired = 0;
   std::uint64_t version = 0;
   for (const bool sticky : {false, true}) {
-    for (std::int64_t at = 0;; ++at) {
+    for (std::int64_t at = 0;; at += testing::TrialStride()) {
       SCOPED_TRACE(at);
       plan_.Arm(-1, false);
       ++version;
@@ -157,7 +158,7 @@ TEST_F(FaultTest, AFailedManifestWriteKeepsEveryFileThatItMayName) {
       if (!hit) break;
     }
   }
-  EXPECT_GT(fired, 30);
+  EXPECT_GT(fired, testing::Scaled(30));
 }
 
 }  // namespace
