@@ -20,10 +20,8 @@ constexpr std::string_view kExitCodes =
     "2    wrong usage, or it did not work\n"
     "3    no such store, step or key\n"
     "4    another process has the store\n"
-    "5    damaged data, met by any command but these
-"
-    "130  interrupted (143: by SIGTERM)
-";
+    "5    damaged data, met by any command but these\n"
+    "130  interrupted (143: by SIGTERM)\n";
 
 constexpr std::string_view kRev =
     "Which step (REV):\n"

@@ -76,8 +76,8 @@ void PutScalars(StepBuilder& builder, std::int64_t step) {
 
 // `part` changes a part of it.
 absl::Status SaveLarge(Store& store, std::int64_t step, int part,
-                       bool overwrite = false) {
-  StepBuilder builder = store.Begin(step, {.overwrite = overwrite});
+                       SaveOptions save = {}) {
+  StepBuilder builder = store.Begin(step, save);
   const auto same = Floats(kLarge, 1);
   std::vector<float> other = Floats(kLarge, part < 3 ? 1 : part);
   if (part == 2) other[12'345] = -7;
@@ -159,6 +159,7 @@ absl::Status MakeGoldenStore(const std::string& directory) {
   options.create_if_missing = true;
   options.threads = 1;
   options.chunk_bytes = std::size_t{256} << 10;
+  options.collect = false;
   absl::StatusOr<Store> store = Store::Open(directory, options);
   if (!store.ok()) return store.status();
   absl::Status status;
@@ -173,7 +174,14 @@ absl::Status MakeGoldenStore(const std::string& directory) {
   then(store->Tag("first", 1));
   then(store->Tag("good", 10));
   then(store->Delete(40));
-  then(SaveLarge(*store, 20, 1, /*overwrite=*/true));
+  then(SaveLarge(*store, 20, 1, {.overwrite = true}));
+  then(SaveLarge(*store, 25, 4));
+  then(SaveLarge(*store, 26, 1));
+  then(store->Delete(25));
+  then(store->Collect({.min_dead_fraction = 0}).status());
+  then(store->Fork(AtStep(10), "fork"));
+  then(SaveLarge(*store, 11, 5, {.line = "fork"}));
+  then(store->Delete(26));
   then(store->Pin(30));
   then(store->Close());
   if (!status.ok()) return status;
@@ -187,11 +195,21 @@ absl::Status MakeGoldenStore(const std::string& directory) {
 
 absl::StatusOr<std::string> ListingOf(const Store& store) {
   std::string text;
-  const auto steps = store.Steps();
-  if (!steps.ok()) return steps.status();
-  for (const StepInfo& info : *steps) {
+  const auto lines = store.Lines();
+  if (!lines.ok()) return lines.status();
+  std::vector<StepInfo> steps;
+  for (const LineInfo& line : *lines) {
+    const auto some = store.Steps(line.name);
+    if (!some.ok()) return some.status();
+    steps.insert(steps.end(), some->begin(), some->end());
+    absl::StrAppendFormat(&text, "line\t%s\t%s/%d\n", line.name,
+                          line.origin_line, line.origin_step);
+  }
+  for (const StepInfo& info : steps) {
     text += StepLine(info);
-    const auto step = store.Restore(AtStep(info.step));
+    StepSelector selector = AtStep(info.step);
+    selector.line = info.line;
+    const auto step = store.Restore(selector);
     if (!step.ok()) return step.status();
     const auto metadata = step->Metadata();
     if (!metadata.ok()) return metadata.status();

@@ -19,7 +19,10 @@ namespace ckptree::testing {
 //   10  segments: rows, a grid, packs, boxes, packed elements, NaN and Inf
 //   20  small on a large base, later overwritten
 //   30  segments again, half of it shared; pinned
-//   40  removed
+//   20, 25, 40 had versions that were collected: dead blocks, a file that was
+//   written again, small saves of which some blocks are left
+//   26  removed, not collected
+//   11  on the line "fork", which goes on from 10
 //   50  after a close and an open; its commit is in the log alone
 // Tags: first -> 1, good -> 30 (moved from 10).
 absl::Status MakeGoldenStore(const std::string& directory);
