@@ -264,10 +264,8 @@ TEST(TrialReadersTest, EveryStepIsWholeBesideAWriter) {
   std::ofstream(done) << "done";
   EXPECT_FALSE(wrote.broken()) << wrote.Text();
   ASSERT_EQ(wrote.lines.size(), 2) << wrote.Text();
-  std::cout << "trial readers: " << wrote.lines[0] << "
-"
-            << "trial readers: " << wrote.lines[1] << "
-";
+  std::cout << "trial readers: " << wrote.lines[0] << "\n"
+            << "trial readers: " << wrote.lines[1] << "\n";
   EXPECT_EQ(wrote.Said("WROTE").size(), 1) << wrote.Text();
   for (const pid_t pid : readers) {
     int status = 0;
