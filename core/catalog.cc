@@ -285,6 +285,12 @@ std::string Catalog::LineName(std::uint32_t line) const {
   return it == rows_.lines.end() ? std::string() : it->second.name;
 }
 
+std::string Catalog::NameOf(const schema::StepRecord& record) const {
+  const std::string line = LineName(record.line);
+  return line.empty() ? absl::StrFormat("%d", record.step)
+                      : absl::StrFormat("%s/%d", line, record.step);
+}
+
 void Catalog::PutStep(StepRecordPtr record) {
   EraseStep(record->line, record->step);
   absl::MutexLock lock(&mu_);

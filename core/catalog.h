@@ -54,6 +54,8 @@ class Catalog {
 
   StepInfo Info(const schema::StepRecord& record) const;
   std::string LineName(std::uint32_t line) const;
+  // "12", or "fork/12".
+  std::string NameOf(const schema::StepRecord& record) const;
 
   // After a commit that did this.
   void PutStep(StepRecordPtr record);

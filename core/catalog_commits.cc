@@ -1,7 +1,9 @@
 // The commits that change which steps there are and what they are called.
 
+#include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -47,14 +49,27 @@ absl::Status CheckTagName(std::string_view name) {
 
 // The row moves: the next save is compared with this version if it is the tip,
 // and the collector needs to know what it was. Its tags go.
-void Engine::TakeRow(const schema::StepRecord& record, std::string row,
-                     kv::WriteBatch* batch) const {
-  batch->Put(Space::kRecords, schema::RemovedKey(record.version),
-             std::move(row));
-  batch->Delete(Space::kRecords, schema::StepKey(record.line, record.step));
-  for (const std::string& tag : catalog_.TagsOf(record.version)) {
-    batch->Delete(Space::kRecords, schema::TagKey(tag));
+absl::Status Engine::TakeRow(const schema::StepRecord& record,
+                             kv::CommitRequest* request) const {
+  if (catalog_.IsPinned(record.version)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "step %s is pinned; unpin it first", catalog_.NameOf(record)));
   }
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Precondition row,
+      Unchanged(*database_, schema::StepKey(record.line, record.step)));
+  if (!row.expected.has_value()) {
+    return absl::NotFoundError(
+        absl::StrFormat("no step %s", catalog_.NameOf(record)));
+  }
+  request->batch.Put(Space::kRecords, schema::RemovedKey(record.version),
+                     *row.expected);
+  request->batch.Delete(Space::kRecords, row.key);
+  for (const std::string& tag : catalog_.TagsOf(record.version)) {
+    request->batch.Delete(Space::kRecords, schema::TagKey(tag));
+  }
+  request->preconditions.push_back(std::move(row));
+  return absl::OkStatus();
 }
 
 absl::Status Engine::Commit(kv::CommitRequest request) {
@@ -78,27 +93,24 @@ absl::Status Engine::Commit(kv::CommitRequest request) {
   return result.status;
 }
 
-absl::Status Engine::Delete(const StepSelector& step) {
+absl::Status Engine::Delete(const std::vector<StepSelector>& steps) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  if (steps.empty()) return absl::OkStatus();
   absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
-  if (catalog_.IsPinned(record->version)) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("step %d is pinned; unpin it first", record->step));
-  }
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kDelete;
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->line, record->step)));
-  if (!row.expected.has_value()) {
-    return absl::NotFoundError(absl::StrFormat("no step %d", record->step));
+  std::map<std::uint64_t, StepRecordPtr> records;  // By version: each once.
+  for (const StepSelector& step : steps) {
+    CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
+                             catalog_.Resolve(step));
+    if (!records.emplace(record->version, record).second) continue;
+    CKPTREE_RETURN_IF_ERROR(TakeRow(*record, &request));
   }
-  TakeRow(*record, *row.expected, &request.batch);
-  request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
-  catalog_.EraseStep(record->line, record->step);
-  keeper_.Removed(record->version);
+  for (const auto& [version, record] : records) {
+    catalog_.EraseStep(record->line, record->step);
+    keeper_.Removed(version);
+  }
   collector_->Notify();
   return absl::OkStatus();
 }
@@ -238,16 +250,7 @@ absl::Status Engine::DropLine(std::string_view name) {
   request.preconditions.push_back(std::move(line_row));
   const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
   for (const StepRecordPtr& record : steps) {
-    if (catalog_.IsPinned(record->version)) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "step %s/%d is pinned; unpin it first", name, record->step));
-    }
-    CKPTREE_ASSIGN_OR_RETURN(
-        kv::Precondition row,
-        Unchanged(*database_, schema::StepKey(number, record->step)));
-    if (!row.expected.has_value()) continue;
-    TakeRow(*record, *row.expected, &request.batch);
-    request.preconditions.push_back(std::move(row));
+    CKPTREE_RETURN_IF_ERROR(TakeRow(*record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   catalog_.EraseLine(number);

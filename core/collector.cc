@@ -63,7 +63,7 @@ void Collector::Loop() {
   while (true) {
     {
       const absl::MutexLock lock(&mu_);
-      mu_.Await(absl::Condition(&work_));
+      mu_.Await(absl::Condition(this, &Collector::MayRun));
       work_ = false;
     }
     if (stopping_.load()) return;
@@ -74,6 +74,7 @@ void Collector::Loop() {
     pass.background = true;
     const absl::MutexLock lock(&pass_mu_);
     const absl::Status status = RunPass(&pass);
+    if (absl::IsCancelled(status)) Notify();  // It goes on where it was.
     if (status.ok() || absl::IsCancelled(status)) continue;
     context_.logger->Log(LogSeverity::kWarning, "collect", status);
   }
@@ -83,7 +84,9 @@ absl::StatusOr<CollectReport> Collector::Collect(
     const CollectOptions& options) {
   Pass pass;
   pass.options = options;
+  CountWaiting(1);
   const absl::MutexLock lock(&pass_mu_);
+  CountWaiting(-1);
   CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
   const Chain chain = context_.keeper->chain();
   const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
@@ -103,14 +106,23 @@ absl::StatusOr<CollectReport> Collector::Collect(
   return std::move(pass.report);
 }
 
+void Collector::CountWaiting(int more) {
+  const absl::MutexLock lock(&mu_);
+  waiting_ += more;
+}
+
 void Collector::RunPaused(absl::FunctionRef<void()> work) {
+  CountWaiting(1);
   const absl::MutexLock lock(&pass_mu_);
+  CountWaiting(-1);
   work();
 }
 
 bool Collector::Stopping(const Pass& pass) const {
-  return stopping_.load() ||
-         (pass.options.cancelled && pass.options.cancelled());
+  if (stopping_.load()) return true;
+  if (pass.options.cancelled && pass.options.cancelled()) return true;
+  const absl::MutexLock lock(&mu_);
+  return pass.background && waiting_ > 0;
 }
 
 // Steps 1 and 2.
@@ -236,9 +248,10 @@ absl::Status Collector::DropFiles(Pass* pass) {
   for (const auto& [space, range] : dead_segments_) {
     (space == Space::kLeaves ? leaves : chunks).push_back(range);
   }
-  CKPTREE_RETURN_IF_ERROR(context_.database->Drop(Space::kLeaves, leaves));
-  CKPTREE_RETURN_IF_ERROR(context_.database->Drop(Space::kChunks, chunks));
-  pass->report.files_dropped += dead_segments_.size();
+  std::uint64_t* const files = &pass->report.files_dropped;
+  kv::Database& database = *context_.database;
+  CKPTREE_RETURN_IF_ERROR(database.Drop(Space::kLeaves, leaves, files));
+  CKPTREE_RETURN_IF_ERROR(database.Drop(Space::kChunks, chunks, files));
   dead_segments_.clear();
   return absl::OkStatus();
 }
@@ -259,9 +272,10 @@ absl::Status Collector::RunPass(Pass* pass) {
       newest < looked_at_version_ + kLookAgainVersions) {
     return absl::OkStatus();
   }
+  CKPTREE_RETURN_IF_ERROR(RewriteFiles(pass));
   half_dead_bytes_ = 0;
   looked_at_version_ = newest;
-  return RewriteFiles(pass);
+  return absl::OkStatus();
 }
 
 // Step 5.

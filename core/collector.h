@@ -71,6 +71,11 @@ class Collector {
   struct Pass;
 
   void Loop();
+  bool MayRun() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return stopping_.load() || (work_ && waiting_ == 0);
+  }
+  // One more, or less, that the background lets go first.
+  void CountWaiting(int more) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunPass(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status CollectVersions(Pass* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
@@ -80,9 +85,9 @@ class Collector {
   absl::Status SweepTrees(bool pages_too)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status DropFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
-  absl::Status RewriteFiles(Pass* pass)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status RewriteFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  // Asked to, or somebody waits for a pass of the background to end.
   bool Stopping(const Pass& pass) const;
 
   CollectorContext context_;
@@ -102,6 +107,7 @@ class Collector {
 
   mutable absl::Mutex mu_;
   bool work_ ABSL_GUARDED_BY(mu_) = false;
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -309,7 +309,7 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
 }
 
 bool Engine::StillThere(const schema::StepRecord& record) {
-  if (database_->following() && !database_->Refresh().ok()) return true;
+  if (!database_->Refresh().ok()) return true;
   const auto row = database_->Get(Space::kRecords,
                                   schema::StepKey(record.line, record.step));
   if (!row.ok()) return true;  // Whatever is wrong, it is not that.

@@ -79,7 +79,7 @@ class Engine {
       const schema::Digest& digest);
 
   // The catalog's commits; see store.h.
-  absl::Status Delete(const StepSelector& step);
+  absl::Status Delete(const std::vector<StepSelector>& steps);
   absl::Status Tag(std::string_view name, const StepSelector& step, bool move);
   absl::Status Untag(std::string_view name);
   absl::Status Pin(const StepSelector& step, bool pinned);
@@ -88,11 +88,12 @@ class Engine {
   absl::Status Refresh();
   absl::Status Close();
 
-  // Reading only: keeps the version from being collected by another process
-  // while the result lives. Null where no lease can be made; then a read may
-  // find that its step is gone.
+  // Beside a live writer: keeps the version from being collected by it while the
+  // result lives. Null where no lease can be made; then a read may find that its
+  // step is gone.
   std::shared_ptr<const void> LeaseVersion(std::uint64_t version);
-  // Whether the step of `record` still is that version, after catching up.
+  // Reading only: whether the step of `record` still is that version, after
+  // catching up.
   bool StillThere(const schema::StepRecord& record);
 
   void CountRead(std::uint64_t bytes) { bytes_read_.fetch_add(bytes); }
@@ -105,8 +106,9 @@ class Engine {
   absl::Status Start(std::unique_ptr<kv::Database> database,
                      const kv::Options& kv_options);
   absl::Status Commit(kv::CommitRequest request);
-  void TakeRow(const schema::StepRecord& record, std::string row,
-               kv::WriteBatch* batch) const;
+  // Into `request`: the step loses its row. kFailedPrecondition: pinned.
+  absl::Status TakeRow(const schema::StepRecord& record,
+                       kv::CommitRequest* request) const;
 
   const std::string directory_;
   const StoreOptions options_;

@@ -83,12 +83,11 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
   if (reader->engine_->writer() != nullptr) {
     reader->pin_ = VersionPin::Take(&reader->engine_->keeper(), version);
     if (reader->pin_ == nullptr) return StepGone(*reader->record_);
-  } else {
+  } else if (reader->engine_->database().following()) {
     reader->pin_ = reader->engine_->LeaseVersion(version);
     // In this order: a collector that did not see the lease had the step
     // removed before.
-    if (reader->engine_->database().following() &&
-        !reader->engine_->StillThere(*reader->record_)) {
+    if (!reader->engine_->StillThere(*reader->record_)) {
       return StepGone(*reader->record_);
     }
   }

@@ -109,8 +109,8 @@ absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
   return engine_->catalog().Info(*record);
 }
 
-absl::Status Store::Delete(const StepSelector& step) {
-  return engine_->Delete(step);
+absl::Status Store::Delete(const std::vector<StepSelector>& steps) {
+  return engine_->Delete(steps);
 }
 
 absl::Status Store::Tag(std::string_view name, const StepSelector& step,

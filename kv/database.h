@@ -196,9 +196,11 @@ class Database {
     std::string begin;
     std::string end;
   };
-  // Removes every file of `space` that lies wholly in one of the ranges.
+  // Removes every file of `space` that lies wholly in one of the ranges, and adds
+  // their number to `dropped` (may be null).
   // REQUIRES: what made them dead is committed and flushed.
-  absl::Status Drop(schema::Space space, const std::vector<Range>& ranges);
+  absl::Status Drop(schema::Space space, const std::vector<Range>& ranges,
+                    std::uint64_t* dropped = nullptr);
 
   // Writes `files` of `space`, neighbours in key order, again as one file with
   // the records that `keep` (called in this thread) lets through, and removes

@@ -23,6 +23,7 @@
 #include "kv/status_macros.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
+#include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
 #include "schema/spaces.h"
 
@@ -34,6 +35,12 @@ constexpr int kBottomLevel = 6;
 
 bool HoldsSegments(schema::Space space) {
   return space == schema::Space::kLeaves || space == schema::Space::kChunks;
+}
+
+std::uint64_t FilesOf(const Instance& instance, schema::Space space) {
+  rocksdb::ColumnFamilyMetaData family;
+  instance.db()->GetColumnFamilyMetaData(instance.family(space), &family);
+  return family.file_count;
 }
 
 absl::Status CheckName(std::string_view name) {
@@ -131,7 +138,8 @@ absl::Status Database::Flush() {
 }
 
 absl::Status Database::Drop(schema::Space space,
-                            const std::vector<Range>& ranges) {
+                            const std::vector<Range>& ranges,
+                            std::uint64_t* dropped) {
   Impl& impl = *impl_;
   CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
   if (!HoldsSegments(space)) {
@@ -149,9 +157,11 @@ absl::Status Database::Drop(schema::Space space,
   for (const auto& [begin, end] : bounds) {
     pointers.emplace_back(&begin, end.empty() ? nullptr : &end);
   }
+  const std::uint64_t before = FilesOf(*instance, space);
   const rocksdb::Status status = rocksdb::DeleteFilesInRanges(
       instance->db(), instance->family(space), pointers.data(), pointers.size(),
       /*include_end=*/false);
+  if (dropped != nullptr) *dropped += before - FilesOf(*instance, space);
   impl.mapped.Forget();
   return ToStatus(status, "dropping files");
 }

@@ -19,9 +19,9 @@ constexpr std::size_t kManySteps = 25;
 
 std::string ModelOperation::Text() const {
   static constexpr std::string_view kNames[] = {
-      "saves",  "delete",  "tag", "untag",   "pin",   "unpin",
-      "reopen", "restore", "box", "catalog", "verify", "collect",
-      "fork",   "drop line"};
+      "saves",  "delete",  "tag",     "untag",     "pin",
+      "unpin",  "reopen",  "restore", "box",       "catalog",
+      "verify", "collect", "fork",    "drop line", "retain"};
   std::string text(kNames[static_cast<int>(kind)]);
   for (const Save& save : saves) {
     static constexpr std::string_view kFates[] = {"", " bad", " cancelled",
@@ -54,8 +54,7 @@ Save ModelDriver::NextSave(bool large) {
   ModelState::Content& last = last_[line];
   std::int64_t& next = next_step_[line];
   if (next == 0) next = line * kLineSteps + 10;
-  ModelStep content =
-      last ? Changed(*last, random_, large) : TinyStep(random_);
+  ModelStep content = last ? Changed(*last, random_, large) : TinyStep(random_);
   if (random_.OneIn(60)) content = TinyStep(random_);
   save.content = std::make_shared<const ModelStep>(std::move(content));
   last = save.content;
@@ -64,8 +63,8 @@ Save ModelDriver::NextSave(bool large) {
   if (random_.OneIn(10)) {  // Out of order: fill a gap, if it is one.
     const std::int64_t below =
         line * kLineSteps +
-        static_cast<std::int64_t>(random_.Below(
-            static_cast<std::uint64_t>(save.step % kLineSteps)));
+        static_cast<std::int64_t>(
+            random_.Below(static_cast<std::uint64_t>(save.step % kLineSteps)));
     if (!state_.steps.contains(below)) save.step = below;
   }
   return save;
@@ -102,14 +101,18 @@ ModelOperation ModelDriver::Next() {
       if (fate == 1) save.fate = Save::Fate::kCancelled;
       op.saves.push_back(std::move(save));
     }
+  } else if (many && random_.OneIn(6)) {
+    op.kind = Kind::kRetain;
+    op.line = AnyStep() / kLineSteps;
+    op.versions = random_.Int(6);
   } else if (what < (many ? 560 : 450)) {
     op.kind = Kind::kDelete;
     op.step = random_.OneIn(20) ? next_step_[0] + 100 : AnyStep();
     op.refused =
         !state_.steps.contains(op.step) || state_.pins.contains(op.step);
   } else if (what < 590) {
-    op.kind = random_.OneIn(3) && !state_.tags.empty() ? Kind::kUntag
-                                                       : Kind::kTag;
+    op.kind =
+        random_.OneIn(3) && !state_.tags.empty() ? Kind::kUntag : Kind::kTag;
     op.step = AnyStep();
     op.tag = absl::StrFormat("tag%d", random_.Int(5));
     if (op.kind == Kind::kUntag) op.tag = state_.tags.begin()->first;
@@ -156,13 +159,13 @@ ModelOperation ModelDriver::Next() {
   const bool changes = op.kind != Kind::kRestore && op.kind != Kind::kBox &&
                        op.kind != Kind::kCatalog && op.kind != Kind::kVerify;
   if (changes && random_.OneIn(op.kind == Kind::kCollect ? 10 : 50)) {
-    op.fault = FaultPlan{.mode = random_.OneIn(2)
-                                     ? FaultPlan::Mode::kKill
-                                     : FaultPlan::Mode::kPowerCut,
-                         .at = 1 + random_.Below(op.saves.size() > 1          ? 30
-                                                : op.kind == Kind::kCollect ? 60
-                                                                            : 12),
-                         .seed = random_.Next()};
+    op.fault =
+        FaultPlan{.mode = random_.OneIn(2) ? FaultPlan::Mode::kKill
+                                           : FaultPlan::Mode::kPowerCut,
+                  .at = 1 + random_.Below(op.saves.size() > 1         ? 30
+                                          : op.kind == Kind::kCollect ? 60
+                                                                      : 12),
+                  .seed = random_.Next()};
   }
   return op;
 }
@@ -178,13 +181,32 @@ void ModelDriver::ApplyOther(const ModelOperation& operation,
     case Kind::kDelete:
       if (!operation.refused) state->Delete(operation.step);
       break;
-    case Kind::kTag: state->tags[operation.tag] = operation.step; break;
-    case Kind::kUntag: state->tags.erase(operation.tag); break;
-    case Kind::kPin: state->pins.insert(operation.step); break;
-    case Kind::kUnpin: state->pins.erase(operation.step); break;
-    case Kind::kFork: state->lines.insert(operation.line); break;
-    case Kind::kDropLine: state->DropLine(operation.line); break;
-    default: break;
+    case Kind::kRetain:
+      for (std::int64_t step :
+           state->Victims(operation.line, operation.versions)) {
+        state->Delete(step);
+      }
+      break;
+    case Kind::kTag:
+      state->tags[operation.tag] = operation.step;
+      break;
+    case Kind::kUntag:
+      state->tags.erase(operation.tag);
+      break;
+    case Kind::kPin:
+      state->pins.insert(operation.step);
+      break;
+    case Kind::kUnpin:
+      state->pins.erase(operation.step);
+      break;
+    case Kind::kFork:
+      state->lines.insert(operation.line);
+      break;
+    case Kind::kDropLine:
+      state->DropLine(operation.line);
+      break;
+    default:
+      break;
   }
 }
 

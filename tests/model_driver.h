@@ -17,8 +17,8 @@ namespace ckptree::testing {
 
 struct ModelOperation {
   enum class Kind {
-    kSaves,    // One, or several in flight at once.
-    kDelete,   // Of `step`, as the next four.
+    kSaves,   // One, or several in flight at once.
+    kDelete,  // Of `step`, as the next four.
     kTag,
     kUntag,
     kPin,
@@ -31,6 +31,7 @@ struct ModelOperation {
     kCollect,  // Everything, or half of it.
     kFork,     // Line `line` off `step`.
     kDropLine,
+    kRetain,  // All but the last `versions` of `line`, and pinned ones, go.
   };
   struct Save {
     enum class Fate {

@@ -25,8 +25,8 @@ void Spoil(StepBuilder& builder) {
 }  // namespace
 
 absl::Status ModelExecutor::Open(bool create) {
-  absl::StatusOr<Store> store = create ? CreateStore(directory_, 1, fs_)
-                                       : OpenStore(directory_, 1, fs_);
+  absl::StatusOr<Store> store =
+      create ? CreateStore(directory_, 1, fs_) : OpenStore(directory_, 1, fs_);
   if (!store.ok()) return store.status();
   store_.emplace(*std::move(store));
   return absl::OkStatus();
@@ -43,10 +43,9 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
                                                 std::vector<bool>* results) {
   std::vector<SaveHandle> handles;
   for (const ModelOperation::Save& save : operation.saves) {
-    StepBuilder builder =
-        store_->Begin(save.step % kLineSteps,
-                      {.overwrite = save.overwrite,
-                       .line = LineName(save.step / kLineSteps)});
+    StepBuilder builder = store_->Begin(
+        save.step % kLineSteps, {.overwrite = save.overwrite,
+                                 .line = LineName(save.step / kLineSteps)});
     PutAll(*save.content, builder);
     if (save.fate == Fate::kBadInput) Spoil(builder);
     handles.push_back(std::move(builder).Commit());
@@ -55,13 +54,13 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const ModelOperation::Save& save = operation.saves[i];
     absl::Status status = handles[i].WaitCommitted(absl::Seconds(30));
-    const bool right =
-        save.fate == Fate::kCommits     ? status.ok()
-        : save.fate == Fate::kBadInput  ? absl::IsInvalidArgument(status)
-        : save.fate == Fate::kCancelled ? status.ok() ||
-                                              absl::IsCancelled(status)
-        : save.overwrite ? absl::IsFailedPrecondition(status)
-                         : absl::IsAlreadyExists(status);
+    const bool right = save.fate == Fate::kCommits ? status.ok()
+                       : save.fate == Fate::kBadInput
+                           ? absl::IsInvalidArgument(status)
+                       : save.fate == Fate::kCancelled
+                           ? status.ok() || absl::IsCancelled(status)
+                       : save.overwrite ? absl::IsFailedPrecondition(status)
+                                        : absl::IsAlreadyExists(status);
     if (!right) {
       return absl::StrFormat("save of %d: %s", save.step,
                              std::string(status.ToString()));
@@ -183,28 +182,35 @@ std::optional<std::string> ModelExecutor::Execute(
   if (operation.fault) fs_->Arm({*operation.fault});
   std::optional<std::string> wrong;
   switch (operation.kind) {
-    case Kind::kSaves: wrong = Saves(operation, pipe, results); break;
+    case Kind::kSaves:
+      wrong = Saves(operation, pipe, results);
+      break;
     case Kind::kDelete: {
       if (!operation.refused && !operation.fault && operation.seed % 3 == 0) {
         wrong = DeletePredicted(operation.step);
         break;
       }
       absl::Status status = store_->Delete(SelectorOf(operation.step));
-      const bool right =
-          !operation.refused ? status.ok()
-          : before.pins.contains(operation.step)
-              ? absl::IsFailedPrecondition(status)
-              : absl::IsNotFound(status);
+      const bool right = !operation.refused ? status.ok()
+                         : before.pins.contains(operation.step)
+                             ? absl::IsFailedPrecondition(status)
+                             : absl::IsNotFound(status);
       if (!right) wrong = "Delete: " + std::string(status.ToString());
       break;
     }
     case Kind::kTag:
       wrong = Must(store_->Tag(operation.tag, SelectorOf(operation.step),
-                              /*move=*/true));
+                               /*move=*/true));
       break;
-    case Kind::kUntag: wrong = Must(store_->Untag(operation.tag)); break;
-    case Kind::kPin: wrong = Must(store_->Pin(SelectorOf(operation.step))); break;
-    case Kind::kUnpin: wrong = Must(store_->Unpin(SelectorOf(operation.step))); break;
+    case Kind::kUntag:
+      wrong = Must(store_->Untag(operation.tag));
+      break;
+    case Kind::kPin:
+      wrong = Must(store_->Pin(SelectorOf(operation.step)));
+      break;
+    case Kind::kUnpin:
+      wrong = Must(store_->Unpin(SelectorOf(operation.step)));
+      break;
     case Kind::kReopen:
       wrong = Close();
       if (!wrong) wrong = Must(Open(/*create=*/false));
@@ -221,12 +227,27 @@ std::optional<std::string> ModelExecutor::Execute(
                         : Must(step.status());
       break;
     }
-    case Kind::kCatalog: wrong = Catalog(operation, before); break;
-    case Kind::kVerify: wrong = DeepFindings(*store_); break;
-    case Kind::kCollect: wrong = Collect(operation); break;
+    case Kind::kCatalog:
+      wrong = Catalog(operation, before);
+      break;
+    case Kind::kVerify:
+      wrong = DeepFindings(*store_);
+      break;
+    case Kind::kCollect:
+      wrong = Collect(operation);
+      break;
+    case Kind::kRetain: {
+      std::vector<StepSelector> victims;
+      for (std::int64_t step :
+           before.Victims(operation.line, operation.versions)) {
+        victims.push_back(SelectorOf(step));
+      }
+      wrong = Must(store_->Delete(victims));
+      break;
+    }
     case Kind::kFork:
-      wrong = Must(store_->Fork(SelectorOf(operation.step),
-                                LineName(operation.line)));
+      wrong = Must(
+          store_->Fork(SelectorOf(operation.step), LineName(operation.line)));
       break;
     case Kind::kDropLine:
       wrong = Must(store_->DropLine(LineName(operation.line)));

@@ -29,6 +29,20 @@ void ModelState::DropLine(std::int64_t line) {
   lines.erase(line);
 }
 
+std::vector<std::int64_t> ModelState::Victims(std::int64_t line,
+                                              int keep) const {
+  std::vector<std::int64_t> victims;
+  for (auto it = steps.lower_bound(line * kLineSteps);
+       it != steps.end() && it->first / kLineSteps == line; ++it) {
+    victims.push_back(it->first);
+  }
+  victims.resize(victims.size() -
+                 std::min(victims.size(), static_cast<std::size_t>(keep)));
+  std::erase_if(victims,
+                [this](std::int64_t step) { return pins.contains(step); });
+  return victims;
+}
+
 void ModelState::Save(std::int64_t step, Content content) {
   steps[step] = std::move(content);
 }
@@ -85,15 +99,15 @@ std::optional<std::string> CatalogDifference(const Store& store,
     const ModelStep& content = *expected->second;
     const std::map<std::string, double> metrics(info.metrics.begin(),
                                                 info.metrics.end());
-    const auto ties = std::ranges::count_if(
-        content.leaves, [](const auto& leaf) {
+    const auto ties =
+        std::ranges::count_if(content.leaves, [](const auto& leaf) {
           return leaf.second.kind == ModelLeaf::Kind::kTie;
         });
     const std::uint64_t leaves =
         content.leaves.size() - static_cast<std::uint64_t>(ties);
     if (metrics != content.metrics || info.leaf_count != leaves) {
-      wrong = absl::StrFormat("step %d: other metrics or leaf count",
-                              info.step);
+      wrong =
+          absl::StrFormat("step %d: other metrics or leaf count", info.step);
     }
   }
   absl::StatusOr<std::vector<TagInfo>> tags = store.Tags();
@@ -107,8 +121,7 @@ std::optional<std::string> CatalogDifference(const Store& store,
   return std::nullopt;
 }
 
-std::optional<std::string> StepDifference(const Store& store,
-                                          std::int64_t step,
+std::optional<std::string> StepDifference(const Store& store, std::int64_t step,
                                           const ModelStep& content) {
   absl::StatusOr<Step> opened = store.Restore(SelectorOf(step));
   std::optional<std::string> difference;
@@ -138,7 +151,8 @@ std::optional<std::string> CollectAll(Store& store) {
   CollectOptions options;
   options.min_dead_fraction = 0;
   absl::StatusOr<CollectReport> report = store.Collect(options);
-  if (!report.ok()) return "Collect: " + std::string(report.status().ToString());
+  if (!report.ok())
+    return "Collect: " + std::string(report.status().ToString());
   if (!report->damaged.empty()) return "Collect: " + report->damaged[0];
   absl::StatusOr<std::vector<LineInfo>> lines = store.Lines();
   if (!lines.ok()) return "Lines: " + std::string(lines.status().ToString());

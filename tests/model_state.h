@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "ckptree/ckptree.h"
 #include "tests/model_step.h"
@@ -33,6 +34,8 @@ struct ModelState {
   void Save(std::int64_t step, Content content);
   void Delete(std::int64_t step);
   void DropLine(std::int64_t line);
+  // All steps of a line but the last `keep` and pinned ones.
+  std::vector<std::int64_t> Victims(std::int64_t line, int keep) const;
 
   // "steps 1 2 5; tags a=2; pinned 5"
   std::string Text() const;
@@ -48,8 +51,7 @@ std::optional<std::string> StateDifference(const Store& store,
                                            const ModelState& state);
 
 // Of one step.
-std::optional<std::string> StepDifference(const Store& store,
-                                          std::int64_t step,
+std::optional<std::string> StepDifference(const Store& store, std::int64_t step,
                                           const ModelStep& content);
 
 // What Verify(kDeep) finds, or why it cannot run. `and_leaks`: also what is

@@ -50,7 +50,7 @@ T FromBytes(const std::string& bytes) {
 
 ModelLeaf RandomArray(FaultRandom& random) {
   static const std::vector<DType> kTypes = {
-      DType::kUint8,   DType::kInt32,    DType::kFloat32, DType::kFloat64,
+      DType::kUint8,    DType::kInt32,   DType::kFloat32, DType::kFloat64,
       DType::kBfloat16, DType::kFloat16, DType::kInt64,   DType::kComplex64};
   ModelLeaf leaf;
   leaf.dtype = random.Pick(kTypes);
@@ -60,8 +60,7 @@ ModelLeaf RandomArray(FaultRandom& random) {
   }
   if (dims > 0 && random.OneIn(6)) leaf.shape[0] = 100 + random.Int(900);
   leaf.bytes = RandomBytes(
-      random,
-      Elements(leaf.shape) * (schema::BitWidth(leaf.dtype) / 8));
+      random, Elements(leaf.shape) * (schema::BitWidth(leaf.dtype) / 8));
   if (dims > 0 && leaf.shape[0] > 2 && random.OneIn(4)) leaf.boxes = 2;
   return leaf;
 }
@@ -103,7 +102,8 @@ ModelLeaf RandomLeaf(FaultRandom& random) {
       leaf.bytes =
           absl::StrFormat("{\"%s\":%d}", RandomText(random, 9), random.Int(99));
       return leaf;
-    default: return RandomArray(random);
+    default:
+      return RandomArray(random);
   }
 }
 
@@ -116,8 +116,7 @@ void DropHangingTies(ModelStep* model) {
   std::erase_if(model->leaves, [model](const auto& entry) {
     if (entry.second.kind != Kind::kTie) return false;
     auto target = model->leaves.find(entry.second.target);
-    return target == model->leaves.end() ||
-           target->second.kind == Kind::kTie;
+    return target == model->leaves.end() || target->second.kind == Kind::kTie;
   });
 }
 
@@ -128,14 +127,22 @@ const ModelLeaf& Behind(const ModelStep& model, const ModelLeaf& leaf) {
 
 std::string_view KindName(Kind kind) {
   switch (kind) {
-    case Kind::kArray: return "array";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kStr: return "str";
-    case Kind::kBytes: return "bytes";
-    case Kind::kJson: return "json";
-    case Kind::kTie: return "tie";
+    case Kind::kArray:
+      return "array";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kStr:
+      return "str";
+    case Kind::kBytes:
+      return "bytes";
+    case Kind::kJson:
+      return "json";
+    case Kind::kTie:
+      return "tie";
   }
   return "?";
 }
@@ -215,7 +222,8 @@ absl::StatusOr<std::string> ValueBytes(const Step& step,
       if (!v.ok()) return v.status();
       return AsBytes(*v);
     }
-    default: return value->String();
+    default:
+      return value->String();
   }
 }
 
@@ -293,7 +301,9 @@ ModelStep Changed(const ModelStep& base, FaultRandom& random, bool large) {
 void PutAll(const ModelStep& model, StepBuilder& builder) {
   for (const auto& [name, leaf] : model.leaves) {
     switch (leaf.kind) {
-      case Kind::kArray: PutArray(name, leaf, builder); break;
+      case Kind::kArray:
+        PutArray(name, leaf, builder);
+        break;
       case Kind::kBool:
         builder.PutBool(name, FromBytes<bool>(leaf.bytes));
         break;
@@ -303,10 +313,18 @@ void PutAll(const ModelStep& model, StepBuilder& builder) {
       case Kind::kFloat:
         builder.PutFloat(name, FromBytes<double>(leaf.bytes));
         break;
-      case Kind::kStr: builder.PutString(name, leaf.bytes); break;
-      case Kind::kBytes: builder.PutBytes(name, leaf.bytes); break;
-      case Kind::kJson: builder.PutJson(name, leaf.bytes); break;
-      case Kind::kTie: builder.Tie(name, leaf.target); break;
+      case Kind::kStr:
+        builder.PutString(name, leaf.bytes);
+        break;
+      case Kind::kBytes:
+        builder.PutBytes(name, leaf.bytes);
+        break;
+      case Kind::kJson:
+        builder.PutJson(name, leaf.bytes);
+        break;
+      case Kind::kTie:
+        builder.Tie(name, leaf.target);
+        break;
     }
   }
   for (const auto& [name, value] : model.metrics) {
@@ -351,10 +369,10 @@ std::optional<std::string> Difference(const Step& step,
       return info.name + ": another dtype or shape";
     }
     read.emplace_back(leaf.bytes.size(), '\x5a');
-    requests.push_back({.path = info.path,
-                        .box = std::nullopt,
-                        .destination =
-                            std::as_writable_bytes(std::span(read.back()))});
+    requests.push_back(
+        {.path = info.path,
+         .box = std::nullopt,
+         .destination = std::as_writable_bytes(std::span(read.back()))});
   }
   if (!left.empty()) return *left.begin() + ": not in the store";
   if (absl::Status status = step.ReadMany(requests); !status.ok()) {
@@ -392,9 +410,8 @@ std::optional<std::string> BoxDifference(const Step& step,
     const std::uint64_t start = size == 0 ? 0 : random.Below(size);
     box.start.push_back(static_cast<std::int64_t>(start));
     box.shape.push_back(
-        size == 0
-            ? 0
-            : static_cast<std::int64_t>(1 + random.Below(size - start)));
+        size == 0 ? 0
+                  : static_cast<std::int64_t>(1 + random.Below(size - start)));
   }
   const std::string expected = Cut(leaf, box);
   std::string read(expected.size(), '\x5a');

@@ -20,8 +20,8 @@ struct ModelLeaf {
   Kind kind = Kind::kArray;
   DType dtype = DType::kNone;  // Arrays.
   Shape shape;                 // Arrays.
-  std::string bytes;    // Arrays: raw; numbers: as in memory; text: itself.
-  std::string target;   // Ties: the name of a leaf.
+  std::string bytes;   // Arrays: raw; numbers: as in memory; text: itself.
+  std::string target;  // Ties: the name of a leaf.
 
   // In how many boxes it is put; no part of what is stored.
   int boxes = 1;

@@ -1,8 +1,10 @@
 // Random operations on a store, compared with a model outside of it.
 //
-//   model_test [--seed=N] [--ops=N] [--episode=N]
+//   model_test [--seed=N] [--ops=N] [--history=N] [--episode=N]
 //
-// An episode is one store and at most 500 operations. What is printed with a
+// An episode is one store with its history of at most 200 operations, at the
+// end of which it is verified deeply, all that may go is collected, and it is
+// verified again. What is printed with a
 // failure repeats it.
 
 #include <algorithm>
@@ -29,10 +31,9 @@
 namespace ckptree::testing {
 namespace {
 
-constexpr int kEpisodeOperations = 500;
-
 std::uint64_t FLAG_seed = TrialSeed();
 int FLAG_operations = Scaled(20000);
+int FLAG_history = 200;  // Operations of an episode.
 std::optional<std::uint64_t> FLAG_episode;
 
 struct Totals {
@@ -58,8 +59,8 @@ void Work(const std::string& directory, const std::string& scratch,
   for (; left > 0; --left) {
     const ModelOperation operation = driver.Next();
     std::vector<bool> results;
-    if (auto wrong = executor.Execute(operation, driver.state(), pipe,
-                                      &results)) {
+    if (auto wrong =
+            executor.Execute(operation, driver.state(), pipe, &results)) {
       pipe.Say("WRONG " + operation.Text() + ": " + *wrong);
       return;
     }
@@ -145,15 +146,14 @@ std::optional<std::string> Play(std::uint64_t seed, int operations,
 TEST(ModelTest, RandomOperationsAgreeWithTheModel) {
   Totals totals;
   const std::uint64_t first = FLAG_episode.value_or(0);
-  int left = FLAG_episode ? kEpisodeOperations : FLAG_operations;
+  int left = FLAG_episode ? FLAG_history : FLAG_operations;
   std::cout << "--seed=" << FLAG_seed << " --ops=" << left << std::endl;
   for (std::uint64_t episode = first; left > 0; ++episode) {
-    const int operations = std::min(left, kEpisodeOperations);
+    const int operations = std::min(left, FLAG_history);
     left -= operations;
-    if (auto wrong =
-            Play(FLAG_seed * 1000003 + episode, operations, &totals)) {
-      FAIL() << "--seed=" << FLAG_seed << " --episode=" << episode << ": "
-             << *wrong;
+    if (auto wrong = Play(FLAG_seed * 1000003 + episode, operations, &totals)) {
+      FAIL() << "--seed=" << FLAG_seed << " --history=" << FLAG_history
+             << " --episode=" << episode << ": " << *wrong;
     }
   }
   std::cout << absl::StrFormat(
@@ -190,6 +190,8 @@ int main(int argc, char** argv) {
       FLAG_seed = value;
     } else if (Flag(argv[i], "--ops=", &value)) {
       FLAG_operations = static_cast<int>(value);
+    } else if (Flag(argv[i], "--history=", &value)) {
+      FLAG_history = static_cast<int>(std::max<std::uint64_t>(value, 1));
     } else if (Flag(argv[i], "--episode=", &value)) {
       FLAG_episode = value;
     } else {

@@ -23,7 +23,7 @@ struct CollectOptions {
   // dropped in any case, at no cost.
   double min_dead_fraction = 0.25;
 
-  // Bound of the bytes read and written by rewriting; 0: none.
+  // Bound of the bytes that rewriting reads; 0: none.
   std::uint64_t bytes_per_second = 0;
 
   // Checked between versions and between files; true stops with kCancelled.

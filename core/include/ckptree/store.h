@@ -127,8 +127,12 @@ class Store {
   // Removes the step from the catalog, durably. Its bytes are freed in the
   // background, or by Collect().
   // kNotFound; kFailedPrecondition where it is pinned.
-  absl::Status Delete(const StepSelector& step);
+  absl::Status Delete(const StepSelector& step) {
+    return Delete(std::vector<StepSelector>{step});
+  }
   absl::Status Delete(std::int64_t step) { return Delete(AtStep(step)); }
+  // All of them in one commit, or none.
+  absl::Status Delete(const std::vector<StepSelector>& steps);
 
   // A name for a step; moving an existing name needs `move`.
   absl::Status Tag(std::string_view name, const StepSelector& step,
