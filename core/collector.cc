@@ -7,6 +7,7 @@
 #include "core/base_loader.h"
 #include "core/burial.h"
 #include "core/segment_files.h"
+#include "core/small_sweep.h"
 #include "core/tree_sweep.h"
 #include "kv/lease.h"
 #include "kv/status_macros.h"
@@ -234,6 +235,29 @@ absl::Status Collector::SweepTrees(bool pages_too) {
                                                    : result.status;
 }
 
+absl::Status Collector::SweepSmall() {
+  // In this order: a save that commits meanwhile is in flight, or in the chain.
+  CKPTREE_ASSIGN_OR_RETURN(std::set<std::uint64_t> orphans,
+                           VersionsWithHeader(*context_.database));
+  const std::uint64_t in_flight = context_.version_in_flight();
+  const Chain chain = context_.keeper->chain();
+  std::erase_if(orphans, [&](std::uint64_t version) {
+    return chain.versions().contains(version) ||
+           (in_flight != 0 && version >= in_flight);
+  });
+  if (orphans.empty()) return absl::OkStatus();
+  absl::StatusOr<kv::CommitRequest> request = absl::UnknownError("");
+  context_.arena->execute(
+      [&] { request = OrphanedSmall(*context_.database, chain, orphans); });
+  // Where a version cannot be read nobody knows what it refers to.
+  if (absl::IsDataLoss(request.status())) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(request.status());
+  const kv::CommitResult result =
+      context_.database->Commit(*std::move(request));
+  return result.outcome == kv::Outcome::kCommitted ? absl::OkStatus()
+                                                   : result.status;
+}
+
 absl::Status Collector::Flush() {
   CKPTREE_RETURN_IF_ERROR(context_.database->Flush());
   unflushed_ = false;
@@ -264,6 +288,7 @@ absl::Status Collector::RunPass(Pass* pass) {
   CKPTREE_RETURN_IF_ERROR(collected);
   if (!pass->background) {
     CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));
+    CKPTREE_RETURN_IF_ERROR(SweepSmall());
     return RewriteFiles(pass);
   }
   if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));

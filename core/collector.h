@@ -48,7 +48,8 @@ struct CollectorContext {
 //   1 Choose    removed versions that nobody holds, ascending
 //   2 Collect   one atomic commit a version: its blocks are dead, its rows gone
 //   3 Drop      flush, then files without a living byte
-//   4 Sweep     trees that no version has any more, one commit
+//   4 Sweep     trees that no version has any more, one commit; when asked for
+//               also what a lost log left in `small`
 //   5 Rewrite   flush, then files with many dead bytes, or many small ones
 // Passes run one at a time, in the background or in the caller's thread.
 //
@@ -84,6 +85,7 @@ class Collector {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status SweepTrees(bool pages_too)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status SweepSmall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status DropFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status RewriteFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);

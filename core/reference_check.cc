@@ -103,7 +103,7 @@ absl::Status CheckReferences(const kv::Database& database,
   if (unused_blocks + unused_trees > 0) {
     damage->Add(Finding::Severity::kWarning,
                 absl::StrFormat("%d blocks and %d trees are stored and nothing "
-                                "refers to them",
+                                "refers to them; `ckptree gc` frees them",
                                 unused_blocks, unused_trees));
   }
   return absl::OkStatus();
