@@ -32,9 +32,12 @@ void ForEachRow(const kv::Database& database, schema::Row row,
   if (!status.ok()) problems->push_back(std::string(status.message()));
 }
 
-std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps) {
-  if (steps.empty()) return "the store has no step";
-  return absl::StrFormat("the store has %d steps from %d to %d", steps.size(),
+std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
+                       std::string_view line) {
+  const std::string owner =
+      line.empty() ? "the store" : absl::StrFormat("line '%s'", line);
+  if (steps.empty()) return owner + " has no step yet";
+  return absl::StrFormat("%s has %d steps from %d to %d", owner, steps.size(),
                          steps.begin()->first, steps.rbegin()->first);
 }
 
@@ -148,7 +151,10 @@ std::vector<TagInfo> Catalog::Tags() const {
   absl::MutexLock lock(&mu_);
   std::vector<TagInfo> tags;
   for (const auto& [name, tag] : rows_.tags) {
-    tags.push_back({name, tag.step, tag.version});
+    TagInfo info = {name, tag.step, tag.version};
+    const auto line = rows_.lines.find(tag.line);
+    if (line != rows_.lines.end()) info.line = line->second.name;
+    tags.push_back(std::move(info));
   }
   return tags;
 }
@@ -185,14 +191,15 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       const auto it = steps.find(selector.step);
       if (it == steps.end()) {
         return absl::NotFoundError(absl::StrFormat(
-            "no step %d; %s", selector.step, KnownSteps(steps)));
+            "no step %s; %s", StepText(selector.line, selector.step),
+            KnownSteps(steps, selector.line)));
       }
       found = it->second;
       break;
     }
     case StepSelector::Kind::kLatest:
       if (steps.empty()) {
-        return absl::NotFoundError("the store has no step yet");
+        return absl::NotFoundError(KnownSteps(steps, selector.line));
       }
       found = steps.rbegin()->second;
       break;
@@ -230,7 +237,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       if (found == nullptr) {
         return absl::NotFoundError(
             absl::StrFormat("no step has a metric '%s' that is a number; %s",
-                            selector.name, KnownSteps(steps)));
+                            selector.name, KnownSteps(steps, selector.line)));
       }
       break;
     }

@@ -124,8 +124,9 @@ absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
   if (const auto old = catalog_.FindTag(name); old.has_value()) {
     if (old->version == record->version) return absl::OkStatus();
     if (!move) {
-      return absl::AlreadyExistsError(absl::StrFormat(
-          "tag '%s' names step %d; ask to move it", name, old->step));
+      return absl::AlreadyExistsError(
+          absl::StrFormat("tag '%s' names step %s; ask to move it", name,
+                          StepText(catalog_.LineName(old->line), old->step)));
     }
   }
   schema::TagRecord tag;
@@ -200,12 +201,6 @@ absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
   }
   absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
-  for (const auto& [known, line] : catalog_.Lines()) {
-    if (line.name != name) continue;
-    return absl::AlreadyExistsError(
-        absl::StrFormat("line '%s' exists already; it goes on from step %d",
-                        name, line.origin_step));
-  }
   schema::LineRecord line;
   line.tip = record->version;
   line.name = std::string(name);
@@ -213,20 +208,37 @@ absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
   line.origin_step = record->step;
   line.origin_version = record->version;
   line.created_ns = absl::GetCurrentTimeNanos();
-  const std::uint32_t number = keeper_.NextLine();
   kv::CommitRequest request;
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Precondition row,
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+  request.preconditions.push_back(std::move(row));
+  return AddLine(std::move(line), std::move(request));
+}
+
+absl::Status Engine::AdoptLine(schema::LineRecord line) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  absl::MutexLock commit_lock(&commit_mu_);
+  return AddLine(std::move(line), {});
+}
+
+absl::Status Engine::AddLine(schema::LineRecord line,
+                             kv::CommitRequest request) {
+  for (const auto& [known, other] : catalog_.Lines()) {
+    if (other.name != line.name) continue;
+    return absl::AlreadyExistsError(
+        absl::StrFormat("line '%s' exists already; it goes on from step %d",
+                        line.name, other.origin_step));
+  }
+  const std::uint32_t number = keeper_.NextLine();
   request.kind = kv::CommitKind::kLine;
   std::string key = schema::LineKey(number);
   request.preconditions.push_back({Space::kRecords, key, std::nullopt});
   request.batch.Put(Space::kRecords, std::move(key),
                     schema::EncodeLineRecord(line));
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->line, record->step)));
-  request.preconditions.push_back(std::move(row));
   // Before the commit: as soon as it is there the step may be overwritten, and
   // its version must not be collected then.
-  keeper_.Forked(number, record->version);
+  keeper_.Forked(number, line.tip);
   if (const absl::Status status = Commit(std::move(request)); !status.ok()) {
     keeper_.LineDropped(number);
     return status;

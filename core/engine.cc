@@ -180,6 +180,9 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
     for (const std::string& warning : warnings_) {
       logger_.Log(LogSeverity::kWarning, "open", warning);
     }
+    for (const std::string& note : notes()) {
+      logger_.Log(LogSeverity::kWarning, "open", note);
+    }
   }
   if (options_.read_only) {
     // What was listed is complete after one more catch-up.

@@ -66,13 +66,17 @@ class Engine {
   const Logger& logger() const { return logger_; }
   tbb::task_arena& arena() const { return *arena_; }
   StagingPool& pool() { return pool_; }
-  StepWriter* writer() { return writer_.get(); }  // Null when read only.
+  StepWriter* writer() { return writer_.get(); }       // Null when read only.
   Collector* collector() { return collector_.get(); }  // Likewise.
   ChainKeeper& keeper() { return keeper_; }
   const StoreOptions& options() const { return options_; }
   const schema::StoreRecord& store_record() const { return store_; }
   const std::string& directory() const { return directory_; }
+  // Damage that was met at open, and what is odd but hurts nothing.
   std::vector<std::string> warnings() const;
+  const std::vector<std::string>& notes() const {
+    return database_->report().notes;
+  }
 
   // A tree of this store, kept while somebody uses it.
   absl::StatusOr<std::shared_ptr<const StepTree>> Tree(
@@ -85,6 +89,9 @@ class Engine {
   absl::Status Pin(const StepSelector& step, bool pinned);
   absl::Status Fork(const StepSelector& step, std::string_view name);
   absl::Status DropLine(std::string_view name);
+  // A line as it was in another store: it goes on from version `tip` of this
+  // one, or from nothing (0), whatever it came from once. kAlreadyExists.
+  absl::Status AdoptLine(schema::LineRecord line);
   absl::Status Refresh();
   absl::Status Close();
 
@@ -109,6 +116,8 @@ class Engine {
   // Into `request`: the step loses its row. kFailedPrecondition: pinned.
   absl::Status TakeRow(const schema::StepRecord& record,
                        kv::CommitRequest* request) const;
+  absl::Status AddLine(schema::LineRecord line, kv::CommitRequest request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
 
   const std::string directory_;
   const StoreOptions options_;

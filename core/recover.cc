@@ -7,7 +7,7 @@
 //      (kv/salvage.h), beside `to`, and read instead. Where that cannot be done
 //      but `from` did open, `from` is read.
 //   4. Each step is saved, in the order of versions, into a store beside `to`:
-//      what was shared is shared again.
+//      what was shared is shared again. A line is made before its first step.
 //   5. That store gets its name.
 
 #include "ckptree/recover.h"
@@ -26,6 +26,7 @@
 #include "absl/strings/str_format.h"
 #include "ckptree/store.h"
 #include "core/engine.h"
+#include "core/line_copy.h"
 #include "core/nameless_versions.h"
 #include "core/recovery.h"
 #include "core/step_copy.h"
@@ -48,6 +49,17 @@ class RecoverySource {
                                              RecoverReport* report);
 
   const Store& store() const { return store_; }
+  static Engine& EngineOf(const Store& store) { return *store.engine_; }
+  // Forks name the version that they come from, which may be gone: in the new
+  // store no other may get its number.
+  bool HasForks() const {
+    const Catalog& catalog = store_.engine_->catalog();
+    const std::vector<StepRecordPtr> steps = catalog.AllSteps();
+    return catalog.Lines().size() > 1 ||
+           std::any_of(steps.begin(), steps.end(), [](const auto& step) {
+             return step->line != kMainLine;
+           });
+  }
   // The highest version that is seen in it.
   absl::StatusOr<std::uint64_t> HighestSeen() const {
     return HighestVersion(store_.engine_->database());
@@ -100,24 +112,31 @@ bool Cancelled(const RecoverOptions& options) {
   return options.cancelled && options.cancelled();
 }
 
-template <typename Line>
-void Append(std::vector<std::string>* to, const std::vector<Line>& lines) {
-  to->insert(to->end(), lines.begin(), lines.end());
+template <typename Item, typename From>
+void Append(std::vector<Item>* to, const std::vector<From>& from) {
+  to->insert(to->end(), from.begin(), from.end());
+}
+
+StepSelector SelectorOf(const StepInfo& info) {
+  StepSelector selector = AtStep(info.step);
+  selector.line = info.line;
+  return selector;
 }
 
 // Tags and the pin of a step that was saved.
 void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
+  const StepSelector step = SelectorOf(info);
   for (const std::string& tag : info.tags) {
-    if (absl::Status status = to->Tag(tag, info.step); !status.ok()) {
-      report->losses.push_back(absl::StrFormat("tag %s of step %d: %s", tag,
-                                               info.step,
+    if (absl::Status status = to->Tag(tag, step); !status.ok()) {
+      report->losses.push_back(absl::StrFormat("tag %s of step %s: %s", tag,
+                                               Text(step),
                                                std::string(status.message())));
     }
   }
   if (!info.pinned) return;
-  if (absl::Status status = to->Pin(info.step); !status.ok()) {
+  if (absl::Status status = to->Pin(step); !status.ok()) {
     report->losses.push_back(absl::StrFormat(
-        "the pin of step %d: %s", info.step, std::string(status.message())));
+        "the pin of step %s: %s", Text(step), std::string(status.message())));
   }
 }
 
@@ -125,7 +144,16 @@ void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
 absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
                        RecoverReport* report) {
   const RecoverOptions& options = plan.options;
-  CKPTREE_ASSIGN_OR_RETURN(std::vector<StepInfo> steps, from.Steps());
+  LineCopier lines(RecoverySource::EngineOf(from),
+                   &RecoverySource::EngineOf(*to));
+  Append(&report->losses, lines.NameLines());
+  std::vector<StepInfo> steps;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> all, from.Lines());
+  for (const LineInfo& line : all) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> of_line,
+                             from.Steps(line.name));
+    Append(&steps, of_line);
+  }
   std::sort(steps.begin(), steps.end(),
             [](const StepInfo& a, const StepInfo& b) {
               return a.version < b.version;
@@ -141,9 +169,11 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
     if (options.on_progress) options.on_progress(done, total);
   };
   for (const StepInfo& info : steps) {
-    const absl::StatusOr<Step> step = from.Restore(AtStep(info.step));
+    CKPTREE_RETURN_IF_ERROR(lines.Copy(info.line));
+    const absl::StatusOr<Step> step = from.Restore(SelectorOf(info));
     if (!step.ok()) {
       RecoveredStep lost;
+      lost.line = info.line;
       lost.step = info.step;
       lost.why = std::string(step.status().message());
       lost.leaves_lost = info.leaf_count;
@@ -155,6 +185,9 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
     if (copied.saved && plan.save) CarryNames(info, to, report);
     report->steps.push_back(std::move(copied));
   }
+  for (const LineInfo& line : all) {
+    CKPTREE_RETURN_IF_ERROR(lines.Copy(line.name));
+  }
   return absl::OkStatus();
 }
 
@@ -165,11 +198,13 @@ void NoteLostTags(const Store& from, RecoverReport* report) {
   for (const TagInfo& tag : *tags) {
     const bool saved = std::any_of(report->steps.begin(), report->steps.end(),
                                    [&tag](const RecoveredStep& s) {
-                                     return s.step == tag.step && s.saved;
+                                     return s.line == tag.line &&
+                                            s.step == tag.step && s.saved;
                                    });
     if (saved) continue;
-    report->losses.push_back(absl::StrFormat(
-        "tag %s names step %d, which is lost", tag.name, tag.step));
+    report->losses.push_back(
+        absl::StrFormat("tag %s names step %s, which is lost", tag.name,
+                        StepText(tag.line, tag.step)));
   }
 }
 
@@ -261,6 +296,10 @@ absl::StatusOr<std::uint64_t> HighestVersionOf(const std::string& from,
   CKPTREE_ASSIGN_OR_RETURN(std::uint64_t highest, source.HighestSeen());
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(from));
   highest = std::max(highest, found.highest_staged_version);
+  for (const auto& [number, line] :
+       RecoverySource::EngineOf(source.store()).catalog().Lines()) {
+    highest = std::max(highest, line.origin_version);
+  }
   const absl::StatusOr<kv::HeadSlot> head =
       kv::HeadFile::Read(kv::Options(), from);
   return head.ok() ? std::max(highest, head->version_ceiling) : highest;
@@ -321,7 +360,7 @@ absl::StatusOr<RecoverReport> RecoverInto(const std::string& from,
   CKPTREE_ASSIGN_OR_RETURN(const RecoverySource source,
                            RecoverySource::Open(from, scratch, plan, &report));
   std::uint64_t ceiling = 0;
-  if (plan.above_versions) {
+  if (plan.above_versions || source.HasForks()) {
     CKPTREE_ASSIGN_OR_RETURN(ceiling, HighestVersionOf(from, source));
   }
   CKPTREE_ASSIGN_OR_RETURN(Store store, MakeStore(to, ceiling));

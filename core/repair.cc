@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -149,7 +150,7 @@ class Repairer {
     if (report_.action == Action::kRebuild) CKPTREE_RETURN_IF_ERROR(Rebuild());
     std::sort(report_.steps.begin(), report_.steps.end(),
               [](const RecoveredStep& a, const RecoveredStep& b) {
-                return a.step < b.step;
+                return std::tie(a.line, a.step) < std::tie(b.line, b.step);
               });
     CKPTREE_RETURN_IF_ERROR(CheckUnchanged());
     if (!options_.execute || report_.action == Action::kNothing) {
@@ -277,9 +278,9 @@ class Repairer {
 
   // All that is there but HEAD.
   absl::Status LookAtRows(Engine& engine) {
+    // On HEAD, which was not looked at yet.
     const std::vector<std::string>& known = engine.database().report().warnings;
     for (const std::string& warning : engine.warnings()) {
-      // On HEAD, which was not looked at yet, and on the directory.
       if (std::find(known.begin(), known.end(), warning) != known.end()) {
         continue;
       }
@@ -350,6 +351,7 @@ class Repairer {
   void ListSteps(const Engine& engine) {
     for (const StepRecordPtr& record : engine.catalog().AllSteps()) {
       RecoveredStep step;
+      step.line = engine.catalog().LineName(record->line);
       step.step = record->step;
       step.saved = true;
       step.leaves_saved = record->leaf_count;
@@ -424,7 +426,9 @@ std::uint64_t RepairReport::steps_kept() const {
 
 std::optional<std::int64_t> RepairReport::newest_whole_step() const {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (step->saved && step->lost.empty()) return step->step;
+    if (step->line.empty() && step->saved && step->lost.empty()) {
+      return step->step;
+    }
   }
   return std::nullopt;
 }

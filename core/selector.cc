@@ -111,6 +111,11 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   return selector;
 }
 
+std::string StepText(std::string_view line, std::int64_t step) {
+  return line.empty() ? absl::StrFormat("%d", step)
+                      : absl::StrFormat("%s/%d", line, step);
+}
+
 std::string Text(const StepSelector& selector) {
   std::string text;
   if (!selector.line.empty()) text = selector.line + "/";

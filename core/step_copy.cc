@@ -114,6 +114,7 @@ class StepCopier {
   StepCopier(const Step& from, StepBuilder builder,
              const StepCopyOptions& options)
       : from_(from), builder_(std::move(builder)), options_(options) {
+    result_.line = from.info().line;
     result_.step = from.step();
   }
 
@@ -156,8 +157,9 @@ class StepCopier {
     ++result_.leaves_lost;
     std::string why = ReasonOf(status);
     // The result names both already.
-    for (const std::string& known : {absl::StrFormat("step %d: ", result_.step),
-                                     leaf.name + ": ", leaf.name + ", "}) {
+    for (const std::string& known :
+         {absl::StrFormat("step %s: ", StepText(result_.line, result_.step)),
+          leaf.name + ": ", leaf.name + ", "}) {
       if (why.starts_with(known)) why.erase(0, known.size());
     }
     result_.lost.push_back({leaf.name, std::move(why)});
@@ -352,7 +354,9 @@ class StepCopier {
 
 absl::StatusOr<RecoveredStep> CopyStep(const Step& from, Store* to,
                                        const StepCopyOptions& options) {
-  return StepCopier(from, to->Begin(from.step()), options).Run();
+  SaveOptions saving;
+  saving.line = from.info().line;
+  return StepCopier(from, to->Begin(from.step(), saving), options).Run();
 }
 
 }  // namespace ckptree::internal

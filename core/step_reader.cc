@@ -117,7 +117,7 @@ absl::Status StepReader::Annotate(const absl::Status& status) const {
       !engine_->StillThere(*record_)) {
     return StepGone(*record_);
   }
-  return absl::Status(status.code(), absl::StrFormat("step %d: %s", info_.step,
+  return absl::Status(status.code(), absl::StrFormat("step %s: %s", step_name(),
                                                      status.message()));
 }
 
@@ -200,7 +200,7 @@ absl::Status StepReader::NoSuchPath(const Path& path) const {
     }
   }
   return absl::NotFoundError(absl::StrFormat(
-      "step %d has no leaf %s%s", info_.step, name,
+      "step %s has no leaf %s%s", step_name(), name,
       closest.empty() ? "" : "; did you mean " + closest + "?"));
 }
 
@@ -249,7 +249,7 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   auto& [entry, places] = found;
   if (!schema::IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("step %d: %s is a %s, it has no value", info_.step,
+        absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
                         path.Text(), schema::Name(entry.kind)));
   }
   Located located;
@@ -337,14 +337,14 @@ absl::Status StepReader::AddRead(
   const Path& path = request.path;
   if (!schema::IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("step %d: %s is a %s, it has no value", info_.step,
+        absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
                         path.Text(), schema::Name(entry.kind)));
   }
   if (entry.kind != EntryKind::kArray) {
     if (request.box.has_value()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("step %d: %s is a %s: only arrays have boxes",
-                          info_.step, path.Text(), schema::Name(entry.kind)));
+          absl::StrFormat("step %s: %s is a %s: only arrays have boxes",
+                          step_name(), path.Text(), schema::Name(entry.kind)));
     }
     if (records.size() != 1) {
       return Annotate(absl::DataLossError(
@@ -357,20 +357,20 @@ absl::Status StepReader::AddRead(
   if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
       !status.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("step %d: box %s+%s of %s %s: %s", info_.step,
+        absl::StrFormat("step %s: box %s+%s of %s %s: %s", step_name(),
                         ShapeText(box.start), ShapeText(box.shape), path.Text(),
                         ShapeText(entry.shape), status.message()));
   }
   if (entry.packed && box.shape != entry.shape) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "step %d: %s is packed: read it whole", info_.step, path.Text()));
+        "step %s: %s is packed: read it whole", step_name(), path.Text()));
   }
   const std::int64_t bytes =
       schema::ArrayBytes(entry.dtype, entry.packed, box.shape).value_or(-1);
   if (bytes < 0 ||
       request.destination.size() != static_cast<std::uint64_t>(bytes)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "step %d: %s %s of %s has %d bytes, the destination %d", info_.step,
+        "step %s: %s %s of %s has %d bytes, the destination %d", step_name(),
         path.Text(), ShapeText(box.shape), schema::Name(entry.dtype), bytes,
         request.destination.size()));
   }
@@ -383,9 +383,9 @@ absl::Status StepReader::AddRead(
   }
   if (found != schema::ElementCount(box.shape)) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "step %d: %s: the boxes that were saved hold %d of the %d elements of "
+        "step %s: %s: the boxes that were saved hold %d of the %d elements of "
         "%s+%s",
-        info_.step, path.Text(), found, *schema::ElementCount(box.shape),
+        step_name(), path.Text(), found, *schema::ElementCount(box.shape),
         ShapeText(box.start), ShapeText(box.shape)));
   }
   return absl::OkStatus();

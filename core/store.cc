@@ -64,12 +64,13 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
     if (const auto old = engine_->catalog().Find(line, step); old != nullptr) {
       if (!options.overwrite) {
         return absl::AlreadyExistsError(absl::StrFormat(
-            "step %d exists already; overwrite it or choose another number",
-            step));
+            "step %s exists already; overwrite it or choose another number",
+            StepText(options.line, step)));
       }
       if (engine_->catalog().IsPinned(old->version)) {
-        return absl::FailedPreconditionError(absl::StrFormat(
-            "step %d is pinned; unpin it before overwriting", step));
+        return absl::FailedPreconditionError(
+            absl::StrFormat("step %s is pinned; unpin it before overwriting",
+                            StepText(options.line, step)));
       }
     }
     return absl::OkStatus();
@@ -215,6 +216,8 @@ StoreInfo Store::Info() const {
   info.created_by = record.created_by;
   info.read_only = engine_->options().read_only;
   info.warnings = engine_->warnings();
+  const std::vector<std::string>& notes = engine_->notes();
+  info.warnings.insert(info.warnings.end(), notes.begin(), notes.end());
   if (!engine_->CheckUsable().ok()) return info;
   const kv::Database& database = engine_->database();
   info.following = database.following();

@@ -34,8 +34,16 @@ class Verifier {
         damage_(&report_) {}
 
   absl::StatusOr<VerifyReport> Run() {
+    for (const StepSelector& selector : options_.steps) {
+      CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr step,
+                               engine_.catalog().Resolve(selector));
+      wanted_.insert({step->line, step->step});
+    }
     for (const std::string& warning : engine_.warnings()) {
       damage_.Add(Finding::Severity::kDamage, warning);
+    }
+    for (const std::string& note : engine_.notes()) {
+      damage_.Add(Finding::Severity::kWarning, note);
     }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, &damage_));
     CKPTREE_RETURN_IF_ERROR(ListVersions());
@@ -70,8 +78,7 @@ class Verifier {
       return !version.removed || options_.level == Level::kDeep;
     }
     return !version.removed &&
-           std::find(options_.steps.begin(), options_.steps.end(),
-                     version.record.step) != options_.steps.end();
+           wanted_.contains({version.record.line, version.record.step});
   }
 
   absl::Status AddVersions(schema::Row row) {
@@ -84,6 +91,7 @@ class Verifier {
       if (!record.ok()) continue;  // CheckRows reports it.
       VersionView view;
       view.record = *std::move(record);
+      view.line = engine_.catalog().LineName(view.record.line);
       view.removed = row == schema::Row::kRemoved;
       versions_.push_back(std::move(view));
     }
@@ -142,11 +150,11 @@ class Verifier {
 
   void Hurt(const VersionView& version, const std::string& what) {
     damage_.Add(Finding::Severity::kDamage, version.name() + ": " + what,
-                {version.record.step});
+                {version.step()});
   }
   void Inconsistent(const VersionView& version, const std::string& what) {
     damage_.Add(Finding::Severity::kInconsistent, version.name() + ": " + what,
-                {version.record.step});
+                {version.step()});
   }
 
   const VersionView* Find(std::uint64_t version) const {
@@ -312,6 +320,7 @@ class Verifier {
   const VerifyOptions& options_;
   VerifyReport report_;
   Damage damage_;
+  std::set<std::pair<std::uint32_t, std::int64_t>> wanted_;  // Line, step.
   std::vector<VersionView> versions_;                // Ascending by version.
   std::map<std::uint64_t, std::uint64_t> last_kid_;  // By version; the newest.
   // Of the deep check: all that is referred to.
@@ -326,9 +335,6 @@ class Verifier {
 
 absl::StatusOr<VerifyReport> Verify(Engine* engine,
                                     const VerifyOptions& options) {
-  for (const std::int64_t step : options.steps) {
-    CKPTREE_RETURN_IF_ERROR(engine->catalog().Resolve(AtStep(step)).status());
-  }
   if (engine->database().following()) {
     CKPTREE_RETURN_IF_ERROR(engine->Refresh());
   }

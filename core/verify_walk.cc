@@ -15,9 +15,9 @@ using schema::BlockKind;
 using schema::Space;
 
 std::string VersionView::name() const {
-  return removed ? absl::StrFormat("removed step %d (version %d)", record.step,
-                                   record.version)
-                 : absl::StrFormat("step %d", record.step);
+  return removed ? absl::StrFormat("removed step %s (version %d)",
+                                   step().Text(), record.version)
+                 : absl::StrFormat("step %s", step().Text());
 }
 
 BlockId RecordBlock(std::uint16_t part, const BaseLeaf& leaf) {
@@ -46,9 +46,16 @@ std::string LeafName(const BasePart& part, std::size_t ordinal) {
 }
 
 void Damage::Add(Finding::Severity severity, std::string what,
-                 std::vector<std::int64_t> steps, std::string leaf) {
-  report_->findings.push_back(
-      {severity, std::move(what), std::move(steps), std::move(leaf)});
+                 const std::set<StepName>& steps, std::string leaf) {
+  Finding finding;
+  finding.severity = severity;
+  finding.what = std::move(what);
+  finding.leaf = std::move(leaf);
+  for (const StepName& step : steps) {
+    finding.steps.push_back(step.step);
+    finding.names.push_back(step.Text());
+  }
+  report_->findings.push_back(std::move(finding));
 }
 
 void Damage::AddBlock(const BlockId& id, std::string what) {
@@ -60,7 +67,7 @@ void Damage::Explain(const kv::Database& database,
   if (blocks_.empty()) return;
   struct Hurt {
     std::string leaf;
-    std::set<std::int64_t> steps;
+    std::set<StepName> steps;
   };
   std::map<BlockId, Hurt> hurt;
   for (const VersionView& version : versions) {
@@ -74,7 +81,7 @@ void Damage::Explain(const kv::Database& database,
         if (!blocks_.contains(id)) return;
         Hurt& entry = hurt[id];
         if (entry.leaf.empty()) entry.leaf = LeafName(**part, ordinal);
-        entry.steps.insert(version.record.step);
+        entry.steps.insert(version.step());
       };
       for (std::size_t i = 0; i < (*part)->leaves.size(); ++i) {
         const auto& leaf = (*part)->leaves[i];
@@ -96,12 +103,13 @@ void Damage::Explain(const kv::Database& database,
     }
     const Hurt& entry = it->second;
     std::string steps;
-    for (const std::int64_t step : entry.steps) {
-      absl::StrAppendFormat(&steps, "%s%d", steps.empty() ? "" : ", ", step);
+    for (const StepName& step : entry.steps) {
+      absl::StrAppendFormat(&steps, "%s%s", steps.empty() ? "" : ", ",
+                            step.Text());
     }
     Add(Finding::Severity::kDamage,
         absl::StrFormat("%s: %s (hurts step %s)", entry.leaf, what, steps),
-        {entry.steps.begin(), entry.steps.end()}, entry.leaf);
+        entry.steps, entry.leaf);
   }
 }
 

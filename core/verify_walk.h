@@ -24,16 +24,28 @@
 
 namespace ckptree::internal {
 
+// A step, ordered by line and number.
+struct StepName {
+  std::string line = {};  // Empty: the main line.
+  std::int64_t step = 0;
+
+  std::string Text() const { return StepText(line, step); }
+  friend auto operator<=>(const StepName&, const StepName&) = default;
+};
+
 // One version that is not collected, with what could be read of it.
 struct VersionView {
   schema::StepRecord record;
-  bool removed = false;  // Its step has no row any more.
+  std::string line = {};  // Name; empty: the main line.
+  bool removed = false;   // Its step has no row any more.
   std::optional<schema::DeadList> dead;
   std::vector<schema::PartRecord> parts;
   std::map<std::uint16_t, std::shared_ptr<const BasePart>> loaded;
   bool whole = true;  // Every part was loaded.
 
-  std::string name() const;  // "step 12", "removed step 12 (version 3)"
+  StepName step() const { return {line, record.step}; }
+  // "step 12", "step LINE/12", "removed step 12 (version 3)"
+  std::string name() const;
 };
 
 // A block, wherever it is.
@@ -56,7 +68,7 @@ class Damage {
   explicit Damage(VerifyReport* report) : report_(report) {}
 
   void Add(Finding::Severity severity, std::string what,
-           std::vector<std::int64_t> steps = {}, std::string leaf = "");
+           const std::set<StepName>& steps = {}, std::string leaf = "");
   // A block that cannot be read or is wrong; Explain() says whom it hurts.
   void AddBlock(const BlockId& id, std::string what);
   bool Has(const BlockId& id) const { return blocks_.contains(id); }

@@ -85,7 +85,8 @@ struct OpenReport {
   // The commits (small_safe, newest], oldest first, chained: those whose blocks
   // in `small` may have been lost with the log.
   std::vector<CommitRecord> recent;
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings;  // Of damage.
+  std::vector<std::string> notes;     // What is odd, and hurts nothing.
   // Read-write is refused, only reading allowed, because of this.
   absl::Status read_only_because;
 };

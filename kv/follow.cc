@@ -74,7 +74,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     *found = OpenReport();
     CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory looked, LookAtStore());
-    found->warnings = looked.warnings;
+    found->notes = looked.warnings;
     found->highest_version = looked.highest_staged_version;
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> before,
                              ProbeWriter());

@@ -75,7 +75,7 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
                                             CheckFn check) {
   // Step 2.
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAtStore());
-  report.warnings = found.warnings;
+  report.notes = found.warnings;
   report.highest_version = found.highest_staged_version;
 
   // Step 3.

@@ -37,7 +37,7 @@ struct StoreDirectory {
   std::vector<std::string> foreign;  // Names that are none of ours.
   // The highest version in a name in staging: "v<decimal>" at its start.
   std::uint64_t highest_staged_version = 0;
-  std::vector<std::string> warnings;  // On its permissions.
+  std::vector<std::string> warnings;  // On its permissions; no damage.
 
   // Nothing of a store and nothing of anybody else.
   bool Vacant() const {

@@ -19,6 +19,7 @@ struct LostLeaf {
 };
 
 struct RecoveredStep {
+  std::string line = {};  // Empty: the main line.
   std::int64_t step = 0;
   bool saved = false;
   std::string why = {};  // Where it was not saved as a whole.
@@ -53,9 +54,11 @@ struct RecoverOptions {
 
 // Saves every step of `from` that can be read, without the leaves that cannot,
 // into the new store `to`: step number, tree, values, metrics, note, custom
-// metadata, lineage, the times of its save, tags, pins. Never changes `from`, and `to` is there when all is
-// done or not at all: a folder `to`.recovering holds what is being made, and
-// goes away also on an error.
+// metadata, lineage, the times of its save, tags, pins. Lines are there again
+// with all their steps; one whose origin is gone shares nothing with the others.
+// Never changes `from`, and `to` is there when all is done or not at all: a
+// folder `to`.recovering holds what is being made, and goes away also on an
+// error.
 //
 // kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`
 // or `to`.recovering. kInvalidArgument: `to` would lie in `from`. kUnavailable:

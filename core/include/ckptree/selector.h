@@ -43,6 +43,8 @@ StepSelector Tagged(std::string_view tag);
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
 // What ParseSelector reads as `selector`.
 std::string Text(const StepSelector& selector);
+// The same for a step of a line: "1200", on a fork "LINE/1200".
+std::string StepText(std::string_view line, std::int64_t step);
 
 }  // namespace ckptree
 

@@ -34,6 +34,7 @@ struct TagInfo {
   std::string name = {};
   std::int64_t step = 0;
   std::uint64_t version = 0;
+  std::string line = {};  // Empty: the main line.
 };
 
 // A line: a series of saves, each compared with the one before.
@@ -50,8 +51,11 @@ struct Finding {
   enum class Severity { kDamage, kInconsistent, kWarning };
   Severity severity = Severity::kDamage;
   std::string what = {};  // One line, names step, leaf, chunk or file.
-  std::vector<std::int64_t> steps = {};  // That it hurts, ascending.
-  std::string leaf = {};                 // Name; empty where not of one leaf.
+  // Steps that it hurts, by line and number, and what ParseSelector reads as
+  // each of them ("7", "LINE/7").
+  std::vector<std::int64_t> steps = {};
+  std::vector<std::string> names = {};
+  std::string leaf = {};  // Name; empty where not of one leaf.
 };
 
 struct VerifyOptions {
@@ -61,7 +65,7 @@ struct VerifyOptions {
     kDeep,   // And recomputes dead lists, statistics, tables, totals.
   };
   Level level = Level::kFull;
-  std::vector<std::int64_t> steps = {};  // Empty: all.
+  std::vector<StepSelector> steps = {};  // Empty: all.
   // Checked between chunks; true stops with kCancelled.
   std::function<bool()> cancelled = {};
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
