@@ -88,6 +88,12 @@ absl::StatusOr<CollectReport> Collector::Collect(
   CountWaiting(1);
   const absl::MutexLock lock(&pass_mu_);
   CountWaiting(-1);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::vector<SegmentFile> files,
+      ListSegmentFiles(*context_.database, context_.version_in_flight));
+  for (const SegmentFile& file : files) {
+    pass.report.file_bytes_before += file.file.bytes;
+  }
   CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
   const Chain chain = context_.keeper->chain();
   const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
@@ -308,13 +314,11 @@ absl::Status Collector::RewriteFiles(Pass* pass) {
   CKPTREE_ASSIGN_OR_RETURN(
       const std::vector<SegmentFile> files,
       ListSegmentFiles(*context_.database, context_.version_in_flight));
-  for (const SegmentFile& file : files) {
-    pass->report.file_bytes_before += file.file.bytes;
-  }
+  std::uint64_t after = 0;
+  for (const SegmentFile& file : files) after += file.file.bytes;
   RewriteLimits limits;
   limits.min_dead_fraction = pass->options.min_dead_fraction;
   limits.newest = context_.keeper->newest();
-  std::uint64_t after = pass->report.file_bytes_before;
   for (const RewriteGroup& group : ChooseRewrites(files, limits)) {
     if (Stopping(*pass)) return absl::CancelledError("collection stopped");
     if (unflushed_) CKPTREE_RETURN_IF_ERROR(Flush());
