@@ -21,8 +21,10 @@ struct Address {
 // An empty REV is the latest step. kInvalidArgument says what is wrong.
 absl::StatusOr<Address> ParseAddress(std::string_view text);
 
-// FIRST..LAST, both included, either may be left out; or one REV.
+// FIRST..LAST, both included, either may be left out; or one REV. What LAST
+// leaves out it takes from FIRST: LINE/10..20, and LINE/.. is all of a line.
 struct StepRange {
+  std::string line = {};  // Where FIRST or LAST says it.
   std::optional<StepSelector> first;
   std::optional<StepSelector> last;
 };

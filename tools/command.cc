@@ -61,6 +61,29 @@ constexpr FlagSpec kRmFlags[] = {
     {"yes", 'y', "", "do not ask"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
+constexpr FlagSpec kForkFlags[] = {
+    {"line", 'l', "NAME", "the new line"},
+    {"drop", 0, "NAME", "remove this line with all its steps"},
+    {"dry-run", 0, "", "only say what --drop would remove"},
+    {"yes", 'y', "", "do not ask"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kGcFlags[] = {
+    {"dry-run", 0, "", "only say what would be freed"},
+    {"budget", 0, "RATE", "bytes a second for writing files again: 200MB/s"},
+    {"full", 0, "", "write every file with a dead byte again"},
+    {"output", 'o', "FORMAT", "table or json", "table|json"},
+    {"json", 0, "", "the same as -o json"},
+    {"bytes", 0, "", "sizes as exact numbers of bytes"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kDuFlags[] = {
+    {"depth", 'd', "N", "of a step: subtrees down to N parts (1)"},
+    {"free", 0, "", "what deleting these steps would free"},
+};
+constexpr FlagSpec kLogFlags[] = {
+    {"line", 'l', "NAME", "the steps of this fork"},
+};
 constexpr FlagSpec kRepairFlags[] = {
     {"yes", 'y', "", "do it; without this nothing is changed"},
     {"dry-run", 0, "", "change nothing, as without --yes"},
@@ -74,19 +97,14 @@ constexpr FlagSpec kVersionFlags[] = {
 };
 
 constexpr Command kCommands[] = {
-    {"log",
-     "[RANGE]",
-     "the steps, newest first",
+    {"log", "[RANGE]", "the steps, newest first",
      "RANGE is FIRST..LAST (both included), FIRST.., ..LAST or one step.\n"
      "NEW is what the save wrote, SHARED what it kept from earlier ones.\n\n"
      "  ckptree log -n 5\n"
      "  ckptree log 1000..2000 --where 'loss<2.8' --sort loss\n"
-     "  ckptree log -o csv --columns step,loss,new_bytes",
-     {},
-     true,
-     0,
-     1,
-     RunLog},
+     "  ckptree log -o csv --columns step,loss,new_bytes\n"
+     "  ckptree log --line trial",
+     kLogFlags, true, 0, 1, RunLog},
     {"ls", "[REV[:PREFIX]]", "the leaves of a step",
      "PREFIX is a key, a subtree, a glob (params/**/bias) or re:EXPRESSION.\n\n"
      "  ckptree ls\n"
@@ -121,17 +139,53 @@ constexpr Command kCommands[] = {
      "  ckptree pin --delete 1200",
      kPinFlags, false, 1, 1 << 20, RunPin},
     {"rm", "REV...", "remove steps",
-     "Bytes that other steps share stay; the rest is freed in the background\n"
-     "of the next process that writes. Pinned steps are refused. A REV may be\n"
-     "a range.\n\n"
+     "Bytes that other steps share stay; the rest is freed at once, but for\n"
+     "what lies in files with bytes that stay: `ckptree gc` writes such files\n"
+     "again. Pinned steps are refused. A REV may be a range.\n\n"
      "  ckptree rm 0..900 --dry-run\n"
-     "  ckptree rm 1000 -y",
+     "  ckptree rm 1000 -y\n"
+     "  ckptree rm trial/1000..2000",
      kRmFlags, false, 1, 1 << 20, RunRm},
+    {"fork", "[REV]", "begin a new line at a step, or list the lines",
+     "A line is a series of saves. A new one goes on from REV (the latest "
+     "step)\n"
+     "and shares with it what stays the same; its steps have numbers of their\n"
+     "own and are called LINE/NUMBER everywhere. --drop removes a line with "
+     "all\n"
+     "its steps.\n\n"
+     "  ckptree fork\n"
+     "  ckptree fork 1200 --line trial\n"
+     "  ckptree log --line trial\n"
+     "  ckptree fork --drop trial",
+     kForkFlags, true, 0, 1, RunFork},
+    {"du", "[REV...]", "what the steps cost",
+     "NEW is what the save wrote, UNIQUE what goes when that step alone is\n"
+     "removed; the rest of it is SHARED with others. With one REV: its\n"
+     "subtrees. With --free and any number of REVs, ranges too: what removing\n"
+     "them would free.\n\n"
+     "  ckptree du\n"
+     "  ckptree du latest --depth 2 --sort -unique_bytes\n"
+     "  ckptree du --free 0..900",
+     kDuFlags, true, 0, 1 << 20, RunDu},
+    {"gc", "", "free the bytes of removed steps now",
+     "Files of which nothing is needed any more are removed. Files of which a\n"
+     "quarter or more is dead (--full: anything) are written again without "
+     "it,\n"
+     "at most --budget bytes a second. A trainer that has the store open does\n"
+     "this in the background; --dry-run works beside it. Ctrl-C ends it at "
+     "any\n"
+     "moment: what was freed stays so. Exit code 1: damaged files were left\n"
+     "alone.\n\n"
+     "  ckptree gc --dry-run\n"
+     "  ckptree gc --full --budget 200MB/s",
+     kGcFlags, false, 0, 0, RunGc},
     {"export", "REV[:PREFIX] FILE", "write arrays to a .safetensors file",
      "Keys become names joined by dots; arrays only.\n\n"
      "  ckptree export latest:params model.safetensors",
      kExportFlags, false, 2, 2, RunExport},
-    {"recover", "STORE NEW_STORE", "save what is left of a damaged store",
+    {"recover",
+     "STORE NEW_STORE",
+     "save what is left of a damaged store",
      "Saves every step of STORE that can be read into NEW_STORE, without the\n"
      "leaves that cannot: arrays and values, metrics, note, custom metadata,\n"
      "tags and pins. Lost leaves are listed with the reason, and the step's\n"
@@ -147,7 +201,11 @@ constexpr Command kCommands[] = {
      "folder NEW_STORE.recovering, which goes away on Ctrl-C and on errors; a\n"
      "second Ctrl-C, or a kill, leaves it to be removed by hand.\n\n"
      "  ckptree recover /runs/lm /runs/lm-recovered",
-     {}, true, 2, 2, RunRecover},
+     {},
+     true,
+     2,
+     2,
+     RunRecover},
     {"repair", "STORE", "say what is wrong with a store; --yes mends it",
      "Reads all of STORE and says what is wrong, which steps are whole, which\n"
      "leaves are lost, and what --yes would do. Nobody may be writing to it.\n"
@@ -155,7 +213,8 @@ constexpr Command kCommands[] = {
      "Where only HEAD is lost, or acknowledges commits that are gone, HEAD is\n"
      "written anew. All else is rebuilt: what can be read is saved into a new\n"
      "store, as `ckptree recover` does it, and that takes the place of STORE.\n"
-     "The damaged store is kept beside it as STORE.damaged. That needs as much\n"
+     "The damaged store is kept beside it as STORE.damaged. That needs as "
+     "much\n"
      "space again; the new store is made in the folder STORE.repairing.\n\n"
      "Ctrl-C leaves STORE as it was. After a kill, repair it again: that ends\n"
      "what was begun. Exit code 0: nothing is wrong, or all was repaired. 1:\n"

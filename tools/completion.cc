@@ -28,7 +28,7 @@ _ckptree() {
   while IFS= read -r candidate; do
     COMPREPLY+=("${candidate#"$cut"}")
   done < <(ckptree __complete -- "${words[@]:1}" 2>/dev/null)
-  [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *: ]] && compopt -o nospace
+  [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:/] ]] && compopt -o nospace
 }
 complete -o default -F _ckptree ckptree
 )";
@@ -82,6 +82,23 @@ void AddFlags(const Command& command, Candidates* candidates) {
   }
 }
 
+// True for flags whose value is the name of a line that is there.
+bool NamesLine(const Command& command, std::string_view flag) {
+  if (command.name == "fork") return flag == "--drop";
+  return flag == "--line" || flag == "-l";
+}
+
+absl::Status AddLines(Session& session, Candidates* candidates) {
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<std::vector<LineInfo>> lines = (*store)->Lines();
+  if (!lines.ok()) return lines.status();
+  for (const LineInfo& line : *lines) {
+    if (!line.name.empty()) candidates->Add(line.name);
+  }
+  return absl::OkStatus();
+}
+
 // The next part of the keys that go on as the word does.
 absl::Status AddKeys(Session& session, Candidates* candidates) {
   const std::string& word = candidates->word();
@@ -102,21 +119,41 @@ absl::Status AddKeys(Session& session, Candidates* candidates) {
   return absl::OkStatus();
 }
 
+// True where `word` is beyond its REV; "best:" is still in it.
+bool InKey(std::string_view word) {
+  const std::size_t slash = word.find_first_of("/:@");
+  if (slash != std::string_view::npos && word[slash] == '/') {
+    word.remove_prefix(slash + 1);
+  }
+  const std::size_t colon = word.find(':');
+  return colon != std::string_view::npos &&
+         !(word.starts_with("best:") &&
+           word.find(':', 5) == std::string_view::npos);
+}
+
 absl::Status AddSteps(Session& session, bool with_keys,
                       Candidates* candidates) {
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
-  const absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps();
+  // A line that was begun is gone on with; before that, lines are offered.
+  const std::string& word = candidates->word();
+  const std::size_t slash = word.find_first_of("/:@");
+  std::string line, prefix;
+  if (slash != std::string::npos && word[slash] == '/') {
+    line = word.substr(0, slash);
+    prefix = line + "/";
+  }
+  const absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps(line);
   if (!steps.ok()) return steps.status();
   const char* colon = with_keys ? ":" : "";
   std::set<std::string> metrics;
-  candidates->Add(absl::StrFormat("latest%s", colon));
+  candidates->Add(absl::StrFormat("%slatest%s", prefix, colon));
   // The newest are wanted most; a screenful is enough.
   constexpr std::size_t kMostSteps = 200;
   std::size_t shown = 0;
   for (auto info = steps->rbegin(); info != steps->rend(); ++info) {
     if (shown++ < kMostSteps) {
-      candidates->Add(absl::StrFormat("%d%s", info->step, colon));
+      candidates->Add(absl::StrFormat("%s%d%s", prefix, info->step, colon));
     }
     for (const std::string& tag : info->tags) {
       candidates->Add(absl::StrFormat("@%s%s", tag, colon));
@@ -124,7 +161,13 @@ absl::Status AddSteps(Session& session, bool with_keys,
     for (const auto& [name, value] : info->metrics) metrics.insert(name);
   }
   for (const std::string& name : metrics) {
-    candidates->Add("best:" + name + colon);
+    candidates->Add(prefix + "best:" + name + colon);
+  }
+  if (!prefix.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::vector<LineInfo>> lines = (*store)->Lines();
+  if (!lines.ok()) return lines.status();
+  for (const LineInfo& other : *lines) {
+    if (!other.name.empty()) candidates->Add(other.name + "/");
   }
   return absl::OkStatus();
 }
@@ -163,6 +206,8 @@ absl::StatusOr<int> RunComplete(Session& session) {
   }
   const Command* command = FindCommand(name);
   const std::string& word = candidates.word();
+  const std::string before = words.empty() ? "" : words.back();
+  const bool in_line = command != nullptr && NamesLine(*command, before);
   if (command == nullptr) {
     for (const Command& known : Commands()) {
       if (!known.hidden && name.empty()) {
@@ -177,7 +222,7 @@ absl::StatusOr<int> RunComplete(Session& session) {
     for (const Command& known : Commands()) {
       if (!known.hidden) candidates.Add(std::string(known.name));
     }
-  } else if (command->words.find("REV") != std::string_view::npos ||
+  } else if (in_line || command->words.find("REV") != std::string_view::npos ||
              command->words.find("RANGE") != std::string_view::npos) {
     absl::StatusOr<Arguments> arguments =
         Arguments::Parse(FlagsOf(*command), store);
@@ -185,11 +230,9 @@ absl::StatusOr<int> RunComplete(Session& session) {
     Session asked(*std::move(arguments), &session.out());
     const bool with_keys = command->words.find(":") != std::string_view::npos;
     // Without a store there is nothing to offer: no error at a prompt.
-    const bool in_key =
-        word.find(':') != std::string::npos &&
-        !(word.starts_with("best:") && word.find(':', 5) == std::string::npos);
-    (in_key ? AddKeys(asked, &candidates)
-            : AddSteps(asked, with_keys, &candidates))
+    (in_line       ? AddLines(asked, &candidates)
+     : InKey(word) ? AddKeys(asked, &candidates)
+                   : AddSteps(asked, with_keys, &candidates))
         .IgnoreError();
   }
   session.out().Write(candidates.text());

@@ -100,8 +100,9 @@ absl::StatusOr<int> RunExport(Session& session) {
   if (!created.ok()) return created.status();
   ByteSink sink(created->descriptor());
   sink.Write(SafetensorsHeader(
-      plan->entries, {{"ckptree.step", absl::StrFormat("%d", step->step())},
-                      {"ckptree.digest", step->info().digest}}));
+      plan->entries,
+      {{"ckptree.step", StepText(step->info().line, step->step())},
+       {"ckptree.digest", step->info().digest}}));
   {
     ProgressLine progress("export", session.error_terminal().is_terminal &&
                                         !session.arguments().Has("quiet"));
@@ -122,9 +123,9 @@ absl::StatusOr<int> RunExport(Session& session) {
   if (absl::Status status = sink.Flush(); !status.ok()) return status;
   if (absl::Status status = created->Commit(); !status.ok()) return status;
   session.Note(absl::StrFormat(
-      "wrote %s, %s, from step %d%s",
+      "wrote %s, %s, from step %s%s",
       CountText(plan->entries.size(), "array", "arrays"), SizeText(plan->bytes),
-      step->step(),
+      StepText(step->info().line, step->step()),
       plan->left_out == 0
           ? ""
           : absl::StrFormat("; left out %s",

@@ -12,6 +12,7 @@
 #include "tools/command.h"
 #include "tools/failure.h"
 #include "tools/quantity.h"
+#include "tools/step_range.h"
 
 namespace ckptree::tools {
 namespace {
@@ -81,8 +82,8 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
   columns.push_back(
       {.name = "notes", .title = "NOTES", .elide = true, .json = false});
   for (const char* name :
-       {"version", "base", "changed_leaves", "logical_bytes", "nan", "inf",
-        "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
+       {"line", "version", "base", "changed_leaves", "logical_bytes", "nan",
+        "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
     columns.push_back({.name = name});
   }
   return columns;
@@ -93,45 +94,15 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
 absl::StatusOr<int> RunLog(Session& session) {
   absl::StatusOr<TableOptions> options = ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();
-  StepRange range;
-  if (!session.words().empty()) {
-    absl::StatusOr<StepRange> parsed = ParseRange(session.words()[0]);
-    if (!parsed.ok()) return parsed.status();
-    range = *std::move(parsed);
-  }
-  const absl::StatusOr<Store*> store = session.OpenStore();
-  if (!store.ok()) return store.status();
-  absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps();
+  const bool ranged = !session.words().empty();
+  const std::string line = session.arguments().Get("line", "");
+  absl::StatusOr<std::vector<StepInfo>> steps =
+      ranged ? FindSteps(session, session.words()[0], line)
+             : StepsOfLine(session, line);
   if (!steps.ok()) return steps.status();
-
-  // The ends of a range need not exist; a single step does.
-  const bool one = !session.words().empty() &&
-                   session.words()[0].find("..") == std::string::npos;
-  const auto resolve =
-      [&](const StepSelector& selector) -> absl::StatusOr<std::int64_t> {
-    if (!one && selector.kind == StepSelector::Kind::kStep &&
-        selector.back == 0) {
-      return selector.step;
-    }
-    const absl::StatusOr<StepInfo> info = session.Resolve(selector);
-    if (!info.ok()) return info.status();
-    return info->step;
-  };
-  if (range.first) {
-    const absl::StatusOr<std::int64_t> first = resolve(*range.first);
-    if (!first.ok()) return first.status();
-    std::erase_if(*steps,
-                  [&](const StepInfo& info) { return info.step < *first; });
-  }
-  if (range.last) {
-    const absl::StatusOr<std::int64_t> last = resolve(*range.last);
-    if (!last.ok()) return last.status();
-    std::erase_if(*steps,
-                  [&](const StepInfo& info) { return info.step > *last; });
-  }
   std::reverse(steps->begin(), steps->end());
   if (steps->empty()) {
-    session.Note(range.first || range.last ? "no steps there" : "no steps yet");
+    session.Note(ranged ? "no steps there" : "no steps yet");
   }
 
   const bool ages =
@@ -165,6 +136,7 @@ absl::StatusOr<int> RunLog(Session& session) {
     row.push_back({object, JsonText(object, false)});
     row.push_back(Tags(step));
     row.push_back(Notes(step));
+    row.push_back(TextCell(step.line));
     row.push_back(CountCell(step.version));
     row.push_back(CountCell(step.base));
     row.push_back(CountCell(step.changed_leaves));

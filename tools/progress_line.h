@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -24,8 +25,14 @@ class ProgressLine {
 
   // In any unit; a total of 0 is not known.
   void Update(std::uint64_t done, std::uint64_t total);
+  // Work of which nobody knows the end.
+  void Say(std::string_view text);
 
  private:
+  // True where a line is due.
+  bool Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Show(std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::string label_;
   const bool shown_;
   const absl::Time start_;

@@ -3,9 +3,11 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -27,6 +29,42 @@ std::string SizeText(std::uint64_t bytes, bool exact) {
   }
   if (value < 9.95) return absl::StrFormat("%.1f %s", value, kUnits[unit]);
   return absl::StrFormat("%.0f %s", value, kUnits[unit]);
+}
+
+std::optional<std::uint64_t> ParseSize(std::string_view text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  static constexpr std::array<Unit, 9> kUnits = {{{"KiB", 0x1p10},
+                                                  {"MiB", 0x1p20},
+                                                  {"GiB", 0x1p30},
+                                                  {"TiB", 0x1p40},
+                                                  {"kB", 1e3},
+                                                  {"KB", 1e3},
+                                                  {"MB", 1e6},
+                                                  {"GB", 1e9},
+                                                  {"TB", 1e12}}};
+  double factor = 1;
+  if (text.ends_with('B')) {
+    for (const Unit& unit : kUnits) {
+      if (text.ends_with(unit.name)) {
+        factor = unit.bytes;
+        text.remove_suffix(unit.name.size());
+        break;
+      }
+    }
+    if (factor == 1) text.remove_suffix(1);
+  }
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  double value = 0;
+  if (text.empty() || text.find_first_not_of("0123456789.") != text.npos ||
+      !absl::SimpleAtod(std::string(text), &value)) {
+    return std::nullopt;
+  }
+  value *= factor;
+  if (!(value < 0x1p63)) return std::nullopt;
+  return static_cast<std::uint64_t>(value);
 }
 
 std::string AgeText(std::int64_t then_ns, absl::Time now) {

@@ -4,6 +4,7 @@
 #define CKPTREE_TOOLS_QUANTITY_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,9 @@ namespace ckptree::tools {
 
 // "812 B", "1.5 GiB"; with `exact` only the digits.
 std::string SizeText(std::uint64_t bytes, bool exact = false);
+
+// What "200MB", "1.5 GiB" or "4096" says; nothing where it is no size.
+std::optional<std::uint64_t> ParseSize(std::string_view text);
 
 // "just now", "26 min", "3 days": from `then_ns` (since 1970) to `now`.
 std::string AgeText(std::int64_t then_ns, absl::Time now);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "ckptree/selector.h"
 #include "tools/terminal.h"
 
 namespace ckptree::tools {
@@ -28,6 +29,7 @@ Table RecoveredTable(std::string_view schema,
       {.name = "bytes", .title = "BYTES", .right = true},
       {.name = "why", .title = "WHY"},
       {.name = "lost_leaves", .flat = false},
+      {.name = "line"},
   };
   for (const RecoveredStep& step : steps) {
     Json lost = Json::array();
@@ -35,15 +37,17 @@ Table RecoveredTable(std::string_view schema,
       lost.push_back({{"leaf", leaf.name}, {"why", leaf.why}});
     }
     const bool whole = step.saved && step.lost.empty();
-    table.rows.push_back({StepCell(step.step),
-                          TextCell(whole        ? "whole"
-                                   : step.saved ? "partial"
-                                                : "lost",
-                                   whole ? Tone::kGood : Tone::kBad),
-                          CountCell(step.leaves_saved),
-                          CountCell(step.leaves_lost),
-                          BytesCell(step.bytes, exact_bytes),
-                          TextCell(step.why), Cell{std::move(lost), ""}});
+    Cell number = StepCell(step.step);
+    number.text = StepText(step.line, step.step);
+    table.rows.push_back(
+        {std::move(number),
+         TextCell(whole        ? "whole"
+                  : step.saved ? "partial"
+                               : "lost",
+                  whole ? Tone::kGood : Tone::kBad),
+         CountCell(step.leaves_saved), CountCell(step.leaves_lost),
+         BytesCell(step.bytes, exact_bytes), TextCell(step.why),
+         Cell{std::move(lost), ""}, TextCell(step.line)});
   }
   return table;
 }
@@ -59,8 +63,8 @@ std::string LossText(const std::vector<RecoveredStep>& steps,
   for (const std::string& loss : losses) add(EscapeLines(loss));
   for (const RecoveredStep& step : steps) {
     for (const LostLeaf& leaf : step.lost) {
-      add(absl::StrFormat("step %d: %s: %s", step.step, Escape(leaf.name),
-                          EscapeLines(leaf.why)));
+      add(absl::StrFormat("step %s: %s: %s", StepText(step.line, step.step),
+                          Escape(leaf.name), EscapeLines(leaf.why)));
     }
   }
   if (lines > kShownLosses) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "ckptree/selector.h"
 #include "tools/command.h"
 #include "tools/failure.h"
 #include "tools/interrupt.h"
@@ -77,9 +78,9 @@ std::string ProblemText(const RepairReport& report) {
 
 // "whole: 4 steps: 10, 20, 30, 40".
 std::string WholeText(const RepairReport& report) {
-  std::vector<std::int64_t> whole;
+  std::vector<std::string> whole;
   for (const RecoveredStep& step : report.steps) {
-    if (IsWhole(step)) whole.push_back(step.step);
+    if (IsWhole(step)) whole.push_back(StepText(step.line, step.step));
   }
   if (whole.empty()) {
     return report.steps.empty() ? "" : "whole: not a single step\n";
@@ -91,11 +92,12 @@ std::string WholeText(const RepairReport& report) {
       whole.size() > kShownSteps ? whole.size() - kShownSteps : 0;
   if (first > 0) absl::StrAppendFormat(&text, " %d older ones and", first);
   for (std::size_t i = first; i < whole.size(); ++i) {
-    absl::StrAppendFormat(&text, "%s%d", i == first ? " " : ", ", whole[i]);
+    absl::StrAppendFormat(&text, "%s%s", i == first ? " " : ", ", whole[i]);
   }
   text += "\n";
-  if (whole.size() < report.steps.size()) {
-    absl::StrAppendFormat(&text, "the newest whole step is %d\n", whole.back());
+  const auto newest = report.newest_whole_step();
+  if (whole.size() < report.steps.size() && newest) {
+    absl::StrAppendFormat(&text, "the newest whole step is %d\n", *newest);
   }
   return text;
 }

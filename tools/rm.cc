@@ -1,66 +1,36 @@
 // `ckptree rm`: removes steps.
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <limits>
-#include <optional>
-#include <set>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "tools/command.h"
 #include "tools/failure.h"
+#include "tools/freeing.h"
 #include "tools/quantity.h"
+#include "tools/step_range.h"
 
 namespace ckptree::tools {
 namespace {
 
-// Steps that the words name, ascending, each once.
-absl::StatusOr<std::vector<StepInfo>> Named(Session& session, Store* store) {
-  const absl::StatusOr<std::vector<StepInfo>> all = store->Steps();
-  if (!all.ok()) return all.status();
-  std::set<std::int64_t> wanted;
+// Steps that the words name, by line and number, each once.
+absl::StatusOr<std::vector<StepInfo>> Named(Session& session) {
+  std::map<std::pair<std::string, std::int64_t>, StepInfo> named;
   for (const std::string& word : session.words()) {
-    const bool is_range = word.find("..") != std::string::npos;
-    const absl::StatusOr<StepRange> range = ParseRange(word);
-    if (!range.ok()) return range.status();
-    const auto end = [&](const std::optional<StepSelector>& selector,
-                         std::int64_t open) -> absl::StatusOr<std::int64_t> {
-      if (!selector) return open;
-      if (is_range && selector->kind == StepSelector::Kind::kStep &&
-          selector->back == 0) {
-        return selector->step;
-      }
-      const absl::StatusOr<StepInfo> info = session.Resolve(*selector);
-      if (!info.ok()) return info.status();
-      return info->step;
-    };
-    const absl::StatusOr<std::int64_t> first = end(range->first, 0);
-    if (!first.ok()) return first.status();
-    const absl::StatusOr<std::int64_t> last =
-        end(range->last, std::numeric_limits<std::int64_t>::max());
-    if (!last.ok()) return last.status();
-    for (const StepInfo& info : *all) {
-      if (info.step >= *first && info.step <= *last) wanted.insert(info.step);
+    const absl::StatusOr<std::vector<StepInfo>> steps =
+        FindSteps(session, word);
+    if (!steps.ok()) return steps.status();
+    for (const StepInfo& info : *steps) {
+      named.emplace(std::pair(info.line, info.step), info);
     }
   }
   std::vector<StepInfo> steps;
-  for (const StepInfo& info : *all) {
-    if (wanted.contains(info.step)) steps.push_back(info);
-  }
+  for (auto& [name, info] : named) steps.push_back(std::move(info));
   return steps;
-}
-
-bool Confirm(std::size_t count) {
-  absl::FPrintF(stderr, "remove %s? [y/N] ", CountText(count, "step", "steps"));
-  char answer[16] = {};
-  return std::fgets(answer, sizeof answer, stdin) != nullptr &&
-         (answer[0] == 'y' || answer[0] == 'Y');
 }
 
 }  // namespace
@@ -68,44 +38,63 @@ bool Confirm(std::size_t count) {
 absl::StatusOr<int> RunRm(Session& session) {
   const bool dry_run = session.arguments().Has("dry-run");
   const bool asks = !dry_run && !session.arguments().Has("yes");
-  if (asks && isatty(STDIN_FILENO) == 0) {
-    return WithHint(absl::FailedPreconditionError(
-                        "nobody to ask whether to remove the steps"),
-                    "add -y to remove them, --dry-run to see which");
+  if (asks) {
+    if (absl::Status status = session.CheckCanAsk(
+            "remove the steps",
+            "add -y to remove them, --dry-run to see which");
+        !status.ok()) {
+      return status;
+    }
   }
   for (const std::string& word : session.words()) {
     // ".." alone, or a range that lost its ends in a script: too much.
-    if (word == ".." || word.empty()) {
+    if (word.empty() || word == ".." || word.ends_with("/..")) {
       return WithHint(
           absl::InvalidArgumentError("`" + word + "` would be every step"),
-          "name an end: 0..latest");
+          "name an end: 0..latest; `ckptree fork --drop LINE` removes a line");
     }
   }
   const absl::StatusOr<Store*> store =
       dry_run ? session.OpenStore() : session.OpenStoreForWriting();
   if (!store.ok()) return store.status();
-  const absl::StatusOr<std::vector<StepInfo>> steps = Named(session, *store);
+  const absl::StatusOr<std::vector<StepInfo>> steps = Named(session);
   if (!steps.ok()) return steps.status();
   for (const StepInfo& info : *steps) {
     if (!info.pinned) continue;
+    const std::string name = StepText(info.line, info.step);
     return WithHint(
-        absl::FailedPreconditionError(absl::StrFormat(
-            "step %d is pinned; nothing was removed", info.step)),
-        absl::StrFormat("`ckptree pin --delete %d` unpins it", info.step));
+        absl::FailedPreconditionError(
+            absl::StrFormat("step %s is pinned; nothing was removed", name)),
+        absl::StrFormat("`ckptree pin --delete %s` unpins it", name));
   }
   if (steps->empty()) session.Note("no steps there");
-  if (asks && !steps->empty() && !Confirm(steps->size())) {
+  if (asks && !steps->empty() &&
+      !session.Ask("remove " + CountText(steps->size(), "step", "steps"))) {
     session.Note("nothing was removed");
     return kExitNegative;
   }
+  std::string freed;
+  if (dry_run && !steps->empty()) {
+    absl::StatusOr<std::string> text = WouldFreeText(*store, *steps);
+    if (!text.ok()) return text.status();
+    freed = *std::move(text);
+  }
   for (const StepInfo& info : *steps) {
     if (!dry_run) {
-      if (absl::Status status = (*store)->Delete(info.step); !status.ok()) {
+      if (absl::Status status = (*store)->Delete(SelectorOf(info));
+          !status.ok()) {
         return status;
       }
     }
-    session.out().Write(absl::StrFormat(
-        "%s step %d\n", dry_run ? "would remove" : "removed", info.step));
+    session.out().Write(absl::StrFormat("%s step %s\n",
+                                        dry_run ? "would remove" : "removed",
+                                        StepText(info.line, info.step)));
+  }
+  session.out().Write(freed);
+  if (!dry_run && !steps->empty()) {
+    if (absl::Status status = FreeRemoved(session, *store); !status.ok()) {
+      return status;
+    }
   }
   if (absl::Status status = (*store)->Close(); !status.ok()) return status;
   return kExitOk;

@@ -30,6 +30,11 @@ std::string NearestStore() {
   return "";
 }
 
+std::string LogHint(std::string_view line, std::string_view more) {
+  return absl::StrFormat("`ckptree log%s%s` lists the steps%s",
+                         line.empty() ? "" : " --line ", line, more);
+}
+
 }  // namespace
 
 bool IsStore(const std::string& directory) {
@@ -65,6 +70,7 @@ absl::StatusOr<Store*> Session::Open(bool read_only) {
   }
   StoreOptions options;
   options.read_only = read_only;
+  options.collect = false;  // What a command frees it says.
   const auto wait = arguments_.Number("wait");
   if (!wait.ok()) return wait.status();
   options.lock_wait = absl::Seconds(wait->value_or(0));
@@ -89,14 +95,18 @@ absl::StatusOr<Store*> Session::Open(bool read_only) {
 absl::Status Session::Explain(absl::Status status,
                               const StepSelector& selector) {
   if (!absl::IsNotFound(status)) return status;
-  const absl::StatusOr<std::vector<StepInfo>> steps = store_->Steps();
-  if (!steps.ok()) return status;
+  const absl::StatusOr<std::vector<StepInfo>> steps =
+      store_->Steps(selector.line);
+  if (!steps.ok()) return WithHint(status, "`ckptree fork` lists the lines");
+  if (steps->empty() && !selector.line.empty()) {
+    return WithHint(status, "`ckptree fork` lists the lines");
+  }
   if (steps->empty()) {
     return WithHint(absl::NotFoundError("the store has no steps yet"),
                     "the first save makes one");
   }
   if (selector.kind != StepSelector::Kind::kStep || selector.back != 0) {
-    return WithHint(status, "`ckptree log` lists the steps, metrics and tags");
+    return WithHint(status, LogHint(selector.line, ", metrics and tags"));
   }
   std::string near;
   const StepInfo* before = nullptr;
@@ -105,14 +115,16 @@ absl::Status Session::Explain(absl::Status status,
     if (info.step < selector.step) before = &info;
     if (info.step > selector.step && after == nullptr) after = &info;
   }
-  if (before != nullptr) near = absl::StrFormat("%d", before->step);
-  if (after != nullptr) {
-    near += absl::StrFormat("%s%d", near.empty() ? "" : " and ", after->step);
-  }
-  return WithHint(
-      absl::NotFoundError(absl::StrFormat("there is no step %d; next to it: %s",
-                                          selector.step, near)),
-      "`ckptree log` lists the steps");
+  const auto add = [&](const StepInfo& info) {
+    near += near.empty() ? "" : " and ";
+    near += StepText(info.line, info.step);
+  };
+  if (before != nullptr) add(*before);
+  if (after != nullptr) add(*after);
+  return WithHint(absl::NotFoundError(absl::StrFormat(
+                      "there is no step %s; next to it: %s",
+                      StepText(selector.line, selector.step), near)),
+                  LogHint(selector.line, ""));
 }
 
 absl::StatusOr<Step> Session::OpenStep(const StepSelector& selector) {
@@ -137,6 +149,21 @@ absl::Status Session::Print(Table table, const TableOptions& options) {
   if (!text.ok()) return text.status();
   out_->Write(*text);
   return absl::OkStatus();
+}
+
+absl::Status Session::CheckCanAsk(std::string_view question,
+                                  std::string_view hint) {
+  if (isatty(STDIN_FILENO) != 0) return absl::OkStatus();
+  return WithHint(absl::FailedPreconditionError(
+                      absl::StrFormat("nobody to ask whether to %s", question)),
+                  hint);
+}
+
+bool Session::Ask(std::string_view question) {
+  absl::FPrintF(stderr, "%s? [y/N] ", question);
+  char answer[16] = {};
+  return std::fgets(answer, sizeof answer, stdin) != nullptr &&
+         (answer[0] == 'y' || answer[0] == 'Y');
 }
 
 void Session::Note(std::string_view text) {

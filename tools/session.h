@@ -43,6 +43,11 @@ class Session {
   // Prints `table` as the flags say.
   absl::Status Print(Table table, const TableOptions& options);
 
+  // Asks yes or no. kFailedPrecondition where there is nobody to ask, with
+  // `hint`.
+  absl::Status CheckCanAsk(std::string_view question, std::string_view hint);
+  bool Ask(std::string_view question);
+
   // A line on standard error, unless --quiet.
   void Note(std::string_view text);
 

@@ -1,12 +1,14 @@
 // `ckptree tag` and `ckptree pin`: what keeps a step from being lost.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "tools/command.h"
 #include "tools/failure.h"
+#include "tools/step_range.h"
 #include "tools/terminal.h"
 
 namespace ckptree::tools {
@@ -25,10 +27,14 @@ absl::StatusOr<int> ListTags(Session& session) {
   table.rows_name = "tags";
   table.columns = {{.name = "name", .title = "TAG", .elide = true},
                    {.name = "step", .title = "STEP", .right = true},
-                   {.name = "version"}};
+                   {.name = "version"},
+                   {.name = "line"}};
   for (const TagInfo& tag : *tags) {
-    table.rows.push_back(
-        {TextCell(tag.name), StepCell(tag.step), CountCell(tag.version)});
+    // People see "LINE/7", programs both parts.
+    Cell step = StepCell(tag.step);
+    step.text = StepText(tag.line, tag.step);
+    table.rows.push_back({TextCell(tag.name), std::move(step),
+                          CountCell(tag.version), TextCell(tag.line)});
   }
   if (tags->empty()) session.Note("no tags yet");
   if (absl::Status status = session.Print(std::move(table), *options);
@@ -65,14 +71,15 @@ absl::StatusOr<int> RunTag(Session& session) {
   } else {
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    if (absl::Status status =
-            (*store)->Tag(name, info->step, session.arguments().Has("move"));
+    if (absl::Status status = (*store)->Tag(name, SelectorOf(*info),
+                                            session.arguments().Has("move"));
         !status.ok()) {
       return WithHint(status, absl::IsAlreadyExists(status)
                                   ? "--move lets it name another step"
                                   : "a tag is a short name without ':' or '~'");
     }
-    session.Note(absl::StrFormat("@%s is step %d", name, info->step));
+    session.Note(absl::StrFormat("@%s is step %s", name,
+                                 StepText(info->line, info->step)));
   }
   if (absl::Status status = (*store)->Close(); !status.ok()) return status;
   return kExitOk;
@@ -87,11 +94,11 @@ absl::StatusOr<int> RunPin(Session& session) {
     if (!address.ok()) return address.status();
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    const absl::Status status =
-        remove ? (*store)->Unpin(info->step) : (*store)->Pin(info->step);
+    const absl::Status status = remove ? (*store)->Unpin(SelectorOf(*info))
+                                       : (*store)->Pin(SelectorOf(*info));
     if (!status.ok()) return status;
-    session.Note(absl::StrFormat("%s step %d", remove ? "unpinned" : "pinned",
-                                 info->step));
+    session.Note(absl::StrFormat("%s step %s", remove ? "unpinned" : "pinned",
+                                 StepText(info->line, info->step)));
   }
   if (absl::Status status = (*store)->Close(); !status.ok()) return status;
   return kExitOk;

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "ckptree/selector.h"
 #include "tools/failure.h"
 #include "tools/nearest.h"
 #include "tools/quantity.h"
@@ -17,6 +18,10 @@
 
 namespace ckptree::tools {
 namespace {
+
+std::string NameOf(const Step& step) {
+  return StepText(step.info().line, step.step());
+}
 
 bool IsPattern(std::string_view key) {
   return key.starts_with("re:") ||
@@ -32,7 +37,7 @@ bool IsBelow(const Path& path, const Path& root) {
 absl::Status NoSuchKey(const Step& step, std::string_view key,
                        const std::vector<LeafInfo>& leaves) {
   std::string text =
-      absl::StrFormat("step %d has no key `%s`", step.step(), Escape(key));
+      absl::StrFormat("step %s has no key `%s`", NameOf(step), Escape(key));
   std::vector<std::string> names;
   names.reserve(leaves.size());
   // A bad guess is not worth seconds.
@@ -45,7 +50,7 @@ absl::Status NoSuchKey(const Step& step, std::string_view key,
   if (!nearest.empty()) text += ". Did you mean `" + nearest + "`?";
   return WithHint(
       absl::NotFoundError(text),
-      absl::StrFormat("`ckptree ls %d` lists the keys", step.step()));
+      absl::StrFormat("`ckptree ls %s` lists the keys", NameOf(step)));
 }
 
 // The entry that is exactly `path`; nothing where there is none.
@@ -100,8 +105,8 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
           absl::InvalidArgumentError(
               absl::StrFormat("`%s` is a subtree of %s", Escape(key),
                               CountText(below, "leaf", "leaves"))),
-          absl::StrFormat("`ckptree ls '%d:%s'` lists them; '%s/**' means all",
-                          step.step(), Escape(key), Escape(key)));
+          absl::StrFormat("`ckptree ls '%s:%s'` lists them; '%s/**' means all",
+                          NameOf(step), Escape(key), Escape(key)));
     }
     return NoSuchKey(step, name, *all);
   }
@@ -138,9 +143,9 @@ absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
   if (!matches.ok()) return matches.status();
   if (matches->empty()) {
     return WithHint(
-        absl::NotFoundError(absl::StrFormat("nothing in step %d matches `%s`",
-                                            step.step(), Escape(key))),
-        absl::StrFormat("`ckptree ls %d` lists the keys", step.step()));
+        absl::NotFoundError(absl::StrFormat("nothing in step %s matches `%s`",
+                                            NameOf(step), Escape(key))),
+        absl::StrFormat("`ckptree ls %s` lists the keys", NameOf(step)));
   }
   return matches;
 }

@@ -13,6 +13,7 @@
 #include "tools/interrupt.h"
 #include "tools/progress_line.h"
 #include "tools/quantity.h"
+#include "tools/step_range.h"
 
 namespace ckptree::tools {
 namespace {
@@ -30,14 +31,14 @@ std::string_view SeverityName(Finding::Severity severity) {
 }
 
 // "1000, 2000 and 17 more".
-std::string StepsText(const std::vector<std::int64_t>& steps, bool all) {
+std::string StepsText(const std::vector<std::string>& steps, bool all) {
   constexpr std::size_t kShown = 6;
   std::string text;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!all && i == kShown && steps.size() > kShown + 1) {
       return text + absl::StrFormat(" and %d more", steps.size() - kShown);
     }
-    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ", ", steps[i]);
+    absl::StrAppendFormat(&text, "%s%s", i == 0 ? "" : ", ", steps[i]);
   }
   return text;
 }
@@ -49,15 +50,17 @@ Table FindingTable(const VerifyReport& report, bool all_steps) {
   table.columns = {{.name = "severity", .title = "SEVERITY"},
                    {.name = "steps", .title = "STEPS"},
                    {.name = "leaf", .title = "LEAF", .elide = true},
-                   {.name = "what", .title = "WHAT"}};
+                   {.name = "what", .title = "WHAT"},
+                   {.name = "step_names", .flat = false}};
   for (const Finding& finding : report.findings) {
     const Tone tone = finding.severity == Finding::Severity::kWarning
                           ? Tone::kWarning
                           : Tone::kBad;
     table.rows.push_back(
         {TextCell(SeverityName(finding.severity), tone),
-         Cell{Json(finding.steps), StepsText(finding.steps, all_steps)},
-         TextCell(finding.leaf), TextCell(finding.what)});
+         Cell{Json(finding.steps), StepsText(finding.names, all_steps)},
+         TextCell(finding.leaf), TextCell(finding.what),
+         Cell{Json(finding.names), StepsText(finding.names, true)}});
   }
   return table;
 }
@@ -72,7 +75,7 @@ absl::StatusOr<VerifyReport> Check(Session& session, VerifyOptions options) {
     }
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    options.steps.push_back(info->step);
+    options.steps.push_back(SelectorOf(*info));
   }
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
@@ -86,16 +89,16 @@ absl::StatusOr<VerifyReport> Check(Session& session, VerifyOptions options) {
   return (*store)->Verify(options);
 }
 
-// What to go back to: the newest step that no finding names. Nothing where the
-// store does not open.
+// What to go back to: the newest step of the main line that no finding names.
+// Nothing where the store does not open.
 std::optional<std::int64_t> NewestUnharmed(Session& session,
-                                           const std::set<std::int64_t>& hurt) {
+                                           const std::set<std::string>& hurt) {
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return std::nullopt;
   const absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps();
   if (!steps.ok()) return std::nullopt;
   for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
-    if (!hurt.contains(step->step)) return step->step;
+    if (!hurt.contains(StepText("", step->step))) return step->step;
   }
   return std::nullopt;
 }
@@ -126,11 +129,13 @@ absl::StatusOr<int> RunVerify(Session& session) {
   if (!report.ok()) return report.status();
 
   bool damaged = false;
-  std::set<std::int64_t> hurt;
+  std::set<std::int64_t> numbers;
+  std::set<std::string> hurt;  // Names.
   for (const Finding& finding : report->findings) {
     if (finding.severity == Finding::Severity::kWarning) continue;
     damaged = true;
-    hurt.insert(finding.steps.begin(), finding.steps.end());
+    numbers.insert(finding.steps.begin(), finding.steps.end());
+    hurt.insert(finding.names.begin(), finding.names.end());
   }
   // Said only of all steps: of others nothing was learned.
   std::optional<std::int64_t> unharmed;
@@ -140,12 +145,15 @@ absl::StatusOr<int> RunVerify(Session& session) {
   const bool people = table_options->format == Format::kTable;
   Table table = FindingTable(*report, !people);
   table.extra = {{"ok", !damaged},
-                 {"level", quick ? "quick" : deep ? "deep" : "full"},
+                 {"level", quick  ? "quick"
+                           : deep ? "deep"
+                                  : "full"},
                  {"steps", report->steps},
                  {"leaves", report->leaves},
                  {"chunks", report->chunks},
                  {"bytes", report->bytes},
-                 {"damaged_steps", hurt},
+                 {"damaged_steps", numbers},
+                 {"damaged_step_names", hurt},
                  {"newest_unharmed_step",
                   unharmed.has_value() ? Json(*unharmed) : Json()}};
   const bool print = !people || !report->findings.empty();

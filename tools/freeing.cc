@@ -1,0 +1,94 @@
+#include "tools/freeing.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "tools/failure.h"
+#include "tools/interrupt.h"
+#include "tools/progress_line.h"
+#include "tools/quantity.h"
+#include "tools/step_range.h"
+
+namespace ckptree::tools {
+namespace {
+
+// What a person may still read.
+constexpr std::size_t kShownKept = 20;
+
+}  // namespace
+
+std::string KeptText(const std::vector<KeptVersion>& kept) {
+  std::string text;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (i == kShownKept) {
+      absl::StrAppendFormat(&text, "kept: %d more\n", kept.size() - kShownKept);
+      break;
+    }
+    absl::StrAppendFormat(&text, "kept: step %d (version %d): %s\n",
+                          kept[i].step, kept[i].version,
+                          EscapeLines(kept[i].why));
+  }
+  return text;
+}
+
+Json KeptJson(const std::vector<KeptVersion>& kept) {
+  Json json = Json::array();
+  for (const KeptVersion& version : kept) {
+    json.push_back({{"step", version.step},
+                    {"version", version.version},
+                    {"why", version.why}});
+  }
+  return json;
+}
+
+absl::StatusOr<CollectReport> RunCollect(Session& session, Store* store,
+                                         CollectOptions options,
+                                         std::string_view label) {
+  ProgressLine progress(std::string(label),
+                        session.error_terminal().is_terminal &&
+                            !session.arguments().Has("quiet"));
+  const Interruptible interruptible;
+  options.cancelled = Interrupted;
+  options.on_progress = [&](const CollectProgress& now) {
+    if (now.versions_done < now.versions_total) {
+      progress.Update(now.versions_done, now.versions_total);
+    } else {
+      progress.Say(absl::StrFormat("%s freed, %s written again",
+                                   SizeText(now.bytes_freed),
+                                   SizeText(now.bytes_written)));
+    }
+  };
+  absl::StatusOr<CollectReport> report = store->Collect(options);
+  if (absl::IsCancelled(report.status())) {
+    session.Note(
+        "interrupted: what was freed stays so, the rest is freed later");
+  }
+  return report;
+}
+
+absl::Status FreeRemoved(Session& session, Store* store) {
+  CollectOptions options;
+  options.min_dead_fraction = 1;  // Files are written again by `gc` alone.
+  const absl::StatusOr<CollectReport> report =
+      RunCollect(session, store, options, "free");
+  if (!report.ok()) {
+    return WithHint(report.status(),
+                    "the steps are removed; `ckptree gc` frees their bytes");
+  }
+  session.out().Write(
+      absl::StrFormat("freed %s\n", SizeText(report->bytes_freed)));
+  session.out().Write(KeptText(report->kept));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> WouldFreeText(Store* store,
+                                          const std::vector<StepInfo>& steps) {
+  std::vector<StepSelector> selectors;
+  for (const StepInfo& info : steps) selectors.push_back(SelectorOf(info));
+  const absl::StatusOr<FreedBytes> freed = store->WouldFree(selectors);
+  if (!freed.ok()) return freed.status();
+  return absl::StrFormat("would free %s\n", SizeText(freed->bytes)) +
+         KeptText(freed->kept);
+}
+
+}  // namespace ckptree::tools
