@@ -233,6 +233,8 @@ TEST_F(ToolsCollectTest, ForkListsMakesAndDropsLines) {
   const Result nameless = Do({"fork", "10"});
   EXPECT_EQ(nameless.code, 2);
   EXPECT_THAT(nameless.err, HasSubstr("`ckptree fork 10 --line NAME`"));
+  EXPECT_THAT(Do({"fork", "mine"}).err,
+              HasSubstr("`ckptree fork REV --line mine`"));
   EXPECT_EQ(Do({"fork", "11", "--line", "x"}).code, 3);
 
   EXPECT_EQ(Do({"fork", "--drop", "trial"}).code, 2);  // Nobody to ask.

@@ -154,10 +154,13 @@ absl::StatusOr<int> RunFork(Session& session) {
   if (drop) return DropLine(session, *drop);
   if (line) return AddLine(session, *line);
   if (session.words().empty()) return ListLines(session);
+  const std::string& word = session.words()[0];
+  // A name where a step belongs is what a hand used to `git branch` types.
   return WithHint(
       absl::InvalidArgumentError("what is the new line to be called?"),
-      absl::StrFormat("`ckptree fork %s --line NAME`",
-                      Escape(session.words()[0])));
+      IsLineName(word)
+          ? absl::StrFormat("`ckptree fork REV --line %s`", word)
+          : absl::StrFormat("`ckptree fork %s --line NAME`", Escape(word)));
 }
 
 }  // namespace ckptree::tools
