@@ -82,18 +82,29 @@ class FormatReaderTest : public CoreTest {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  // Runs the reader on the store, which is closed, and compares every entry.
-  void ExpectReads(std::int64_t step, std::size_t least) {
-    store_.reset();
-    const std::string out = dir_ / ("read-" + std::to_string(step));
-    std::filesystem::create_directory(out);
+  void RunReader(const std::string& words) {
     // Debian's own Python, which sees Debian's xxhash.
-    const std::string command = "/usr/bin/python3 " CKPTREE_READER " " + path() + " " +
-                                std::to_string(step) + " " + out;
+    const std::string command =
+        "/usr/bin/python3 " CKPTREE_READER " " + path() + " " + words;
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+
+  void ExpectLists(const std::string& steps) {
+    store_.reset();
+    ASSERT_NO_FATAL_FAILURE(RunReader("> " + (dir_ / "list")));
+    EXPECT_EQ(Contents(dir_ / "list"), steps);
+    Open();
+  }
+
+  // Runs the reader on the store, which is closed, and compares every entry.
+  void ExpectReads(const std::string& step, std::size_t least) {
+    store_.reset();
+    const std::string out = dir_ / ("read-" + std::to_string(reads_++));
+    std::filesystem::create_directory(out);
+    ASSERT_NO_FATAL_FAILURE(RunReader(step + " " + out));
     const json index = json::parse(Contents(out + "/index.json"));
     Open();
-    const Step restored = Restored(AtStep(step));
+    const Step restored = Restored(ParseSelector(step).value());
     const std::vector<LeafInfo> leaves = restored.Leaves().value();
     ASSERT_EQ(index.size(), leaves.size());
     EXPECT_GE(index.size(), least);
@@ -116,26 +127,28 @@ class FormatReaderTest : public CoreTest {
       }
       const Bytes value = restored.Value(leaf.path).value().bytes;
       const std::string read = Contents(out + "/" + std::to_string(i) + ".bin");
-      EXPECT_TRUE(read == std::string_view(
-                              reinterpret_cast<const char*>(value.data()),
-                              value.size()))
+      EXPECT_TRUE(read ==
+                  std::string_view(reinterpret_cast<const char*>(value.data()),
+                                   value.size()))
           << read.size() << " bytes, " << value.size() << " saved";
     }
   }
+
+  int reads_ = 0;
 };
 
 TEST_F(FormatReaderTest, ReadsEveryKindOfEverything) {
   SaveEverything(4, 1);
   SaveEverything(1000, 2);  // Shares half of its leaves with the one before.
-  ExpectReads(4, 75);
-  ExpectReads(1000, 75);
+  ExpectReads("4", 75);
+  ExpectReads("1000", 75);
 }
 
 TEST_F(FormatReaderTest, ReadsASaveThatRodeInItsBatch) {
   ASSERT_OK(Save(1, RandomBytes(5000, 1)));
   ASSERT_OK(Save(2, RandomBytes(5000, 2)));
-  ExpectReads(1, 1);
-  ExpectReads(2, 1);
+  ExpectReads("1", 1);
+  ExpectReads("2", 1);
 }
 
 TEST_F(FormatReaderTest, ReadsManyPages) {
@@ -144,7 +157,39 @@ TEST_F(FormatReaderTest, ReadsManyPages) {
     builder.PutInt("layer/" + std::to_string(i), i);
   }
   ASSERT_OK(Commit(std::move(builder)));
-  ExpectReads(1, 2000);
+  ExpectReads("1", 2000);
+}
+
+TEST_F(FormatReaderTest, ReadsWhatWasForkedAndCollected) {
+  const Bytes first = RandomBytes(4 << 20, 1);
+  const auto changed = [&first](std::size_t chunk) {
+    Bytes bytes = first;
+    bytes[chunk * kChunk] ^= std::byte{1};
+    return bytes;
+  };
+  ASSERT_OK(Save(1, first));
+  ASSERT_OK(Save(2, RandomBytes(9000, 2)));  // Rides in its batch.
+  ASSERT_OK(Save(3, changed(1)));
+  ASSERT_OK(store_->Fork(AtStep(1), "trial"));
+  ASSERT_OK(store_->Fork(AtStep(3), "none"));
+  ASSERT_OK(Save(3, changed(2), {.line = "trial"}));
+  ASSERT_OK(Save(12, RandomBytes(9000, 3), {.line = "trial"}));
+  ASSERT_OK(Save(12, changed(3)));
+  ExpectLists("1\n2\n3\n12\ntrial/3\ntrial/12\n");
+  // What is left of steps 1 and 3 is written again, what step 2 had is gone.
+  for (const int step : {1, 2, 3}) ASSERT_OK(store_->Delete(step));
+  ASSERT_OK(store_->DropLine("none"));
+  const auto report = store_->Collect({.min_dead_fraction = 0});
+  ASSERT_OK(report);
+  EXPECT_GE(report->versions, 2u);
+  EXPECT_GE(report->files_rewritten + report->files_dropped, 1u);
+  ExpectLists("12\ntrial/3\ntrial/12\n");
+  for (const char* step : {"12", "trial/3", "trial/12"}) ExpectReads(step, 1);
+  SaveEverything(13, 1);
+  SaveEverything(14, 2);
+  ASSERT_OK(store_->Delete(13));
+  ASSERT_OK(store_->Collect({.min_dead_fraction = 0}).status());
+  ExpectReads("14", 75);
 }
 
 }  // namespace

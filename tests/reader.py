@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Reads a ckptree store from schema/FORMAT.md alone.
 
-`reader.py STORE STEP FOLDER` writes FOLDER/index.json, the entries of the
-step's tree, and N.bin for the value of entry N (arrays: elements in row-major
-order). It shares no line with the engine: RocksDB's `ldb` dumps the column
-families, all else is here, in the order of FORMAT.md. Needs the Python package
-xxhash. The store must not be open for writing.
+`reader.py STORE` lists the steps of all lines, `reader.py STORE STEP FOLDER`
+writes FOLDER/index.json, the entries of the step's tree, and N.bin for the
+value of entry N (arrays: elements in row-major order). It shares no line with
+the engine: RocksDB's `ldb` dumps the column families, all else is here, in the
+order of FORMAT.md. Needs xxhash. The store must not be open for writing.
 """
 
 import functools
 import itertools
 import json
 import math
+import pathlib
 import struct
 import subprocess
 import sys
@@ -35,23 +36,17 @@ def dump(store, space):
   return {bytes.fromhex(k[2:]): bytes.fromhex(v.strip()[2:]) for k, v in pairs}
 
 
-def step_key(step, line=0):
-  return b"\x01" + struct.pack(">IQ", line, (step + (1 << 63)) % (1 << 64))
-
-
 def block_key(space, version, part, kind, n):
-  kinds = bytes([kind]) if space == "small" else b""
-  return struct.pack(">QH", version, part) + kinds + struct.pack(">I", n)
+  head = struct.pack(">QH", version, part)
+  return head + bytes([kind] * (space == "small")) + struct.pack(">I", n)
 
 
 # Section 3: the envelope.
 def open_envelope(kind, data):
-  if data[:2] != b"ck":
-    raise Damaged("no envelope")
   if xxhash.xxh3_64_digest(data[:8] + data[16:]) != data[8:16]:
     raise Damaged("the checksum is wrong")
-  if struct.unpack(">BBI", data[2:8]) != (kind, 0, len(data) - 16):
-    raise Damaged("another kind, a newer format or another length")
+  if struct.unpack(">2sBBI", data[:8]) != (b"ck", kind, 0, len(data) - 16):
+    raise Damaged("no envelope, or of another kind, format or length")
   return fields(data[16:])
 
 
@@ -250,19 +245,24 @@ def read_value(store, entry, record):
 def place_cell(out, shape, low, high, chunk, size):
   run, at = (high[-1] - low[-1]) * size, 0
   for row in itertools.product(*map(range, low[:-1], high[:-1])):
-    flat = 0
-    for extent, i in zip(shape, row + (low[-1],)):
-      flat = flat * extent + i
+    flat = functools.reduce(lambda f, n: f * n[0] + n[1],
+                            zip(shape, row + (low[-1],)), 0)
     out[flat * size:flat * size + run] = chunk[at:at + run]
     at += run
 
 
 # All of it.
+def find_steps(records):
+  """The rows of the steps of all lines, by name: "7", on a fork "LINE/7"."""
+  lines = {key[1:]: one(open_envelope(8, row), 2, b"").decode()
+           for key, row in records.items() if key[0] == 9}
+  return {f"{lines[k[1:5]]}/{int.from_bytes(k[5:], 'big') - (1 << 63)}"
+          .lstrip("/"): row for k, row in sorted(records.items()) if k[0] == 1}
+
+
 def read_step(store, step):
   records = dump(store, "records")
-  if step_key(step) not in records:
-    raise Damaged(f"there is no step {step}")
-  row = open_envelope(2, records[step_key(step)])
+  row = open_envelope(2, find_steps(records)[step])
   parts = row.get(6, [])
   if one(row, 5):
     meta = records[b"\x02" + struct.pack(">Q", one(row, 1))]
@@ -278,23 +278,23 @@ def read_step(store, step):
       yield entry, read_value(store, entry, open_envelope(11, record))
 
 
-def main(store, step, folder):
+def main(store, step=None, folder=None):
+  if step is None:
+    return print(*find_steps(dump(store, "records")), sep="\n")
   index = []
-  for number, (entry, value) in enumerate(read_step(store, int(step))):
-    entry = entry | {"text": path_text(entry["path"])}
+  for number, (entry, value) in enumerate(read_step(store, step)):
+    entry["text"] = path_text(entry["path"])
     index.append({k: v.hex() if isinstance(v, bytes) else v
                   for k, v in entry.items()})
     if value is not None:
-      with open(f"{folder}/{number}.bin", "wb") as out:
-        out.write(value)
-  with open(f"{folder}/index.json", "w", encoding="utf-8") as out:
-    json.dump(index, out)
+      pathlib.Path(folder, f"{number}.bin").write_bytes(value)
+  pathlib.Path(folder, "index.json").write_text(json.dumps(index), "utf-8")
 
 
 if __name__ == "__main__":
-  if len(sys.argv) != 4:
+  if len(sys.argv) not in (2, 4):
     sys.exit(__doc__)
   try:
     main(*sys.argv[1:])
-  except Damaged as problem:
-    sys.exit(f"reader.py: {problem}")
+  except (Damaged, KeyError) as problem:  # KeyError: no such step or block.
+    sys.exit(f"reader.py: {problem!r}")
