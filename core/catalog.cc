@@ -293,9 +293,7 @@ std::string Catalog::LineName(std::uint32_t line) const {
 }
 
 std::string Catalog::NameOf(const schema::StepRecord& record) const {
-  const std::string line = LineName(record.line);
-  return line.empty() ? absl::StrFormat("%d", record.step)
-                      : absl::StrFormat("%s/%d", line, record.step);
+  return StepText(LineName(record.line), record.step);
 }
 
 void Catalog::PutStep(StepRecordPtr record) {

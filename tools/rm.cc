@@ -79,13 +79,14 @@ absl::StatusOr<int> RunRm(Session& session) {
     if (!text.ok()) return text.status();
     freed = *std::move(text);
   }
-  for (const StepInfo& info : *steps) {
-    if (!dry_run) {
-      if (absl::Status status = (*store)->Delete(SelectorOf(info));
-          !status.ok()) {
-        return status;
-      }
+  if (!dry_run) {
+    std::vector<StepSelector> selectors;
+    for (const StepInfo& info : *steps) selectors.push_back(SelectorOf(info));
+    if (absl::Status status = (*store)->Delete(selectors); !status.ok()) {
+      return status;
     }
+  }
+  for (const StepInfo& info : *steps) {
     session.out().Write(absl::StrFormat("%s step %s\n",
                                         dry_run ? "would remove" : "removed",
                                         StepText(info.line, info.step)));
