@@ -1,8 +1,10 @@
 // The commands on what steps cost, on freeing it, and on lines.
 
-#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -147,6 +149,31 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
   EXPECT_EQ(Do({"get", "trial/25:count"}).out, "25\n");
 }
 
+TEST_F(ToolsCollectTest, InterruptedGcLeavesAGoodStore) {
+  {
+    StoreOptions options;
+    options.collect = false;
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_, options));
+    ASSERT_OK(store.DropLine("empty"));
+    ASSERT_OK(store.Delete(10));
+    ASSERT_OK(store.Close());
+  }
+  // It takes seconds at this rate; however far it came is right.
+  const std::string command = "timeout --preserve-status -s INT 0.3 " +
+                              std::string(CKPTREE_BINARY) + " -C " + own_ +
+                              " gc --full --budget 1MB/s > /dev/null 2> " +
+                              (scratch_ / "said");
+  const int status = std::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_THAT(ReadFile(scratch_ / "said"),
+              HasSubstr("interrupted: what was freed stays so"));
+  EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
+  EXPECT_EQ(Do({"gc", "--full"}).code, 0);
+  EXPECT_EQ(Json({"gc", "--dry-run"})["dead_bytes"], 0);
+  EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
+}
+
 TEST_F(ToolsCollectTest, GcSaysWhatItWasAskedWrongly) {
   for (const char* rate : {"fast", "0", "-3MB", "5XB/s", "1e3"}) {
     const Result result = Do({"gc", std::string("--budget=") + rate});
@@ -167,8 +194,11 @@ TEST_F(ToolsCollectTest, GcSaysWhatItWasAskedWrongly) {
 }
 
 TEST_F(ToolsCollectTest, AReaderKeepsAStep) {
+  // A reader says what it has open where there is a writer to hear it.
+  ASSERT_OK_AND_ASSIGN(Store writer, Store::Open(own_));
   ASSERT_OK_AND_ASSIGN(Store reader, Store::Open(own_, {.read_only = true}));
   ASSERT_OK_AND_ASSIGN(const Step open, reader.Restore(AtStep(30)));
+  ASSERT_OK(writer.Close());
   const Result done = Do({"rm", "30", "-y"});
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("freed 0 B\nkept: step 30 (version"));

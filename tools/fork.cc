@@ -118,8 +118,11 @@ absl::StatusOr<int> DropLine(Session& session, const std::string& name) {
             absl::StrFormat("step %s is pinned; nothing was removed", step)),
         absl::StrFormat("`ckptree pin --delete %s` unpins it", step));
   }
-  const std::string what = absl::StrFormat(
-      "line %s and its %s", name, CountText(steps->size(), "step", "steps"));
+  const std::string what =
+      steps->empty()
+          ? absl::StrFormat("line %s, which has no step", name)
+          : absl::StrFormat("line %s and its %s", name,
+                            CountText(steps->size(), "step", "steps"));
   if (dry_run) {
     const absl::StatusOr<std::string> freed = WouldFreeText(*store, *steps);
     if (!freed.ok()) return freed.status();
