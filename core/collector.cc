@@ -325,7 +325,7 @@ absl::Status Collector::RewriteFiles(Pass* pass) {
     CKPTREE_ASSIGN_OR_RETURN(
         const RewriteResult result,
         RewriteGroupOf(context_.database, group, pass->options.bytes_per_second,
-                       stopping_));
+                       [&] { return Stopping(*pass); }));
     if (!result.damaged.empty()) {
       for (const std::string& text : result.damaged) {
         context_.logger->Log(LogSeverity::kWarning, "collect", text);

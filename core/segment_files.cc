@@ -88,7 +88,7 @@ std::uint64_t Entries(const SegmentFile& file) {
 class Keep {
  public:
   Keep(const RewriteGroup& group, std::uint64_t bytes_per_second,
-       const std::atomic<bool>& hurry)
+       const std::function<bool()>& hurry)
       : bytes_per_second_(bytes_per_second), hurry_(hurry) {
     for (const SegmentFile& file : group.files) {
       for (const auto& segment : file.segments) {
@@ -120,12 +120,16 @@ class Keep {
  private:
   // A bucket that holds a tenth of a second.
   void Throttle(std::size_t bytes) {
-    if (bytes_per_second_ == 0 || hurry_.load()) return;
+    if (bytes_per_second_ == 0 || hurry_()) return;
     pending_ += bytes;
     if (pending_ < bytes_per_second_ / 10) return;
     const absl::Duration wanted = absl::Seconds(
         static_cast<double>(pending_) / static_cast<double>(bytes_per_second_));
-    absl::SleepFor(wanted - (absl::Now() - start_));
+    const absl::Time until = start_ + wanted;
+    for (absl::Time now = absl::Now(); now < until && !hurry_();
+         now = absl::Now()) {
+      absl::SleepFor(std::min(until - now, absl::Milliseconds(100)));
+    }
     start_ = absl::Now();
     pending_ = 0;
   }
@@ -133,7 +137,7 @@ class Keep {
   using Name = std::tuple<std::uint64_t, std::uint16_t, std::uint8_t>;
   std::map<Name, const schema::SegmentRow*> rows_;
   const std::uint64_t bytes_per_second_;
-  const std::atomic<bool>& hurry_;
+  const std::function<bool()>& hurry_;
   std::uint64_t expected_ = 0;
   std::uint64_t kept_ = 0;
   std::uint64_t pending_ = 0;
@@ -270,10 +274,9 @@ std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
   return groups;
 }
 
-absl::StatusOr<RewriteResult> RewriteGroupOf(kv::Database* database,
-                                             const RewriteGroup& group,
-                                             std::uint64_t bytes_per_second,
-                                             const std::atomic<bool>& hurry) {
+absl::StatusOr<RewriteResult> RewriteGroupOf(
+    kv::Database* database, const RewriteGroup& group,
+    std::uint64_t bytes_per_second, const std::function<bool()>& hurry) {
   std::vector<kv::LiveFile> files;
   for (const SegmentFile& file : group.files) files.push_back(file.file);
   const Space space = files.front().space;

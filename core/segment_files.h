@@ -3,7 +3,6 @@
 #ifndef CKPTREE_CORE_SEGMENT_FILES_H_
 #define CKPTREE_CORE_SEGMENT_FILES_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -61,11 +60,11 @@ struct RewriteResult {
 
 // Writes the group again without what is dead. A damaged file is marked in the
 // rows of its segments, by a commit, and left alone from then on. REQUIRES:
-// what is committed is flushed.
-absl::StatusOr<RewriteResult> RewriteGroupOf(kv::Database* database,
-                                             const RewriteGroup& group,
-                                             std::uint64_t bytes_per_second,
-                                             const std::atomic<bool>& hurry);
+// what is committed is flushed. Once `hurry` says so the bound no longer holds:
+// somebody waits for the end.
+absl::StatusOr<RewriteResult> RewriteGroupOf(
+    kv::Database* database, const RewriteGroup& group,
+    std::uint64_t bytes_per_second, const std::function<bool()>& hurry);
 
 }  // namespace ckptree::internal
 
