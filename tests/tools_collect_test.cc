@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +24,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -158,16 +160,19 @@ TEST_F(ToolsCollectTest, InterruptedGcLeavesAGoodStore) {
     ASSERT_OK(store.Delete(10));
     ASSERT_OK(store.Close());
   }
-  // It takes seconds at this rate; however far it came is right.
+  // Minutes at this rate. Interrupted, it ends the file that it is at.
+  const absl::Time begun = absl::Now();
   const std::string command = "timeout --preserve-status -s INT 0.3 " +
                               std::string(CKPTREE_BINARY) + " -C " + own_ +
-                              " gc --full --budget 1MB/s > /dev/null 2> " +
+                              " gc --full --budget 10kB/s > /dev/null 2> " +
                               (scratch_ / "said");
   const int status = std::system(command.c_str());
   ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 130);
-  EXPECT_THAT(ReadFile(scratch_ / "said"),
-              HasSubstr("interrupted: what was freed stays so"));
+  EXPECT_THAT(WEXITSTATUS(status), AnyOf(0, 130));
+  EXPECT_EQ(ReadFile(scratch_ / "said").find("interrupted: what was freed") !=
+                std::string::npos,
+            WEXITSTATUS(status) == 130);
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(60));
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
   EXPECT_EQ(Do({"gc", "--full"}).code, 0);
   EXPECT_EQ(Json({"gc", "--dry-run"})["dead_bytes"], 0);
