@@ -179,13 +179,14 @@ class Repairer {
  private:
   absl::StatusOr<RepairReport> Finish(StoreSwap::Leftover leftover) {
     report_.action = Action::kFinish;
-    report_.problems.push_back(absl::StrFormat(
+    report_.problems.push_back(
         leftover == StoreSwap::Leftover::kHalfWay
-            ? "a repair was interrupted: the repaired store waits in "
-              "%s.repairing"
-            : "a repair was interrupted when it was done: the damaged store is "
-              "still in %s.repairing",
-        directory_));
+            ? absl::StrFormat("a repair was interrupted: the repaired store "
+                              "waits in %s.repairing",
+                              directory_)
+            : absl::StrFormat("a repair was interrupted when it was done: the "
+                              "damaged store is still in %s.repairing",
+                              directory_));
     report_.id = IdOf(report_.action, directory_);
     if (!options_.only_if.empty() && options_.only_if != report_.id) {
       return absl::AbortedError(absl::StrFormat(

@@ -223,6 +223,7 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
 
 std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
                                          const RewriteLimits& limits) {
+  if (limits.min_dead_fraction >= 1) return {};
   std::size_t small = 0;
   for (const SegmentFile& file : files) {
     small += file.file.bytes < kSmallFileBytes && !file.damaged ? 1 : 0;
@@ -236,7 +237,8 @@ std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
     const double dead = static_cast<double>(file.dead_bytes) /
                         static_cast<double>(file.file.bytes);
     const bool settled = file.died_at + kSettled <= limits.newest;
-    return dead >= 0.5 || (settled && dead >= limits.min_dead_fraction);
+    return dead >= std::max(0.5, limits.min_dead_fraction) ||
+           (settled && dead >= limits.min_dead_fraction);
   };
   std::vector<RewriteGroup> groups;
   RewriteGroup group;

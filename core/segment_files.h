@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     const std::function<std::uint64_t()>& version_in_flight);
 
 struct RewriteLimits {
-  double min_dead_fraction = 0.25;  // 0: every file with a dead byte.
+  double min_dead_fraction = 0.25;  // 0: every file with a dead byte; 1: none.
   std::uint64_t newest = 0;         // Version.
 };
 

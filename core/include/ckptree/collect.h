@@ -19,7 +19,7 @@ struct CollectProgress {
 
 struct CollectOptions {
   // Files in which this fraction of the bytes is dead are written again without
-  // them; 0: every file with a dead byte. Files without a living byte are
+  // them; 0: every file with a dead byte; 1: none, and no small ones are merged. Files without a living byte are
   // dropped in any case, at no cost.
   double min_dead_fraction = 0.25;
 
