@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -202,11 +201,8 @@ TEST_F(ToolsCollectTest, GcSaysWhatItWasAskedWrongly) {
 TEST_F(ToolsCollectTest, AReaderKeepsAStep) {
   // A reader says what it has open where there is a writer to hear it.
   ASSERT_OK_AND_ASSIGN(Store writer, Store::Open(own_));
-  // Beside a writer readers say what they read.
-  std::optional<Store> writer = Store::Open(own_, {.collect = false}).value();
   ASSERT_OK_AND_ASSIGN(Store reader, Store::Open(own_, {.read_only = true}));
   ASSERT_OK_AND_ASSIGN(const Step open, reader.Restore(AtStep(30)));
-  writer.reset();
   ASSERT_OK(writer.Close());
   const Result done = Do({"rm", "30", "-y"});
   EXPECT_EQ(done.code, 0) << done.err;
