@@ -73,6 +73,18 @@ double RemoveFiles(const std::string& directory,
   return seconds;
 }
 
+// Pairs of steps of which the second changes every other chunk: half of the
+// first is still needed when it goes.
+void SavePairs(Store& store, State& state, int pairs) {
+  for (int pair = 0; pair < pairs; ++pair) {
+    const auto salt = static_cast<std::uint64_t>(pair) * 2 + 1;
+    state.Touch(4096, salt);
+    SaveLeaves(store, 2 * pair, state, kArrayBytes, Ownership::kBorrow);
+    state.Touch(2 * kChunkBytes, salt + 1);
+    SaveLeaves(store, 2 * pair + 1, state, kArrayBytes, Ownership::kBorrow);
+  }
+}
+
 CollectReport Collected(Store& store, const CollectOptions& options) {
   auto report = store.Collect(options);
   Check(report.status());
@@ -124,14 +136,7 @@ bool CollectShared(const Settings& settings) {
   std::vector<double> seconds, ratios;
   {
     Store store = QuietStore(path);
-    for (int pair = 0; pair < pairs; ++pair) {
-      const auto salt = static_cast<std::uint64_t>(pair) * 2 + 1;
-      state.Touch(4096, salt);
-      SaveLeaves(store, 2 * pair, state, kArrayBytes, Ownership::kBorrow);
-      // Every other chunk is new: half of the step before is still needed.
-      state.Touch(2 * kChunkBytes, salt + 1);
-      SaveLeaves(store, 2 * pair + 1, state, kArrayBytes, Ownership::kBorrow);
-    }
+    SavePairs(store, state, pairs);
     for (int pair = 0; pair < pairs; ++pair) Check(store.Delete(2 * pair));
     const Stopwatch watch;
     const CollectReport report = Collected(store, {.min_dead_fraction = 0});
@@ -156,13 +161,7 @@ bool SaveBesideCollection(const Settings& settings) {
   std::uint64_t rewritten = 0;
   {
     Store store = QuietStore(path);
-    for (int pair = 0; pair < pairs; ++pair) {
-      const auto salt = static_cast<std::uint64_t>(pair) * 2 + 1;
-      state.Touch(4096, salt);
-      SaveLeaves(store, 2 * pair, state, kArrayBytes, Ownership::kBorrow);
-      state.Touch(2 * kChunkBytes, salt + 1);
-      SaveLeaves(store, 2 * pair + 1, state, kArrayBytes, Ownership::kBorrow);
-    }
+    SavePairs(store, state, pairs);
     std::int64_t step = 1000;
     const auto save = [&] {
       saved.Touch(4096, static_cast<std::uint64_t>(step));
@@ -174,10 +173,11 @@ bool SaveBesideCollection(const Settings& settings) {
     std::atomic<bool> done = false;
     std::thread collector([&] {
       // As fast as the background does it.
-      rewritten = Collected(store, {.min_dead_fraction = 0,
-                                    .bytes_per_second =
-                                        StoreOptions().collect_bytes_per_second})
-                      .files_rewritten;
+      rewritten =
+          Collected(store, {.min_dead_fraction = 0,
+                            .bytes_per_second =
+                                StoreOptions().collect_bytes_per_second})
+              .files_rewritten;
       done = true;
     });
     while (!done) busy.push_back(save());
