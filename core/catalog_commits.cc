@@ -1,5 +1,6 @@
 // The commits that change which steps there are and what they are called.
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -224,13 +225,15 @@ absl::Status Engine::AdoptLine(schema::LineRecord line) {
 
 absl::Status Engine::AddLine(schema::LineRecord line,
                              kv::CommitRequest request) {
+  std::uint32_t number = keeper_.NextLine();
   for (const auto& [known, other] : catalog_.Lines()) {
+    // Not that of a dropped line either, while it is somebody's origin.
+    number = std::max(number, other.origin_line + 1);
     if (other.name != line.name) continue;
     return absl::AlreadyExistsError(
         absl::StrFormat("line '%s' exists already; it goes on from step %d",
                         line.name, other.origin_step));
   }
-  const std::uint32_t number = keeper_.NextLine();
   request.kind = kv::CommitKind::kLine;
   std::string key = schema::LineKey(number);
   request.preconditions.push_back({Space::kRecords, key, std::nullopt});

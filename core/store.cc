@@ -131,10 +131,13 @@ absl::StatusOr<std::vector<LineInfo>> Store::Lines() const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   std::vector<LineInfo> lines;
   const internal::Catalog& catalog = engine_->catalog();
-  for (const auto& [number, record] : catalog.Lines()) {
+  const auto lines_by_number = catalog.Lines();
+  for (const auto& [number, record] : lines_by_number) {
     LineInfo line;
     line.name = record.name;
-    line.origin_line = catalog.LineName(record.origin_line);
+    line.origin_line = lines_by_number.contains(record.origin_line)
+                           ? catalog.LineName(record.origin_line)
+                           : "?";
     line.origin_step = record.origin_step;
     line.created_ns = record.created_ns;
     line.steps = catalog.Steps(number).size();

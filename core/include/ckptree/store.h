@@ -40,7 +40,8 @@ struct TagInfo {
 // A line: a series of saves, each compared with the one before.
 struct LineInfo {
   std::string name = {};         // Empty: the main line.
-  std::string origin_line = {};  // Of forks: where it goes on from.
+  // Of forks: where it goes on from; "?": a line that was dropped.
+  std::string origin_line = {};
   std::int64_t origin_step = 0;
   std::int64_t created_ns = 0;
   std::uint64_t steps = 0;
