@@ -67,7 +67,8 @@ void Collector::Loop() {
       mu_.Await(absl::Condition(this, &Collector::MayRun));
       work_ = false;
     }
-    if (stopping_.load()) return;
+    // The open has said why nothing can be collected.
+    if (stopping_.load() || !context_.keeper->refusal().ok()) return;
     CollectOptions options;
     options.bytes_per_second = context_.bytes_per_second;
     Pass pass;

@@ -1,5 +1,6 @@
 // One store and many threads of the caller. The preset `tsan` looks on.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -123,6 +124,77 @@ TEST_F(ThreadsTest, TagPinDeleteAndVerifyBesideSaves) {
   });
   ASSERT_OK(store_->Delete(1'000));
   ExpectSteps(kThreads * kSteps);
+}
+
+TEST_F(ThreadsTest, CollectBesideSavesAndReaders) {
+  StoreOptions options = Options();
+  options.collect = true;  // The background, and a thread of ours.
+  Open(options);
+  // Every other chunk changes with every other step: files are half dead.
+  const auto content = [](std::int64_t step) {
+    Bytes bytes = RandomBytes(1'500'000, 1);
+    const Bytes fresh = RandomBytes(kChunk, static_cast<std::uint64_t>(step));
+    for (std::size_t at = (step % 2) * kChunk; at + kChunk <= bytes.size();
+         at += 2 * kChunk) {
+      std::copy(fresh.begin(), fresh.end(),
+                bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    return bytes;
+  };
+  constexpr std::int64_t kLast = 3 * kSteps;
+  ASSERT_OK(Save(0, content(0)));
+  std::atomic<std::int64_t> newest{0};
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> collected{0}, read{0};
+  AtOnce(kThreads, [&](int thread) {
+    if (thread == 0) {
+      for (std::int64_t step = 1; step <= kLast; ++step) {
+        EXPECT_OK(Save(step, content(step)));
+        newest = step;
+        if (step >= 2) {
+          EXPECT_OK(store_->Delete(step - 2));
+        }
+      }
+      done = true;
+      return;
+    }
+    while (!done) {
+      if (thread == 1) {
+        const auto report = store_->Collect({.min_dead_fraction = 0});
+        ASSERT_OK(report);
+        collected += report->versions;
+        EXPECT_OK(store_->Usage());
+        continue;
+      }
+      const std::int64_t step = newest;
+      const auto restored = store_->Restore(AtStep(step));
+      if (!restored.ok()) {  // Deleted meanwhile.
+        EXPECT_TRUE(absl::IsNotFound(restored.status())) << restored.status();
+        continue;
+      }
+      // From here on it stays.
+      const Bytes expected = content(step);
+      const auto value = restored->Value("w");
+      ASSERT_OK(value);
+      EXPECT_EQ(value->bytes, expected);
+      const auto view = restored->View(At("w"));
+      ASSERT_OK(view);
+      Bytes seen;
+      for (const std::span<const std::byte> piece : view->pieces()) {
+        seen.insert(seen.end(), piece.begin(), piece.end());
+      }
+      EXPECT_EQ(seen, expected);
+      ++read;
+    }
+  });
+  EXPECT_GT(read, 0u);
+  const auto report = store_->Collect({.min_dead_fraction = 0});
+  ASSERT_OK(report);
+  EXPECT_TRUE(report->kept.empty());
+  EXPECT_EQ(StepNumbers().size(), 2u);
+  EXPECT_EQ(Read(AtStep(kLast)), content(kLast));
+  EXPECT_EQ(Read(AtStep(kLast - 1)), content(kLast - 1));
+  ExpectClean();
 }
 
 TEST_F(ThreadsTest, CancelAndCloseBesideSaves) {
