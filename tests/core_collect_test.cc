@@ -10,6 +10,8 @@
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/database.h"
+#include "schema/keys.h"
 #include "tests/core_fixture.h"
 #include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
@@ -319,6 +321,39 @@ TEST_F(CollectTest, ManySmallFilesBecomeFew) {
   EXPECT_LE(TableBytes(), kSteps / 2 * (kBytes + 5000) + 2000000);
   Open();
   EXPECT_EQ(Read(AtStep(300)), RandomBytes(kBytes, 300));
+}
+
+TEST_F(CollectTest, ADeadListThatCannotBeReadStopsIt) {
+  const Bytes first = RandomBytes(kLarge, 1);
+  ASSERT_OK(Save(1, first));
+  ASSERT_OK(Save(2, Changed(first, {3}, 2)));
+  ASSERT_OK(Save(3, Changed(first, {4}, 3)));
+  ASSERT_OK(store_->Delete(2));
+  const std::uint64_t version = store_->Resolve(AtStep(3))->version;
+  store_.reset();
+  {
+    const auto any = [](const kv::Database&, const kv::OpenReport&) {
+      return absl::OkStatus();
+    };
+    ASSERT_OK_AND_ASSIGN(
+        const auto database,
+        kv::Database::Open(path(), {}, kv::Mode::kReadWrite, any));
+    kv::CommitRequest request;
+    request.kind = kv::CommitKind::kDelete;
+    request.batch.Put(schema::Space::kRecords, schema::DeadKey(version),
+                      "no dead list");
+    ASSERT_EQ(database->Commit(request).outcome, kv::Outcome::kCommitted);
+  }
+  Open();
+  // Version 2 may have this kid or another: nobody can tell what is dead.
+  EXPECT_THAT(store_->Collect(Everything()),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("nothing is collected")));
+  EXPECT_THAT(store_->Usage(), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(Read(AtStep(1)), first);
+  EXPECT_EQ(Read(AtStep(3)), Changed(first, {4}, 3));
+  ASSERT_OK(Save(4, Changed(first, {5}, 4)));
+  EXPECT_EQ(Read(AtStep(4)), Changed(first, {5}, 4));
 }
 
 TEST_F(CollectTest, RefusesOptionsThatMeanNothing) {
