@@ -208,7 +208,7 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
         first.has_value() && last.has_value() &&
         (first->version != last->version || first->part != last->part ||
          schema::BuilderOf(first->n) != schema::BuilderOf(last->n));
-    if (!some_died || file.damaged) continue;
+    if (!some_died || file.damaged || file.in_flight) continue;
     CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t there,
                              database.CountEntries(file.file));
     const std::uint64_t alive = Entries(file);

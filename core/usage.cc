@@ -23,8 +23,8 @@ namespace {
 // A chain and dead lists that collection can be tried on.
 class Overlay {
  public:
-  Overlay(const kv::Database& database, tbb::task_arena& arena,
-          Chain chain, std::map<std::uint64_t, std::string> held)
+  Overlay(const kv::Database& database, tbb::task_arena& arena, Chain chain,
+          std::map<std::uint64_t, std::string> held)
       : database_(database),
         arena_(arena),
         chain_(std::move(chain)),
@@ -132,8 +132,7 @@ absl::StatusOr<std::vector<CollectPlan>> FreedAlone(const Overlay& settled,
   }
   std::vector<CollectPlan> plans;
   if (settled.IsHeld(version) || !chain.CouldGo(version)) return plans;
-  CKPTREE_ASSIGN_OR_RETURN(CollectPlan plan,
-                           settled.Plan(version));
+  CKPTREE_ASSIGN_OR_RETURN(CollectPlan plan, settled.Plan(version));
   plans.push_back(std::move(plan));
   return plans;
 }
@@ -160,7 +159,12 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
     report.steps.push_back(std::move(step));
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
-                           ListSegmentFiles(engine->database(), nullptr));
+                           ListSegmentFiles(engine->database(), [engine] {
+                             StepWriter* const writer = engine->writer();
+                             return writer == nullptr
+                                        ? std::uint64_t{0}
+                                        : writer->version_in_flight();
+                           }));
   report.files = files.size();
   for (const SegmentFile& file : files) report.dead_bytes += file.dead_bytes;
   CKPTREE_ASSIGN_OR_RETURN(report.file_bytes, engine->database().FileBytes());
