@@ -322,9 +322,11 @@ TrialOutcome TrialBench::Run(const std::vector<FaultPlan>& plans, int threads,
   if (done + 1 < states_.size() && (in_flight || outcome.unknown)) {
     allowed.push_back(states_[done + 1]);
   }
+  const bool collects = scenario_.name == "collect" || plans.empty() ||
+                        plans[0].at % 4 == 1;
   const TrialResult judged = RunChild([&](const TrialPipe& pipe) {
     JudgeStore(directory_.store(), allowed,
-               scenario_.creates() && done == 0, pipe);
+               scenario_.creates() && done == 0, pipe, collects);
   });
   for (std::string& wrong : Wrongs(judged)) {
     outcome.wrongs.push_back(std::move(wrong));

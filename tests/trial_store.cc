@@ -109,7 +109,7 @@ void JudgeState(const std::string& directory,
 
 void JudgeStore(const std::string& directory,
                 const std::vector<ModelState>& allowed, bool may_be_absent,
-                const TrialPipe& pipe) {
+                const TrialPipe& pipe, bool collects) {
   absl::StatusOr<Store> store = OpenStore(directory, 1);
   if (may_be_absent && (absl::IsNotFound(store.status()) ||
                         absl::IsFailedPrecondition(store.status()))) {
@@ -126,8 +126,10 @@ void JudgeStore(const std::string& directory,
   ModelState state = allowed[*fits];
   if (auto wrong = NextSaves(*store, &state)) {
     pipe.Say("NEXT " + *wrong);
-  } else if (auto kept = CollectedDifference(*store, state)) {
-    pipe.Say("COLLECT " + *kept);
+  } else if (collects) {
+    if (auto kept = CollectedDifference(*store, state)) {
+      pipe.Say("COLLECT " + *kept);
+    }
   }
   if (absl::Status status = store->Close(); !status.ok()) {
     pipe.Say("NEXT Close: " + std::string(status.ToString()));

@@ -35,11 +35,12 @@ bool StagingIsEmpty(const std::string& directory);
 //   STATE i      it is exactly allowed[i] (the first that fits)
 //   UNOPENABLE, LOST, TORN, FINDING, STAGING, NEXT, COLLECT ...  what is wrong
 // LOST: another catalog than any allowed; TORN: a step does not read back;
-// NEXT: the saves that follow do not work; COLLECT: the collection after them. Where `may_be_absent`, a store that
+// NEXT: the saves that follow do not work; COLLECT: the collection after them,
+// where it is asked for: it takes as long as all the rest. Where `may_be_absent`, a store that
 // is not there or not finished is right, and Create must then succeed.
 void JudgeStore(const std::string& directory,
                 const std::vector<ModelState>& allowed, bool may_be_absent,
-                const TrialPipe& pipe);
+                const TrialPipe& pipe, bool collects = true);
 
 // The same of the state alone: no deep check, nothing is saved.
 void JudgeState(const std::string& directory,
