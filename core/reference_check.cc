@@ -44,16 +44,15 @@ absl::StatusOr<std::vector<std::uint32_t>> NumbersOf(
 
 }  // namespace
 
-absl::Status CheckReferences(const kv::Database& database,
+absl::Status CheckReferences(const kv::Database& database, Moment* moment,
                              const std::set<BlockId>& blocks,
                              const std::set<schema::Digest>& trees,
                              Damage* damage) {
   std::uint64_t unused_blocks = 0, unused_trees = 0;
   const schema::KeyRange segments = schema::AllRows(Row::kSegment);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator rows,
-      database.Scan(Space::kRecords, segments.begin, segments.end));
-  for (; rows.Valid(); rows.Next()) {
+  kv::Iterator& rows = moment->rows;
+  for (rows.Seek(segments.begin); rows.Valid() && rows.key() < segments.end;
+       rows.Next()) {
     const auto key = schema::DecodeSegmentKey(rows.key());
     const auto row = schema::DecodeSegmentRow(rows.value());
     if (!key.has_value() || !row.ok()) continue;  // CheckRows reports it.
@@ -78,8 +77,7 @@ absl::Status CheckReferences(const kv::Database& database,
   }
   CKPTREE_RETURN_IF_ERROR(rows.status());
 
-  CKPTREE_ASSIGN_OR_RETURN(kv::Iterator small,
-                           database.Scan(Space::kSmall, "", ""));
+  kv::Iterator& small = moment->small;
   for (; small.Valid(); small.Next()) {
     const auto key = schema::DecodeSmallKey(small.key());
     if (!key.has_value() || key->kind == BlockKind::kHeader) continue;
@@ -92,14 +90,13 @@ absl::Status CheckReferences(const kv::Database& database,
   CKPTREE_RETURN_IF_ERROR(small.status());
 
   const schema::KeyRange roots = schema::AllRows(Row::kTree);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator tree,
-      database.Scan(Space::kRecords, roots.begin, roots.end));
-  for (; tree.Valid(); tree.Next()) {
-    const auto digest = schema::DecodeDigestKey(Row::kTree, tree.key());
+  for (rows.Seek(roots.begin);
+       rows.Valid() && rows.key() < roots.end && !moment->beside_save;
+       rows.Next()) {
+    const auto digest = schema::DecodeDigestKey(Row::kTree, rows.key());
     unused_trees += digest.has_value() && !trees.contains(*digest) ? 1 : 0;
   }
-  CKPTREE_RETURN_IF_ERROR(tree.status());
+  CKPTREE_RETURN_IF_ERROR(rows.status());
   if (unused_blocks + unused_trees > 0) {
     damage->Add(Finding::Severity::kWarning,
                 absl::StrFormat("%d blocks and %d trees are stored and nothing "

@@ -11,11 +11,19 @@
 
 namespace ckptree::internal {
 
+// What stood in a store at one moment. `small` was looked at first: every block
+// in it has its rows.
+struct Moment {
+  kv::Iterator rows;         // All of `records`.
+  kv::Iterator small;        // All of `small`, at its first.
+  bool beside_save = false;  // Some trees may be of a step that is not there.
+};
+
 // `blocks` and `trees`: all that the versions of the store refer to. A block
 // that is marked dead and referred to is damage; blocks and trees that are
 // stored and not referred to are a warning: they cost space. Reads rows, tables
 // and the keys of `small`, no arrays.
-absl::Status CheckReferences(const kv::Database& database,
+absl::Status CheckReferences(const kv::Database& database, Moment* moment,
                              const std::set<BlockId>& blocks,
                              const std::set<schema::Digest>& trees,
                              Damage* damage);

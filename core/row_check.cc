@@ -229,20 +229,19 @@ absl::Status CheckRows(const kv::Database& database, Damage* damage) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSegmentFiles(const kv::Database& database,
+absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
+                               std::uint64_t newest_settled,
                                const std::function<bool()>& cancelled,
                                Damage* damage) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                            SortedLiveFiles(database));
   std::vector<bool> used(files.size(), false);
   const schema::KeyRange range = schema::AllRows(Row::kSegment);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator scan,
-      database.Scan(Space::kRecords, range.begin, range.end));
-  for (; scan.Valid(); scan.Next()) {
+  for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
+       rows->Next()) {
     if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
-    const auto fields = schema::DecodeSegmentKey(scan.key());
-    const auto row = schema::DecodeSegmentRow(scan.value());
+    const auto fields = schema::DecodeSegmentKey(rows->key());
+    const auto row = schema::DecodeSegmentRow(rows->value());
     if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
     const std::string first = schema::BlockKey(
         fields->version, fields->part,
@@ -253,15 +252,15 @@ absl::Status CheckSegmentFiles(const kv::Database& database,
     const kv::LiveFile* file = FileOfSegment(files, fields->space, first, last);
     if (file == nullptr) {
       damage->Add(Finding::Severity::kDamage,
-                  schema::DescribeKey(Space::kRecords, scan.key()) +
+                  schema::DescribeKey(Space::kRecords, rows->key()) +
                       ": no file holds it");
       continue;
     }
     used[static_cast<std::size_t>(file - files.data())] = true;
     CKPTREE_RETURN_IF_ERROR(
-        CheckSegment(database, scan.key(), *fields, *row, damage));
+        CheckSegment(database, rows->key(), *fields, *row, damage));
   }
-  CKPTREE_RETURN_IF_ERROR(scan.status());
+  CKPTREE_RETURN_IF_ERROR(rows->status());
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
     if (!files[i].whole) {
@@ -273,7 +272,8 @@ absl::Status CheckSegmentFiles(const kv::Database& database,
         !status.ok()) {
       damage->Add(Finding::Severity::kDamage, std::string(status.message()));
     }
-    if (!used[i]) {
+    const auto first = schema::DecodeBlockKey(files[i].first_key);
+    if (!used[i] && (!first.has_value() || first->version <= newest_settled)) {
       damage->Add(Finding::Severity::kWarning,
                   files[i].path +
                       " belongs to no save; the next open for "

@@ -17,8 +17,11 @@ namespace ckptree::internal {
 absl::Status CheckRows(const kv::Database& database, Damage* damage);
 
 // Every segment's file is checked block by block; header, table, counts and
-// bytes are compared with its row. Files that belong to no row are reported.
-absl::Status CheckSegmentFiles(const kv::Database& database,
+// bytes are compared with its row. Files that belong to no row are reported,
+// but for those of versions after `newest_settled`. `rows`: of `records`, older
+// than this call.
+absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
+                               std::uint64_t newest_settled,
                                const std::function<bool()>& cancelled,
                                Damage* damage);
 

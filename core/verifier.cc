@@ -1,6 +1,7 @@
 #include "core/verifier.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,6 +19,7 @@
 #include "core/verify_walk.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
+#include "schema/store_record.h"
 
 namespace ckptree::internal {
 namespace {
@@ -46,8 +48,9 @@ class Verifier {
       damage_.Add(Finding::Severity::kWarning, note);
     }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, &damage_));
-    CKPTREE_RETURN_IF_ERROR(ListVersions());
-    CheckTips();
+    CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
+    CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
+    CKPTREE_RETURN_IF_ERROR(CheckTips(&moment.rows));
     for (VersionView& version : versions_) total_ += version.record.new_bytes;
     for (VersionView& version : versions_) {
       if (Stopped()) return absl::CancelledError("verify stopped");
@@ -58,11 +61,12 @@ class Verifier {
       ForgetBases(version);
     }
     if (options_.level == Level::kDeep && options_.steps.empty()) {
-      CKPTREE_RETURN_IF_ERROR(
-          CheckSegmentFiles(database_, options_.cancelled, &damage_));
+      CKPTREE_RETURN_IF_ERROR(CheckSegmentFiles(database_, &moment.rows,
+                                                NewestSettled(),
+                                                options_.cancelled, &damage_));
       if (all_whole_) {
         CKPTREE_RETURN_IF_ERROR(
-            CheckReferences(database_, blocks_, trees_, &damage_));
+            CheckReferences(database_, &moment, blocks_, trees_, &damage_));
       }
     }
     engine_.arena().execute([&] { damage_.Explain(database_, versions_); });
@@ -81,13 +85,33 @@ class Verifier {
            wanted_.contains({version.record.line, version.record.step});
   }
 
-  absl::Status AddVersions(schema::Row row) {
+  // Saves and deletes may go on beside this.
+  absl::StatusOr<Moment> TakeMoment() {
+    const auto in_flight = [this] {
+      return engine_.writer() != nullptr &&
+             engine_.writer()->version_in_flight() != 0;
+    };
+    bool beside_save = database_.following() || in_flight();
+    CKPTREE_ASSIGN_OR_RETURN(kv::Iterator small,
+                             database_.Scan(Space::kSmall, "", ""));
+    CKPTREE_ASSIGN_OR_RETURN(kv::Iterator rows,
+                             database_.Scan(Space::kRecords, "", ""));
+    beside_save = beside_save || in_flight();
+    return Moment{std::move(rows), std::move(small), beside_save};
+  }
+
+  // Files of later versions may be those of saves that are not in `versions_`.
+  std::uint64_t NewestSettled() const {
+    const bool alone = engine_.writer() == nullptr && !database_.following();
+    if (alone) return std::numeric_limits<std::uint64_t>::max();
+    return versions_.empty() ? 0 : versions_.back().record.version;
+  }
+
+  absl::Status AddVersions(schema::Row row, kv::Iterator* rows) {
     const schema::KeyRange range = schema::AllRows(row);
-    CKPTREE_ASSIGN_OR_RETURN(
-        kv::Iterator scan,
-        database_.Scan(Space::kRecords, range.begin, range.end));
-    for (; scan.Valid(); scan.Next()) {
-      auto record = schema::DecodeStepRecord(scan.value());
+    for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
+         rows->Next()) {
+      auto record = schema::DecodeStepRecord(rows->value());
       if (!record.ok()) continue;  // CheckRows reports it.
       VersionView view;
       view.record = *std::move(record);
@@ -95,12 +119,12 @@ class Verifier {
       view.removed = row == schema::Row::kRemoved;
       versions_.push_back(std::move(view));
     }
-    return scan.status();
+    return rows->status();
   }
 
-  absl::Status ListVersions() {
-    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kStep));
-    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kRemoved));
+  absl::Status ListVersions(kv::Iterator* rows) {
+    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kStep, rows));
+    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kRemoved, rows));
     std::sort(versions_.begin(), versions_.end(),
               [](const VersionView& a, const VersionView& b) {
                 return a.record.version < b.record.version;
@@ -115,14 +139,14 @@ class Verifier {
         version.whole = false;
         Hurt(version, std::string(parts.status().message()));
       }
-      CKPTREE_ASSIGN_OR_RETURN(
-          const std::optional<std::string> dead,
-          database_.Get(Space::kRecords, schema::DeadKey(v)));
-      if (!dead.has_value()) {
+      const std::string key = schema::DeadKey(v);
+      rows->Seek(key);
+      CKPTREE_RETURN_IF_ERROR(rows->status());
+      if (!rows->Valid() || rows->key() != key) {
         Inconsistent(version, "its dead list is missing");
         continue;
       }
-      auto list = schema::DecodeDeadList(*dead);
+      auto list = schema::DecodeDeadList(rows->value());
       if (!list.ok()) continue;
       version.dead = *std::move(list);
       last_kid_[version.dead->prev] = v;
@@ -130,22 +154,28 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  void CheckTips() {
-    for (const auto& [line, record] : engine_.catalog().Lines()) {
-      const auto tip = ReadTip(database_, line);
-      if (!tip.ok()) {
-        damage_.Add(Finding::Severity::kDamage,
-                    std::string(tip.status().message()));
-      } else if (*tip != 0 && Find(*tip) == nullptr) {
+  absl::Status CheckTips(kv::Iterator* rows) {
+    bool has_main = false;
+    const schema::KeyRange range = schema::AllRows(schema::Row::kLine);
+    for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
+         rows->Next()) {
+      const auto line = schema::DecodeLineKey(rows->key());
+      const auto record = schema::DecodeLineRecord(rows->value());
+      if (!line.has_value()) continue;  // CheckRows reports it.
+      has_main |= *line == kMainLine;
+      if (!record.ok() || record->tip == 0) continue;
+      if (Find(record->tip) == nullptr) {
         damage_.Add(Finding::Severity::kInconsistent,
                     absl::StrFormat("line %d continues version %d, which is "
                                     "not there",
-                                    line, *tip));
+                                    *line, record->tip));
       }
     }
-    if (!engine_.catalog().Lines().contains(kMainLine)) {
+    CKPTREE_RETURN_IF_ERROR(rows->status());
+    if (!has_main) {
       damage_.Add(Finding::Severity::kDamage, "the row of line 0 is missing");
     }
+    return absl::OkStatus();
   }
 
   void Hurt(const VersionView& version, const std::string& what) {
