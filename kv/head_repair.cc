@@ -145,12 +145,8 @@ absl::StatusOr<bool> MayLeadFurther(const Options& options_in,
       Instance::Open(Role::kForensic, db, options, nullptr, nullptr));
   CKPTREE_ASSIGN_OR_RETURN(const ChainTip tip, ReadTip(*instance));
   if (tip.ordinal > ordinal) return true;
-  std::vector<rocksdb::LiveFileMetaData> files;
-  instance->db()->GetLiveFilesMetaData(&files);
-  std::set<std::string, std::less<>> known;
-  for (const rocksdb::LiveFileMetaData& file : files) {
-    known.emplace(BaseName(file.relative_filename));
-  }
+  const std::set<std::string, std::less<>> known =
+      LiveTableNames(instance->db());
   const std::unique_ptr<rocksdb::Env> env =
       rocksdb::NewCompositeEnv(FileSystemOf(options));
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,

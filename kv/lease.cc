@@ -14,6 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "kv/descriptor.h"
 #include "kv/hash.h"
 #include "kv/process_mark.h"
 #include "kv/status.h"
@@ -28,13 +29,6 @@ constexpr std::size_t kMaxBytes = 4096;
 
 std::string Sealed(const std::string& text) {
   return absl::StrFormat("%s%016x\n", text, Checksum(text));
-}
-
-bool LockWhole(int fd) {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
 bool StillNamed(int fd, const std::string& path) {
@@ -99,14 +93,14 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(
   for (int attempt = 0; attempt < 8; ++attempt) {
     std::string path = Join(
         folder, absl::StrFormat("%d-%08x%08x", getpid(), random(), random()));
-    const int fd = open(
-        path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return ErrnoStatus(errno, "making " + path);
+    Descriptor file(OpenAt(AT_FDCWD, path,
+                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
+    if (file.get() < 0) return ErrnoStatus(errno, "making " + path);
     // A collector may have found it unlocked, and removed it.
-    if (LockWhole(fd) && StillNamed(fd, path)) {
-      return std::unique_ptr<Lease>(new Lease(std::move(path), fd));
+    if (TryLock(file.get()) && StillNamed(file.get(), path)) {
+      return std::unique_ptr<Lease>(
+          new Lease(std::move(path), file.Release()));
     }
-    close(fd);
   }
   return absl::UnavailableError("no lease could be made in " + folder);
 }
@@ -158,20 +152,19 @@ absl::StatusOr<std::map<std::uint64_t, std::string>> LeasedVersions(
     if (entry == nullptr) break;
     if (entry->d_name[0] == '.') continue;
     const std::string path = Join(folder, entry->d_name);
-    const int fd = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
+    const Descriptor file(OpenAt(AT_FDCWD, path, O_RDWR | O_NOFOLLOW));
+    if (file.get() < 0) {
       if (errno == ENOENT) continue;
       // Another user's: nobody can tell whether it lives.
       leased.emplace(kEveryVersion, path);
       continue;
     }
-    const absl::Cleanup close_file = [fd] { close(fd); };
-    if (LockWhole(fd)) {
+    if (TryLock(file.get())) {
       unlink(path.c_str());
       continue;
     }
     std::array<char, kMaxBytes> buffer{};
-    const ssize_t size = pread(fd, buffer.data(), buffer.size(), 0);
+    const ssize_t size = pread(file.get(), buffer.data(), buffer.size(), 0);
     AddLease(std::string_view(buffer.data(),
                               static_cast<std::size_t>(size < 0 ? 0 : size)),
              &leased);

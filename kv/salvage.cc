@@ -188,12 +188,8 @@ class Salvager {
 
   // The row tables of which `listed` does not know.
   std::vector<TableSource> Unlisted(const Instance& listed) const {
-    std::vector<rocksdb::LiveFileMetaData> files;
-    listed.db()->GetLiveFilesMetaData(&files);
-    std::set<std::string, std::less<>> known;
-    for (const rocksdb::LiveFileMetaData& file : files) {
-      known.emplace(BaseName(file.relative_filename));
-    }
+    const std::set<std::string, std::less<>> known =
+        LiveTableNames(listed.db());
     std::vector<TableSource> unlisted;
     for (const TableSource& table : row_tables_) {
       if (!known.contains(BaseName(table.path))) unlisted.push_back(table);

@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "kv/descriptor.h"
 #include "kv/process_mark.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
@@ -71,22 +72,6 @@ void RegisterForkHandlers() {
   static_cast<void>(registered);
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 std::string FormatHolder() {
   return absl::StrFormat("pid %d\nhost %s\n", getpid(), HostName());
 }
@@ -116,23 +101,6 @@ absl::Status HeldBy(const std::string& directory, const LockHolder& holder) {
                       directory, holder.pid, holder.host));
 }
 
-// openat(2), again where a signal interrupted it, as it can on a file system of
-// the network.
-int OpenAt(int folder, const char* path, int flags, mode_t mode = 0) {
-  int fd = -1;
-  do {
-    fd = openat(folder, path, flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
-}
-
-struct flock WholeFile() {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  return lock;
-}
-
 struct Locked {
   int fd;
   Identity directory;
@@ -143,7 +111,7 @@ struct Locked {
 // replaced meanwhile.
 absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
   const Descriptor folder(
-      OpenAt(AT_FDCWD, directory.c_str(), O_RDONLY | O_DIRECTORY));
+      OpenAt(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY));
   struct stat status;
   if (folder.get() < 0 || fstat(folder.get(), &status) != 0) {
     return ErrnoStatus(errno, absl::StrFormat("opening %s", directory));
@@ -168,8 +136,7 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
     }
     return ErrnoStatus(error, context);
   }
-  struct flock lock = WholeFile();
-  if (fcntl(file.get(), F_OFD_SETLK, &lock) != 0) {
+  if (!TryLock(file.get())) {
     const int error = errno;
     if (error == EAGAIN || error == EACCES) {
       return HeldBy(directory, ReadHolder(file.get()));
@@ -230,7 +197,7 @@ absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
 absl::StatusOr<std::optional<LockHolder>> StoreLock::Probe(
     const std::string& directory) {
   const std::string path = directory + "/" + kLockName;
-  const Descriptor file(OpenAt(AT_FDCWD, path.c_str(), O_RDONLY | O_NOFOLLOW));
+  const Descriptor file(OpenAt(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW));
   if (file.get() < 0) {
     if (errno == ENOENT) return std::nullopt;
     return ErrnoStatus(errno, absl::StrFormat("opening %s", path));

@@ -1,10 +1,13 @@
 #include "kv/table_source.h"
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -12,9 +15,12 @@
 #include "kv/rocksdb_options.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
+#include "kv/store_directory.h"
+#include "rocksdb/db.h"
 #include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/iterator.h"
+#include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
 #include "rocksdb/sst_file_reader.h"
 #include "rocksdb/sst_file_writer.h"
@@ -151,6 +157,16 @@ absl::Status LinkOrCopy(const Options& options, const std::string& from,
   const rocksdb::IOStatus linked =
       FileSystemOf(options)->LinkFile(from, to, rocksdb::IOOptions(), nullptr);
   return linked.ok() ? absl::OkStatus() : CopyFile(options, from, to);
+}
+
+std::set<std::string, std::less<>> LiveTableNames(rocksdb::DB* database) {
+  std::vector<rocksdb::LiveFileMetaData> files;
+  database->GetLiveFilesMetaData(&files);
+  std::set<std::string, std::less<>> names;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    names.emplace(BaseName(file.relative_filename));
+  }
+  return names;
 }
 
 }  // namespace ckptree::kv

@@ -3,7 +3,9 @@
 #ifndef CKPTREE_KV_TABLE_SOURCE_H_
 #define CKPTREE_KV_TABLE_SOURCE_H_
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,7 @@
 #include "schema/spaces.h"
 
 namespace rocksdb {
+class DB;
 class Env;
 }  // namespace rocksdb
 
@@ -53,6 +56,9 @@ absl::Status LinkOrCopy(const Options& options, const std::string& from,
                         const std::string& to);
 absl::Status CopyFile(const Options& options, const std::string& from,
                       const std::string& to);
+
+// The names of the files that an open database knows as its tables.
+std::set<std::string, std::less<>> LiveTableNames(rocksdb::DB* database);
 
 }  // namespace ckptree::kv
 
