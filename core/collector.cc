@@ -69,10 +69,8 @@ void Collector::Loop() {
     }
     // The open has said why nothing can be collected.
     if (stopping_.load() || !context_.keeper->refusal().ok()) return;
-    CollectOptions options;
-    options.bytes_per_second = context_.bytes_per_second;
     Pass pass;
-    pass.options = std::move(options);
+    pass.options.bytes_per_second = context_.bytes_per_second;
     pass.background = true;
     const absl::MutexLock lock(&pass_mu_);
     const absl::Status status = RunPass(&pass);
@@ -89,11 +87,10 @@ absl::StatusOr<CollectReport> Collector::Collect(
   CountWaiting(1);
   const absl::MutexLock lock(&pass_mu_);
   CountWaiting(-1);
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::vector<SegmentFile> files,
-      ListSegmentFiles(*context_.database, context_.version_in_flight));
-  for (const SegmentFile& file : files) {
-    pass.report.file_bytes_before += file.file.bytes;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           context_.database->LiveFiles());
+  for (const kv::LiveFile& file : files) {
+    pass.report.file_bytes_before += file.bytes;
   }
   CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
   const Chain chain = context_.keeper->chain();
@@ -166,11 +163,11 @@ absl::Status Collector::CollectVersions(Pass* pass) {
         ++it;
         continue;
       }
-      const std::vector<schema::Digest> trees =
-          context_.keeper->Link(version).trees;
-      const absl::StatusOr<bool> collected = CollectVersion(*step, pass);
+      const ChainLink link = context_.keeper->Link(version);
+      const absl::StatusOr<bool> collected =
+          CollectVersion(*step, link.ordinal, pass);
       context_.keeper->End(*step, collected.ok() && *collected);
-      for (const schema::Digest& tree : trees) {
+      for (const schema::Digest& tree : link.trees) {
         trees_died_ = trees_died_ || !context_.keeper->HasTree(tree);
       }
       it = left.erase(it);
@@ -191,6 +188,7 @@ absl::Status Collector::CollectVersions(Pass* pass) {
 }
 
 absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
+                                               std::uint64_t ordinal,
                                                Pass* pass) {
   const kv::Database& database = *context_.database;
   CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
@@ -206,16 +204,14 @@ absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
   });
   CKPTREE_RETURN_IF_ERROR(plan.status());
   CKPTREE_ASSIGN_OR_RETURN(Burial burial, Bury(database, *plan, parts));
-  const std::uint64_t ordinal = context_.keeper->Link(step.version).ordinal;
   if (burial.small_survives && ordinal > database.small_safe()) {
     // The blocks that outlive their version could be lost with the log, and no
     // row would tell that they ever were there.
     if (pass->background) return false;
     CKPTREE_RETURN_IF_ERROR(Flush());
   }
-  const kv::CommitResult result =
-      context_.database->Commit(std::move(burial.request));
-  if (result.outcome != kv::Outcome::kCommitted) return result.status;
+  CKPTREE_RETURN_IF_ERROR(
+      context_.database->Commit(std::move(burial.request)).status);
 
   ++pass->report.versions;
   ++pass->progress.versions_done;
@@ -237,9 +233,7 @@ absl::Status Collector::SweepTrees(bool pages_too) {
                            DeadTrees(*context_.database, living, pages_too));
   trees_died_ = false;
   if (request.batch.empty()) return absl::OkStatus();
-  const kv::CommitResult result = context_.database->Commit(std::move(request));
-  return result.outcome == kv::Outcome::kCommitted ? absl::OkStatus()
-                                                   : result.status;
+  return context_.database->Commit(std::move(request)).status;
 }
 
 absl::Status Collector::SweepSmall() {
@@ -259,10 +253,7 @@ absl::Status Collector::SweepSmall() {
   // Where a version cannot be read nobody knows what it refers to.
   if (absl::IsDataLoss(request.status())) return absl::OkStatus();
   CKPTREE_RETURN_IF_ERROR(request.status());
-  const kv::CommitResult result =
-      context_.database->Commit(*std::move(request));
-  return result.outcome == kv::Outcome::kCommitted ? absl::OkStatus()
-                                                   : result.status;
+  return context_.database->Commit(*std::move(request)).status;
 }
 
 absl::Status Collector::Flush() {

@@ -80,8 +80,9 @@ class Collector {
   absl::Status RunPass(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status CollectVersions(Pass* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
-  // False: left for later.
-  absl::StatusOr<bool> CollectVersion(const ChainStep& step, Pass* pass)
+  // False: left for later. `ordinal`: of the version's commit.
+  absl::StatusOr<bool> CollectVersion(const ChainStep& step,
+                                      std::uint64_t ordinal, Pass* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status SweepTrees(bool pages_too)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);

@@ -170,8 +170,7 @@ absl::StatusOr<RewriteResult> MarkDamaged(kv::Database* database,
     }
   }
   if (request.batch.empty()) return why;
-  const kv::CommitResult committed = database->Commit(std::move(request));
-  if (committed.outcome != kv::Outcome::kCommitted) return committed.status;
+  CKPTREE_RETURN_IF_ERROR(database->Commit(std::move(request)).status);
   return result;
 }
 
@@ -281,14 +280,15 @@ absl::StatusOr<RewriteResult> RewriteGroupOf(
     std::uint64_t bytes_per_second, const std::function<bool()>& hurry) {
   std::vector<kv::LiveFile> files;
   for (const SegmentFile& file : group.files) files.push_back(file.file);
-  const Space space = files.front().space;
   Keep keep(group, bytes_per_second, hurry);
-  const absl::Status status = database->Rewrite(
-      space, files, [&keep](std::string_view key, std::size_t bytes) {
-        return keep(key, bytes);
+  const absl::StatusOr<std::uint64_t> written = database->Rewrite(
+      files.front().space, files, [&keep](std::string_view key, std::size_t n) {
+        return keep(key, n);
       });
-  if (absl::IsDataLoss(status)) return MarkDamaged(database, group, status);
-  CKPTREE_RETURN_IF_ERROR(status);
+  if (absl::IsDataLoss(written.status())) {
+    return MarkDamaged(database, group, written.status());
+  }
+  CKPTREE_RETURN_IF_ERROR(written.status());
   if (!keep.complete()) {
     return absl::DataLossError(absl::StrFormat(
         "%s had %d records instead of %d when it was written again; run "
@@ -296,14 +296,7 @@ absl::StatusOr<RewriteResult> RewriteGroupOf(
         files.front().path, keep.kept(), keep.expected()));
   }
   RewriteResult result;
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> now,
-                           SortedLiveFiles(*database));
-  for (const kv::LiveFile& file : now) {
-    if (file.space == space && file.first_key >= files.front().first_key &&
-        file.last_key <= files.back().last_key) {
-      result.bytes_written += file.bytes;
-    }
-  }
+  result.bytes_written = *written;
   return result;
 }
 

@@ -22,12 +22,14 @@ constexpr std::size_t kTreeBatchBytes = 8 << 20;
 
 }  // namespace
 
+bool StepWriter::IsTreeOfBase(const PartResult& part) const {
+  const auto base = tip_.parts.find(part.record.part);
+  return base != tip_.parts.end() && base->second->tree == part.tree.digest;
+}
+
 absl::Status StepWriter::AddTree(const PartResult& part,
                                  kv::CommitRequest* request) {
-  const auto base = tip_.parts.find(part.record.part);
-  if (base != tip_.parts.end() && base->second->tree == part.tree.digest) {
-    return absl::OkStatus();
-  }
+  if (IsTreeOfBase(part)) return absl::OkStatus();
   using schema::Space;
   const std::string root_key = schema::TreeKey(part.tree.digest);
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> known,
@@ -49,15 +51,15 @@ absl::Status StepWriter::AddTree(const PartResult& part,
 }
 
 absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
-    const Save& save, const Attempt& attempt, schema::StepRecord* record) {
+    const Save& save, Attempt* attempt, schema::StepRecord* record) {
   using schema::Space;
   const StepContent& content = save.content->content();
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kSave;
-  request.version = attempt.version;
+  request.version = attempt->version;
   kv::WriteBatch& batch = request.batch;
 
-  record->version = attempt.version;
+  record->version = attempt->version;
   record->base = tip_.parts.empty() ? 0 : tip_.version;
   record->line = save.line;
   record->step = save.step;
@@ -81,15 +83,17 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   schema::DeadList dead;
   dead.line = save.line;
   dead.prev = tip_.version;
-  // From here on no sweep removes a tree that is found there.
+  // From here on no sweep removes a tree that is found there; those of the base
+  // stay with it.
   std::set<schema::Digest> trees;
-  for (const PartResult& part : attempt.parts) {
+  for (const PartResult& part : attempt->parts) {
+    if (IsTreeOfBase(part)) continue;
     trees.insert(part.tree.digest);
     for (const auto& [digest, page] : part.tree.pages) trees.insert(digest);
   }
-  context_.keeper->HoldTrees(std::move(trees));
+  if (!trees.empty()) context_.keeper->HoldTrees(std::move(trees));
   std::vector<schema::Digest> digests;
-  for (const PartResult& part : attempt.parts) {
+  for (const PartResult& part : attempt->parts) {
     CKPTREE_RETURN_IF_ERROR(AddTree(part, &request));
     for (const BuiltSegment& segment : part.segments) {
       batch.Put(Space::kRecords, segment.row_key, segment.row_value);
@@ -112,7 +116,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
     digests.push_back(part.digest);
   }
   record->digest = StepDigest(digests);
-  CKPTREE_RETURN_IF_ERROR(AddLostParts(attempt, &dead));
+  CKPTREE_RETURN_IF_ERROR(AddLostParts(*attempt, &dead));
   schema::PlaceParts(record, &meta);
   CKPTREE_RETURN_IF_ERROR(schema::Validate(*record));
   CKPTREE_RETURN_IF_ERROR(schema::Validate(meta));
@@ -122,6 +126,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   kv::Precondition row{Space::kRecords, step_key, std::nullopt};
   if (const StepRecordPtr old = context_.catalog->Find(save.line, save.step)) {
     CKPTREE_RETURN_IF_ERROR(MayOverwrite(save, *old));
+    attempt->replaced = old->version;
     CKPTREE_ASSIGN_OR_RETURN(row.expected,
                              context_.database->Get(Space::kRecords, step_key));
     if (row.expected.has_value()) {
@@ -135,9 +140,9 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
     }
   }
   batch.Put(Space::kRecords, step_key, schema::EncodeStepRecord(*record));
-  batch.Put(Space::kRecords, schema::StepMetaKey(attempt.version),
+  batch.Put(Space::kRecords, schema::StepMetaKey(attempt->version),
             schema::EncodeStepMeta(meta));
-  batch.Put(Space::kRecords, schema::DeadKey(attempt.version),
+  batch.Put(Space::kRecords, schema::DeadKey(attempt->version),
             schema::EncodeDeadList(dead));
   // Refused unless the base still is the tip.
   std::string line_key = schema::LineKey(save.line);
@@ -151,7 +156,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   if (line.tip != tip_.version) {
     return absl::AbortedError("another save was committed to its line");
   }
-  line.tip = attempt.version;
+  line.tip = attempt->version;
   batch.Put(Space::kRecords, line_key, schema::EncodeLineRecord(line));
   request.preconditions.push_back(
       {Space::kRecords, std::move(line_key), std::move(line_row)});

@@ -389,7 +389,7 @@ absl::Status StepWriter::Adopt(Attempt* attempt) {
 absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   auto record = std::make_shared<schema::StepRecord>();
   CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
-                           BuildCommit(*save, *attempt, record.get()));
+                           BuildCommit(*save, attempt, record.get()));
   if (!save->EnterCommit()) return absl::CancelledError("it was cancelled");
   const kv::CommitResult result = context_.database->Commit(std::move(request));
   switch (result.outcome) {
@@ -425,11 +425,6 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     tip_loaded_ = tip_loaded_ && part.next != nullptr;
     tip_.parts[part.record.part] = part.next;
   }
-  std::optional<std::uint64_t> replaced;
-  if (const StepRecordPtr old =
-          context_.catalog->Find(save->line, save->step)) {
-    replaced = old->version;
-  }
   ChainLink link;
   link.prev = base;
   link.line = save->line;
@@ -439,8 +434,11 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
     link.trees.push_back(part.record.tree);
   }
   context_.catalog->PutStep(std::move(record));
-  context_.keeper->Saved(attempt->version, std::move(link), replaced);
-  if (replaced.has_value() && context_.on_removed) context_.on_removed();
+  context_.keeper->Saved(attempt->version, std::move(link),
+                         attempt->replaced);
+  if (attempt->replaced.has_value() && context_.on_removed) {
+    context_.on_removed();
+  }
   return absl::OkStatus();
 }
 

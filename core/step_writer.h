@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -103,6 +104,7 @@ class StepWriter {
     absl::Mutex mu;
     bool staged = false;  // The folder was made; guarded by mu while writing.
     std::vector<PartResult> parts;
+    std::optional<std::uint64_t> replaced;  // Version whose step it takes.
   };
 
   void StageLoop();
@@ -115,9 +117,11 @@ class StepWriter {
   absl::Status GatherParts(Save* save, Attempt* attempt);
   absl::Status Adopt(Attempt* attempt);
   absl::Status Commit(Save* save, Attempt* attempt);
+  // Sets attempt->replaced.
   absl::StatusOr<kv::CommitRequest> BuildCommit(const Save& save,
-                                                const Attempt& attempt,
+                                                Attempt* attempt,
                                                 schema::StepRecord* record);
+  bool IsTreeOfBase(const PartResult& part) const;
   absl::Status AddTree(const PartResult& part, kv::CommitRequest* request);
   absl::Status AddLostParts(const Attempt& attempt,
                             schema::DeadList* dead) const;

@@ -206,11 +206,12 @@ class Database {
   // Writes `files` of `space`, neighbours in key order, again as one file with
   // the records that `keep` (called in this thread) lets through, and removes
   // them; none where nothing is kept. REQUIRES: what made records dead is
-  // committed and flushed. An error leaves the files as they were, and the
-  // handle alive but where the MANIFEST could not be written; kDataLoss: a file
-  // is damaged.
-  absl::Status Rewrite(schema::Space space, const std::vector<LiveFile>& files,
-                       KeepFn keep);
+  // committed and flushed. Returns the new file's bytes. An error leaves the
+  // files as they were, and the handle alive but where the MANIFEST could not be
+  // written; kDataLoss: a file is damaged.
+  absl::StatusOr<std::uint64_t> Rewrite(schema::Space space,
+                                        const std::vector<LiveFile>& files,
+                                        KeepFn keep);
 
   // Newest commit up to which everything in `small` has left the log.
   std::uint64_t small_safe() const;

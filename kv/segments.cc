@@ -1,6 +1,8 @@
 // Database: taking segments in, flushing, dropping, rewriting.
 
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -23,7 +25,6 @@
 #include "kv/status_macros.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
-#include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
 #include "schema/spaces.h"
 
@@ -37,10 +38,17 @@ bool HoldsSegments(schema::Space space) {
   return space == schema::Space::kLeaves || space == schema::Space::kChunks;
 }
 
-std::uint64_t FilesOf(const Instance& instance, schema::Space space) {
-  rocksdb::ColumnFamilyMetaData family;
-  instance.db()->GetColumnFamilyMetaData(instance.family(space), &family);
-  return family.file_count;
+// Adoption and rewriting put every file of a segment there.
+std::uint64_t CountFiles(const Instance& instance, schema::Space space) {
+  std::string count;
+  const std::string property =
+      rocksdb::DB::Properties::kNumFilesAtLevelPrefix +
+      std::to_string(kBottomLevel);
+  std::uint64_t files = 0;
+  if (instance.db()->GetProperty(instance.family(space), property, &count)) {
+    std::from_chars(count.data(), count.data() + count.size(), files);
+  }
+  return files;
 }
 
 absl::Status CheckName(std::string_view name) {
@@ -157,24 +165,23 @@ absl::Status Database::Drop(schema::Space space,
   for (const auto& [begin, end] : bounds) {
     pointers.emplace_back(&begin, end.empty() ? nullptr : &end);
   }
-  const std::uint64_t before = FilesOf(*instance, space);
+  const std::uint64_t before = CountFiles(*instance, space);
   const rocksdb::Status status = rocksdb::DeleteFilesInRanges(
       instance->db(), instance->family(space), pointers.data(), pointers.size(),
       /*include_end=*/false);
-  if (dropped != nullptr) *dropped += before - FilesOf(*instance, space);
+  if (dropped != nullptr) *dropped += before - CountFiles(*instance, space);
   impl.mapped.Forget();
   return ToStatus(status, "dropping files");
 }
 
-absl::Status Database::Rewrite(schema::Space space,
-                               const std::vector<LiveFile>& files,
-                               KeepFn keep) {
+absl::StatusOr<std::uint64_t> Database::Rewrite(
+    schema::Space space, const std::vector<LiveFile>& files, KeepFn keep) {
   Impl& impl = *impl_;
   CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
   if (!HoldsSegments(space)) {
     return absl::InvalidArgumentError("only segments are written again");
   }
-  if (files.empty()) return absl::OkStatus();
+  if (files.empty()) return 0;
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl.Writing());
   CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
@@ -193,15 +200,25 @@ absl::Status Database::Rewrite(schema::Space space,
   // One file, however large: no segment is ever cut in two.
   options.output_file_size_limit = std::numeric_limits<std::uint64_t>::max();
   options.max_subcompactions = 1;
+  std::vector<std::string> made;
   rocksdb::Status status;
   {
     const RewriteScope scope(keep);
     status = instance->db()->CompactFiles(options, instance->family(space),
-                                          names, kBottomLevel);
+                                          names, kBottomLevel,
+                                          /*output_path_id=*/-1, &made);
   }
   impl.mapped.Forget();
-  return ToStatus(status, absl::StrFormat("rewriting %d files from %s",
-                                          files.size(), files.front().path));
+  CKPTREE_RETURN_IF_ERROR(
+      ToStatus(status, absl::StrFormat("rewriting %d files from %s",
+                                       files.size(), files.front().path)));
+  std::uint64_t bytes = 0;
+  for (const std::string& path : made) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
+                             FileSize(impl.writer_options, path));
+    bytes += size;
+  }
+  return bytes;
 }
 
 std::uint64_t Database::small_safe() const {
