@@ -51,6 +51,8 @@ absl::Status DecodeRow(std::string_view key, std::string_view value) {
       return schema::DecodeTagRecord(value).status();
     case Row::kPin:
       return schema::DecodePinRecord(value).status();
+    case Row::kSettings:
+      return schema::DecodeLineSettings(value).status();
   }
   return absl::DataLossError("no row has such a key");
 }

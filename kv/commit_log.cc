@@ -89,7 +89,7 @@ absl::StatusOr<CommitRecord> DecodeCommitRecord(std::string_view bytes) {
   const auto small = reader.Read<std::uint8_t>();
   const std::size_t engine_bytes = reader.Read<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(CommitKind::kCreate) ||
-      kind > static_cast<std::uint8_t>(CommitKind::kLine)) {
+      kind > static_cast<std::uint8_t>(CommitKind::kSettings)) {
     return Malformed(absl::StrFormat("unknown kind %d", kind));
   }
   if (small > 1) return Malformed("flag is neither 0 nor 1");

@@ -23,6 +23,7 @@ enum class CommitKind : std::uint8_t {
   kOpen = 6,  // A new incarnation, or the writer moved on after a repair.
   kCollect = 7,  // What nothing needs any more goes.
   kLine = 8,     // A line was forked off or dropped.
+  kSettings = 9,  // What is wanted of a line.
 };
 
 struct CommitRecord {

@@ -70,6 +70,8 @@ std::string_view Name(RecordKind kind) {
       return "segment table";
     case RecordKind::kPartHandoff:
       return "part handoff";
+    case RecordKind::kLineSettings:
+      return "line settings";
   }
   return "unknown record";
 }

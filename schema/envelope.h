@@ -31,6 +31,7 @@ enum class RecordKind : std::uint8_t {
   kSegmentHeader = 13,
   kSegmentTable = 14,
   kPartHandoff = 15,  // In staging only.
+  kLineSettings = 16,
 };
 
 // "step record", "leaf record", ...

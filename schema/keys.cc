@@ -91,6 +91,10 @@ std::string TagKey(std::string_view name) {
 
 std::string PinKey(std::uint64_t version) { return RowKey(Row::kPin, version); }
 
+std::string SettingsKey(std::uint32_t line) {
+  return RowKey(Row::kSettings, line);
+}
+
 std::optional<StepKeyFields> DecodeStepKey(std::string_view key) {
   if (!Is(Row::kStep, 13, key)) return std::nullopt;
   return StepKeyFields{ReadBig<std::uint32_t>(key, 1),
@@ -124,6 +128,11 @@ std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key) {
 
 std::optional<std::uint32_t> DecodeLineKey(std::string_view key) {
   if (!Is(Row::kLine, 5, key)) return std::nullopt;
+  return ReadBig<std::uint32_t>(key, 1);
+}
+
+std::optional<std::uint32_t> DecodeSettingsKey(std::string_view key) {
+  if (!Is(Row::kSettings, 5, key)) return std::nullopt;
   return ReadBig<std::uint32_t>(key, 1);
 }
 

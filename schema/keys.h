@@ -29,6 +29,7 @@ std::string RemovedKey(std::uint64_t version);
 std::string LineKey(std::uint32_t line);
 std::string TagKey(std::string_view name);
 std::string PinKey(std::uint64_t version);
+std::string SettingsKey(std::uint32_t line);
 
 struct StepKeyFields {
   std::uint32_t line;
@@ -46,6 +47,7 @@ std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key);
 // Keys whose only field is a version or ordinal.
 std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key);
 std::optional<std::uint32_t> DecodeLineKey(std::string_view key);
+std::optional<std::uint32_t> DecodeSettingsKey(std::string_view key);
 std::optional<Digest> DecodeDigestKey(Row row, std::string_view key);
 std::optional<std::string> DecodeTagKey(std::string_view key);
 

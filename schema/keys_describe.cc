@@ -84,6 +84,10 @@ std::string DescribeRow(std::string_view key) {
       return "";
     case Row::kPin:
       return with_version("pin");
+    case Row::kSettings: {
+      const auto line = DecodeSettingsKey(key);
+      return line ? absl::StrFormat("settings of line %d", *line) : "";
+    }
   }
   return "";
 }

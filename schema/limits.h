@@ -17,6 +17,7 @@ inline constexpr std::int64_t kMaxLeaves = 1 << 20;  // Of one step.
 inline constexpr int kMaxDims = 64;
 inline constexpr std::int64_t kMaxBatchBytes = 16 << 20;
 inline constexpr std::int64_t kMaxCustomMetadataBytes = 8 << 20;
+inline constexpr std::int64_t kMaxPolicyBytes = 16 << 10;  // Text form.
 inline constexpr int kMaxMetrics = 16;
 inline constexpr std::int64_t kMaxStepRecordBytes = 2 << 10;  // Without maps.
 inline constexpr std::int64_t kMaxNoteBytes = 512;

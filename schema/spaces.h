@@ -42,6 +42,7 @@ enum class Row : std::uint8_t {
   kLine = 0x09,      // line -> LineRecord
   kTag = 0x0a,       // name -> TagRecord
   kPin = 0x0b,       // version -> PinRecord
+  kSettings = 0x0c,  // line -> LineSettings
 };
 
 }  // namespace ckptree::schema

@@ -95,6 +95,32 @@ absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes) {
                     in.origin_step(), in.origin_version(), in.created_ns()};
 }
 
+std::string EncodeLineSettings(const LineSettings& settings) {
+  pb::LineSettings out;
+  out.set_policy(settings.policy);
+  out.set_set_by(settings.set_by);
+  out.set_set_ns(settings.set_ns);
+  out.set_metadata(settings.metadata);
+  out.set_of_program(settings.of_program);
+  return Envelope(RecordKind::kLineSettings, out.SerializeAsString());
+}
+
+absl::StatusOr<LineSettings> DecodeLineSettings(std::string_view bytes) {
+  pb::LineSettings in;
+  if (absl::Status status =
+          ParseEnvelope(RecordKind::kLineSettings, bytes, &in);
+      !status.ok()) {
+    return status;
+  }
+  if (static_cast<std::int64_t>(in.policy().size()) > kMaxPolicyBytes ||
+      static_cast<std::int64_t>(in.metadata().size()) >
+          kMaxCustomMetadataBytes) {
+    return Fault(RecordKind::kLineSettings, "a text is too long");
+  }
+  return LineSettings{in.policy(), in.set_by(), in.set_ns(), in.metadata(),
+                      in.of_program()};
+}
+
 std::string EncodeTagRecord(const TagRecord& record) {
   pb::TagRecord out;
   out.set_line(record.line);

@@ -1,4 +1,4 @@
-// The rows that are not of one version: store, line, tag, pin.
+// The rows that are not of one version: store, line and its settings, tag, pin.
 
 #ifndef CKPTREE_SCHEMA_STORE_RECORD_H_
 #define CKPTREE_SCHEMA_STORE_RECORD_H_
@@ -39,6 +39,17 @@ struct LineRecord {
   friend bool operator==(const LineRecord&, const LineRecord&) = default;
 };
 
+// What is wanted of a line, by the people who use it.
+struct LineSettings {
+  std::string policy = {};  // Which steps live, in text form; empty: all.
+  std::string set_by = {};  // The engine that knew what the policy means.
+  std::int64_t set_ns = 0;
+  std::string metadata = {};  // JSON, of the whole run.
+  bool of_program = false;    // The policy follows the options of a program.
+
+  friend bool operator==(const LineSettings&, const LineSettings&) = default;
+};
+
 struct TagRecord {
   std::uint32_t line = 0;
   std::int64_t step = 0;
@@ -60,6 +71,8 @@ std::string EncodeStoreRecord(const StoreRecord& record);
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes);
 std::string EncodeLineRecord(const LineRecord& record);
 absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes);
+std::string EncodeLineSettings(const LineSettings& settings);
+absl::StatusOr<LineSettings> DecodeLineSettings(std::string_view bytes);
 std::string EncodeTagRecord(const TagRecord& record);
 absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes);
 std::string EncodePinRecord(const PinRecord& record);

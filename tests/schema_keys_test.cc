@@ -47,6 +47,7 @@ TEST(KeysTest, GoldenBytes) {
   EXPECT_EQ(Hex(LineKey(3)), "09" "00000003");
   EXPECT_EQ(Hex(TagKey("best")), "0a" "62657374");
   EXPECT_EQ(Hex(PinKey(5)), "0b" "0000000000000005");
+  EXPECT_EQ(Hex(SettingsKey(3)), "0c" "00000003");
   EXPECT_EQ(Hex(BlockKey(5, 1, BlockNumber(3, 12))),
             "0000000000000005" "0001" "0300000c");
   EXPECT_EQ(Hex(SmallKey(5, 1, BlockKind::kChunk, BlockNumber(3, 12))),
@@ -134,6 +135,7 @@ TEST(KeysTest, RoundTripsEveryOtherKey) {
     EXPECT_EQ(small->n, 1u);
   }
   EXPECT_EQ(DecodeLineKey(LineKey(UINT32_MAX)), UINT32_MAX);
+  EXPECT_EQ(DecodeSettingsKey(SettingsKey(UINT32_MAX)), UINT32_MAX);
   EXPECT_EQ(DecodeTagKey(TagKey("a/b")), "a/b");
   EXPECT_EQ(DecodeDigestKey(Row::kTree, TreeKey(Counting())), Counting());
   EXPECT_EQ(DecodeDigestKey(Row::kTreePage, TreePageKey(Counting())),
@@ -152,6 +154,7 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
       EXPECT_FALSE(DecodeStepKey(bad).has_value()) << Hex(bad);
       EXPECT_FALSE(DecodeSegmentKey(bad).has_value()) << Hex(bad);
       EXPECT_FALSE(DecodeLineKey(bad).has_value()) << Hex(bad);
+      EXPECT_FALSE(DecodeSettingsKey(bad).has_value()) << Hex(bad);
       for (int row = 0; row < 16; ++row) {
         EXPECT_FALSE(DecodeVersionKey(static_cast<Row>(row), bad).has_value());
         EXPECT_FALSE(DecodeDigestKey(static_cast<Row>(row), bad).has_value());

@@ -23,6 +23,9 @@ void FuzzRows(std::string_view key) {
                                segment->builder) == key,
             "a segment key");
   }
+  if (const auto line = schema::DecodeSettingsKey(key)) {
+    Require(schema::SettingsKey(*line) == key, "a settings key");
+  }
   if (const auto line = schema::DecodeLineKey(key)) {
     Require(schema::LineKey(*line) == key, "a line key");
   }

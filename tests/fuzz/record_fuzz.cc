@@ -50,6 +50,9 @@ void FuzzRow(const StoredRecord& row) {
     case RecordKind::kLine:
       return RequireRoundTrip(row.bytes, schema::EncodeLineRecord,
                               schema::DecodeLineRecord);
+    case RecordKind::kLineSettings:
+      return RequireRoundTrip(row.bytes, schema::EncodeLineSettings,
+                              schema::DecodeLineSettings);
     case RecordKind::kTag:
       return RequireRoundTrip(row.bytes, schema::EncodeTagRecord,
                               schema::DecodeTagRecord);
