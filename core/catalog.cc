@@ -90,6 +90,16 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
         }
         return absl::OkStatus();
       });
+  ForEachRow(
+      database, schema::Row::kSettings, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(schema::LineSettings settings,
+                                 schema::DecodeLineSettings(value));
+        if (const auto line = schema::DecodeSettingsKey(key)) {
+          rows.settings[*line] = std::move(settings);
+        }
+        return absl::OkStatus();
+      });
   absl::MutexLock lock(&mu_);
   rows_ = std::move(rows);
   return problems;
@@ -180,6 +190,22 @@ bool Catalog::IsPinned(std::uint64_t version) const {
   return rows_.pins.contains(version);
 }
 
+std::set<std::uint64_t> Catalog::NamedVersions() const {
+  absl::MutexLock lock(&mu_);
+  std::set<std::uint64_t> versions;
+  for (const auto& [version, pin] : rows_.pins) versions.insert(version);
+  for (const auto& [name, tag] : rows_.tags) versions.insert(tag.version);
+  return versions;
+}
+
+std::optional<schema::LineSettings> Catalog::Settings(
+    std::uint32_t line) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = rows_.settings.find(line);
+  if (it == rows_.settings.end()) return std::nullopt;
+  return it->second;
+}
+
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     const StepSelector& selector) const {
   absl::MutexLock lock(&mu_);
@@ -219,6 +245,16 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       found = it->second;
       break;
     }
+    case StepSelector::Kind::kHealthy:
+      for (const auto& [step, record] : steps) {
+        if (record->nonfinite_leaves == 0) found = record;
+      }
+      if (found == nullptr) {
+        return absl::NotFoundError(absl::StrFormat(
+            "no step is without NaN and Inf; %s",
+            KnownSteps(steps, selector.line)));
+      }
+      break;
     case StepSelector::Kind::kBest: {
       double best = 0;
       for (const auto& [step, record] : steps) {
@@ -287,6 +323,7 @@ StepInfo Catalog::Info(const schema::StepRecord& record) const {
 }
 
 std::string Catalog::LineName(std::uint32_t line) const {
+  if (line == kMainLine) return {};
   absl::MutexLock lock(&mu_);
   const auto it = rows_.lines.find(line);
   return it == rows_.lines.end() ? std::string() : it->second.name;
@@ -312,6 +349,7 @@ void Catalog::EraseLine(std::uint32_t line) {
   for (const StepRecordPtr& step : Steps(line)) EraseStep(line, step->step);
   absl::MutexLock lock(&mu_);
   rows_.lines.erase(line);
+  rows_.settings.erase(line);
   rows_.steps.erase(line);
 }
 
@@ -327,6 +365,11 @@ void Catalog::EraseStep(std::uint32_t line, std::int64_t step) {
   std::erase_if(rows_.tags, [version](const auto& tag) {
     return tag.second.version == version;
   });
+}
+
+void Catalog::PutSettings(std::uint32_t line, schema::LineSettings settings) {
+  absl::MutexLock lock(&mu_);
+  rows_.settings[line] = std::move(settings);
 }
 
 void Catalog::PutTag(std::string name, const schema::TagRecord& tag) {

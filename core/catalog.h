@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +30,8 @@ using StepRecordPtr = std::shared_ptr<const schema::StepRecord>;
 // The line that every store has; it has no name.
 inline constexpr std::uint32_t kMainLine = 0;
 
-// A copy in memory of the rows that users see: read at open and refresh, kept up
-// by the writer after each commit. Thread-safe.
+// A copy in memory of the rows that users see: read at open and refresh, kept
+// up by the writer after each commit. Thread-safe.
 class Catalog {
  public:
   // Replaces everything by what `database` holds. A row that does not decode is
@@ -48,6 +49,9 @@ class Catalog {
   std::optional<schema::TagRecord> FindTag(std::string_view name) const;
   std::vector<std::string> TagsOf(std::uint64_t version) const;
   bool IsPinned(std::uint64_t version) const;
+  // Pinned or tagged.
+  std::set<std::uint64_t> NamedVersions() const;
+  std::optional<schema::LineSettings> Settings(std::uint32_t line) const;
 
   // kNotFound says what there is instead.
   absl::StatusOr<StepRecordPtr> Resolve(const StepSelector& selector) const;
@@ -63,6 +67,7 @@ class Catalog {
   void EraseStep(std::uint32_t line, std::int64_t step);
   void PutLine(std::uint32_t line, schema::LineRecord record);
   void EraseLine(std::uint32_t line);  // With its steps.
+  void PutSettings(std::uint32_t line, schema::LineSettings settings);
   void PutTag(std::string name, const schema::TagRecord& tag);
   void EraseTag(std::string_view name);
   void PutPin(std::uint64_t version);
@@ -75,6 +80,7 @@ class Catalog {
     std::map<std::uint32_t, schema::LineRecord> lines;
     std::map<std::string, schema::TagRecord, std::less<>> tags;
     std::map<std::uint64_t, schema::PinRecord> pins;
+    std::map<std::uint32_t, schema::LineSettings> settings;  // By line.
   };
 
   absl::StatusOr<std::uint32_t> LineCalled(std::string_view name) const

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "core/engine.h"
+#include "core/step_removal.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -48,31 +49,6 @@ absl::Status CheckTagName(std::string_view name) {
 
 }  // namespace
 
-// The row moves: the next save is compared with this version if it is the tip,
-// and the collector needs to know what it was. Its tags go.
-absl::Status Engine::TakeRow(const schema::StepRecord& record,
-                             kv::CommitRequest* request) const {
-  if (catalog_.IsPinned(record.version)) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "step %s is pinned; unpin it first", catalog_.NameOf(record)));
-  }
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record.line, record.step)));
-  if (!row.expected.has_value()) {
-    return absl::NotFoundError(
-        absl::StrFormat("no step %s", catalog_.NameOf(record)));
-  }
-  request->batch.Put(Space::kRecords, schema::RemovedKey(record.version),
-                     *row.expected);
-  request->batch.Delete(Space::kRecords, row.key);
-  for (const std::string& tag : catalog_.TagsOf(record.version)) {
-    request->batch.Delete(Space::kRecords, schema::TagKey(tag));
-  }
-  request->preconditions.push_back(std::move(row));
-  return absl::OkStatus();
-}
-
 absl::Status Engine::Commit(kv::CommitRequest request) {
   const kv::CommitResult result = database_->Commit(std::move(request));
   switch (result.outcome) {
@@ -98,14 +74,21 @@ absl::Status Engine::Delete(const std::vector<StepSelector>& steps) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   if (steps.empty()) return absl::OkStatus();
   absl::MutexLock commit_lock(&commit_mu_);
-  kv::CommitRequest request;
-  request.kind = kv::CommitKind::kDelete;
   std::map<std::uint64_t, StepRecordPtr> records;  // By version: each once.
   for (const StepSelector& step : steps) {
-    CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                             catalog_.Resolve(step));
-    if (!records.emplace(record->version, record).second) continue;
-    CKPTREE_RETURN_IF_ERROR(TakeRow(*record, &request));
+    CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record, catalog_.Resolve(step));
+    records.emplace(record->version, std::move(record));
+  }
+  return RemoveSteps(records);
+}
+
+absl::Status Engine::RemoveSteps(
+    const std::map<std::uint64_t, StepRecordPtr>& records) {
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kDelete;
+  for (const auto& [version, record] : records) {
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveStep(*database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   for (const auto& [version, record] : records) {
@@ -198,7 +181,7 @@ absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
   if (!IsLineName(name)) {
     return absl::InvalidArgumentError(
         "a line's name has letters, digits, '_', '-' and '.', begins with a "
-        "letter and is none of main, latest, best");
+        "letter and is none of main, latest, best, healthy");
   }
   absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
@@ -262,10 +245,12 @@ absl::Status Engine::DropLine(std::string_view name) {
   CKPTREE_ASSIGN_OR_RETURN(kv::Precondition line_row,
                            Unchanged(*database_, schema::LineKey(number)));
   request.batch.Delete(Space::kRecords, line_row.key);
+  request.batch.Delete(Space::kRecords, schema::SettingsKey(number));
   request.preconditions.push_back(std::move(line_row));
   const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
   for (const StepRecordPtr& record : steps) {
-    CKPTREE_RETURN_IF_ERROR(TakeRow(*record, &request));
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveStep(*database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   catalog_.EraseLine(number);

@@ -171,6 +171,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
 absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                            const kv::Options& kv_options) {
   database_ = std::move(database);
+  retention_ = std::make_unique<Retention>(database_.get(), &catalog_);
   {
     std::vector<std::string> problems = catalog_.Load(*database_);
     absl::MutexLock lock(&mu_);
@@ -215,6 +216,8 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.on_progress = options_.on_progress;
   context.highest_version = database_->report().highest_version;
   context.keeper = &keeper_;
+  context.retention = retention_.get();
+  context.commit_mu = &commit_mu_;
   context.on_removed = [this] { collector_->Notify(); };
   writer_ = std::make_unique<StepWriter>(std::move(context));
   CollectorContext collection;

@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "core/chain_keeper.h"
 #include "core/collector.h"
 #include "core/logger.h"
+#include "core/retention.h"
 #include "core/staging_pool.h"
 #include "core/step_tree.h"
 #include "core/step_writer.h"
@@ -69,6 +72,7 @@ class Engine {
   StepWriter* writer() { return writer_.get(); }       // Null when read only.
   Collector* collector() { return collector_.get(); }  // Likewise.
   ChainKeeper& keeper() { return keeper_; }
+  Retention& retention() { return *retention_; }
   const StoreOptions& options() const { return options_; }
   const schema::StoreRecord& store_record() const { return store_; }
   const std::string& directory() const { return directory_; }
@@ -89,15 +93,25 @@ class Engine {
   absl::Status Pin(const StepSelector& step, bool pinned);
   absl::Status Fork(const StepSelector& step, std::string_view name);
   absl::Status DropLine(std::string_view name);
+  // What is wanted of a line; see store.h.
+  absl::Status SetPolicy(const Preservation& policy, std::string_view line,
+                         bool of_program);
+  absl::StatusOr<PolicyReport> PreviewPolicy(
+      std::string_view line, const std::optional<Preservation>& policy);
+  absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(std::string_view line);
+  absl::Status SetMetadata(std::string json, std::string_view line);
+  // As they were in another store. Nothing where there are some already.
+  absl::Status AdoptSettings(std::string_view line,
+                             schema::LineSettings settings);
   // A line as it was in another store: it goes on from version `tip` of this
   // one, or from nothing (0), whatever it came from once. kAlreadyExists.
   absl::Status AdoptLine(schema::LineRecord line);
   absl::Status Refresh();
   absl::Status Close();
 
-  // Beside a live writer: keeps the version from being collected by it while the
-  // result lives. Null where no lease can be made; then a read may find that its
-  // step is gone.
+  // Beside a live writer: keeps the version from being collected by it while
+  // the result lives. Null where no lease can be made; then a read may find
+  // that its step is gone.
   std::shared_ptr<const void> LeaseVersion(std::uint64_t version);
   // Reading only: whether the step of `record` still is that version, after
   // catching up.
@@ -113,9 +127,12 @@ class Engine {
   absl::Status Start(std::unique_ptr<kv::Database> database,
                      const kv::Options& kv_options);
   absl::Status Commit(kv::CommitRequest request);
-  // Into `request`: the step loses its row. kFailedPrecondition: pinned.
-  absl::Status TakeRow(const schema::StepRecord& record,
-                       kv::CommitRequest* request) const;
+  // By version; in one commit.
+  absl::Status RemoveSteps(
+      const std::map<std::uint64_t, StepRecordPtr>& records)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
+  absl::Status PutSettings(std::uint32_t line, schema::LineSettings settings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
   absl::Status AddLine(schema::LineRecord line, kv::CommitRequest request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
 
@@ -129,6 +146,7 @@ class Engine {
   Catalog catalog_;
   ChainKeeper keeper_;
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
+  std::unique_ptr<Retention> retention_;
   std::unique_ptr<StepWriter> writer_;
   std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
   std::atomic<bool> closed_{false};
@@ -142,7 +160,8 @@ class Engine {
   std::shared_ptr<const StepTree> last_tree_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<kv::Lease> lease_ ABSL_GUARDED_BY(mu_);
   bool no_lease_ ABSL_GUARDED_BY(mu_) = false;
-  // One catalog commit at a time, so that what it checked still holds.
+  // One catalog commit, or save, at a time, so that what it checked still
+  // holds.
   absl::Mutex commit_mu_ ABSL_ACQUIRED_BEFORE(mu_);
 };
 

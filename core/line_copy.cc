@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -58,6 +59,15 @@ absl::Status LineCopier::Copy(std::string_view name) {
     }
   }
   return to_.AdoptLine(std::move(line));
+}
+
+absl::Status LineCopier::CopySettings(std::string_view name) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           from_.catalog().FindLine(name));
+  std::optional<schema::LineSettings> settings =
+      from_.catalog().Settings(number);
+  if (!settings.has_value()) return absl::OkStatus();
+  return to_.AdoptSettings(name, *std::move(settings));
 }
 
 }  // namespace ckptree::internal

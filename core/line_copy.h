@@ -27,6 +27,9 @@ class LineCopier {
   // its origin where that was saved into `to` by now, else from nothing.
   absl::Status Copy(std::string_view name);
 
+  // Policy and metadata of the line, which is in both.
+  absl::Status CopySettings(std::string_view name);
+
  private:
   Engine& from_;
   Engine& to_;

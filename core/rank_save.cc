@@ -166,7 +166,8 @@ absl::Status CommitParts(
         gather) {
   Engine& engine = StoreTestPeer::engine(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckWritable());
-  const std::shared_ptr<Save> save = engine.writer()->Begin(kMainLine, step, false);
+  const std::shared_ptr<Save> save =
+      engine.writer()->Begin(kMainLine, step, {});
   Save* const raw = save.get();
   save->gather =
       [gather = std::move(gather), &engine](

@@ -117,15 +117,9 @@ void Append(std::vector<Item>* to, const std::vector<From>& from) {
   to->insert(to->end(), from.begin(), from.end());
 }
 
-StepSelector SelectorOf(const StepInfo& info) {
-  StepSelector selector = AtStep(info.step);
-  selector.line = info.line;
-  return selector;
-}
-
 // Tags and the pin of a step that was saved.
 void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
-  const StepSelector step = SelectorOf(info);
+  const StepSelector step = AtStep(info.step, info.line);
   for (const std::string& tag : info.tags) {
     if (absl::Status status = to->Tag(tag, step); !status.ok()) {
       report->losses.push_back(absl::StrFormat("tag %s of step %s: %s", tag,
@@ -170,7 +164,7 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
   };
   for (const StepInfo& info : steps) {
     CKPTREE_RETURN_IF_ERROR(lines.Copy(info.line));
-    const absl::StatusOr<Step> step = from.Restore(SelectorOf(info));
+    const absl::StatusOr<Step> step = from.Restore(AtStep(info.step, info.line));
     if (!step.ok()) {
       RecoveredStep lost;
       lost.line = info.line;
@@ -187,6 +181,8 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
   }
   for (const LineInfo& line : all) {
     CKPTREE_RETURN_IF_ERROR(lines.Copy(line.name));
+    // Last of all: no save of this copy is to be judged by the policy.
+    CKPTREE_RETURN_IF_ERROR(lines.CopySettings(line.name));
   }
   return absl::OkStatus();
 }

@@ -77,6 +77,16 @@ ckptree::Progress Save::Progress() const {
   return progress;
 }
 
+absl::Status Save::PolicyProblem() const {
+  absl::MutexLock lock(&mu_);
+  return policy_problem_;
+}
+
+void Save::SetPolicyProblem(const absl::Status& problem) {
+  absl::MutexLock lock(&mu_);
+  policy_problem_ = problem;
+}
+
 std::uint64_t Save::version() const {
   absl::MutexLock lock(&mu_);
   return version_;

@@ -78,6 +78,7 @@ class Save {
   void Cancel();
   ckptree::Progress Progress() const;
   std::uint64_t version() const;
+  absl::Status PolicyProblem() const;
 
   // ---- the writer's side ----
 
@@ -89,6 +90,8 @@ class Save {
   // Step 6 begins: from now on cancelling is too late. False where the save was
   // cancelled before.
   bool EnterCommit();
+  // Its step is committed, but the policy of its line was not applied.
+  void SetPolicyProblem(const absl::Status& problem);
   // The end; runs the callbacks.
   void Finish(const absl::Status& status, std::uint64_t version);
   // True if it failed and nobody was told.
@@ -114,6 +117,7 @@ class Save {
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
   bool seen_ ABSL_GUARDED_BY(mu_) = false;
   std::uint64_t version_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status policy_problem_ ABSL_GUARDED_BY(mu_);
   std::vector<std::function<void(const absl::Status&)>> callbacks_
       ABSL_GUARDED_BY(mu_);
 };

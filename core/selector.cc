@@ -29,17 +29,21 @@ bool IsLineName(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   };
   if (name.empty() || name.size() > 128 || !letter(name.front())) return false;
-  if (name == "main" || name == "latest" || name == "best") return false;
+  if (name == "main" || name == "latest" || name == "best" ||
+      name == "healthy") {
+    return false;
+  }
   return std::all_of(name.begin(), name.end(), [&letter](char c) {
     return letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
   });
 }
 
-StepSelector AtStep(std::int64_t step) {
+StepSelector AtStep(std::int64_t step, std::string_view line) {
   StepSelector selector;
   selector.kind = StepSelector::Kind::kStep;
   selector.step = step;
+  selector.line = std::string(line);
   return selector;
 }
 
@@ -60,11 +64,17 @@ StepSelector Tagged(std::string_view tag) {
   return selector;
 }
 
+StepSelector LatestHealthy() {
+  StepSelector selector;
+  selector.kind = StepSelector::Kind::kHealthy;
+  return selector;
+}
+
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   const auto bad = [text](const char* why) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "'%s' names no step: %s (a number, latest, latest~2, best:METRIC, "
-        "best:METRIC:max or @TAG)",
+        "best:METRIC:max, healthy or @TAG)",
         text, why));
   };
   StepSelector selector;
@@ -86,6 +96,10 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
     name = text.substr(0, tilde);
   }
   if (name == "latest") return selector;
+  if (name == "healthy") {
+    selector.kind = StepSelector::Kind::kHealthy;
+    return selector;
+  }
   if (name.starts_with("@")) {
     if (name.size() == 1) return bad("the tag is empty");
     if (!selector.line.empty()) return bad("a tag knows its line");
@@ -136,6 +150,9 @@ std::string Text(const StepSelector& selector) {
       break;
     case StepSelector::Kind::kTag:
       text += "@" + selector.name;
+      break;
+    case StepSelector::Kind::kHealthy:
+      text += "healthy";
       break;
   }
   if (selector.back > 0 || text.find('~') != text.npos) {

@@ -65,6 +65,10 @@ std::uint64_t SaveHandle::version() const {
   return save_ == nullptr ? 0 : save_->version();
 }
 
+absl::Status SaveHandle::PolicyProblem() const {
+  return save_ == nullptr ? absl::OkStatus() : save_->PolicyProblem();
+}
+
 // ---- StepBuilder ----
 
 StepBuilder::StepBuilder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -263,7 +267,8 @@ SaveHandle StepBuilder::Commit() && {
   }
   impl->Discard();
   // There is no ticket where Begin() failed.
-  if (save == nullptr) save = std::make_shared<Save>(0, 0, impl->step, false, 0);
+  if (save == nullptr)
+    save = std::make_shared<Save>(0, 0, impl->step, false, 0);
   save->Finish(absl::Status(status.code(),
                             absl::StrFormat("step %d was not saved: %s",
                                             impl->step, status.message())),

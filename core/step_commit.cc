@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "ckptree/version.h"
 #include "core/dead_blocks.h"
+#include "core/step_removal.h"
 #include "core/step_writer.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
@@ -51,8 +52,10 @@ absl::Status StepWriter::AddTree(const PartResult& part,
 }
 
 absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
-    const Save& save, Attempt* attempt, schema::StepRecord* record) {
+    Save* save_in, Attempt* attempt,
+    const std::shared_ptr<schema::StepRecord>& record) {
   using schema::Space;
+  const Save& save = *save_in;
   const StepContent& content = save.content->content();
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kSave;
@@ -117,7 +120,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   }
   record->digest = StepDigest(digests);
   CKPTREE_RETURN_IF_ERROR(AddLostParts(*attempt, &dead));
-  schema::PlaceParts(record, &meta);
+  schema::PlaceParts(record.get(), &meta);
   CKPTREE_RETURN_IF_ERROR(schema::Validate(*record));
   CKPTREE_RETURN_IF_ERROR(schema::Validate(meta));
 
@@ -139,7 +142,15 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
       batch.Delete(Space::kRecords, schema::TagKey(tag));
     }
   }
-  batch.Put(Space::kRecords, step_key, schema::EncodeStepRecord(*record));
+  CKPTREE_RETURN_IF_ERROR(
+      ApplyPolicy(record, dead, save_in, attempt, &request));
+  if (!attempt->verdict.drops_new) {
+    batch.Put(Space::kRecords, step_key, schema::EncodeStepRecord(*record));
+  } else {
+    if (row.expected.has_value()) batch.Delete(Space::kRecords, step_key);
+    batch.Put(Space::kRecords, schema::RemovedKey(attempt->version),
+              schema::EncodeStepRecord(*record));
+  }
   batch.Put(Space::kRecords, schema::StepMetaKey(attempt->version),
             schema::EncodeStepMeta(meta));
   batch.Put(Space::kRecords, schema::DeadKey(attempt->version),
@@ -167,6 +178,54 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
                         batch.bytes(), schema::kMaxBatchBytes));
   }
   return request;
+}
+
+// The victims of the policy leave with the save. Whatever is wrong with the
+// policy, the step is saved, and nothing is removed.
+absl::Status StepWriter::ApplyPolicy(const StepRecordPtr& record,
+                                     const schema::DeadList& dead, Save* save,
+                                     Attempt* attempt,
+                                     kv::CommitRequest* request) {
+  const auto head = [&]() -> absl::StatusOr<PriceHead> {
+    PriceHead newest = {dead, 0};
+    for (const PartResult& part : attempt->parts) {
+      if (part.next == nullptr) {
+        // Another process built it: at most its values are new.
+        newest.bytes += part.logical_bytes;
+        continue;
+      }
+      for (const schema::Block& block : BlocksOfPart(*part.next)) {
+        newest.bytes += block.bytes;
+      }
+    }
+    return newest;
+  };
+  absl::StatusOr<Retention::Verdict> verdict =
+      context_.retention->Decide(record, head);
+  if (!verdict.ok()) {
+    const absl::Status problem(
+        verdict.status().code(),
+        absl::StrFormat("step %s was saved and nothing was removed: %s",
+                        context_.catalog->NameOf(*record),
+                        verdict.status().message()));
+    context_.logger->Log(LogSeverity::kError, "policy", problem);
+    save->SetPolicyProblem(problem);
+    return absl::OkStatus();
+  }
+  for (const StepRecordPtr& victim : verdict->victims) {
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveStep(*context_.database, *context_.catalog, *victim, request));
+  }
+  if (verdict->drops_new && !std::exchange(said_dropped_, true)) {
+    context_.logger->Log(
+        LogSeverity::kWarning, "policy",
+        absl::StrFormat(
+            "the policy does not keep step %s, which is the newest; "
+            "this is said once",
+            context_.catalog->NameOf(*record)));
+  }
+  attempt->verdict = *std::move(verdict);
+  return absl::OkStatus();
 }
 
 absl::Status StepWriter::MayOverwrite(const Save& save,

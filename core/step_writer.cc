@@ -70,10 +70,11 @@ void StepWriter::Stop() {
 
 // Step 1.
 std::shared_ptr<Save> StepWriter::Begin(std::uint32_t line, std::int64_t step,
-                                        bool overwrite) {
+                                        const SaveOptions& options) {
   absl::MutexLock lock(&mu_);
-  auto save = std::make_shared<Save>(next_ticket_++, line, step, overwrite,
-                                     absl::GetCurrentTimeNanos());
+  auto save = std::make_shared<Save>(
+      next_ticket_++, line, step, options.overwrite,
+      absl::ToUnixNanos(options.time.value_or(absl::Now())));
   if (!refusing_) tickets_[save->ticket] = {save, Stage::kOpen};
   return save;
 }
@@ -387,9 +388,10 @@ absl::Status StepWriter::Adopt(Attempt* attempt) {
 
 // Step 6.
 absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
+  const absl::MutexLock commit_lock(context_.commit_mu);
   auto record = std::make_shared<schema::StepRecord>();
   CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
-                           BuildCommit(*save, attempt, record.get()));
+                           BuildCommit(save, attempt, record));
   if (!save->EnterCommit()) return absl::CancelledError("it was cancelled");
   const kv::CommitResult result = context_.database->Commit(std::move(request));
   switch (result.outcome) {
@@ -433,12 +435,21 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   for (const PartResult& part : attempt->parts) {
     link.trees.push_back(part.record.tree);
   }
-  context_.catalog->PutStep(std::move(record));
-  context_.keeper->Saved(attempt->version, std::move(link),
-                         attempt->replaced);
-  if (attempt->replaced.has_value() && context_.on_removed) {
-    context_.on_removed();
+  const Retention::Verdict& verdict = attempt->verdict;
+  context_.keeper->Saved(attempt->version, std::move(link), attempt->replaced);
+  for (const StepRecordPtr& victim : verdict.victims) {
+    context_.catalog->EraseStep(victim->line, victim->step);
+    context_.keeper->Removed(victim->version);
   }
+  if (verdict.drops_new) {
+    context_.catalog->EraseStep(save->line, save->step);
+    context_.keeper->Removed(attempt->version);
+  } else {
+    context_.catalog->PutStep(std::move(record));
+  }
+  const bool removed = attempt->replaced.has_value() || verdict.drops_new ||
+                       !verdict.victims.empty();
+  if (removed && context_.on_removed) context_.on_removed();
   return absl::OkStatus();
 }
 

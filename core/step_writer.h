@@ -25,6 +25,7 @@
 #include "core/chain_keeper.h"
 #include "core/logger.h"
 #include "core/part_writer.h"
+#include "core/retention.h"
 #include "core/save.h"
 #include "kv/database.h"
 #include "tbb/task_arena.h"
@@ -43,6 +44,10 @@ struct WriterContext {
   std::function<void(const Progress&)> on_progress;
   std::uint64_t highest_version = 0;  // Ever used; the next save's is above.
   ChainKeeper* keeper = nullptr;
+  const Retention* retention = nullptr;
+  // Held while a commit is put together and made: what it found in the catalog
+  // still holds.
+  absl::Mutex* commit_mu = nullptr;
   // Called after a commit that took a step's row from it.
   std::function<void()> on_removed;
 };
@@ -66,7 +71,7 @@ class StepWriter {
 
   // Step 1. The save's turn waits until Submit() or Drop().
   std::shared_ptr<Save> Begin(std::uint32_t line, std::int64_t step,
-                              bool overwrite);
+                              const SaveOptions& options);
   // False where the writer takes no more saves.
   [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
   // The save will never be submitted: those behind it need not wait.
@@ -100,11 +105,12 @@ class StepWriter {
   // What a save found out that its commit needs.
   struct Attempt {
     std::uint64_t version = 0;
-    std::string name;     // Of the staging folder.
+    std::string name;  // Of the staging folder.
     absl::Mutex mu;
     bool staged = false;  // The folder was made; guarded by mu while writing.
     std::vector<PartResult> parts;
     std::optional<std::uint64_t> replaced;  // Version whose step it takes.
+    Retention::Verdict verdict;             // Of the line's policy.
   };
 
   void StageLoop();
@@ -117,10 +123,13 @@ class StepWriter {
   absl::Status GatherParts(Save* save, Attempt* attempt);
   absl::Status Adopt(Attempt* attempt);
   absl::Status Commit(Save* save, Attempt* attempt);
-  // Sets attempt->replaced.
-  absl::StatusOr<kv::CommitRequest> BuildCommit(const Save& save,
-                                                Attempt* attempt,
-                                                schema::StepRecord* record);
+  // Sets attempt->replaced and attempt->verdict.
+  absl::StatusOr<kv::CommitRequest> BuildCommit(
+      Save* save, Attempt* attempt,
+      const std::shared_ptr<schema::StepRecord>& record);
+  absl::Status ApplyPolicy(const StepRecordPtr& record,
+                           const schema::DeadList& dead, Save* save,
+                           Attempt* attempt, kv::CommitRequest* request);
   bool IsTreeOfBase(const PartResult& part) const;
   absl::Status AddTree(const PartResult& part, kv::CommitRequest* request);
   absl::Status AddLostParts(const Attempt& attempt,
@@ -147,6 +156,7 @@ class StepWriter {
   std::uint64_t last_version_ = 0;
   std::atomic<std::uint64_t> in_flight_{0};
   absl::Time last_report_;
+  bool said_dropped_ = false;
 
   mutable absl::Mutex mu_;
   bool refusing_ ABSL_GUARDED_BY(mu_) = false;

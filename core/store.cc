@@ -76,7 +76,7 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
     return absl::OkStatus();
   }();
   if (impl->status.ok()) {
-    impl->save = engine_->writer()->Begin(line, step, options.overwrite);
+    impl->save = engine_->writer()->Begin(line, step, options);
   }
   return StepBuilder(std::move(impl));
 }
@@ -161,6 +161,40 @@ absl::Status Store::Pin(const StepSelector& step) {
 
 absl::Status Store::Unpin(const StepSelector& step) {
   return engine_->Pin(step, false);
+}
+
+absl::Status Store::SetPolicy(const Preservation& policy,
+                              std::string_view line, bool of_program) {
+  return engine_->SetPolicy(policy, line, of_program);
+}
+
+absl::StatusOr<PolicyInfo> Store::Policy(std::string_view line) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine_->catalog().FindLine(line));
+  return engine_->retention().Of(number);
+}
+
+absl::StatusOr<PolicyReport> Store::PreviewPolicy(
+    std::string_view line, const std::optional<Preservation>& policy) const {
+  return engine_->PreviewPolicy(line, policy);
+}
+
+absl::StatusOr<std::vector<std::int64_t>> Store::ApplyPolicy(
+    std::string_view line) {
+  return engine_->ApplyPolicy(line);
+}
+
+absl::Status Store::SetMetadata(std::string json, std::string_view line) {
+  return engine_->SetMetadata(std::move(json), line);
+}
+
+absl::StatusOr<std::string> Store::Metadata(std::string_view line) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine_->catalog().FindLine(line));
+  const auto settings = engine_->catalog().Settings(number);
+  return settings.has_value() ? settings->metadata : "";
 }
 
 absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {

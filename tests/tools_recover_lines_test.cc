@@ -87,8 +87,7 @@ class RecoverLinesTest : public CommandRunner {
                           line.origin_step, line.steps, line.created_ns);
       const std::vector<StepInfo> steps = store->Steps(line.name).value();
       for (const StepInfo& info : steps) {
-        StepSelector selector = AtStep(info.step);
-        selector.line = info.line;
+        const StepSelector selector = AtStep(info.step, info.line);
         const Step step = store->Restore(selector).value();
         std::string& text = all[Text(selector)];
         for (const char* name : {"w", "count"}) {

@@ -168,6 +168,25 @@ TrialAction CollectAction() {
           Nothing};
 }
 
+TrialAction PolicyAction(std::string policy) {
+  return {"policy " + policy,
+          [=](TrialContext& context) {
+            return context.store->SetPolicy(ParsePreservation(policy).value());
+          },
+          Nothing};
+}
+
+TrialAction JudgedSaveAction(std::int64_t step, ModelState::Content content,
+                             std::vector<std::int64_t> victims,
+                             bool overwrite) {
+  TrialAction action = SaveAction(step, content, overwrite);
+  action.apply = [=](ModelState& state) {
+    state.Save(step, content);
+    for (const std::int64_t victim : victims) state.Delete(victim);
+  };
+  return action;
+}
+
 std::vector<TrialScenario> AllScenarios() {
   const Contents& c = AllContents();
   std::vector<TrialScenario> all;
@@ -195,6 +214,14 @@ std::vector<TrialScenario> AllScenarios() {
                      SaveAction(40, c.nudged), SaveAction(35, c.changed),
                      DeleteAction(20),        DeleteAction(35),
                      DeleteAction(10)};
+  // 10 is pinned and 20 tagged; at last the step itself is not kept, the second
+  // time one that takes the place of another.
+  all.push_back(OnOpenStore(
+      "policy",
+      {PolicyAction("latest(1)"), JudgedSaveAction(40, c.half_new, {30}),
+       JudgedSaveAction(50, c.nudged, {40}), PolicyAction("steps(50)"),
+       JudgedSaveAction(60, c.changed, {60}), PolicyAction("steps(60)"),
+       JudgedSaveAction(50, c.tiny, {50}, true)}));
   all.push_back({.name = "open", .base = Base(),
                  .body = {OpenAction(), CloseAction()}});
   all.push_back({.name = "open_after_kill", .base = Base(), .base_dies = true,

@@ -44,6 +44,12 @@ TrialAction UntagAction(std::string name);
 TrialAction PinAction(std::int64_t step);
 TrialAction UnpinAction(std::int64_t step);
 TrialAction CollectAction();
+TrialAction PolicyAction(std::string policy);
+// A save whose commit removes `victims` by the policy; the step itself where it
+// is among them.
+TrialAction JudgedSaveAction(std::int64_t step, ModelState::Content content,
+                             std::vector<std::int64_t> victims,
+                             bool overwrite = false);
 
 struct TrialScenario {
   std::string name;
@@ -57,16 +63,16 @@ struct TrialScenario {
 };
 
 // create, save_small, save_large, save_incremental, overwrite, delete, tag,
-// pin, collect, open, open_after_kill, open_copy, reopen.
+// pin, collect, policy, open, open_after_kill, open_copy, reopen.
 std::vector<TrialScenario> AllScenarios();
 // All of it in a row.
 TrialScenario LongScenario();
 
 struct TrialOutcome {
   bool fired = false;
-  bool died = false;           // The worker, by its fault.
-  bool saw_error = false;      // An action failed.
-  bool unknown = false;        // ... with an unknown outcome.
+  bool died = false;       // The worker, by its fault.
+  bool saw_error = false;  // An action failed.
+  bool unknown = false;    // ... with an unknown outcome.
   std::string fired_at;
   std::vector<std::string> wrongs;
 };

@@ -235,7 +235,7 @@ TEST_F(TrialSignalsTest, Recover) {
 TEST_F(TrialSignalsTest, Trainer) {
   const std::vector<std::string> words = {
       CHAR_LM_PROGRAM, "--tiny", "--store",      store_, "--batch", "1",
-      "--steps",       "30",     "--save-every", "2"};
+      "--steps",       "30",     "--save-every", "1"};
   Steps all;
   Try(
       "trainer", words, [] {},
@@ -244,7 +244,7 @@ TEST_F(TrialSignalsTest, Trainer) {
           const auto store = Store::Open(store_);
           if (!store.ok()) return "open";
           all = StepsOf(*store);
-          if (all.size() != 15) return "steps";
+          if (all.size() != 30) return "steps";
         }
         Steps told;
         for (absl::string_view line : absl::StrSplit(result.out, '\n')) {

@@ -124,6 +124,10 @@ void JudgeStore(const std::string& directory,
   if (!fits) return;
   if (auto findings = DeepFindings(*store)) pipe.Say("FINDING " + *findings);
   ModelState state = allowed[*fits];
+  // The saves of the judge are to stay.
+  if (absl::Status status = store->SetPolicy(PreserveAll{}); !status.ok()) {
+    pipe.Say("NEXT SetPolicy: " + std::string(status.ToString()));
+  }
   if (auto wrong = NextSaves(*store, &state)) {
     pipe.Say("NEXT " + *wrong);
   } else if (collects) {

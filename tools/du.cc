@@ -109,7 +109,7 @@ absl::StatusOr<int> PrintSubtrees(Session& session,
   constexpr std::int64_t kDeepest = 1 << 20;
   const int parts = static_cast<int>(std::min(depth->value_or(1), kDeepest));
   const absl::StatusOr<std::vector<SubtreeUsage>> subtrees =
-      (*store)->Subtrees(SelectorOf(*info), parts);
+      (*store)->Subtrees(AtStep(info->step, info->line), parts);
   if (!subtrees.ok()) return subtrees.status();
   Table table;
   table.schema = "ckptree.du/1";
@@ -146,7 +146,7 @@ absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
         FindSteps(session, word);
     if (!found.ok()) return found.status();
     for (const StepInfo& info : *found) {
-      steps.push_back(SelectorOf(info));
+      steps.push_back(AtStep(info.step, info.line));
       names.push_back(Text(steps.back()));
     }
   }

@@ -81,7 +81,7 @@ absl::StatusOr<int> RunRm(Session& session) {
   }
   if (!dry_run) {
     std::vector<StepSelector> selectors;
-    for (const StepInfo& info : *steps) selectors.push_back(SelectorOf(info));
+    for (const StepInfo& info : *steps) selectors.push_back(AtStep(info.step, info.line));
     if (absl::Status status = (*store)->Delete(selectors); !status.ok()) {
       return status;
     }

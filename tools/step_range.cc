@@ -40,12 +40,6 @@ absl::StatusOr<End> FindEnd(Session& session, StepSelector selector,
 
 }  // namespace
 
-StepSelector SelectorOf(const StepInfo& info) {
-  StepSelector selector = AtStep(info.step);
-  selector.line = info.line;
-  return selector;
-}
-
 absl::StatusOr<std::vector<StepInfo>> StepsOfLine(Session& session,
                                                   std::string_view line) {
   const absl::StatusOr<Store*> store = session.OpenStore();

@@ -11,8 +11,6 @@
 
 namespace ckptree::tools {
 
-StepSelector SelectorOf(const StepInfo& info);
-
 // The steps of a line, ascending. kNotFound names the lines there are.
 absl::StatusOr<std::vector<StepInfo>> StepsOfLine(Session& session,
                                                   std::string_view line);

@@ -71,7 +71,7 @@ absl::StatusOr<int> RunTag(Session& session) {
   } else {
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    if (absl::Status status = (*store)->Tag(name, SelectorOf(*info),
+    if (absl::Status status = (*store)->Tag(name, AtStep(info->step, info->line),
                                             session.arguments().Has("move"));
         !status.ok()) {
       return WithHint(status, absl::IsAlreadyExists(status)
@@ -94,8 +94,8 @@ absl::StatusOr<int> RunPin(Session& session) {
     if (!address.ok()) return address.status();
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    const absl::Status status = remove ? (*store)->Unpin(SelectorOf(*info))
-                                       : (*store)->Pin(SelectorOf(*info));
+    const absl::Status status = remove ? (*store)->Unpin(AtStep(info->step, info->line))
+                                       : (*store)->Pin(AtStep(info->step, info->line));
     if (!status.ok()) return status;
     session.Note(absl::StrFormat("%s step %s", remove ? "unpinned" : "pinned",
                                  StepText(info->line, info->step)));

@@ -75,7 +75,7 @@ absl::StatusOr<VerifyReport> Check(Session& session, VerifyOptions options) {
     }
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    options.steps.push_back(SelectorOf(*info));
+    options.steps.push_back(AtStep(info->step, info->line));
   }
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,13 +31,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kUsage[] =
     "usage: char_lm --store DIR [--steps N] [--save-every N] [--text FILE]\n"
-    "               [--tiny] [--batch N] [--seed N] [--kill-at N] [--quiet]\n"
+    "               [--keep POLICY] [--tiny] [--batch N] [--seed N] [--kill-at "
+    "N]\n"
+    "               [--quiet]\n"
     "\n"
     "Trains a character-level language model. Goes on from the latest step of\n"
-    "the store where there is one.\n"
+    "the store where there is one. At SIGTERM it saves once more and ends.\n"
     "  --store DIR     where the steps are saved; created when absent\n"
     "  --steps N       train until step N (120)\n"
     "  --save-every N  save each N steps, and the last one (10)\n"
+    "  --keep POLICY   which steps live, such as 'latest(3) | every(100)'\n"
     "  --text FILE     what to learn (/usr/share/common-licenses/GPL-3)\n"
     "  --tiny          a model of 0.2 MiB instead of 38 MiB\n"
     "  --batch N       windows of text a step (8)\n"
@@ -49,6 +53,7 @@ constexpr absl::Duration kCommitTimeout = absl::Minutes(5);
 
 struct Options {
   std::string store;
+  std::string keep;
   std::string text = "/usr/share/common-licenses/GPL-3";
   std::int64_t steps = 120;
   std::int64_t save_every = 10;
@@ -81,6 +86,7 @@ absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
                            : flag == "--kill-at"    ? &options.kill_at
                                                     : nullptr;
     std::string* text = flag == "--store"  ? &options.store
+                        : flag == "--keep" ? &options.keep
                         : flag == "--text" ? &options.text
                                            : nullptr;
     if (number == nullptr && text == nullptr) {
@@ -132,27 +138,46 @@ absl::StatusOr<std::string> LoadText(const std::string& file) {
   return text;
 }
 
-absl::Status Run(const Options& options) {
+// Their first mistake comes out of CheckpointManager::Open().
+absl::StatusOr<ckptree::ManagerOptions> ManagerOptionsOf(
+    const Options& options) {
+  ckptree::ManagerOptions manager;
+  manager.store.staging_bytes = std::size_t{256} << 20;
+  // A run that was just killed may not be gone yet.
+  manager.store.lock_wait = absl::Seconds(5);
+  manager.save_decision = ckptree::AnySave{
+      {ckptree::FixedInterval{options.save_every}, ckptree::OnPreemption{}}};
+  manager.watch_sigterm = true;
+  manager.max_saves_in_flight = 2;
+  if (!options.keep.empty()) {
+    absl::StatusOr<ckptree::Preservation> policy =
+        ckptree::ParsePreservation(options.keep);
+    if (!policy.ok()) return policy.status();
+    manager.preservation = *std::move(policy);
+  }
+  return manager;
+}
+
+// True where it ends because of a SIGTERM.
+absl::StatusOr<bool> Run(const Options& options) {
   absl::StatusOr<std::string> text = LoadText(options.text);
   if (!text.ok()) return text.status();
   Trainer trainer(options.trainer, *std::move(text));
 
-  ckptree::StoreOptions store_options;
-  store_options.create_if_missing = true;
-  store_options.staging_bytes = std::size_t{256} << 20;
-  // A run that was just killed may not be gone yet.
-  store_options.lock_wait = absl::Seconds(5);
-  absl::StatusOr<ckptree::Store> store =
-      ckptree::Store::Open(options.store, std::move(store_options));
-  if (!store.ok()) return store.status();
+  absl::StatusOr<ckptree::ManagerOptions> manager_options =
+      ManagerOptionsOf(options);
+  if (!manager_options.ok()) return manager_options.status();
+  absl::StatusOr<ckptree::CheckpointManager> manager =
+      ckptree::CheckpointManager::Open(options.store,
+                                       *std::move(manager_options));
+  if (!manager.ok()) return manager.status();
 
   absl::FPrintF(stdout, "model: %d parameters, a step is %.1f MiB\n",
                 trainer.parameter_count(),
                 static_cast<double>(trainer.state_bytes()) / (1 << 20));
   std::string note;
   const auto opened = Clock::now();
-  if (absl::StatusOr<ckptree::Step> latest = store->Restore(ckptree::Latest());
-      latest.ok()) {
+  if (absl::StatusOr<ckptree::Step> latest = manager->Restore(); latest.ok()) {
     if (absl::Status status = trainer.Restore(*latest); !status.ok()) {
       return status;
     }
@@ -204,7 +229,9 @@ absl::Status Run(const Options& options) {
     ++interval_steps;
 
     const bool last = trainer.step() == options.steps;
-    if (!last && trainer.step() % options.save_every != 0) continue;
+    const absl::StatusOr<bool> due = manager->ShouldSave(trainer.step());
+    if (!due.ok()) return due.status();
+    if (!last && !*due) continue;
     if (!options.quiet) {
       absl::FPrintF(stdout, "step %4d: loss %.4f, %.1f ms a step\n",
                     trainer.step(), trainer.average_loss(),
@@ -213,7 +240,19 @@ absl::Status Run(const Options& options) {
       std::fflush(stdout);
     }
     const auto start = Clock::now();
-    save = trainer.Save(*store, last ? "end of the run" : note);
+    ckptree::SaveArguments arguments;
+    arguments.metrics = {{"loss", trainer.average_loss()}};
+    arguments.note = last ? "end of the run" : note;
+    arguments.force = true;  // It was asked just now.
+    const absl::StatusOr<bool> begun = manager->Save(
+        trainer.step(),
+        [&trainer](ckptree::StepBuilder& builder) {
+          trainer.Fill(builder);
+          return builder.status();
+        },
+        arguments);
+    if (!begun.ok()) return begun.status();
+    save = manager->LastSave();
     stall_ms = MillisecondsSince(start);
     staging = true;
     ++saves;
@@ -227,19 +266,21 @@ absl::Status Run(const Options& options) {
     }
     interval_start = Clock::now();
     interval_steps = 0;
+    if (manager->SavedForPreemption() && !last) {
+      absl::FPrintF(stdout, "preempted: step %d is saved, it can go on there\n",
+                    trainer.step());
+      return true;
+    }
   }
   if (absl::Status status = finish_staging(); !status.ok()) return status;
-  // Saves are committed in order: the last one stands for all.
-  if (saves > 0) {
-    if (absl::Status status = save.WaitCommitted(kCommitTimeout);
-        !status.ok()) {
-      return status;
-    }
+  if (absl::Status status = manager->WaitUntilFinished(kCommitTimeout);
+      !status.ok()) {
+    return status;
   }
   absl::FPrintF(
       stdout, "done: step %d, loss %.4f, %d saves, longest stall %.1f ms\n",
       trainer.step(), trainer.average_loss(), saves, longest_stall_ms);
-  return absl::OkStatus();
+  return false;
 }
 
 }  // namespace
@@ -258,10 +299,10 @@ int main(int argc, char** argv) {
                   char_lm::kUsage);
     return 2;
   }
-  const absl::Status status = char_lm::Run(*options);
-  if (!status.ok()) {
-    absl::FPrintF(stderr, "char_lm: %s\n", status.ToString());
+  const absl::StatusOr<bool> preempted = char_lm::Run(*options);
+  if (!preempted.ok()) {
+    absl::FPrintF(stderr, "char_lm: %s\n", preempted.status().ToString());
     return 1;
   }
-  return 0;
+  return *preempted ? 128 + SIGTERM : 0;
 }

@@ -65,9 +65,7 @@ void Trainer::ComputeGradient() {
 
 void Trainer::Update() { model_.Update(learning_rate_, ++step_); }
 
-ckptree::SaveHandle Trainer::Save(ckptree::Store& store,
-                                  std::string_view note) {
-  ckptree::StepBuilder builder = store.Begin(step_);
+void Trainer::Fill(ckptree::StepBuilder& builder) {
   for (const Group& group : Groups()) {
     for (const ParameterInfo& parameter : model_.parameters()) {
       ckptree::Tensor tensor;
@@ -90,12 +88,9 @@ ckptree::SaveHandle Trainer::Save(ckptree::Store& store,
       .PutFloat("state/average_loss", average_loss_)
       .PutJson("config", config_)
       .SetItemType("config", ckptree::ItemType::kJson)
-      .SetMetric("loss", average_loss_)
       .SetCustomMetadata(absl::StrFormat(
           R"({"program":"char_lm","parameters":%d,"learning_rate":%g})",
           model_.values().size(), learning_rate_));
-  if (!note.empty()) builder.SetNote(note);
-  return std::move(builder).Commit();
 }
 
 absl::Status Trainer::Restore(const ckptree::Step& step) {

@@ -33,8 +33,8 @@ class Trainer {
   // The half that changes them.
   void Update();
 
-  // Starts to save the state. Update() must wait until the save is staged.
-  ckptree::SaveHandle Save(ckptree::Store& store, std::string_view note);
+  // Puts the state into a step. Update() must wait until it is staged.
+  void Fill(ckptree::StepBuilder& builder);
 
   // Takes the state from a step; nothing changes where that is of another model
   // (kInvalidArgument with every difference) or run (kFailedPrecondition).

@@ -207,8 +207,7 @@ absl::StatusOr<std::string> ListingOf(const Store& store) {
   }
   for (const StepInfo& info : steps) {
     text += StepLine(info);
-    StepSelector selector = AtStep(info.step);
-    selector.line = info.line;
+    const StepSelector selector = AtStep(info.step, info.line);
     const auto step = store.Restore(selector);
     if (!step.ok()) return step.status();
     const auto metadata = step->Metadata();

@@ -19,16 +19,20 @@
 //   auto step = store->Restore(ckptree::Latest());
 //   step->Read("params/wte", destination);
 
-#include "ckptree/collect.h"   // IWYU pragma: export
-#include "ckptree/options.h"   // IWYU pragma: export
-#include "ckptree/recover.h"   // IWYU pragma: export
-#include "ckptree/repair.h"    // IWYU pragma: export
-#include "ckptree/restore.h"   // IWYU pragma: export
-#include "ckptree/selector.h"  // IWYU pragma: export
-#include "ckptree/step.h"      // IWYU pragma: export
-#include "ckptree/store.h"     // IWYU pragma: export
-#include "ckptree/tensor.h"    // IWYU pragma: export
-#include "ckptree/usage.h"     // IWYU pragma: export
-#include "ckptree/version.h"   // IWYU pragma: export
+#include "ckptree/collect.h"        // IWYU pragma: export
+#include "ckptree/manager.h"        // IWYU pragma: export
+#include "ckptree/options.h"        // IWYU pragma: export
+#include "ckptree/policy.h"         // IWYU pragma: export
+#include "ckptree/preservation.h"   // IWYU pragma: export
+#include "ckptree/recover.h"        // IWYU pragma: export
+#include "ckptree/repair.h"         // IWYU pragma: export
+#include "ckptree/restore.h"        // IWYU pragma: export
+#include "ckptree/save_decision.h"  // IWYU pragma: export
+#include "ckptree/selector.h"       // IWYU pragma: export
+#include "ckptree/step.h"           // IWYU pragma: export
+#include "ckptree/store.h"          // IWYU pragma: export
+#include "ckptree/tensor.h"         // IWYU pragma: export
+#include "ckptree/usage.h"          // IWYU pragma: export
+#include "ckptree/version.h"        // IWYU pragma: export
 
 #endif  // CKPTREE_CKPTREE_H_

@@ -13,22 +13,22 @@ namespace ckptree {
 
 // Resolved when it is used, against the steps there are then.
 struct StepSelector {
-  enum class Kind { kStep, kLatest, kBest, kTag };
+  enum class Kind { kStep, kLatest, kBest, kTag, kHealthy };
   enum class Mode { kMin, kMax };
 
   Kind kind = Kind::kLatest;
-  std::int64_t step = 0;  // kStep.
-  std::string name = {};       // kBest: the metric; kTag: the tag.
+  std::int64_t step = 0;   // kStep.
+  std::string name = {};   // kBest: the metric; kTag: the tag.
   Mode mode = Mode::kMin;  // kBest.
-  int back = 0;  // This many saves earlier on the line (latest~2).
+  int back = 0;            // This many saves earlier on the line (latest~2).
   std::string line = {};   // Empty: the main line. Tags know their line.
 };
 
-// Names of forks: letters, digits, '_', '-', '.', of which the first is a letter;
-// 1 to 128 bytes; not main, latest or best.
+// Names of forks: letters, digits, '_', '-', '.', of which the first is a
+// letter; 1 to 128 bytes; not main, latest, best or healthy.
 bool IsLineName(std::string_view name);
 
-StepSelector AtStep(std::int64_t step);
+StepSelector AtStep(std::int64_t step, std::string_view line = "");
 // The step with the highest number.
 StepSelector Latest();
 // The step with the best value of `metric`; NaN never is, ties go to the later
@@ -36,10 +36,11 @@ StepSelector Latest();
 StepSelector Best(std::string_view metric,
                   StepSelector::Mode mode = StepSelector::Mode::kMin);
 StepSelector Tagged(std::string_view tag);
+// The step with the highest number of those without NaN and Inf.
+StepSelector LatestHealthy();
 
-// "1200", "latest", "latest~2", "best:loss", "best:acc:max", "@tag"; on a fork
-// "LINE/1200", "LINE/latest", ...
-// kInvalidArgument otherwise.
+// "1200", "latest", "latest~2", "best:loss", "best:acc:max", "healthy", "@tag";
+// on a fork "LINE/1200", "LINE/latest", ... kInvalidArgument otherwise.
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
 // What ParseSelector reads as `selector`.
 std::string Text(const StepSelector& selector);

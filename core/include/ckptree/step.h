@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +26,15 @@ class Engine;
 struct StepOriginPeer;
 }  // namespace internal
 
-enum class NodeType { kNone, kDict, kList, kTuple, kNamedTuple, kObject, kCustom };
+enum class NodeType {
+  kNone,
+  kDict,
+  kList,
+  kTuple,
+  kNamedTuple,
+  kObject,
+  kCustom
+};
 
 // How a named top-level subtree is to be understood.
 enum class ItemType { kTree, kJson, kProto, kFiles };
@@ -64,6 +73,9 @@ class SaveHandle {
   std::int64_t step() const;
   // Of the committed step; 0 before.
   std::uint64_t version() const;
+  // Why the policy of the line was not applied by this save, though its step is
+  // committed; OK where it was.
+  absl::Status PolicyProblem() const;
 
  private:
   friend class StepBuilder;
@@ -75,6 +87,8 @@ struct SaveOptions {
   // Take the row of an existing step; kFailedPrecondition where it is pinned.
   // Without it an existing step is kAlreadyExists.
   bool overwrite = false;
+  // When it was, for policies and listings; nothing: now.
+  std::optional<absl::Time> time = {};
   // The fork to save to; empty: the main line. kNotFound where there is none.
   std::string line = {};
 };

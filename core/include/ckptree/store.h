@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,12 +17,16 @@
 #include "absl/time/time.h"
 #include "ckptree/collect.h"
 #include "ckptree/options.h"
+#include "ckptree/policy.h"
+#include "ckptree/preservation.h"
 #include "ckptree/restore.h"
 #include "ckptree/selector.h"
 #include "ckptree/step.h"
 #include "ckptree/usage.h"
 
 namespace ckptree {
+
+class CheckpointManager;
 
 namespace internal {
 class Engine;
@@ -39,7 +44,7 @@ struct TagInfo {
 
 // A line: a series of saves, each compared with the one before.
 struct LineInfo {
-  std::string name = {};         // Empty: the main line.
+  std::string name = {};  // Empty: the main line.
   // Of forks: where it goes on from; "?": a line that was dropped.
   std::string origin_line = {};
   std::int64_t origin_step = 0;
@@ -165,6 +170,26 @@ class Store {
   // The main line first.
   absl::StatusOr<std::vector<LineInfo>> Lines() const;
 
+  // Which steps of a line live: from now on every save to it, by whatever
+  // program, removes those that `policy` does not keep, in its own commit.
+  // Pinned and tagged steps stay. Nothing is removed by this call.
+  // kInvalidArgument: see Check().
+  absl::Status SetPolicy(const Preservation& policy, std::string_view line = "",
+                         bool of_program = false);
+  absl::StatusOr<PolicyInfo> Policy(std::string_view line = "") const;
+  // What the policy of the line, or `policy`, keeps of the steps there are, and
+  // why. Changes nothing. kFailedPrecondition where it cannot be applied.
+  absl::StatusOr<PolicyReport> PreviewPolicy(
+      std::string_view line = "",
+      const std::optional<Preservation>& policy = std::nullopt) const;
+  // Removes now what the policy of the line does not keep; returns it.
+  absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(
+      std::string_view line = "");
+
+  // Of the run, as JSON text; empty: none. At most 8 MiB.
+  absl::Status SetMetadata(std::string json, std::string_view line = "");
+  absl::StatusOr<std::string> Metadata(std::string_view line = "") const;
+
   // Frees now what no step needs any more. kCancelled where it was stopped:
   // what was freed stays so. Saves and readers go on meanwhile.
   absl::StatusOr<CollectReport> Collect(const CollectOptions& options = {});
@@ -196,6 +221,7 @@ class Store {
   absl::Status Close();
 
  private:
+  friend class CheckpointManager;
   friend class internal::RecoverySource;
   friend struct internal::StoreTestPeer;
   explicit Store(std::shared_ptr<internal::Engine> engine);

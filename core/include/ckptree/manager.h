@@ -1,0 +1,204 @@
+// The manager of a training loop's steps: decides which are saved, keeps those
+// that a policy wants, and resumes. Behaves as Orbax's CheckpointManager where
+// core/DESIGN.md, part 14, does not say otherwise.
+
+#ifndef CKPTREE_MANAGER_H_
+#define CKPTREE_MANAGER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ckptree/options.h"
+#include "ckptree/preservation.h"
+#include "ckptree/restore.h"
+#include "ckptree/save_decision.h"
+#include "ckptree/selector.h"
+#include "ckptree/step.h"
+#include "ckptree/store.h"
+
+namespace ckptree {
+
+struct ManagerOptions {
+  // How the store is opened. With read_only nothing is saved, deleted or set.
+  StoreOptions store = {.create_if_missing = true};
+  std::string line = {};  // The fork to work on; empty: the main line.
+
+  // ---- which steps are saved ----
+
+  // Steps that this divides. Nothing: none because of their number.
+  std::optional<std::int64_t> save_interval_steps = 1;
+  std::vector<std::int64_t> save_on_steps = {};  // These besides.
+  // Decides instead of both.
+  std::function<bool(std::int64_t step, std::optional<std::int64_t> latest)>
+      should_save_fn = {};
+  // Decides instead of all three. Without it the first step of a line is saved
+  // whatever its number, and one at a preemption.
+  std::optional<SaveDecision> save_decision = {};
+  // False: decisions see no save in progress.
+  bool see_saves_in_progress = true;
+
+  // ---- which steps live ----
+  //
+  // Where one of these is given, the policy of the line is made of them:
+  // keep_period, keep_time_interval and should_keep_fn keep steps besides the
+  // latest, or best, max_to_keep (nothing: all). Where none is: the policy of
+  // the store, but one that came with the options of a program, which goes.
+
+  std::optional<std::int64_t> max_to_keep = {};
+  std::optional<std::int64_t> keep_period = {};  // Steps that it divides.
+  std::optional<absl::Duration> keep_time_interval = {};  // Whole seconds.
+  KeepFn should_keep_fn = {};
+  // The best by a metric, or a function of them, instead of the latest. The
+  // newest step may go then: it is not better for being new.
+  std::string best_metric = {};
+  MetricFn best_fn = {};
+  BestN::Mode best_mode = BestN::Mode::kMax;
+  bool keep_checkpoints_without_metrics = true;
+  // Instead of max_to_keep, keep_period, keep_time_interval, should_keep_fn.
+  std::optional<Preservation> preservation = {};
+
+  // ---- the rest ----
+
+  // Of the run, JSON; written once, to a line that has none.
+  std::string metadata = {};
+  // SIGTERM is a preemption: a handler is set while the manager lives, which
+  // calls the one that was there.
+  bool watch_sigterm = false;
+  // Save() waits until fewer are in flight.
+  int max_saves_in_flight = 1;
+  // How long Save() waits for that.
+  absl::Duration save_timeout = absl::Minutes(20);
+  // Null: the wall clock. What policies see is stored with each step.
+  std::function<absl::Time()> clock = {};
+};
+
+// What is said of a step besides its values.
+struct SaveArguments {
+  std::vector<std::pair<std::string, double>> metrics = {};
+  std::string custom_metadata = {};  // JSON.
+  std::string note = {};
+  // Save whatever the decision is, also before the latest step.
+  bool force = false;
+  // Take the place of a step that exists; without it that is kAlreadyExists.
+  bool overwrite = false;
+};
+
+// A top-level subtree of a step.
+struct ItemInfo {
+  std::string name = {};  // In text form.
+  std::string kind = {};  // "tree", "json", "proto", "files"
+  std::vector<LeafInfo> leaves = {};
+};
+
+// Errors of saves in the background come out of the next Save(), BeginSave(),
+// WaitUntilFinished(), CheckForErrors() or Close(), each once; a step that
+// failed is never listed. A policy that could not be applied is such an error,
+// too: its step is there, and nothing was removed.
+//
+// Thread-safe, but for Close(). One manager or Store in one process writes a
+// store at a time; any number read it.
+class CheckpointManager {
+ public:
+  // kInvalidArgument: options that mean nothing or contradict each other. As
+  // Store::Open() otherwise.
+  static absl::StatusOr<CheckpointManager> Open(const std::string& directory,
+                                                ManagerOptions options = {});
+  CheckpointManager(CheckpointManager&&) noexcept;
+  CheckpointManager& operator=(CheckpointManager&&) noexcept;
+  // Waits for saves in flight.
+  ~CheckpointManager();
+
+  // ---- saving ----
+
+  // False for a step that is not after the latest one, saved or in flight,
+  // whatever the decision would be. kInternal where a function threw.
+  absl::StatusOr<bool> ShouldSave(std::int64_t step) const;
+
+  // Where the step is to be saved: `fill` puts it together (its error fails
+  // this call, and nothing is saved), the save begins, and goes on in the
+  // background. False: not to be saved; `fill` was not called. What is lent to
+  // the builder stays lent until LastSave().WaitStaged().
+  // At a preemption the call returns when the step is committed.
+  absl::StatusOr<bool> Save(std::int64_t step,
+                            absl::FunctionRef<absl::Status(StepBuilder&)> fill,
+                            const SaveArguments& arguments = {});
+  // The same in two halves. Nothing: not to be saved.
+  absl::StatusOr<std::optional<StepBuilder>> BeginSave(
+      std::int64_t step, const SaveArguments& arguments = {});
+  absl::Status EndSave(StepBuilder builder);
+  // Of the save that was begun last.
+  SaveHandle LastSave() const;
+
+  // The first error that nobody saw; kDeadlineExceeded: saves go on.
+  absl::Status WaitUntilFinished(
+      absl::Duration timeout = absl::InfiniteDuration());
+  absl::Status CheckForErrors();
+  bool IsSavingInProgress() const;
+
+  // ---- preemption ----
+
+  // From now on: for whoever is told by other means than SIGTERM.
+  void RequestPreemption();
+  bool ReachedPreemption() const;
+  // True once the step of the preemption is committed: time to leave.
+  bool SavedForPreemption() const;
+
+  // ---- reading ----
+
+  // Of the manager's line where the selector names none. With `items` these
+  // top-level subtrees must be there: kNotFound names those there are.
+  absl::StatusOr<Step> Restore(
+      StepSelector step = Latest(),
+      const std::vector<std::string>& items = {}) const;
+  // Committed steps, ascending.
+  absl::StatusOr<std::vector<std::int64_t>> AllSteps() const;
+  absl::StatusOr<std::optional<std::int64_t>> LatestStep() const;
+  // By the best metric of the options or of the policy; the latest where there
+  // is none; nothing where no step has it.
+  absl::StatusOr<std::optional<std::int64_t>> BestStep() const;
+  absl::StatusOr<std::vector<std::pair<std::string, double>>> Metrics(
+      std::int64_t step) const;
+  absl::StatusOr<std::vector<ItemInfo>> ItemMetadata(std::int64_t step) const;
+  // Readers: sees what was committed meanwhile.
+  absl::Status Reload();
+
+  // ---- changing ----
+
+  // kNotFound; kFailedPrecondition: pinned.
+  absl::Status Delete(std::int64_t step);
+
+  // To go on from an older step one says what becomes of the later ones. Waits
+  // for saves in flight.
+  //
+  // Deletes them, all or (where one is pinned) none.
+  absl::Status DeleteAfter(std::int64_t step);
+  // Leaves them on their line, and goes on on a new one, with the same policy.
+  absl::Status ForkFrom(std::int64_t step, std::string_view line);
+
+  const std::string& directory() const;
+  std::string line() const;
+  Store& store();
+
+  // Waits for saves in flight and closes the store, whatever comes; the first
+  // error that nobody saw.
+  absl::Status Close();
+
+ private:
+  struct Impl;
+  explicit CheckpointManager(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_MANAGER_H_

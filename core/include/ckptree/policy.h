@@ -1,0 +1,46 @@
+// The preservation policy of a line, as it is stored and as it would decide.
+
+#ifndef CKPTREE_POLICY_H_
+#define CKPTREE_POLICY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ckptree/preservation.h"
+#include "ckptree/usage.h"
+
+namespace ckptree {
+
+struct PolicyInfo {
+  std::string text = {};     // Empty: none was set, and all steps live.
+  Preservation policy = {};  // PreserveAll where it cannot be read.
+  // Why it cannot be applied here: a rule of a newer engine, a function of
+  // another program. Nothing is removed by it then.
+  absl::Status applicable = absl::OkStatus();
+  // It came with the options of a program (a CheckpointManager), which puts it
+  // back to all when it is opened without them; false: set by hand.
+  bool of_program = false;
+  std::string set_by = {};  // Version of the engine.
+  std::int64_t set_ns = 0;
+};
+
+// What a policy says of one step.
+struct PolicyVerdict {
+  std::int64_t step = 0;
+  std::uint64_t version = 0;
+  bool kept = true;
+  // "latest(3)", "pinned", "tag best": all that keeps it.
+  std::vector<std::string> why = {};
+};
+
+struct PolicyReport {
+  std::string policy = {};                // Its text.
+  std::vector<PolicyVerdict> steps = {};  // Ascending by number.
+  FreedBytes freed = {};  // By removing those that are not kept.
+};
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_POLICY_H_

@@ -1,0 +1,211 @@
+// Preservation policies: which steps of a line live. Pure functions over the
+// steps there are; the rules and their results are those of Orbax's
+// preservation_policy.py, where there is one of that name.
+
+#ifndef CKPTREE_PRESERVATION_H_
+#define CKPTREE_PRESERVATION_H_
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace ckptree {
+
+// A step as policies see it. The metrics are those of the caller's list.
+struct PolicyStep {
+  std::int64_t step = 0;
+  // When its save began, as stored: the same after every restart.
+  absl::Time time = absl::UnixEpoch();
+  std::span<const std::pair<std::string, double>> metrics = {};
+  bool healthy = true;  // Neither NaN nor Inf in any array.
+
+  // Nothing where it has no such metric, or a NaN.
+  std::optional<double> Metric(std::string_view name) const;
+};
+
+// Functions of a policy may throw and may return NaN. They run on the thread
+// that commits saves and must not call back into the store.
+using MetricFn = std::function<std::optional<double>(const PolicyStep&)>;
+using KeepFn = std::function<bool(const PolicyStep&)>;
+// One answer a step, in their order.
+using PreserveFn =
+    std::function<std::vector<bool>(std::span<const PolicyStep>)>;
+
+class Preservation;
+
+// ---- the rules ----
+
+struct PreserveAll {};
+
+// The last `n` of the list. Nothing: all.
+struct LatestN {
+  std::optional<std::int64_t> n = {};
+};
+
+// Steps that `interval` (not 0) divides. Not exact: the first, then each that
+// is at least `interval` after the one kept before. Of them the last
+// `max_to_keep`.
+struct EveryNSteps {
+  std::int64_t interval = 1;
+  bool exact = true;
+  std::optional<std::int64_t> max_to_keep = {};
+};
+
+// For each multiple of `interval` (not 0) the nearest of the steps that are
+// nearer to it than to the others (a half: to the even multiple), ties to the
+// later; and the last step. Of them the last `max_to_keep`.
+struct EveryNStepsClosest {
+  std::int64_t interval = 1;
+  std::optional<std::int64_t> max_to_keep = {};
+};
+
+// The first, then each whose time is at least `interval` after that of the one
+// kept before.
+struct EveryNSeconds {
+  absl::Duration interval = absl::ZeroDuration();
+};
+
+// The first whose age is at most `duration`, and all after it.
+struct LatestDuration {
+  absl::Duration duration = absl::ZeroDuration();
+};
+
+struct CustomSteps {
+  std::vector<std::int64_t> steps = {};
+};
+
+// The `n` best by a metric, ties to the later; nothing: all. Steps without the
+// metric, or with a NaN, are kept besides, unless n is 0 or
+// `keep_without_metrics` is false; but where there are no more than `n` steps,
+// all of them are.
+struct BestN {
+  enum class Mode { kMin, kMax };
+  std::string metric = {};  // Or, where it is computed, the function's name.
+  Mode mode = Mode::kMax;
+  std::optional<std::int64_t> n = {};
+  bool keep_without_metrics = true;
+  bool computed = false;
+  MetricFn function = {};
+};
+
+// The last `n` steps without NaN and Inf. Without n: the last one; but in an
+// AllOf every one.
+struct Healthy {
+  std::optional<std::int64_t> n = {};
+};
+
+// Dense near now, sparse long ago: about `n` (not below 1) for each doubling of
+// the distance to the last step. Steps at a distance d are held against a grid
+// as wide as the largest power of two that is at most d / n, and the first in
+// each of its cells is kept.
+struct Logarithmic {
+  std::int64_t n = 8;
+};
+
+// The newest steps that fit, at least one: the bytes are those of all blocks
+// that they need, the shared ones counted once.
+struct Budget {
+  std::uint64_t bytes = 0;
+};
+
+// What any, or each, of them keeps; at least one.
+struct AnyOf {
+  std::vector<Preservation> of = {};
+};
+struct AllOf {
+  std::vector<Preservation> of = {};
+};
+
+// Functions of this program; stored by name. Another program that saves to the
+// line without them removes nothing.
+struct KeepIf {
+  std::string name = "function";
+  KeepFn function = {};
+};
+struct CustomPreservation {
+  std::string name = "function";
+  PreserveFn function = {};
+};
+
+// A policy: one of the rules. A value.
+class Preservation {
+ public:
+  using Rule = std::variant<PreserveAll, LatestN, EveryNSteps,
+                            EveryNStepsClosest, EveryNSeconds, LatestDuration,
+                            CustomSteps, BestN, Healthy, Logarithmic, Budget,
+                            AnyOf, AllOf, KeepIf, CustomPreservation>;
+
+  Preservation() : rule_(std::make_shared<const Rule>()) {}  // PreserveAll.
+  template <typename R>
+    requires std::constructible_from<Rule, R> &&
+             (!std::same_as<std::remove_cvref_t<R>, Preservation>)
+  Preservation(R rule)  // NOLINT: meant to convert.
+      : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+
+  // REQUIRES: not moved from.
+  const Rule& rule() const { return *rule_; }
+
+ private:
+  std::shared_ptr<const Rule> rule_;  // Immutable: copies share it.
+};
+
+// Any of both; each of both.
+Preservation operator|(Preservation a, Preservation b);
+Preservation operator&(Preservation a, Preservation b);
+
+// What a policy may ask besides the list.
+struct PreservationContext {
+  absl::Time now = absl::InfinitePast();  // Past: the time of the last step.
+  // How many of the oldest steps must go for the rest, the new one included, to
+  // need at most `bytes`. Null: a Budget is kUnimplemented.
+  std::function<absl::StatusOr<std::size_t>(std::uint64_t bytes)>
+      oldest_beyond = {};
+};
+
+// kInvalidArgument, saying what is wrong: counts that mean nothing, a name that
+// is none, AnyOf nothing.
+absl::Status Check(const Preservation& policy);
+
+// One answer a step, in the order of `steps`. kInvalidArgument as Check();
+// kInternal where a function threw or gave another number of answers,
+// kFailedPrecondition where a function is not there.
+absl::StatusOr<std::vector<bool>> Preserve(
+    const Preservation& policy, std::span<const PolicyStep> steps,
+    const PreservationContext& context = {});
+
+// For each step the text of the rules that keep it; none: it is not kept.
+absl::StatusOr<std::vector<std::vector<std::string>>> Explain(
+    const Preservation& policy, std::span<const PolicyStep> steps,
+    const PreservationContext& context = {});
+
+// What the rule goes by; nothing where the step has none. kInternal where its
+// function threw.
+absl::StatusOr<std::optional<double>> MetricOf(const BestN& rule,
+                                               const PolicyStep& step);
+
+// "latest(3) | every(1000) | best(loss, min, 2) & healthy", as schema/FORMAT.md
+// says. Functions are named and not in it.
+std::string Text(const Preservation& policy);
+// kInvalidArgument says where it stops making sense; a rule that is not known
+// is named.
+absl::StatusOr<Preservation> ParsePreservation(std::string_view text);
+// The first function that it names and does not have; empty: none.
+std::string MissingFunction(const Preservation& policy);
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_PRESERVATION_H_

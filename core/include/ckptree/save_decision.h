@@ -1,0 +1,95 @@
+// Save decisions: whether a step is to be saved. Pure functions; the rules and
+// their results are those of Orbax's save_decision_policy.py.
+
+#ifndef CKPTREE_SAVE_DECISION_H_
+#define CKPTREE_SAVE_DECISION_H_
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ckptree/preservation.h"
+
+namespace ckptree {
+
+// What a decision is made of.
+struct SaveQuestion {
+  PolicyStep step = {};                   // Its time: now.
+  std::optional<PolicyStep> latest = {};  // The last step before it.
+  // All steps before it, for functions that ask. Null: none.
+  std::function<std::vector<PolicyStep>()> previous = {};
+  bool saving_in_progress = false;
+  bool preempted = false;
+};
+
+class SaveDecision;
+
+// `interval` (not 0) divides the step.
+struct FixedInterval {
+  std::int64_t interval = 1;
+};
+struct SpecificSteps {
+  std::vector<std::int64_t> steps = {};
+};
+// No save is in progress, and the last step is at least `minimum` old (nothing:
+// any age), or there is none.
+struct ContinuousCheckpointing {
+  std::optional<absl::Duration> minimum = {};
+};
+// The process is about to be taken away.
+struct OnPreemption {};
+// There is no step yet. Where a policy keeps none, that is so each time.
+struct InitialSave {};
+// Any of them, asked in their order until one says yes; none: never.
+struct AnySave {
+  std::vector<SaveDecision> of = {};
+};
+// Functions of the program. They may throw.
+struct SaveIf {
+  std::function<bool(std::int64_t step, std::optional<std::int64_t> latest)>
+      function = {};
+};
+struct CustomSave {
+  std::function<bool(const SaveQuestion&)> function = {};
+};
+
+class SaveDecision {
+ public:
+  using Rule = std::variant<AnySave, FixedInterval, SpecificSteps,
+                            ContinuousCheckpointing, OnPreemption, InitialSave,
+                            SaveIf, CustomSave>;
+
+  SaveDecision()
+      : rule_(std::make_shared<const Rule>()) {}  // AnySave of none: never.
+  template <typename R>
+    requires std::constructible_from<Rule, R> &&
+             (!std::same_as<std::remove_cvref_t<R>, SaveDecision>)
+  SaveDecision(R rule)  // NOLINT: meant to convert.
+      : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+
+  // REQUIRES: not moved from.
+  const Rule& rule() const { return *rule_; }
+
+ private:
+  std::shared_ptr<const Rule> rule_;  // Immutable: copies share it.
+};
+
+// kInvalidArgument: an interval of 0, a function that is not there.
+absl::Status Check(const SaveDecision& decision);
+
+// kInvalidArgument as Check(); kInternal where a function threw.
+absl::StatusOr<bool> ShouldSave(const SaveDecision& decision,
+                                const SaveQuestion& question);
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_SAVE_DECISION_H_

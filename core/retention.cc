@@ -1,0 +1,184 @@
+#include "core/retention.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "core/base_loader.h"
+#include "core/dead_blocks.h"
+#include "kv/status_macros.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+// More victims leave with the next saves: one commit holds 16 MiB.
+constexpr std::size_t kMostVictims = 2000;
+
+// The steps of a line, as policies see them.
+struct StepList {
+  std::vector<StepRecordPtr> records;
+  std::vector<PolicyStep> steps;
+  std::vector<bool> held;  // Pinned or tagged.
+
+  StepList(const Catalog& catalog, std::uint32_t line,
+           const StepRecordPtr& fresh)
+      : records(catalog.Steps(line)) {
+    if (fresh != nullptr) {
+      const auto at = std::lower_bound(
+          records.begin(), records.end(), fresh->step,
+          [](const StepRecordPtr& r, std::int64_t s) { return r->step < s; });
+      if (at != records.end() && (*at)->step == fresh->step) {
+        *at = fresh;
+      } else {
+        records.insert(at, fresh);
+      }
+    }
+    const std::set<std::uint64_t> named = catalog.NamedVersions();
+    steps.reserve(records.size());
+    for (const StepRecordPtr& record : records) {
+      steps.push_back(PolicyStepOf(*record));
+      held.push_back(named.contains(record->version));
+    }
+  }
+
+  std::vector<PricedStep> Priced() const {
+    std::vector<PricedStep> priced;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      priced.push_back({records[i]->version, held[i]});
+    }
+    return priced;
+  }
+};
+
+// The newest version of the line, as stored.
+absl::StatusOr<PriceHead> StoredHead(const kv::Database& database,
+                                     std::uint32_t line) {
+  PriceHead head;
+  CKPTREE_ASSIGN_OR_RETURN(const BaseState tip, LoadBase(database, line));
+  if (tip.version == 0) return head;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> row,
+      database.Get(schema::Space::kRecords, schema::DeadKey(tip.version)));
+  if (!row.has_value()) {
+    return absl::DataLossError(
+        absl::StrFormat("the dead list of version %d is missing", tip.version));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(head.dead, schema::DecodeDeadList(*row));
+  for (const auto& [number, part] : tip.parts) {
+    for (const schema::Block& block : BlocksOfPart(*part)) {
+      head.bytes += block.bytes;
+    }
+  }
+  return head;
+}
+
+}  // namespace
+
+PolicyStep PolicyStepOf(const schema::StepRecord& record) {
+  PolicyStep step;
+  step.step = record.step;
+  step.time = absl::FromUnixNanos(record.begun_ns);
+  step.metrics = record.metrics;
+  step.healthy = record.nonfinite_leaves == 0;
+  return step;
+}
+
+void Retention::Remember(const Preservation& policy) {
+  const absl::MutexLock lock(&mu_);
+  known_.insert_or_assign(Text(policy), policy);
+}
+
+PolicyInfo Retention::Of(std::uint32_t line) const {
+  PolicyInfo info;
+  const std::optional<schema::LineSettings> settings = catalog_.Settings(line);
+  if (!settings.has_value()) return info;
+  info.text = settings->policy;
+  info.set_by = settings->set_by;
+  info.of_program = settings->of_program;
+  info.set_ns = settings->set_ns;
+  if (info.text.empty()) return info;
+  const absl::MutexLock lock(&mu_);
+  auto it = known_.find(info.text);
+  if (it == known_.end()) {
+    absl::StatusOr<Preservation> parsed = ParsePreservation(info.text);
+    if (!parsed.ok()) {
+      info.applicable = absl::FailedPreconditionError(absl::StrFormat(
+          "the policy was set by ckptree %s, and this is another: %s",
+          info.set_by, parsed.status().message()));
+      return info;
+    }
+    it = known_.emplace(info.text, *std::move(parsed)).first;
+  }
+  info.policy = it->second;
+  if (const std::string name = MissingFunction(info.policy); !name.empty()) {
+    info.applicable = absl::FailedPreconditionError(absl::StrFormat(
+        "the policy asks function '%s', which this program does not have",
+        name));
+  }
+  return info;
+}
+
+absl::StatusOr<Retention::Verdict> Retention::Decide(
+    StepRecordPtr fresh,
+    const std::function<absl::StatusOr<PriceHead>()>& head) const {
+  const PolicyInfo info = Of(fresh->line);
+  if (info.text.empty()) return Verdict{};
+  CKPTREE_RETURN_IF_ERROR(info.applicable);
+  const StepList list(catalog_, fresh->line, fresh);
+  PreservationContext context;
+  context.now = absl::FromUnixNanos(fresh->begun_ns);
+  context.oldest_beyond =
+      [&](std::uint64_t bytes) -> absl::StatusOr<std::size_t> {
+    CKPTREE_ASSIGN_OR_RETURN(const PriceHead newest, head());
+    return OldestBeyond(database_, newest, list.Priced(), bytes);
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<bool> kept,
+                           Preserve(info.policy, list.steps, context));
+  Verdict verdict;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] || list.held[i]) continue;
+    if (list.records[i] == fresh) {
+      verdict.drops_new = true;
+    } else if (verdict.victims.size() < kMostVictims) {
+      verdict.victims.push_back(list.records[i]);
+    }
+  }
+  return verdict;
+}
+
+absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
+    std::uint32_t line, const Preservation& policy) const {
+  const StepList list(catalog_, line, nullptr);
+  PreservationContext context;
+  context.now = absl::Now();
+  context.oldest_beyond =
+      [&](std::uint64_t bytes) -> absl::StatusOr<std::size_t> {
+    CKPTREE_ASSIGN_OR_RETURN(const PriceHead newest,
+                             StoredHead(database_, line));
+    return OldestBeyond(database_, newest, list.Priced(), bytes);
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const auto reasons,
+                           Explain(policy, list.steps, context));
+  std::vector<PolicyVerdict> verdicts;
+  for (std::size_t i = 0; i < reasons.size(); ++i) {
+    PolicyVerdict verdict;
+    verdict.step = list.records[i]->step;
+    verdict.version = list.records[i]->version;
+    verdict.why = reasons[i];
+    if (list.held[i]) {
+      if (catalog_.IsPinned(verdict.version)) verdict.why.push_back("pinned");
+      for (const std::string& tag : catalog_.TagsOf(verdict.version)) {
+        verdict.why.push_back("tag " + tag);
+      }
+    }
+    verdict.kept = !verdict.why.empty();
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+}  // namespace ckptree::internal
