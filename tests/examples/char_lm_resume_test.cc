@@ -1,16 +1,10 @@
 // Kills char_lm at random moments: started again, it must end with exactly the
 // bits of a run that was never stopped.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -25,114 +19,33 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "ckptree/ckptree.h"
+#include "tests/examples/trainer_run.h"
 
 namespace char_lm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kSteps = 60;
 constexpr int kSaveEvery = 2;
 
-// From the environment, so that a failure can be run again.
-std::uint64_t NumberFromEnvironment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-struct Outcome {
-  bool killed = false;  // By SIGKILL; else it ended by itself.
-  int exit_code = -1;
-  std::string output;
-  std::chrono::nanoseconds took{};
-
-  // The highest N in lines "<before>N<after>"; -1 where there are none.
-  std::int64_t Highest(std::string_view before, std::string_view after) const {
-    std::int64_t highest = -1;
-    std::size_t start = 0;
-    while (start < output.size()) {
-      const std::size_t end = std::min(output.find('\n', start), output.size());
-      std::string_view line(output.data() + start, end - start);
-      start = end + 1;
-      if (!line.starts_with(before)) continue;
-      line.remove_prefix(before.size());
-      while (line.starts_with(' ')) line.remove_prefix(1);
-      std::int64_t number = -1;
-      const char* line_end = line.data() + line.size();
-      const auto parsed = std::from_chars(line.data(), line_end, number);
-      if (parsed.ec != std::errc()) continue;
-      if (!std::string_view(parsed.ptr, line_end).starts_with(after)) continue;
-      highest = std::max(highest, number);
-    }
-    return highest;
-  }
-
-  std::int64_t LastCommitted() const { return Highest("step ", ": committed"); }
-  std::int64_t ResumedFrom() const {
-    return Highest("resumed from step ", " in");
-  }
-};
-
-// Runs char_lm on `store`; SIGKILLs it once `kill_after` has passed.
-Outcome RunTrainer(const std::string& store, int kill_at,
-                   std::optional<std::chrono::nanoseconds> kill_after) {
-  std::vector<std::string> words = {CHAR_LM_PROGRAM, "--tiny",
-                                    "--store",       store,
-                                    "--batch",       "32",
-                                    "--steps",       absl::StrCat(kSteps),
-                                    "--save-every",  absl::StrCat(kSaveEvery)};
+// With SIGKILL at the middle of step `kill_at`, or once `kill_after` has
+// passed.
+TrainerOutcome RunTiny(const std::string& store, int kill_at,
+                       std::optional<std::chrono::nanoseconds> kill_after) {
+  std::vector<std::string> words = {"--tiny",
+                                    "--store",
+                                    store,
+                                    "--batch",
+                                    "32",
+                                    "--steps",
+                                    absl::StrCat(kSteps),
+                                    "--save-every",
+                                    absl::StrCat(kSaveEvery)};
   if (kill_at > 0) {
     words.insert(words.end(), {"--kill-at", absl::StrCat(kill_at)});
   }
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-
-  int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  const auto start = Clock::now();
-  pid_t child = -1;
-  EXPECT_EQ(posix_spawn(&child, CHAR_LM_PROGRAM, &actions, nullptr,
-                        arguments.data(), environ),
-            0);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-
-  Outcome outcome;
-  bool signalled = false;
-  while (true) {
-    timespec left{};
-    const timespec* timeout = nullptr;
-    if (kill_after.has_value() && !signalled) {
-      const std::int64_t ns = std::max<std::int64_t>(
-          0, std::chrono::nanoseconds(*kill_after - (Clock::now() - start))
-                 .count());
-      left = {ns / 1'000'000'000, ns % 1'000'000'000};
-      timeout = &left;
-    }
-    pollfd waiting = {ends[0], POLLIN, 0};
-    const int ready = ppoll(&waiting, 1, timeout, nullptr);
-    if (ready == 0) {
-      kill(child, SIGKILL);
-      signalled = true;
-      continue;
-    }
-    char buffer[4096];
-    const ssize_t got = read(ends[0], buffer, sizeof buffer);
-    if (got <= 0) break;
-    outcome.output.append(buffer, static_cast<std::size_t>(got));
-  }
-  close(ends[0]);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  outcome.took = Clock::now() - start;
-  outcome.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
-  return outcome;
+  std::optional<TrainerSignal> signal;
+  if (kill_after.has_value()) signal = TrainerSignal{SIGKILL, *kill_after};
+  return RunTrainer(words, signal);
 }
 
 ckptree::Store OpenForReading(const std::string& directory) {
@@ -226,7 +139,7 @@ TEST_F(CharLmResumeTest, EndsBitExactAfterEveryKill) {
   std::mt19937_64 random(seed);
 
   const std::string reference = Directory("reference");
-  const Outcome whole = RunTrainer(reference, 0, std::nullopt);
+  const TrainerOutcome whole = RunTiny(reference, 0, std::nullopt);
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
   ASSERT_EQ(whole.LastCommitted(), kSteps) << whole.output;
 
@@ -251,7 +164,7 @@ TEST_F(CharLmResumeTest, EndsBitExactAfterEveryKill) {
         kill_after = std::chrono::nanoseconds(
             random() % static_cast<std::uint64_t>(whole.took.count()));
       }
-      const Outcome outcome = RunTrainer(store, kill_at, kill_after);
+      const TrainerOutcome outcome = RunTiny(store, kill_at, kill_after);
       // What was said to be committed outlives the kill.
       if (acknowledged >= 0) {
         const bool got_that_far =
@@ -300,7 +213,7 @@ TEST_F(CharLmResumeTest, EndsBitExactAfterEveryKill) {
 
 TEST_F(CharLmResumeTest, RefusesAStoreOfAnotherModel) {
   const std::string store = Directory("store");
-  ASSERT_EQ(RunTrainer(store, 0, std::nullopt).exit_code, 0);
+  ASSERT_EQ(RunTiny(store, 0, std::nullopt).exit_code, 0);
   const std::string command =
       absl::StrCat("'", CHAR_LM_PROGRAM, "' --store '", store, "' --quiet 2> '",
                    Directory("errors"), "'");
