@@ -29,6 +29,9 @@ bool CollectShared(const Settings& settings);
 bool SaveBesideCollection(const Settings& settings);
 // 10 000 saves of 64 KiB of which three are kept.
 bool KeepThree(const Settings& settings);
+// 10 000 saves of 64 KiB under the manager, of which it keeps three, beside a
+// loop of write, fsync, rename and unlink; and its decision over 10 000 steps.
+bool ManagerLoop(const Settings& settings);
 // A step of 100 000 leaves, deleted and collected.
 bool DeleteManyLeaves(const Settings& settings);
 

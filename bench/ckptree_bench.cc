@@ -26,6 +26,7 @@ constexpr Case kCases[] = {
     {"collect_shared", ckptree::bench::CollectShared},
     {"save_beside_gc", ckptree::bench::SaveBesideCollection},
     {"keep_3", ckptree::bench::KeepThree},
+    {"manager", ckptree::bench::ManagerLoop},
     {"delete_100k", ckptree::bench::DeleteManyLeaves},
 };
 

@@ -168,6 +168,7 @@ absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
     PolicyVerdict verdict;
     verdict.step = list.records[i]->step;
     verdict.version = list.records[i]->version;
+    verdict.begun_ns = list.records[i]->begun_ns;
     verdict.why = reasons[i];
     if (list.held[i]) {
       if (catalog_.IsPinned(verdict.version)) verdict.why.push_back("pinned");

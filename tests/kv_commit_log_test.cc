@@ -104,7 +104,7 @@ TEST(CommitRecordTest, EveryOtherLengthIsRejected) {
 TEST(CommitRecordTest, MalformedFieldsAreRejected) {
   const std::string whole = EncodeCommitRecord(Record());
   const std::string covered = whole.substr(0, whole.size() - 8);
-  for (const char kind : {'\0', '\x09', '\x7f'}) {
+  for (const char kind : {'\0', '\x0a', '\x7f'}) {
     std::string bytes = covered;
     bytes[5] = kind;
     EXPECT_THAT(DecodeCommitRecord(WithChecksum(bytes)),

@@ -77,6 +77,14 @@ constexpr FlagSpec kGcFlags[] = {
     {"bytes", 0, "", "sizes as exact numbers of bytes"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
+constexpr FlagSpec kPolicyFlags[] = {
+    {"set", 0, "POLICY", "make this the policy"},
+    {"dry-run", 0, "", "with --set or --apply: change nothing"},
+    {"apply", 0, "", "remove now what the policy does not keep"},
+    {"line", 'l', "NAME", "of this fork"},
+    {"yes", 'y', "", "do not ask"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
 constexpr FlagSpec kDuFlags[] = {
     {"depth", 'd', "N", "of a step: subtrees down to N parts (1)"},
     {"free", 0, "", "what deleting these steps would free"},
@@ -179,6 +187,30 @@ constexpr Command kCommands[] = {
      "  ckptree gc --dry-run\n"
      "  ckptree gc --full --budget 200MB/s",
      kGcFlags, false, 0, 0, RunGc},
+    {"policy", "", "which steps live, and why",
+     "Shows the policy, what it keeps and why, and what removing the rest\n"
+     "would free. Steps that a policy does not keep leave with the next save.\n"
+     "Pinned and tagged ones stay. Beside a trainer it can be looked at, not\n"
+     "set. A POLICY is one rule or several, joined by | (what any of them\n"
+     "keeps) and & (what both keep):\n\n"
+     "  latest(3)            the last 3\n"
+     "  every(1000)          steps that 1000 divides; last=5: of them the last 5\n"
+     "  every(1000, spaced)  the first, and those 1000 or more after the last one\n"
+     "  every(2h)            one each 2 hours\n"
+     "  closest(1000)        the step nearest to each multiple of 1000\n"
+     "  within(7d)           all of the last 7 days\n"
+     "  best(loss, min, 2)   the 2 with the lowest loss, and those without any;\n"
+     "                       not these with unmeasured=drop\n"
+     "  healthy              the last one without NaN and Inf; after & all such\n"
+     "  log(8)               dense near now: about 8 for each doubling of the age\n"
+     "  budget(20GB)         the newest that fit\n"
+     "  steps(0, 5000)       these\n"
+     "  all                  every one\n\n"
+     "  ckptree policy\n"
+     "  ckptree policy --set 'latest(3) | every(1000)' --dry-run\n"
+     "  ckptree policy --set 'latest(3) | best(loss, min, 2) & healthy'\n"
+     "  ckptree policy --apply",
+     kPolicyFlags, true, 0, 0, RunPolicy},
     {"export", "REV[:PREFIX] FILE", "write arrays to a .safetensors file",
      "Keys become names joined by dots; arrays only.\n\n"
      "  ckptree export latest:params model.safetensors",

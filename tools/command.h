@@ -49,6 +49,7 @@ absl::StatusOr<int> RunRm(Session& session);
 absl::StatusOr<int> RunFork(Session& session);
 absl::StatusOr<int> RunDu(Session& session);
 absl::StatusOr<int> RunGc(Session& session);
+absl::StatusOr<int> RunPolicy(Session& session);
 absl::StatusOr<int> RunExport(Session& session);
 absl::StatusOr<int> RunRecover(Session& session);
 absl::StatusOr<int> RunRepair(Session& session);

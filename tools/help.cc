@@ -29,6 +29,7 @@ constexpr std::string_view kRev =
     "  latest         the one with the highest number\n"
     "  latest~2       two saves earlier; works behind each of these\n"
     "  best:loss      the lowest loss; best:acc:max the highest acc\n"
+    "  healthy        the latest one without NaN and Inf\n"
     "  @released      the step with that tag\n"
     "  trial/1200     on the fork `trial`; also trial/latest, trial/best:loss\n"
     "  1000..2000     (log, rm, du) from one to the other, both included\n\n"

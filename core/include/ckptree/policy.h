@@ -30,6 +30,7 @@ struct PolicyInfo {
 struct PolicyVerdict {
   std::int64_t step = 0;
   std::uint64_t version = 0;
+  std::int64_t begun_ns = 0;  // The time that the policy goes by.
   bool kept = true;
   // "latest(3)", "pinned", "tag best": all that keeps it.
   std::vector<std::string> why = {};
