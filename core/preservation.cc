@@ -366,6 +366,38 @@ class Evaluator {
 
 }  // namespace
 
+Preservation::Preservation() : rule_(std::make_shared<const Rule>()) {}
+Preservation::Preservation(PreserveAll rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(LatestN rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(EveryNSteps rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(EveryNStepsClosest rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(EveryNSeconds rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(LatestDuration rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(CustomSteps rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(BestN rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(Healthy rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(Logarithmic rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(Budget rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(AnyOf rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(AllOf rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(KeepIf rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+Preservation::Preservation(CustomPreservation rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+
 std::optional<double> PolicyStep::Metric(std::string_view name) const {
   for (const auto& [metric, value] : metrics) {
     if (metric == name && !std::isnan(value)) return value;
@@ -420,10 +452,17 @@ absl::Status Check(const Preservation& policy) {
   return absl::OkStatus();
 }
 
+// What must hold before a policy decides.
+static absl::Status CheckDecides(const Preservation& policy) {
+  CKPTREE_RETURN_IF_ERROR(std::visit(Checker{}, policy.rule()));
+  const std::string name = MissingFunction(policy);
+  return name.empty() ? absl::OkStatus() : Missing(name);
+}
+
 absl::StatusOr<std::vector<bool>> Preserve(const Preservation& policy,
                                            std::span<const PolicyStep> steps,
                                            const PreservationContext& context) {
-  CKPTREE_RETURN_IF_ERROR(std::visit(Checker{}, policy.rule()));
+  CKPTREE_RETURN_IF_ERROR(CheckDecides(policy));
   return Evaluator(steps, context).Of(policy, false);
 }
 
@@ -451,7 +490,7 @@ std::string MissingFunction(const Preservation& policy) {
 absl::StatusOr<std::vector<std::vector<std::string>>> Explain(
     const Preservation& policy, std::span<const PolicyStep> steps,
     const PreservationContext& context) {
-  CKPTREE_RETURN_IF_ERROR(std::visit(Checker{}, policy.rule()));
+  CKPTREE_RETURN_IF_ERROR(CheckDecides(policy));
   std::vector<std::vector<std::string>> reasons(steps.size());
   CKPTREE_RETURN_IF_ERROR(
       Evaluator(steps, context).AddReasons(policy, &reasons));

@@ -77,7 +77,8 @@ struct Writer {
         r.keep_without_metrics ? "" : ", unmeasured=drop");
   }
   std::string operator()(const Healthy& r) const {
-    return r.n.has_value() ? absl::StrFormat("healthy(%d)", *r.n) : "healthy";
+    if (in_all_of && !r.n.has_value()) return "healthy";
+    return absl::StrFormat("healthy(%d)", r.n.value_or(1));
   }
   std::string operator()(const Logarithmic& r) const {
     return absl::StrFormat("log(%d)", r.n);
@@ -90,7 +91,8 @@ struct Writer {
     return in_all_of ? "(" + text + ")" : text;
   }
   std::string operator()(const AllOf& r) const {
-    return Joined(r.of, " & ", true);
+    // Of one: still an all-of, in which healthy means every such step.
+    return (r.of.size() == 1 ? "all & " : "") + Joined(r.of, " & ", true);
   }
   std::string operator()(const KeepIf& r) const {
     return absl::StrFormat("keep_if(%s)", Name(r.name));

@@ -95,6 +95,24 @@ struct Decider {
 
 }  // namespace
 
+SaveDecision::SaveDecision() : rule_(std::make_shared<const Rule>()) {}
+SaveDecision::SaveDecision(AnySave rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+SaveDecision::SaveDecision(FixedInterval rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+SaveDecision::SaveDecision(SpecificSteps rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+SaveDecision::SaveDecision(ContinuousCheckpointing rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+SaveDecision::SaveDecision(OnPreemption rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+SaveDecision::SaveDecision(InitialSave rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+SaveDecision::SaveDecision(SaveIf rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+SaveDecision::SaveDecision(CustomSave rule)
+    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
+
 absl::Status Check(const SaveDecision& decision) {
   return std::visit(Checker{}, decision.rule());
 }

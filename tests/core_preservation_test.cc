@@ -445,7 +445,8 @@ TEST(PreservationTextTest, SaysWhatItIs) {
       {BestN{.metric = "2h", .n = 1}, "best(\"2h\", max, 1)"},
       {BestN{.metric = "score", .n = 1, .computed = true},
        "best(score(), max, 1)"},
-      {Healthy{}, "healthy"},
+      {Healthy{}, "healthy(1)"},
+      {ckptree::AllOf{{Healthy{}}}, "all & healthy"},
       {Healthy{2}, "healthy(2)"},
       {Logarithmic{8}, "log(8)"},
       {Budget{20'000'000'000}, "budget(20GB)"},
@@ -455,7 +456,7 @@ TEST(PreservationTextTest, SaysWhatItIs) {
       {LatestN{3} | (BestN{.metric = "loss", .n = 1} & Preservation(Healthy{})),
        "latest(3) | best(loss, max, 1) & healthy"},
       {LatestN{3} & (LatestN{1} | Preservation(Healthy{})),
-       "latest(3) & (latest(1) | healthy)"},
+       "latest(3) & (latest(1) | healthy(1))"},
   };
   for (const auto& [policy, text] : cases) {
     EXPECT_EQ(Text(policy), text);
@@ -476,7 +477,7 @@ TEST(PreservationTextTest, ReadsWhatPeopleType) {
       {"best(loss, min, 3, unmeasured=keep)", "best(loss, min, 3)"},
       {"latest(1) | (latest(2) | latest(3))",
        "latest(1) | latest(2) | latest(3)"},
-      {"latest(1)\n|\thealthy", "latest(1) | healthy"},
+      {"latest(1)\n|\thealthy", "latest(1) | healthy(1)"},
   };
   for (const auto& [typed, text] : cases) {
     ASSERT_OK_AND_ASSIGN(const Preservation policy, ParsePreservation(typed));

@@ -306,7 +306,7 @@ TEST_F(RetentionTest, RecoverCarriesThem) {
   ASSERT_OK_AND_ASSIGN(Store copy, Store::Open(dir_ / "copy", Options()));
   EXPECT_EQ(copy.Policy()->text, "latest(2)");
   EXPECT_EQ(*copy.Metadata(), "{}");
-  EXPECT_EQ(copy.Policy("a")->text, "healthy");
+  EXPECT_EQ(copy.Policy("a")->text, "healthy(1)");
   EXPECT_EQ(copy.Steps()->size(), 2u);
 }
 

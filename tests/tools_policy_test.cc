@@ -94,10 +94,10 @@ TEST_F(PolicyCommandTest, SetsShowsAndApplies) {
 TEST_F(PolicyCommandTest, OfALine) {
   ASSERT_EQ(Run({"-C", own_, "fork", "300", "--line", "trial"}).code, 0);
   EXPECT_EQ(Do({"--line", "trial", "--set", "healthy"}).out,
-            "policy of line trial: healthy\nkeeps 0 of 0 steps\n");
+            "policy of line trial: healthy(1)\nkeeps 0 of 0 steps\n");
   EXPECT_EQ(Do({}).out, "no policy: every step stays\n");
   EXPECT_THAT(Do({"--line", "trial"}).out,
-              StartsWith("policy of line trial: healthy\n"));
+              StartsWith("policy of line trial: healthy(1)\n"));
   EXPECT_EQ(Do({"--line", "nowhere"}).code, 3);
 }
 

@@ -47,6 +47,18 @@ class Folder {
   int count_ = 0;
 };
 
+void AddPolicies(Folder folder) {
+  for (const char* text :
+       {"all", "latest(3) | every(1000)", "every(2h)",
+        "every(5, spaced, last=2)", "closest(10, last=3)", "within(7d12h)",
+        "steps(0, 4, 25)", "best(loss, min, 2) & healthy",
+        "best(\"a b\", max, all, unmeasured=drop)", "best(score(), max, 1)",
+        "healthy(2) | log(8)", "budget(20GB)",
+        "(latest(1) | keep_if(f)) & custom(g)"}) {
+    folder.Add(std::string("\x14") + text);
+  }
+}
+
 void AddKeys(Folder folder) {
   const schema::Digest digest = schema::DigestOf("a tree");
   for (const std::string& key :
@@ -205,6 +217,7 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path corpus = argv[1];
   ckptree::fuzz::AddKeys({corpus, "keys"});
+  ckptree::fuzz::AddPolicies({corpus, "policy"});
   ckptree::fuzz::AddPaths({corpus, "path"}, {corpus, "path_text"});
   ckptree::fuzz::AddGlobs({corpus, "glob"});
   ckptree::fuzz::AddRecords({corpus, "record"}, {corpus, "tree"},

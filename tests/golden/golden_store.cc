@@ -189,6 +189,10 @@ absl::Status MakeGoldenStore(const std::string& directory) {
   if (!store.ok()) return store.status();
   then(store->Tag("good", 30, /*move=*/true));
   then(SaveLarge(*store, 50, 3));
+  then(store->SetPolicy(LatestN{9} | Preservation(EveryNSteps{10})));
+  then(store->SetPolicy(
+      BestN{.metric = "loss", .mode = BestN::Mode::kMin, .n = 5}, "fork"));
+  then(store->SetMetadata(R"({"run":"golden"})"));
   then(store->Close());
   return status;
 }
@@ -204,6 +208,12 @@ absl::StatusOr<std::string> ListingOf(const Store& store) {
     steps.insert(steps.end(), some->begin(), some->end());
     absl::StrAppendFormat(&text, "line\t%s\t%s/%d\n", line.name,
                           line.origin_line, line.origin_step);
+    const auto policy = store.Policy(line.name);
+    const auto metadata = store.Metadata(line.name);
+    if (!policy.ok()) return policy.status();
+    if (!metadata.ok()) return metadata.status();
+    absl::StrAppend(&text, "settings\t", line.name, "\t", policy->text, "\t",
+                    *metadata, "\n");
   }
   for (const StepInfo& info : steps) {
     text += StepLine(info);

@@ -5,7 +5,6 @@
 #ifndef CKPTREE_PRESERVATION_H_
 #define CKPTREE_PRESERVATION_H_
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,7 +13,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -45,7 +43,56 @@ using KeepFn = std::function<bool(const PolicyStep&)>;
 using PreserveFn =
     std::function<std::vector<bool>(std::span<const PolicyStep>)>;
 
-class Preservation;
+struct PreserveAll;
+struct LatestN;
+struct EveryNSteps;
+struct EveryNStepsClosest;
+struct EveryNSeconds;
+struct LatestDuration;
+struct CustomSteps;
+struct BestN;
+struct Healthy;
+struct Logarithmic;
+struct Budget;
+struct AnyOf;
+struct AllOf;
+struct KeepIf;
+struct CustomPreservation;
+
+// A policy: one of the rules below. A value.
+class Preservation {
+ public:
+  using Rule =
+      std::variant<PreserveAll, LatestN, EveryNSteps, EveryNStepsClosest,
+                   EveryNSeconds, LatestDuration, CustomSteps, BestN, Healthy,
+                   Logarithmic, Budget, AnyOf, AllOf, KeepIf,
+                   CustomPreservation>;
+
+  Preservation();  // PreserveAll.
+  // Each converts. NOLINTBEGIN
+  Preservation(PreserveAll rule);
+  Preservation(LatestN rule);
+  Preservation(EveryNSteps rule);
+  Preservation(EveryNStepsClosest rule);
+  Preservation(EveryNSeconds rule);
+  Preservation(LatestDuration rule);
+  Preservation(CustomSteps rule);
+  Preservation(BestN rule);
+  Preservation(Healthy rule);
+  Preservation(Logarithmic rule);
+  Preservation(Budget rule);
+  Preservation(AnyOf rule);
+  Preservation(AllOf rule);
+  Preservation(KeepIf rule);
+  Preservation(CustomPreservation rule);
+  // NOLINTEND
+
+  // REQUIRES: not moved from.
+  const Rule& rule() const;
+
+ private:
+  std::shared_ptr<const Rule> rule_;  // Immutable: copies share it.
+};
 
 // ---- the rules ----
 
@@ -141,27 +188,7 @@ struct CustomPreservation {
   PreserveFn function = {};
 };
 
-// A policy: one of the rules. A value.
-class Preservation {
- public:
-  using Rule = std::variant<PreserveAll, LatestN, EveryNSteps,
-                            EveryNStepsClosest, EveryNSeconds, LatestDuration,
-                            CustomSteps, BestN, Healthy, Logarithmic, Budget,
-                            AnyOf, AllOf, KeepIf, CustomPreservation>;
-
-  Preservation() : rule_(std::make_shared<const Rule>()) {}  // PreserveAll.
-  template <typename R>
-    requires std::constructible_from<Rule, R> &&
-             (!std::same_as<std::remove_cvref_t<R>, Preservation>)
-  Preservation(R rule)  // NOLINT: meant to convert.
-      : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-
-  // REQUIRES: not moved from.
-  const Rule& rule() const { return *rule_; }
-
- private:
-  std::shared_ptr<const Rule> rule_;  // Immutable: copies share it.
-};
+inline const Preservation::Rule& Preservation::rule() const { return *rule_; }
 
 // Any of both; each of both.
 Preservation operator|(Preservation a, Preservation b);

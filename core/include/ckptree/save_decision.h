@@ -4,12 +4,10 @@
 #ifndef CKPTREE_SAVE_DECISION_H_
 #define CKPTREE_SAVE_DECISION_H_
 
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -31,7 +29,40 @@ struct SaveQuestion {
   bool preempted = false;
 };
 
-class SaveDecision;
+struct AnySave;
+struct FixedInterval;
+struct SpecificSteps;
+struct ContinuousCheckpointing;
+struct OnPreemption;
+struct InitialSave;
+struct SaveIf;
+struct CustomSave;
+
+// One of the rules below. A value.
+class SaveDecision {
+ public:
+  using Rule = std::variant<AnySave, FixedInterval, SpecificSteps,
+                            ContinuousCheckpointing, OnPreemption, InitialSave,
+                            SaveIf, CustomSave>;
+
+  SaveDecision();  // AnySave of none: never.
+  // Each converts. NOLINTBEGIN
+  SaveDecision(AnySave rule);
+  SaveDecision(FixedInterval rule);
+  SaveDecision(SpecificSteps rule);
+  SaveDecision(ContinuousCheckpointing rule);
+  SaveDecision(OnPreemption rule);
+  SaveDecision(InitialSave rule);
+  SaveDecision(SaveIf rule);
+  SaveDecision(CustomSave rule);
+  // NOLINTEND
+
+  // REQUIRES: not moved from.
+  const Rule& rule() const;
+
+ private:
+  std::shared_ptr<const Rule> rule_;  // Immutable: copies share it.
+};
 
 // `interval` (not 0) divides the step.
 struct FixedInterval {
@@ -62,26 +93,7 @@ struct CustomSave {
   std::function<bool(const SaveQuestion&)> function = {};
 };
 
-class SaveDecision {
- public:
-  using Rule = std::variant<AnySave, FixedInterval, SpecificSteps,
-                            ContinuousCheckpointing, OnPreemption, InitialSave,
-                            SaveIf, CustomSave>;
-
-  SaveDecision()
-      : rule_(std::make_shared<const Rule>()) {}  // AnySave of none: never.
-  template <typename R>
-    requires std::constructible_from<Rule, R> &&
-             (!std::same_as<std::remove_cvref_t<R>, SaveDecision>)
-  SaveDecision(R rule)  // NOLINT: meant to convert.
-      : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-
-  // REQUIRES: not moved from.
-  const Rule& rule() const { return *rule_; }
-
- private:
-  std::shared_ptr<const Rule> rule_;  // Immutable: copies share it.
-};
+inline const SaveDecision::Rule& SaveDecision::rule() const { return *rule_; }
 
 // kInvalidArgument: an interval of 0, a function that is not there.
 absl::Status Check(const SaveDecision& decision);
