@@ -95,7 +95,7 @@ RULES = [
     # What reads bytes or text from outside, and nothing that opens a store.
     Rule(r"tests/fuzz/.*",
          [r"schema/.*", r"kv/(commit_log|hash|head)\.h",
-          r"ckptree/(selector|tensor)\.h", r"tools/.*", r"tests/fuzz/.*",
+          r"ckptree/(preservation|selector|tensor)\.h", r"tools/.*", r"tests/fuzz/.*",
           r"tests/schema_samples\.h"], ["absl", "json"]),
     Rule(r"tests/fault_fs[^/]*",
          [r"(core|kv|schema|tests|ckptree)/.*"], ["absl", "gtest", "rocksdb"],

@@ -20,7 +20,6 @@
 #include "absl/strings/str_join.h"
 #include "ckptree/ckptree.h"
 #include "tests/examples/trainer_run.h"
-#include "tests/trial_scale.h"
 
 namespace char_lm {
 namespace {
@@ -112,8 +111,9 @@ class CharLmManagerTest : public testing::Test {
 };
 
 TEST_F(CharLmManagerTest, ListsWhatThePolicyLeftAfterEveryKill) {
-  const std::int64_t steps = ckptree::testing::Scaled(10'000);
-  const int wanted = ckptree::testing::Scaled(100);
+  const auto wanted =
+      static_cast<int>(NumberFromEnvironment("CKPTREE_TEST_KILLS", 100));
+  const std::int64_t steps = wanted * std::int64_t{100};
   const TrainerOutcome whole = Run(Directory("reference"), steps, 1, "all");
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
   const Reference reference = ReferenceOf(Directory("reference"));
