@@ -27,6 +27,14 @@ std::string FirstKey(const LeafInfo& leaf) {
 absl::StatusOr<Step> CheckpointManager::Restore(
     StepSelector selector, const std::vector<std::string>& items) const {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitFor(0, impl_->options.save_timeout));
+  if (selector.kind == StepSelector::Kind::kBest && selector.name.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> best,
+                             BestStep());
+    if (!best.has_value()) {
+      return absl::NotFoundError("no step has the metric that is the best's");
+    }
+    selector = AtStep(*best);
+  }
   CKPTREE_ASSIGN_OR_RETURN(
       Step step, impl_->store.Restore(impl_->InLine(std::move(selector))));
   if (items.empty()) return step;

@@ -15,9 +15,6 @@
 namespace ckptree::internal {
 namespace {
 
-// More victims leave with the next saves: one commit holds 16 MiB.
-constexpr std::size_t kMostVictims = 2000;
-
 // The steps of a line, as policies see them.
 struct StepList {
   std::vector<StepRecordPtr> records;
@@ -143,7 +140,7 @@ absl::StatusOr<Retention::Verdict> Retention::Decide(
     if (kept[i] || list.held[i]) continue;
     if (list.records[i] == fresh) {
       verdict.drops_new = true;
-    } else if (verdict.victims.size() < kMostVictims) {
+    } else {
       verdict.victims.push_back(list.records[i]);
     }
   }

@@ -21,6 +21,9 @@ namespace {
 // Tree pages beyond this go ahead of the commit batch.
 constexpr std::size_t kTreeBatchBytes = 8 << 20;
 
+// Rows of victims beyond this wait for the next save.
+constexpr std::size_t kVictimBytes = 3 << 20;
+
 }  // namespace
 
 bool StepWriter::IsTreeOfBase(const PartResult& part) const {
@@ -212,9 +215,13 @@ absl::Status StepWriter::ApplyPolicy(const StepRecordPtr& record,
     save->SetPolicyProblem(problem);
     return absl::OkStatus();
   }
-  for (const StepRecordPtr& victim : verdict->victims) {
-    CKPTREE_RETURN_IF_ERROR(
-        RemoveStep(*context_.database, *context_.catalog, *victim, request));
+  const std::size_t own_bytes = request->batch.bytes();
+  std::vector<StepRecordPtr>& victims = verdict->victims;
+  for (std::size_t i = 0; i < victims.size(); ++i) {
+    if (request->batch.bytes() > own_bytes + kVictimBytes) victims.resize(i);
+    if (i == victims.size()) break;
+    CKPTREE_RETURN_IF_ERROR(RemoveStep(*context_.database, *context_.catalog,
+                                       *victims[i], request));
   }
   if (verdict->drops_new && !std::exchange(said_dropped_, true)) {
     context_.logger->Log(

@@ -161,6 +161,7 @@ TEST_F(ManagerTest, BestSteps) {  // OPT-05, OPT-06, PP-09, CM-12, D5
   }
   EXPECT_THAT(Steps(), ElementsAre(1, 5));
   EXPECT_THAT(Best(), Optional(5));
+  EXPECT_EQ(manager_->Restore(ckptree::Best(""))->step(), 5);
   // The newest went, as it was no better (D10).
   EXPECT_THAT(Latest(), Optional(5));
   EXPECT_THAT(log_, HasSubstr("which is the newest; this is said once"));

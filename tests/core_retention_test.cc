@@ -311,11 +311,21 @@ TEST_F(RetentionTest, RecoverCarriesThem) {
 }
 
 TEST_F(RetentionTest, ManyVictimsLeaveWithTheNextSaves) {
-  for (std::int64_t step = 0; step < 2100; ++step) ASSERT_OK(SaveInt(step));
-  Run(LatestN{1}, {3000});
-  EXPECT_EQ(StepNumbers().size(), 101u);
-  ASSERT_OK(SaveInt(3001));
-  EXPECT_THAT(StepNumbers(), ElementsAre(3001));
+  // Half a KiB of note each: more than 3 MiB of rows.
+  constexpr std::int64_t kSteps = 6000;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    StepBuilder builder = store_->Begin(step);
+    builder.PutInt("count", step).SetNote(std::string(500, 'x'));
+    const SaveHandle save = std::move(builder).Commit();
+    if (step % 500 == 499) {
+      ASSERT_OK(store_->Flush());
+    }
+  }
+  Run(LatestN{1}, {kSteps});
+  EXPECT_GT(StepNumbers().size(), 100u);
+  EXPECT_LT(StepNumbers().size(), 5000u);
+  ASSERT_OK(SaveInt(kSteps + 1));
+  EXPECT_THAT(StepNumbers(), ElementsAre(kSteps + 1));
   ExpectClean();
 }
 

@@ -155,8 +155,10 @@ class CheckpointManager {
 
   // ---- reading ----
 
-  // Of the manager's line where the selector names none. With `items` these
-  // top-level subtrees must be there: kNotFound names those there are.
+  // Of the manager's line where the selector names none; Best("") is
+  // BestStep(). Waits for saves in flight, as long as save_timeout. With
+  // `items` these top-level subtrees must be there: kNotFound names those there
+  // are.
   absl::StatusOr<Step> Restore(
       StepSelector step = Latest(),
       const std::vector<std::string>& items = {}) const;
