@@ -89,6 +89,7 @@ ModelOperation ModelDriver::Next() {
     } else if (random_.OneIn(30)) {
       op.saves[0].fate = Save::Fate::kBadInput;
     }
+    if (random_.OneIn(many ? 3 : 12)) op.policy = random_.Int(8);
   } else if (what < 400) {
     op.kind = Kind::kSaves;
     for (int n = 2 + random_.Int(3); n > 0; --n) {
@@ -170,9 +171,14 @@ ModelOperation ModelDriver::Next() {
   return op;
 }
 
-void ModelDriver::ApplySave(const Save& save, ModelState* state) {
+void ModelDriver::ApplySave(const Save& save, int policy, ModelState* state) {
   if (state->steps.contains(save.step)) state->Delete(save.step);
   state->Save(save.step, save.content);
+  if (policy < 0) return;
+  for (const std::int64_t victim :
+       state->Victims(save.step / kLineSteps, policy, /*by_policy=*/true)) {
+    state->Delete(victim);
+  }
 }
 
 void ModelDriver::ApplyOther(const ModelOperation& operation,
@@ -213,7 +219,7 @@ void ModelDriver::ApplyOther(const ModelOperation& operation,
 void ModelDriver::Apply(const ModelOperation& operation,
                         const std::vector<bool>& results) {
   for (std::size_t i = 0; i < operation.saves.size(); ++i) {
-    if (results[i]) ApplySave(operation.saves[i], &state_);
+    if (results[i]) ApplySave(operation.saves[i], operation.policy, &state_);
   }
   ApplyOther(operation, &state_);
 }
@@ -222,7 +228,7 @@ std::vector<ModelState> ModelDriver::Possible(
     const ModelOperation& operation, const std::vector<bool>& results) const {
   ModelState known = state_;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    if (results[i]) ApplySave(operation.saves[i], &known);
+    if (results[i]) ApplySave(operation.saves[i], operation.policy, &known);
   }
   if (operation.saves.empty()) {
     ModelState done = known;
@@ -241,7 +247,7 @@ std::vector<ModelState> ModelDriver::Possible(
     std::vector<ModelState> next;
     for (const ModelState& state : grown) {
       next.push_back(state);
-      ApplySave(save, &next.back());
+      ApplySave(save, operation.policy, &next.back());
       possible.push_back(next.back());
       if (save.fate == Save::Fate::kCancelled) next.push_back(state);
     }

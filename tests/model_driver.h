@@ -51,6 +51,7 @@ struct ModelOperation {
   std::int64_t step = 0;
   bool refused = false;  // kDelete: of a pinned or missing step.
   int versions = -1;     // kCollect: at most so many; -1: all.
+  int policy = -1;  // kSaves, of one save: keeps so many steps of its line.
   std::string tag;
   std::int64_t line = 0;
   std::uint64_t seed = 0;
@@ -81,7 +82,8 @@ class ModelDriver {
  private:
   ModelOperation::Save NextSave(bool large);
   std::int64_t AnyStep();
-  static void ApplySave(const ModelOperation::Save& save, ModelState* state);
+  static void ApplySave(const ModelOperation::Save& save, int policy,
+                        ModelState* state);
   static void ApplyOther(const ModelOperation& operation, ModelState* state);
 
   FaultRandom random_;

@@ -29,6 +29,16 @@ absl::Status ModelExecutor::Open(bool create) {
       create ? CreateStore(directory_, 1, fs_) : OpenStore(directory_, 1, fs_);
   if (!store.ok()) return store.status();
   store_.emplace(*std::move(store));
+  // One that a process died under.
+  const absl::StatusOr<std::vector<LineInfo>> lines = store_->Lines();
+  if (!lines.ok()) return lines.status();
+  for (const LineInfo& line : *lines) {
+    const absl::StatusOr<PolicyInfo> policy = store_->Policy(line.name);
+    if (!policy.ok()) return policy.status();
+    if (policy->text.empty() || policy->text == "all") continue;
+    absl::Status status = store_->SetPolicy(PreserveAll{}, line.name);
+    if (!status.ok()) return status;
+  }
   return absl::OkStatus();
 }
 
@@ -41,6 +51,11 @@ std::optional<std::string> ModelExecutor::Close() {
 std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
                                                 const TrialPipe& pipe,
                                                 std::vector<bool>* results) {
+  const std::string line = LineName(operation.saves[0].step / kLineSteps);
+  if (operation.policy >= 0) {
+    absl::Status status = store_->SetPolicy(LatestN{operation.policy}, line);
+    if (!status.ok()) return Must(status);
+  }
   std::vector<SaveHandle> handles;
   for (const ModelOperation::Save& save : operation.saves) {
     StepBuilder builder = store_->Begin(
@@ -68,7 +83,11 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
     pipe.Say(status.ok() ? "SAVED 1" : "SAVED 0");
     results->push_back(status.ok());
   }
-  return std::nullopt;
+  if (operation.policy < 0) return std::nullopt;
+  if (absl::Status status = handles[0].PolicyProblem(); !status.ok()) {
+    return Must(status);
+  }
+  return Must(store_->SetPolicy(PreserveAll{}, line));
 }
 
 std::optional<std::string> ModelExecutor::Catalog(

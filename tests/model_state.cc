@@ -29,8 +29,8 @@ void ModelState::DropLine(std::int64_t line) {
   lines.erase(line);
 }
 
-std::vector<std::int64_t> ModelState::Victims(std::int64_t line,
-                                              int keep) const {
+std::vector<std::int64_t> ModelState::Victims(std::int64_t line, int keep,
+                                              bool by_policy) const {
   std::vector<std::int64_t> victims;
   for (auto it = steps.lower_bound(line * kLineSteps);
        it != steps.end() && it->first / kLineSteps == line; ++it) {
@@ -40,6 +40,9 @@ std::vector<std::int64_t> ModelState::Victims(std::int64_t line,
                  std::min(victims.size(), static_cast<std::size_t>(keep)));
   std::erase_if(victims,
                 [this](std::int64_t step) { return pins.contains(step); });
+  if (by_policy) {
+    for (const auto& [tag, step] : tags) std::erase(victims, step);
+  }
   return victims;
 }
 

@@ -34,8 +34,10 @@ struct ModelState {
   void Save(std::int64_t step, Content content);
   void Delete(std::int64_t step);
   void DropLine(std::int64_t line);
-  // All steps of a line but the last `keep` and pinned ones.
-  std::vector<std::int64_t> Victims(std::int64_t line, int keep) const;
+  // All steps of a line but the last `keep` and pinned ones; a policy leaves
+  // tagged ones, too.
+  std::vector<std::int64_t> Victims(std::int64_t line, int keep,
+                                    bool by_policy = false) const;
 
   // "steps 1 2 5; tags a=2; pinned 5"
   std::string Text() const;
