@@ -1,0 +1,18 @@
+// The classes and functions of the extension, by the files that bind them.
+
+#ifndef CKPTREE_PYTHON_SRC_BINDINGS_H_
+#define CKPTREE_PYTHON_SRC_BINDINGS_H_
+
+#include <nanobind/nanobind.h>
+
+#include "python/src/open_store.h"
+
+namespace ckptree::python {
+
+void BindStore(nanobind::module_& m);
+void BindStep(nanobind::module_& m);
+void BindSave(nanobind::module_& m);
+
+}  // namespace ckptree::python
+
+#endif  // CKPTREE_PYTHON_SRC_BINDINGS_H_

@@ -1,0 +1,19 @@
+// The extension ckptree._engine: the engine as Python's objects. What users see
+// is in the package; nothing here is for them.
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "ckptree/version.h"
+#include "python/src/bindings.h"
+
+NB_MODULE(_engine, m) {
+  m.doc() = "The engine behind the package ckptree; no interface of its own.";
+  const std::string version(ckptree::Version());
+  m.attr("VERSION") = nanobind::str(version.c_str());
+  m.attr("FORMAT") = ckptree::FormatNumber();
+  ckptree::python::BindStore(m);
+  ckptree::python::BindStep(m);
+  ckptree::python::BindSave(m);
+}

@@ -1,0 +1,96 @@
+// A store as the Python objects that belong to it share it.
+
+#ifndef CKPTREE_PYTHON_SRC_OPEN_STORE_H_
+#define CKPTREE_PYTHON_SRC_OPEN_STORE_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptree/restore.h"
+#include "ckptree/store.h"
+#include "python/src/release_queue.h"
+
+namespace ckptree::python {
+
+// The engine wants its steps gone before the store, Python drops objects in any
+// order and from any thread: so closing drops the steps that are still open,
+// and waits for the calls that use them.
+//
+// Thread-safe. Nothing here needs the GIL, and nothing may be called with it
+// that another thread could hold up; the destructor, too.
+class OpenStore : public std::enable_shared_from_this<OpenStore> {
+ public:
+  // A step that closing the store takes away.
+  struct OpenStep {
+    std::optional<Step> step;
+  };
+
+  OpenStore(Store store, std::string directory);
+  OpenStore(const OpenStore&) = delete;
+  OpenStore& operator=(const OpenStore&) = delete;
+  ~OpenStore();
+
+  const std::string& directory() const { return directory_; }
+  const std::shared_ptr<ReleaseQueue>& release_queue() const {
+    return release_queue_;
+  }
+
+  // Calls `use` with the store, which stays open meanwhile. Statuses of
+  // kFailedPrecondition are returned instead where it is closed, or where this
+  // is a child that was forked off.
+  template <typename Use>
+  auto With(Use&& use) -> decltype(use(std::declval<Store&>())) {
+    if (absl::Status status = CheckProcess(); !status.ok()) return status;
+    absl::ReaderMutexLock lock(&mu_);
+    if (!store_.has_value()) return Closed();
+    return std::forward<Use>(use)(*store_);
+  }
+
+  template <typename Use>
+  auto WithStep(const OpenStep& open, Use&& use)
+      -> decltype(use(std::declval<const Step&>())) {
+    if (absl::Status status = CheckProcess(); !status.ok()) return status;
+    absl::ReaderMutexLock lock(&mu_);
+    if (!open.step.has_value()) return Closed();
+    return std::forward<Use>(use)(*open.step);
+  }
+
+  absl::StatusOr<std::shared_ptr<OpenStep>> Restore(
+      const StepSelector& selector);
+
+  bool closed() const;
+  // True in a child that was forked off.
+  bool forked() const;
+  // kFailedPrecondition there.
+  absl::Status CheckProcess() const;
+
+  // Waits for saves in flight. Again: nothing happens.
+  absl::Status Close();
+
+ private:
+  absl::Status Closed() const;
+
+  const std::string directory_;
+  const pid_t pid_;
+  const std::shared_ptr<ReleaseQueue> release_queue_ =
+      std::make_shared<ReleaseQueue>();
+
+  // Read by every call, written by Close().
+  mutable absl::Mutex mu_;
+  std::optional<Store> store_ ABSL_GUARDED_BY(mu_);
+
+  absl::Mutex steps_mu_ ABSL_ACQUIRED_AFTER(mu_);
+  std::vector<std::weak_ptr<OpenStep>> steps_ ABSL_GUARDED_BY(steps_mu_);
+};
+
+}  // namespace ckptree::python
+
+#endif  // CKPTREE_PYTHON_SRC_OPEN_STORE_H_

@@ -1,0 +1,213 @@
+#include "python/src/records.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "python/src/errors.h"
+#include "python/src/numpy_array.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+// Takes one field after the other.
+class Fields {
+ public:
+  template <typename Value>
+  Fields& operator()(const char* name, const Value& value) {
+    if constexpr (std::is_convertible_v<Value, std::string_view>) {
+      dict_[name] = ToText(value);
+    } else {
+      dict_[name] = value;
+    }
+    return *this;
+  }
+
+  nb::dict Take() { return std::move(dict_); }
+
+ private:
+  nb::dict dict_;
+};
+
+nb::list Texts(const std::vector<std::string>& texts) {
+  nb::list list;
+  for (const std::string& text : texts) list.append(ToText(text));
+  return list;
+}
+
+nb::dict TextPairs(
+    const std::vector<std::pair<std::string, std::string>>& pairs) {
+  nb::dict dict;
+  for (const auto& [name, text] : pairs) dict[ToText(name)] = ToText(text);
+  return dict;
+}
+
+nb::object StatisticsOf(const LeafDetail& detail) {
+  if (!detail.statistics.has_value()) return nb::none();
+  const Statistics& s = *detail.statistics;
+  return Fields()("count", s.count)("nan", s.nan)("inf", s.inf)("zero", s.zero)(
+             "min", s.min)("max", s.max)("mean", s.mean())("std", s.std_dev())(
+             "l2", s.l2())
+      .Take();
+}
+
+}  // namespace
+
+nb::dict ToDict(const StepInfo& info) {
+  nb::dict metrics;
+  for (const auto& [name, value] : info.metrics) metrics[ToText(name)] = value;
+  return Fields()("step", info.step)("line", info.line)("metrics", metrics)(
+             "tags", Texts(info.tags))("pinned", info.pinned)(
+             "leaf_count", info.leaf_count)("changed_leaves",
+                                            info.changed_leaves)(
+             "logical_bytes", info.logical_bytes)("new_bytes", info.new_bytes)(
+             "nan_count", info.nan_count)("inf_count", info.inf_count)(
+             "nonfinite_leaves", info.nonfinite_leaves)(
+             "begun_ns", info.begun_ns)("staged_ns", info.staged_ns)(
+             "committed_ns", info.committed_ns)("version", info.version)(
+             "base", info.base)("digest", info.digest)(
+             "saved_by", info.saved_by)("note", info.note)
+      .Take();
+}
+
+nb::dict ToDict(const StepMetadata& metadata) {
+  return Fields()("items", TextPairs(metadata.items))(
+             "custom", metadata.custom)("lineage", TextPairs(metadata.lineage))
+      .Take();
+}
+
+nb::dict ToDict(const LeafDetail& detail) {
+  nb::list boxes;
+  for (const BoxSpec& box : detail.boxes) {
+    boxes.append(nb::make_tuple(FromShape(box.start), FromShape(box.shape)));
+  }
+  return Fields()("nbytes", detail.bytes)("since_step", detail.since_step)(
+             "since_version", detail.since_version)("digest", detail.digest)(
+             "stats", StatisticsOf(detail))("chunk_count", detail.chunk_count)(
+             "chunk_shape", FromShape(detail.chunk_shape))("boxes", boxes)(
+             "stored_bytes", detail.stored_bytes)
+      .Take();
+}
+
+nb::dict ToDict(const TagInfo& tag) {
+  return Fields()("name", tag.name)("step", tag.step)("line", tag.line)(
+             "version", tag.version)
+      .Take();
+}
+
+nb::dict ToDict(const LineInfo& line) {
+  return Fields()("name", line.name)("origin_line", line.origin_line)(
+             "origin_step", line.origin_step)("created_ns", line.created_ns)(
+             "steps", line.steps)
+      .Take();
+}
+
+nb::dict ToDict(const Finding& finding) {
+  static constexpr const char* kSeverities[] = {"damage", "inconsistent",
+                                                "warning"};
+  return Fields()("severity", kSeverities[static_cast<int>(finding.severity)])(
+             "what", finding.what)("steps", Texts(finding.names))("leaf",
+                                                                  finding.leaf)
+      .Take();
+}
+
+nb::dict ToDict(const VerifyReport& report) {
+  return Fields()("findings", ToDicts(report.findings))("steps", report.steps)(
+             "leaves", report.leaves)("chunks", report.chunks)("nbytes",
+                                                               report.bytes)
+      .Take();
+}
+
+nb::dict ToDict(const StoreInfo& info) {
+  return Fields()("directory", ToFileName(info.directory))("uuid", info.uuid)(
+             "format", info.format)("created_ns", info.created_ns)(
+             "created_by", info.created_by)("read_only", info.read_only)(
+             "following", info.following)("commits", info.commits)(
+             "incarnation", info.incarnation)("warnings", Texts(info.warnings))
+      .Take();
+}
+
+nb::dict ToDict(const Stats& stats) {
+  return Fields()("saves_committed", stats.saves_committed)(
+             "saves_failed", stats.saves_failed)("saves_in_flight",
+                                                 stats.saves_in_flight)(
+             "bytes_staged", stats.bytes_staged)("bytes_hashed",
+                                                 stats.bytes_hashed)(
+             "bytes_written", stats.bytes_written)("bytes_unchanged",
+                                                   stats.bytes_unchanged)(
+             "bytes_read", stats.bytes_read)("chunks_written",
+                                             stats.chunks_written)(
+             "leaf_records_written", stats.leaf_records_written)(
+             "segments_written", stats.segments_written)("seconds_staging",
+                                                         stats.seconds_staging)(
+             "seconds_comparing_and_writing",
+             stats.seconds_comparing_and_writing)("seconds_committing",
+                                                  stats.seconds_committing)(
+             "staging_bytes_in_use", stats.staging_bytes_in_use)
+      .Take();
+}
+
+nb::dict ToDict(const KeptVersion& kept) {
+  return Fields()("step", kept.step)("version", kept.version)("why", kept.why)
+      .Take();
+}
+
+nb::dict ToDict(const CollectReport& report) {
+  return Fields()("versions", report.versions)(
+             "blocks_freed", report.blocks_freed)("bytes_freed",
+                                                  report.bytes_freed)(
+             "files_dropped", report.files_dropped)("files_rewritten",
+                                                    report.files_rewritten)(
+             "bytes_written", report.bytes_written)("file_bytes_before",
+                                                    report.file_bytes_before)(
+             "file_bytes_after", report.file_bytes_after)(
+             "kept", ToDicts(report.kept))("damaged", Texts(report.damaged))
+      .Take();
+}
+
+nb::dict ToDict(const StepUsage& usage) {
+  return Fields()("step", usage.step)("line", usage.line)(
+             "version", usage.version)("logical_bytes", usage.logical_bytes)(
+             "new_bytes", usage.new_bytes)("unique_bytes", usage.unique_bytes)
+      .Take();
+}
+
+nb::dict ToDict(const UsageReport& report) {
+  return Fields()("steps", ToDicts(report.steps))(
+             "logical_bytes", report.logical_bytes)("pending_bytes",
+                                                    report.pending_bytes)(
+             "dead_bytes", report.dead_bytes)("files", report.files)(
+             "file_bytes", report.file_bytes)("kept", ToDicts(report.kept))
+      .Take();
+}
+
+nb::dict ToDict(const FreedBytes& freed) {
+  return Fields()("nbytes", freed.bytes)("blocks", freed.blocks)(
+             "kept", ToDicts(freed.kept))
+      .Take();
+}
+
+nb::dict ToDict(const SubtreeUsage& usage) {
+  return Fields()("name", usage.name)("leaves", usage.leaves)(
+             "logical_bytes", usage.logical_bytes)("unique_bytes",
+                                                   usage.unique_bytes)
+      .Take();
+}
+
+nb::dict ToDict(const Progress& progress) {
+  static constexpr const char* kPhases[] = {"queued",     "staging", "writing",
+                                            "committing", "done",    "failed"};
+  return Fields()("step", progress.step)(
+             "phase", kPhases[static_cast<int>(progress.phase)])(
+             "bytes_total", progress.bytes_total)("bytes_staged",
+                                                  progress.bytes_staged)(
+             "bytes_compared", progress.bytes_compared)("bytes_written",
+                                                        progress.bytes_written)(
+             "bytes_unchanged", progress.bytes_unchanged)("leaves_total",
+                                                          progress.leaves_total)
+      .Take();
+}
+
+}  // namespace ckptree::python

@@ -1,0 +1,120 @@
+// Saving: a state becomes a step, and a handle follows it.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/records.h"
+#include "python/src/state_map.h"
+#include "python/src/state_writer.h"
+#include "python/src/waiting.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+// A handle, and the queue of the store it comes from.
+struct Handle {
+  SaveHandle save;
+  std::shared_ptr<ReleaseQueue> release_queue;
+  std::shared_ptr<OpenStore> store;
+
+  absl::Status Wait(std::optional<double> timeout,
+                    absl::Status (SaveHandle::*wait)(absl::Duration)) {
+    const absl::Duration duration = ToDuration(timeout);
+    if (store->forked()) return store->CheckProcess();
+    const absl::Status status = WaitInterruptibly(
+        duration, [this] { return save.Done(); },
+        [this, wait](absl::Duration moment) { return (save.*wait)(moment); });
+    release_queue->Drain();
+    return status;
+  }
+};
+
+Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
+            nb::object state, nb::object rules_module, bool overwrite,
+            const std::string& line,
+            const std::map<std::string, double>& metrics,
+            const std::string& note, const std::string& metadata, bool borrow) {
+  store->release_queue()->Drain();
+  const Rules rules(rules_module);
+  StepBuilder builder = Take(WithoutGil([&] {
+    return store->With([&](Store& open) -> absl::StatusOr<StepBuilder> {
+      StepBuilder begun =
+          open.Begin(step, {.overwrite = overwrite, .line = line});
+      return begun;
+    });
+  }));
+  for (const auto& [name, value] : metrics) builder.SetMetric(name, value);
+  if (!note.empty()) builder.SetNote(note);
+  if (!metadata.empty()) builder.SetCustomMetadata(metadata);
+  StateWriter writer(&builder, &rules,
+                     borrow ? Ownership::kBorrow : Ownership::kCopy);
+  writer.Write(state);
+  Check(builder.status());
+  const bool copies = writer.copies();
+
+  Handle handle{WithoutGil([&] { return std::move(builder).Commit(); }),
+                store->release_queue(), store};
+  handle.save.OnCommitted(
+      [queue = handle.release_queue, kept = writer.kept().inc_ref().ptr()](
+          const absl::Status&) { queue->Add(kept); });
+  if (!copies) return handle;
+  // The caller may change the arrays as soon as this returns.
+  try {
+    Check(handle.Wait(std::nullopt, &SaveHandle::WaitStaged));
+  } catch (...) {
+    // Interrupted: their bytes must not be read any more.
+    handle.save.Cancel();
+    WithoutGil([&] {
+      handle.save.WaitCommitted(absl::InfiniteDuration()).IgnoreError();
+    });
+    throw;
+  }
+  return handle;
+}
+
+}  // namespace
+
+void BindSave(nb::module_& m) {
+  nb::class_<Handle>(m, "SaveHandle", "One save on its way.")
+      .def(
+          "wait_staged",
+          [](Handle& self, std::optional<double> timeout) {
+            Check(self.Wait(timeout, &SaveHandle::WaitStaged));
+          },
+          nb::arg("timeout").none())
+      .def(
+          "wait_committed",
+          [](Handle& self, std::optional<double> timeout) {
+            Check(self.Wait(timeout, &SaveHandle::WaitCommitted));
+          },
+          nb::arg("timeout").none())
+      .def("done", [](const Handle& self) { return self.save.Done(); })
+      .def("cancel", [](Handle& self) { self.save.Cancel(); })
+      .def("progress",
+           [](const Handle& self) { return ToDict(self.save.Progress()); })
+      .def_prop_ro("step", [](const Handle& self) { return self.save.step(); })
+      .def_prop_ro("version",
+                   [](const Handle& self) { return self.save.version(); });
+
+  m.def("save", &Save, nb::arg("store"), nb::arg("step"),
+        nb::arg("state").none(), nb::arg("rules"), nb::arg("overwrite"),
+        nb::arg("line"), nb::arg("metrics"), nb::arg("note"),
+        nb::arg("metadata"), nb::arg("borrow"));
+  m.def(
+      "map_state",
+      [](nb::handle state, nb::handle rules, nb::handle on_node,
+         nb::handle on_leaf) {
+        return MapState(state, Rules(rules), on_node, on_leaf);
+      },
+      nb::arg("state").none(), nb::arg("rules"), nb::arg("on_node"),
+      nb::arg("on_leaf"));
+}
+
+}  // namespace ckptree::python

@@ -1,0 +1,93 @@
+#include "python/src/state_map.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "python/src/errors.h"
+#include "python/src/path_error.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+class Mapper {
+ public:
+  Mapper(const Rules& rules, nb::handle on_node, nb::handle on_leaf)
+      : rules_(rules), on_node_(on_node), on_leaf_(on_leaf) {}
+
+  nb::object Root(nb::handle state) {
+    const std::optional<Node> root = Open(state);
+    if (!root.has_value() || root->type == NodeType::kNone) {
+      throw nb::type_error(
+          "a template is a dict or another container, as the state is");
+    }
+    ancestors_.Enter(state, path_);
+    if (!root->NamesItems()) {
+      path_.push_back(DictKey(schema::Key{std::string(kRootItem)}));
+      Report(*root);
+    }
+    return Children(*root);
+  }
+
+ private:
+  std::optional<Node> Open(nb::handle value) {
+    std::optional<Node> node = OpenContainer(value, path_);
+    if (node.has_value() || IsPlainLeaf(value)) return node;
+    const nb::object branch =
+        WithPath(path_, [&] { return rules_.branch(value); });
+    if (!branch.is_none()) node = OpenBranch(branch, path_);
+    return node;
+  }
+
+  bool IsPlainLeaf(nb::handle value) const {
+    PyObject* const object = value.ptr();
+    return value.type().is(rules_.array_type) || PyLong_Check(object) ||
+           PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
+           PyBytes_CheckExact(object) || PyComplex_CheckExact(object);
+  }
+
+  nb::object Value(nb::handle value) {
+    const std::optional<Node> node = Open(value);
+    if (!node.has_value()) {
+      return WithPath(path_,
+                      [&] { return on_leaf_(ToText(NameOf(path_)), value); });
+    }
+    ancestors_.Enter(value, path_);
+    Report(*node);
+    nb::object made = Children(*node);
+    ancestors_.Leave();
+    return made;
+  }
+
+  void Report(const Node& node) {
+    on_node_(ToText(NameOf(path_)), Name(node.type), node.children.empty());
+  }
+
+  nb::object Children(const Node& node) {
+    std::vector<nb::object> values;
+    values.reserve(node.children.size());
+    for (const Child& child : node.children) {
+      path_.push_back(child.part);
+      values.push_back(Value(child.value));
+      path_.pop_back();
+    }
+    return node.Rebuild(values);
+  }
+
+  const Rules& rules_;
+  const nb::handle on_node_;
+  const nb::handle on_leaf_;
+  Parts path_;
+  Ancestors ancestors_;
+};
+
+}  // namespace
+
+nb::object MapState(nb::handle state, const Rules& rules, nb::handle on_node,
+                    nb::handle on_leaf) {
+  return Mapper(rules, on_node, on_leaf).Root(state);
+}
+
+}  // namespace ckptree::python

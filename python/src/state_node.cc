@@ -1,0 +1,185 @@
+#include "python/src/state_node.h"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+constexpr std::size_t kMaxDepth = 256;
+
+std::vector<Child> Elements(nb::handle sequence) {
+  std::vector<Child> children;
+  for (const nb::handle element : sequence) {
+    children.push_back({Index(static_cast<std::int64_t>(children.size())),
+                        nb::borrow(element)});
+  }
+  return children;
+}
+
+std::optional<Node> OpenNamedTuple(nb::handle value) {
+  const nb::object fields = nb::getattr(value.type(), "_fields", nb::none());
+  if (!PyTuple_CheckExact(fields.ptr())) return std::nullopt;
+  Node node;
+  node.type = NodeType::kNamedTuple;
+  node.tag = nb::type_name(value.type()).c_str();
+  if (const auto dot = node.tag.rfind('.'); dot != std::string::npos) {
+    node.tag.erase(0, dot + 1);
+  }
+  node.tag += '(';
+  const auto elements = nb::borrow<nb::tuple>(value);
+  std::size_t i = 0;
+  for (const nb::handle field : fields) {
+    const std::string name = nb::cast<std::string>(field);
+    if (i > 0) node.tag += ',';
+    node.tag += name;
+    node.children.push_back({Attribute(name), nb::borrow(elements[i])});
+    ++i;
+  }
+  node.tag += ')';
+  return node;
+}
+
+}  // namespace
+
+Rules::Rules(nb::handle module)
+    : adapt(module.attr("adapt")),
+      branch(module.attr("branch")),
+      dtypes(module.attr("DTYPES")),
+      array_type(module.attr("ARRAY_TYPE")),
+      branch_type(module.attr("Branch")),
+      pieces_type(module.attr("Pieces")) {}
+
+const char* Name(NodeType type) {
+  static constexpr const char* kNames[] = {
+      "none", "dict", "list", "tuple", "namedtuple", "object", "custom"};
+  return kNames[static_cast<int>(type)];
+}
+
+std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
+  PyObject* const object = value.ptr();
+  std::optional<Node> node;
+  if (PyDict_CheckExact(object)) {
+    node.emplace();
+    for (const auto [key, child] : nb::borrow<nb::dict>(value)) {
+      node->children.push_back({DictKey(ToKey(key, path)), nb::borrow(child)});
+    }
+  } else if (PyList_CheckExact(object)) {
+    node.emplace();
+    node->type = NodeType::kList;
+    node->children = Elements(value);
+  } else if (PyTuple_CheckExact(object)) {
+    node.emplace();
+    node->type = NodeType::kTuple;
+    node->children = Elements(value);
+  } else if (object == Py_None) {
+    node.emplace();
+    node->type = NodeType::kNone;
+  } else if (PyTuple_Check(object)) {
+    node = OpenNamedTuple(value);
+  }
+  if (node.has_value()) node->original = nb::borrow(value);
+  return node;
+}
+
+Node OpenBranch(nb::handle adapted, const Parts& path) {
+  Node node;
+  node.type = static_cast<NodeType>(nb::cast<int>(adapted.attr("type")));
+  node.tag = nb::cast<std::string>(adapted.attr("tag"));
+  for (const nb::handle child : adapted.attr("children")) {
+    const auto triple = nb::cast<nb::tuple>(child);
+    const int kind = nb::cast<int>(triple[0]);
+    schema::PathPart part;
+    switch (static_cast<schema::PartKind>(kind)) {
+      case schema::PartKind::kDictKey:
+        part = DictKey(ToKey(triple[1], path));
+        break;
+      case schema::PartKind::kIndex:
+        part = Index(nb::cast<std::int64_t>(triple[1]));
+        break;
+      case schema::PartKind::kAttribute:
+        part = Attribute(nb::cast<std::string>(triple[1]));
+        break;
+      case schema::PartKind::kFlattened:
+        part = Flattened(nb::cast<std::int64_t>(triple[1]));
+        break;
+    }
+    node.children.push_back({std::move(part), nb::borrow(triple[2])});
+  }
+  node.rebuild = adapted.attr("rebuild");
+  return node;
+}
+
+bool Node::Implied() const {
+  if (children.empty() || !tag.empty()) return false;
+  const auto all = [this](schema::PartKind kind) {
+    return std::all_of(children.begin(), children.end(),
+                       [kind](const Child& c) { return c.part.kind == kind; });
+  };
+  switch (type) {
+    case NodeType::kDict:
+      return all(schema::PartKind::kDictKey);
+    case NodeType::kList:
+      return all(schema::PartKind::kIndex);
+    case NodeType::kObject:
+      return all(schema::PartKind::kAttribute);
+    default:
+      return false;
+  }
+}
+
+bool Node::NamesItems() const {
+  return type == NodeType::kDict && tag.empty() &&
+         std::all_of(children.begin(), children.end(), [](const Child& child) {
+           return child.part.kind == schema::PartKind::kDictKey &&
+                  std::holds_alternative<std::string>(child.part.key.value);
+         });
+}
+
+nb::object Node::Rebuild(const std::vector<nb::object>& values) const {
+  nb::list list;
+  for (const nb::object& value : values) list.append(value);
+  if (rebuild.is_valid()) return rebuild(list);
+  switch (type) {
+    case NodeType::kDict: {
+      nb::dict made;
+      std::size_t i = 0;
+      for (const auto [key, child] : nb::borrow<nb::dict>(original)) {
+        made[key] = values[i++];
+      }
+      return made;
+    }
+    case NodeType::kList:
+      return list;
+    case NodeType::kTuple:
+      return nb::tuple(list);
+    case NodeType::kNamedTuple:
+      return original.type().attr("_make")(list);
+    default:
+      return original;
+  }
+}
+
+void Ancestors::Enter(nb::handle value, const Parts& path) {
+  if (std::find(values_.begin(), values_.end(), value.ptr()) != values_.end()) {
+    const std::string message =
+        absl::StrFormat("%s: the state contains itself here", NameOf(path));
+    throw nb::value_error(message.c_str());
+  }
+  if (values_.size() >= kMaxDepth) {
+    const std::string message = absl::StrFormat(
+        "%s: a state has at most %d levels", NameOf(path), kMaxDepth);
+    throw nb::value_error(message.c_str());
+  }
+  values_.push_back(value.ptr());
+}
+
+}  // namespace ckptree::python

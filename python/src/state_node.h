@@ -1,0 +1,80 @@
+// What the containers of a state hold, and how they are made anew.
+
+#ifndef CKPTREE_PYTHON_SRC_STATE_NODE_H_
+#define CKPTREE_PYTHON_SRC_STATE_NODE_H_
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckptree/step.h"
+#include "python/src/key_path.h"
+
+namespace ckptree::python {
+
+// The item that a state lies under whose root names no items: a list, say. Its
+// node has this mark before its tag.
+inline constexpr char kRootItem[] = "state";
+inline constexpr char kRootMark[] = "root";
+
+// What ckptree/_rules.py says: the part of the work that is better written in
+// Python, with the types of the frameworks that are imported.
+struct Rules {
+  explicit Rules(nanobind::handle module);
+
+  nanobind::object adapt;        // A Branch or Pieces for a value to save.
+  nanobind::object branch;       // A Branch, or None for what is a leaf.
+  nanobind::object dtypes;       // NumPy's dtypes to numbers of ours.
+  nanobind::object array_type;   // numpy.ndarray
+  nanobind::object branch_type;  // _rules.Branch
+  nanobind::object pieces_type;  // _rules.Pieces
+};
+
+struct Child {
+  schema::PathPart part;
+  nanobind::object value;
+};
+
+// A container. It is not listed in the tree where its children imply it.
+struct Node {
+  NodeType type = NodeType::kDict;
+  std::string tag;
+  std::vector<Child> children;
+
+  // Makes a container of the same kind; `children` in the same order.
+  nanobind::object Rebuild(const std::vector<nanobind::object>& children) const;
+  // True where its children, and their kind, say what it is.
+  bool Implied() const;
+  // True where its children are the items of a step: a dict with str keys.
+  bool NamesItems() const;
+
+  nanobind::object original;
+  nanobind::object rebuild;  // Of adapted ones: called with the list.
+};
+
+// "none", "dict", "list", ...
+const char* Name(NodeType type);
+
+// None, dict, list, tuple and named tuples, by their exact types; nothing where
+// `value` is none of these. Throws what ToKey throws.
+std::optional<Node> OpenContainer(nanobind::handle value, const Parts& path);
+
+// Of a _rules.Branch that `adapted` is.
+Node OpenBranch(nanobind::handle adapted, const Parts& path);
+
+// Containers that are being walked: one that holds itself has no end.
+class Ancestors {
+ public:
+  // ValueError where `value` is among them, or they are too many.
+  void Enter(nanobind::handle value, const Parts& path);
+  void Leave() { values_.pop_back(); }
+
+ private:
+  std::vector<PyObject*> values_;
+};
+
+}  // namespace ckptree::python
+
+#endif  // CKPTREE_PYTHON_SRC_STATE_NODE_H_

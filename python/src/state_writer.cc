@@ -1,0 +1,183 @@
+#include "python/src/state_writer.h"
+
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "python/src/errors.h"
+#include "python/src/numpy_array.h"
+#include "python/src/path_error.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+void StateWriter::Write(nb::handle state) {
+  std::optional<Node> root = OpenContainer(state, path_);
+  if (!root.has_value()) {
+    const nb::object adapted = Adapt(state);
+    if (nb::isinstance(adapted, rules_->branch_type)) {
+      root = OpenBranch(adapted, path_);
+      kept_.append(adapted);
+    }
+  }
+  if (!root.has_value() || root->type == NodeType::kNone) {
+    const std::string message = absl::StrCat(
+        "the state is a ", std::string(nb::type_name(state.type()).c_str()),
+        "; a state is a dict or another container: save {\"name\": value}");
+    throw nb::type_error(message.c_str());
+  }
+  ancestors_.Enter(state, path_);
+  if (root->NamesItems()) {
+    WriteChildren(*root);
+    return;
+  }
+  path_.push_back(DictKey(schema::Key{std::string(kRootItem)}));
+  WriteNode(*root, root->tag.empty() ? std::string(kRootMark)
+                                     : absl::StrCat(kRootMark, " ", root->tag));
+}
+
+void StateWriter::WriteValue(nb::handle value) {
+  if (WriteScalar(value)) return;
+  if (value.type().is(rules_->array_type)) {
+    WriteArray(value);
+    return;
+  }
+  std::optional<Node> node = OpenContainer(value, path_);
+  if (!node.has_value()) {
+    const nb::object adapted = Adapt(value);
+    if (nb::isinstance(adapted, rules_->pieces_type)) {
+      WritePieces(adapted);
+      return;
+    }
+    node = OpenBranch(adapted, path_);
+    kept_.append(adapted);
+  }
+  ancestors_.Enter(value, path_);
+  if (node->Implied()) {
+    WriteChildren(*node);
+  } else {
+    WriteNode(*node, node->tag);
+  }
+  ancestors_.Leave();
+}
+
+void StateWriter::WriteNode(const Node& node, const std::string& tag) {
+  step_->PutNode(HerePath(), node.type, tag);
+  WriteChildren(node);
+}
+
+void StateWriter::WriteChildren(const Node& node) {
+  for (const Child& child : node.children) {
+    path_.push_back(child.part);
+    WriteValue(child.value);
+    path_.pop_back();
+  }
+}
+
+bool StateWriter::WriteScalar(nb::handle value) {
+  PyObject* const object = value.ptr();
+  if (PyBool_Check(object)) {
+    step_->PutBool(HerePath(), object == Py_True);
+  } else if (PyLong_CheckExact(object)) {
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (overflow != 0) {
+      WriteLargeInt(value);
+    } else {
+      step_->PutInt(HerePath(), number);
+    }
+  } else if (PyFloat_CheckExact(object)) {
+    step_->PutFloat(HerePath(), PyFloat_AsDouble(object));
+  } else if (PyUnicode_CheckExact(object)) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(object, &size);
+    if (text == nullptr) {
+      PyErr_Clear();
+      RaiseAt(path_, "a str that cannot be written as UTF-8; save it as bytes");
+    }
+    step_->PutString(HerePath(),
+                     std::string(text, static_cast<std::size_t>(size)));
+  } else if (PyBytes_CheckExact(object)) {
+    step_->PutBytes(
+        HerePath(),
+        std::string(PyBytes_AsString(object),
+                    static_cast<std::size_t>(PyBytes_Size(object))));
+  } else if (PyComplex_CheckExact(object)) {
+    step_->PutComplex(HerePath(), PyComplex_RealAsDouble(object),
+                      PyComplex_ImagAsDouble(object));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// More than 64 bits, as random generators have: an array of bytes,
+// little-endian two's complement.
+void StateWriter::WriteLargeInt(nb::handle value) {
+  const auto bits = nb::cast<std::size_t>(value.attr("bit_length")());
+  const std::size_t size = bits / 8 + 1;
+  const auto bytes = nb::cast<nb::bytes>(
+      value.attr("to_bytes")(size, "little", nb::arg("signed") = true));
+  kept_.append(bytes);
+  Tensor tensor;
+  tensor.dtype = DType::kUint8;
+  tensor.shape = {static_cast<std::int64_t>(size)};
+  tensor.data = bytes.c_str();
+  tensor.tag = "int";
+  step_->Put(HerePath(), std::move(tensor), Ownership::kBorrow);
+}
+
+void StateWriter::WriteArray(nb::handle array) {
+  const auto [met, is_new] = arrays_.try_emplace(array.ptr(), HerePath());
+  if (!is_new) {
+    step_->Tie(HerePath(), met->second);
+    return;
+  }
+  nb::object dtype = array.attr("dtype");
+  if (!nb::cast<bool>(dtype.attr("isnative"))) {
+    // Swapped into an array of our own.
+    const nb::object native =
+        array.attr("astype")(dtype.attr("newbyteorder")("="));
+    kept_.append(native);
+    step_->Put(HerePath(), ToTensor(native, DTypeOf(native.attr("dtype"))),
+               Ownership::kBorrow);
+    return;
+  }
+  kept_.append(array);
+  copies_ = copies_ || ownership_ == Ownership::kCopy;
+  step_->Put(HerePath(), ToTensor(array, DTypeOf(dtype)), ownership_);
+}
+
+void StateWriter::WritePieces(nb::handle pieces) {
+  const DType dtype = DTypeOf(pieces.attr("dtype"));
+  const Shape global_shape = ToShape(pieces.attr("shape"));
+  const auto tag = nb::cast<std::string>(pieces.attr("tag"));
+  const bool frozen = nb::cast<bool>(pieces.attr("frozen"));
+  for (const nb::handle piece : pieces.attr("boxes")) {
+    const auto pair = nb::cast<nb::tuple>(piece);
+    const nb::object array = nb::borrow(pair[1]);
+    Tensor tensor = ToTensor(array, dtype);
+    if (!pair[0].is_none()) {
+      tensor.start = ToShape(pair[0]);
+      tensor.global_shape = global_shape;
+    }
+    tensor.tag = tag;
+    kept_.append(array);
+    copies_ = copies_ || (!frozen && ownership_ == Ownership::kCopy);
+    step_->Put(HerePath(), std::move(tensor),
+               frozen ? Ownership::kBorrow : ownership_);
+  }
+}
+
+nb::object StateWriter::Adapt(nb::handle value) {
+  return WithPath(path_, [&] { return rules_->adapt(value); });
+}
+
+DType StateWriter::DTypeOf(nb::handle dtype) {
+  return static_cast<DType>(nb::cast<int>(
+      WithPath(path_, [&]() -> nb::object { return rules_->dtypes[dtype]; })));
+}
+
+}  // namespace ckptree::python

@@ -1,0 +1,59 @@
+// A Python state, put into a step leaf by leaf.
+
+#ifndef CKPTREE_PYTHON_SRC_STATE_WRITER_H_
+#define CKPTREE_PYTHON_SRC_STATE_WRITER_H_
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "ckptree/step.h"
+#include "python/src/key_path.h"
+#include "python/src/state_node.h"
+
+namespace ckptree::python {
+
+// Confined to one thread, which has the GIL.
+class StateWriter {
+ public:
+  // `ownership` is that of arrays that can change.
+  StateWriter(StepBuilder* step, const Rules* rules, Ownership ownership)
+      : step_(step), rules_(rules), ownership_(ownership) {}
+
+  // Throws TypeError or ValueError, naming the path, for what cannot be saved;
+  // other faults stay in the status of the step.
+  void Write(nanobind::handle state);
+
+  // What must stay alive until the save is done.
+  const nanobind::list& kept() const { return kept_; }
+  // True where memory was put that the caller may change once it was copied.
+  bool copies() const { return copies_; }
+
+ private:
+  void WriteValue(nanobind::handle value);
+  bool WriteScalar(nanobind::handle value);
+  void WriteNode(const Node& node, const std::string& tag);
+  void WriteChildren(const Node& node);
+  void WriteArray(nanobind::handle array);
+  void WriteLargeInt(nanobind::handle value);
+  void WritePieces(nanobind::handle pieces);
+  // Calls `adapt`; what it raises gets the path.
+  nanobind::object Adapt(nanobind::handle value);
+  DType DTypeOf(nanobind::handle dtype);
+  Path HerePath() const { return Path(path_); }
+
+  StepBuilder* const step_;
+  const Rules* const rules_;
+  const Ownership ownership_;
+  nanobind::list kept_;
+  bool copies_ = false;
+  Parts path_;
+  Ancestors ancestors_;
+  // Arrays that were met: the same one again is a tie.
+  std::unordered_map<PyObject*, Path> arrays_;
+};
+
+}  // namespace ckptree::python
+
+#endif  // CKPTREE_PYTHON_SRC_STATE_WRITER_H_

@@ -1,0 +1,183 @@
+// Reading: a step, what it holds, and its values.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <complex>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/key_path.h"
+#include "python/src/numpy_array.h"
+#include "python/src/records.h"
+#include "python/src/waiting.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+// Read in one go; between these Ctrl-C is noticed.
+constexpr std::size_t kBytesAtOnce = std::size_t{256} << 20;
+
+struct StepObject {
+  std::shared_ptr<OpenStore> store;
+  std::shared_ptr<OpenStore::OpenStep> open;
+
+  template <typename Use>
+  auto With(Use&& use) const {
+    auto result = WithoutGil([&] { return store->WithStep(*open, use); });
+    store->release_queue()->Drain();
+    return result;
+  }
+};
+
+// A bool, int, ... as Python has it.
+nb::object ToObject(const LeafValue& value) {
+  const auto* bytes = reinterpret_cast<const char*>(value.bytes.data());
+  const std::string& kind = value.info.kind;
+  if (kind == "bool") return nb::bool_(Take(value.Bool()));
+  if (kind == "int") return nb::int_(Take(value.Int()));
+  if (kind == "float") return nb::float_(Take(value.Float()));
+  if (kind == "complex" && value.bytes.size() == 2 * sizeof(double)) {
+    double parts[2];
+    std::memcpy(parts, bytes, sizeof(parts));
+    return nb::steal(PyComplex_FromDoubles(parts[0], parts[1]));
+  }
+  if (kind == "str" || kind == "json") return ToText(Take(value.String()));
+  return nb::bytes(bytes, value.bytes.size());
+}
+
+// `requests`: (leaf, array, start, shape) each; start None: the whole array.
+void Read(const StepObject& self, nb::sequence requests) {
+  std::vector<ReadRequest> batch;
+  std::size_t bytes = 0;
+  const auto run = [&] {
+    Check(self.With([&](const Step& step) { return step.ReadMany(batch); }));
+    batch.clear();
+    bytes = 0;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  };
+  for (const nb::handle item : requests) {
+    const auto request = nb::cast<nb::tuple>(item);
+    ReadRequest& read = batch.emplace_back();
+    read.path = nb::cast<const LeafInfo&>(request[0]).path;
+    read.destination = WritableBytes(request[1]);
+    if (!request[2].is_none()) {
+      read.box = BoxSpec{ToShape(request[2]), ToShape(request[3])};
+    }
+    bytes += read.destination.size();
+    if (bytes >= kBytesAtOnce) run();
+  }
+  if (!batch.empty()) run();
+}
+
+absl::StatusOr<LeafInfo> Find(const Step& step, const std::string& name) {
+  const absl::StatusOr<Path> path = Path::Parse(name);
+  if (!path.ok()) return path.status();
+  return step.Find(*path);
+}
+
+void BindLeafInfo(nb::module_& m) {
+  nb::class_<LeafInfo>(m, "LeafInfo",
+                       "A leaf, node or tie of a step, from records alone.")
+      .def_prop_ro("name",
+                   [](const LeafInfo& self) { return ToText(self.name); })
+      .def_prop_ro("kind",
+                   [](const LeafInfo& self) { return ToText(self.kind); })
+      .def_ro("is_leaf", &LeafInfo::is_leaf)
+      .def_prop_ro(
+          "dtype",
+          [](const LeafInfo& self) { return static_cast<int>(self.dtype); })
+      .def_prop_ro(
+          "dtype_name",
+          [](const LeafInfo& self) { return ToText(schema::Name(self.dtype)); })
+      .def_ro("packed", &LeafInfo::packed)
+      .def_prop_ro("shape",
+                   [](const LeafInfo& self) { return FromShape(self.shape); })
+      .def_prop_ro("tag", [](const LeafInfo& self) { return ToText(self.tag); })
+      .def_prop_ro("path",
+                   [](const LeafInfo& self) { return FromPath(self.path); })
+      // (name, kind of the part that follows) of what it is below.
+      .def("parents",
+           [](const LeafInfo& self) {
+             nb::list parents;
+             Parts parts;
+             for (const schema::PathPart& part : self.path.parts()) {
+               if (!parts.empty()) {
+                 parents.append(nb::make_tuple(ToText(NameOf(parts)),
+                                               static_cast<int>(part.kind)));
+               }
+               parts.push_back(part);
+             }
+             return parents;
+           })
+      .def_prop_ro("tie_to", [](const LeafInfo& self) -> nb::object {
+        if (!self.tie_to.has_value()) return nb::none();
+        return ToText(self.tie_to->Text());
+      });
+}
+
+}  // namespace
+
+void BindStep(nb::module_& m) {
+  BindLeafInfo(m);
+  nb::class_<StepObject>(m, "Step", "One step, open for reading.")
+      .def("info",
+           [](const StepObject& self) {
+             return ToDict(Take(
+                 self.With([](const Step& step) -> absl::StatusOr<StepInfo> {
+                   return step.info();
+                 })));
+           })
+      .def("metadata",
+           [](const StepObject& self) {
+             return ToDict(Take(
+                 self.With([](const Step& step) { return step.Metadata(); })));
+           })
+      .def(
+          "leaves",
+          [](const StepObject& self, const std::string& glob) {
+            Check(schema::ValidateGlob(glob));
+            return Take(
+                self.With([&](const Step& step) { return step.Leaves(glob); }));
+          },
+          nb::arg("glob") = "")
+      .def(
+          "find",
+          [](const StepObject& self, const std::string& name) {
+            return Take(
+                self.With([&](const Step& step) { return Find(step, name); }));
+          },
+          nb::arg("name"))
+      .def(
+          "details",
+          [](const StepObject& self, const std::vector<LeafInfo>& leaves) {
+            return ToDicts(Take(self.With(
+                [&](const Step& step) { return step.Details(leaves); })));
+          },
+          nb::arg("leaves"))
+      .def("read", &Read, nb::arg("requests"))
+      .def(
+          "value",
+          [](const StepObject& self, const LeafInfo& leaf) {
+            return ToObject(Take(self.With(
+                [&](const Step& step) { return step.Value(leaf.path); })));
+          },
+          nb::arg("leaf"));
+  m.def(
+      "restore",
+      [](const std::shared_ptr<OpenStore>& store, const std::string& selector) {
+        const StepSelector parsed = Take(ParseSelector(selector));
+        return StepObject{
+            store, Take(WithoutGil([&] { return store->Restore(parsed); }))};
+      },
+      nb::arg("store"), nb::arg("selector"));
+}
+
+}  // namespace ckptree::python

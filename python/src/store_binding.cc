@@ -1,0 +1,301 @@
+// A store: opened, asked, changed and closed.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/records.h"
+#include "python/src/waiting.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+using StorePtr = std::shared_ptr<OpenStore>;
+
+// The steps that `selectors` mean.
+std::vector<StepSelector> Parse(const std::vector<std::string>& selectors) {
+  std::vector<StepSelector> parsed;
+  for (const std::string& text : selectors) {
+    parsed.push_back(Take(ParseSelector(text)));
+  }
+  return parsed;
+}
+
+template <typename Use>
+auto With(const StorePtr& store, Use&& use) {
+  store->release_queue()->Drain();
+  return WithoutGil([&] { return store->With(use); });
+}
+
+// For what may take long: in a thread of its own.
+template <typename Result, typename Use>
+Result WithCancel(const StorePtr& store, Use&& use) {
+  std::optional<absl::StatusOr<Result>> result;
+  RunInterruptibly([&](const std::atomic<bool>& cancelled) {
+    result = store->With([&](Store& open) -> absl::StatusOr<Result> {
+      return use(open, [&cancelled] { return cancelled.load(); });
+    });
+  });
+  return Take(*std::move(result));
+}
+
+StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
+                      double lock_wait, int threads, std::size_t staging_bytes,
+                      std::size_t chunk_bytes, bool collect,
+                      std::uint64_t collect_bytes_per_second, bool statistics) {
+  StoreOptions options;
+  options.create_if_missing = mode == "write or create";
+  options.read_only = mode == "read";
+  options.threads = threads;
+  options.staging_bytes = staging_bytes;
+  options.chunk_bytes = chunk_bytes;
+  options.collect = collect;
+  options.collect_bytes_per_second = collect_bytes_per_second;
+  options.statistics = statistics;
+  const std::string name = FromFileName(directory);
+  const absl::Duration wait = ToDuration(lock_wait);
+  std::optional<absl::StatusOr<Store>> opened;
+  const auto open = [&] {
+    opened = mode == "create" ? Store::Create(name, options)
+                              : Store::Open(name, options);
+    return opened->status();
+  };
+  // Waits for the lock a moment at a time, for Ctrl-C.
+  const absl::Status status = WaitInterruptibly(
+      wait, [] { return false; },
+      [&](absl::Duration moment) -> absl::Status {
+        options.lock_wait = moment;
+        const absl::Status result = open();
+        return absl::IsUnavailable(result) && wait > absl::ZeroDuration()
+                   ? absl::DeadlineExceededError(result.message())
+                   : result;
+      });
+  if (absl::IsDeadlineExceeded(status)) {
+    Raise(absl::UnavailableError(status.message()));
+  }
+  Check(status);
+  return std::make_shared<OpenStore>(*std::move(*opened), name);
+}
+
+void Close(const StorePtr& store) {
+  if (store->forked() || store->closed()) return;
+  // First without the store's lock: readers go on, and Ctrl-C works.
+  absl::Status status = WaitInterruptibly(
+      absl::InfiniteDuration(), [] { return false; },
+      [&](absl::Duration moment) {
+        return store->With([&](Store& open) {
+          return open.Info().read_only ? absl::OkStatus() : open.Flush(moment);
+        });
+      });
+  status.Update(WithoutGil([&] { return store->Close(); }));
+  store->release_queue()->Drain();
+  Check(status);
+}
+
+VerifyReport Verify(const StorePtr& store, const std::string& level,
+                    const std::vector<std::string>& steps) {
+  VerifyOptions options;
+  if (level == "quick") {
+    options.level = VerifyOptions::Level::kQuick;
+  } else if (level == "deep") {
+    options.level = VerifyOptions::Level::kDeep;
+  } else if (level != "full") {
+    throw nb::value_error("the level is 'quick', 'full' or 'deep'");
+  }
+  options.steps = Parse(steps);
+  return WithCancel<VerifyReport>(
+      store, [&](Store& open, std::function<bool()> cancelled) {
+        options.cancelled = std::move(cancelled);
+        return open.Verify(options);
+      });
+}
+
+CollectReport Collect(const StorePtr& store, double min_dead_fraction,
+                      std::uint64_t bytes_per_second) {
+  CollectOptions options;
+  options.min_dead_fraction = min_dead_fraction;
+  options.bytes_per_second = bytes_per_second;
+  return WithCancel<CollectReport>(
+      store, [&](Store& open, std::function<bool()> cancelled) {
+        options.cancelled = std::move(cancelled);
+        return open.Collect(options);
+      });
+}
+
+void BindChanges(nb::class_<OpenStore>& store) {
+  store
+      .def(
+          "delete",
+          [](const StorePtr& self, const std::vector<std::string>& steps) {
+            const auto selectors = Parse(steps);
+            Check(With(self, [&](Store& s) { return s.Delete(selectors); }));
+          },
+          nb::arg("steps"))
+      .def(
+          "tag",
+          [](const StorePtr& self, const std::string& name,
+             const std::string& step, bool move) {
+            const StepSelector selector = Take(ParseSelector(step));
+            Check(With(self,
+                       [&](Store& s) { return s.Tag(name, selector, move); }));
+          },
+          nb::arg("name"), nb::arg("step"), nb::arg("move"))
+      .def(
+          "untag",
+          [](const StorePtr& self, const std::string& name) {
+            Check(With(self, [&](Store& s) { return s.Untag(name); }));
+          },
+          nb::arg("name"))
+      .def(
+          "pin",
+          [](const StorePtr& self, const std::string& step) {
+            const StepSelector selector = Take(ParseSelector(step));
+            Check(With(self, [&](Store& s) { return s.Pin(selector); }));
+          },
+          nb::arg("step"))
+      .def(
+          "unpin",
+          [](const StorePtr& self, const std::string& step) {
+            const StepSelector selector = Take(ParseSelector(step));
+            Check(With(self, [&](Store& s) { return s.Unpin(selector); }));
+          },
+          nb::arg("step"))
+      .def(
+          "fork",
+          [](const StorePtr& self, const std::string& step,
+             const std::string& line) {
+            const StepSelector selector = Take(ParseSelector(step));
+            Check(With(self, [&](Store& s) { return s.Fork(selector, line); }));
+          },
+          nb::arg("step"), nb::arg("line"))
+      .def(
+          "drop_line",
+          [](const StorePtr& self, const std::string& line) {
+            Check(With(self, [&](Store& s) { return s.DropLine(line); }));
+          },
+          nb::arg("line"))
+      .def(
+          "collect",
+          [](const StorePtr& self, double min_dead_fraction,
+             std::uint64_t bytes_per_second) {
+            return ToDict(Collect(self, min_dead_fraction, bytes_per_second));
+          },
+          nb::arg("min_dead_fraction"), nb::arg("bytes_per_second"));
+}
+
+void BindQuestions(nb::class_<OpenStore>& store) {
+  store
+      .def(
+          "steps",
+          [](const StorePtr& self, const std::string& line) {
+            return ToDicts(
+                Take(With(self, [&](Store& s) { return s.Steps(line); })));
+          },
+          nb::arg("line"))
+      .def(
+          "resolve",
+          [](const StorePtr& self, const std::string& step) {
+            const StepSelector selector = Take(ParseSelector(step));
+            return ToDict(Take(
+                With(self, [&](Store& s) { return s.Resolve(selector); })));
+          },
+          nb::arg("step"))
+      .def(
+          "tags",
+          [](const StorePtr& self) {
+            return ToDicts(Take(With(self, [](Store& s) { return s.Tags(); })));
+          })
+      .def("lines",
+           [](const StorePtr& self) {
+             return ToDicts(
+                 Take(With(self, [](Store& s) { return s.Lines(); })));
+           })
+      .def(
+          "usage",
+          [](const StorePtr& self) {
+            return ToDict(Take(With(self, [](Store& s) { return s.Usage(); })));
+          })
+      .def(
+          "would_free",
+          [](const StorePtr& self, const std::vector<std::string>& steps) {
+            const auto selectors = Parse(steps);
+            return ToDict(Take(
+                With(self, [&](Store& s) { return s.WouldFree(selectors); })));
+          },
+          nb::arg("steps"))
+      .def(
+          "subtrees",
+          [](const StorePtr& self, const std::string& step, int depth) {
+            const StepSelector selector = Take(ParseSelector(step));
+            return ToDicts(Take(With(
+                self, [&](Store& s) { return s.Subtrees(selector, depth); })));
+          },
+          nb::arg("step"), nb::arg("depth"))
+      .def(
+          "verify",
+          [](const StorePtr& self, const std::string& level,
+             const std::vector<std::string>& steps) {
+            return ToDict(Verify(self, level, steps));
+          },
+          nb::arg("level"), nb::arg("steps"))
+      .def("info",
+           [](const StorePtr& self) {
+             return ToDict(
+                 Take(With(self, [](Store& s) -> absl::StatusOr<StoreInfo> {
+                   return s.Info();
+                 })));
+           })
+      .def("stats", [](const StorePtr& self) {
+        return ToDict(Take(With(self, [](Store& s) -> absl::StatusOr<Stats> {
+          return s.GetStats();
+        })));
+      });
+}
+
+}  // namespace
+
+void BindStore(nb::module_& m) {
+  nb::class_<OpenStore> store(m, "Store", "A store that is open.");
+  store
+      .def(
+          "flush",
+          [](const StorePtr& self, std::optional<double> timeout) {
+            Check(WaitInterruptibly(
+                ToDuration(timeout), [] { return false; },
+                [&](absl::Duration moment) {
+                  return self->With(
+                      [&](Store& open) { return open.Flush(moment); });
+                }));
+            self->release_queue()->Drain();
+          },
+          nb::arg("timeout").none())
+      .def("refresh",
+           [](const StorePtr& self) {
+             Check(With(self, [](Store& s) { return s.Refresh(); }));
+           })
+      .def("close", &Close)
+      .def_prop_ro("closed",
+                   [](const StorePtr& self) { return self->closed(); })
+      .def_prop_ro("forked",
+                   [](const StorePtr& self) { return self->forked(); })
+      .def_prop_ro("directory", [](const StorePtr& self) {
+        return ToFileName(self->directory());
+      });
+  BindChanges(store);
+  BindQuestions(store);
+  m.def("open", &OpenOrCreate, nb::arg("directory"), nb::arg("mode"),
+        nb::arg("lock_wait"), nb::arg("threads"), nb::arg("staging_bytes"),
+        nb::arg("chunk_bytes"), nb::arg("collect"),
+        nb::arg("collect_bytes_per_second"), nb::arg("statistics"));
+}
+
+}  // namespace ckptree::python
