@@ -1,0 +1,65 @@
+"""ckptree: every checkpoint of a training run in one small store.
+
+>>> import ckptree, numpy as np
+>>> with ckptree.Store(tmp / "run") as store:
+...     handle = store.save(1000, {"params": {"w": np.eye(2)}}, metrics={"loss": 0.5})
+...     handle.result()
+...     store["latest"]["params/w"][0]
+1000
+array([1., 0.])
+
+NumPy is imported when arrays are; JAX, Flax never by this package.
+"""
+
+from __future__ import annotations
+
+from ckptree.errors import (
+    AbortedError,
+    AlreadyExistsError,
+    CancelledError,
+    CorruptionError,
+    Difference,
+    Error,
+    InternalError,
+    InvalidArgumentError,
+    MismatchError,
+    NoSpaceError,
+    NotFoundError,
+    StateError,
+    StorageError,
+    StoreNotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    WaitTimeoutError,
+)
+from ckptree.handle import SaveHandle
+from ckptree.leaf import Leaf
+from ckptree.step import Step
+from ckptree.store import Store, open
+from ckptree._engine import VERSION as __version__
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "CorruptionError",
+    "Difference",
+    "Error",
+    "InternalError",
+    "InvalidArgumentError",
+    "Leaf",
+    "MismatchError",
+    "NoSpaceError",
+    "NotFoundError",
+    "SaveHandle",
+    "StateError",
+    "Step",
+    "StorageError",
+    "Store",
+    "StoreNotFoundError",
+    "UnavailableError",
+    "UnsupportedError",
+    "WaitTimeoutError",
+    "__version__",
+    "open",
+]

@@ -1,0 +1,167 @@
+"""What values of a state are: containers, leaves, or neither. The extension
+asks here for every type that it does not know by itself, which are None, bool,
+int, float, complex, str, bytes, dict, list, tuple, named tuples and NumPy's
+arrays.
+
+No framework is imported here: where a value is of one, it is imported already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import OrderedDict, defaultdict
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+from ckptree.dtypes import NUMBERS
+
+DTYPES = NUMBERS
+ARRAY_TYPE = np.ndarray
+
+# As the engine's NodeType and PartKind.
+NONE, DICT, LIST, TUPLE, NAMEDTUPLE, OBJECT, CUSTOM = range(7)
+DICT_KEY, INDEX, ATTRIBUTE, FLATTENED = range(1, 5)
+
+
+class Branch(NamedTuple):
+    """A container: what it holds, and how one of its kind is made again."""
+
+    type: int
+    tag: str
+    children: list[tuple[int, Any, Any]]  # Kind and key of the path, value.
+    rebuild: Callable[[list[Any]], Any]
+
+
+class Pieces(NamedTuple):
+    """An array, whole (start None) or as boxes that do not overlap."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    boxes: list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]]
+    tag: str
+    frozen: bool  # Nobody can change the memory.
+
+
+def type_name(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def branch(value: Any) -> Branch | None:
+    """The container that `value` is, or None where it is a leaf or unknown."""
+    kind = type(value)
+    if kind is OrderedDict or kind is defaultdict:
+        return _dict_branch(value)
+    if "jax" in sys.modules:
+        from ckptree import flax, jax
+
+        if "flax" in sys.modules:
+            found = flax.branch(value)
+            if found is not None:
+                return found
+        found = jax.branch(value)
+        if found is not None:
+            return found
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dataclass_branch(value)
+    return None
+
+
+def adapt(value: Any) -> Branch | Pieces:
+    """What is to be saved of `value`. TypeError where it cannot be."""
+    if isinstance(value, np.generic):
+        array = native(np.asarray(value))
+        return Pieces(array.dtype, (), [(None, array)], "scalar", True)
+    if type(value) is np.memmap:
+        array = np.asarray(value)
+        swapped = native(array)
+        return Pieces(
+            swapped.dtype,
+            swapped.shape,
+            [(None, swapped)],
+            "",
+            swapped is not array,
+        )
+    if "jax" in sys.modules:
+        from ckptree import jax
+
+        pieces = jax.pieces(value)
+        if pieces is not None:
+            return pieces
+    found = branch(value)
+    if found is None:
+        raise TypeError(refusal(value))
+    return found
+
+
+def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`array` itself, or a copy in the byte order of this machine."""
+    if array.dtype.isnative:
+        return array
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+def refusal(value: Any) -> str:
+    """Why `value` is no leaf, and what to do."""
+    kind = type_name(value).removeprefix("builtins.")
+    if isinstance(value, np.ma.MaskedArray):
+        return "a masked array is no leaf: save its data and its mask"
+    if isinstance(value, np.ndarray):
+        return f"a {kind} is no leaf: save numpy.asarray() of it"
+    if isinstance(value, (set, frozenset)):
+        return f"a {kind} is no leaf, it has no order: save a sorted list"
+    if isinstance(value, (bool, int, float, complex, str, bytes)):
+        base = next(
+            t
+            for t in (bool, int, float, complex, str, bytes)
+            if isinstance(value, t)
+        )
+        return (
+            f"a {kind} would come back as a plain {base.__name__}: save "
+            f"{base.__name__}() of it"
+        )
+    if isinstance(value, (dict, list, tuple)):
+        return f"a {kind} is unknown: save a dict, list or tuple with its items"
+    if callable(value) or isinstance(value, type(sys)):
+        return f"a {kind} is code, and a checkpoint is data: leave it out"
+    return (
+        f"a {kind} is no leaf: save arrays, numbers, str, bytes, or containers "
+        "of them"
+    )
+
+
+def _dict_branch(value: Any) -> Branch:
+    keys = list(value)
+
+    def rebuild(children: list[Any]) -> Any:
+        pairs = zip(keys, children)
+        if isinstance(value, defaultdict):
+            return defaultdict(value.default_factory, pairs)
+        return OrderedDict(pairs)
+
+    return Branch(
+        DICT,
+        type_name(value),
+        [(DICT_KEY, key, value[key]) for key in keys],
+        rebuild,
+    )
+
+
+def _dataclass_branch(value: Any) -> Branch:
+    names = [field.name for field in dataclasses.fields(value)]
+
+    def rebuild(children: list[Any]) -> Any:
+        # Frozen ones, and fields that __init__ does not take, come through.
+        made = object.__new__(type(value))
+        for name, child in zip(names, children):
+            object.__setattr__(made, name, child)
+        return made
+
+    return Branch(
+        OBJECT,
+        type_name(value),
+        [(ATTRIBUTE, name, getattr(value, name)) for name in names],
+        rebuild,
+    )

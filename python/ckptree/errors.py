@@ -1,0 +1,141 @@
+"""What goes wrong, by kind. Everything here is also what Python calls it: a
+step that is not there is a KeyError, a bad argument a ValueError."""
+
+from __future__ import annotations
+
+import errno
+from typing import Callable, NamedTuple
+
+
+class Error(Exception):
+    """Any failure of the engine."""
+
+
+class NotFoundError(Error, KeyError):
+    """Something was named that is not there: a step, a leaf, a tag, a line."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # KeyError shows the repr.
+
+
+class StoreNotFoundError(NotFoundError, FileNotFoundError):
+    """There is no store in that directory."""
+
+
+class AlreadyExistsError(Error, FileExistsError):
+    """A step, tag, line or store of that name is there already."""
+
+
+class InvalidArgumentError(Error, ValueError):
+    """The call can never succeed."""
+
+
+class StateError(Error):
+    """Not now: read only, closed, pinned, forked, of a newer format."""
+
+
+class CorruptionError(Error):
+    """Bytes are not what was committed; names step, leaf and chunk."""
+
+
+class NoSpaceError(Error, OSError):
+    """The disk is full, or memory or a quota is used up."""
+
+
+class UnavailableError(Error):
+    """Another process has the store open for writing; trying again may help."""
+
+
+class AbortedError(Error):
+    """A race was lost; nothing was changed."""
+
+
+class CancelledError(Error):
+    """The save was cancelled."""
+
+
+class StorageError(Error, OSError):
+    """The disk failed in a way that is not known better."""
+
+
+class InternalError(Error, RuntimeError):
+    """A fault of the engine's own."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """Known, and not supported."""
+
+
+class WaitTimeoutError(Error, TimeoutError):
+    """The time was over; what was waited for goes on."""
+
+
+class Difference(NamedTuple):
+    """One path where a step and what was asked of it differ."""
+
+    path: str
+    problem: str  # "missing", "unexpected", "kind", "dtype" or "shape"
+    expected: str
+    found: str
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        if self.problem == "missing":
+            text = f"{self.path}: missing, expected {self.expected}"
+        elif self.problem == "unexpected":
+            text = f"{self.path}: unexpected, the step has {self.found}"
+        else:
+            text = (
+                f"{self.path}: {self.problem} differs, expected "
+                f"{self.expected}, the step has {self.found}"
+            )
+        return f"{text} ({self.suggestion})" if self.suggestion else text
+
+
+class MismatchError(InvalidArgumentError):
+    """A step does not fit the template; `differences` has every path."""
+
+    def __init__(self, step: str, differences: list[Difference]) -> None:
+        self.differences = differences
+        lines = [
+            f"step {step} does not fit the template at {len(differences)} "
+            f"path{'s' if len(differences) != 1 else ''}:"
+        ]
+        lines += [f"  {difference}" for difference in differences]
+        super().__init__("\n".join(lines))
+
+
+# By the numbers of absl::StatusCode.
+_CLASSES: dict[int, Callable[[str], Exception]] = {
+    1: CancelledError,
+    2: StorageError,
+    3: InvalidArgumentError,
+    4: WaitTimeoutError,
+    5: NotFoundError,
+    6: AlreadyExistsError,
+    7: StorageError,
+    8: lambda message: NoSpaceError(errno.ENOSPC, message),
+    9: StateError,
+    10: AbortedError,
+    11: InvalidArgumentError,
+    12: UnsupportedError,
+    13: InternalError,
+    14: UnavailableError,
+    15: CorruptionError,
+}
+
+
+def from_status(code: int, message: str) -> Exception:
+    """The exception for a status of the engine."""
+    return _CLASSES.get(code, InternalError)(message)
+
+
+def at_path(path: str, raised: BaseException) -> Exception:
+    """The exception for a value at `path` that could not be taken."""
+    kind = TypeError if isinstance(raised, TypeError) else ValueError
+    what = str(raised)
+    if not isinstance(raised, (TypeError, ValueError)):
+        what = f"{type(raised).__name__}: {what}"
+    error = kind(f"{path}: {what}")
+    error.__cause__ = raised
+    return error

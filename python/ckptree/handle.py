@@ -1,0 +1,70 @@
+"""SaveHandle: one save on its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generator
+
+from ckptree.records import Progress
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+
+
+class SaveHandle:
+    """One save on its way. Dropping it neither waits nor cancels: the store
+    finishes its saves, and a failure nobody saw is raised by the next save() or
+    by close(). May be used from any thread; Ctrl-C interrupts every wait.
+
+    >>> import ckptree, numpy as np
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     save = store.save(1, {"w": np.zeros(3)})
+    ...     save.result(timeout=60)
+    1
+    """
+
+    def __init__(self, engine: _engine.SaveHandle) -> None:
+        self._engine = engine
+
+    @property
+    def step(self) -> int:
+        """The number of the step."""
+        return self._engine.step
+
+    def staged(self, timeout: float | None = None) -> None:
+        """Waits until the memory of what was saved may change again.
+
+        At once, but for arrays that were borrowed. Raises TimeoutError after
+        `timeout` seconds (the save goes on), or why the save failed.
+        """
+        self._engine.wait_staged(timeout)
+
+    def result(self, timeout: float | None = None) -> int:
+        """Waits until the step is durable and visible; returns its number.
+
+        Raises TimeoutError after `timeout` seconds (the save goes on),
+        CancelledError, or why the save failed.
+        """
+        self._engine.wait_committed(timeout)
+        return self._engine.step
+
+    def done(self) -> bool:
+        """True once committed, failed or cancelled. Never waits."""
+        return self._engine.done()
+
+    def cancel(self) -> None:
+        """Asks the save to stop; result() says whether it did."""
+        self._engine.cancel()
+
+    def progress(self) -> Progress:
+        """How far the save is."""
+        return Progress(**self._engine.progress())
+
+    def __await__(self) -> Generator[Any, None, int]:
+        """As result(), without blocking the event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(None, self.result).__await__()
+
+    def __repr__(self) -> str:
+        return f"<SaveHandle of step {self.step}, {self.progress().phase}>"

@@ -1,0 +1,185 @@
+"""Leaf: one value of a step, read when it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckptree.records import LeafDetail, LeafStats
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ckptree import _engine
+
+    Array = np.ndarray[Any, Any]
+
+
+class Leaf:
+    """One value of a step: an array, a number, a str, bytes. Nothing is read
+    before its value is asked for, and of a slice only the chunks that it
+    touches. What is read is checked against the digest that the save wrote.
+
+    Thread-safe. Valid until the store is closed.
+
+    >>> import ckptree, numpy as np
+    >>> store = ckptree.Store(tmp / "run")
+    >>> _ = store.save(1, {"w": np.arange(6.0).reshape(2, 3)}).result()
+    >>> leaf = store["latest"]["w"]
+    >>> leaf.shape, leaf.dtype, leaf.nbytes
+    ((2, 3), dtype('float64'), 48)
+    >>> leaf[1, ::2]
+    array([3., 5.])
+    >>> leaf.stats.max
+    5.0
+    >>> store.close()
+    """
+
+    def __init__(
+        self,
+        step: _engine.Step,
+        info: _engine.LeafInfo,
+        name: str | None = None,
+        detail: LeafDetail | None = None,
+    ) -> None:
+        self._step = step
+        self._info = info
+        self._name = info.name if name is None else name
+        self._detail = detail
+
+    @property
+    def name(self) -> str:
+        """Its path in the tree, as the command writes it."""
+        return self._name
+
+    @property
+    def kind(self) -> str:
+        """array, bool, int, float, complex, str, bytes, json, proto, file."""
+        return self._info.kind
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array; () of anything else."""
+        return self._info.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._info.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        count = 1
+        for dim in self._info.shape:
+            count *= dim
+        return count
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """NumPy's element type; None where it is no array.
+
+        ImportError where it is one of ml_dtypes and that is not installed.
+        """
+        if self._info.kind != "array":
+            return None
+        from ckptree import dtypes
+
+        return dtypes.to_numpy(self._info.dtype)
+
+    @property
+    def tag(self) -> str:
+        """A mark, e.g. "prng:threefry2x32" of a key of JAX."""
+        return self._info.tag
+
+    @property
+    def detail(self) -> LeafDetail:
+        """All that its record says."""
+        if self._detail is None:
+            (fields,) = self._step.details([self._info])
+            self._detail = LeafDetail.of(fields)
+        return self._detail
+
+    @property
+    def nbytes(self) -> int:
+        return self.detail.nbytes
+
+    @property
+    def stats(self) -> LeafStats | None:
+        """As the save recorded them; nothing is read. None of what is no
+        array, and where the store was opened with statistics=False."""
+        return self.detail.stats
+
+    @property
+    def since_step(self) -> int:
+        """The step that last changed the value."""
+        return self.detail.since_step
+
+    @property
+    def digest(self) -> str:
+        """Of the value; equal for equal values that are cut alike."""
+        return self.detail.digest
+
+    def value(self) -> Any:
+        """The value: an array of NumPy, or what Python has for the others."""
+        if self._info.kind == "array":
+            return self.numpy()
+        return self._step.value(self._info)
+
+    def numpy(self) -> Array:
+        """The whole array. TypeError where it is none."""
+        array = self._empty(self.shape)
+        self._step.read([(self._info, array, None, None)])
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError(f"{self.name}: reading it makes a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Elements by basic slicing: integers, slices, `...`, None. Reads the
+        chunks that the box around them touches."""
+        from ckptree.slicing import BoxIndex
+
+        array = self._check_array()
+        box = BoxIndex(index, array, self.name)
+        part = self._empty(box.shape)
+        self._step.read([(self._info, part, box.start, box.shape)])
+        return part[box.local]
+
+    def jax(self, sharding: Any = None) -> Any:
+        """The array as a jax.Array, on the default device or as `sharding`
+        says; then each device reads its own part."""
+        from ckptree import jax
+
+        self._check_array()
+        return jax.load(self._step, [(self._info, sharding)])[0]
+
+    def _check_array(self) -> tuple[int, ...]:
+        if self._info.kind != "array":
+            raise TypeError(
+                f"{self.name} is a {self.kind}, not an array: use value()"
+            )
+        return self._info.shape
+
+    def _empty(self, shape: tuple[int, ...]) -> Array:
+        self._check_array()
+        if self._info.packed:
+            raise NotImplementedError(
+                f"{self.name}: packed elements of {self._info.dtype_name} "
+                "cannot be read here yet"
+            )
+        import numpy as np
+
+        return np.empty(shape, self.dtype)
+
+    def __repr__(self) -> str:
+        if self._info.kind != "array":
+            return f"<Leaf {self.name}: {self.kind}>"
+        dims = ", ".join(map(str, self.shape))
+        return f"<Leaf {self.name}: {self._info.dtype_name}[{dims}]>"
+
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        return html.leaf(self)

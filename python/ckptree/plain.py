@@ -1,0 +1,156 @@
+"""A step as dicts, lists and NumPy's arrays, without a template.
+
+Nothing that the store says is executed or imported: objects come back as dicts
+of their fields, named tuples as tuples with these names.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from ckptree import values
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+
+_DICT_KEY, _INDEX, _ATTRIBUTE, _FLATTENED = range(1, 5)
+
+# The item that a state lies under whose root names none; as the extension.
+ROOT_ITEM = "state"
+ROOT_MARK = "root"
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.info: _engine.LeafInfo | None = None
+        self.value: Any = None
+        # Kind and key of a part of the path; a dict keeps them in order.
+        self.children: dict[tuple[int, Any], _Node] = {}
+
+
+def restore(step: _engine.Step, sharding: Any = None) -> Any:
+    """The whole state. With a sharding, arrays are those of JAX."""
+    infos = step.leaves("")
+    leaves = [info for info in infos if info.is_leaf]
+    if sharding is None:
+        read = values.read(step, leaves)
+    else:
+        from ckptree import jax
+
+        read = jax.load_state(step, leaves, sharding)
+    by_name = {info.name: value for info, value in zip(leaves, read)}
+    root = _Node()
+    for info in infos:
+        node = root
+        for part in info.path:
+            child = node.children.get(part)
+            if child is None:
+                child = node.children[part] = _Node()
+            node = child
+        node.info = info
+        if info.is_leaf or info.tie_to is not None:
+            node.value = by_name[info.tie_to or info.name]
+    state = {key: _build(child) for (_, key), child in root.children.items()}
+    if list(root.children) == [(_DICT_KEY, ROOT_ITEM)]:
+        mark = root.children[(_DICT_KEY, ROOT_ITEM)].info
+        if mark is not None and mark.tag.split(" ")[0] == ROOT_MARK:
+            return state[ROOT_ITEM]
+    return state
+
+
+def _build(node: _Node) -> Any:
+    info = node.info
+    if info is not None and (info.is_leaf or info.tie_to is not None):
+        return node.value
+    kind = info.kind if info is not None else _implied(node)
+    if kind == "none":
+        return None
+    children = {key: _build(child) for (_, key), child in node.children.items()}
+    if kind in ("list", "tuple", "custom") and _is_sequence(node):
+        elements = [children[i] for i in range(len(children))]
+        return tuple(elements) if kind == "tuple" else elements
+    if kind == "tuple" and not children:
+        return ()
+    if kind == "list" and not children:
+        return []
+    if kind == "namedtuple" and info is not None:
+        return named_tuple(info.tag, children)
+    return children
+
+
+def _implied(node: _Node) -> str:
+    """The kind of a node that is not listed."""
+    kinds = {kind for kind, _ in node.children}
+    if kinds == {_INDEX}:
+        return "list"
+    return "custom" if kinds == {_FLATTENED} else "dict"
+
+
+def _is_sequence(node: _Node) -> bool:
+    """True where the children have the places 0, 1, ..."""
+    return bool(node.children) and all(
+        kind in (_INDEX, _FLATTENED) and key == i
+        for i, (kind, key) in enumerate(sorted(node.children))
+    )
+
+
+class _Fields(tuple[Any, ...]):
+    """What the classes of named_tuple() have in common."""
+
+    __slots__ = ()
+    _fields: tuple[str, ...] = ()
+
+    def __new__(cls, *elements: Any) -> _Fields:
+        if len(elements) != len(cls._fields):
+            raise TypeError(
+                f"{cls.__name__} has {len(cls._fields)} fields, not "
+                f"{len(elements)}"
+            )
+        return super().__new__(cls, elements)
+
+    @classmethod
+    def _make(cls, elements: Any) -> _Fields:
+        return cls(*elements)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={v!r}" for k, v in self._asdict().items())
+        return f"{type(self).__name__}({shown})"
+
+
+# By tag: equal states have the same classes, which JAX compares. Bounded.
+_CLASSES: OrderedDict[str, type[_Fields]] = OrderedDict()
+_MAX_CLASSES = 1024
+
+
+def named_tuple(tag: str, children: dict[str, Any]) -> Any:
+    """A named tuple for "Name(a,b)"; the dict where that is no such thing.
+
+    collections.namedtuple would compile the names.
+
+    >>> named_tuple("Point(x,y)", {"x": 1, "y": 2})
+    Point(x=1, y=2)
+    """
+    tag = tag.removeprefix(ROOT_MARK + " ")
+    name, bracket, rest = tag.partition("(")
+    fields = [f for f in rest.removesuffix(")").split(",") if f]
+    plain = all(f.isidentifier() and not f.startswith("_") for f in fields)
+    if not (bracket and name.isidentifier() and plain):
+        return children
+    if len(set(fields)) != len(fields) or set(fields) != set(children):
+        return children
+    made = _CLASSES.get(tag)
+    if made is None:
+        body: dict[str, Any] = {
+            field: property(itemgetter(i)) for i, field in enumerate(fields)
+        }
+        body |= {"__slots__": (), "_fields": tuple(fields)}
+        made = type(name, (_Fields,), body)
+        _CLASSES[tag] = made
+        if len(_CLASSES) > _MAX_CLASSES:
+            _CLASSES.popitem(last=False)
+    return made(*(children[field] for field in fields))

@@ -1,0 +1,259 @@
+"""What the engine says of steps, leaves and stores: named tuples, which pandas
+takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class StepInfo(NamedTuple):
+    """What a step is, from its records alone."""
+
+    step: int
+    line: str  # Empty: the main line.
+    metrics: dict[str, float]
+    tags: list[str]
+    pinned: bool
+    leaf_count: int
+    changed_leaves: int
+    logical_bytes: int  # Of all values.
+    new_bytes: int  # Of values that its save wrote.
+    nan_count: int
+    inf_count: int
+    nonfinite_leaves: int
+    begun_ns: int
+    staged_ns: int
+    committed_ns: int
+    version: int
+    base: int  # The version it was compared with; 0: a full save.
+    digest: str  # Over all names and values.
+    saved_by: str
+    note: str
+
+
+class LeafStats(NamedTuple):
+    """Of all elements of an array; min to l2 of the finite ones."""
+
+    count: int
+    nan: int
+    inf: int
+    zero: int
+    min: float
+    max: float
+    mean: float
+    std: float
+    l2: float
+
+
+class LeafDetail(NamedTuple):
+    """What the record of a leaf adds to its name, kind and shape."""
+
+    nbytes: int
+    since_step: int  # The save that last changed the value.
+    since_version: int
+    digest: str
+    stats: LeafStats | None
+    chunk_count: int
+    chunk_shape: tuple[int, ...]
+    boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]  # start, shape
+    stored_bytes: int
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> LeafDetail:
+        stats = fields.pop("stats")
+        return LeafDetail(stats=LeafStats(**stats) if stats else None, **fields)
+
+
+class StatsRow(NamedTuple):
+    """The statistics of one leaf, as a row of a table."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    since_step: int
+    count: int
+    nan: int
+    inf: int
+    zero: int
+    min: float
+    max: float
+    mean: float
+    std: float
+    l2: float
+
+
+class TagInfo(NamedTuple):
+    """A tag, and the step it names."""
+
+    name: str
+    step: int
+    line: str
+    version: int
+
+
+class LineInfo(NamedTuple):
+    """A line: a series of saves, each compared with the one before."""
+
+    name: str  # Empty: the main line.
+    origin_line: str
+    origin_step: int
+    created_ns: int
+    steps: int
+
+
+class Finding(NamedTuple):
+    """One problem that verify() found."""
+
+    severity: str  # "damage", "inconsistent" or "warning"
+    what: str
+    steps: list[str]  # Selectors of the steps that it hurts.
+    leaf: str
+
+
+class VerifyReport(NamedTuple):
+    """What verify() read, and what is wrong with it."""
+
+    findings: list[Finding]
+    steps: int
+    leaves: int
+    chunks: int
+    nbytes: int
+
+    @property
+    def ok(self) -> bool:
+        """True where nothing is damaged; warnings do not count."""
+        return all(f.severity == "warning" for f in self.findings)
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> VerifyReport:
+        findings = [Finding(**finding) for finding in fields.pop("findings")]
+        return VerifyReport(findings=findings, **fields)
+
+
+class KeptVersion(NamedTuple):
+    """A step that was deleted, and whose bytes cannot go yet."""
+
+    step: int
+    version: int
+    why: str
+
+
+def _kept(fields: dict[str, Any]) -> list[KeptVersion]:
+    return [KeptVersion(**kept) for kept in fields.pop("kept")]
+
+
+class CollectReport(NamedTuple):
+    """What collect() freed."""
+
+    versions: int
+    blocks_freed: int
+    bytes_freed: int
+    files_dropped: int
+    files_rewritten: int
+    bytes_written: int
+    file_bytes_before: int
+    file_bytes_after: int
+    kept: list[KeptVersion]
+    damaged: list[str]  # Files left alone, and why.
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> CollectReport:
+        return CollectReport(kept=_kept(fields), **fields)
+
+
+class StepUsage(NamedTuple):
+    """What one step costs."""
+
+    step: int
+    line: str
+    version: int
+    logical_bytes: int
+    new_bytes: int
+    unique_bytes: int  # That go when this step alone is deleted.
+
+
+class UsageReport(NamedTuple):
+    """What a store costs."""
+
+    steps: list[StepUsage]
+    logical_bytes: int
+    pending_bytes: int  # Deleted, and collect() frees just this.
+    dead_bytes: int  # Freed, and still in files with living neighbours.
+    files: int
+    file_bytes: int
+    kept: list[KeptVersion]
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> UsageReport:
+        steps = [StepUsage(**step) for step in fields.pop("steps")]
+        return UsageReport(steps=steps, kept=_kept(fields), **fields)
+
+
+class FreedBytes(NamedTuple):
+    """What deleting some steps would free."""
+
+    nbytes: int
+    blocks: int
+    kept: list[KeptVersion]
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> FreedBytes:
+        return FreedBytes(kept=_kept(fields), **fields)
+
+
+class SubtreeUsage(NamedTuple):
+    """What a subtree of one step costs."""
+
+    name: str
+    leaves: int
+    logical_bytes: int
+    unique_bytes: int
+
+
+class StoreInfo(NamedTuple):
+    """What a store as a whole is."""
+
+    directory: str
+    uuid: str
+    format: int
+    created_ns: int
+    created_by: str
+    read_only: bool
+    following: bool  # Reading beside a live writer.
+    commits: int
+    incarnation: int
+    warnings: list[str]
+
+
+class StoreStats(NamedTuple):
+    """Counts since the store was opened."""
+
+    saves_committed: int
+    saves_failed: int
+    saves_in_flight: int
+    bytes_staged: int
+    bytes_hashed: int
+    bytes_written: int
+    bytes_unchanged: int
+    bytes_read: int
+    chunks_written: int
+    leaf_records_written: int
+    segments_written: int
+    seconds_staging: float
+    seconds_comparing_and_writing: float
+    seconds_committing: float
+    staging_bytes_in_use: int
+
+
+class Progress(NamedTuple):
+    """How far a save is."""
+
+    step: int
+    phase: str  # queued, staging, writing, committing, done or failed
+    bytes_total: int
+    bytes_staged: int
+    bytes_compared: int
+    bytes_written: int
+    bytes_unchanged: int
+    leaves_total: int

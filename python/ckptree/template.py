@@ -1,0 +1,308 @@
+"""A step restored into the shape of a template.
+
+Strict: every path where the two differ is in one MismatchError, unless `partial`,
+`cast` or `rename` ask for less.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+from ckptree import _engine, _rules, dtypes, plain, values
+from ckptree.errors import Difference, MismatchError
+from ckptree.inventory import Inventory, shown_node
+from ckptree.suggest import Renames, closest
+
+
+class Options(NamedTuple):
+    """How strict a restore is."""
+
+    # True: what the step lacks keeps the template's value, what the template
+    # lacks is left out. Globs: of what matches; the rest keeps its value.
+    partial: bool | str | list[str]
+    cast: bool  # Convert elements to the template's type.
+    rename: dict[str, str]  # Names of the template to names of the step.
+    sharding: Any  # Of JAX: one for all arrays, or a tree of them.
+
+
+class Expected(NamedTuple):
+    """What a leaf of a template asks for."""
+
+    kind: str
+    dtype: str  # Of arrays; "" of others.
+    shape: tuple[int, ...]
+    tag: str  # Of keys of JAX; "" of others.
+    device: bool  # An array of JAX.
+    sharding: Any  # None: the default device.
+    abstract: bool  # It has no value of its own.
+
+    def __str__(self) -> str:
+        if self.kind != "array":
+            return self.kind
+        dims = ", ".join(map(str, self.shape))
+        mark = f" ({self.tag})" if self.tag else ""
+        return f"{self.dtype}[{dims}]{mark}"
+
+
+def restore(
+    step: _engine.Step, selector: str, like: Any, options: Options
+) -> Any:
+    """The state of `step`, like `like`; plain where that is None."""
+    if like is None:
+        if options.partial or options.cast or options.rename:
+            raise ValueError("partial, cast and rename need a template: like=")
+        return plain.restore(step, options.sharding)
+    return _Restore(step, selector, like, options).run()
+
+
+def describe(value: Any) -> Expected:
+    """What `value` asks for. TypeError where it is no leaf."""
+    for kind in (bool, int, float, complex, str, bytes):
+        if type(value) is kind:
+            return Expected(kind.__name__, "", (), "", False, None, False)
+    if isinstance(value, (np.ndarray, np.generic)):
+        if type(value) not in (np.ndarray, np.memmap) and not isinstance(
+            value, np.generic
+        ):
+            raise TypeError(_rules.refusal(value))
+        native = value.dtype.newbyteorder("=")
+        dtypes.NUMBERS[native]  # TypeError where it is none of ours.
+        return Expected(
+            "array", native.name, value.shape, "", False, None, False
+        )
+    if "jax" in sys.modules:
+        from ckptree import jax
+
+        expected = jax.describe(value)
+        if expected is not None:
+            return expected
+    raise TypeError(_rules.refusal(value))
+
+
+_NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+}
+
+
+def _are_numbers(
+    kind: str, shape: tuple[int, ...], expected: Expected
+) -> bool:
+    """True where both are one number: `cast` makes one of the other."""
+    there = kind in _NUMBERS or (kind == "array" and shape == ())
+    here = expected.kind in _NUMBERS or (
+        expected.kind == "array" and expected.shape == () and not expected.tag
+    )
+    return there and here
+
+
+class _Restore:
+    def __init__(
+        self, step: _engine.Step, selector: str, like: Any, options: Options
+    ) -> None:
+        self.step = step
+        self.selector = selector
+        self.like = like
+        self.options = options
+        self.renames = Renames(options.rename)
+        self.nodes: list[tuple[str, str, bool]] = []
+        self.leaves: dict[str, Expected] = {}
+        self.differences: list[Difference] = []
+        self.there = Inventory(step)
+        self.chosen = self._choose()
+
+    def run(self) -> Any:
+        _engine.map_state(
+            self.like,
+            _rules,
+            lambda name, kind, empty: self.nodes.append((name, kind, empty)),
+            self._expect,
+        )
+        self.renames.check(self.leaves)
+        self._compare()
+        if self.differences:
+            info = self.step.info()
+            name = f"{info['line']}/{info['step']}".lstrip("/")
+            raise MismatchError(name, self.differences)
+        wanted = {
+            name: expected
+            for name, expected in self.leaves.items()
+            if self._found(name) is not None
+        }
+        restored = self._read(wanted)
+        return _engine.map_state(
+            self.like,
+            _rules,
+            lambda name, kind, empty: None,
+            lambda name, leaf: restored.get(name, leaf),
+        )
+
+    def _expect(self, name: str, leaf: Any) -> Any:
+        self.leaves[name] = describe(leaf)
+        return leaf
+
+    def _choose(self) -> set[str] | None:
+        """Names of the step that `partial` asks for; None: all."""
+        partial = self.options.partial
+        if isinstance(partial, bool):
+            return None
+        globs = [partial] if isinstance(partial, str) else partial
+        chosen: set[str] = set()
+        for glob in globs:
+            found = [info.name for info in self.step.leaves(glob)]
+            if not found:
+                raise KeyError(
+                    f"partial={glob!r}: nothing in step {self.selector} matches"
+                )
+            chosen.update(found)
+        return chosen
+
+    def _found(self, name: str) -> _engine.LeafInfo | None:
+        """What the step has for a name of the template, ties followed."""
+        there = self.renames.apply(name)
+        if self.chosen is not None and there not in self.chosen:
+            return None
+        return self.there.value(there)
+
+    def _compare(self) -> None:
+        claimed = {self.renames.apply(name) for name in self.leaves}
+        unexpected = [i for i in self.there.values() if i.name not in claimed]
+        for name, expected in self.leaves.items():
+            self._compare_leaf(name, expected, unexpected)
+        for name, kind, empty in self.nodes:
+            self._compare_node(name, kind, empty)
+        if self.options.partial:
+            return
+        claimed.update(self.renames.apply(name) for name, _, _ in self.nodes)
+        for info in [*unexpected, *self.there.empty_nodes()]:
+            if info.name not in claimed:
+                shown = self.there.shown(info)
+                self._differ(info.name, "unexpected", "", shown)
+
+    def _compare_leaf(
+        self,
+        name: str,
+        expected: Expected,
+        unexpected: list[_engine.LeafInfo],
+    ) -> None:
+        info = self._found(name)
+        if info is None:
+            if not self.options.partial:
+                there = self.renames.apply(name)
+                if self.there.kind(there) is not None:
+                    found = self.there.shown_at(there)
+                    self._differ(name, "kind", str(expected), found)
+                    return
+                hint = closest(
+                    name, str(expected), unexpected, self.there.shown
+                )
+                self._differ(name, "missing", str(expected), "", hint)
+            elif expected.abstract:
+                self._differ(
+                    name,
+                    "missing",
+                    str(expected),
+                    "",
+                    "and the template has no value to keep",
+                )
+            return
+        found = self.there.shown(info)
+        kind = values.kind_of(info)
+        if kind != expected.kind:
+            if not _are_numbers(kind, info.shape, expected):
+                self._differ(name, "kind", str(expected), found)
+            elif not self.options.cast:
+                self._differ(
+                    name, "kind", str(expected), found, "or pass cast=True"
+                )
+            return
+        if kind != "array":
+            return
+        shape = info.shape
+        prng = info.tag.startswith("prng:")
+        if (expected.tag or prng) and expected.tag != info.tag:
+            self._differ(name, "kind", str(expected), found)
+        elif expected.tag:
+            if shape[: len(expected.shape)] != expected.shape:
+                self._differ(name, "shape", str(expected), found)
+        elif shape != expected.shape:
+            self._differ(name, "shape", str(expected), found)
+        elif info.dtype_name != expected.dtype and not self.options.cast:
+            self._differ(
+                name, "dtype", str(expected), found, "or pass cast=True"
+            )
+
+    def _compare_node(self, name: str, kind: str, empty: bool) -> None:
+        there = self.renames.apply(name)
+        found = self.there.kind(there)
+        if found is None:
+            if empty and not self.options.partial:
+                self._differ(name, "missing", shown_node(kind), "")
+        elif found != kind:
+            self._differ(
+                name,
+                "kind",
+                shown_node(kind, empty),
+                self.there.shown_at(there),
+            )
+
+    def _differ(
+        self, path: str, problem: str, expected: str, found: str, hint: str = ""
+    ) -> None:
+        self.differences.append(
+            Difference(path, problem, expected, found, hint)
+        )
+
+    def _read(self, wanted: dict[str, Expected]) -> dict[str, Any]:
+        infos = {}
+        for name in wanted:
+            info = self._found(name)
+            assert info is not None
+            infos[name] = info
+        onto = [
+            name
+            for name, expected in wanted.items()
+            if (expected.device and values.kind_of(infos[name]) == "array")
+            or (self.options.sharding is not None and expected.kind == "array")
+        ]
+        plain_names = [name for name in wanted if name not in set(onto)]
+        read = values.read(self.step, [infos[name] for name in plain_names])
+        restored = {
+            name: self._cast(wanted[name], value)
+            for name, value in zip(plain_names, read)
+        }
+        if onto:
+            from ckptree import jax
+
+            shardings = jax.Shardings(self.options.sharding)
+            requests = [
+                (
+                    infos[name],
+                    shardings.of(name, wanted[name].sharding),
+                    wanted[name].dtype,
+                )
+                for name in onto
+            ]
+            restored |= dict(zip(onto, jax.load_as(self.step, requests)))
+        return restored
+
+    def _cast(self, expected: Expected, value: Any) -> Any:
+        if expected.kind in _NUMBERS:
+            number = value.item() if hasattr(value, "item") else value
+            return _NUMBERS[expected.kind](number)
+        if expected.kind != "array":
+            return value
+        dtype = dtypes.by_name(expected.dtype)
+        array = np.asarray(value)
+        if array.dtype != dtype:
+            array = array.astype(dtype)
+        if expected.device:
+            from ckptree import jax
+
+            return jax.put(array, expected.sharding)
+        return value if array.dtype == getattr(value, "dtype", None) else array

@@ -1,0 +1,54 @@
+"""Values of many leaves at once, as NumPy, Python or JAX has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Sequence
+
+from ckptree import dtypes
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+
+# The marks that saving a Python state leaves on arrays.
+SCALAR_TAG = "scalar"  # Of NumPy's scalars.
+INT_TAG = "int"  # Of int beyond 64 bits: bytes, little-endian.
+
+
+def kind_of(info: _engine.LeafInfo) -> str:
+    """The kind of a value as Python sees it."""
+    if info.tag == INT_TAG and info.kind == "array":
+        return "int"
+    return info.kind
+
+
+def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
+    """The values in order; arrays in one parallel pass."""
+    import numpy as np
+
+    values: list[Any] = []
+    requests: list[_engine.ReadRequest] = []
+    for info in infos:
+        if info.kind != "array":
+            values.append(step.value(info))
+            continue
+        if info.packed:
+            raise NotImplementedError(
+                f"{info.name}: packed elements of {info.dtype_name} cannot be "
+                "read here yet"
+            )
+        array = np.empty(info.shape, dtypes.to_numpy(info.dtype))
+        requests.append((info, array, None, None))
+        values.append(array)
+    step.read(requests)
+    for i, info in enumerate(infos):
+        if info.kind == "array" and info.tag:
+            values[i] = _untagged(info, values[i])
+    return values
+
+
+def _untagged(info: _engine.LeafInfo, array: Any) -> Any:
+    if info.tag == SCALAR_TAG and array.ndim == 0:
+        return array[()]
+    if info.tag == INT_TAG and array.ndim == 1:
+        return int.from_bytes(array.tobytes(), "little", signed=True)
+    return array
