@@ -1,0 +1,58 @@
+"""States of Flax. Modules, optimizers and states of NNX are saved as dicts of
+their variables' values, under the names that the attributes have: a module, its
+nnx.State and the plain dict of either fit each other. States of Linen are
+pytrees, and need nothing of this.
+
+Nothing here needs to be called. Importing this module imports Flax.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ckptree import _rules
+
+try:
+    from flax import nnx
+except ImportError:
+    raise ImportError(
+        "ckptree.flax needs Flax: pip install 'ckptree[flax]'"
+    ) from None
+
+# Modules and optimizers; older versions have no common name for them.
+_GRAPHS: tuple[type, ...] = tuple(
+    getattr(nnx, name)
+    for name in ("Pytree", "Object", "Module")
+    if hasattr(nnx, name)
+)
+
+
+def branch(value: Any) -> _rules.Branch | None:
+    """The dict of variables that `value` stands for; None of other types."""
+    if isinstance(value, nnx.State):
+        return _state_branch(value)
+    if isinstance(value, _GRAPHS):
+        graph, state = nnx.split(value)
+        found = _state_branch(state)
+        return found._replace(
+            rebuild=lambda children: nnx.merge(graph, found.rebuild(children))
+        )
+    return None
+
+
+def _state_branch(state: Any) -> _rules.Branch:
+    plain = nnx.to_pure_dict(state)
+    keys = list(plain)
+
+    def rebuild(children: list[Any]) -> Any:
+        made = copy.copy(state)
+        nnx.replace_by_pure_dict(made, dict(zip(keys, children)))
+        return made
+
+    return _rules.Branch(
+        _rules.DICT,
+        "",
+        [(_rules.DICT_KEY, key, plain[key]) for key in keys],
+        rebuild,
+    )

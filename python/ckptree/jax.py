@@ -1,0 +1,339 @@
+"""States of JAX: pytrees, arrays that are spread over devices, random keys.
+
+Nothing here needs to be called: Store.save() and Store.restore() do, where JAX
+is imported. Importing this module imports JAX.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+
+import numpy as np
+
+from ckptree import _engine, _rules, dtypes, values
+
+try:
+    import jax
+    from jax.tree_util import (
+        DictKey,
+        FlattenedIndexKey,
+        GetAttrKey,
+        SequenceKey,
+        tree_flatten_with_path,
+    )
+except ImportError:
+    raise ImportError(
+        "ckptree.jax needs JAX: pip install 'ckptree[jax]', or jax for your "
+        "device; without it, restore() gives arrays of NumPy"
+    ) from None
+
+if TYPE_CHECKING:
+    from ckptree.template import Expected
+
+    Index = tuple[tuple[int, ...], tuple[int, ...]]  # start, shape
+
+PRNG_TAG = "prng:"
+
+# Read at once and then sent to devices: what a restore needs of the host's
+# memory, where no shard is larger.
+_BYTES_AT_ONCE = 64 << 20
+
+# jax.Array is made known to isinstance() by its own kinds of arrays.
+_Array = jax.Array
+
+
+# ---- Saving ----
+
+
+def prefetch(state: Any) -> None:
+    """Starts the copies of all arrays of `state` to the host."""
+    for leaf in jax.tree_util.tree_leaves(state):
+        if isinstance(leaf, _Array) and not isinstance(leaf, jax.core.Tracer):
+            if leaf.is_deleted() or _is_key(leaf.dtype):
+                continue
+            if any(d.platform != "cpu" for d in leaf.devices()):
+                leaf.copy_to_host_async()
+
+
+def branch(value: Any) -> _rules.Branch | None:
+    """The container that `value` is for JAX; None for its leaves."""
+    if isinstance(value, (_Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)):
+        return None
+    children, treedef = tree_flatten_with_path(
+        value, is_leaf=lambda other: other is not value
+    )
+    if treedef == _LEAF:
+        return None
+    parts = [(*_part(path[0]), child) for path, child in children]
+    kinds = {kind for kind, _, _ in parts}
+    if kinds == {_rules.ATTRIBUTE}:
+        node = _rules.OBJECT
+    elif kinds == {_rules.DICT_KEY}:
+        node = _rules.DICT
+    else:
+        node = _rules.CUSTOM
+    return _rules.Branch(
+        node, _rules.type_name(value), parts, treedef.unflatten
+    )
+
+
+_LEAF = jax.tree_util.tree_structure(0)
+
+
+def _part(key: Any) -> tuple[int, Any]:
+    if isinstance(key, DictKey):
+        return _rules.DICT_KEY, key.key
+    if isinstance(key, SequenceKey):
+        return _rules.INDEX, key.idx
+    if isinstance(key, GetAttrKey):
+        return _rules.ATTRIBUTE, key.name
+    if isinstance(key, FlattenedIndexKey):
+        return _rules.FLATTENED, key.key
+    return _rules.DICT_KEY, str(key)  # A kind of the user's own.
+
+
+def pieces(value: Any) -> _rules.Pieces | None:
+    """The shards of an array of JAX that this process has; None of others.
+
+    On a CPU they are views: JAX does not give memory away that a view holds, so
+    no donation can change it under a save.
+    """
+    if not isinstance(value, _Array):
+        return None
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError("a value that is being traced: save outside of jit")
+    if value.is_deleted():
+        raise ValueError(
+            "the array was deleted, or donated to a function of jit: save "
+            "before the call that takes it, or save what it returned"
+        )
+    if not value.is_fully_addressable:
+        raise NotImplementedError(
+            "the array is spread over several processes, which cannot be saved "
+            "yet"
+        )
+    tag = ""
+    if _is_key(value.dtype):
+        tag = PRNG_TAG + str(jax.random.key_impl(value))
+        value = jax.random.key_data(value)
+    shape = tuple(value.shape)
+    boxes: list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]] = []
+    for shard in value.addressable_shards:
+        if shard.replica_id != 0:
+            continue
+        data = np.asarray(shard.data)
+        if data.shape == shape:
+            boxes = [(None, data)]
+            break
+        start, _ = _box(shard.index, shape)
+        boxes.append((start, data))
+    return _rules.Pieces(np.dtype(value.dtype), shape, boxes, tag, True)
+
+
+def _is_key(dtype: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _box(index: Any, shape: tuple[int, ...]) -> Index:
+    """What a shard holds: start and shape, for slices that may be open."""
+    bounds = [part.indices(dim)[:2] for part, dim in zip(index, shape)]
+    return (
+        tuple(start for start, _ in bounds),
+        tuple(stop - start for start, stop in bounds),
+    )
+
+
+# ---- Templates ----
+
+
+def describe(value: Any) -> Expected | None:
+    """What an array or jax.ShapeDtypeStruct in a template asks for."""
+    from ckptree.template import Expected
+
+    if not isinstance(value, (_Array, jax.ShapeDtypeStruct)):
+        return None
+    tag = ""
+    name = ""
+    if _is_key(value.dtype):
+        # ShapeDtypeStruct has no public way to the implementation.
+        tag = PRNG_TAG + str(value.dtype._impl.name)
+        name = "uint32"
+    else:
+        name = np.dtype(value.dtype).name
+    sharding = value.sharding
+    if isinstance(value, _Array) and not getattr(value, "committed", True):
+        sharding = None
+    return Expected(
+        "array",
+        name,
+        tuple(value.shape),
+        tag,
+        True,
+        sharding,
+        isinstance(value, jax.ShapeDtypeStruct),
+    )
+
+
+class Shardings:
+    """What `sharding=` says: one for all arrays, or a tree by their names."""
+
+    def __init__(self, given: Any) -> None:
+        self._one = given if isinstance(given, jax.sharding.Sharding) else None
+        self._by_name: dict[str, Any] = {}
+        if given is None or self._one is not None:
+            return
+        _engine.map_state(
+            given,
+            _rules,
+            lambda name, kind, empty: None,
+            self._take,
+        )
+
+    def _take(self, name: str, sharding: Any) -> Any:
+        if not isinstance(sharding, jax.sharding.Sharding):
+            raise TypeError(
+                f"sharding= has a {_rules.type_name(sharding)}, not a "
+                "jax.sharding.Sharding"
+            )
+        self._by_name[name] = sharding
+        return sharding
+
+    def of(self, name: str, default: Any) -> Any:
+        if self._one is not None:
+            return self._one
+        return self._by_name.get(name, default)
+
+
+# ---- Restoring ----
+
+
+class _Job(NamedTuple):
+    """A box of an array, and the devices that want it."""
+
+    request: int
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    devices: list[Any]  # Empty: the default one.
+
+
+def load_state(
+    step: _engine.Step, infos: Sequence[_engine.LeafInfo], sharding: Any
+) -> list[Any]:
+    """The values of `infos`, arrays as `sharding` says."""
+    shardings = Shardings(sharding)
+    arrays = [i for i in infos if values.kind_of(i) == "array"]
+    loaded = iter(load(step, [(i, shardings.of(i.name, None)) for i in arrays]))
+    others = iter(
+        values.read(step, [i for i in infos if values.kind_of(i) != "array"])
+    )
+    return [
+        next(loaded if values.kind_of(i) == "array" else others) for i in infos
+    ]
+
+
+def load(
+    step: _engine.Step, requests: Sequence[tuple[_engine.LeafInfo, Any]]
+) -> list[Any]:
+    """Arrays of leaves, each with its sharding or None; see load_as()."""
+    return load_as(step, [(i, s, i.dtype_name) for i, s in requests])
+
+
+def load_as(
+    step: _engine.Step,
+    requests: Sequence[tuple[_engine.LeafInfo, Any, str]],
+) -> list[Any]:
+    """Arrays of leaves, each with its sharding (None: the default device) and
+    the name of its element type. Each box that a device wants is read once,
+    whatever number of devices want it."""
+    jobs: list[_Job] = []
+    for i, (info, sharding, name) in enumerate(requests):
+        _check_dtype(info, name)
+        jobs += _jobs(i, info, sharding)
+    on_devices: list[list[Any]] = [[] for _ in requests]
+    batch: list[_Job] = []
+    size = 0
+    for job in jobs:
+        info = requests[job.request][0]
+        item = dtypes.to_numpy(info.dtype).itemsize
+        job_bytes = item * math.prod(job.shape)
+        if batch and size + job_bytes > _BYTES_AT_ONCE:
+            _run(step, requests, batch, on_devices)
+            batch, size = [], 0
+        batch.append(job)
+        size += job_bytes
+    _run(step, requests, batch, on_devices)
+    return [
+        _assemble(info, sharding, parts)
+        for (info, sharding, _), parts in zip(requests, on_devices)
+    ]
+
+
+def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
+    """An array of the host on its devices; None: the default one."""
+    return jax.device_put(array, sharding)
+
+
+def _check_dtype(info: _engine.LeafInfo, name: str) -> None:
+    wanted = dtypes.by_name(name)
+    if jax.dtypes.canonicalize_dtype(wanted) != wanted:
+        raise ValueError(
+            f"{info.name}: JAX makes {name} smaller unless jax_enable_x64 is "
+            "set: set it, or restore with cast=True and a template"
+        )
+
+
+def _jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[_Job]:
+    shape = info.shape
+    if sharding is None or info.tag.startswith(PRNG_TAG):
+        return [_Job(i, (0,) * len(shape), shape, [])]
+    try:
+        placed = sharding.addressable_devices_indices_map(shape)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{info.name}: {sharding} does not fit shape {shape}: {error}"
+        ) from None
+    boxes: dict[Index, list[Any]] = {}
+    for device, index in placed.items():
+        boxes.setdefault(_box(index, shape), []).append(device)
+    return [
+        _Job(i, start, extent, devices)
+        for (start, extent), devices in boxes.items()
+    ]
+
+
+def _run(
+    step: _engine.Step,
+    requests: Sequence[tuple[_engine.LeafInfo, Any, str]],
+    jobs: list[_Job],
+    on_devices: list[list[Any]],
+) -> None:
+    """Reads the boxes of `jobs` in one pass and sends them to their devices."""
+    hosts = []
+    reads: list[_engine.ReadRequest] = []
+    for job in jobs:
+        info = requests[job.request][0]
+        host = np.empty(job.shape, dtypes.to_numpy(info.dtype))
+        hosts.append(host)
+        if host.nbytes > 0:
+            reads.append((info, host, job.start, job.shape))
+    step.read(reads)
+    for job, host in zip(jobs, hosts):
+        name = requests[job.request][2]
+        if host.dtype.name != name:
+            host = host.astype(dtypes.by_name(name))
+        for device in job.devices or [None]:
+            on_devices[job.request].append(jax.device_put(host, device))
+
+
+def _assemble(info: _engine.LeafInfo, sharding: Any, parts: list[Any]) -> Any:
+    if info.tag.startswith(PRNG_TAG):
+        keys = jax.random.wrap_key_data(
+            parts[0], impl=info.tag.removeprefix(PRNG_TAG)
+        )
+        return keys if sharding is None else jax.device_put(keys, sharding)
+    if sharding is None:
+        return parts[0]
+    return jax.make_array_from_single_device_arrays(
+        info.shape, sharding, parts
+    )
