@@ -1,0 +1,28 @@
+"""Stores of one test, gone after it."""
+
+import os
+
+# Before anything imports JAX: eight devices, none of them real.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+import ckptree
+import pytest
+
+
+@pytest.fixture
+def store(tmp_path):
+    with ckptree.Store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def round_trip(store):
+    """Saves a state as the next step and restores it."""
+
+    def save_and_restore(state, like=None, **options):
+        step = len(store.steps())
+        store.save(step, state).result(timeout=60)
+        return store.restore(step, like, **options)
+
+    return save_and_restore

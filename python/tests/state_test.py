@@ -1,0 +1,151 @@
+"""Containers and scalars: what is saved comes back."""
+
+import dataclasses
+import math
+from collections import OrderedDict, defaultdict, namedtuple
+
+import numpy as np
+import pytest
+
+Point = namedtuple("Point", "x y")
+Empty = namedtuple("Empty", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    rate: float
+    sizes: list
+    seen: int = dataclasses.field(default=0, init=False)
+
+
+SCALARS = [
+    True,
+    False,
+    0,
+    -1,
+    2**63 - 1,
+    -(2**63),
+    2**63,
+    -(2**63) - 1,
+    3**500,
+    0.0,
+    -0.0,
+    1e-320,
+    math.inf,
+    1 + 2j,
+    "",
+    "naïve ☃ \x00",
+    b"",
+    b"\x00\xff",
+    None,
+]
+
+
+@pytest.mark.parametrize("value", SCALARS, ids=repr)
+def test_scalars_come_back_by_value_and_type(round_trip, value):
+    restored = round_trip({"value": value})["value"]
+    assert type(restored) is type(value)
+    assert restored == value
+    if isinstance(value, float):
+        assert math.copysign(1, restored) == math.copysign(1, value)
+
+
+def test_nan_comes_back(round_trip):
+    assert math.isnan(round_trip({"value": math.nan})["value"])
+
+
+CONTAINERS = [
+    {},
+    {"a": {}},
+    {"a": []},
+    {"a": ()},
+    {"a": [[], [()], {}]},
+    {"a": (1, (2, [3]))},
+    {"a": [1, "2", None, {"b": 4.0}]},
+    {"a": Point(1, [2])},
+    {"a": Empty()},
+    {"a": {1: "int", "1": "str", 1.5: "float", None: "none", b"1": "bytes"}},
+    {"a": {True: "bool", (1, ("x", None)): "tuple"}},
+    {"with/slash": 1, "with.dot": 2, "[0]": 3, "": 4, "ünï": 5},
+    {"state": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("state", CONTAINERS, ids=repr)
+def test_containers_come_back(round_trip, state):
+    assert same(round_trip(state), state)
+    assert same(round_trip(state, like=state), state)
+
+
+ROOTS = [[1, 2], (1, {"a": 2}), Point([1], 2), {1: "a", 2: "b"}, (), []]
+
+
+@pytest.mark.parametrize("state", ROOTS, ids=repr)
+def test_roots_that_name_no_items_come_back(round_trip, state):
+    assert same(round_trip(state), state)
+    assert same(round_trip(state, like=state), state)
+
+
+def test_a_dict_of_one_item_that_is_called_state_stays_a_dict(round_trip):
+    assert round_trip({"state": (1, 2)}) == {"state": (1, 2)}
+
+
+def test_a_named_tuple_has_its_names_without_its_class(round_trip):
+    restored = round_trip({"p": Point(1, 2)})["p"]
+    assert isinstance(restored, tuple) and not isinstance(restored, Point)
+    assert (restored.x, restored.y, restored._fields) == (1, 2, ("x", "y"))
+    assert repr(restored) == "Point(x=1, y=2)"
+
+
+def test_a_template_gives_back_classes(round_trip):
+    state = {
+        "p": Point(1, np.ones(2)),
+        "d": Settings(0.5, [1, 2]),
+        "o": OrderedDict(b=1, a=2),
+        "f": defaultdict(list, a=1),
+    }
+    restored = round_trip(state, like=state)
+    assert type(restored["p"]) is Point
+    assert restored["d"] == state["d"]
+    assert list(restored["o"].items()) == [("b", 1), ("a", 2)]
+    assert type(restored["o"]) is OrderedDict
+    assert restored["f"].default_factory is list
+
+
+def test_without_a_template_objects_are_dicts(round_trip):
+    restored = round_trip({"d": Settings(0.5, [1, 2])})
+    assert restored == {"d": {"rate": 0.5, "sizes": [1, 2], "seen": 0}}
+
+
+def test_an_array_at_two_paths_is_one_array(round_trip, store):
+    shared = np.arange(1000.0)
+    state = {"encoder": {"w": shared}, "decoder": [shared]}
+    restored = round_trip(state)
+    assert restored["encoder"]["w"] is restored["decoder"][0]
+    np.testing.assert_array_equal(restored["decoder"][0], shared)
+    assert store.info().leaf_count == 1
+    np.testing.assert_array_equal(store[0]["encoder/w"].numpy(), shared)
+    np.testing.assert_array_equal(store[0]["decoder/[0]"].numpy(), shared)
+    assert set(store[0]) == {"encoder/w", "decoder/[0]"}
+
+
+def test_the_state_of_a_random_generator_goes_on(round_trip):
+    generator = np.random.default_rng(7)
+    state = round_trip({"rng": generator.bit_generator.state})
+    expected = generator.random(5)
+    other = np.random.default_rng(8)
+    other.bit_generator.state = state["rng"]
+    np.testing.assert_array_equal(other.random(5), expected)
+
+
+def same(a, b):
+    """Equal, with equal types of containers and of keys."""
+    if isinstance(b, dict):
+        keys = {(type(k), k) for k in a} == {(type(k), k) for k in b}
+        return type(a) is dict and keys and all(same(a[k], b[k]) for k in b)
+    if isinstance(b, tuple):
+        named = getattr(a, "_fields", None) == getattr(b, "_fields", None)
+        return named and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(b, list):
+        return type(a) is list and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
