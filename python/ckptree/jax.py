@@ -289,7 +289,7 @@ def _jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[_Job]:
         return [_Job(i, (0,) * len(shape), shape, [])]
     try:
         placed = sharding.addressable_devices_indices_map(shape)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, IndexError) as error:
         raise ValueError(
             f"{info.name}: {sharding} does not fit shape {shape}: {error}"
         ) from None

@@ -101,9 +101,6 @@ class Store:
             from ckptree.errors import StoreNotFoundError
 
             raise StoreNotFoundError(str(error)) from None
-        if not _open_stores:
-            # Once, and again after the last one was closed: harmless.
-            atexit.register(_close_all)
         _open_stores.add(self)
 
     @classmethod
@@ -415,5 +412,14 @@ def _json(metadata: Any) -> str:
 
 def _close_all() -> None:
     for store in list(_open_stores):
-        if not store.closed:
-            store.close()
+        store.close()
+
+
+def _after_fork_in_child() -> None:
+    if _open_stores:
+        _engine.exit_without_destructors()
+
+
+# Whoever registers later is called earlier: what saves at exit still can.
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -35,7 +35,10 @@ absl::Status WaitInterruptibly(
         std::max(end - absl::Now(), absl::ZeroDuration());
     const absl::Status status = WithoutGil(
         [&] { return wait(std::min(left, absl::FromChrono(kMoment))); });
-    if (!absl::IsDeadlineExceeded(status) || is_done()) return status;
+    if (!absl::IsDeadlineExceeded(status)) return status;
+    // It may have been done just after the moment was over.
+    if (is_done())
+      return WithoutGil([&] { return wait(absl::ZeroDuration()); });
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (left == absl::ZeroDuration()) return status;
   }

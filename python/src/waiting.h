@@ -26,8 +26,9 @@ auto WithoutGil(Work&& work) {
 absl::Duration ToDuration(std::optional<double> seconds);
 
 // Calls `wait` again and again, each time for a moment, until it returns
-// anything but kDeadlineExceeded, `is_done`, or the time is over; Python's
-// signal handlers run in between, and what they raise is thrown.
+// anything but kDeadlineExceeded or the time is over; Python's signal handlers
+// run in between, and what they raise is thrown. `is_done`: what is waited for
+// has a result, whatever that is.
 absl::Status WaitInterruptibly(
     absl::Duration timeout, const std::function<bool()>& is_done,
     const std::function<absl::Status(absl::Duration)>& wait);

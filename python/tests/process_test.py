@@ -1,0 +1,261 @@
+"""Processes: fork, Ctrl-C, exit with a save in flight, memory, imports."""
+
+import concurrent.futures
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+
+import ckptree
+import numpy as np
+import pytest
+
+
+def run(code, *arguments, **options):
+    """Runs a program of its own; returns what subprocess says of it."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def test_a_forked_child_gets_errors_and_leaves_the_store_alone(tmp_path):
+    code = """
+import gc, os, sys, ckptree, numpy as np
+store = ckptree.Store(sys.argv[1])
+store.save(1, {"w": np.ones(1000)}).result(timeout=60)
+step = store[1]
+leaf = step["w"]
+handle = store.save(2, {"w": np.zeros(1 << 20)}, borrow=True)
+child = os.fork()
+if child == 0:
+    for call in (
+        store.steps,
+        step.restore,
+        leaf.numpy,
+        handle.result,
+        store.flush,
+        lambda: store.save(3, {"a": 1}),
+        lambda: store[1],
+        store.verify,
+    ):
+        try:
+            call()
+            print("no error")
+        except ckptree.StateError as error:
+            print("fork()" if "fork()" in str(error) else error)
+    store.close()
+    del step, leaf, handle, store
+    gc.collect()
+    # Beside the parent, which goes on writing.
+    with ckptree.open(sys.argv[1]) as reader:
+        print(reader.restore(1)["w"].sum())
+    sys.exit(7)
+print("child", os.WEXITSTATUS(os.waitpid(child, 0)[1]))
+handle.result(timeout=60)
+store.save(4, {"w": np.ones(3)}).result(timeout=60)
+print(store.verify().ok)
+store.close()
+"""
+    done = run(code, tmp_path / "s")
+    assert done.stderr == ""
+    expected = ["fork()"] * 8 + ["1000.0", "child 7", "True"]
+    assert done.stdout.split("\n")[:-1] == expected
+
+
+def test_a_forked_child_may_exit_normally(tmp_path):
+    code = """
+import multiprocessing, sys, ckptree
+def work(): pass
+store = ckptree.Store(sys.argv[1])
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start(); process.join()
+store.save(1, {"a": 1}).result()
+store.close()
+print(process.exitcode)
+"""
+    done = run(code, tmp_path / "s")
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("borrow", [True, False])
+def test_the_exit_of_the_interpreter_finishes_saves(tmp_path, borrow):
+    code = f"""
+import sys, numpy as np, ckptree
+store = ckptree.Store(sys.argv[1])
+store.save(1, {{"w": np.full(1 << 23, 5.0)}}, borrow={borrow})
+print(store.info(1) if 1 in store else "in flight")
+"""
+    done = run(code, tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    with ckptree.open(tmp_path / "s") as reader:
+        assert (reader.restore(1)["w"] == 5).all()
+        assert reader.verify().ok
+
+
+def test_an_exit_by_an_exception_finishes_saves(tmp_path):
+    code = """
+import sys, numpy as np, ckptree
+store = ckptree.Store(sys.argv[1])
+store.save(1, {"w": np.full(1 << 22, 5.0)}, borrow=True)
+raise SystemExit(3)
+"""
+    done = run(code, tmp_path / "s")
+    assert done.returncode == 3, done.stderr
+    with ckptree.open(tmp_path / "s") as reader:
+        assert 1 in reader
+
+
+@pytest.fixture
+def about_to_wait():
+    """Ctrl-C comes soon after this event is set."""
+    event = threading.Event()
+
+    def interrupt():
+        event.wait()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    yield event
+    event.set()
+    thread.join()
+
+
+def test_ctrl_c_interrupts_the_wait_for_a_lock(store, about_to_wait):
+    with pytest.raises(KeyboardInterrupt):
+        about_to_wait.set()
+        ckptree.Store(store.path, lock_wait=3600)
+    store.save(1, {"a": 1}).result(timeout=60)
+
+
+def test_ctrl_c_interrupts_saves(store, about_to_wait):
+    array = np.random.default_rng(1).random(1 << 22)
+    step = 0
+    with pytest.raises(KeyboardInterrupt):
+        about_to_wait.set()
+        while True:
+            step += 1
+            array[:] += 1
+            store.save(step, {"w": array}).result()
+    store.flush()
+    assert store.verify().ok
+    store.save(step + 1, {"w": array}).result(timeout=60)
+    np.testing.assert_array_equal(store.restore(step + 1)["w"], array)
+
+
+def test_ctrl_c_stops_a_verification(store, about_to_wait):
+    array = np.random.default_rng(1).random(1 << 24)
+    store.save(1, {"w": array}).result(timeout=60)
+    with pytest.raises(KeyboardInterrupt):
+        about_to_wait.set()
+        while True:
+            store.verify()
+    assert store.verify("quick").ok
+
+
+def test_other_threads_run_while_one_waits(store):
+    """The GIL is not held: this thread gets on while another one saves."""
+    array = np.ones(1 << 22)
+
+    def save():
+        for step in range(3):
+            array[:] = step
+            store.save(step, {"w": array}).result(timeout=60)
+        return store.verify()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(save)
+        counted = 0
+        while not saving.done():
+            counted += 1
+    assert saving.result().ok
+    assert counted > 1000
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_two_hundred_saves_leak_nothing(tmp_path):
+    array = np.zeros(1 << 17)  # 1 MiB
+    alive = []
+
+    with ckptree.Store(tmp_path / "s", staging_bytes=8 << 20) as store:
+
+        def save(step):
+            array[:] = step
+            lent = np.full(1 << 15, step)
+            alive.append(weakref.ref(lent))
+            state = {"w": array, "lent": lent, "more": {"a": [step] * 20}}
+            store.save(step, state).result(timeout=60)
+            store.restore(step)
+            if step >= 3:
+                store.delete(step - 3)
+
+        for step in range(40):
+            save(step)
+        store.collect()
+        gc.collect()
+        before = resident_bytes()
+        for step in range(40, 240):
+            save(step)
+        store.collect()
+        store.flush()
+        gc.collect()
+        grown = resident_bytes() - before
+    gc.collect()
+    assert [r for r in alive if r() is not None] == []
+    # A save that kept its arrays would make 250 MiB of it.
+    assert grown < 48 << 20, f"{grown >> 20} MiB more"
+
+
+def test_stores_that_nobody_closed_say_so(tmp_path):
+    with pytest.warns(ResourceWarning, match="not closed"):
+        ckptree.Store(tmp_path / "s")
+        gc.collect()
+    ckptree.Store(tmp_path / "s").close()  # Its lock is gone.
+
+
+def test_importing_is_light():
+    code = "import sys, ckptree; print('numpy' in sys.modules, 'jax' in sys.modules)"
+    assert run(code).stdout == "False False\n"
+    times = []
+    for _ in range(7):
+        code = (
+            "import time; t = time.perf_counter(); import ckptree; "
+            "print(time.perf_counter() - t)"
+        )
+        times.append(float(run(code).stdout))
+    assert min(times) < 0.060, times
+
+
+def test_reading_needs_no_framework(tmp_path):
+    with ckptree.Store(tmp_path / "s") as store:
+        store.save(1, {"w": np.ones(3)}).result(timeout=60)
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("jax", "flax", "torch", "ml_dtypes"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import ckptree
+with ckptree.open(sys.argv[1]) as store:
+    print(store.restore())
+for name in ("jax", "flax"):
+    try: __import__("ckptree." + name)
+    except ImportError as error: print(error)
+"""
+    done = run(code, tmp_path / "s")
+    assert done.stderr == ""
+    assert "array([1., 1., 1.])" in done.stdout
+    assert "pip install 'ckptree[jax]'" in done.stdout
+    assert "pip install 'ckptree[flax]'" in done.stdout or "JAX" in done.stdout

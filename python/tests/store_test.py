@@ -1,0 +1,251 @@
+"""A store: opening, the catalog, its bytes, its errors."""
+
+import subprocess
+import sys
+import threading
+
+import ckptree
+import numpy as np
+import pytest
+
+
+def save(store, *steps, size=1000, **options):
+    for step in steps:
+        state = {"w": np.full(size, float(step))}
+        store.save(step, state, **options).result(timeout=60)
+
+
+def test_opening(tmp_path):
+    path = tmp_path / "s"
+    with pytest.raises(FileNotFoundError, match=str(path)):
+        ckptree.Store.open(path)
+    with pytest.raises(ckptree.NotFoundError):
+        ckptree.open(path)
+    ckptree.Store.create(path).close()
+    with pytest.raises(FileExistsError):
+        ckptree.Store.create(path)
+    ckptree.Store.open(str(path)).close()
+    with pytest.raises(ValueError, match="mode"):
+        ckptree.Store(path, mode="a")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("x")
+    with pytest.raises(ValueError, match="other"):
+        ckptree.Store(other)
+
+
+def test_a_second_writer_is_told_of_the_first(tmp_path, store):
+    with pytest.raises(ckptree.UnavailableError, match="pid"):
+        ckptree.Store(store.path, lock_wait=0.2)
+    code = (
+        "import sys, ckptree\n"
+        "try: ckptree.Store(sys.argv[1])\n"
+        "except ckptree.UnavailableError as e: print(e)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, store.path], capture_output=True, text=True
+    )
+    assert str(store.path) in found.stdout, found.stderr
+
+
+def test_a_reader_beside_the_writer(store):
+    save(store, 1)
+    with ckptree.open(store.path) as reader:
+        assert [s.step for s in reader.steps()] == [1]
+        assert reader.about().following
+        save(store, 2)
+        reader.refresh()
+        assert reader.restore()["w"][0] == 2
+        for change in (
+            lambda: reader.save(3, {}),
+            lambda: reader.delete(1),
+            lambda: reader.tag("t", 1),
+        ):
+            with pytest.raises(ckptree.StateError, match="read only"):
+                change()
+
+
+def test_a_newer_format_is_refused_by_number(tmp_path):
+    with ckptree.Store(tmp_path / "s") as store:
+        assert store.about().format == ckptree._engine.FORMAT
+
+
+def test_selectors(store):
+    for step, loss in ((1, 0.5), (2, 0.1), (3, 0.9)):
+        save(store, step, metrics={"loss": loss})
+    store.tag("good", 1)
+    for selector, step in {
+        "latest": 3, "latest~1": 2, "best:loss": 2, "best:loss:max": 3,
+        "@good": 1, 2: 2, "2": 2, np.int64(3): 3,
+    }.items():
+        assert store[selector].step == step
+        assert store.info(selector).step == step
+        assert selector in store
+    assert store[store.steps()[0]].step == 1
+    assert 9 not in store and "@no" not in store
+    for missing in (9, "@no", "best:accuracy", "latest~7", "fork/1"):
+        with pytest.raises(KeyError):
+            store[missing]
+    with pytest.raises(ValueError, match="newest"):
+        store["newest"]
+    with pytest.raises(TypeError, match="step is an int"):
+        store[1.0]
+
+
+def test_steps_tags_and_pins(store):
+    save(store, 2, 1, metrics={"loss": 0.25}, note="hello")
+    first = store.steps()[0]
+    assert (first.step, first.metrics, first.note) == (1, {"loss": 0.25}, "hello")
+    assert first.committed_ns >= first.begun_ns > 1.6e18
+    store.tag("a", 1)
+    with pytest.raises(FileExistsError):
+        store.tag("a", 2)
+    store.tag("a", 2, move=True)
+    assert [(t.name, t.step) for t in store.tags()] == [("a", 2)]
+    store.untag("a")
+    with pytest.raises(KeyError):
+        store.untag("a")
+    store.pin(1)
+    assert store.info(1).pinned
+    with pytest.raises(ckptree.StateError, match="pinned"):
+        store.delete(1)
+    store.unpin(1)
+    store.delete(1, 2)
+    assert store.steps() == []
+    with pytest.raises(KeyError):
+        store.delete(1)
+
+
+def test_a_step_is_overwritten_only_when_asked(store):
+    save(store, 1)
+    with pytest.raises(FileExistsError, match="step 1"):
+        store.save(1, {"w": 2})
+    store.save(1, {"w": 2}, overwrite=True).result(timeout=60)
+    assert store.restore(1) == {"w": 2}
+
+
+def test_forks(store):
+    save(store, 1, 2)
+    store.fork(1, "try")
+    save(store, 5, line="try")
+    assert [s.step for s in store.steps("try")] == [5]
+    assert store.info("try/latest").base == store.info(1).version
+    assert store[store.steps("try")[0]].restore()["w"][0] == 5
+    assert [(n.name, n.origin_step, n.steps) for n in store.lines()] == [
+        ("", 0, 2), ("try", 1, 1),
+    ]
+    store.drop_line("try")
+    with pytest.raises(KeyError):
+        store.steps("try")
+
+
+def test_what_steps_cost_and_what_is_freed(store):
+    save(store, 1, 2, 3, size=100000)
+    usage = store.usage()
+    assert [s.unique_bytes >= 800000 for s in usage.steps] == [True] * 3
+    free = store.would_free(1, 2)
+    assert free.nbytes >= 1600000
+    store.delete(1, 2)
+    report = store.collect(min_dead_fraction=0)
+    assert report.versions + 0 <= 2 and report.kept == []
+    assert store.usage().pending_bytes == 0
+    assert [u.name for u in store.subtrees()] == ["w"]
+    with pytest.raises(ValueError):
+        store.collect(min_dead_fraction=2)
+
+
+def test_verify_finds_damage_and_names_it(tmp_path):
+    with ckptree.Store(tmp_path / "s") as store:
+        save(store, 1, size=1 << 20)
+        assert store.verify().ok and store.verify("quick").chunks == 0
+        assert store.verify("deep", [1]).steps == 1
+        with pytest.raises(ValueError, match="level"):
+            store.verify("some")
+    tables = sorted((tmp_path / "s").rglob("*.sst"), key=lambda p: p.stat().st_size)
+    with open(tables[-1], "r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"damage")
+    with ckptree.Store(tmp_path / "s") as store:
+        report = store.verify()
+        assert not report.ok
+        assert any("w" == f.leaf and f.steps == ["1"] for f in report.findings)
+        with pytest.raises(ckptree.CorruptionError, match="step 1"):
+            store.restore(1)
+
+
+def test_after_close_everything_is_refused(tmp_path):
+    store = ckptree.Store(tmp_path / "s")
+    handle = store.save(1, {"w": np.ones(4)})
+    step = store[handle.result(timeout=60)]
+    leaf = step["w"]
+    store.close()
+    store.close()
+    assert store.closed and "closed" in repr(store)
+    for call in (
+        store.steps, step.restore, leaf.numpy, store.about, store.flush,
+        lambda: store.save(2, {}), lambda: store[1], lambda: list(step),
+    ):
+        with pytest.raises(ckptree.StateError, match="closed"):
+            call()
+    assert handle.done() and handle.result() == 1
+
+
+def test_saves_run_beside_python(store):
+    handle = store.save(1, {"w": np.ones(1 << 20)}, borrow=True)
+    assert handle.progress().step == 1
+    handle.staged(timeout=60)
+    assert handle.result(timeout=60) == 1
+    assert handle.done() and handle.progress().phase == "done"
+    with pytest.raises(ValueError, match="timeout"):
+        handle.result(timeout=-1)
+    with pytest.raises(ValueError, match="timeout"):
+        handle.result(timeout=float("nan"))
+
+
+def test_a_save_can_be_awaited(store):
+    import asyncio
+
+    async def train():
+        first = store.save(1, {"w": np.ones(1000)})
+        second = store.save(2, {"w": np.zeros(1000)})
+        return await asyncio.gather(first, second)
+
+    async def gather():
+        return [await store.save(3, {"a": 1}), *(await train_two())]
+
+    async def train_two():
+        return [await store.save(n, {"a": n}) for n in (4, 5)]
+
+    assert asyncio.run(gather()) == [3, 4, 5]
+
+
+def test_many_threads_use_one_store(store):
+    failures = []
+
+    def work(first):
+        try:
+            for step in range(first, first + 5):
+                save(store, step)
+                assert store.restore(step)["w"][0] == step
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (0, 10, 20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and len(store.steps()) == 15
+
+
+def test_every_status_has_its_exception():
+    expected = {
+        1: ckptree.CancelledError, 2: OSError, 3: ValueError, 4: TimeoutError,
+        5: KeyError, 6: FileExistsError, 8: OSError, 9: ckptree.StateError,
+        10: ckptree.AbortedError, 12: NotImplementedError, 13: RuntimeError,
+        14: ckptree.UnavailableError, 15: ckptree.CorruptionError,
+    }
+    for code, kind in expected.items():
+        error = ckptree.errors.from_status(code, "what happened")
+        assert isinstance(error, kind) and isinstance(error, ckptree.Error)
+        assert "what happened" in str(error)
