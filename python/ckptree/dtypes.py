@@ -92,7 +92,8 @@ def to_numpy(number: int) -> DType:
         raise ImportError(
             f"this ml_dtypes has no {name}: pip install -U ml_dtypes"
         )
-    return np.dtype(found)
+    dtype: DType = np.dtype(found)
+    return dtype
 
 
 def by_name(name: str) -> DType:

@@ -48,11 +48,15 @@ _Array = jax.Array
 
 def prefetch(state: Any) -> None:
     """Starts the copies of all arrays of `state` to the host."""
-    for leaf in jax.tree_util.tree_leaves(state):
+    if jax.default_backend() == "cpu":
+        return
+    try:
+        leaves = jax.tree_util.tree_leaves(state)
+    except Exception:
+        return  # No pytree: the save itself says what is wrong, or nothing is.
+    for leaf in leaves:
         if isinstance(leaf, _Array) and not isinstance(leaf, jax.core.Tracer):
-            if leaf.is_deleted() or _is_key(leaf.dtype):
-                continue
-            if any(d.platform != "cpu" for d in leaf.devices()):
+            if not leaf.is_deleted() and not _is_key(leaf.dtype):
                 leaf.copy_to_host_async()
 
 
@@ -310,7 +314,7 @@ def _run(
 ) -> None:
     """Reads the boxes of `jobs` in one pass and sends them to their devices."""
     hosts = []
-    reads: list[_engine.ReadRequest] = []
+    reads: list[values.ReadRequest] = []
     for job in jobs:
         info = requests[job.request][0]
         host = np.empty(job.shape, dtypes.to_numpy(info.dtype))

@@ -86,6 +86,11 @@ class Leaf:
         return dtypes.to_numpy(self._info.dtype)
 
     @property
+    def dtype_name(self) -> str:
+        """Of the element type; "none" where it is no array. Needs no NumPy."""
+        return self._info.dtype_name
+
+    @property
     def tag(self) -> str:
         """A mark, e.g. "prng:threefry2x32" of a key of JAX."""
         return self._info.tag
@@ -177,7 +182,7 @@ class Leaf:
         if self._info.kind != "array":
             return f"<Leaf {self.name}: {self.kind}>"
         dims = ", ".join(map(str, self.shape))
-        return f"<Leaf {self.name}: {self._info.dtype_name}[{dims}]>"
+        return f"<Leaf {self.name}: {self.dtype_name}[{dims}]>"
 
     def _repr_html_(self) -> str:
         from ckptree import html

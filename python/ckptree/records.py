@@ -34,7 +34,7 @@ class StepInfo(NamedTuple):
 class LeafStats(NamedTuple):
     """Of all elements of an array; min to l2 of the finite ones."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # Hides tuple.count().
     nan: int
     inf: int
     zero: int
@@ -72,7 +72,7 @@ class StatsRow(NamedTuple):
     shape: tuple[int, ...]
     nbytes: int
     since_step: int
-    count: int
+    count: int  # type: ignore[assignment]  # Hides tuple.count().
     nan: int
     inf: int
     zero: int

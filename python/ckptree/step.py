@@ -113,7 +113,7 @@ class Step(Mapping[str, Leaf]):
         return [
             StatsRow(
                 leaf.name,
-                leaf._info.dtype_name,
+                leaf.dtype_name,
                 leaf.shape,
                 leaf.nbytes,
                 leaf.since_step,

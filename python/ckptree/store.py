@@ -197,13 +197,13 @@ class Store:
 
         >>> import ckptree, numpy as np
         >>> store = ckptree.Store(tmp / "run")
-        >>> _ = store.save(1, {"w": np.ones(2), "b": 0.5}).result()
-        >>> store.restore(like={"w": np.zeros(2, "f4"), "c": 0.0})
+        >>> _ = store.save(1, {"w": np.ones(2), "biases": 0.5}).result()
+        >>> store.restore(like={"w": np.zeros(2, "f4"), "bias": 0.0})
         Traceback (most recent call last):
         ckptree.errors.MismatchError: step 1 does not fit the template at 3 paths:
           w: dtype differs, expected float32[2], the step has float64[2] (or pass cast=True)
-          c: missing, expected float (or pass rename={'c': 'b'})
-          b: unexpected, the step has float
+          bias: missing, expected float (or pass rename={'bias': 'biases'})
+          biases: unexpected, the step has float
         >>> store.close()
         """
         return self[step].restore(

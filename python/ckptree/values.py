@@ -9,6 +9,9 @@ from ckptree import dtypes
 if TYPE_CHECKING:
     from ckptree import _engine
 
+    # A leaf, where to, and a box of it: start and shape, or None and None.
+    ReadRequest = tuple[_engine.LeafInfo, Any, Any, Any]
+
 # The marks that saving a Python state leaves on arrays.
 SCALAR_TAG = "scalar"  # Of NumPy's scalars.
 INT_TAG = "int"  # Of int beyond 64 bits: bytes, little-endian.
@@ -26,7 +29,7 @@ def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
     import numpy as np
 
     values: list[Any] = []
-    requests: list[_engine.ReadRequest] = []
+    requests: list[ReadRequest] = []
     for info in infos:
         if info.kind != "array":
             values.append(step.value(info))

@@ -111,7 +111,7 @@ nb::object FromKey(const Key& key) {
       key.value);
 }
 
-nb::tuple FromPath(const Path& path) {
+PathTuple FromPath(const Path& path) {
   nb::list parts;
   for (const PathPart& part : path.parts()) {
     parts.append(

@@ -26,8 +26,13 @@ schema::PathPart Flattened(std::int64_t index);
 schema::Key ToKey(nanobind::handle key, const Parts& parent);
 nanobind::object FromKey(const schema::Key& key);
 
+using PartTuple =
+    nanobind::typed<nanobind::tuple, nanobind::int_, nanobind::any>;
+using PathTuple =
+    nanobind::typed<nanobind::tuple, PartTuple, nanobind::ellipsis>;
+
 // ((kind, key), ...): the kinds are those of schema::PartKind.
-nanobind::tuple FromPath(const Path& path);
+PathTuple FromPath(const Path& path);
 
 // The text form, for messages; "the state" where it is empty.
 std::string NameOf(const Parts& parts);

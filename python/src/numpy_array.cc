@@ -32,7 +32,7 @@ Shape ToShape(nb::handle shape) {
   return dims;
 }
 
-nb::tuple FromShape(const Shape& shape) {
+ShapeTuple FromShape(const Shape& shape) {
   nb::list dims;
   for (const std::int64_t dim : shape) dims.append(dim);
   return nb::tuple(dims);

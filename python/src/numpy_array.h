@@ -14,9 +14,12 @@
 
 namespace ckptree::python {
 
+using ShapeTuple =
+    nanobind::typed<nanobind::tuple, nanobind::int_, nanobind::ellipsis>;
+
 // Shapes and the like: tuples of int.
 Shape ToShape(nanobind::handle shape);
-nanobind::tuple FromShape(const Shape& shape);
+ShapeTuple FromShape(const Shape& shape);
 
 // Elements, shape and strides of `array`, whose element type is `dtype`; the
 // memory lives as long as the array.

@@ -55,7 +55,7 @@ nb::object StatisticsOf(const LeafDetail& detail) {
 
 }  // namespace
 
-nb::dict ToDict(const StepInfo& info) {
+Record ToDict(const StepInfo& info) {
   nb::dict metrics;
   for (const auto& [name, value] : info.metrics) metrics[ToText(name)] = value;
   return Fields()("step", info.step)("line", info.line)("metrics", metrics)(
@@ -72,13 +72,13 @@ nb::dict ToDict(const StepInfo& info) {
       .Take();
 }
 
-nb::dict ToDict(const StepMetadata& metadata) {
+Record ToDict(const StepMetadata& metadata) {
   return Fields()("items", TextPairs(metadata.items))(
              "custom", metadata.custom)("lineage", TextPairs(metadata.lineage))
       .Take();
 }
 
-nb::dict ToDict(const LeafDetail& detail) {
+Record ToDict(const LeafDetail& detail) {
   nb::list boxes;
   for (const BoxSpec& box : detail.boxes) {
     boxes.append(nb::make_tuple(FromShape(box.start), FromShape(box.shape)));
@@ -91,20 +91,20 @@ nb::dict ToDict(const LeafDetail& detail) {
       .Take();
 }
 
-nb::dict ToDict(const TagInfo& tag) {
+Record ToDict(const TagInfo& tag) {
   return Fields()("name", tag.name)("step", tag.step)("line", tag.line)(
              "version", tag.version)
       .Take();
 }
 
-nb::dict ToDict(const LineInfo& line) {
+Record ToDict(const LineInfo& line) {
   return Fields()("name", line.name)("origin_line", line.origin_line)(
              "origin_step", line.origin_step)("created_ns", line.created_ns)(
              "steps", line.steps)
       .Take();
 }
 
-nb::dict ToDict(const Finding& finding) {
+Record ToDict(const Finding& finding) {
   static constexpr const char* kSeverities[] = {"damage", "inconsistent",
                                                 "warning"};
   return Fields()("severity", kSeverities[static_cast<int>(finding.severity)])(
@@ -113,14 +113,14 @@ nb::dict ToDict(const Finding& finding) {
       .Take();
 }
 
-nb::dict ToDict(const VerifyReport& report) {
+Record ToDict(const VerifyReport& report) {
   return Fields()("findings", ToDicts(report.findings))("steps", report.steps)(
              "leaves", report.leaves)("chunks", report.chunks)("nbytes",
                                                                report.bytes)
       .Take();
 }
 
-nb::dict ToDict(const StoreInfo& info) {
+Record ToDict(const StoreInfo& info) {
   return Fields()("directory", ToFileName(info.directory))("uuid", info.uuid)(
              "format", info.format)("created_ns", info.created_ns)(
              "created_by", info.created_by)("read_only", info.read_only)(
@@ -129,7 +129,7 @@ nb::dict ToDict(const StoreInfo& info) {
       .Take();
 }
 
-nb::dict ToDict(const Stats& stats) {
+Record ToDict(const Stats& stats) {
   return Fields()("saves_committed", stats.saves_committed)(
              "saves_failed", stats.saves_failed)("saves_in_flight",
                                                  stats.saves_in_flight)(
@@ -149,12 +149,12 @@ nb::dict ToDict(const Stats& stats) {
       .Take();
 }
 
-nb::dict ToDict(const KeptVersion& kept) {
+Record ToDict(const KeptVersion& kept) {
   return Fields()("step", kept.step)("version", kept.version)("why", kept.why)
       .Take();
 }
 
-nb::dict ToDict(const CollectReport& report) {
+Record ToDict(const CollectReport& report) {
   return Fields()("versions", report.versions)(
              "blocks_freed", report.blocks_freed)("bytes_freed",
                                                   report.bytes_freed)(
@@ -167,14 +167,14 @@ nb::dict ToDict(const CollectReport& report) {
       .Take();
 }
 
-nb::dict ToDict(const StepUsage& usage) {
+Record ToDict(const StepUsage& usage) {
   return Fields()("step", usage.step)("line", usage.line)(
              "version", usage.version)("logical_bytes", usage.logical_bytes)(
              "new_bytes", usage.new_bytes)("unique_bytes", usage.unique_bytes)
       .Take();
 }
 
-nb::dict ToDict(const UsageReport& report) {
+Record ToDict(const UsageReport& report) {
   return Fields()("steps", ToDicts(report.steps))(
              "logical_bytes", report.logical_bytes)("pending_bytes",
                                                     report.pending_bytes)(
@@ -183,20 +183,20 @@ nb::dict ToDict(const UsageReport& report) {
       .Take();
 }
 
-nb::dict ToDict(const FreedBytes& freed) {
+Record ToDict(const FreedBytes& freed) {
   return Fields()("nbytes", freed.bytes)("blocks", freed.blocks)(
              "kept", ToDicts(freed.kept))
       .Take();
 }
 
-nb::dict ToDict(const SubtreeUsage& usage) {
+Record ToDict(const SubtreeUsage& usage) {
   return Fields()("name", usage.name)("leaves", usage.leaves)(
              "logical_bytes", usage.logical_bytes)("unique_bytes",
                                                    usage.unique_bytes)
       .Take();
 }
 
-nb::dict ToDict(const Progress& progress) {
+Record ToDict(const Progress& progress) {
   static constexpr const char* kPhases[] = {"queued",     "staging", "writing",
                                             "committing", "done",    "failed"};
   return Fields()("step", progress.step)(

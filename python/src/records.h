@@ -11,27 +11,30 @@
 
 namespace ckptree::python {
 
-nanobind::dict ToDict(const StepInfo& info);
-nanobind::dict ToDict(const StepMetadata& metadata);
-nanobind::dict ToDict(const LeafDetail& detail);
-nanobind::dict ToDict(const TagInfo& tag);
-nanobind::dict ToDict(const LineInfo& line);
-nanobind::dict ToDict(const Finding& finding);
-nanobind::dict ToDict(const VerifyReport& report);
-nanobind::dict ToDict(const StoreInfo& info);
-nanobind::dict ToDict(const Stats& stats);
-nanobind::dict ToDict(const KeptVersion& kept);
-nanobind::dict ToDict(const CollectReport& report);
-nanobind::dict ToDict(const StepUsage& usage);
-nanobind::dict ToDict(const UsageReport& report);
-nanobind::dict ToDict(const FreedBytes& freed);
-nanobind::dict ToDict(const SubtreeUsage& usage);
-nanobind::dict ToDict(const Progress& progress);
+using Record = nanobind::typed<nanobind::dict, nanobind::str, nanobind::any>;
+using Records = nanobind::typed<nanobind::list, Record>;
 
-template <typename Record>
-nanobind::list ToDicts(const std::vector<Record>& records) {
+Record ToDict(const StepInfo& info);
+Record ToDict(const StepMetadata& metadata);
+Record ToDict(const LeafDetail& detail);
+Record ToDict(const TagInfo& tag);
+Record ToDict(const LineInfo& line);
+Record ToDict(const Finding& finding);
+Record ToDict(const VerifyReport& report);
+Record ToDict(const StoreInfo& info);
+Record ToDict(const Stats& stats);
+Record ToDict(const KeptVersion& kept);
+Record ToDict(const CollectReport& report);
+Record ToDict(const StepUsage& usage);
+Record ToDict(const UsageReport& report);
+Record ToDict(const FreedBytes& freed);
+Record ToDict(const SubtreeUsage& usage);
+Record ToDict(const Progress& progress);
+
+template <typename Engine>
+Records ToDicts(const std::vector<Engine>& records) {
   nanobind::list list;
-  for (const Record& record : records) list.append(ToDict(record));
+  for (const Engine& record : records) list.append(ToDict(record));
   return list;
 }
 

@@ -110,8 +110,9 @@ void BindSave(nb::module_& m) {
   m.def(
       "map_state",
       [](nb::handle state, nb::handle rules, nb::handle on_node,
-         nb::handle on_leaf) {
-        return MapState(state, Rules(rules), on_node, on_leaf);
+         nb::handle on_leaf) -> nb::any {
+        return nb::steal<nb::any>(
+            MapState(state, Rules(rules), on_node, on_leaf).release());
       },
       nb::arg("state").none(), nb::arg("rules"), nb::arg("on_node"),
       nb::arg("on_leaf"));

@@ -25,6 +25,10 @@ namespace {
 // Read in one go; between these Ctrl-C is noticed.
 constexpr std::size_t kBytesAtOnce = std::size_t{256} << 20;
 
+using Parents = nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::int_>>;
+using ReadRequests = nb::typed<
+    nb::sequence, nb::typed<nb::tuple, LeafInfo, nb::any, nb::any, nb::any>>;
+
 struct StepObject {
   std::shared_ptr<OpenStore> store;
   std::shared_ptr<OpenStore::OpenStep> open;
@@ -54,7 +58,7 @@ nb::object ToObject(const LeafValue& value) {
 }
 
 // `requests`: (leaf, array, start, shape) each; start None: the whole array.
-void Read(const StepObject& self, nb::sequence requests) {
+void Read(const StepObject& self, ReadRequests requests) {
   std::vector<ReadRequest> batch;
   std::size_t bytes = 0;
   const auto run = [&] {
@@ -105,7 +109,7 @@ void BindLeafInfo(nb::module_& m) {
                    [](const LeafInfo& self) { return FromPath(self.path); })
       // (name, kind of the part that follows) of what it is below.
       .def("parents",
-           [](const LeafInfo& self) {
+           [](const LeafInfo& self) -> Parents {
              nb::list parents;
              Parts parts;
              for (const schema::PathPart& part : self.path.parts()) {
@@ -117,8 +121,8 @@ void BindLeafInfo(nb::module_& m) {
              }
              return parents;
            })
-      .def_prop_ro("tie_to", [](const LeafInfo& self) -> nb::object {
-        if (!self.tie_to.has_value()) return nb::none();
+      .def_prop_ro("tie_to", [](const LeafInfo& self) -> std::optional<nb::str> {
+        if (!self.tie_to.has_value()) return std::nullopt;
         return ToText(self.tie_to->Text());
       });
 }
@@ -165,9 +169,10 @@ void BindStep(nb::module_& m) {
       .def("read", &Read, nb::arg("requests"))
       .def(
           "value",
-          [](const StepObject& self, const LeafInfo& leaf) {
-            return ToObject(Take(self.With(
-                [&](const Step& step) { return step.Value(leaf.path); })));
+          [](const StepObject& self, const LeafInfo& leaf) -> nb::any {
+            const LeafValue value = Take(self.With(
+                [&](const Step& step) { return step.Value(leaf.path); }));
+            return nb::steal<nb::any>(ToObject(value).release());
           },
           nb::arg("leaf"));
   m.def(

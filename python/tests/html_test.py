@@ -1,0 +1,59 @@
+"""What a notebook shows is whole, and escaped."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+
+class Cells(HTMLParser):
+    """The texts of a table; fails where tags do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.texts = [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.fixture
+def saved(store):
+    state = {"<w>": np.array([1.0, np.nan]), "n": 3, "s": "<b>"}
+    store.save(7, state, metrics={"<loss>": 0.25}).result(timeout=60)
+    store.tag("a-tag", 7)
+    return store
+
+
+def test_a_store_a_step_and_a_leaf(saved):
+    cells = Cells(saved._repr_html_()).texts
+    assert "<loss>" in cells and "0.25" in cells and "a-tag" in cells
+    assert "1 leaves" in cells and any("1 steps" in text for text in cells)
+    cells = Cells(saved[7]._repr_html_()).texts
+    assert '"<w>"' in cells and "float64[2]" in cells and "16 B" in cells
+    cells = Cells(saved[7]['"<w>"']._repr_html_()).texts
+    assert "nan" in cells and "float64[2]" in cells
+    assert "int" in Cells(saved[7]["n"]._repr_html_()).texts
+
+
+def test_long_tables_end(store):
+    store.save(1, {"a": list(range(300))}).result(timeout=60)
+    text = store[1]._repr_html_()
+    assert "... and 100 more" in Cells(text).texts
+    assert text.count("<tr>") == 202
+
+
+def test_a_closed_store_still_shows(tmp_path):
+    import ckptree
+
+    with ckptree.Store(tmp_path / "s") as store:
+        pass
+    assert "closed" in store._repr_html_()
