@@ -26,8 +26,9 @@ namespace {
 constexpr std::size_t kBytesAtOnce = std::size_t{256} << 20;
 
 using Parents = nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::int_>>;
-using ReadRequests = nb::typed<
-    nb::sequence, nb::typed<nb::tuple, LeafInfo, nb::any, nb::any, nb::any>>;
+using ReadRequests =
+    nb::typed<nb::sequence,
+              nb::typed<nb::tuple, LeafInfo, nb::any, nb::any, nb::any>>;
 
 struct StepObject {
   std::shared_ptr<OpenStore> store;
@@ -121,10 +122,11 @@ void BindLeafInfo(nb::module_& m) {
              }
              return parents;
            })
-      .def_prop_ro("tie_to", [](const LeafInfo& self) -> std::optional<nb::str> {
-        if (!self.tie_to.has_value()) return std::nullopt;
-        return ToText(self.tie_to->Text());
-      });
+      .def_prop_ro("tie_to",
+                   [](const LeafInfo& self) -> std::optional<nb::str> {
+                     if (!self.tie_to.has_value()) return std::nullopt;
+                     return ToText(self.tie_to->Text());
+                   });
 }
 
 }  // namespace
