@@ -124,10 +124,11 @@ class Leaf:
         return self.detail.digest
 
     def value(self) -> Any:
-        """The value: an array of NumPy, or what Python has for the others."""
-        if self._info.kind == "array":
-            return self.numpy()
-        return self._step.value(self._info)
+        """What was saved: an array of NumPy, a number, a str, bytes."""
+        from ckptree import values
+
+        (value,) = values.read(self._step, [self._info])
+        return value
 
     def numpy(self) -> Array:
         """The whole array. TypeError where it is none."""

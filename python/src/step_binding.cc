@@ -8,6 +8,10 @@
 
 #include <complex>
 #include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "python/src/bindings.h"
@@ -25,7 +29,10 @@ namespace {
 // Read in one go; between these Ctrl-C is noticed.
 constexpr std::size_t kBytesAtOnce = std::size_t{256} << 20;
 
+constexpr std::size_t kUnknownSize = std::numeric_limits<std::size_t>::max();
+
 using Parents = nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::int_>>;
+using Objects = nb::typed<nb::list, nb::any>;
 using ReadRequests =
     nb::typed<nb::sequence,
               nb::typed<nb::tuple, LeafInfo, nb::any, nb::any, nb::any>>;
@@ -56,6 +63,54 @@ nb::object ToObject(const LeafValue& value) {
   }
   if (kind == "str" || kind == "json") return ToText(Take(value.String()));
   return nb::bytes(bytes, value.bytes.size());
+}
+
+// Bytes of the values of `leaves`, which are no arrays.
+absl::StatusOr<std::vector<std::size_t>> SizesOf(
+    const Step& step, const std::vector<LeafInfo>& leaves) {
+  std::vector<std::size_t> sizes;
+  std::vector<LeafInfo> unknown;
+  for (const LeafInfo& leaf : leaves) {
+    std::size_t size = 0;
+    if (leaf.kind == "bool") {
+      size = 1;
+    } else if (leaf.kind == "int" || leaf.kind == "float") {
+      size = sizeof(double);
+    } else if (leaf.kind == "complex") {
+      size = 2 * sizeof(double);
+    } else {
+      unknown.push_back(leaf);
+      size = kUnknownSize;
+    }
+    sizes.push_back(size);
+  }
+  if (unknown.empty()) return sizes;
+  const absl::StatusOr<std::vector<LeafDetail>> details = step.Details(unknown);
+  if (!details.ok()) return details.status();
+  auto detail = details->begin();
+  for (std::size_t& size : sizes) {
+    if (size == kUnknownSize) size = (detail++)->bytes;
+  }
+  return sizes;
+}
+
+// In one pass: far faster than one by one.
+absl::StatusOr<std::vector<LeafValue>> ReadValues(
+    const Step& step, const std::vector<LeafInfo>& leaves) {
+  const absl::StatusOr<std::vector<std::size_t>> sizes = SizesOf(step, leaves);
+  if (!sizes.ok()) return sizes.status();
+  std::vector<LeafValue> values(leaves.size());
+  std::vector<ReadRequest> requests(leaves.size());
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    values[i].info = leaves[i];
+    values[i].bytes.resize((*sizes)[i]);
+    requests[i].path = leaves[i].path;
+    requests[i].destination = values[i].bytes;
+  }
+  if (absl::Status status = step.ReadMany(requests); !status.ok()) {
+    return status;
+  }
+  return values;
 }
 
 // `requests`: (leaf, array, start, shape) each; start None: the whole array.
@@ -170,13 +225,18 @@ void BindStep(nb::module_& m) {
           nb::arg("leaves"))
       .def("read", &Read, nb::arg("requests"))
       .def(
-          "value",
-          [](const StepObject& self, const LeafInfo& leaf) -> nb::any {
-            const LeafValue value = Take(self.With(
-                [&](const Step& step) { return step.Value(leaf.path); }));
-            return nb::steal<nb::any>(ToObject(value).release());
+          "values",
+          [](const StepObject& self,
+             const std::vector<LeafInfo>& leaves) -> Objects {
+            const std::vector<LeafValue> values = Take(self.With(
+                [&](const Step& step) { return ReadValues(step, leaves); }));
+            nb::list objects;
+            for (const LeafValue& value : values) {
+              objects.append(ToObject(value));
+            }
+            return objects;
           },
-          nb::arg("leaf"));
+          nb::arg("leaves"));
   m.def(
       "restore",
       [](const std::shared_ptr<OpenStore>& store, const std::string& selector) {

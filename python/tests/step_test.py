@@ -16,6 +16,8 @@ def step(store):
         "lr": 0.1,
         "name": "run",
         "layers": [np.zeros(2), None],
+        "seed": 2**100,
+        "one": np.float32(1),
     }
     store.save(
         3, state, metrics={"loss": 0.5}, note="first", metadata={"seed": [1]}
@@ -23,11 +25,12 @@ def step(store):
     return store[3]
 
 
-NAMES = ["layers/[0]", "lr", "name", "params/b", "params/w"]
+NAMES = ["layers/[0]", "lr", "name", "one", "params/b", "params/w", "seed"]
+PARAMS = ["params/b", "params/w"]
 
 
 def test_a_step_is_a_mapping_of_leaves(step):
-    assert list(step) == NAMES and len(step) == 5
+    assert list(step) == NAMES and len(step) == 7
     assert "lr" in step and "params" not in step and 3 not in step
     assert {k: v.name for k, v in step.items()} == {n: n for n in NAMES}
     assert step.get("no") is None
@@ -43,11 +46,13 @@ def test_a_step_is_a_mapping_of_leaves(step):
 
 def test_what_a_step_says_of_itself(step):
     assert (step.step, step.metrics) == (3, {"loss": 0.5})
-    assert step.info.leaf_count == 5 and step.info.note == "first"
+    assert step.info.leaf_count == 7 and step.info.note == "first"
     assert step.info.nan_count == 1 and step.info.inf_count == 1
     assert step.metadata.custom == {"seed": [1]}
     assert step.metadata.lineage["pid"].isdigit()
-    assert set(step.metadata.items) == {"layers", "lr", "name", "params"}
+    assert set(step.metadata.items) == {
+        "layers", "lr", "name", "one", "params", "seed",
+    }
 
 
 def test_what_a_leaf_says_without_reading(store, step):
@@ -65,10 +70,10 @@ def test_what_a_leaf_says_without_reading(store, step):
 
 
 def test_leaves_and_their_statistics_by_glob(step):
-    assert [leaf.name for leaf in step.leaves("params/*")] == NAMES[3:]
+    assert [leaf.name for leaf in step.leaves("params/*")] == PARAMS
     assert [leaf.name for leaf in step.leaves("re:^l")] == NAMES[:2]
     rows = step.stats("params/**")
-    assert [row.name for row in rows] == NAMES[3:]
+    assert [row.name for row in rows] == PARAMS
     assert rows[0].nan == 1 and rows[1].l2 > 0
     assert rows[1]._fields[:3] == ("name", "dtype", "shape")
     with pytest.raises(ValueError):
@@ -79,6 +84,8 @@ def test_values(step):
     assert step["lr"].value() == 0.1 and step["name"].value() == "run"
     assert step["params/b"].value().shape == (4,)
     assert np.asarray(step["params/b"], dtype="f4").dtype == np.float32
+    assert step["seed"].value() == 2**100
+    assert type(step["one"].value()) is np.float32
     with pytest.raises(TypeError, match="lr is a float"):
         step["lr"].numpy()
     with pytest.raises(TypeError, match="name is a str"):

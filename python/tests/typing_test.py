@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_the_examples_run(name, tmp_path):
         here.mkdir()
         test.globs["tmp"] = here
         runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def test_the_examples_of_the_readme_run(tmp_path):
+    text = (SOURCES / "README.md").read_text()
+    blocks = re.findall(r"<!-- doctest -->\n```python\n(.*?)```", text, re.S)
+    assert len(blocks) == text.count(">>> import") + 1 == 2
+    names = {"tmp": tmp_path}
+    parser = doctest.DocTestParser()
+    test = parser.get_doctest("\n".join(blocks), names, "README", None, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    runner.run(test)
     assert runner.summarize(verbose=False).failed == 0
 
 
