@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
 
 from ckptree.leaf import Leaf
@@ -65,6 +64,8 @@ class Step(Mapping[str, Leaf]):
     @property
     def metadata(self) -> StepMetadata:
         """What was said of it at the save."""
+        import json
+
         fields = self._engine.metadata()
         custom = fields.pop("custom")
         return StepMetadata(

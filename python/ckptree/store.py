@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import warnings
 import weakref
@@ -404,6 +403,8 @@ def _selector(step: Selector) -> str:
 
 
 def _json(metadata: Any) -> str:
+    import json
+
     try:
         return json.dumps(metadata, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -284,7 +284,9 @@ void BindStore(nb::module_& m) {
            })
       .def("close", &Close)
       .def_prop_ro("closed",
-                   [](const StorePtr& self) { return self->closed(); })
+                   [](const StorePtr& self) {
+                     return WithoutGil([&] { return self->closed(); });
+                   })
       .def_prop_ro("forked",
                    [](const StorePtr& self) { return self->forked(); })
       .def_prop_ro("directory", [](const StorePtr& self) {

@@ -225,15 +225,14 @@ def test_stores_that_nobody_closed_say_so(tmp_path):
 
 
 def test_importing_is_light():
-    code = "import sys, ckptree; print('numpy' in sys.modules, 'jax' in sys.modules)"
-    assert run(code).stdout == "False False\n"
-    times = []
-    for _ in range(7):
-        code = (
-            "import time; t = time.perf_counter(); import ckptree; "
-            "print(time.perf_counter() - t)"
-        )
-        times.append(float(run(code).stdout))
+    code = "import sys, ckptree; print({'numpy', 'jax'} & set(sys.modules))"
+    assert run(code).stdout == "set()\n"
+    # Of the processor: other programs may have it meanwhile.
+    code = (
+        "import time; begun = time.process_time(); import ckptree; "
+        "print(time.process_time() - begun)"
+    )
+    times = [float(run(code).stdout) for _ in range(7)]
     assert min(times) < 0.060, times
 
 

@@ -65,9 +65,15 @@ def test_a_reader_beside_the_writer(store):
                 change()
 
 
-def test_a_newer_format_is_refused_by_number(tmp_path):
-    with ckptree.Store(tmp_path / "s") as store:
-        assert store.about().format == ckptree._engine.FORMAT
+def test_what_a_store_says_of_itself(store):
+    save(store, 1)
+    about = store.about()
+    assert about.directory == store.path and len(about.uuid) == 32
+    assert about.format == ckptree._engine.FORMAT and not about.read_only
+    assert about.warnings == []
+    stats = store.stats()
+    assert (stats.saves_committed, stats.saves_failed) == (1, 0)
+    assert stats.bytes_hashed >= 8000
 
 
 def test_selectors(store):
@@ -139,19 +145,22 @@ def test_forks(store):
         store.steps("try")
 
 
-def test_what_steps_cost_and_what_is_freed(store):
-    save(store, 1, 2, 3, size=100000)
-    usage = store.usage()
-    assert [s.unique_bytes >= 800000 for s in usage.steps] == [True] * 3
-    free = store.would_free(1, 2)
-    assert free.nbytes >= 1600000
-    store.delete(1, 2)
-    report = store.collect(min_dead_fraction=0)
-    assert report.versions + 0 <= 2 and report.kept == []
-    assert store.usage().pending_bytes == 0
-    assert [u.name for u in store.subtrees()] == ["w"]
-    with pytest.raises(ValueError):
-        store.collect(min_dead_fraction=2)
+def test_what_steps_cost_and_what_is_freed(tmp_path):
+    with ckptree.Store(tmp_path / "s", collect=False) as store:
+        save(store, 1, 2, 3, size=100000)
+        usage = store.usage()
+        assert [s.unique_bytes >= 800000 for s in usage.steps] == [True] * 3
+        free = store.would_free(1, 2)
+        assert free.nbytes >= 1600000 and free.kept == []
+        store.delete(1, 2)
+        assert store.usage().pending_bytes == free.nbytes
+        report = store.collect(min_dead_fraction=0)
+        assert (report.versions, report.bytes_freed) == (2, free.nbytes)
+        assert report.kept == [] and report.damaged == []
+        assert store.usage().pending_bytes == 0
+        assert [u.name for u in store.subtrees()] == ["w"]
+        with pytest.raises(ValueError):
+            store.collect(min_dead_fraction=2)
 
 
 def test_verify_finds_damage_and_names_it(tmp_path):
@@ -206,17 +215,10 @@ def test_a_save_can_be_awaited(store):
     import asyncio
 
     async def train():
-        first = store.save(1, {"w": np.ones(1000)})
-        second = store.save(2, {"w": np.zeros(1000)})
-        return await asyncio.gather(first, second)
+        return [await store.save(step, {"a": step}) for step in (4, 5)]
 
-    async def gather():
-        return [await store.save(3, {"a": 1}), *(await train_two())]
-
-    async def train_two():
-        return [await store.save(n, {"a": n}) for n in (4, 5)]
-
-    assert asyncio.run(gather()) == [3, 4, 5]
+    assert asyncio.run(train()) == [4, 5]
+    assert [s.step for s in store.steps()] == [4, 5]
 
 
 def test_many_threads_use_one_store(store):
