@@ -132,9 +132,10 @@ def from_status(code: int, message: str) -> Exception:
 
 def at_path(path: str, raised: BaseException) -> Exception:
     """The exception for a value at `path` that could not be taken."""
-    kind = TypeError if isinstance(raised, TypeError) else ValueError
+    known = (TypeError, ValueError, NotImplementedError)
+    kind = next((k for k in known if isinstance(raised, k)), ValueError)
     what = str(raised)
-    if not isinstance(raised, (TypeError, ValueError)):
+    if not isinstance(raised, known):
         what = f"{type(raised).__name__}: {what}"
     error = kind(f"{path}: {what}")
     error.__cause__ = raised

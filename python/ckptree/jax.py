@@ -176,6 +176,7 @@ def describe(value: Any) -> Expected | None:
         True,
         sharding,
         isinstance(value, jax.ShapeDtypeStruct),
+        bool(getattr(value, "weak_type", False)),
     )
 
 
@@ -212,6 +213,15 @@ class Shardings:
 # ---- Restoring ----
 
 
+class Request(NamedTuple):
+    """An array that is wanted of a leaf."""
+
+    info: _engine.LeafInfo
+    sharding: Any  # None: the default device.
+    dtype: str
+    weak: bool = False  # JAX's weak type, which gives way to other types.
+
+
 class _Job(NamedTuple):
     """A box of an array, and the devices that want it."""
 
@@ -240,25 +250,21 @@ def load(
     step: _engine.Step, requests: Sequence[tuple[_engine.LeafInfo, Any]]
 ) -> list[Any]:
     """Arrays of leaves, each with its sharding or None; see load_as()."""
-    return load_as(step, [(i, s, i.dtype_name) for i, s in requests])
+    return load_as(step, [Request(i, s, i.dtype_name) for i, s in requests])
 
 
-def load_as(
-    step: _engine.Step,
-    requests: Sequence[tuple[_engine.LeafInfo, Any, str]],
-) -> list[Any]:
-    """Arrays of leaves, each with its sharding (None: the default device) and
-    the name of its element type. Each box that a device wants is read once,
-    whatever number of devices want it."""
+def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
+    """Arrays of leaves. Each box that a device wants is read once, whatever
+    number of devices want it."""
     jobs: list[_Job] = []
-    for i, (info, sharding, name) in enumerate(requests):
-        _check_dtype(info, name)
-        jobs += _jobs(i, info, sharding)
+    for i, request in enumerate(requests):
+        _check_dtype(request.info, request.dtype)
+        jobs += _jobs(i, request.info, request.sharding)
     on_devices: list[list[Any]] = [[] for _ in requests]
     batch: list[_Job] = []
     size = 0
     for job in jobs:
-        info = requests[job.request][0]
+        info = requests[job.request].info
         item = dtypes.to_numpy(info.dtype).itemsize
         job_bytes = item * math.prod(job.shape)
         if batch and size + job_bytes > _BYTES_AT_ONCE:
@@ -268,8 +274,8 @@ def load_as(
         size += job_bytes
     _run(step, requests, batch, on_devices)
     return [
-        _assemble(info, sharding, parts)
-        for (info, sharding, _), parts in zip(requests, on_devices)
+        _assemble(request, parts)
+        for request, parts in zip(requests, on_devices)
     ]
 
 
@@ -308,7 +314,7 @@ def _jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[_Job]:
 
 def _run(
     step: _engine.Step,
-    requests: Sequence[tuple[_engine.LeafInfo, Any, str]],
+    requests: Sequence[Request],
     jobs: list[_Job],
     on_devices: list[list[Any]],
 ) -> None:
@@ -316,28 +322,37 @@ def _run(
     hosts = []
     reads: list[values.ReadRequest] = []
     for job in jobs:
-        info = requests[job.request][0]
+        info = requests[job.request].info
         host = np.empty(job.shape, dtypes.to_numpy(info.dtype))
         hosts.append(host)
         if host.nbytes > 0:
             reads.append((info, host, job.start, job.shape))
     step.read(reads)
     for job, host in zip(jobs, hosts):
-        name = requests[job.request][2]
+        name = requests[job.request].dtype
         if host.dtype.name != name:
             host = host.astype(dtypes.by_name(name))
         for device in job.devices or [None]:
             on_devices[job.request].append(jax.device_put(host, device))
 
 
-def _assemble(info: _engine.LeafInfo, sharding: Any, parts: list[Any]) -> Any:
+def _assemble(request: Request, parts: list[Any]) -> Any:
+    info, sharding = request.info, request.sharding
     if info.tag.startswith(PRNG_TAG):
         keys = jax.random.wrap_key_data(
             parts[0], impl=info.tag.removeprefix(PRNG_TAG)
         )
         return keys if sharding is None else jax.device_put(keys, sharding)
     if sharding is None:
-        return parts[0]
+        return _weakened(parts[0]) if request.weak else parts[0]
     return jax.make_array_from_single_device_arrays(
         info.shape, sharding, parts
     )
+
+
+def _weakened(array: Any) -> Any:
+    """A scalar as one of Python is for JAX. There is no public way to others."""
+    if array.ndim > 0:
+        return array
+    weak = jax.numpy.asarray(array.item())
+    return weak if weak.dtype == array.dtype else array

@@ -38,6 +38,7 @@ class Expected(NamedTuple):
     device: bool  # An array of JAX.
     sharding: Any  # None: the default device.
     abstract: bool  # It has no value of its own.
+    weak: bool = False  # An array of JAX of a weak type.
 
     def __str__(self) -> str:
         if self.kind != "array":
@@ -281,10 +282,11 @@ class _Restore:
 
             shardings = jax.Shardings(self.options.sharding)
             requests = [
-                (
+                jax.Request(
                     infos[name],
                     shardings.of(name, wanted[name].sharding),
                     wanted[name].dtype,
+                    wanted[name].weak,
                 )
                 for name in onto
             ]

@@ -262,6 +262,19 @@ class Box:
         return cls(*children)
 
 
+def test_weak_scalars_stay_weak(round_trip):
+    state = {"rate": jnp.asarray(0.1), "count": jnp.asarray(3), "w": jnp.ones(())}
+    assert state["rate"].weak_type
+    for like in (state, jax.eval_shape(lambda: state)):
+        restored = round_trip(state, like=like)
+        for name, value in state.items():
+            assert_same(restored[name], value)
+            assert restored[name].weak_type == like[name].weak_type
+    # In half precision it stays: a strong float32 would win.
+    half = jnp.ones((), jnp.bfloat16) * restored["rate"]
+    assert half.dtype == jnp.bfloat16
+
+
 def test_pytrees_of_ones_own_come_back(round_trip, store):
     state = {"p": Pair(jnp.ones(2), [jnp.zeros(1)]), "b": Box(1, jnp.ones(3))}
     restored = round_trip(state, like=state)
