@@ -16,7 +16,9 @@ class Model(nnx.Module):
         self.first = nnx.Linear(4, width, rngs=rngs)
         self.norm = nnx.BatchNorm(width, rngs=rngs)
         self.dropout = nnx.Dropout(0.5, rngs=rngs)
-        self.layers = nnx.List([nnx.Linear(width, width, rngs=rngs)])
+        # Older versions take any list.
+        as_list = getattr(nnx, "List", list)
+        self.layers = as_list([nnx.Linear(width, width, rngs=rngs)])
         self.shared = self.first  # Is saved once.
         self.name = "not a variable"
 
