@@ -90,13 +90,15 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
         }
         return absl::OkStatus();
       });
+  if (!problems.empty()) rows.damage = problems.front();
   ForEachRow(
       database, schema::Row::kSettings, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
         CKPTREE_ASSIGN_OR_RETURN(schema::LineSettings settings,
                                  schema::DecodeLineSettings(value));
         if (const auto line = schema::DecodeSettingsKey(key)) {
-          rows.settings[*line] = std::move(settings);
+          rows.settings[*line] =
+              std::make_shared<const schema::LineSettings>(std::move(settings));
         }
         return absl::OkStatus();
       });
@@ -198,12 +200,11 @@ std::set<std::uint64_t> Catalog::NamedVersions() const {
   return versions;
 }
 
-std::optional<schema::LineSettings> Catalog::Settings(
+std::shared_ptr<const schema::LineSettings> Catalog::Settings(
     std::uint32_t line) const {
   absl::MutexLock lock(&mu_);
   const auto it = rows_.settings.find(line);
-  if (it == rows_.settings.end()) return std::nullopt;
-  return it->second;
+  return it == rows_.settings.end() ? nullptr : it->second;
 }
 
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(
@@ -250,9 +251,9 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
         if (record->nonfinite_leaves == 0) found = record;
       }
       if (found == nullptr) {
-        return absl::NotFoundError(absl::StrFormat(
-            "no step is without NaN and Inf; %s",
-            KnownSteps(steps, selector.line)));
+        return absl::NotFoundError(
+            absl::StrFormat("no step is without NaN and Inf; %s",
+                            KnownSteps(steps, selector.line)));
       }
       break;
     case StepSelector::Kind::kBest: {
@@ -333,11 +334,21 @@ std::string Catalog::NameOf(const schema::StepRecord& record) const {
   return StepText(LineName(record.line), record.step);
 }
 
-void Catalog::PutStep(StepRecordPtr record) {
-  EraseStep(record->line, record->step);
+std::string Catalog::damage() const {
   absl::MutexLock lock(&mu_);
-  StepRecordPtr& row = rows_.steps[record->line][record->step];
-  row = std::move(record);
+  return rows_.damage;
+}
+
+void Catalog::Apply(const std::vector<StepRecordPtr>& erased,
+                    StepRecordPtr put) {
+  absl::MutexLock lock(&mu_);
+  for (const StepRecordPtr& record : erased) {
+    EraseRow(record->line, record->step);
+  }
+  if (put == nullptr) return;
+  EraseRow(put->line, put->step);
+  StepRecordPtr& row = rows_.steps[put->line][put->step];
+  row = std::move(put);
 }
 
 void Catalog::PutLine(std::uint32_t line, schema::LineRecord record) {
@@ -355,6 +366,10 @@ void Catalog::EraseLine(std::uint32_t line) {
 
 void Catalog::EraseStep(std::uint32_t line, std::int64_t step) {
   absl::MutexLock lock(&mu_);
+  EraseRow(line, step);
+}
+
+void Catalog::EraseRow(std::uint32_t line, std::int64_t step) {
   const auto steps = rows_.steps.find(line);
   if (steps == rows_.steps.end()) return;
   const auto it = steps->second.find(step);
@@ -369,7 +384,8 @@ void Catalog::EraseStep(std::uint32_t line, std::int64_t step) {
 
 void Catalog::PutSettings(std::uint32_t line, schema::LineSettings settings) {
   absl::MutexLock lock(&mu_);
-  rows_.settings[line] = std::move(settings);
+  rows_.settings[line] =
+      std::make_shared<const schema::LineSettings>(std::move(settings));
 }
 
 void Catalog::PutTag(std::string name, const schema::TagRecord& tag) {

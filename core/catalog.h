@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -51,7 +52,9 @@ class Catalog {
   bool IsPinned(std::uint64_t version) const;
   // Pinned or tagged.
   std::set<std::uint64_t> NamedVersions() const;
-  std::optional<schema::LineSettings> Settings(std::uint32_t line) const;
+  // Null: none were ever given.
+  std::shared_ptr<const schema::LineSettings> Settings(
+      std::uint32_t line) const;
 
   // kNotFound says what there is instead.
   absl::StatusOr<StepRecordPtr> Resolve(const StepSelector& selector) const;
@@ -61,8 +64,13 @@ class Catalog {
   // "12", or "fork/12".
   std::string NameOf(const schema::StepRecord& record) const;
 
-  // After a commit that did this.
-  void PutStep(StepRecordPtr record);
+  // What a policy must not decide by: rows of steps, tags or pins that could
+  // not be read. Empty: none.
+  std::string damage() const;
+
+  // After a commit that did this: all at once for whoever looks.
+  void Apply(const std::vector<StepRecordPtr>& erased, StepRecordPtr put);
+  void PutStep(StepRecordPtr record) { Apply({}, std::move(record)); }
   // Its tags and pin go with it.
   void EraseStep(std::uint32_t line, std::int64_t step);
   void PutLine(std::uint32_t line, schema::LineRecord record);
@@ -80,13 +88,19 @@ class Catalog {
     std::map<std::uint32_t, schema::LineRecord> lines;
     std::map<std::string, schema::TagRecord, std::less<>> tags;
     std::map<std::uint64_t, schema::PinRecord> pins;
-    std::map<std::uint32_t, schema::LineSettings> settings;  // By line.
+    // By line.
+    std::map<std::uint32_t, std::shared_ptr<const schema::LineSettings>>
+        settings;
+    std::string damage;
   };
 
   absl::StatusOr<std::uint32_t> LineCalled(std::string_view name) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   const StepRows& StepsOf(std::uint32_t line) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // With its tags and pin.
+  void EraseRow(std::uint32_t line, std::int64_t step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
   Rows rows_ ABSL_GUARDED_BY(mu_);

@@ -91,10 +91,10 @@ absl::Status Engine::RemoveSteps(
         RemoveStep(*database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
-  for (const auto& [version, record] : records) {
-    catalog_.EraseStep(record->line, record->step);
-    keeper_.Removed(version);
-  }
+  std::vector<StepRecordPtr> erased;
+  for (const auto& [version, record] : records) erased.push_back(record);
+  catalog_.Apply(erased, nullptr);
+  for (const auto& [version, record] : records) keeper_.Removed(version);
   collector_->Notify();
   return absl::OkStatus();
 }

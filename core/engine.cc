@@ -171,7 +171,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
 absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                            const kv::Options& kv_options) {
   database_ = std::move(database);
-  retention_ = std::make_unique<Retention>(database_.get(), &catalog_);
+  retention_ = std::make_unique<Retention>(database_.get(), &catalog_,
+                                           arena_.get());
   {
     std::vector<std::string> problems = catalog_.Load(*database_);
     absl::MutexLock lock(&mu_);

@@ -131,6 +131,8 @@ class Engine {
   absl::Status RemoveSteps(
       const std::map<std::uint64_t, StepRecordPtr>& records)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
+  absl::StatusOr<std::vector<PolicyVerdict>> Judge(std::uint32_t line,
+                                                   const Preservation& policy);
   absl::Status PutSettings(std::uint32_t line, schema::LineSettings settings)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
   absl::Status AddLine(schema::LineRecord line, kv::CommitRequest request)

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -64,10 +63,9 @@ absl::Status LineCopier::Copy(std::string_view name) {
 absl::Status LineCopier::CopySettings(std::string_view name) {
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            from_.catalog().FindLine(name));
-  std::optional<schema::LineSettings> settings =
-      from_.catalog().Settings(number);
-  if (!settings.has_value()) return absl::OkStatus();
-  return to_.AdoptSettings(name, *std::move(settings));
+  const auto settings = from_.catalog().Settings(number);
+  if (settings == nullptr) return absl::OkStatus();
+  return to_.AdoptSettings(name, *settings);
 }
 
 }  // namespace ckptree::internal

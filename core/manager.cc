@@ -1,5 +1,6 @@
 #include "ckptree/manager.h"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,14 @@ Begun BegunOf(const StepInfo& info) {
   return {info.step, absl::FromUnixNanos(info.begun_ns), info.metrics};
 }
 
+// Until the save is over, however it ended.
+absl::Status Wait(SaveHandle& save, absl::Time deadline) {
+  const absl::Status status = save.WaitCommitted(deadline - absl::Now());
+  if (!absl::IsDeadlineExceeded(status) || save.Done()) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrFormat(
+      "step %d is still being saved; the save goes on", save.step()));
+}
+
 }  // namespace
 
 void CheckpointManager::Impl::Settle() const {
@@ -27,8 +36,11 @@ void CheckpointManager::Impl::Settle() const {
   std::erase_if(in_flight, [this](InFlight& save) {
     mu.AssertHeld();
     if (!save.handle.Done()) return false;
-    absl::Status status = save.handle.WaitCommitted(absl::ZeroDuration());
-    if (status.ok()) status = save.handle.PolicyProblem();
+    const absl::Status status = save.handle.WaitCommitted(absl::ZeroDuration());
+    // One at most is kept: a lasting one would come with every save.
+    if (absl::Status problem = save.handle.PolicyProblem(); !problem.ok()) {
+      policy_problem = std::move(problem);
+    }
     // Who cancels does not need to be told.
     if (!status.ok() && !absl::IsCancelled(status)) errors.push_back(status);
     return true;
@@ -44,8 +56,14 @@ absl::Status CheckpointManager::Impl::NextError() const {
   return error;
 }
 
-absl::Status CheckpointManager::Impl::WaitFor(std::size_t most,
-                                              absl::Duration timeout) const {
+absl::Status CheckpointManager::Impl::NextProblem() const {
+  CKPTREE_RETURN_IF_ERROR(NextError());
+  const absl::MutexLock lock(&mu);
+  return std::exchange(policy_problem, absl::OkStatus());
+}
+
+absl::Status CheckpointManager::Impl::WaitForRoom(
+    std::size_t most, absl::Duration timeout) const {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     Settle();
@@ -55,12 +73,23 @@ absl::Status CheckpointManager::Impl::WaitFor(std::size_t most,
       if (in_flight.size() <= most) return absl::OkStatus();
       oldest = in_flight.front().handle;
     }
-    const absl::Status status = oldest.WaitCommitted(deadline - absl::Now());
-    if (absl::IsDeadlineExceeded(status) && !oldest.Done()) {
-      return absl::DeadlineExceededError(absl::StrFormat(
-          "step %d is still being saved; the save goes on", oldest.step()));
-    }
+    CKPTREE_RETURN_IF_ERROR(Wait(oldest, deadline));
   }
+}
+
+absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
+  // In a forked child there is nobody to wait for.
+  CKPTREE_RETURN_IF_ERROR(store.engine_->CheckUsable());
+  const absl::Time deadline = absl::Now() + timeout;
+  std::vector<SaveHandle> handles;
+  {
+    const absl::MutexLock lock(&mu);
+    for (const InFlight& save : in_flight) handles.push_back(save.handle);
+  }
+  for (SaveHandle& handle : handles) {
+    CKPTREE_RETURN_IF_ERROR(Wait(handle, deadline));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<Begun>> CheckpointManager::Impl::LatestBegun()
@@ -109,8 +138,11 @@ absl::Status CheckpointManager::Impl::SetUp() {
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
   if (read_only()) return absl::OkStatus();
   std::optional<Preservation> policy = internal::PreservationOf(options);
+  bool of_program = true;
   if (policy.has_value()) {
     const std::string text = Text(*policy);
+    // Set by hand, and wanted by the program as well: it stays by hand.
+    if (known.text == text) of_program = known.of_program;
     if (!known.text.empty() && !known.of_program && known.text != text) {
       engine().logger().Log(
           LogSeverity::kWarning, "policy",
@@ -120,10 +152,16 @@ absl::Status CheckpointManager::Impl::SetUp() {
     }
   } else if (known.of_program && known.text != "all") {
     policy = PreserveAll{};
+    engine().logger().Log(
+        LogSeverity::kInfo, "policy",
+        absl::StrFormat("the policy '%s' came with options that are not given "
+                        "any more: every step stays from now on",
+                        known.text));
+  } else if (!known.applicable.ok()) {
+    engine().logger().Log(LogSeverity::kWarning, "policy", known.applicable);
   }
   if (policy.has_value()) {
-    CKPTREE_RETURN_IF_ERROR(
-        store.SetPolicy(*policy, name, /*of_program=*/true));
+    CKPTREE_RETURN_IF_ERROR(store.SetPolicy(*policy, name, of_program));
   }
   if (options.metadata.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
@@ -133,7 +171,10 @@ absl::Status CheckpointManager::Impl::SetUp() {
 
 absl::StatusOr<CheckpointManager> CheckpointManager::Open(
     const std::string& directory, ManagerOptions options) {
-  if (options.store.read_only) options.store.create_if_missing = false;
+  // A line is of a store that is there.
+  if (options.store.read_only || !options.line.empty()) {
+    options.store.create_if_missing = false;
+  }
   CKPTREE_RETURN_IF_ERROR(internal::CheckManagerOptions(options));
   CKPTREE_ASSIGN_OR_RETURN(Store store, Store::Open(directory, options.store));
   auto impl = std::make_unique<Impl>(std::move(store), std::move(options));
@@ -165,12 +206,14 @@ CheckpointManager::~CheckpointManager() {
 }
 
 absl::Status CheckpointManager::Close() {
+  // A forked child has none of the threads, and maybe a lock that none frees.
+  if (impl_->engine().forked()) return impl_->engine().CheckUsable();
   {
     const absl::MutexLock lock(&impl_->mu);
     if (std::exchange(impl_->closed, true)) return absl::OkStatus();
   }
-  absl::Status status = impl_->WaitFor(0, absl::InfiniteDuration());
-  status.Update(impl_->NextError());
+  absl::Status status = impl_->WaitForRoom(0, absl::InfiniteDuration());
+  status.Update(impl_->NextProblem());
   status.Update(impl_->store.Close());
   return status;
 }
@@ -184,18 +227,21 @@ absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
   SaveQuestion question;
   question.step = {.step = step, .time = now};
   if (latest.has_value()) question.latest = latest->AsPolicyStep();
-  std::vector<Begun> all;
+  std::map<std::int64_t, Begun> all;
   question.previous = [this, &all]() -> std::vector<PolicyStep> {
-    all.clear();
-    if (const auto steps = store.Steps(Line()); steps.ok()) {
-      for (const StepInfo& info : *steps) all.push_back(BegunOf(info));
-    }
-    {
-      const absl::MutexLock lock(&mu);
-      for (const InFlight& save : in_flight) all.push_back(save.begun);
+    if (all.empty()) {
+      {
+        const absl::MutexLock lock(&mu);
+        for (const InFlight& save : in_flight) {
+          all[save.begun.step] = save.begun;
+        }
+      }
+      if (const auto steps = store.Steps(Line()); steps.ok()) {
+        for (const StepInfo& info : *steps) all[info.step] = BegunOf(info);
+      }
     }
     std::vector<PolicyStep> previous;
-    for (const Begun& entry : all) previous.push_back(entry.AsPolicyStep());
+    for (const auto& [n, entry] : all) previous.push_back(entry.AsPolicyStep());
     return previous;
   };
   {
@@ -208,12 +254,14 @@ absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
 }
 
 absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
+  CKPTREE_RETURN_IF_ERROR(impl_->engine().CheckUsable());
   if (impl_->read_only()) return false;
   return impl_->Decide(step, impl_->Now());
 }
 
 absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
     std::int64_t step, const SaveArguments& arguments) {
+  CKPTREE_RETURN_IF_ERROR(impl_->engine().CheckUsable());
   CKPTREE_RETURN_IF_ERROR(impl_->NextError());
   if (impl_->read_only()) {
     if (!arguments.force) return std::optional<StepBuilder>();
@@ -227,11 +275,14 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
   }
   const auto most =
       static_cast<std::size_t>(impl_->options.max_saves_in_flight) - 1;
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitFor(most, impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(
+      impl_->WaitForRoom(most, impl_->options.save_timeout));
   CKPTREE_RETURN_IF_ERROR(impl_->NextError());
   SaveOptions options;
   options.overwrite = arguments.overwrite;
   options.time = now;
+  // What is saved to go on from is not dropped for being no better.
+  options.stays = impl_->MustSaveForPreemption();
   options.line = impl_->Line();
   {
     const absl::MutexLock lock(&impl_->mu);
@@ -240,7 +291,7 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
       return absl::AlreadyExistsError(
           absl::StrFormat("step %d is being saved already", step));
     }
-    impl_->begun[step] = {step, now, arguments.metrics};
+    impl_->begun = {step, now, arguments.metrics};
   }
   StepBuilder builder = impl_->store.Begin(step, std::move(options));
   for (const auto& [name, value] : arguments.metrics) {
@@ -262,17 +313,16 @@ absl::Status CheckpointManager::EndSave(StepBuilder builder) {
     const absl::MutexLock lock(&impl_->mu);
     Impl::InFlight save;
     save.handle = handle;
-    const auto it = impl_->begun.find(handle.step());
-    if (it != impl_->begun.end()) {
-      save.begun = std::move(it->second);
-      impl_->begun.erase(it);
-    }
+    if (impl_->begun.step == handle.step()) save.begun = impl_->begun;
     save.begun.step = handle.step();
     impl_->in_flight.push_back(std::move(save));
     impl_->last = handle;
   }
   if (!preempted) return absl::OkStatus();
-  CKPTREE_RETURN_IF_ERROR(WaitUntilFinished(impl_->options.save_timeout));
+  // Of this save alone: what else failed is told by the next call.
+  CKPTREE_RETURN_IF_ERROR(
+      Wait(handle, absl::Now() + impl_->options.save_timeout));
+  if (handle.version() == 0) return impl_->NextError();
   const absl::MutexLock lock(&impl_->mu);
   impl_->saved_for_preemption = true;
   return absl::OkStatus();
@@ -295,14 +345,19 @@ SaveHandle CheckpointManager::LastSave() const {
 }
 
 absl::Status CheckpointManager::WaitUntilFinished(absl::Duration timeout) {
-  const absl::Status waited = impl_->WaitFor(0, timeout);
-  CKPTREE_RETURN_IF_ERROR(impl_->NextError());
+  const absl::Status waited = impl_->WaitForAll(timeout);
+  if (waited.ok() || absl::IsDeadlineExceeded(waited)) {
+    CKPTREE_RETURN_IF_ERROR(impl_->NextProblem());
+  }
   return waited;
 }
 
-absl::Status CheckpointManager::CheckForErrors() { return impl_->NextError(); }
+absl::Status CheckpointManager::CheckForErrors() {
+  return impl_->NextProblem();
+}
 
 bool CheckpointManager::IsSavingInProgress() const {
+  if (impl_->engine().forked()) return false;
   impl_->Settle();
   const absl::MutexLock lock(&impl_->mu);
   return !impl_->in_flight.empty();
@@ -329,7 +384,7 @@ absl::Status CheckpointManager::Delete(std::int64_t step) {
 }
 
 absl::Status CheckpointManager::DeleteAfter(std::int64_t step) {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitFor(0, impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
   const std::string line = impl_->Line();
   CKPTREE_RETURN_IF_ERROR(impl_->store.Resolve(AtStep(step, line)).status());
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
@@ -343,14 +398,18 @@ absl::Status CheckpointManager::DeleteAfter(std::int64_t step) {
 
 absl::Status CheckpointManager::ForkFrom(std::int64_t step,
                                          std::string_view line) {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitFor(0, impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
   const std::string from = impl_->Line();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy, impl_->store.Policy(from));
   CKPTREE_RETURN_IF_ERROR(policy.applicable);
   CKPTREE_RETURN_IF_ERROR(impl_->store.Fork(AtStep(step, from), line));
   if (!policy.text.empty()) {
-    CKPTREE_RETURN_IF_ERROR(
-        impl_->store.SetPolicy(policy.policy, line, policy.of_program));
+    const absl::Status status =
+        impl_->store.SetPolicy(policy.policy, line, policy.of_program);
+    if (!status.ok()) {
+      impl_->store.DropLine(line).IgnoreError();  // As it was.
+      return status;
+    }
   }
   const absl::MutexLock lock(&impl_->mu);
   impl_->line = std::string(line);

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -69,10 +68,15 @@ struct CheckpointManager::Impl {
   // Notes how the saves that are over ended.
   void Settle() const;
 
+  // The first error of a save that was not told yet.
   absl::Status NextError() const;
+  // That, else why the policy was not applied last.
+  absl::Status NextProblem() const;
 
   // Until at most `most` saves are in flight. Their errors stay to be told.
-  absl::Status WaitFor(std::size_t most, absl::Duration timeout) const;
+  absl::Status WaitForRoom(std::size_t most, absl::Duration timeout) const;
+  // For the saves that are in flight now.
+  absl::Status WaitForAll(absl::Duration timeout) const;
 
   // The last step, saved or in flight.
   absl::StatusOr<std::optional<internal::BegunSave>> LatestBegun() const;
@@ -92,10 +96,10 @@ struct CheckpointManager::Impl {
 
   mutable absl::Mutex mu;
   std::string line ABSL_GUARDED_BY(mu);
-  std::map<std::int64_t, internal::BegunSave> begun
-      ABSL_GUARDED_BY(mu);  // Not ended.
+  internal::BegunSave begun ABSL_GUARDED_BY(mu);  // The last; maybe not ended.
   mutable std::deque<InFlight> in_flight ABSL_GUARDED_BY(mu);
   mutable std::deque<absl::Status> errors ABSL_GUARDED_BY(mu);
+  mutable absl::Status policy_problem ABSL_GUARDED_BY(mu);
   SaveHandle last ABSL_GUARDED_BY(mu);
   bool preemption_requested ABSL_GUARDED_BY(mu) = false;
   bool saved_for_preemption ABSL_GUARDED_BY(mu) = false;

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "kv/status_macros.h"
+#include "schema/limits.h"
+#include "schema/utf8.h"
 
 namespace ckptree::internal {
 namespace {
@@ -59,6 +61,15 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
   if (options.max_saves_in_flight < 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "max_saves_in_flight is %d: 1 or more", options.max_saves_in_flight));
+  }
+  if (options.watch_sigterm && options.store.read_only) {
+    return Contradiction("watch_sigterm", "read_only");
+  }
+  if (static_cast<std::int64_t>(options.metadata.size()) >
+          schema::kMaxCustomMetadataBytes ||
+      !schema::IsUtf8(options.metadata)) {
+    return absl::InvalidArgumentError(
+        "metadata are no UTF-8 text of at most 8 MiB");
   }
   if (options.save_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("save_timeout is no time");

@@ -22,11 +22,24 @@ std::string FirstKey(const LeafInfo& leaf) {
   return parts.empty() ? "" : Path({parts.front()}).Text();
 }
 
+// A fork that has no step yet goes on from where it parted.
+absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
+                                            const StepSelector& latest) {
+  if (latest.line.empty() || latest.back > 0) return latest;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> lines, store.Lines());
+  for (const LineInfo& line : lines) {
+    if (line.name == latest.line && line.steps == 0) {
+      return AtStep(line.origin_step, line.origin_line);
+    }
+  }
+  return latest;
+}
+
 }  // namespace
 
 absl::StatusOr<Step> CheckpointManager::Restore(
     StepSelector selector, const std::vector<std::string>& items) const {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitFor(0, impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
   if (selector.kind == StepSelector::Kind::kBest && selector.name.empty()) {
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> best,
                              BestStep());
@@ -35,8 +48,11 @@ absl::StatusOr<Step> CheckpointManager::Restore(
     }
     selector = AtStep(*best);
   }
-  CKPTREE_ASSIGN_OR_RETURN(
-      Step step, impl_->store.Restore(impl_->InLine(std::move(selector))));
+  selector = impl_->InLine(std::move(selector));
+  if (selector.kind == StepSelector::Kind::kLatest) {
+    CKPTREE_ASSIGN_OR_RETURN(selector, LatestOrOrigin(impl_->store, selector));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(Step step, impl_->store.Restore(selector));
   if (items.empty()) return step;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
   std::vector<std::string> known;

@@ -35,19 +35,21 @@ absl::Status Engine::SetPolicy(const Preservation& policy,
   CKPTREE_RETURN_IF_ERROR(Check(policy));
   const absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  const auto known = catalog_.Settings(number);
   schema::LineSettings settings =
-      catalog_.Settings(number).value_or(schema::LineSettings{});
+      known == nullptr ? schema::LineSettings{} : *known;
   std::string text = Text(policy);
-  // Its functions may be others.
-  retention_->Remember(policy);
   if (settings.policy == text && settings.of_program == of_program) {
+    retention_->Remember(number, policy);  // Its functions may be others.
     return absl::OkStatus();
   }
   settings.policy = std::move(text);
   settings.of_program = of_program;
   settings.set_by = std::string(Version());
   settings.set_ns = absl::GetCurrentTimeNanos();
-  return PutSettings(number, std::move(settings));
+  CKPTREE_RETURN_IF_ERROR(PutSettings(number, std::move(settings)));
+  retention_->Remember(number, policy);
+  return absl::OkStatus();
 }
 
 absl::Status Engine::SetMetadata(std::string json, std::string_view line) {
@@ -63,8 +65,9 @@ absl::Status Engine::SetMetadata(std::string json, std::string_view line) {
   }
   const absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  const auto known = catalog_.Settings(number);
   schema::LineSettings settings =
-      catalog_.Settings(number).value_or(schema::LineSettings{});
+      known == nullptr ? schema::LineSettings{} : *known;
   if (settings.metadata == json) return absl::OkStatus();
   settings.metadata = std::move(json);
   return PutSettings(number, std::move(settings));
@@ -75,8 +78,21 @@ absl::Status Engine::AdoptSettings(std::string_view line,
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   const absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
-  if (catalog_.Settings(number).has_value()) return absl::OkStatus();
+  if (catalog_.Settings(number) != nullptr) return absl::OkStatus();
   return PutSettings(number, std::move(settings));
+}
+
+absl::StatusOr<std::vector<PolicyVerdict>> Engine::Judge(
+    std::uint32_t line, const Preservation& policy) {
+  // What a budget reads is not collected meanwhile.
+  absl::StatusOr<std::vector<PolicyVerdict>> verdicts = absl::UnknownError("");
+  const auto judge = [&] { verdicts = retention_->Judge(line, policy); };
+  if (collector_ == nullptr) {
+    judge();
+  } else {
+    collector_->RunPaused(judge);
+  }
+  return verdicts;
 }
 
 absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
@@ -94,7 +110,7 @@ absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
     wanted = std::move(info.policy);
   }
   report.policy = Text(wanted);
-  CKPTREE_ASSIGN_OR_RETURN(report.steps, retention_->Judge(number, wanted));
+  CKPTREE_ASSIGN_OR_RETURN(report.steps, Judge(number, wanted));
   std::vector<StepSelector> victims;
   for (const PolicyVerdict& verdict : report.steps) {
     if (!verdict.kept) victims.push_back(AtStep(verdict.step, line));
@@ -108,7 +124,7 @@ absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
 absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
     std::string_view line) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
-  // A commit holds 16 MiB; a step record has 2 KiB at most.
+  // A commit holds 16 MiB; a step record with its parts has 3 KiB at most.
   constexpr std::size_t kMostAtOnce = 2000;
   std::vector<std::int64_t> removed;
   for (bool more = true; more;) {
@@ -118,7 +134,7 @@ absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
     const PolicyInfo info = retention_->Of(number);
     CKPTREE_RETURN_IF_ERROR(info.applicable);
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<PolicyVerdict> verdicts,
-                             retention_->Judge(number, info.policy));
+                             Judge(number, info.policy));
     std::map<std::uint64_t, StepRecordPtr> victims;
     for (const PolicyVerdict& verdict : verdicts) {
       if (verdict.kept || victims.size() == kMostAtOnce) continue;

@@ -67,6 +67,10 @@ struct Checker {
   absl::Status operator()(const CustomSteps&) const { return {}; }
   absl::Status operator()(const BestN& r) const {
     CKPTREE_RETURN_IF_ERROR(CheckName("metric", r.metric));
+    if (r.function != nullptr && !r.computed) {
+      return Wrong(absl::StrFormat(
+          "best has a function for '%s' and is not `computed`", r.metric));
+    }
     return CheckCount("best", r.n);
   }
   absl::Status operator()(const Healthy& r) const {
@@ -116,17 +120,21 @@ void LimitTo(std::optional<std::int64_t> n, Mask* mask) {
   }
 }
 
-// The multiple of `n` that is nearest, as a quotient; a half goes to the even
+// Which multiple of `n` > 0 is nearest, and how far; a half goes to the even
 // one, as Python's round() has it.
-std::int64_t NearestMultiple(std::int64_t step, std::int64_t n) {
-  std::int64_t low = step / n;
-  if (step % n != 0 && ((step < 0) != (n < 0))) --low;
-  // Halves without overflow: what is left, against what is missing.
-  const std::int64_t left = std::abs(step - low * n);
-  const std::int64_t missing = std::abs(n) - left;
-  if (left != missing) return left < missing ? low : low + 1;
-  return low % 2 == 0 ? low : low + 1;
-}
+struct NearestMultiple {
+  std::int64_t quotient = 0;
+  std::int64_t distance = 0;
+
+  NearestMultiple(std::int64_t step, std::int64_t n) {
+    const std::int64_t rest = step % n;
+    quotient = step / n - (rest < 0 ? 1 : 0);
+    const std::int64_t left = rest < 0 ? rest + n : rest;
+    const std::int64_t missing = n - left;
+    distance = std::min(left, missing);
+    if (left == missing ? quotient % 2 != 0 : missing < left) ++quotient;
+  }
+};
 
 class Evaluator {
  public:
@@ -199,9 +207,8 @@ class Evaluator {
     std::vector<std::pair<std::int64_t, Nearest>> cells;
     cells.reserve(size());
     for (std::size_t i = 0; i < size(); ++i) {
-      const std::int64_t cell = NearestMultiple(steps_[i].step, r.interval);
-      cells.push_back(
-          {cell, {std::abs(steps_[i].step - cell * r.interval), i}});
+      const NearestMultiple cell(steps_[i].step, std::abs(r.interval));
+      cells.push_back({cell.quotient, {cell.distance, i}});
     }
     std::sort(cells.begin(), cells.end(), [](const auto& a, const auto& b) {
       return std::tie(a.first, a.second.distance, b.second.at) <
@@ -366,38 +373,6 @@ class Evaluator {
 
 }  // namespace
 
-Preservation::Preservation() : rule_(std::make_shared<const Rule>()) {}
-Preservation::Preservation(PreserveAll rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(LatestN rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(EveryNSteps rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(EveryNStepsClosest rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(EveryNSeconds rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(LatestDuration rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(CustomSteps rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(BestN rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(Healthy rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(Logarithmic rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(Budget rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(AnyOf rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(AllOf rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(KeepIf rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-Preservation::Preservation(CustomPreservation rule)
-    : rule_(std::make_shared<const Rule>(std::move(rule))) {}
-
 std::optional<double> PolicyStep::Metric(std::string_view name) const {
   for (const auto& [metric, value] : metrics) {
     if (metric == name && !std::isnan(value)) return value;
@@ -414,30 +389,6 @@ absl::StatusOr<std::optional<double>> MetricOf(const BestN& r,
       internal::GuardedCall(r.metric, [&] { value = r.function(step); }));
   if (value.has_value() && std::isnan(*value)) value.reset();
   return value;
-}
-
-Preservation operator|(Preservation a, Preservation b) {
-  AnyOf any;
-  for (Preservation* part : {&a, &b}) {
-    if (const auto* parts = std::get_if<AnyOf>(&part->rule())) {
-      any.of.insert(any.of.end(), parts->of.begin(), parts->of.end());
-    } else {
-      any.of.push_back(std::move(*part));
-    }
-  }
-  return any;
-}
-
-Preservation operator&(Preservation a, Preservation b) {
-  AllOf all;
-  for (Preservation* part : {&a, &b}) {
-    if (const auto* parts = std::get_if<AllOf>(&part->rule())) {
-      all.of.insert(all.of.end(), parts->of.begin(), parts->of.end());
-    } else {
-      all.of.push_back(std::move(*part));
-    }
-  }
-  return all;
 }
 
 absl::Status Check(const Preservation& policy) {
@@ -464,27 +415,6 @@ absl::StatusOr<std::vector<bool>> Preserve(const Preservation& policy,
                                            const PreservationContext& context) {
   CKPTREE_RETURN_IF_ERROR(CheckDecides(policy));
   return Evaluator(steps, context).Of(policy, false);
-}
-
-std::string MissingFunction(const Preservation& policy) {
-  return std::visit(
-      [](const auto& rule) -> std::string {
-        using R = std::remove_cvref_t<decltype(rule)>;
-        if constexpr (std::same_as<R, BestN>) {
-          return rule.computed && rule.function == nullptr ? rule.metric : "";
-        } else if constexpr (std::same_as<R, KeepIf> ||
-                             std::same_as<R, CustomPreservation>) {
-          return rule.function == nullptr ? rule.name : "";
-        } else if constexpr (std::same_as<R, AnyOf> || std::same_as<R, AllOf>) {
-          for (const Preservation& part : rule.of) {
-            if (std::string name = MissingFunction(part); !name.empty()) {
-              return name;
-            }
-          }
-        }
-        return "";
-      },
-      policy.rule());
 }
 
 absl::StatusOr<std::vector<std::vector<std::string>>> Explain(

@@ -79,8 +79,17 @@ absl::StatusOr<std::size_t> OldestBeyond(const kv::Database& database,
   const Timeline timeline(steps);
   // By the greatest index of a step that needs them.
   std::vector<std::uint64_t> needed(steps.size(), 0);
-  std::uint64_t always = head.bytes;
-  std::uint64_t found = head.bytes;
+  std::uint64_t always = 0;
+  std::uint64_t found = 0;
+  const auto count = [&](std::uint64_t born, std::uint64_t last,
+                         std::uint64_t size) {
+    const Timeline::Users users = timeline.Between(born, last);
+    if (!users.any) return;
+    std::uint64_t& sum = users.fixed ? always : needed.at(users.index);
+    sum += size;
+    found += size;
+  };
+  for (const auto& [born, size] : head.bytes) count(born, head.version, size);
   // One moment: collection joins dead lists meanwhile.
   const schema::KeyRange range = schema::AllRows(schema::Row::kDead);
   CKPTREE_ASSIGN_OR_RETURN(
@@ -90,10 +99,7 @@ absl::StatusOr<std::size_t> OldestBeyond(const kv::Database& database,
   while (list.prev != 0 && list.prev >= timeline.oldest()) {
     for (const schema::DeadPart& part : list.parts) {
       for (const schema::BlockRun& run : part.runs) {
-        const Timeline::Users users = timeline.Between(run.version, list.prev);
-        if (!users.any) continue;
-        (users.fixed ? always : needed[users.index]) += run.bytes;
-        found += run.bytes;
+        count(run.version, list.prev, run.bytes);
       }
     }
     if (timeline.simple() && found > bytes) break;

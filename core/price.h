@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,15 +22,16 @@ struct PricedStep {
 
 // The newest version of the line, which may not be stored yet.
 struct PriceHead {
+  std::uint64_t version = 0;  // 0: there is none.
   schema::DeadList dead;
-  std::uint64_t bytes = 0;  // Of all blocks that it refers to.
+  // Of all blocks that it refers to, by the version that wrote them.
+  std::map<std::uint64_t, std::uint64_t> bytes;
 };
 
 // How many of the first `steps` must go for the fixed ones and the rest to need
 // at most `bytes`; all but the last at most. A block lives from the version
 // that wrote it to the one before the version whose dead list names it, and is
-// needed by whatever step is between. Where steps were saved out of order the
-// head is counted though it may be no step.
+// needed by whatever step is between.
 absl::StatusOr<std::size_t> OldestBeyond(const kv::Database& database,
                                          const PriceHead& head,
                                          const std::vector<PricedStep>& steps,

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "core/base_loader.h"
 #include "core/dead_blocks.h"
 #include "kv/status_macros.h"
@@ -57,6 +56,7 @@ absl::StatusOr<PriceHead> StoredHead(const kv::Database& database,
   PriceHead head;
   CKPTREE_ASSIGN_OR_RETURN(const BaseState tip, LoadBase(database, line));
   if (tip.version == 0) return head;
+  head.version = tip.version;
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<std::string> row,
       database.Get(schema::Space::kRecords, schema::DeadKey(tip.version)));
@@ -67,7 +67,7 @@ absl::StatusOr<PriceHead> StoredHead(const kv::Database& database,
   CKPTREE_ASSIGN_OR_RETURN(head.dead, schema::DecodeDeadList(*row));
   for (const auto& [number, part] : tip.parts) {
     for (const schema::Block& block : BlocksOfPart(*part)) {
-      head.bytes += block.bytes;
+      head.bytes[block.version] += block.bytes;
     }
   }
   return head;
@@ -84,22 +84,22 @@ PolicyStep PolicyStepOf(const schema::StepRecord& record) {
   return step;
 }
 
-void Retention::Remember(const Preservation& policy) {
+void Retention::Remember(std::uint32_t line, const Preservation& policy) {
   const absl::MutexLock lock(&mu_);
-  known_.insert_or_assign(Text(policy), policy);
+  known_.insert_or_assign({line, Text(policy)}, policy);
 }
 
 PolicyInfo Retention::Of(std::uint32_t line) const {
   PolicyInfo info;
-  const std::optional<schema::LineSettings> settings = catalog_.Settings(line);
-  if (!settings.has_value()) return info;
+  const auto settings = catalog_.Settings(line);
+  if (settings == nullptr) return info;
   info.text = settings->policy;
   info.set_by = settings->set_by;
   info.of_program = settings->of_program;
   info.set_ns = settings->set_ns;
   if (info.text.empty()) return info;
   const absl::MutexLock lock(&mu_);
-  auto it = known_.find(info.text);
+  auto it = known_.find({line, info.text});
   if (it == known_.end()) {
     absl::StatusOr<Preservation> parsed = ParsePreservation(info.text);
     if (!parsed.ok()) {
@@ -108,7 +108,7 @@ PolicyInfo Retention::Of(std::uint32_t line) const {
           info.set_by, parsed.status().message()));
       return info;
     }
-    it = known_.emplace(info.text, *std::move(parsed)).first;
+    it = known_.emplace(std::pair(line, info.text), *std::move(parsed)).first;
   }
   info.policy = it->second;
   if (const std::string name = MissingFunction(info.policy); !name.empty()) {
@@ -116,11 +116,18 @@ PolicyInfo Retention::Of(std::uint32_t line) const {
         "the policy asks function '%s', which this program does not have",
         name));
   }
+  if (const std::string damage = catalog_.damage();
+      !damage.empty() && info.applicable.ok()) {
+    info.applicable = absl::FailedPreconditionError(absl::StrFormat(
+        "rows of steps, tags or pins are damaged, and what they say is not "
+        "known: %s",
+        damage));
+  }
   return info;
 }
 
 absl::StatusOr<Retention::Verdict> Retention::Decide(
-    StepRecordPtr fresh,
+    StepRecordPtr fresh, bool stay,
     const std::function<absl::StatusOr<PriceHead>()>& head) const {
   const PolicyInfo info = Of(fresh->line);
   if (info.text.empty()) return Verdict{};
@@ -139,7 +146,7 @@ absl::StatusOr<Retention::Verdict> Retention::Decide(
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i] || list.held[i]) continue;
     if (list.records[i] == fresh) {
-      verdict.drops_new = true;
+      verdict.drops_new = !stay;
     } else {
       verdict.victims.push_back(list.records[i]);
     }
@@ -150,13 +157,13 @@ absl::StatusOr<Retention::Verdict> Retention::Decide(
 absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
     std::uint32_t line, const Preservation& policy) const {
   const StepList list(catalog_, line, nullptr);
-  PreservationContext context;
-  context.now = absl::Now();
+  PreservationContext context;  // Its now: the time of the last step.
   context.oldest_beyond =
       [&](std::uint64_t bytes) -> absl::StatusOr<std::size_t> {
-    CKPTREE_ASSIGN_OR_RETURN(const PriceHead newest,
-                             StoredHead(database_, line));
-    return OldestBeyond(database_, newest, list.Priced(), bytes);
+    absl::StatusOr<PriceHead> newest = absl::UnknownError("");
+    arena_.execute([&] { newest = StoredHead(database_, line); });
+    CKPTREE_RETURN_IF_ERROR(newest.status());
+    return OldestBeyond(database_, *newest, list.Priced(), bytes);
   };
   CKPTREE_ASSIGN_OR_RETURN(const auto reasons,
                            Explain(policy, list.steps, context));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +19,7 @@
 #include "core/catalog.h"
 #include "core/price.h"
 #include "kv/database.h"
+#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -27,11 +29,13 @@ PolicyStep PolicyStepOf(const schema::StepRecord& record);
 // Thread-safe.
 class Retention {
  public:
-  Retention(const kv::Database* database, const Catalog* catalog)
-      : database_(*database), catalog_(*catalog) {}
+  Retention(const kv::Database* database, const Catalog* catalog,
+            tbb::task_arena* arena)
+      : database_(*database), catalog_(*catalog), arena_(*arena) {}
 
-  // Functions of this program stand behind the policy's text from now on.
-  void Remember(const Preservation& policy);
+  // The line's policy is stored; its functions stand behind its text from now
+  // on.
+  void Remember(std::uint32_t line, const Preservation& policy);
 
   // What is stored of the line's policy.
   PolicyInfo Of(std::uint32_t line) const;
@@ -42,10 +46,10 @@ class Retention {
     bool drops_new = false;
   };
   // What the commit of `fresh`, whose number no other listed step has any more,
-  // removes. An error: nothing is to be removed. `head` is asked by a Budget
-  // alone.
+  // removes; not the step itself where it is to `stay`. An error: nothing is to
+  // be removed. `head` is asked by a Budget alone.
   absl::StatusOr<Verdict> Decide(
-      StepRecordPtr fresh,
+      StepRecordPtr fresh, bool stay,
       const std::function<absl::StatusOr<PriceHead>()>& head) const;
 
   // What `policy` says of the steps there are.
@@ -55,9 +59,11 @@ class Retention {
  private:
   const kv::Database& database_;
   const Catalog& catalog_;
+  tbb::task_arena& arena_;
   mutable absl::Mutex mu_;
-  // By text. What was parsed once, or came with functions.
-  mutable std::map<std::string, Preservation> known_ ABSL_GUARDED_BY(mu_);
+  // By line and text. What was parsed once, or came with functions.
+  mutable std::map<std::pair<std::uint32_t, std::string>, Preservation> known_
+      ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace ckptree::internal

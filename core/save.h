@@ -38,17 +38,19 @@ struct SaveOrigin {
 class Save {
  public:
   Save(std::uint64_t number, std::uint32_t of_line, std::int64_t to_step,
-       bool replace, std::int64_t now_ns)
+       const SaveOptions& options, std::int64_t now_ns)
       : ticket(number),
         step(to_step),
         line(of_line),
-        overwrite(replace),
+        overwrite(options.overwrite),
+        stays(options.stays),
         begun_ns(now_ns) {}
 
   const std::uint64_t ticket;  // Its place among the saves.
   const std::int64_t step;
   const std::uint32_t line;
   const bool overwrite;
+  const bool stays;  // Whatever the policy says of it now.
   const std::int64_t begun_ns;
 
   // Set by Commit(), before the writer sees the save; gone at its end.

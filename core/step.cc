@@ -268,7 +268,7 @@ SaveHandle StepBuilder::Commit() && {
   impl->Discard();
   // There is no ticket where Begin() failed.
   if (save == nullptr)
-    save = std::make_shared<Save>(0, 0, impl->step, false, 0);
+    save = std::make_shared<Save>(0, 0, impl->step, SaveOptions(), 0);
   save->Finish(absl::Status(status.code(),
                             absl::StrFormat("step %d was not saved: %s",
                                             impl->step, status.message())),

@@ -24,6 +24,9 @@ constexpr std::size_t kTreeBatchBytes = 8 << 20;
 // Rows of victims beyond this wait for the next save.
 constexpr std::size_t kVictimBytes = 3 << 20;
 
+// Of one victim: its row, what goes, what must still be so.
+constexpr std::size_t kRowBytes = 16 << 10;
+
 }  // namespace
 
 bool StepWriter::IsTreeOfBase(const PartResult& part) const {
@@ -55,10 +58,9 @@ absl::Status StepWriter::AddTree(const PartResult& part,
 }
 
 absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
-    Save* save_in, Attempt* attempt,
+    const Save& save, Attempt* attempt,
     const std::shared_ptr<schema::StepRecord>& record) {
   using schema::Space;
-  const Save& save = *save_in;
   const StepContent& content = save.content->content();
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kSave;
@@ -145,8 +147,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
       batch.Delete(Space::kRecords, schema::TagKey(tag));
     }
   }
-  CKPTREE_RETURN_IF_ERROR(
-      ApplyPolicy(record, dead, save_in, attempt, &request));
+  AskPolicy(save, record, dead, attempt);
   if (!attempt->verdict.drops_new) {
     batch.Put(Space::kRecords, step_key, schema::EncodeStepRecord(*record));
   } else {
@@ -175,6 +176,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   request.preconditions.push_back(
       {Space::kRecords, std::move(line_key), std::move(line_row)});
   request.preconditions.push_back(std::move(row));
+  RemoveVictims(attempt, &request);
   if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("its commit has %d bytes, at most %d are possible",
@@ -183,56 +185,71 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   return request;
 }
 
-// The victims of the policy leave with the save. Whatever is wrong with the
-// policy, the step is saved, and nothing is removed.
-absl::Status StepWriter::ApplyPolicy(const StepRecordPtr& record,
-                                     const schema::DeadList& dead, Save* save,
-                                     Attempt* attempt,
-                                     kv::CommitRequest* request) {
+// Whatever is wrong with the policy, the step is saved.
+void StepWriter::AskPolicy(const Save& save, const StepRecordPtr& record,
+                           const schema::DeadList& dead,
+                           Attempt* attempt) const {
   const auto head = [&]() -> absl::StatusOr<PriceHead> {
-    PriceHead newest = {dead, 0};
+    PriceHead newest = {attempt->version, dead, {}};
     for (const PartResult& part : attempt->parts) {
       if (part.next == nullptr) {
         // Another process built it: at most its values are new.
-        newest.bytes += part.logical_bytes;
+        newest.bytes[attempt->version] += part.logical_bytes;
         continue;
       }
       for (const schema::Block& block : BlocksOfPart(*part.next)) {
-        newest.bytes += block.bytes;
+        newest.bytes[block.version] += block.bytes;
       }
     }
     return newest;
   };
   absl::StatusOr<Retention::Verdict> verdict =
-      context_.retention->Decide(record, head);
-  if (!verdict.ok()) {
+      context_.retention->Decide(record, save.stays, head);
+  if (verdict.ok()) {
+    attempt->verdict = *std::move(verdict);
+  } else {
+    attempt->policy_problem = verdict.status();
+  }
+}
+
+// As many as there is room for: the others wait for the next save, and so does
+// what cannot be removed.
+void StepWriter::RemoveVictims(Attempt* attempt,
+                               kv::CommitRequest* request) const {
+  std::vector<StepRecordPtr>& victims = attempt->verdict.victims;
+  const std::size_t most =
+      std::min<std::size_t>(request->batch.bytes() + kVictimBytes,
+                            std::size_t{schema::kMaxBatchBytes} - kRowBytes);
+  for (std::size_t i = 0; i < victims.size(); ++i) {
+    absl::Status status;
+    if (request->batch.bytes() < most) {
+      status = RemoveStep(*context_.database, *context_.catalog, *victims[i],
+                          request);
+      if (status.ok()) continue;
+    }
+    attempt->policy_problem = status;
+    victims.resize(i);
+  }
+}
+
+void StepWriter::TellPolicy(Save* save, const schema::StepRecord& record,
+                            const Attempt& attempt) {
+  const std::string name = context_.catalog->NameOf(record);
+  if (const absl::Status& why = attempt.policy_problem; !why.ok()) {
     const absl::Status problem(
-        verdict.status().code(),
-        absl::StrFormat("step %s was saved and nothing was removed: %s",
-                        context_.catalog->NameOf(*record),
-                        verdict.status().message()));
+        why.code(), absl::StrFormat("step %s was saved and the policy was not "
+                                    "applied: %s",
+                                    name, why.message()));
     context_.logger->Log(LogSeverity::kError, "policy", problem);
     save->SetPolicyProblem(problem);
-    return absl::OkStatus();
   }
-  const std::size_t own_bytes = request->batch.bytes();
-  std::vector<StepRecordPtr>& victims = verdict->victims;
-  for (std::size_t i = 0; i < victims.size(); ++i) {
-    if (request->batch.bytes() > own_bytes + kVictimBytes) victims.resize(i);
-    if (i == victims.size()) break;
-    CKPTREE_RETURN_IF_ERROR(RemoveStep(*context_.database, *context_.catalog,
-                                       *victims[i], request));
-  }
-  if (verdict->drops_new && !std::exchange(said_dropped_, true)) {
+  if (attempt.verdict.drops_new && !std::exchange(said_dropped_, true)) {
     context_.logger->Log(
         LogSeverity::kWarning, "policy",
-        absl::StrFormat(
-            "the policy does not keep step %s, which is the newest; "
-            "this is said once",
-            context_.catalog->NameOf(*record)));
+        absl::StrFormat("the policy does not keep step %s, which is the "
+                        "newest; this is said once",
+                        name));
   }
-  attempt->verdict = *std::move(verdict);
-  return absl::OkStatus();
 }
 
 absl::Status StepWriter::MayOverwrite(const Save& save,

@@ -31,6 +31,8 @@ absl::Status RemoveStep(const kv::Database& database, const Catalog& catalog,
     request->batch.Delete(Space::kRecords, schema::TagKey(tag));
   }
   request->preconditions.push_back({Space::kRecords, key, std::move(row)});
+  request->preconditions.push_back(
+      {Space::kRecords, schema::PinKey(record.version), std::nullopt});
   return absl::OkStatus();
 }
 

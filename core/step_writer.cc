@@ -73,7 +73,7 @@ std::shared_ptr<Save> StepWriter::Begin(std::uint32_t line, std::int64_t step,
                                         const SaveOptions& options) {
   absl::MutexLock lock(&mu_);
   auto save = std::make_shared<Save>(
-      next_ticket_++, line, step, options.overwrite,
+      next_ticket_++, line, step, options,
       absl::ToUnixNanos(options.time.value_or(absl::Now())));
   if (!refusing_) tickets_[save->ticket] = {save, Stage::kOpen};
   return save;
@@ -391,7 +391,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   const absl::MutexLock commit_lock(context_.commit_mu);
   auto record = std::make_shared<schema::StepRecord>();
   CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
-                           BuildCommit(save, attempt, record));
+                           BuildCommit(*save, attempt, record));
   if (!save->EnterCommit()) return absl::CancelledError("it was cancelled");
   const kv::CommitResult result = context_.database->Commit(std::move(request));
   switch (result.outcome) {
@@ -437,16 +437,14 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   }
   const Retention::Verdict& verdict = attempt->verdict;
   context_.keeper->Saved(attempt->version, std::move(link), attempt->replaced);
-  for (const StepRecordPtr& victim : verdict.victims) {
-    context_.catalog->EraseStep(victim->line, victim->step);
-    context_.keeper->Removed(victim->version);
+  // Nobody sees the list without its victims and without the new step.
+  std::vector<StepRecordPtr> erased = verdict.victims;
+  if (verdict.drops_new) erased.push_back(record);
+  context_.catalog->Apply(erased, verdict.drops_new ? nullptr : record);
+  for (const StepRecordPtr& gone : erased) {
+    context_.keeper->Removed(gone->version);
   }
-  if (verdict.drops_new) {
-    context_.catalog->EraseStep(save->line, save->step);
-    context_.keeper->Removed(attempt->version);
-  } else {
-    context_.catalog->PutStep(std::move(record));
-  }
+  TellPolicy(save, *record, *attempt);
   const bool removed = attempt->replaced.has_value() || verdict.drops_new ||
                        !verdict.victims.empty();
   if (removed && context_.on_removed) context_.on_removed();

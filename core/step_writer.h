@@ -111,6 +111,7 @@ class StepWriter {
     std::vector<PartResult> parts;
     std::optional<std::uint64_t> replaced;  // Version whose step it takes.
     Retention::Verdict verdict;             // Of the line's policy.
+    absl::Status policy_problem;            // Why there is none.
   };
 
   void StageLoop();
@@ -125,11 +126,15 @@ class StepWriter {
   absl::Status Commit(Save* save, Attempt* attempt);
   // Sets attempt->replaced and attempt->verdict.
   absl::StatusOr<kv::CommitRequest> BuildCommit(
-      Save* save, Attempt* attempt,
+      const Save& save, Attempt* attempt,
       const std::shared_ptr<schema::StepRecord>& record);
-  absl::Status ApplyPolicy(const StepRecordPtr& record,
-                           const schema::DeadList& dead, Save* save,
-                           Attempt* attempt, kv::CommitRequest* request);
+  // What the line's policy removes with this commit, into the attempt.
+  void AskPolicy(const Save& save, const StepRecordPtr& record,
+                 const schema::DeadList& dead, Attempt* attempt) const;
+  void RemoveVictims(Attempt* attempt, kv::CommitRequest* request) const;
+  // Once the step is committed.
+  void TellPolicy(Save* save, const schema::StepRecord& record,
+                  const Attempt& attempt);
   bool IsTreeOfBase(const PartResult& part) const;
   absl::Status AddTree(const PartResult& part, kv::CommitRequest* request);
   absl::Status AddLostParts(const Attempt& attempt,

@@ -194,7 +194,7 @@ absl::StatusOr<std::string> Store::Metadata(std::string_view line) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            engine_->catalog().FindLine(line));
   const auto settings = engine_->catalog().Settings(number);
-  return settings.has_value() ? settings->metadata : "";
+  return settings == nullptr ? "" : settings->metadata;
 }
 
 absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {

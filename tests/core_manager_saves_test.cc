@@ -1,6 +1,11 @@
 // Saves of a manager, their failures, and what it tells of its steps. The names
 // in the comments are the rows that core/DESIGN.md, part 14, answers.
 
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <optional>
@@ -133,6 +138,20 @@ TEST_F(ManagerTest, TwoManagersWriteNoStore) {  // CM-02
 
 // ---- SV: a save, and its failures ----
 
+// Puts an array that is copied when `go` says so.
+auto SlowFill(absl::Notification* go) {
+  return [go](StepBuilder& builder) {
+    builder.Put("w", {.dtype = DType::kUint8,
+                      .shape = {1 << 20},
+                      .copy = [go](std::uint64_t, std::span<std::byte> to) {
+                        go->WaitForNotification();
+                        std::fill(to.begin(), to.end(), std::byte{1});
+                        return absl::OkStatus();
+                      }});
+    return builder.status();
+  };
+}
+
 // A save that fails in the background: its array cannot be copied.
 absl::Status FillBadly(StepBuilder& builder) {
   builder.Put("w", {.dtype = DType::kUint8,
@@ -201,16 +220,7 @@ TEST_F(ManagerTest, WhatFillSaysFailsTheCall) {  // SV-08
 TEST_F(ManagerTest,
        OneSaveAtATimeUnlessMoreAreAllowed) {  // SV-10, CM-28, SD-05
   absl::Notification go;
-  const auto slow = [&go](StepBuilder& builder) {
-    builder.Put("w", {.dtype = DType::kUint8,
-                      .shape = {1 << 20},
-                      .copy = [&go](std::uint64_t, std::span<std::byte> to) {
-                        go.WaitForNotification();
-                        std::fill(to.begin(), to.end(), std::byte{1});
-                        return absl::OkStatus();
-                      }});
-    return builder.status();
-  };
+  const auto slow = SlowFill(&go);
   ManagerOptions options = {.save_timeout = absl::Milliseconds(20)};
   options.save_decision =
       AnySave{{ContinuousCheckpointing{}, SpecificSteps{{5}}}};
@@ -229,6 +239,26 @@ TEST_F(ManagerTest,
   EXPECT_FALSE(manager_->IsSavingInProgress());
   EXPECT_THAT(Steps(), ElementsAre(1));
   EXPECT_TRUE(*manager_->ShouldSave(2));
+}
+
+TEST_F(ManagerTest, DecisionsNeedNotSeeSavesInProgress) {  // OPT-27
+  absl::Notification go;
+  ManagerOptions options = {.see_saves_in_progress = false,
+                            .max_saves_in_flight = 2};
+  options.save_decision = ContinuousCheckpointing{};
+  Open(options);
+  EXPECT_TRUE(*manager_->Save(1, SlowFill(&go)));
+  EXPECT_TRUE(*manager_->ShouldSave(2));
+  go.Notify();
+  EXPECT_OK(manager_->WaitUntilFinished(kLong));
+}
+
+TEST_F(ManagerTest, TheDestructorLogsWhatCloseWouldSay) {  // CM-08
+  Open();
+  EXPECT_TRUE(*manager_->Save(1, FillBadly));
+  manager_.reset();
+  EXPECT_THAT(log_, HasSubstr("manager: "));
+  EXPECT_THAT(log_, HasSubstr("the device is gone"));
 }
 
 TEST_F(ManagerTest, ContinuousByTime) {  // SD-05, OPT-27
@@ -303,6 +333,77 @@ TEST_F(ManagerTest, SigtermSavesOnceMore) {  // SD-04, CM-30, CM-14
   std::signal(SIGTERM, before);
 }
 
+TEST_F(ManagerTest, TheStepOfAPreemptionStays) {
+  // No better than the best there is, and not to be lost for that; what failed
+  // before has nothing to do with it.
+  Open({.max_to_keep = 1,
+        .best_metric = "loss",
+        .best_mode = BestN::Mode::kMin,
+        .max_saves_in_flight = 2});
+  EXPECT_TRUE(SaveLoss(1, 1));
+  manager_->RequestPreemption();
+  EXPECT_TRUE(*TrySave(2, {.metrics = {{"loss", 5}}}));
+  EXPECT_TRUE(manager_->SavedForPreemption());
+  EXPECT_THAT(Steps(), ElementsAre(1, 2));
+  EXPECT_TRUE(SaveLoss(3, 4));
+  EXPECT_THAT(Steps(), ElementsAre(1));
+}
+
+TEST_F(ManagerTest, WatchedChildrenDieOfSigterm) {
+  Open({.watch_sigterm = true});
+  const pid_t child = fork();
+  if (child == 0) {
+    std::raise(SIGTERM);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+  EXPECT_FALSE(manager_->ReachedPreemption());
+}
+
+TEST_F(ManagerTest, HandlersThatCallEachOther) {
+  static struct sigaction ours;
+  static volatile std::sig_atomic_t theirs = 0;
+  Open({.watch_sigterm = true});
+  // A library takes our place and calls us; we come again and call it.
+  struct sigaction chained = {};
+  chained.sa_sigaction = [](int signal, siginfo_t* info, void* context) {
+    theirs = theirs + 1;
+    ours.sa_sigaction(signal, info, context);
+  };
+  chained.sa_flags = SA_SIGINFO;
+  ASSERT_EQ(sigaction(SIGTERM, &chained, &ours), 0);
+  Open({.watch_sigterm = true});
+  std::raise(SIGTERM);
+  EXPECT_EQ(theirs, 1);
+  EXPECT_TRUE(manager_->ReachedPreemption());
+  manager_.reset();
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+TEST_F(ManagerTest, AForkedChildWaitsForNothing) {
+  absl::Notification go;
+  Open();
+  EXPECT_TRUE(*manager_->Save(1, SlowFill(&go)));
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool right =
+        manager_->WaitUntilFinished().code() == Code::kFailedPrecondition &&
+        manager_->ShouldSave(2).status().code() == Code::kFailedPrecondition &&
+        manager_->Restore().status().code() == Code::kFailedPrecondition &&
+        manager_->Close().code() == Code::kFailedPrecondition;
+    _exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  go.Notify();
+  EXPECT_OK(manager_->WaitUntilFinished(kLong));
+}
+
 // ---- going on from an older step ----
 
 TEST_F(ManagerTest, DeleteAfter) {
@@ -327,11 +428,15 @@ TEST_F(ManagerTest, ForkFrom) {
   EXPECT_OK(manager_->ForkFrom(3, "again"));
   EXPECT_EQ(manager_->line(), "again");
   EXPECT_THAT(Steps(), IsEmpty());
+  // Killed now, it goes on from there.
+  Open({.line = "again"});
+  EXPECT_EQ(manager_->Restore()->step(), 3);
   for (std::int64_t step = 4; step <= 6; ++step) EXPECT_TRUE(Save(step));
-  EXPECT_THAT(Steps(), ElementsAre(5, 6));  // Its own policy.
+  // Opened without options, it keeps all.
+  EXPECT_THAT(Steps(), ElementsAre(4, 5, 6));
   EXPECT_EQ(manager_->store().Steps()->size(), 2u);
   Open({.line = "again"});
-  EXPECT_THAT(Steps(), ElementsAre(5, 6));
+  EXPECT_THAT(Steps(), ElementsAre(4, 5, 6));
   EXPECT_EQ(Opening({.line = "nowhere"}).code(), Code::kUnavailable);
   manager_.reset();
   EXPECT_EQ(Opening({.line = "nowhere"}).code(), Code::kNotFound);

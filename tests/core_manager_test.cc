@@ -239,9 +239,15 @@ TEST_F(ManagerTest, ShouldKeepFn) {  // Of an older Orbax.
   Open(options);
   EXPECT_OK(TrySave(5));
   EXPECT_THAT(std::string(manager_->WaitUntilFinished(kLong).message()),
-              HasSubstr("step 5 was saved and nothing was removed"));
+              HasSubstr("step 5 was saved and the policy was not applied"));
   EXPECT_OK(manager_->WaitUntilFinished(kLong));  // Told once.
   EXPECT_THAT(Steps(), ElementsAre(2, 4, 5));
+  // It stops no save.
+  EXPECT_TRUE(*TrySave(6));
+  EXPECT_TRUE(*TrySave(7));
+  EXPECT_FALSE(manager_->WaitUntilFinished(kLong).ok());
+  EXPECT_OK(manager_->CheckForErrors());
+  EXPECT_THAT(Steps(), ElementsAre(2, 4, 5, 6, 7));
 }
 
 TEST_F(ManagerTest, ReadOnly) {  // OPT-16, D20
@@ -300,6 +306,11 @@ TEST_F(ManagerTest, OptionsThatContradict) {  // OPT-25, CM-03
   EXPECT_EQ(Opening({.max_saves_in_flight = 0}).code(), Code::kInvalidArgument);
   EXPECT_EQ(Opening({.save_timeout = absl::ZeroDuration()}).code(),
             Code::kInvalidArgument);
+  EXPECT_EQ(Opening({.metadata = "\xff"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Opening({.line = "nowhere"}).code(), Code::kNotFound);
+  options = {.watch_sigterm = true};
+  options.store.read_only = true;
+  EXPECT_EQ(Opening(options).code(), Code::kInvalidArgument);
   // Nothing was made by any of them.
   EXPECT_EQ(Store::Open(path()).status().code(), Code::kNotFound);
 }

@@ -285,6 +285,22 @@ TEST(PreservationTest, ClosestGoesHalfToTheEvenMultiple) {
   EXPECT_THAT(Kept(EveryNStepsClosest{10, 0}, Steps({0, 10, 20})), IsEmpty());
 }
 
+TEST(PreservationTest, NumbersAtTheEdge) {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t interval :
+       {kMax, -kMax, kMax / 2 + 2, std::int64_t{-1}, std::int64_t{1}}) {
+    EXPECT_THAT(Kept(EveryNStepsClosest{interval}, Steps({0, 7, kMax})),
+                ::testing::Contains(kMax));
+    EXPECT_OK(Preserve(EveryNSteps{interval, false}, Steps({0, kMax})));
+    EXPECT_OK(Preserve(EveryNSteps{interval}, Steps({0, kMax})));
+  }
+  EXPECT_OK(Preserve(Logarithmic{1}, Steps({0, 1, kMax})));
+  EXPECT_OK(Preserve(Logarithmic{kMax}, Steps({0, 1, kMax})));
+  // Below zero, as Python rounds: -15 is at -2, -5 at 0.
+  EXPECT_THAT(Kept(EveryNStepsClosest{10}, Steps({-21, -15, -5, 1})),
+              ElementsAre(-21, 1));
+}
+
 TEST(PreservationTest, TimesInAnyOrder) {
   std::vector<PolicyStep> steps = Steps({0, 1, 2, 3, 4});
   const std::int64_t times[] = {100, 0, 5, 109, 110};
@@ -369,7 +385,12 @@ TEST(PreservationTest, MeaninglessCountsAreRefused) {
            EveryNStepsClosest{0}, EveryNStepsClosest{1, -2},
            LatestDuration{-absl::Seconds(1)}, BestN{.metric = ""},
            BestN{.metric = "m", .n = -1}, Healthy{-1}, Logarithmic{0},
-           Budget{0}, ckptree::AnyOf{}, ckptree::AllOf{},
+           Budget{0},
+           BestN{
+               .metric = "f",
+         .function =
+                   [](const PolicyStep&) { return std::optional<double>(1); }},
+           ckptree::AnyOf{}, ckptree::AllOf{},
            ckptree::AllOf{{LatestN{1}, ckptree::AnyOf{{LatestN{-1}}}}},
            KeepIf{.name = ""},
            CustomPreservation{.name = std::string(129, 'x')},

@@ -2,6 +2,7 @@
 // where a policy cannot be applied.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@
 #include "core/store_test_peer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/database.h"
+#include "schema/keys.h"
 #include "tests/core_fixture.h"
 
 namespace ckptree::testing {
@@ -170,9 +173,10 @@ TEST_F(RetentionTest, AFunctionThatFailsRemovesNothing) {
   ASSERT_OK(SaveInt(1));
   SaveHandle save = Start(2, RandomBytes(10, 1));
   ASSERT_OK(save.WaitCommitted(kLong));
-  EXPECT_THAT(std::string(save.PolicyProblem().message()),
-              HasSubstr("step 2 was saved and nothing was removed: function "
-                        "'mine' gave 1 answers for 2 steps"));
+  EXPECT_THAT(
+      std::string(save.PolicyProblem().message()),
+      HasSubstr("step 2 was saved and the policy was not applied: function "
+                "'mine' gave 1 answers for 2 steps"));
   ASSERT_OK(store_->SetPolicy(
       with([](std::span<const PolicyStep>) -> std::vector<bool> {
         throw std::runtime_error("no idea");
@@ -257,6 +261,86 @@ TEST_F(RetentionTest, PreviewSaysWhyAndWhatItFrees) {
   EXPECT_OK(store_->PreviewPolicy());
   EXPECT_EQ(store_->SetPolicy(LatestN{1}).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RetentionTest, AgesCountFromTheLastStepNotFromNow) {
+  // A run that ended long ago.
+  const absl::Time long_ago = absl::FromUnixSeconds(1'000'000);
+  for (std::int64_t step = 0; step < 4; ++step) {
+    StepBuilder builder =
+        store_->Begin(step, {.time = long_ago + step * absl::Hours(1)});
+    builder.PutInt("count", step);
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  ASSERT_OK(store_->SetPolicy(LatestDuration{absl::Hours(1)}));
+  EXPECT_THAT(*store_->ApplyPolicy(), ElementsAre(0, 1));
+  EXPECT_THAT(StepNumbers(), ElementsAre(2, 3));
+}
+
+TEST_F(RetentionTest, DamagedTagsRemoveNothing) {
+  Run(PreserveAll{}, {1, 2});
+  ASSERT_OK(store_->Tag("good", 1));
+  // A row that is no tag: what it named is not known.
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kTag;
+  request.batch.Put(schema::Space::kRecords, schema::TagKey("good"), "x");
+  ASSERT_OK(internal::StoreTestPeer::engine(*store_)
+                .mutable_database()
+                ->Commit(std::move(request))
+                .status);
+  Open();
+  ASSERT_OK(store_->SetPolicy(LatestN{1}));
+  SaveHandle save = Start(3, RandomBytes(10, 1));
+  ASSERT_OK(save.WaitCommitted(kLong));
+  EXPECT_THAT(std::string(save.PolicyProblem().message()),
+              HasSubstr("are damaged"));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));
+  EXPECT_FALSE(store_->ApplyPolicy().ok());
+}
+
+TEST_F(RetentionTest, FunctionsOfOneNameOnTwoLines) {
+  Run(PreserveAll{}, {1});
+  ASSERT_OK(store_->Fork(AtStep(1), "a"));
+  const auto keep = [](std::int64_t rest) {
+    return KeepIf{"function", [rest](const PolicyStep& step) {
+                    return step.step % 2 == rest;
+                  }};
+  };
+  ASSERT_OK(store_->SetPolicy(keep(0), "a"));
+  ASSERT_OK(store_->SetPolicy(keep(1)));
+  for (const std::int64_t step : {2, 3, 4}) ASSERT_OK(SaveInt(step, "a"));
+  EXPECT_EQ(store_->Steps("a")->size(), 2u);  // 2 and 4.
+}
+
+TEST_F(RetentionTest, StaysWithItsOwnSave) {
+  ASSERT_OK(store_->SetPolicy(CustomSteps{{7}}));
+  StepBuilder builder = store_->Begin(1, {.stays = true});
+  builder.PutInt("count", 1);
+  ASSERT_OK(Commit(std::move(builder)));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1));
+  ASSERT_OK(SaveInt(7));
+  EXPECT_THAT(StepNumbers(), ElementsAre(7));
+}
+
+// Whoever looks while a save replaces all there is sees one step.
+TEST_F(RetentionTest, NobodySeesTheListInBetween) {
+  ASSERT_OK(SaveInt(0));
+  ASSERT_OK(store_->SetPolicy(LatestN{1}));
+  std::atomic<bool> done{false};
+  std::atomic<int> looked{0};
+  std::thread looker([&] {
+    while (!done) {
+      EXPECT_EQ(store_->Steps()->size(), 1u);
+      EXPECT_OK(store_->Resolve(Latest()));
+      ++looked;
+    }
+  });
+  for (std::int64_t step = 1; step <= 300; ++step) {
+    EXPECT_OK(SaveInt(step));
+  }
+  done = true;
+  looker.join();
+  EXPECT_GT(looked, 300);
 }
 
 TEST_F(RetentionTest, LinesHaveTheirOwn) {
@@ -419,6 +503,16 @@ TEST_F(RetentionTest, BudgetWithStepsOutOfOrder) {
       EXPECT_EQ(report.steps[i].kept, i >= 6 - keep) << keep << " " << i;
     }
   }
+  // The newest version is the oldest step, or none at all: it takes no room.
+  ASSERT_OK(store_->SetPolicy(Budget{2 * 10'500}));
+  ASSERT_OK(Save(5, RandomBytes(10'000, 5)));
+  EXPECT_THAT(StepNumbers(), ElementsAre(50, 60));
+  ASSERT_OK(Save(70, RandomBytes(10'000, 70)));
+  EXPECT_THAT(StepNumbers(), ElementsAre(60, 70));
+  ASSERT_OK(store_->Delete(70));
+  ASSERT_OK(store_->SetPolicy(Budget{10'500}));
+  EXPECT_THAT(*store_->ApplyPolicy(), IsEmpty());
+  EXPECT_THAT(StepNumbers(), ElementsAre(60));
 }
 
 TEST_F(RetentionTest, TagsAndPinsBesideSavesAreSafe) {
@@ -429,7 +523,7 @@ TEST_F(RetentionTest, TagsAndPinsBesideSavesAreSafe) {
   std::thread names([&] {
     for (int i = 0; !done; ++i) {
       const auto latest = store_->Resolve(Latest());
-      if (!latest.ok()) continue;
+      ASSERT_OK(latest);
       const std::string tag = absl::StrFormat("t%d", i);
       if (i % 2 == 0 && store_->Tag(tag, latest->step).ok()) {
         tagged.push_back(latest->step);

@@ -132,6 +132,26 @@ constexpr Command kCommands[] = {
      "  ckptree get 'latest:params/dense/kernel[0:4, -1]'\n"
      "  ckptree get best:loss:params/wte -o npy --out wte.npy",
      kGetFlags, false, 1, 1, RunGet},
+    {"history", "KEY [RANGE]", "one leaf over the steps",
+     "A row for each value that it had, newest first: from STEP TO the last\n"
+     "listed step with the same one. Reads no arrays.\n\n"
+     "  ckptree history params/dense/kernel\n"
+     "  ckptree history lr 1000..2000 -o csv\n"
+     "  ckptree history params/wte --where 'nan>0'",
+     {}, true, 1, 2, RunHistory},
+    {"diff", "REV[:KEY] [REV]", "the leaves in which two steps differ",
+     "One REV: from the save before it. KEY is a leaf, a subtree or a glob.\n"
+     "Reads no arrays. Exit code 1: they differ.\n\n"
+     "  ckptree diff latest\n"
+     "  ckptree diff 1000 2000\n"
+     "  ckptree diff 'latest~5:params/**' latest",
+     {}, true, 1, 2, RunDiff},
+    {"blame", "[REV[:KEY]]", "which save gave each leaf its value",
+     "LISTED: whether that step is still there. Frozen leaves stand out.\n\n"
+     "  ckptree blame\n"
+     "  ckptree blame latest:params --sort since\n"
+     "  ckptree blame --where 'since<1000'",
+     {}, true, 0, 1, RunBlame},
     {"verify", "[REV...]", "check the bytes against their digests",
      "Exit code 1 where anything is damaged.\n\n"
      "  ckptree verify --quick\n"

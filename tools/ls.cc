@@ -1,7 +1,6 @@
 // `ckptree ls`: the leaves of a step.
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/command.h"
 #include "tools/failure.h"
+#include "tools/leaf_cells.h"
 #include "tools/quantity.h"
 #include "tools/target.h"
 
@@ -21,14 +21,6 @@ namespace {
 constexpr const char* kDetailColumns[] = {
     "l2",  "mean",  "std",   "min",    "max",         "nan",
     "inf", "zeros", "since", "digest", "stored_bytes"};
-
-std::string ShapeText(const Shape& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ",", shape[i]);
-  }
-  return text + "]";
-}
 
 bool NeedsDetails(const TableOptions& options, bool stats) {
   if (stats || options.format == Format::kJson ||
@@ -67,31 +59,11 @@ absl::StatusOr<std::vector<std::optional<LeafDetail>>> FetchDetails(
   return details;
 }
 
-Cell CountOrNone(const std::optional<Statistics>& statistics,
-                 std::uint64_t Statistics::*field) {
-  if (!statistics) return NoCell();
-  Cell cell = CountCell((*statistics).*field);
-  const bool bad = field != &Statistics::zero && (*statistics).*field > 0;
-  if (bad) cell.tone = Tone::kBad;
-  return cell;
-}
-
 std::vector<Cell> DetailCells(const std::optional<LeafDetail>& detail,
                               bool exact) {
-  std::optional<Statistics> stats;
-  if (detail) stats = detail->statistics;
-  const bool finite = stats && stats->finite() > 0;
-  const auto number = [&](double value) {
-    return finite ? NumberCell(value) : NoCell();
-  };
-  std::vector<Cell> cells = {number(finite ? stats->l2() : 0),
-                             number(finite ? stats->mean() : 0),
-                             number(finite ? stats->std_dev() : 0),
-                             number(finite ? stats->min : 0),
-                             number(finite ? stats->max : 0),
-                             CountOrNone(stats, &Statistics::nan),
-                             CountOrNone(stats, &Statistics::inf),
-                             CountOrNone(stats, &Statistics::zero)};
+  const StatisticsCells statistics(detail ? detail->statistics : std::nullopt);
+  std::vector<Cell> cells = statistics.Take(
+      {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"});
   if (detail) {
     cells.push_back(StepCell(detail->since_step));
     cells.push_back(TextCell(detail->digest));

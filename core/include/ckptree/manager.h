@@ -156,7 +156,8 @@ class CheckpointManager {
   // ---- reading ----
 
   // Of the manager's line where the selector names none; Best("") is
-  // BestStep(). Waits for saves in flight, as long as save_timeout. With
+  // BestStep(), and Latest() on a fork without a step the one it goes on from.
+  // Waits for saves in flight, as long as save_timeout. With
   // `items` these top-level subtrees must be there: kNotFound names those there
   // are.
   absl::StatusOr<Step> Restore(

@@ -36,7 +36,8 @@ struct PolicyStep {
 };
 
 // Functions of a policy may throw and may return NaN. They run on the thread
-// that commits saves and must not call back into the store.
+// that commits saves, and on those that preview or apply a policy, possibly at
+// once; they must not call back into the store.
 using MetricFn = std::function<std::optional<double>(const PolicyStep&)>;
 using KeepFn = std::function<bool(const PolicyStep&)>;
 // One answer a step, in their order.

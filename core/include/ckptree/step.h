@@ -87,6 +87,8 @@ struct SaveOptions {
   // Take the row of an existing step; kFailedPrecondition where it is pinned.
   // Without it an existing step is kAlreadyExists.
   bool overwrite = false;
+  // The policy of the line does not remove the step with its own save.
+  bool stays = false;
   // When it was, for policies and listings; nothing: now.
   std::optional<absl::Time> time = {};
   // The fork to save to; empty: the main line. kNotFound where there is none.
