@@ -34,32 +34,64 @@ from ckptree.errors import (
 )
 from ckptree.handle import SaveHandle
 from ckptree.leaf import Leaf
+from ckptree.manager import CheckpointManager
+from ckptree.policies import (
+    All,
+    Best,
+    Budget,
+    Closest,
+    Custom,
+    Every,
+    EveryN,
+    EverySeconds,
+    Healthy,
+    KeepIf,
+    Latest,
+    Logarithmic,
+    Steps,
+    Within,
+)
 from ckptree.step import Step
 from ckptree.store import Store, open
 from ckptree._engine import VERSION as __version__
 
 __all__ = [
     "AbortedError",
+    "All",
     "AlreadyExistsError",
+    "Best",
+    "Budget",
     "CancelledError",
+    "CheckpointManager",
+    "Closest",
     "CorruptionError",
+    "Custom",
     "Difference",
     "Error",
+    "Every",
+    "EveryN",
+    "EverySeconds",
+    "Healthy",
     "InternalError",
     "InvalidArgumentError",
+    "KeepIf",
+    "Latest",
     "Leaf",
+    "Logarithmic",
     "MismatchError",
     "NoSpaceError",
     "NotFoundError",
     "SaveHandle",
     "StateError",
     "Step",
+    "Steps",
     "StorageError",
     "Store",
     "StoreNotFoundError",
     "UnavailableError",
     "UnsupportedError",
     "WaitTimeoutError",
+    "Within",
     "__version__",
     "open",
 ]

@@ -17,6 +17,7 @@ class Inventory:
     """Leaves, ties and containers of a step, by name."""
 
     def __init__(self, step: _engine.Step) -> None:
+        self._step = step
         self._listed = {info.name: info for info in step.leaves("")}
         self._implied: dict[str, str] = {}
         for info in self._listed.values():
@@ -27,7 +28,8 @@ class Inventory:
         """The leaf of that name, or that a tie of that name shares."""
         info = self._listed.get(name)
         if info is not None and info.tie_to is not None:
-            info = self._listed[info.tie_to]
+            # Of an item that is left out: not listed.
+            info = self._listed.get(info.tie_to) or self._step.find(info.tie_to)
         return info if info is not None and info.is_leaf else None
 
     def values(self) -> Iterator[_engine.LeafInfo]:
@@ -62,7 +64,8 @@ class Inventory:
     def shown(self, info: _engine.LeafInfo) -> str:
         """What a message says of a leaf, tie or container."""
         if info.tie_to is not None:
-            info = self._listed[info.tie_to]
+            # Of an item that is left out: not listed.
+            info = self._listed.get(info.tie_to) or self._step.find(info.tie_to)
         if not info.is_leaf:
             return shown_node(info.kind, info.name not in self._implied)
         kind = values.kind_of(info)

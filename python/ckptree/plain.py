@@ -34,6 +34,10 @@ def restore(step: _engine.Step, sharding: Any = None) -> Any:
     """The whole state. With a sharding, arrays are those of JAX."""
     infos = step.leaves("")
     leaves = [info for info in infos if info.is_leaf]
+    names = {info.name for info in leaves}
+    # A leaf of an item that is left out may be shared with one that is not.
+    ties = {info.tie_to for info in infos if info.tie_to is not None}
+    leaves += [step.find(name) for name in sorted(ties - names)]
     if sharding is None:
         read = values.read(step, leaves)
     else:

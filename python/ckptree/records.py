@@ -257,3 +257,58 @@ class Progress(NamedTuple):
     bytes_written: int
     bytes_unchanged: int
     leaves_total: int
+
+
+class PolicyInfo(NamedTuple):
+    """The policy of a line."""
+
+    text: str  # Empty: none was set, and all steps live.
+    problem: str  # Why it cannot be applied here; nothing is removed then.
+    of_program: bool  # It came with the options of a CheckpointManager.
+    set_by: str
+    set_ns: int
+
+
+class PolicyVerdict(NamedTuple):
+    """What a policy says of one step."""
+
+    step: int
+    kept: bool
+    why: list[str]  # "latest(3)", "pinned", "tag best": all that keeps it.
+    begun_ns: int  # The time that the policy goes by.
+
+
+class PolicyReport(NamedTuple):
+    """What a policy keeps, and what removing the rest would free."""
+
+    policy: str
+    steps: list[PolicyVerdict]
+    freed: FreedBytes
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> PolicyReport:
+        steps = [PolicyVerdict(**step) for step in fields.pop("steps")]
+        freed = FreedBytes.of(fields.pop("freed"))
+        return PolicyReport(steps=steps, freed=freed, **fields)
+
+
+class LeafType(NamedTuple):
+    """What a leaf is, without its value."""
+
+    name: str
+    kind: str
+    dtype: str  # Of arrays; "" of others.
+    shape: tuple[int, ...]
+
+
+class ItemInfo(NamedTuple):
+    """A top-level subtree of a step."""
+
+    name: str
+    kind: str  # "tree", "json", "proto", "files"
+    leaves: list[LeafType]
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> ItemInfo:
+        leaves = [LeafType(**leaf) for leaf in fields.pop("leaves")]
+        return ItemInfo(leaves=leaves, **fields)

@@ -14,6 +14,8 @@ from ckptree.records import (
     CollectReport,
     FreedBytes,
     LineInfo,
+    PolicyInfo,
+    PolicyReport,
     StepInfo,
     StepUsage,
     StoreInfo,
@@ -27,6 +29,7 @@ from ckptree.records import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from ckptree.policies import Policy
     from ckptree.step import Step
 
     Selector = int | str | StepInfo | StepUsage | TagInfo
@@ -45,8 +48,8 @@ class Store:
     CorruptionError: acknowledged saves are missing.
 
     Steps are chosen by number, "latest", "latest~2", "best:loss",
-    "best:accuracy:max", "@tag", and on a fork "LINE/latest"; KeyError where
-    nothing matches.
+    "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
+    on a fork "LINE/latest"; KeyError where nothing matches.
 
     `threads`: that hash, write and read; 0: one per processor. `staging_bytes`:
     bound of the memory that copies of arrays wait in. `chunk_bytes`: of arrays,
@@ -112,6 +115,14 @@ class Store:
         """A new store. FileExistsError where there is one already; ValueError
         where the directory holds anything else."""
         return cls(path, mode="create", **options)
+
+    @classmethod
+    def _opened(cls, engine: _engine.Store) -> Store:
+        """The store of a manager."""
+        store = cls.__new__(cls)
+        store._engine = engine
+        _open_stores.add(store)
+        return store
 
     # ---- Saving and restoring ----
 
@@ -274,6 +285,53 @@ class Store:
         """The main line first."""
         return [LineInfo(**fields) for fields in self._engine.lines()]
 
+    # ---- The policy ----
+
+    def policy(self, line: str = "") -> PolicyInfo:
+        """Which steps of the line live. Where none was set all do."""
+        return PolicyInfo(**self._engine.policy(line))
+
+    def set_policy(self, policy: Policy | str, line: str = "") -> None:
+        """From now on every save to the line, by whatever program, removes the
+        steps that `policy` (of ckptree.policies, or its text) does not keep.
+        Pinned and tagged ones stay. Nothing is removed by this call.
+
+        >>> import ckptree
+        >>> with ckptree.Store(tmp / "run") as store:
+        ...     store.set_policy(ckptree.Latest(2) | ckptree.EveryN(1000))
+        ...     for step in (1000, 1001, 1002, 1003):
+        ...         _ = store.save(step, {"w": step}).result()
+        ...     [info.step for info in store.steps()]
+        ...     store.policy().text
+        [1000, 1002, 1003]
+        'latest(2) | every(1000)'
+        """
+        self._engine.set_policy(_policy(policy), line)
+
+    def preview_policy(
+        self, policy: Policy | str | None = None, line: str = ""
+    ) -> PolicyReport:
+        """What the policy of the line, or `policy`, keeps of the steps there
+        are, why, and what removing the others would free. Changes nothing."""
+        given = None if policy is None else _policy(policy)
+        return PolicyReport.of(self._engine.preview_policy(line, given))
+
+    def apply_policy(self, line: str = "") -> list[int]:
+        """Removes now what the policy of the line does not keep; returns it."""
+        return self._engine.apply_policy(line)
+
+    def metadata(self, line: str = "") -> Any:
+        """What set_metadata() said of the run; None: nothing."""
+        import json
+
+        text = self._engine.metadata(line)
+        return json.loads(text) if text else None
+
+    def set_metadata(self, metadata: Any, line: str = "") -> None:
+        """Of the run as a whole: what json can write. None: nothing."""
+        text = "" if metadata is None else _json(metadata)
+        self._engine.set_metadata(text, line)
+
     # ---- The bytes ----
 
     def verify(
@@ -400,6 +458,15 @@ def _selector(step: Selector) -> str:
     if isinstance(step, bool) or not hasattr(step, "__index__"):
         raise TypeError(f"a step is an int or a str like 'latest', not {step!r}")
     return str(step.__index__())
+
+
+def _policy(policy: Policy | str) -> _engine.Preservation:
+    if isinstance(policy, str):
+        return _engine.parse_policy(policy)
+    try:
+        return policy._engine
+    except AttributeError:
+        raise TypeError(f"a policy or its text is wanted, not {policy!r}") from None
 
 
 def _json(metadata: Any) -> str:

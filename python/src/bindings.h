@@ -12,6 +12,10 @@ namespace ckptree::python {
 void BindStore(nanobind::module_& m);
 void BindStep(nanobind::module_& m);
 void BindSave(nanobind::module_& m);
+void BindPolicy(nanobind::module_& m);
+// Adds to the class that BindStore() made.
+void BindStorePolicy(nanobind::class_<OpenStore>& store);
+void BindManager(nanobind::module_& m);
 
 }  // namespace ckptree::python
 

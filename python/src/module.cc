@@ -15,7 +15,9 @@ NB_MODULE(_engine, m) {
   m.attr("VERSION") = nanobind::str(version.c_str());
   m.attr("FORMAT") = ckptree::FormatNumber();
   m.def("exit_without_destructors", &ckptree::python::ExitWithoutDestructors);
+  ckptree::python::BindPolicy(m);
   ckptree::python::BindStore(m);
   ckptree::python::BindStep(m);
   ckptree::python::BindSave(m);
+  ckptree::python::BindManager(m);
 }

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "ckptree/manager.h"
 #include "ckptree/restore.h"
 #include "ckptree/store.h"
 #include "python/src/release_queue.h"
@@ -25,7 +26,7 @@ namespace ckptree::python {
 // and waits for the calls that use them.
 //
 // Thread-safe. Nothing here needs the GIL, and nothing may be called with it
-// that another thread could hold up; the destructor, too.
+// that another thread could hold up; what Of() returns lets go of it by itself.
 class OpenStore : public std::enable_shared_from_this<OpenStore> {
  public:
   // A step that closing the store takes away.
@@ -33,7 +34,10 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
     std::optional<Step> step;
   };
 
-  OpenStore(Store store, std::string directory);
+  // To be destroyed with or without the GIL.
+  static std::shared_ptr<OpenStore> Of(Store store, std::string directory);
+  static std::shared_ptr<OpenStore> Of(CheckpointManager manager,
+                                       std::string directory);
   OpenStore(const OpenStore&) = delete;
   OpenStore& operator=(const OpenStore&) = delete;
   ~OpenStore();
@@ -50,8 +54,19 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   auto With(Use&& use) -> decltype(use(std::declval<Store&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mu_);
+    if (manager_.has_value()) return std::forward<Use>(use)(manager_->store());
     if (!store_.has_value()) return Closed();
     return std::forward<Use>(use)(*store_);
+  }
+
+  // REQUIRES: it is one of a manager.
+  template <typename Use>
+  auto WithManager(Use&& use)
+      -> decltype(use(std::declval<CheckpointManager&>())) {
+    if (absl::Status status = CheckProcess(); !status.ok()) return status;
+    absl::ReaderMutexLock lock(&mu_);
+    if (!manager_.has_value()) return Closed();
+    return std::forward<Use>(use)(*manager_);
   }
 
   template <typename Use>
@@ -65,6 +80,9 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
 
   absl::StatusOr<std::shared_ptr<OpenStep>> Restore(
       const StepSelector& selector);
+  // As CheckpointManager::Restore().
+  absl::StatusOr<std::shared_ptr<OpenStep>> Restore(
+      const StepSelector& selector, const std::vector<std::string>& items);
 
   bool closed() const;
   // True in a child that was forked off.
@@ -76,7 +94,9 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   absl::Status Close();
 
  private:
+  explicit OpenStore(std::string directory);
   absl::Status Closed() const;
+  absl::StatusOr<std::shared_ptr<OpenStep>> Keep(absl::StatusOr<Step> step);
 
   const std::string directory_;
   const pid_t pid_;
@@ -85,7 +105,9 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
 
   // Read by every call, written by Close().
   mutable absl::Mutex mu_;
+  // One of both, or neither: closed.
   std::optional<Store> store_ ABSL_GUARDED_BY(mu_);
+  std::optional<CheckpointManager> manager_ ABSL_GUARDED_BY(mu_);
 
   absl::Mutex steps_mu_ ABSL_ACQUIRED_AFTER(mu_);
   std::vector<std::weak_ptr<OpenStep>> steps_ ABSL_GUARDED_BY(steps_mu_);

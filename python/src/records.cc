@@ -210,4 +210,37 @@ Record ToDict(const Progress& progress) {
       .Take();
 }
 
+Record ToDict(const PolicyInfo& info) {
+  return Fields()("text", info.text)("problem",
+                                     std::string(info.applicable.message()))(
+             "of_program", info.of_program)("set_by", info.set_by)("set_ns",
+                                                                   info.set_ns)
+      .Take();
+}
+
+Record ToDict(const PolicyVerdict& verdict) {
+  return Fields()("step", verdict.step)("kept", verdict.kept)(
+             "why", Texts(verdict.why))("begun_ns", verdict.begun_ns)
+      .Take();
+}
+
+Record ToDict(const PolicyReport& report) {
+  return Fields()("policy", report.policy)("steps", ToDicts(report.steps))(
+             "freed", ToDict(report.freed))
+      .Take();
+}
+
+Record ToDict(const ItemInfo& item) {
+  nb::list leaves;
+  for (const LeafInfo& leaf : item.leaves) {
+    if (!leaf.is_leaf) continue;
+    leaves.append(
+        Fields()("name", leaf.name)("kind", leaf.kind)(
+            "dtype", schema::Name(leaf.dtype))("shape", FromShape(leaf.shape))
+            .Take());
+  }
+  return Fields()("name", item.name)("kind", item.kind)("leaves", leaves)
+      .Take();
+}
+
 }  // namespace ckptree::python

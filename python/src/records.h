@@ -30,6 +30,10 @@ Record ToDict(const UsageReport& report);
 Record ToDict(const FreedBytes& freed);
 Record ToDict(const SubtreeUsage& usage);
 Record ToDict(const Progress& progress);
+Record ToDict(const PolicyInfo& info);
+Record ToDict(const PolicyVerdict& verdict);
+Record ToDict(const PolicyReport& report);
+Record ToDict(const ItemInfo& item);
 
 template <typename Engine>
 Records ToDicts(const std::vector<Engine>& records) {

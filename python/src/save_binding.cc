@@ -9,8 +9,8 @@
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 #include "python/src/records.h"
+#include "python/src/save_handle.h"
 #include "python/src/state_map.h"
-#include "python/src/state_writer.h"
 #include "python/src/waiting.h"
 
 namespace nb = nanobind;
@@ -18,31 +18,12 @@ namespace nb = nanobind;
 namespace ckptree::python {
 namespace {
 
-// A handle, and the queue of the store it comes from.
-struct Handle {
-  SaveHandle save;
-  std::shared_ptr<ReleaseQueue> release_queue;
-  std::shared_ptr<OpenStore> store;
-
-  absl::Status Wait(std::optional<double> timeout,
-                    absl::Status (SaveHandle::*wait)(absl::Duration)) {
-    const absl::Duration duration = ToDuration(timeout);
-    if (store->forked()) return store->CheckProcess();
-    const absl::Status status = WaitInterruptibly(
-        duration, [this] { return save.Done(); },
-        [this, wait](absl::Duration moment) { return (save.*wait)(moment); });
-    release_queue->Drain();
-    return status;
-  }
-};
-
 Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
             nb::object state, nb::object rules_module, bool overwrite,
             const std::string& line,
             const std::map<std::string, double>& metrics,
             const std::string& note, const std::string& metadata, bool borrow) {
   store->release_queue()->Drain();
-  const Rules rules(rules_module);
   StepBuilder builder = Take(WithoutGil([&] {
     return store->With([&](Store& open) -> absl::StatusOr<StepBuilder> {
       StepBuilder begun =
@@ -53,29 +34,11 @@ Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
   for (const auto& [name, value] : metrics) builder.SetMetric(name, value);
   if (!note.empty()) builder.SetNote(note);
   if (!metadata.empty()) builder.SetCustomMetadata(metadata);
-  StateWriter writer(&builder, &rules,
-                     borrow ? Ownership::kBorrow : Ownership::kCopy);
-  writer.Write(state);
-  Check(builder.status());
-  const bool copies = writer.copies();
-
-  Handle handle{WithoutGil([&] { return std::move(builder).Commit(); }),
-                store->release_queue(), store};
-  handle.save.OnCommitted(
-      [queue = handle.release_queue, kept = writer.kept().inc_ref().ptr()](
-          const absl::Status&) { queue->Add(kept); });
-  if (!copies) return handle;
-  // The caller may change the arrays as soon as this returns.
-  try {
-    Check(handle.Wait(std::nullopt, &SaveHandle::WaitStaged));
-  } catch (...) {
-    // Interrupted: their bytes must not be read any more.
-    handle.save.Cancel();
-    WithoutGil([&] {
-      handle.save.WaitCommitted(absl::InfiniteDuration()).IgnoreError();
-    });
-    throw;
-  }
+  absl::Status staged;
+  Handle handle = SaveState(
+      store, std::move(builder), state, rules_module, borrow,
+      [](StepBuilder begun) { return std::move(begun).Commit(); }, &staged);
+  Check(staged);
   return handle;
 }
 

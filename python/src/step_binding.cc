@@ -18,6 +18,7 @@
 #include "python/src/errors.h"
 #include "python/src/key_path.h"
 #include "python/src/numpy_array.h"
+#include "python/src/python_function.h"
 #include "python/src/records.h"
 #include "python/src/waiting.h"
 
@@ -245,6 +246,18 @@ void BindStep(nb::module_& m) {
             store, Take(WithoutGil([&] { return store->Restore(parsed); }))};
       },
       nb::arg("store"), nb::arg("selector"));
+  // As a manager does; "best": by its own metric.
+  m.def(
+      "restore_managed",
+      [](const std::shared_ptr<OpenStore>& store, const std::string& selector,
+         const std::vector<std::string>& items) {
+        const StepSelector parsed =
+            selector == "best" ? Best("") : Take(ParseSelector(selector));
+        return StepObject{
+            store,
+            Take(Calling([&] { return store->Restore(parsed, items); }))};
+      },
+      nb::arg("store"), nb::arg("selector"), nb::arg("items"));
 }
 
 }  // namespace ckptree::python

@@ -83,7 +83,7 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
     Raise(absl::UnavailableError(status.message()));
   }
   Check(status);
-  return std::make_shared<OpenStore>(*std::move(*opened), name);
+  return OpenStore::Of(*std::move(*opened), name);
 }
 
 void Close(const StorePtr& store) {
@@ -294,6 +294,7 @@ void BindStore(nb::module_& m) {
       });
   BindChanges(store);
   BindQuestions(store);
+  BindStorePolicy(store);
   m.def("open", &OpenOrCreate, nb::arg("directory"), nb::arg("mode"),
         nb::arg("lock_wait"), nb::arg("threads"), nb::arg("staging_bytes"),
         nb::arg("chunk_bytes"), nb::arg("collect"),

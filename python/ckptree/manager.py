@@ -1,0 +1,342 @@
+"""CheckpointManager: the steps of a training loop."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
+
+from ckptree import _engine
+from ckptree.handle import SaveHandle
+from ckptree.records import ItemInfo
+from ckptree.store import Store, _json, _policy, _selector
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from types import TracebackType
+
+    from ckptree.decisions import Decision
+    from ckptree.policies import Policy
+    from ckptree.step import Step
+    from ckptree.store import Selector
+
+
+class CheckpointManager:
+    """The steps of a training loop: decides which are saved, keeps those that a
+    policy wants, and resumes. The store is made where there is none.
+
+    Saved are the first step, steps that `save_interval_steps` divides (None:
+    none for that), `save_on_steps`, and one at a preemption. Instead:
+    `should_save_fn(step, latest or None)`, or `save_decision` (of
+    ckptree.decisions), which decides all.
+
+    Kept are the latest `max_to_keep` (None: all), or with `best_metric` or
+    `best_fn(metrics)` the best, `best_mode` "min" or "max"; besides steps that
+    `keep_period` divides, one each `keep_time_interval` (timedelta or seconds),
+    or those of which `should_keep_fn(step)` says so. Instead: `preservation`, a
+    policy or its text. With none of these the policy of the store holds.
+
+    `metadata`: of the run, written where there is none. `line`: a fork to work
+    on. `watch_sigterm`: SIGTERM is a preemption, and handlers that were set
+    before run, too. `max_saves_in_flight`: save() waits until there are fewer.
+    The rest is as in Store.
+
+    Failures in the background are raised by the next save(),
+    wait_until_finished(), check_for_errors() or close(), each once.
+    Thread-safe. Functions must not call the manager.
+
+    >>> import ckptree, numpy as np
+    >>> with ckptree.CheckpointManager(tmp / "run", max_to_keep=2) as manager:
+    ...     for step in range(4):
+    ...         saved = manager.save(step, {"w": np.full(3, step)})
+    ...     manager.wait_until_finished()
+    ...     manager.all_steps(), manager.restore()
+    ([2, 3], {'w': array([3, 3, 3])})
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_to_keep: int | None = None,
+        keep_period: int | None = None,
+        keep_time_interval: timedelta | float | None = None,
+        should_keep_fn: Callable[[int], bool] | None = None,
+        preservation: Policy | str | None = None,
+        best_metric: str = "",
+        best_fn: Callable[[dict[str, float]], float | None] | None = None,
+        best_mode: str = "max",
+        keep_checkpoints_without_metrics: bool = True,
+        save_interval_steps: int | None = 1,
+        save_on_steps: Iterable[int] = (),
+        should_save_fn: Callable[[int, int | None], bool] | None = None,
+        save_decision: Decision | None = None,
+        metadata: Any = None,
+        line: str = "",
+        read_only: bool = False,
+        create: bool = True,
+        watch_sigterm: bool = False,
+        max_saves_in_flight: int = 1,
+        save_timeout: float | None = 1200,
+        lock_wait: float = 0,
+        threads: int = 0,
+        staging_bytes: int = 4 << 30,
+        chunk_bytes: int = 4 << 20,
+        collect: bool = True,
+        collect_bytes_per_second: int = 256 << 20,
+        statistics: bool = True,
+    ) -> None:
+        if best_mode not in ("min", "max"):
+            raise ValueError(f"best_mode {best_mode!r}: 'min' or 'max'")
+        options = {
+            "max_to_keep": max_to_keep,
+            "keep_period": keep_period,
+            "keep_time_interval": _microseconds(keep_time_interval),
+            "should_keep_fn": _of_number(should_keep_fn),
+            "preservation": None if preservation is None else _policy(preservation),
+            "best_metric": best_metric,
+            "best_fn": best_fn,
+            "best_mode": best_mode,
+            "keep_checkpoints_without_metrics": keep_checkpoints_without_metrics,
+            "save_interval_steps": save_interval_steps,
+            "save_on_steps": list(save_on_steps),
+            "should_save_fn": should_save_fn,
+            "save_decision": None if save_decision is None else save_decision._engine,
+            "metadata": "" if metadata is None else _json(metadata),
+            "line": line,
+            "read_only": read_only,
+            "create": create,
+            "watch_sigterm": watch_sigterm,
+            "max_saves_in_flight": max_saves_in_flight,
+            "save_timeout": save_timeout,
+            "threads": threads,
+            "staging_bytes": staging_bytes,
+            "chunk_bytes": chunk_bytes,
+            "collect": collect,
+            "collect_bytes_per_second": collect_bytes_per_second,
+            "statistics": statistics,
+        }
+        try:
+            self._engine = _engine.open_manager(os.fspath(path), lock_wait, options)
+        except KeyError as error:
+            from ckptree.errors import StoreNotFoundError
+
+            raise StoreNotFoundError(str(error)) from None
+        self._store = Store._opened(self._engine.store)
+        self._last: SaveHandle | None = None
+
+    # ---- Saving ----
+
+    def should_save(self, step: int) -> bool:
+        """Whether save() would. Never for a step that is not after the latest."""
+        return self._engine.should_save(step)
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        metadata: Any = None,
+        note: str = "",
+        force: bool = False,
+        overwrite: bool = False,
+        borrow: bool = False,
+    ) -> bool:
+        """Saves `state`, of any kind that Store.save() takes, where the step is
+        to be saved: returns whether. The save goes on in the background; the
+        arrays may change at once, but for `borrow`: not before
+        last_save.staged(). At a preemption it returns when the step is durable.
+
+        `force`: whatever the decision is, also before the latest step.
+        FileExistsError: there is such a step; `overwrite` replaces it.
+        """
+        from ckptree import _rules
+
+        if isinstance(step, bool) or not hasattr(step, "__index__"):
+            raise TypeError(f"a step is an int, not {step!r}")
+        begun = self._engine.save(
+            step=step.__index__(),
+            state=state,
+            rules=_rules,
+            metrics={k: float(v) for k, v in (metrics or {}).items()},
+            metadata="" if metadata is None else _json(metadata),
+            note=note,
+            force=force,
+            overwrite=overwrite,
+            borrow=borrow,
+        )
+        if begun is None:
+            return False
+        self._last = SaveHandle(begun)
+        return True
+
+    @property
+    def last_save(self) -> SaveHandle | None:
+        """Of the last save() that was True."""
+        return self._last
+
+    def wait_until_finished(self, timeout: float | None = None) -> None:
+        """Waits for saves in flight; raises the first failure that nobody saw,
+        or TimeoutError."""
+        self._engine.wait_until_finished(timeout)
+
+    def check_for_errors(self) -> None:
+        """Raises a failure that nobody saw. Never waits."""
+        self._engine.check_for_errors()
+
+    def is_saving_in_progress(self) -> bool:
+        return self._engine.is_saving_in_progress()
+
+    # ---- Preemption ----
+
+    def request_preemption(self) -> None:
+        """From now on: for whoever is told by other means than SIGTERM."""
+        self._engine.request_preemption()
+
+    def reached_preemption(self) -> bool:
+        return self._engine.reached_preemption()
+
+    def saved_for_preemption(self) -> bool:
+        """True once the step of the preemption is durable: time to leave."""
+        return self._engine.saved_for_preemption()
+
+    # ---- Reading ----
+
+    def restore(
+        self,
+        step: Selector | None = None,
+        like: Any = None,
+        *,
+        items: Iterable[str] = (),
+        partial: bool | str | list[str] = False,
+        cast: bool = False,
+        rename: dict[str, str] | None = None,
+        sharding: Any = None,
+    ) -> Any:
+        """The state of a step: None or "latest", a number, "best" by the metric
+        of the options or of the policy, "healthy", ... as in Store.restore().
+        Waits for saves in flight. `items`: only these top-level subtrees, as a
+        dict; KeyError names those there are.
+        """
+        names = list(items)
+        opened = self._open(step, names)
+        if names:
+            from ckptree.items import ItemsOfStep
+
+            opened._engine = ItemsOfStep.of(opened._engine, names)
+        return opened.restore(
+            like, partial=partial, cast=cast, rename=rename, sharding=sharding
+        )
+
+    def _open(self, step: Selector | None, items: list[str]) -> Step:
+        from ckptree.step import Step
+
+        selector = _selector("latest" if step is None else step)
+        self._engine.settle()
+        return Step(
+            _engine.restore_managed(self._engine.store, selector, items), selector
+        )
+
+    def __getitem__(self, step: Selector) -> Step:
+        """The step, open for reading. KeyError where nothing matches."""
+        return self._open(step, [])
+
+    def all_steps(self) -> list[int]:
+        """Committed steps, ascending."""
+        return self._engine.all_steps()
+
+    def latest_step(self) -> int | None:
+        return self._engine.latest_step()
+
+    def best_step(self) -> int | None:
+        """By the metric of the options or of the policy; the latest where there
+        is none; None where no step has it."""
+        return self._engine.best_step()
+
+    def metrics(self, step: int) -> dict[str, float]:
+        return self._engine.metrics(step)
+
+    def item_metadata(self, step: int) -> dict[str, ItemInfo]:
+        """What the top-level subtrees of a step hold; reads no arrays."""
+        found = (ItemInfo.of(fields) for fields in self._engine.item_metadata(step))
+        return {item.name: item for item in found}
+
+    def metadata(self) -> Any:
+        """Of the run; None: there is none."""
+        return self._store.metadata(self.line)
+
+    def reload(self) -> None:
+        """Readers: sees what was committed meanwhile."""
+        self._engine.reload()
+
+    # ---- Changing ----
+
+    def delete(self, step: int) -> None:
+        """KeyError where there is none; StateError where it is pinned."""
+        self._engine.delete(step)
+
+    def delete_after(self, step: int) -> None:
+        """Deletes all later steps, to go on from this one."""
+        self._engine.delete_after(step)
+
+    def fork_from(self, step: int, line: str) -> None:
+        """Goes on from this step on a new line, and leaves the later ones on
+        theirs."""
+        self._engine.fork_from(step, line)
+
+    # ---- The store ----
+
+    @property
+    def store(self) -> Store:
+        """Tags, pins, usage, ...; closed with the manager."""
+        return self._store
+
+    @property
+    def path(self) -> str:
+        return self._store.path
+
+    @property
+    def line(self) -> str:
+        """Empty: the main line."""
+        return self._engine.line
+
+    @property
+    def closed(self) -> bool:
+        return self._store.closed
+
+    def close(self) -> None:
+        """Waits for saves in flight and closes; raises the first failure that
+        nobody saw."""
+        self._store.close()
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return f"<ckptree.CheckpointManager {self.path}{closed}>"
+
+
+def _of_number(function: Callable[[int], bool] | None) -> Any:
+    if function is None:
+        return None
+    return lambda step, time, metrics, healthy: function(step)
+
+
+def _microseconds(interval: timedelta | float | None) -> int | None:
+    if interval is None:
+        return None
+    from datetime import timedelta
+
+    if not isinstance(interval, timedelta):
+        interval = timedelta(seconds=interval)
+    return interval // timedelta(microseconds=1)
+

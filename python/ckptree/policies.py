@@ -1,0 +1,374 @@
+"""Policies: which steps of a line live.
+
+A policy is a value, combined by `|` (what any of them keeps) and `&` (what each
+keeps). Store.set_policy() stores its text, and every save to the line obeys it.
+
+>>> from ckptree import Best, EveryN, Healthy, Latest, policies
+>>> policy = Latest(3) | EveryN(1000) | Best("loss") & Healthy()
+>>> str(policy)
+'latest(3) | every(1000) | best(loss, min, 1) & healthy'
+>>> policy
+Latest(3) | EveryN(1000) | Best('loss') & Healthy()
+>>> policies.parse("latest(3)") == Latest(3)
+True
+>>> losses = {10: 0.5, 20: 0.1, 30: 0.4}
+>>> steps = [policies.PolicyStep(n, metrics={"loss": l}) for n, l in losses.items()]
+>>> (Latest(1) | Best("loss")).decide(steps)
+[False, True, True]
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Callable, Iterable, Mapping, NamedTuple
+
+from ckptree import _engine
+
+
+class PolicyStep(NamedTuple):
+    """A step as policies see it."""
+
+    step: int
+    time: float = 0  # When its save began; seconds since 1970 UTC.
+    metrics: Mapping[str, float] = {}
+    healthy: bool = True  # Neither NaN nor Inf in any array.
+
+
+class Policy:
+    """Which steps of a line live. Equal where the texts are.
+
+    Functions of a policy run on the thread that saves and must not call the
+    store. Their names are stored with the policy: another program, which lacks
+    them, removes nothing.
+    """
+
+    _rank = 2  # How tight it binds: 0 is "|", 1 is "&".
+
+    def __init__(self, engine: _engine.Preservation, representation: str) -> None:
+        self._engine = engine
+        self._representation = representation
+
+    def decide(
+        self,
+        steps: Iterable[PolicyStep | tuple[Any, ...]],
+        now: float | datetime | None = None,
+    ) -> list[bool]:
+        """Which of `steps` it keeps. `now`: for Within; without it the time of
+        the last step. Budget cannot be asked here: NotImplementedError."""
+        return self._engine.decide(as_tuples(steps), _optional_seconds(now))
+
+    def explain(
+        self,
+        steps: Iterable[PolicyStep | tuple[Any, ...]],
+        now: float | datetime | None = None,
+    ) -> list[list[str]]:
+        """For each step the rules that keep it."""
+        return self._engine.explain(as_tuples(steps), _optional_seconds(now))
+
+    def __or__(self, other: Policy) -> Policy:
+        return _combined(_engine.keep_any, " | ", 0, self, other)
+
+    def __and__(self, other: Policy) -> Policy:
+        return _combined(_engine.keep_each, " & ", 1, self, other)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Policy):
+            return NotImplemented
+        return str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return self._engine.text()
+
+    def __repr__(self) -> str:
+        return self._representation
+
+
+class _Combined(Policy):
+    """Some policies joined by one operator."""
+
+    def __init__(
+        self,
+        engine: _engine.Preservation,
+        representation: str,
+        rank: int,
+        parts: list[Policy],
+    ) -> None:
+        super().__init__(engine, representation)
+        self._rank = rank
+        self.parts = parts
+
+
+class All(Policy):
+    """Every step."""
+
+    def __init__(self) -> None:
+        super().__init__(_engine.keep_all(), "All()")
+
+
+class Latest(Policy):
+    """The last `n`; None: all."""
+
+    def __init__(self, n: int | None) -> None:
+        super().__init__(_engine.keep_latest(n), f"Latest({n})")
+
+
+class EveryN(Policy):
+    """Steps that `interval` divides; `spaced`: the first, and each that is at
+    least `interval` after the one kept before. Of them the last `last`."""
+
+    def __init__(
+        self, interval: int, *, spaced: bool = False, last: int | None = None
+    ) -> None:
+        super().__init__(
+            _engine.keep_every_n(interval, spaced, last),
+            _call("EveryN", interval, spaced=(spaced, False), last=(last, None)),
+        )
+
+
+class Closest(Policy):
+    """For each multiple of `interval` the nearest step, and the last one. Of
+    them the last `last`."""
+
+    def __init__(self, interval: int, *, last: int | None = None) -> None:
+        super().__init__(
+            _engine.keep_closest(interval, last),
+            _call("Closest", interval, last=(last, None)),
+        )
+
+
+class Every(Policy):
+    """The first, and each saved at least `interval` after the one kept before.
+
+    >>> from datetime import timedelta
+    >>> str(Every(timedelta(hours=3)))
+    'every(3h)'
+    """
+
+    def __init__(self, interval: timedelta) -> None:
+        super().__init__(
+            _engine.keep_every(microseconds(interval)),
+            f"Every({shown_duration(interval)})",
+        )
+
+
+class EverySeconds(Every):
+    """As Every, of seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(timedelta(seconds=seconds))
+        self._representation = f"EverySeconds({seconds!r})"
+
+
+class Within(Policy):
+    """The first that is at most `age` old, and all after it."""
+
+    def __init__(self, age: timedelta) -> None:
+        super().__init__(
+            _engine.keep_within(microseconds(age)), f"Within({shown_duration(age)})"
+        )
+
+
+class Steps(Policy):
+    """These steps."""
+
+    def __init__(self, steps: Iterable[int]) -> None:
+        numbers = list(steps)
+        super().__init__(_engine.keep_steps(numbers), f"Steps({numbers})")
+
+
+class Best(Policy):
+    """The `n` best (None: all) by a metric, or by a function of a step's
+    metrics, ties to the later. NaN is no metric. Steps without one are kept
+    besides; with unmeasured="drop" they are not.
+
+    >>> Best("accuracy", mode="max", n=2).decide(
+    ...     [(step, 0, {"accuracy": step % 3}) for step in range(5)])
+    [False, False, True, False, True]
+    >>> str(Best(lambda metrics: metrics["loss"] + metrics["cost"]))
+    'best("<lambda>"(), min, 1)'
+    """
+
+    def __init__(
+        self,
+        metric: str | Callable[[dict[str, float]], float | None],
+        *,
+        mode: str = "min",
+        n: int | None = 1,
+        unmeasured: str = "keep",
+    ) -> None:
+        if unmeasured not in ("keep", "drop"):
+            raise ValueError(f"unmeasured {unmeasured!r}: 'keep' or 'drop'")
+        function = None if isinstance(metric, str) else metric
+        name = metric if isinstance(metric, str) else name_of(metric)
+        super().__init__(
+            _engine.keep_best(name, function, mode, n, unmeasured == "keep"),
+            _call(
+                "Best",
+                metric if function is None else _Bare(name),
+                mode=(mode, "min"),
+                n=(n, 1),
+                unmeasured=(unmeasured, "keep"),
+            ),
+        )
+
+
+class Healthy(Policy):
+    """The last `n` steps without NaN and Inf. Without `n` the last one, but
+    joined by `&` every one."""
+
+    def __init__(self, n: int | None = None) -> None:
+        super().__init__(
+            _engine.keep_healthy(n), "Healthy()" if n is None else f"Healthy({n})"
+        )
+
+
+class Logarithmic(Policy):
+    """Dense near now, sparse long ago: about `n` for each doubling of the
+    distance to the last step."""
+
+    def __init__(self, n: int = 8) -> None:
+        super().__init__(_engine.keep_logarithmic(n), f"Logarithmic({n})")
+
+
+class Budget(Policy):
+    """The newest that fit into so many bytes, at least one; what steps share
+    counts once.
+
+    >>> Budget("20GB") == Budget(20_000_000_000)
+    True
+    """
+
+    def __init__(self, size: str | int) -> None:
+        super().__init__(
+            _engine.keep_budget_of(size)
+            if isinstance(size, str)
+            else _engine.keep_budget(size),
+            f"Budget({size!r})",
+        )
+
+
+class KeepIf(Policy):
+    """Steps of which a function says so.
+
+    >>> def is_round(step): return step.step % 100 == 0
+    >>> KeepIf(is_round).decide([(99,), (100,)])
+    [False, True]
+    >>> str(KeepIf(is_round))
+    'keep_if(is_round)'
+    """
+
+    def __init__(self, function: Callable[[PolicyStep], bool]) -> None:
+        name = name_of(function)
+        super().__init__(
+            _engine.keep_if(name, lambda *step: function(PolicyStep(*step))),
+            f"KeepIf({name})",
+        )
+
+
+class Custom(Policy):
+    """A function of all steps, in their order, that says of each whether it is
+    kept.
+
+    >>> def odd_ones(steps): return [s.step % 2 == 1 for s in steps]
+    >>> Custom(odd_ones).decide([(1,), (2,), (3,)])
+    [True, False, True]
+    """
+
+    def __init__(
+        self, function: Callable[[list[PolicyStep]], Iterable[bool]]
+    ) -> None:
+        name = name_of(function)
+        super().__init__(
+            _engine.keep_custom(
+                name, lambda steps: function([PolicyStep(*s) for s in steps])
+            ),
+            f"Custom({name})",
+        )
+
+
+def parse(text: str) -> Policy:
+    """The policy of that text. ValueError says where it makes no sense.
+
+    >>> parse("latest(3) | every(1h)")
+    parse('latest(3) | every(1h)')
+    """
+    engine = _engine.parse_policy(text)
+    return Policy(engine, f"parse({engine.text()!r})")
+
+
+class _Bare:
+    """What is shown without quotes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _combined(
+    engine: Callable[[list[_engine.Preservation]], _engine.Preservation],
+    operator: str,
+    rank: int,
+    *policies: Policy,
+) -> Policy:
+    # One list of all, as the text has it.
+    parts: list[Policy] = []
+    for policy in policies:
+        if not isinstance(policy, Policy):
+            raise TypeError(f"a policy is wanted, not {policy!r}")
+        if isinstance(policy, _Combined) and policy._rank == rank:
+            parts += policy.parts
+        else:
+            parts.append(policy)
+    shown = [repr(p) if p._rank > rank else f"({p!r})" for p in parts]
+    return _Combined(
+        engine([p._engine for p in parts]), operator.join(shown), rank, parts
+    )
+
+
+def _call(name: str, argument: Any, **options: tuple[Any, Any]) -> str:
+    """The call, without the options that are as by default."""
+    shown = [repr(argument)]
+    shown += [f"{k}={v!r}" for k, (v, default) in options.items() if v != default]
+    return f"{name}({', '.join(shown)})"
+
+
+def name_of(function: Any) -> str:
+    if not callable(function):
+        raise TypeError(f"a function is wanted, not {function!r}")
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def microseconds(duration: timedelta) -> int:
+    if not isinstance(duration, timedelta):
+        raise TypeError(f"a datetime.timedelta is wanted, not {duration!r}")
+    return duration // timedelta(microseconds=1)
+
+
+def shown_duration(duration: timedelta) -> str:
+    return repr(duration).removeprefix("datetime.")
+
+
+def _optional_seconds(time: float | datetime | None) -> float | None:
+    return None if time is None else _seconds(time)
+
+
+def _seconds(time: float | datetime) -> float:
+    return time.timestamp() if isinstance(time, datetime) else float(time)
+
+
+def as_tuple(
+    step: PolicyStep | tuple[Any, ...],
+) -> tuple[int, float, dict[str, float], bool]:
+    number, time, metrics, healthy = PolicyStep(*step)
+    return number, _seconds(time), {k: float(v) for k, v in metrics.items()}, healthy
+
+
+def as_tuples(
+    steps: Iterable[PolicyStep | tuple[Any, ...]],
+) -> list[tuple[int, float, dict[str, float], bool]]:
+    return [as_tuple(step) for step in steps]

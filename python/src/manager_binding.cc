@@ -1,0 +1,315 @@
+// The manager of a training loop's steps.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "ckptree/manager.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/policy_functions.h"
+#include "python/src/python_function.h"
+#include "python/src/records.h"
+#include "python/src/save_handle.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+using StorePtr = std::shared_ptr<OpenStore>;
+using Count = std::optional<std::int64_t>;
+
+struct Manager {
+  StorePtr store;
+  // Held from the end of a save until it is known which handle is its.
+  std::unique_ptr<absl::Mutex> ending = std::make_unique<absl::Mutex>();
+
+  // Calls `use` without the GIL; what functions raise meanwhile is thrown.
+  template <typename Use>
+  auto With(Use&& use) const {
+    store->release_queue()->Drain();
+    return Calling([&] { return store->WithManager(use); });
+  }
+
+  // For what never fails where the manager is open.
+  template <typename Result, typename Use>
+  Result Ask(Use&& use) const {
+    return Take(With([&](CheckpointManager& manager) -> absl::StatusOr<Result> {
+      return use(manager);
+    }));
+  }
+};
+
+template <typename Value>
+Value Option(const nb::dict& options, const char* name) {
+  return nb::cast<Value>(options[name]);
+}
+
+// The function of that name, or none.
+std::optional<nb::callable> Function(const nb::dict& options,
+                                     const char* name) {
+  const nb::object value = options[name];
+  if (value.is_none()) return std::nullopt;
+  return nb::cast<nb::callable>(value);
+}
+
+ManagerOptions ToOptions(const nb::dict& given) {
+  ManagerOptions options;
+  options.store.read_only = Option<bool>(given, "read_only");
+  options.store.create_if_missing = Option<bool>(given, "create");
+  options.store.threads = Option<int>(given, "threads");
+  options.store.staging_bytes = Option<std::size_t>(given, "staging_bytes");
+  options.store.chunk_bytes = Option<std::size_t>(given, "chunk_bytes");
+  options.store.collect = Option<bool>(given, "collect");
+  options.store.collect_bytes_per_second =
+      Option<std::uint64_t>(given, "collect_bytes_per_second");
+  options.store.statistics = Option<bool>(given, "statistics");
+  options.line = Option<std::string>(given, "line");
+  options.save_interval_steps = Option<Count>(given, "save_interval_steps");
+  options.save_on_steps =
+      Option<std::vector<std::int64_t>>(given, "save_on_steps");
+  if (auto function = Function(given, "should_save_fn")) {
+    options.should_save_fn = ToSaveFn(*std::move(function));
+  }
+  options.save_decision =
+      Option<std::optional<SaveDecision>>(given, "save_decision");
+  options.max_to_keep = Option<Count>(given, "max_to_keep");
+  options.keep_period = Option<Count>(given, "keep_period");
+  if (const auto microseconds = Option<Count>(given, "keep_time_interval")) {
+    options.keep_time_interval = absl::Microseconds(*microseconds);
+  }
+  if (auto function = Function(given, "should_keep_fn")) {
+    options.should_keep_fn = ToKeepFn(*std::move(function));
+  }
+  options.best_metric = Option<std::string>(given, "best_metric");
+  if (auto function = Function(given, "best_fn")) {
+    options.best_fn = ToMetricFn(*std::move(function));
+  }
+  options.best_mode = Option<std::string>(given, "best_mode") == "min"
+                          ? BestN::Mode::kMin
+                          : BestN::Mode::kMax;
+  options.keep_checkpoints_without_metrics =
+      Option<bool>(given, "keep_checkpoints_without_metrics");
+  options.preservation =
+      Option<std::optional<Preservation>>(given, "preservation");
+  options.metadata = Option<std::string>(given, "metadata");
+  options.watch_sigterm = Option<bool>(given, "watch_sigterm");
+  options.max_saves_in_flight = Option<int>(given, "max_saves_in_flight");
+  options.save_timeout =
+      ToDuration(Option<std::optional<double>>(given, "save_timeout"));
+  return options;
+}
+
+Manager Open(nb::handle directory, double lock_wait, const Record& given) {
+  ManagerOptions options = ToOptions(given);
+  const std::string name = FromFileName(directory);
+  const absl::Duration wait = ToDuration(lock_wait);
+  std::optional<absl::StatusOr<CheckpointManager>> opened;
+  // Waits for the lock a moment at a time, for Ctrl-C.
+  const absl::Status status = WaitInterruptibly(
+      wait, [] { return false; },
+      [&](absl::Duration moment) -> absl::Status {
+        options.store.lock_wait = moment;
+        opened = CheckpointManager::Open(name, options);
+        const absl::Status result = opened->status();
+        return absl::IsUnavailable(result) && wait > absl::ZeroDuration()
+                   ? absl::DeadlineExceededError(result.message())
+                   : result;
+      });
+  if (absl::IsDeadlineExceeded(status)) {
+    Raise(absl::UnavailableError(status.message()));
+  }
+  Check(status);
+  return Manager{OpenStore::Of(*std::move(*opened), name)};
+}
+
+// Nothing where the step is not to be saved.
+std::optional<Handle> Save(const Manager& self, std::int64_t step,
+                           nb::handle state, nb::handle rules,
+                           const std::map<std::string, double>& metrics,
+                           const std::string& metadata, const std::string& note,
+                           bool force, bool overwrite, bool borrow) {
+  SaveArguments arguments;
+  arguments.metrics.assign(metrics.begin(), metrics.end());
+  arguments.custom_metadata = metadata;
+  arguments.note = note;
+  arguments.force = force;
+  arguments.overwrite = overwrite;
+  std::optional<StepBuilder> builder =
+      Take(self.With([&](CheckpointManager& manager) {
+        return manager.BeginSave(step, arguments);
+      }));
+  if (!builder.has_value()) return std::nullopt;
+  absl::Status ended;
+  // What fails in the background is told by the manager's next call, once.
+  absl::Status staged;
+  Handle handle = SaveState(
+      self.store, *std::move(builder), state, rules, borrow,
+      [&](StepBuilder begun) {
+        const absl::MutexLock lock(self.ending.get());
+        SaveHandle last;
+        ended = self.store->WithManager([&](CheckpointManager& manager) {
+          absl::Status status = manager.EndSave(std::move(begun));
+          last = manager.LastSave();
+          return status;
+        });
+        return last;
+      },
+      &staged);
+  Check(ended);
+  return handle;
+}
+
+// Until nothing is in flight, a moment at a time, for Ctrl-C.
+absl::Status Settle(const Manager& self, std::optional<double> timeout) {
+  return WaitInterruptibly(
+      ToDuration(timeout), [] { return false; },
+      [&](absl::Duration moment) -> absl::Status {
+        return self.store->With([&](Store& store) -> absl::Status {
+          if (store.Info().read_only) return absl::OkStatus();
+          const absl::Status status = store.Flush(moment);
+          // The manager says what failed.
+          return absl::IsDeadlineExceeded(status) ? status : absl::OkStatus();
+        });
+      });
+}
+
+void WaitUntilFinished(const Manager& self, std::optional<double> timeout) {
+  const absl::Status waited = Settle(self, timeout);
+  Check(self.With([&](CheckpointManager& manager) {
+    return waited.ok() ? manager.WaitUntilFinished() : manager.CheckForErrors();
+  }));
+  Check(waited);
+}
+
+void BindSaving(nb::class_<Manager>& manager) {
+  manager
+      .def(
+          "should_save",
+          [](const Manager& self, std::int64_t step) {
+            return Take(self.With(
+                [&](CheckpointManager& m) { return m.ShouldSave(step); }));
+          },
+          nb::arg("step"))
+      .def("save", &Save, nb::arg("step"), nb::arg("state").none(),
+           nb::arg("rules"), nb::arg("metrics"), nb::arg("metadata"),
+           nb::arg("note"), nb::arg("force"), nb::arg("overwrite"),
+           nb::arg("borrow"))
+      .def("wait_until_finished", &WaitUntilFinished, nb::arg("timeout").none())
+      // As before, and what failed stays to be told.
+      .def("settle", [](const Manager& self) { Check(Settle(self, {})); })
+      .def("check_for_errors",
+           [](const Manager& self) {
+             Check(self.With(
+                 [](CheckpointManager& m) { return m.CheckForErrors(); }));
+           })
+      .def("is_saving_in_progress",
+           [](const Manager& self) {
+             return self.Ask<bool>(
+                 [](CheckpointManager& m) { return m.IsSavingInProgress(); });
+           })
+      .def("request_preemption",
+           [](const Manager& self) {
+             Check(self.With([](CheckpointManager& m) {
+               m.RequestPreemption();
+               return absl::OkStatus();
+             }));
+           })
+      .def("reached_preemption",
+           [](const Manager& self) {
+             return self.Ask<bool>(
+                 [](CheckpointManager& m) { return m.ReachedPreemption(); });
+           })
+      .def("saved_for_preemption", [](const Manager& self) {
+        return self.Ask<bool>(
+            [](CheckpointManager& m) { return m.SavedForPreemption(); });
+      });
+}
+
+void BindCatalog(nb::class_<Manager>& manager) {
+  manager
+      .def("all_steps",
+           [](const Manager& self) {
+             return Take(
+                 self.With([](CheckpointManager& m) { return m.AllSteps(); }));
+           })
+      .def("latest_step",
+           [](const Manager& self) {
+             return Take(self.With(
+                 [](CheckpointManager& m) { return m.LatestStep(); }));
+           })
+      .def("best_step",
+           [](const Manager& self) {
+             return Take(
+                 self.With([](CheckpointManager& m) { return m.BestStep(); }));
+           })
+      .def(
+          "metrics",
+          [](const Manager& self, std::int64_t step) {
+            const auto metrics = Take(self.With(
+                [&](CheckpointManager& m) { return m.Metrics(step); }));
+            return std::map<std::string, double>(metrics.begin(),
+                                                 metrics.end());
+          },
+          nb::arg("step"))
+      .def(
+          "item_metadata",
+          [](const Manager& self, std::int64_t step) {
+            return ToDicts(Take(self.With(
+                [&](CheckpointManager& m) { return m.ItemMetadata(step); })));
+          },
+          nb::arg("step"))
+      .def("reload",
+           [](const Manager& self) {
+             Check(self.With([](CheckpointManager& m) { return m.Reload(); }));
+           })
+      .def(
+          "delete",
+          [](const Manager& self, std::int64_t step) {
+            Check(self.With(
+                [&](CheckpointManager& m) { return m.Delete(step); }));
+          },
+          nb::arg("step"))
+      .def(
+          "delete_after",
+          [](const Manager& self, std::int64_t step) {
+            Check(self.With(
+                [&](CheckpointManager& m) { return m.DeleteAfter(step); }));
+          },
+          nb::arg("step"))
+      .def(
+          "fork_from",
+          [](const Manager& self, std::int64_t step, const std::string& line) {
+            Check(self.With(
+                [&](CheckpointManager& m) { return m.ForkFrom(step, line); }));
+          },
+          nb::arg("step"), nb::arg("line"))
+      .def_prop_ro("line",
+                   [](const Manager& self) {
+                     return self.Ask<std::string>(
+                         [](CheckpointManager& m) { return m.line(); });
+                   })
+      .def_prop_ro("store", [](const Manager& self) { return self.store; });
+}
+
+}  // namespace
+
+void BindManager(nb::module_& m) {
+  nb::class_<Manager> manager(m, "Manager", "A manager that is open.");
+  BindSaving(manager);
+  BindCatalog(manager);
+  m.def("open_manager", &Open, nb::arg("directory"), nb::arg("lock_wait"),
+        nb::arg("options"));
+}
+
+}  // namespace ckptree::python

@@ -1,0 +1,75 @@
+#include "python/src/save_handle.h"
+
+#include <utility>
+
+#include "python/src/errors.h"
+#include "python/src/state_writer.h"
+#include "python/src/waiting.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+// A builder that nothing comes of takes locks of the engine, which functions of
+// policies are called under: they need the GIL.
+struct Unfinished {
+  explicit Unfinished(StepBuilder begun) : builder(std::move(begun)) {}
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  ~Unfinished() {
+    if (builder.has_value()) WithoutGil([this] { builder.reset(); });
+  }
+
+  std::optional<StepBuilder> builder;
+};
+
+}  // namespace
+
+absl::Status Handle::Wait(std::optional<double> timeout,
+                          absl::Status (SaveHandle::*wait)(absl::Duration)) {
+  const absl::Duration duration = ToDuration(timeout);
+  if (store->forked()) return store->CheckProcess();
+  const absl::Status status = WaitInterruptibly(
+      duration, [this] { return save.Done(); },
+      [this, wait](absl::Duration moment) { return (save.*wait)(moment); });
+  release_queue->Drain();
+  return status;
+}
+
+Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
+                 nb::handle state, nb::handle rules_module, bool borrow,
+                 const std::function<SaveHandle(StepBuilder)>& commit,
+                 absl::Status* staged) {
+  Unfinished step(std::move(builder));
+  const Rules rules(rules_module);
+  StateWriter writer(&*step.builder, &rules,
+                     borrow ? Ownership::kBorrow : Ownership::kCopy);
+  writer.Write(state);
+  Check(step.builder->status());
+
+  Handle handle{WithoutGil([&] {
+                  SaveHandle begun = commit(*std::move(step.builder));
+                  step.builder.reset();
+                  return begun;
+                }),
+                store->release_queue(), store};
+  handle.save.OnCommitted(
+      [queue = handle.release_queue, kept = writer.kept().inc_ref().ptr()](
+          const absl::Status&) { queue->Add(kept); });
+  if (!writer.copies()) return handle;
+  // The caller may change the arrays as soon as this returns.
+  try {
+    *staged = handle.Wait(std::nullopt, &SaveHandle::WaitStaged);
+  } catch (...) {
+    // Interrupted: their bytes must not be read any more.
+    handle.save.Cancel();
+    WithoutGil([&] {
+      handle.save.WaitCommitted(absl::InfiniteDuration()).IgnoreError();
+    });
+    throw;
+  }
+  return handle;
+}
+
+}  // namespace ckptree::python

@@ -1,0 +1,39 @@
+// A save of a state: begun, and followed by its handle.
+
+#ifndef CKPTREE_PYTHON_SRC_SAVE_HANDLE_H_
+#define CKPTREE_PYTHON_SRC_SAVE_HANDLE_H_
+
+#include <nanobind/nanobind.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "ckptree/step.h"
+#include "python/src/open_store.h"
+
+namespace ckptree::python {
+
+// A handle, and the store it comes from.
+struct Handle {
+  SaveHandle save;
+  std::shared_ptr<ReleaseQueue> release_queue;
+  std::shared_ptr<OpenStore> store;
+
+  absl::Status Wait(std::optional<double> timeout,
+                    absl::Status (SaveHandle::*wait)(absl::Duration));
+};
+
+// Puts `state` into what `builder` puts together; `commit` is called without
+// the GIL. Returns when the caller may change its arrays again, and puts into
+// `staged` how the save stood then. Throws what StateWriter throws, and what a
+// signal handler does: the save is cancelled then.
+Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
+                 nanobind::handle state, nanobind::handle rules_module,
+                 bool borrow,
+                 const std::function<SaveHandle(StepBuilder)>& commit,
+                 absl::Status* staged);
+
+}  // namespace ckptree::python
+
+#endif  // CKPTREE_PYTHON_SRC_SAVE_HANDLE_H_
