@@ -309,6 +309,40 @@ manager.close()
     assert (done.stdout, done.stderr) == ("True\n" * 3, "")
 
 
+def test_ctrl_c_interrupts_a_manager(tmp_path):
+    code = """
+import signal, sys, threading, ckptree, numpy as np
+
+about_to_wait = threading.Event()
+
+def interrupt():
+    about_to_wait.wait()
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+array = np.zeros(1 << 20)
+step = 0
+with ckptree.CheckpointManager(
+    sys.argv[1], preservation=ckptree.KeepIf(lambda s: False) | ckptree.Latest(2)
+) as manager:
+    try:
+        while True:
+            step += 1
+            array[:] = step
+            manager.save(step, {"w": array})
+            manager.wait_until_finished()
+            about_to_wait.set()
+    except KeyboardInterrupt:
+        print("interrupted")
+    manager.wait_until_finished()
+    manager.save(step + 1, {"w": array})
+    same = np.array_equal(manager.restore(step + 1)["w"], array)
+    print(same, manager.store.verify().ok)
+"""
+    done = run(code, tmp_path / "s")
+    assert (done.stdout, done.stderr) == ("interrupted\nTrue True\n", "")
+
+
 TRAINING = """
 import signal, sys, ckptree, numpy as np
 
