@@ -213,6 +213,15 @@ def test_a_policy_that_raises_is_told_once_and_removes_nothing(manage):
     manager.wait_until_finished(timeout=60)
     manager.check_for_errors()
     assert manager.all_steps() == [1]
+    manager.save(2, state(2))
+    manager.last_save.result(timeout=60)
+    with pytest.raises(ckptree.Error, match="no idea"):
+        manager.save(3, state(3))
+    assert manager.save(3, state(3))
+    with pytest.raises(ckptree.Error, match="no idea"):
+        manager.close()
+    manager.close()
+    assert manage().all_steps() == [1, 2, 3]
 
 
 def test_a_state_that_cannot_be_saved_saves_nothing(manage):
