@@ -266,7 +266,8 @@ def test_a_store_dropped_with_a_save_in_flight_waits_without_the_gil(tmp_path):
 
 
 def test_preemption_saves_once_more(manage):
-    manager = manage(save_interval_steps=100)
+    # The function needs the GIL while save() waits for the commit.
+    manager = manage(save_interval_steps=100, should_keep_fn=lambda step: True)
     save(manager, 0, 1)
     manager.request_preemption()
     assert manager.reached_preemption() and not manager.saved_for_preemption()
