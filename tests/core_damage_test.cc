@@ -103,8 +103,8 @@ TEST_F(DamageTest, TheNextSaveIsWhole) {
   // The damage is told of step 2 and of no other, with its leaves.
   const auto report = store_->Verify({.level = VerifyOptions::Level::kDeep});
   ASSERT_OK(report);
-  EXPECT_THAT(report->findings,
-              Contains(Field(&Finding::what, HasSubstr("layer/w"))));
+  EXPECT_THAT(report->findings, Contains(Field(&Finding::what,
+                                               HasSubstr("layer/w"))));
   for (const Finding& finding : report->findings) {
     for (const std::int64_t step : finding.steps) EXPECT_EQ(step, 2);
   }

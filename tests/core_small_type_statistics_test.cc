@@ -1,3 +1,5 @@
+#include "core/small_type_statistics.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "core/leaf_statistics.h"
-#include "core/small_type_statistics.h"
 
 namespace ckptree {
 namespace {

@@ -1,5 +1,7 @@
 // A store from the outside: what is saved comes back, by name, box and step.
 
+#include "ckptree/ckptree.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,17 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "ckptree/ckptree.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 

@@ -41,7 +41,8 @@ class CheckpointManager:
     The rest is as in Store.
 
     Failures in the background are raised by the next save(),
-    wait_until_finished(), check_for_errors() or close(), each once.
+    wait_until_finished(), check_for_errors() or close(), each once. That a
+    policy could not be applied stops no save: the last three raise it, once.
     Thread-safe. Functions must not call the manager.
 
     >>> import ckptree, numpy as np
