@@ -9,7 +9,7 @@ import ckptree
 DIGITS = Path(__file__).parent.parent / "examples" / "digits.py"
 
 
-def command(store, steps=30):
+def command(store, steps=200):
     arguments = ["--store", store, "--steps", steps, "--save-every", 5]
     return [sys.executable, str(DIGITS), *map(str, arguments)]
 
@@ -20,16 +20,17 @@ def test_a_killed_training_goes_on_bit_exact(tmp_path):
         command(killed), stdout=subprocess.PIPE, text=True
     ) as process:
         for line in process.stdout:
-            if line.startswith("step 15:"):
+            if line.startswith("step 10:"):
                 process.kill()
                 break
     assert process.returncode == -9
     again = subprocess.run(
         command(killed), capture_output=True, text=True, check=True
     )
-    assert again.stdout.startswith(("goes on from step 10", "goes on from step 15"))
+    # It may have got further before it was killed.
+    assert again.stdout.startswith("goes on from step ")
     subprocess.run(command(whole), capture_output=True, check=True)
     with ckptree.open(killed) as a, ckptree.open(whole) as b:
         assert a.info().digest == b.info().digest
-        assert a.info().step == b.info().step == 30
+        assert a.info().step == b.info().step == 200
         assert a.verify().ok

@@ -226,13 +226,6 @@ def test_stores_that_nobody_closed_say_so(tmp_path):
 def test_importing_is_light():
     code = "import sys, ckptree; print({'numpy', 'jax'} & set(sys.modules))"
     assert run(code).stdout == "set()\n"
-    # Of the processor: other programs may have it meanwhile.
-    code = (
-        "import time; begun = time.process_time(); import ckptree; "
-        "print(time.process_time() - begun)"
-    )
-    times = [float(run(code).stdout) for _ in range(7)]
-    assert min(times) < 0.060, times
 
 
 def test_reading_needs_no_framework(tmp_path):
