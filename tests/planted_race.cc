@@ -1,5 +1,5 @@
-// A counter behind a lock, and one without: what the preset `tsan` must report
-// of this is the second, and nothing else.
+// A counter behind a lock, one behind a notification, and one without either:
+// what the preset `tsan` must report of this is the last, and nothing else.
 
 #include <atomic>
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "tbb/parallel_for.h"
 #include "tbb/task_arena.h"
 
@@ -23,6 +24,23 @@ struct Counters {
   }
   void PlantedRace() { ++racing; }
 };
+
+// Written here, then there; who waits finds that it was notified long ago.
+int Notified() {
+  absl::Notification written;
+  std::atomic<bool> waits{false};
+  int count = 0;
+  std::thread waiting([&] {
+    while (!waits.load(std::memory_order_relaxed)) std::this_thread::yield();
+    written.WaitForNotification();
+    ++count;
+  });
+  ++count;
+  written.Notify();
+  waits.store(true, std::memory_order_relaxed);
+  waiting.join();
+  return count;
+}
 
 }  // namespace
 
@@ -42,7 +60,8 @@ int main() {
       counters.PlantedRace();
     });
   });
+  const int notified = Notified();
   absl::MutexLock lock(&counters.mu);
-  std::printf("%d of %d\n", counters.locked, kTasks);
-  return counters.locked == kTasks ? 0 : 1;
+  std::printf("%d of %d, %d of 2\n", counters.locked, kTasks, notified);
+  return counters.locked == kTasks && notified == 2 ? 0 : 1;
 }
