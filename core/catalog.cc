@@ -357,16 +357,11 @@ void Catalog::PutLine(std::uint32_t line, schema::LineRecord record) {
 }
 
 void Catalog::EraseLine(std::uint32_t line) {
-  for (const StepRecordPtr& step : Steps(line)) EraseStep(line, step->step);
   absl::MutexLock lock(&mu_);
+  while (!StepsOf(line).empty()) EraseRow(line, StepsOf(line).begin()->first);
   rows_.lines.erase(line);
   rows_.settings.erase(line);
   rows_.steps.erase(line);
-}
-
-void Catalog::EraseStep(std::uint32_t line, std::int64_t step) {
-  absl::MutexLock lock(&mu_);
-  EraseRow(line, step);
 }
 
 void Catalog::EraseRow(std::uint32_t line, std::int64_t step) {

@@ -71,8 +71,6 @@ class Catalog {
   // After a commit that did this: all at once for whoever looks.
   void Apply(const std::vector<StepRecordPtr>& erased, StepRecordPtr put);
   void PutStep(StepRecordPtr record) { Apply({}, std::move(record)); }
-  // Its tags and pin go with it.
-  void EraseStep(std::uint32_t line, std::int64_t step);
   void PutLine(std::uint32_t line, schema::LineRecord record);
   void EraseLine(std::uint32_t line);  // With its steps.
   void PutSettings(std::uint32_t line, schema::LineSettings settings);

@@ -171,8 +171,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
 absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                            const kv::Options& kv_options) {
   database_ = std::move(database);
-  retention_ = std::make_unique<Retention>(database_.get(), &catalog_,
-                                           arena_.get());
+  retention_ =
+      std::make_unique<Retention>(database_.get(), &catalog_, arena_.get());
   {
     std::vector<std::string> problems = catalog_.Load(*database_);
     absl::MutexLock lock(&mu_);
@@ -288,6 +288,14 @@ absl::StatusOr<std::shared_ptr<const StepTree>> Engine::Tree(
   trees_[digest] = tree;
   last_tree_ = tree;
   return tree;
+}
+
+void Engine::RunPaused(absl::FunctionRef<void()> work) {
+  if (collector_ == nullptr) {
+    work();
+  } else {
+    collector_->RunPaused(work);
+  }
 }
 
 absl::Status Engine::Refresh() {

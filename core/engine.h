@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -72,6 +73,8 @@ class Engine {
   StepWriter* writer() { return writer_.get(); }       // Null when read only.
   Collector* collector() { return collector_.get(); }  // Likewise.
   ChainKeeper& keeper() { return keeper_; }
+  // Runs `work` while nothing is collected.
+  void RunPaused(absl::FunctionRef<void()> work);
   Retention& retention() { return *retention_; }
   const StoreOptions& options() const { return options_; }
   const schema::StoreRecord& store_record() const { return store_; }

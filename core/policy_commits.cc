@@ -16,7 +16,16 @@
 
 namespace ckptree::internal {
 
+namespace {
+
 using schema::Space;
+
+schema::LineSettings SettingsOf(const Catalog& catalog, std::uint32_t line) {
+  const auto known = catalog.Settings(line);
+  return known == nullptr ? schema::LineSettings{} : *known;
+}
+
+}  // namespace
 
 absl::Status Engine::PutSettings(std::uint32_t line,
                                  schema::LineSettings settings) {
@@ -35,9 +44,7 @@ absl::Status Engine::SetPolicy(const Preservation& policy,
   CKPTREE_RETURN_IF_ERROR(Check(policy));
   const absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
-  const auto known = catalog_.Settings(number);
-  schema::LineSettings settings =
-      known == nullptr ? schema::LineSettings{} : *known;
+  schema::LineSettings settings = SettingsOf(catalog_, number);
   std::string text = Text(policy);
   if (settings.policy == text && settings.of_program == of_program) {
     retention_->Remember(number, policy);  // Its functions may be others.
@@ -65,9 +72,7 @@ absl::Status Engine::SetMetadata(std::string json, std::string_view line) {
   }
   const absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
-  const auto known = catalog_.Settings(number);
-  schema::LineSettings settings =
-      known == nullptr ? schema::LineSettings{} : *known;
+  schema::LineSettings settings = SettingsOf(catalog_, number);
   if (settings.metadata == json) return absl::OkStatus();
   settings.metadata = std::move(json);
   return PutSettings(number, std::move(settings));
@@ -86,12 +91,7 @@ absl::StatusOr<std::vector<PolicyVerdict>> Engine::Judge(
     std::uint32_t line, const Preservation& policy) {
   // What a budget reads is not collected meanwhile.
   absl::StatusOr<std::vector<PolicyVerdict>> verdicts = absl::UnknownError("");
-  const auto judge = [&] { verdicts = retention_->Judge(line, policy); };
-  if (collector_ == nullptr) {
-    judge();
-  } else {
-    collector_->RunPaused(judge);
-  }
+  RunPaused([&] { verdicts = retention_->Judge(line, policy); });
   return verdicts;
 }
 

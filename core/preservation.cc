@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_format.h"
 #include "core/guarded_call.h"
+#include "core/preservation_text.h"
 #include "kv/status_macros.h"
 #include "schema/limits.h"
 
 namespace ckptree {
 namespace {
 
-constexpr int kMaxDepth = 32;
 using Mask = std::vector<bool>;
 using Steps = std::span<const PolicyStep>;
 
@@ -95,8 +95,9 @@ struct Checker {
 
   absl::Status CheckAll(const std::vector<Preservation>& of) const {
     if (of.empty()) return Wrong("any or all of no rules: name one at least");
-    if (depth >= kMaxDepth) {
-      return Wrong(absl::StrFormat("more than %d levels", kMaxDepth));
+    if (depth >= internal::kMaxPolicyDepth) {
+      return Wrong(
+          absl::StrFormat("more than %d levels", internal::kMaxPolicyDepth));
     }
     for (const Preservation& policy : of) {
       CKPTREE_RETURN_IF_ERROR(

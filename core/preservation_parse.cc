@@ -22,8 +22,6 @@ namespace {
 
 using internal::IsPolicyWordByte;
 
-constexpr int kMaxDepth = 32;
-
 std::string Escaped(std::string_view text) {
   const std::string bytes(text);
   return schema::IsUtf8(text) ? absl::Utf8SafeCHexEscape(bytes)
@@ -98,7 +96,8 @@ class Parser {
   }
 
   absl::StatusOr<Preservation> One(int depth) {
-    if (depth >= kMaxDepth) return Wrong("it is nested too deeply");
+    if (depth >= internal::kMaxPolicyDepth)
+      return Wrong("it is nested too deeply");
     if (Take('(')) {
       CKPTREE_ASSIGN_OR_RETURN(Preservation policy, Any(depth + 1));
       if (!Take(')')) return Wrong("')' is missing");

@@ -5,6 +5,9 @@
 
 namespace ckptree::internal {
 
+// A policy that is nested deeper is refused, made or read.
+inline constexpr int kMaxPolicyDepth = 32;
+
 // Bytes of names, numbers and times that stand without quotes.
 inline bool IsPolicyWordByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||

@@ -261,9 +261,8 @@ absl::StatusOr<std::vector<SubtreeUsage>> SubtreesOf(
 // Runs `work` while nothing is collected.
 template <typename Result, typename Work>
 absl::StatusOr<Result> Paused(Engine* engine, Work work) {
-  if (engine->collector() == nullptr) return work();
   absl::StatusOr<Result> result = absl::UnknownError("");
-  engine->collector()->RunPaused([&] { result = work(); });
+  engine->RunPaused([&] { result = work(); });
   return result;
 }
 

@@ -369,13 +369,8 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
     CKPTREE_RETURN_IF_ERROR(engine->Refresh());
   }
   absl::StatusOr<VerifyReport> report = absl::UnknownError("");
-  const auto run = [&] { report = Verifier(engine, options).Run(); };
-  if (engine->collector() == nullptr) {
-    run();
-  } else {
-    // Removed versions are looked at too: none may go meanwhile.
-    engine->collector()->RunPaused(run);
-  }
+  // Removed versions are looked at too: none may go meanwhile.
+  engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
   return report;
 }
 

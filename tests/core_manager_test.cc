@@ -13,11 +13,11 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/core_manager_fixture.h"
+#include "tests/policy_vector.h"
 
 namespace ckptree::testing {
 namespace {
 
-using Json = nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -25,26 +25,6 @@ using ::testing::Optional;
 using Code = absl::StatusCode;
 
 // ---- A.4 of the vectors: gate, decision and retention together ----
-
-std::optional<Preservation> KeepOf(const Json& json) {
-  if (json.is_null()) return std::nullopt;
-  EXPECT_EQ(json["kind"], "LatestN");
-  return LatestN{json["n"].get<std::int64_t>()};
-}
-
-SaveDecision SaveOf(const Json& json) {
-  const std::string kind = json["kind"];
-  if (kind == "FixedInterval") return FixedInterval{json["n"]};
-  if (kind == "SpecificSteps") {
-    return SpecificSteps{json["steps"].get<std::vector<std::int64_t>>()};
-  }
-  if (kind == "Preemption") return OnPreemption{};
-  if (kind == "Initial") return InitialSave{};
-  EXPECT_EQ(kind, "Any");
-  AnySave any;
-  for (const Json& part : json["of"]) any.of.push_back(SaveOf(part));
-  return any;
-}
 
 TEST_F(ManagerTest, Vectors) {
   std::ifstream file(CKPTREE_POLICY_VECTORS);
@@ -56,7 +36,9 @@ TEST_F(ManagerTest, Vectors) {
     SCOPED_TRACE(vector["id"].get<std::string>());
     ++count;
     ManagerOptions options;
-    options.preservation = KeepOf(vector["keep_policy"]);
+    if (const Json& keep = vector["keep_policy"]; !keep.is_null()) {
+      options.preservation = KeepOf(keep);
+    }
     bool preempted = false;
     // The vectors name the steps at which the process is preempted.
     const SaveDecision decision = SaveOf(vector["save_policy"]);

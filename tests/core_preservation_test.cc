@@ -17,72 +17,17 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/policy_vector.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace ckptree {
 namespace {
 
-using Json = nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // ---- the vectors ----
-
-std::optional<std::int64_t> Count(const Json& policy, const char* key) {
-  if (!policy.contains(key) || policy[key].is_null()) return std::nullopt;
-  return policy[key].get<std::int64_t>();
-}
-
-Preservation KeepOf(const Json& json) {
-  const std::string kind = json["kind"];
-  if (kind == "LatestN") return LatestN{Count(json, "n")};
-  if (kind == "EveryNSteps") {
-    return EveryNSteps{json["n"], json.value("exact", true),
-                       Count(json, "max_to_keep")};
-  }
-  if (kind == "EveryNStepsClosest") {
-    return EveryNStepsClosest{json["n"], Count(json, "max_to_keep")};
-  }
-  if (kind == "EveryNSeconds") {
-    return EveryNSeconds{absl::Seconds(json["secs"].get<std::int64_t>())};
-  }
-  if (kind == "CustomSteps") {
-    return CustomSteps{json["steps"].get<std::vector<std::int64_t>>()};
-  }
-  if (kind == "BestN") {
-    return BestN{.metric = "m",
-                 .mode = json.value("reverse", false) ? BestN::Mode::kMin
-                                                      : BestN::Mode::kMax,
-                 .n = Count(json, "n"),
-                 .keep_without_metrics = json.value("keep_wo", true)};
-  }
-  EXPECT_EQ(kind, "Any");
-  AnyOf any;
-  for (const Json& part : json["of"]) any.of.push_back(KeepOf(part));
-  return any;
-}
-
-SaveDecision SaveOf(const Json& json) {
-  const std::string kind = json["kind"];
-  if (kind == "FixedInterval") return FixedInterval{json["n"]};
-  if (kind == "SpecificSteps") {
-    return SpecificSteps{json["steps"].get<std::vector<std::int64_t>>()};
-  }
-  if (kind == "Preemption") return OnPreemption{};
-  if (kind == "Initial") return InitialSave{};
-  if (kind == "Continuous") {
-    ContinuousCheckpointing rule;
-    if (!json["min"].is_null()) {
-      rule.minimum = absl::Seconds(json["min"].get<std::int64_t>());
-    }
-    return rule;
-  }
-  EXPECT_EQ(kind, "Any");
-  AnySave any;
-  for (const Json& part : json["of"]) any.of.push_back(SaveOf(part));
-  return any;
-}
 
 absl::Time At(std::int64_t seconds) { return absl::FromUnixSeconds(seconds); }
 

@@ -155,4 +155,22 @@ absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf) {
   return step.Find(*leaf.tie_to);
 }
 
+absl::StatusOr<std::vector<std::string>> NamesIn(
+    const std::vector<const Step*>& steps, std::string_view key) {
+  std::vector<std::string> names;
+  absl::Status status;
+  bool found = false;
+  for (const Step* step : steps) {
+    const absl::StatusOr<std::vector<LeafInfo>> leaves =
+        FindSubtree(*step, key);
+    status = leaves.status();
+    if (!leaves.ok()) continue;
+    found = true;
+    for (const LeafInfo& leaf : *leaves) names.push_back(leaf.name);
+  }
+  if (!found) return status;
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace ckptree::tools

@@ -31,6 +31,11 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key);
 absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
                                                   std::string_view key);
 
+// The names of what `key` names in any of the steps, ascending; the error of
+// the last where there is nothing.
+absl::StatusOr<std::vector<std::string>> NamesIn(
+    const std::vector<const Step*>& steps, std::string_view key);
+
 // `leaf` or, where it is a tie, the leaf that holds its value.
 absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf);
 

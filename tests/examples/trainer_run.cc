@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 namespace char_lm {
 namespace {
@@ -98,6 +99,25 @@ TrainerOutcome RunTrainer(const std::vector<std::string>& options,
   outcome.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
   return outcome;
+}
+
+ckptree::Store OpenForReading(const std::string& directory) {
+  ckptree::StoreOptions options;
+  options.read_only = true;
+  absl::StatusOr<ckptree::Store> store =
+      ckptree::Store::Open(directory, std::move(options));
+  EXPECT_TRUE(store.ok()) << store.status();
+  return *std::move(store);
+}
+
+void ExpectSound(const ckptree::Store& store) {
+  ckptree::VerifyOptions options;
+  options.level = ckptree::VerifyOptions::Level::kDeep;
+  const auto report = store.Verify(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  for (const ckptree::Finding& finding : report->findings) {
+    ADD_FAILURE() << store.Info().directory << ": " << finding.what;
+  }
 }
 
 }  // namespace char_lm

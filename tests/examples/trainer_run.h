@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ckptree/ckptree.h"
+
 namespace char_lm {
 
 // From the environment, so that a failure can be run again.
@@ -40,6 +42,10 @@ struct TrainerSignal {
 // Runs char_lm with these options until it ends.
 TrainerOutcome RunTrainer(const std::vector<std::string>& options,
                           std::optional<TrainerSignal> signal = std::nullopt);
+
+ckptree::Store OpenForReading(const std::string& directory);
+// Of everything, deep.
+void ExpectSound(const ckptree::Store& store);
 
 }  // namespace char_lm
 
