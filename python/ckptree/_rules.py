@@ -44,6 +44,22 @@ class Pieces(NamedTuple):
     frozen: bool  # Nobody can change the memory.
 
 
+class Content(NamedTuple):
+    """A document, stored as it is; what lies under such an item is of its
+    kind."""
+
+    kind: str  # "json", "proto" or "file"
+    data: bytes
+    message: str = ""  # The full name of a proto's type.
+
+
+class Document:
+    """Content in a state. A named tuple would be a container there."""
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+
+
 def type_name(value: Any) -> str:
     kind = type(value)
     return f"{kind.__module__}.{kind.__qualname__}"
@@ -69,8 +85,10 @@ def branch(value: Any) -> Branch | None:
     return None
 
 
-def adapt(value: Any) -> Branch | Pieces:
+def adapt(value: Any) -> Branch | Pieces | Content:
     """What is to be saved of `value`. TypeError where it cannot be."""
+    if isinstance(value, Document):
+        return value.content
     if isinstance(value, np.generic):
         array = native(np.asarray(value))
         return Pieces(array.dtype, (), [(None, array)], "scalar", True)

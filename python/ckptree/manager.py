@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from ckptree import _engine
 from ckptree.handle import SaveHandle
+from ckptree.policies import of_metrics
 from ckptree.records import ItemInfo
 from ckptree.store import Store, _json, _policy, _selector
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ckptree.decisions import Decision
-    from ckptree.policies import Policy
+    from ckptree.policies import MetricOfStep, Policy
     from ckptree.step import Step
     from ckptree.store import Selector
 
@@ -64,7 +65,9 @@ class CheckpointManager:
         should_keep_fn: Callable[[int], bool] | None = None,
         preservation: Policy | str | None = None,
         best_metric: str = "",
-        best_fn: Callable[[dict[str, float]], float | None] | None = None,
+        best_fn: (
+            Callable[[dict[str, float]], float | None] | MetricOfStep | None
+        ) = None,
         best_mode: str = "max",
         keep_checkpoints_without_metrics: bool = True,
         save_interval_steps: int | None = 1,
@@ -95,7 +98,7 @@ class CheckpointManager:
             "should_keep_fn": _of_number(should_keep_fn),
             "preservation": None if preservation is None else _policy(preservation),
             "best_metric": best_metric,
-            "best_fn": best_fn,
+            "best_fn": of_metrics(best_fn),
             "best_mode": best_mode,
             "keep_checkpoints_without_metrics": keep_checkpoints_without_metrics,
             "save_interval_steps": save_interval_steps,

@@ -204,7 +204,9 @@ class Best(Policy):
         function = None if isinstance(metric, str) else metric
         name = metric if isinstance(metric, str) else name_of(metric)
         super().__init__(
-            _engine.keep_best(name, function, mode, n, unmeasured == "keep"),
+            _engine.keep_best(
+                name, of_metrics(function), mode, n, unmeasured == "keep"
+            ),
             _call(
                 "Best",
                 metric if function is None else _Bare(name),
@@ -341,6 +343,31 @@ def name_of(function: Any) -> str:
     if not callable(function):
         raise TypeError(f"a function is wanted, not {function!r}")
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+class MetricOfStep:
+    """A function of a step's stored metrics and its number, instead of
+    `function`, of metrics alone, whose name it has."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        instead: Callable[[dict[str, float], int], float | None],
+    ) -> None:
+        self.__name__ = name_of(function)
+        self._instead = instead
+
+    def __call__(self, metrics: dict[str, float], step: int) -> float | None:
+        return self._instead(metrics, step)
+
+
+def of_metrics(
+    function: Callable[[dict[str, float]], float | None] | MetricOfStep | None,
+) -> Callable[[dict[str, float], int], float | None] | None:
+    """As the engine calls it: with the step's number, too."""
+    if function is None or isinstance(function, MetricOfStep):
+        return function
+    return lambda metrics, step: function(metrics)
 
 
 def microseconds(duration: timedelta) -> int:

@@ -33,7 +33,7 @@ bool Truth(nb::handle value) {
 MetricFn ToMetricFn(nb::callable function) {
   return [f = PythonFunction(std::move(function))](const PolicyStep& step) {
     std::optional<double> metric;
-    f.Call([&] { return nb::make_tuple(MetricsOf(step)); },
+    f.Call([&] { return nb::make_tuple(MetricsOf(step), step.step); },
            [&](nb::handle result) {
              if (result.is_none()) return;
              metric = PyFloat_AsDouble(result.ptr());

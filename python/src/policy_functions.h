@@ -17,7 +17,8 @@
 
 namespace ckptree::python {
 
-// Called with a dict of the metrics; returns a number or None.
+// Called with a dict of the metrics, and the number of the step; returns a
+// number or None.
 MetricFn ToMetricFn(nanobind::callable function);
 // Called with (step, seconds since 1970, metrics, healthy).
 KeepFn ToKeepFn(nanobind::callable function);

@@ -56,7 +56,8 @@ Rules::Rules(nb::handle module)
       dtypes(module.attr("DTYPES")),
       array_type(module.attr("ARRAY_TYPE")),
       branch_type(module.attr("Branch")),
-      pieces_type(module.attr("Pieces")) {}
+      pieces_type(module.attr("Pieces")),
+      content_type(module.attr("Content")) {}
 
 const char* Name(NodeType type) {
   static constexpr const char* kNames[] = {

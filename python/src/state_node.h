@@ -24,12 +24,14 @@ inline constexpr char kRootMark[] = "root";
 struct Rules {
   explicit Rules(nanobind::handle module);
 
-  nanobind::object adapt;        // A Branch or Pieces for a value to save.
-  nanobind::object branch;       // A Branch, or None for what is a leaf.
-  nanobind::object dtypes;       // NumPy's dtypes to numbers of ours.
-  nanobind::object array_type;   // numpy.ndarray
-  nanobind::object branch_type;  // _rules.Branch
-  nanobind::object pieces_type;  // _rules.Pieces
+  // A Branch, Pieces or Content for a value to save.
+  nanobind::object adapt;
+  nanobind::object branch;        // A Branch, or None for what is a leaf.
+  nanobind::object dtypes;        // NumPy's dtypes to numbers of ours.
+  nanobind::object array_type;    // numpy.ndarray
+  nanobind::object branch_type;   // _rules.Branch
+  nanobind::object pieces_type;   // _rules.Pieces
+  nanobind::object content_type;  // _rules.Content
 };
 
 struct Child {

@@ -51,6 +51,10 @@ void StateWriter::WriteValue(nb::handle value) {
       WritePieces(adapted);
       return;
     }
+    if (nb::isinstance(adapted, rules_->content_type)) {
+      WriteContent(adapted);
+      return;
+    }
     node = OpenBranch(adapted, path_);
     kept_.append(adapted);
   }
@@ -168,6 +172,27 @@ void StateWriter::WritePieces(nb::handle pieces) {
     copies_ = copies_ || (!frozen && ownership_ == Ownership::kCopy);
     step_->Put(HerePath(), std::move(tensor),
                frozen ? Ownership::kBorrow : ownership_);
+  }
+}
+
+void StateWriter::WriteContent(nb::handle content) {
+  const auto kind = nb::cast<std::string>(content.attr("kind"));
+  const auto bytes = nb::cast<nb::bytes>(content.attr("data"));
+  std::string data(bytes.c_str(), bytes.size());
+  ItemType type = ItemType::kFiles;
+  if (kind == "json") {
+    type = ItemType::kJson;
+    step_->PutJson(HerePath(), std::move(data));
+  } else if (kind == "proto") {
+    type = ItemType::kProto;
+    step_->PutProto(HerePath(), nb::cast<std::string>(content.attr("message")),
+                    std::move(data));
+  } else {
+    step_->PutFile(HerePath(), std::move(data));
+  }
+  // Files have a tree of their own; the others are an item by themselves.
+  if (type == ItemType::kFiles || path_.size() == 1) {
+    step_->SetItemType(NameOf({path_.front()}), type);
   }
 }
 

@@ -38,6 +38,7 @@ class StateWriter {
   void WriteArray(nanobind::handle array);
   void WriteLargeInt(nanobind::handle value);
   void WritePieces(nanobind::handle pieces);
+  void WriteContent(nanobind::handle content);
   // Calls `adapt`; what it raises gets the path.
   nanobind::object Adapt(nanobind::handle value);
   DType DTypeOf(nanobind::handle dtype);

@@ -1,0 +1,131 @@
+"""Orbax's names on a store: `import ckptree.orbax as ocp`.
+
+README.md, part "Orbax", says what differs. Needs neither Orbax nor TensorStore.
+"""
+
+from ckptree.orbax import (
+    args,
+    arrays,
+    checkpoint_args,
+    checkpoint_managers,
+    checkpoint_utils,
+    checkpointers,
+    handlers,
+    logging,
+    metadata,
+    msgpack_utils,
+    multihost,
+    options,
+    path,
+    step,
+    test_utils,
+    transform_utils,
+    tree,
+    type_handlers,
+    utils,
+)
+from ckptree.orbax._array_handlers import (
+    ArrayCheckpointHandler,
+    JaxRandomKeyCheckpointHandler,
+    NumpyRandomKeyCheckpointHandler,
+)
+from ckptree.orbax._composite_handler import (
+    CompositeCheckpointHandler,
+    CompositeOptions,
+)
+from ckptree.orbax._document_handlers import (
+    JsonCheckpointHandler,
+    ProtoCheckpointHandler,
+)
+from ckptree.orbax._handler import AsyncCheckpointHandler, CheckpointHandler
+from ckptree.orbax._manager_options import CheckpointManagerOptions
+from ckptree.orbax._place import OrbaxCheckpointError
+from ckptree.orbax._registry import (
+    CheckpointHandlerRegistry,
+    DefaultCheckpointHandlerRegistry,
+)
+from ckptree.orbax._tree_handlers import (
+    BasePyTreeCheckpointHandler,
+    PyTreeCheckpointHandler,
+    StandardCheckpointHandler,
+)
+from ckptree.orbax.checkpoint_manager import (
+    AbstractCheckpointManager,
+    CheckpointManager,
+)
+from ckptree.orbax.checkpointers import (
+    AbstractCheckpointer,
+    AsyncCheckpointer,
+    Checkpointer,
+    PyTreeCheckpointer,
+    StandardCheckpointer,
+)
+from ckptree.orbax.options import AsyncOptions
+from ckptree.orbax.transform_utils import (
+    RestoreTransform,
+    Transform,
+    apply_transformations,
+    merge_trees,
+)
+from ckptree.orbax.type_handlers import (
+    ArrayRestoreArgs,
+    RestoreArgs,
+    SaveArgs,
+)
+
+# In a template: a leaf that is not read, and stays as it is.
+PLACEHOLDER = ...
+
+__all__ = [
+    "AbstractCheckpointManager",
+    "AbstractCheckpointer",
+    "ArrayCheckpointHandler",
+    "ArrayRestoreArgs",
+    "AsyncCheckpointHandler",
+    "AsyncCheckpointer",
+    "AsyncOptions",
+    "BasePyTreeCheckpointHandler",
+    "CheckpointHandler",
+    "CheckpointHandlerRegistry",
+    "CheckpointManager",
+    "CheckpointManagerOptions",
+    "Checkpointer",
+    "CompositeCheckpointHandler",
+    "CompositeOptions",
+    "DefaultCheckpointHandlerRegistry",
+    "JaxRandomKeyCheckpointHandler",
+    "JsonCheckpointHandler",
+    "NumpyRandomKeyCheckpointHandler",
+    "OrbaxCheckpointError",
+    "PLACEHOLDER",
+    "ProtoCheckpointHandler",
+    "PyTreeCheckpointHandler",
+    "PyTreeCheckpointer",
+    "RestoreArgs",
+    "RestoreTransform",
+    "SaveArgs",
+    "StandardCheckpointHandler",
+    "StandardCheckpointer",
+    "Transform",
+    "apply_transformations",
+    "args",
+    "arrays",
+    "checkpoint_args",
+    "checkpoint_managers",
+    "checkpoint_utils",
+    "checkpointers",
+    "handlers",
+    "logging",
+    "merge_trees",
+    "metadata",
+    "msgpack_utils",
+    "multihost",
+    "options",
+    "path",
+    "step",
+    "test_utils",
+    "transform_utils",
+    "tree",
+    "type_handlers",
+    "utils",
+]

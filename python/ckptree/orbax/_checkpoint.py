@@ -1,0 +1,117 @@
+"""A checkpoint at a path of its own: a store with one step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
+
+import ckptree
+from ckptree.orbax import _items, _place
+
+if TYPE_CHECKING:
+    from ckptree.handle import SaveHandle
+    from ckptree.orbax._items import Item
+    from ckptree.orbax._place import Place
+    from ckptree.step import Step
+    from ckptree.store import Store
+
+
+def begin(
+    directory: str | os.PathLike[str],
+    items: Mapping[str, Item],
+    custom: Any = None,
+    *,
+    force: bool = False,
+    permissions: int | None = None,
+) -> tuple[Store, SaveHandle]:
+    """Starts saving `items` to a store at `directory`, which is made. What is
+    there already: ValueError, or with `force` replaced, in one commit."""
+    path = pathlib.Path(os.fspath(directory))
+    kept = _items.about(items, custom)
+    there = check_free(path, force=force)
+    store = ckptree.Store(path, mode="write" if there else "write or create")
+    try:
+        if permissions is not None and not there:
+            path.chmod(permissions)
+        handle = store.save(
+            _place.ONLY_STEP,
+            {name: item.state for name, item in items.items()},
+            metadata=kept,
+            overwrite=bool(store.steps()),
+        )
+    except BaseException:
+        store.close()
+        raise
+    return store, handle
+
+
+def check_free(path: pathlib.Path, *, force: bool) -> bool:
+    """Whether a checkpoint is there, which `force` replaces. ValueError: it
+    must not be, or something else is."""
+    if _place.is_store(path):
+        if not force:
+            raise ValueError(
+                f"Destination {path} already exists: pass force=True to replace it"
+            )
+        return True
+    for above in path.parents[:2]:
+        if _place.is_store(above):
+            raise ValueError(
+                f"{path} is inside of the store {above}: save to it by its "
+                "CheckpointManager, or choose a path outside"
+            )
+    if path.exists():
+        _place.check_not_of_orbax(path)
+        if not path.is_dir() or any(path.iterdir()):
+            raise ValueError(
+                f"Destination {path} already exists, and is no checkpoint of "
+                "ckptree: choose another path, or remove it"
+            )
+        if not force:
+            raise ValueError(
+                f"Destination {path} already exists: remove the empty directory, "
+                "or pass force=True"
+            )
+    return False
+
+
+def save(
+    directory: str | os.PathLike[str],
+    items: Mapping[str, Item],
+    custom: Any = None,
+    *,
+    force: bool = False,
+) -> None:
+    """As begin(), and waits until it is durable."""
+    store, handle = begin(directory, items, custom, force=force)
+    with store:
+        handle.result()
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Step, Place]]:
+    """The step at `path`, and what of it is meant. FileNotFoundError."""
+    place = _place.locate(path)
+    with ckptree.open(place.store) as store:
+        yield _place.open_step(store, place), place
+
+
+def only_item(step: Step, place: Place) -> _items.StoredItem:
+    """The item that is meant where one is. ValueError: there are more."""
+    name = place.item
+    if name is None:
+        there = [n for n in _items.names(step) if n != _items.METRICS]
+        if _items.DEFAULT in there:
+            name = _items.DEFAULT
+        elif len(there) == 1:
+            (name,) = there
+        else:
+            raise ValueError(
+                f"{place.store} has the items {', '.join(there)}: restore them "
+                "by a CompositeCheckpointHandler or a CheckpointManager, or add "
+                "the step and the name of one to the path"
+            )
+    folder = place.store / str(step.step)
+    return _items.stored(step, name, folder)

@@ -1,0 +1,205 @@
+"""Several items, each by a handler of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from ckptree.orbax import _checkpoint, _items
+from ckptree.orbax._files_handler import FilesHandler
+from ckptree.orbax._handler import (
+    AsyncCheckpointHandler,
+    CheckpointHandler,
+    StoreHandler,
+    is_of_a_store,
+)
+from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry, HandlerTable
+from ckptree.orbax.args import Composite
+from ckptree.orbax.checkpoint_args import CheckpointArgs
+from ckptree.orbax.metadata import StepMetadata, StepStatistics
+from ckptree.orbax.options import MultiprocessingOptions
+
+if TYPE_CHECKING:
+    from ckptree.orbax._items import Item, StoredItem
+    from ckptree.step import Step
+
+
+@dataclasses.dataclass
+class CompositeOptions:
+    """Does nothing."""
+
+    multiprocessing_options: MultiprocessingOptions = dataclasses.field(
+        default_factory=MultiprocessingOptions
+    )
+    temporary_path_class: Any = None
+    file_options: Any = None
+    atomicity_options: Any = None
+    async_options: Any = None
+
+
+def as_store_handler(handler: CheckpointHandler) -> StoreHandler:
+    """`handler`, or one that keeps the files that it writes."""
+    if is_of_a_store(handler):
+        assert isinstance(handler, StoreHandler)
+        return handler
+    return FilesHandler(handler)
+
+
+def pack_item(handler: CheckpointHandler, args: Any) -> Item:
+    """The item that a handler makes; which it was is kept with it."""
+    made = as_store_handler(handler).pack(args)
+    return made._replace(about={**made.about, "handler": handler.typestr()})
+
+
+def pack(table: HandlerTable, args: Composite) -> dict[str, Item]:
+    """The items of `args`. ValueError: one has no arguments, or another
+    handler."""
+    items = {}
+    for name in sorted(args):
+        given = args[name]
+        if not isinstance(given, CheckpointArgs):
+            raise ValueError(
+                f"item {name!r}: CheckpointArgs are wanted, such as "
+                f"args.StandardSave(...), not {type(given).__name__}"
+            )
+        items[name] = pack_item(table.find(name, given), given)
+    return items
+
+
+def unpack_item(
+    handler: CheckpointHandler, item: StoredItem, args: Any
+) -> Any:
+    return as_store_handler(handler).unpack(item, args)
+
+
+def unpack(
+    table: HandlerTable,
+    step: Step,
+    directory: str | os.PathLike[str],
+    args: Composite | None,
+) -> Composite:
+    """The items that `args` name; all, without. KeyError: one is not there."""
+    wanted: dict[str, Any] = dict(args) if args else {}
+    if not wanted:
+        there = (n for n in _items.names(step) if n != _items.METRICS)
+        wanted = dict.fromkeys(there)
+    made = {}
+    for name, given in wanted.items():
+        item = _items.stored(step, name, directory)
+        if given is None and args:
+            handler = table.known(name)
+            if handler is None:
+                raise ValueError(
+                    f"item {name!r}: Provided `None` for `CheckpointArgs`, and its "
+                    "handler is not known yet: pass its arguments"
+                )
+        elif given is None:
+            handler = table.find_by_name(name, item.about.get("handler"))
+        elif not isinstance(given, CheckpointArgs):
+            raise ValueError(
+                f"item {name!r}: CheckpointArgs are wanted, such as "
+                f"args.StandardRestore(...), not {type(given).__name__}"
+            )
+        else:
+            handler = table.find(name, given)
+        made[name] = unpack_item(handler, item, given)
+    return Composite(**made)
+
+
+def describe(
+    table: HandlerTable, step: Step, directory: str | os.PathLike[str]
+) -> StepMetadata:
+    """What a step says of itself; of items whose handler is not known: None."""
+    about = _items.About.of(step)
+    found: dict[str, Any] = {}
+    handlers: dict[str, Any] = {}
+    metrics: Any = {}
+    for name in _items.names(step):
+        item = _items.stored(step, name, directory)
+        if name == _items.METRICS:
+            metrics = item.document()
+            continue
+        handlers[name] = item.about.get("handler")
+        try:
+            handler = table.find_by_name(name, handlers[name])
+        except ValueError:
+            found[name] = None
+            continue
+        found[name] = as_store_handler(handler).describe(item)
+    info = step.info
+    seconds = (info.committed_ns - info.begun_ns) / 1e9
+    return StepMetadata(
+        item_handlers=handlers,
+        item_metadata=Composite(**found),
+        metrics=metrics,
+        performance_metrics=StepStatistics(seconds),
+        init_timestamp_nsecs=about.begun_ns,
+        commit_timestamp_nsecs=info.committed_ns,
+        custom_metadata=about.custom,
+    )
+
+
+def of_one_item(found: StepMetadata) -> StepMetadata:
+    """The same, of a step with one item that has no name."""
+    return dataclasses.replace(
+        found,
+        item_handlers=found.item_handlers.get(_items.DEFAULT),
+        item_metadata=found.item_metadata.get(_items.DEFAULT),
+    )
+
+
+class CompositeCheckpointHandler(AsyncCheckpointHandler):
+    """Several items. Those that are named may be saved; without names any."""
+
+    def __init__(
+        self,
+        *item_names: str,
+        composite_options: CompositeOptions | None = None,
+        handler_registry: DefaultCheckpointHandlerRegistry | None = None,
+        **items_and_handlers: CheckpointHandler,
+    ) -> None:
+        del composite_options
+        if handler_registry is not None and (item_names or items_and_handlers):
+            raise ValueError("handler_registry goes without names and handlers")
+        self._names = {*item_names, *items_and_handlers}
+        self.table = HandlerTable(handler_registry, items_and_handlers)
+
+    def pack(self, args: Any) -> dict[str, Item]:
+        """The items of `args`, a Composite."""
+        for name in args if self._names else ():
+            if name not in self._names:
+                raise KeyError(
+                    f"no item {name!r}: the handler has "
+                    f"{', '.join(sorted(self._names))}"
+                )
+        return pack(self.table, args)
+
+    def save(self, directory: Any, *args: Any, **kwargs: Any) -> None:
+        given = kwargs.get("args", args[0] if args else None)
+        _checkpoint.save(directory, self.pack(composite(given)), force=True)
+
+    async def async_save(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        self.save(directory, *args, **kwargs)
+        return []
+
+    def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        given = kwargs.get("args", args[0] if args else None)
+        with _checkpoint.opened(directory) as (step, place):
+            folder = place.store / str(step.step)
+            wanted = None if given is None else composite(given)
+            return unpack(self.table, step, folder, wanted)
+
+    def metadata(self, directory: Any) -> StepMetadata:
+        with _checkpoint.opened(directory) as (step, place):
+            return describe(self.table, step, place.store / str(step.step))
+
+    def close(self) -> None:
+        self.table.close()
+
+
+def composite(args: Any) -> Composite:
+    """ValueError: it is none."""
+    if not isinstance(args, Composite):
+        raise ValueError(f"a Composite of items is wanted, not {type(args).__name__}")
+    return args

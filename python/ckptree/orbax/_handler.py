@@ -1,0 +1,141 @@
+"""What a handler is: of the user's own, or one of a store's."""
+
+from __future__ import annotations
+
+import abc
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from ckptree.orbax import _checkpoint, _items
+from ckptree.orbax.checkpoint_args import CheckpointArgs, get_registered_args_cls
+
+if TYPE_CHECKING:
+    from ckptree.orbax._items import Item, StoredItem
+
+
+class CheckpointHandler(abc.ABC):
+    """Saves an object of some kind to a directory, and restores it.
+
+    Handlers of your own work as they do with Orbax. What they write to the
+    directory becomes part of the step, in the same commit.
+    """
+
+    @abc.abstractmethod
+    def save(self, directory: pathlib.Path, *args: Any, **kwargs: Any) -> None:
+        """Writes to `directory`, which is there, and empty."""
+
+    @abc.abstractmethod
+    def restore(self, directory: pathlib.Path, *args: Any, **kwargs: Any) -> Any:
+        """Reads what save() wrote."""
+
+    def metadata(self, directory: pathlib.Path) -> Any:
+        """What there is to say without restoring it."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no metadata()")
+
+    def finalize(self, directory: pathlib.Path) -> None:
+        """Called when save() is done, before anybody can see it."""
+
+    def close(self) -> None:
+        """Frees what the handler holds."""
+
+    @classmethod
+    def typestr(cls) -> str:
+        """What is kept with a step, to find the handler when it is restored."""
+        return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class AsyncCheckpointHandler(CheckpointHandler):
+    """A handler whose save can go on in the background."""
+
+    @abc.abstractmethod
+    async def async_save(
+        self, directory: pathlib.Path, *args: Any, **kwargs: Any
+    ) -> Any:
+        """As save(); returns futures of what goes on, or None."""
+
+
+class StoreHandler(AsyncCheckpointHandler):
+    """A handler that makes and takes items of a store. At a directory it makes
+    a store with one item."""
+
+    @classmethod
+    def typestr(cls) -> str:
+        # The name that is public, wherever the class is.
+        if cls.__module__.startswith("ckptree.orbax."):
+            return f"ckptree.orbax.{cls.__qualname__}"
+        return super().typestr()
+
+    def pack(self, args: Any) -> Item:
+        """The item of these arguments."""
+        raise NotImplementedError
+
+    def unpack(self, item: StoredItem, args: Any) -> Any:
+        """What the item was made of. `args` may be None."""
+        raise NotImplementedError
+
+    def describe(self, item: StoredItem) -> Any:
+        """Its metadata."""
+        return None
+
+    def save(self, directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Of an item or arguments, to a directory that is absent or empty."""
+        wanted = arguments(self, 0, args, kwargs)
+        items = {_items.DEFAULT: self.pack(wanted)}
+        _checkpoint.save(directory, items, force=True)
+
+    async def async_save(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        self.save(directory, *args, **kwargs)
+        return []
+
+    def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        wanted = arguments(self, 1, args, kwargs)
+        with _checkpoint.opened(directory) as (step, place):
+            return self.unpack(_checkpoint.only_item(step, place), wanted)
+
+    def metadata(self, directory: Any) -> Any:
+        with _checkpoint.opened(directory) as (step, place):
+            return self.describe(_checkpoint.only_item(step, place))
+
+
+def arguments(
+    handler: CheckpointHandler,
+    which: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> CheckpointArgs:
+    """The arguments of a call, given as such (`args=`) or one by one. `which`:
+    0 to save, 1 to restore."""
+    given = kwargs.get("args")
+    if given is None and args and isinstance(args[0], CheckpointArgs):
+        given = args[0]
+    if given is not None:
+        if not isinstance(given, CheckpointArgs):
+            raise ValueError(
+                f"args is a CheckpointArgs, not a {type(given).__name__}"
+            )
+        return given
+    cls: Any = None
+    for known in type(handler).__mro__:
+        try:
+            cls = get_registered_args_cls(known)[which]
+            break
+        except ValueError:
+            continue
+    if cls is None:
+        raise ValueError(
+            f"{type(handler).__qualname__} has no arguments registered: use "
+            "register_with_handler"
+        )
+    passed = {k: v for k, v in kwargs.items() if k != "args"}
+    made: CheckpointArgs = cls(*args, **passed)
+    return made
+
+
+def is_of_a_store(handler: CheckpointHandler) -> bool:
+    """Whether it saves and restores as the classes here do; a subclass that
+    overrides save() or restore() writes files of its own."""
+    return isinstance(handler, StoreHandler) and all(
+        getattr(type(handler), name).__module__.startswith("ckptree.orbax.")
+        for name in ("save", "restore")
+    )
+

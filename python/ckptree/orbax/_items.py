@@ -1,0 +1,113 @@
+"""Items: the top-level subtrees of a step, as handlers make and take them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+
+from ckptree.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+    from ckptree.step import Step
+
+# The item of a checkpoint that has one without a name, as Orbax calls it, and
+# that of the metrics.
+DEFAULT = "default"
+METRICS = "metrics"
+
+
+class Item(NamedTuple):
+    """What a handler made of its arguments."""
+
+    state: Any  # For the engine: a tree, or a document.
+    # Plain data that restoring it needs besides.
+    about: dict[str, Any] = {}
+
+
+class StoredItem:
+    """An item of a step that is open for reading."""
+
+    def __init__(self, step: Step, name: str, path: str, about: Any) -> None:
+        self.step = step
+        self.name = name
+        self.path = path  # Where Orbax would have its directory.
+        self.about: dict[str, Any] = about or {}
+
+    def infos(self) -> list[_engine.LeafInfo]:
+        """All that is listed under it."""
+        return [
+            info
+            for info in self.step._engine.leaves("")
+            if info.path[0][1] == self.name
+        ]
+
+    def find(self, name: str) -> _engine.LeafInfo:
+        """A leaf of the step, by its whole name."""
+        return self.step._engine.find(name)
+
+    def document(self) -> Any:
+        """Its value, where it is one: JSON as what it says, else bytes."""
+        from ckptree import values
+
+        infos = self.infos()
+        if len(infos) != 1 or not infos[0].is_leaf:
+            raise ValueError(f"{self.path}: the item {self.name!r} is a tree")
+        (value,) = values.read(self.step._engine, infos)
+        return value
+
+
+class About(NamedTuple):
+    """What is kept with a step, as JSON in its custom metadata."""
+
+    items: dict[str, dict[str, Any]]  # By their names.
+    custom: dict[str, Any]  # The user's own.
+    begun_ns: int
+
+    def json(self) -> dict[str, Any]:
+        return {"orbax": 1, **self._asdict()}
+
+    @classmethod
+    def of(cls, step: Step) -> About:
+        """Of a step, also of one that was not saved by this package."""
+        found = step.metadata.custom
+        if isinstance(found, dict) and found.get("orbax") == 1:
+            return cls(found["items"], found["custom"], found["begun_ns"])
+        custom = found if isinstance(found, dict) else {}
+        return cls({}, custom, step.info.begun_ns)
+
+
+def about(items: Mapping[str, Item], custom: Any) -> dict[str, Any]:
+    """What to keep with a step that holds `items`. TypeError, ValueError:
+    `custom` is no dict that JSON can write."""
+    if custom is None:
+        custom = {}
+    if not isinstance(custom, dict):
+        raise ValueError(
+            f"custom_metadata is a dict, not a {type(custom).__name__}"
+        )
+    json.dumps(custom)
+    kept = {name: item.about for name, item in items.items()}
+    return About(kept, custom, time.time_ns()).json()
+
+
+def names(step: Step) -> list[str]:
+    """The items of a step, in the order of the store."""
+    found: dict[str, None] = {}
+    for info in step._engine.leaves(""):
+        found.setdefault(str(info.path[0][1]), None)
+    return list(found)
+
+
+def stored(step: Step, name: str, directory: str | os.PathLike[str]) -> StoredItem:
+    """KeyError where the step has no such item."""
+    there = names(step)
+    if name not in there:
+        raise NotFoundError(
+            f"{os.fspath(directory)}: no item {name!r}; there are "
+            f"{', '.join(there) or 'none'}"
+        )
+    path = os.path.join(directory, name)
+    return StoredItem(step, name, path, About.of(step).items.get(name))

@@ -1,0 +1,153 @@
+"""The arguments of a manager: items, their handlers, and which it has."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, Mapping
+
+from ckptree.orbax import _items
+from ckptree.orbax._handler import CheckpointHandler, arguments
+from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry, HandlerTable
+from ckptree.orbax.args import Composite
+from ckptree.orbax.checkpoint_args import CheckpointArgs
+from ckptree.orbax.checkpointers import Checkpointer
+
+
+class ManagerItems:
+    """The items of a manager. `single`: it has one without a name; None: the
+    first use will say."""
+
+    def __init__(
+        self,
+        checkpointers: Any,
+        item_names: Any,
+        item_handlers: Any,
+        registry: DefaultCheckpointHandlerRegistry | None,
+    ) -> None:
+        self.single: bool | None = None
+        if checkpointers is not None and (
+            item_names is not None
+            or item_handlers is not None
+            or registry is not None
+        ):
+            raise ValueError(
+                "checkpointers go without item_names, item_handlers and "
+                "handler_registry"
+            )
+        if registry is not None and (
+            item_names is not None or item_handlers is not None
+        ):
+            raise ValueError(
+                "handler_registry goes without item_names and item_handlers"
+            )
+        handlers = self._handlers(checkpointers, item_names, item_handlers)
+        self.table = HandlerTable(registry, handlers)
+
+    def _handlers(
+        self, checkpointers: Any, item_names: Any, item_handlers: Any
+    ) -> dict[str, CheckpointHandler]:
+        if isinstance(checkpointers, Checkpointer):
+            self.single = True
+            return {_items.DEFAULT: checkpointers.handler}
+        if checkpointers is not None:
+            self.single = False
+            return {name: c.handler for name, c in checkpointers.items()}
+        if isinstance(item_handlers, CheckpointHandler):
+            if item_names is not None:
+                raise ValueError("item_names go with handlers by item, not with one")
+            self.single = True
+            return {_items.DEFAULT: item_handlers}
+        if item_names is not None or item_handlers is not None:
+            self.single = False
+        return dict(item_handlers or {})
+
+    def see(self, names: list[str]) -> None:
+        """What a step has says it, where nothing did."""
+        if self.single is None:
+            self.single = _items.DEFAULT in names
+
+    def of_call(
+        self, items: Any, options: Any, args: Any, which: int
+    ) -> Composite | None:
+        """The arguments of a save (`which` 0) or restore (1), by item; None:
+        there are none. ValueError: they do not go together."""
+        if isinstance(items, CheckpointArgs):
+            raise ValueError("CheckpointArgs are passed as args=, not as items")
+        if args is None:
+            if items is None and options is None:
+                return None
+            return self._of_items(items, options, which)
+        if not isinstance(args, CheckpointArgs):
+            raise ValueError(
+                "args are CheckpointArgs, such as args.StandardSave(...), not "
+                f"{type(args).__name__}"
+            )
+        return self._composite(args)
+
+    def _of_items(self, items: Any, options: Any, which: int) -> Composite:
+        """Of objects, and what else their handlers take."""
+        given = {_items.DEFAULT: (items, options or {})}
+        if not self.single:
+            given = {
+                name: (item, (options or {}).get(name, {}))
+                for name, item in (items or {}).items()
+            }
+        made: dict[str, Any] = {}
+        for name, (item, others) in given.items():
+            handler = self.table.known(name)
+            if handler is None:
+                raise ValueError(
+                    f"item {name!r} has no handler: pass args=, or checkpointers "
+                    "when the manager is made"
+                )
+            made[name] = arguments(handler, which, (item,), dict(others))
+        return Composite(**made)
+
+    def _composite(self, args: CheckpointArgs) -> Composite:
+        if self.single is None:
+            self.single = not isinstance(args, Composite)
+        if isinstance(args, Composite):
+            if self.single:
+                raise ValueError(
+                    "Cannot provide `args` of type `Composite` when dealing with "
+                    "a single, unnamed (default) checkpointable object."
+                )
+            return args
+        if not self.single:
+            raise ValueError(
+                "Must provide `args` of type `Composite` when dealing with "
+                "multiple checkpointable objects."
+            )
+        return Composite(**{_items.DEFAULT: args})
+
+
+def step_number(step: Any) -> int:
+    """TypeError: it is no int."""
+    if isinstance(step, bool) or not hasattr(step, "__index__"):
+        raise TypeError(f"a step is an int, not {step!r}")
+    return int(step.__index__())
+
+
+def plain_metrics(metrics: Any) -> Any:
+    """For JSON: numbers of NumPy and JAX as Python's. TypeError."""
+    if isinstance(metrics, Mapping):
+        return {str(key): plain_metrics(value) for key, value in metrics.items()}
+    if isinstance(metrics, (list, tuple)):
+        return [plain_metrics(value) for value in metrics]
+    if metrics is None or isinstance(metrics, (bool, int, float, str)):
+        return metrics
+    if isinstance(metrics, numbers.Number) or hasattr(metrics, "item"):
+        plain: Any = metrics
+        return plain.item() if getattr(metrics, "size", 1) == 1 else plain.tolist()
+    raise TypeError(f"metrics: JSON cannot write a {type(metrics).__name__}")
+
+
+def listed_steps(steps: Any) -> list[int]:
+    """ValueError: they cannot be listed."""
+    try:
+        return sorted(steps or ())
+    except TypeError:
+        raise ValueError(
+            "save_on_steps: a list or set of steps; for anything else use "
+            "should_save_fn"
+        ) from None

@@ -1,0 +1,218 @@
+"""CheckpointManagerOptions, and what the engine's manager makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+from typing import Any, Callable, Container
+
+from ckptree.orbax.checkpoint_managers import (
+    AnyPreservationPolicy,
+    BestN,
+    PolicyCheckpointInfo,
+    PreservationContext,
+    PreservationPolicy,
+    SaveDecisionPolicy,
+    _Keeps,
+)
+from ckptree.orbax.options import (
+    AsyncOptions,
+    AtomicityOptions,
+    FileOptions,
+    MultiprocessingOptions,
+)
+from ckptree.policies import Custom, Policy, PolicyStep
+
+_log = logging.getLogger("ckptree.orbax")
+
+
+@dataclasses.dataclass
+class CheckpointManagerOptions:
+    """How a manager works; see README.md for each. What concerns files and
+    directories of steps is taken and does nothing: there are none."""
+
+    save_interval_steps: int | None = 1
+    max_to_keep: int | None = None
+    keep_time_interval: datetime.timedelta | None = None
+    keep_period: int | None = None
+    should_keep_fn: Callable[[int], bool] | None = None
+    best_fn: Callable[[Any], float] | None = None
+    best_mode: str = "max"
+    keep_checkpoints_without_metrics: bool = True
+    step_prefix: str | None = None
+    step_format_fixed_length: int | None = None
+    step_name_format: Any = None
+    create: bool = True
+    cleanup_tmp_directories: bool = False
+    save_on_steps: Container[int] | None = None
+    single_host_load_and_broadcast: bool = False
+    todelete_subdir: str | None = None
+    todelete_full_path: str | None = None
+    enable_background_delete: bool = False
+    num_deletion_threads: int | None = None
+    read_only: bool = False
+    enable_async_checkpointing: bool = True
+    async_options: AsyncOptions | None = None
+    multiprocessing_options: MultiprocessingOptions = dataclasses.field(
+        default_factory=MultiprocessingOptions
+    )
+    should_save_fn: Callable[[int, int | None], bool] | None = None
+    file_options: FileOptions = dataclasses.field(default_factory=FileOptions)
+    save_root_metadata: bool = True
+    temporary_path_class: Any = None
+    atomicity_options: AtomicityOptions | None = None
+    save_decision_policy: SaveDecisionPolicy | None = None
+    preservation_policy: PreservationPolicy | None = None
+    prevent_write_metrics: bool = False
+    enable_should_save_is_saving_in_progress_check: bool = True
+    enable_per_process_directory_creation: bool = False
+    lightweight_initialize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.best_mode not in ("min", "max"):
+            raise ValueError(f"best_mode {self.best_mode!r}: 'min' or 'max'")
+        if self.todelete_subdir is not None and self.todelete_full_path is not None:
+            raise ValueError("todelete_subdir and todelete_full_path: one of them")
+        if self.todelete_subdir is not None or self.todelete_full_path is not None:
+            raise NotImplementedError(
+                "todelete_subdir, todelete_full_path: steps have no directories "
+                "to move. Deleting one takes microseconds, and its bytes are "
+                "freed in the background: leave these options out"
+            )
+        if self.read_only:
+            _log.warning("read_only: nothing is saved, deleted or created")
+            self._make_read_only()
+        keep = self.max_to_keep
+        if self.preservation_policy is None and keep is not None and keep < 0:
+            raise ValueError(
+                "Setting of max_to_keep must be None or non-negative: "
+                f"it is {keep}"
+            )
+        if self.save_on_steps is None:
+            self.save_on_steps = frozenset()
+        processes = self.multiprocessing_options
+        if processes.primary_host not in (0, None):
+            raise NotImplementedError(
+                f"primary_host={processes.primary_host}: one process writes a "
+                "store, and is its own primary host"
+            )
+        if self.enable_per_process_directory_creation:
+            if processes.primary_host is not None:
+                raise ValueError(
+                    "enable_per_process_directory_creation wants "
+                    "primary_host=None"
+                )
+
+    def _make_read_only(self) -> None:
+        self.save_interval_steps = 0
+        self.max_to_keep = None
+        self.keep_time_interval = None
+        self.keep_period = None
+        self.should_keep_fn = None
+        self.should_save_fn = None
+        self.create = False
+        self.cleanup_tmp_directories = False
+        self.save_on_steps = frozenset()
+
+
+def check_policies(options: CheckpointManagerOptions) -> None:
+    """ValueError: options that say the same twice."""
+    if options.preservation_policy is None:
+        return
+    for name in ("max_to_keep", "keep_time_interval", "keep_period"):
+        if getattr(options, name):
+            raise ValueError(
+                f"preservation_policy and {name}: join them in one "
+                "AnyPreservationPolicy"
+            )
+
+
+class Kept:
+    """Policies of Orbax's kind as the engine's; keeps what their functions
+    raise, as they raised it."""
+
+    def __init__(self, metrics_of: Callable[[int, dict[str, float]], Any]) -> None:
+        self._metrics_of = metrics_of
+        self.raised: BaseException | None = None
+
+    def policy(self, given: Any) -> Policy:
+        """TypeError: it is no policy."""
+        if isinstance(given, Policy):
+            return given
+        if isinstance(given, AnyPreservationPolicy):
+            parts = [self.policy(part) for part in given.policies]
+            whole = parts[0]
+            for part in parts[1:]:
+                whole = whole | part
+            return whole
+        if isinstance(given, BestN):
+            return given.by(self.metric(given.get_metric_fn))
+        if isinstance(given, _Keeps):
+            return given._policy()
+        if not hasattr(given, "should_preserve"):
+            raise TypeError(
+                f"preservation_policy: {given!r} has no should_preserve()"
+            )
+        return Custom(_Named(type(given).__name__, self._asking(given)))
+
+    def metric(
+        self, function: Callable[[Any], Any]
+    ) -> Callable[[dict[str, float], int], float | None]:
+        """A function of the metrics as they were given to save()."""
+
+        def by(stored: dict[str, float], step: int) -> float | None:
+            metrics = self._metrics_of(step, stored)
+            if metrics is None:
+                return None
+            with self:
+                return float(function(metrics))
+            return None
+
+        return by
+
+    def _asking(self, given: Any) -> Callable[[list[PolicyStep]], list[bool]]:
+        def ask(steps: list[PolicyStep]) -> list[bool]:
+            infos = [
+                PolicyCheckpointInfo(
+                    step.step,
+                    datetime.datetime.fromtimestamp(
+                        step.time, datetime.timezone.utc
+                    ),
+                    self._metrics_of(step.step, dict(step.metrics)),
+                )
+                for step in steps
+            ]
+            with self:
+                return [
+                    bool(keep)
+                    for keep in given.should_preserve(
+                        infos, context=PreservationContext()
+                    )
+                ]
+            return []
+
+        return ask
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            self.raised = error
+
+    def take(self) -> BaseException | None:
+        """What was raised since the last time."""
+        raised, self.raised = self.raised, None
+        return raised
+
+
+class _Named:
+    """A function with a name, which is stored with the policy."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.__name__ = name
+        self._function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)

@@ -1,0 +1,100 @@
+"""Paths of checkpoints: a store, a step of one, or an item of that.
+
+Orbax has a directory for each; a store has none of them. Code that joins the
+names of a step and an item to a manager's directory finds them all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ckptree.errors import NotFoundError, StoreNotFoundError
+
+if TYPE_CHECKING:
+    from ckptree.step import Step
+    from ckptree.store import Store
+
+# The step of a checkpoint that has no number.
+ONLY_STEP = 0
+
+_STEP_NAME = re.compile(r"(?:.*\D)?(\d+)")
+_OF_ORBAX = ("_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt")
+
+
+class Place(NamedTuple):
+    """A store, and what of it is meant."""
+
+    store: pathlib.Path
+    step: int | None = None  # None: there is one only, or the latest.
+    item: str | None = None  # None: all, or the only one.
+
+
+class OrbaxCheckpointError(ValueError):
+    """The directory was written by Orbax."""
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    return os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(
+        os.path.join(path, "db")
+    )
+
+
+def locate(path: str | os.PathLike[str]) -> Place:
+    """FileNotFoundError: there is nothing. ValueError: it is Orbax's."""
+    given = pathlib.Path(os.fspath(path))
+    if is_store(given):
+        return Place(given)
+    if is_store(given.parent):
+        number = step_number(given.name)
+        if number is not None:
+            return Place(given.parent, number)
+    if is_store(given.parent.parent):
+        number = step_number(given.parent.name)
+        if number is not None:
+            return Place(given.parent.parent, number, given.name)
+    check_not_of_orbax(given)
+    if given.is_dir():
+        raise StoreNotFoundError(f"{given} holds no checkpoint")
+    raise StoreNotFoundError(f"there is no checkpoint at {given}")
+
+
+def step_number(name: str) -> int | None:
+    """Of the name of a step: its digits at the end.
+
+    >>> step_number("step_0042"), step_number("state")
+    (42, None)
+    """
+    found = _STEP_NAME.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def check_not_of_orbax(path: pathlib.Path) -> None:
+    """OrbaxCheckpointError where Orbax or Flax wrote `path` or a step in it."""
+    for folder in (path, *_steps_in(path)):
+        if any((folder / name).exists() for name in _OF_ORBAX):
+            raise OrbaxCheckpointError(
+                f"{path} was written by Orbax: "
+                f"ckptree.orbax.import_checkpoint({str(path)!r}, NEW_PATH) makes "
+                "a store of it, which this can read"
+            )
+
+
+def _steps_in(path: pathlib.Path) -> list[pathlib.Path]:
+    if not path.is_dir():
+        return []
+    return [
+        child
+        for child in path.iterdir()
+        if child.is_dir() and step_number(child.name) is not None
+    ]
+
+
+def open_step(store: Store, place: Place) -> Step:
+    """FileNotFoundError where there is no such step."""
+    try:
+        return store["latest" if place.step is None else place.step]
+    except NotFoundError as error:
+        raise StoreNotFoundError(f"{place.store}: {error}") from None

@@ -1,0 +1,307 @@
+"""An item as a tree: like a template, or as it is.
+
+Paths are compared by their keys, as Orbax does: a dict fits an object with the
+same names, a list a tuple. What would be lost silently there, by converting,
+cutting or leaving out, is an error here unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+
+
+from ckptree import values
+from ckptree.errors import Difference, MismatchError
+from ckptree.inventory import Inventory
+from ckptree.orbax import _plain_tree, _wanted
+from ckptree.orbax._keys import Keys, item_of, keys_of
+from ckptree.orbax._sharding import from_plain
+from ckptree.orbax._tree_save import map_leaves
+from ckptree.orbax._wanted import Wanted
+from ckptree.orbax.metadata import tree_of
+from ckptree.orbax.type_handlers import RestoreArgs
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+    from ckptree.orbax._items import StoredItem
+
+
+class Strictness(NamedTuple):
+    """What a restore lets pass."""
+
+    # What the template lacks is left out; what the item lacks is kept.
+    partial: bool = False
+    # Converts elements, and cuts and fills arrays, to those of the template.
+    convert: bool = False
+
+
+STRICT = Strictness()
+
+
+def restore(
+    item: StoredItem,
+    template: Any = None,
+    restore_args: Any = None,
+    strictness: Strictness = STRICT,
+    sharding: Any = None,
+) -> Any:
+    """The tree of `item`. `template`: a tree of arrays, of what describes them,
+    or of metadata. `restore_args`: a tree of RestoreArgs like it.
+    `sharding`: of arrays of JAX for which nothing else is said.
+
+    MismatchError, a ValueError, lists every path where they differ.
+    """
+    template = tree_of(template)
+    if template is None:
+        return _Plain(item, restore_args, sharding).run()
+    return _Templated(item, template, restore_args, strictness, sharding).run()
+
+
+class _Leaves:
+    """The leaves of an item, ties followed."""
+
+    def __init__(self, item: StoredItem) -> None:
+        self.item = item
+        self.infos = item.infos()
+        self.inventory = Inventory(item.step._engine)
+        self.leaves: dict[str, _engine.LeafInfo] = {}
+        self.empty: dict[str, _engine.LeafInfo] = {}
+        for info in self.infos:
+            found = self.inventory.value(info.name)
+            if found is not None:
+                self.leaves[info.name] = found
+        empty = {info.name for info in self.inventory.empty_nodes()}
+        self.empty = {i.name: i for i in self.infos if i.name in empty}
+        about = item.about
+        self._prefix = item_of(self.infos[0].name) if self.infos else ""
+        self._of_jax = set(about.get("of_jax", ()))
+        self._not_of_jax = set(about.get("not_of_jax", ()))
+        self._all_of_jax = "not_of_jax" in about
+
+    def placement(self, name: str) -> Any:
+        """Where it was when it was saved: a sharding, or None."""
+        about = self.item.about
+        if "placements" not in about:
+            return None
+        below = name.removeprefix(self._prefix)
+        placed = about["placed"]
+        number = placed["others"].get(below, placed["most"])
+        try:
+            return from_plain(about["placements"][number])
+        except ValueError as error:
+            raise ValueError(f"{self.item.path}: {below}: {error}") from None
+
+    def is_of_jax(self, name: str) -> bool:
+        """Whether it was an array of JAX, which is imported."""
+        if "jax" not in sys.modules:
+            return False
+        below = name.removeprefix(self._prefix)
+        if self._all_of_jax:
+            return below not in self._not_of_jax
+        return below in self._of_jax
+
+    def read(self, wanted: dict[str, Wanted]) -> dict[str, Any]:
+        """Values by name, each as it is wanted."""
+        return _wanted.read(
+            self.item.step._engine,
+            {name: (self.leaves[name], want) for name, want in wanted.items()},
+        )
+
+    def as_saved(self, name: str) -> Wanted:
+        info = self.leaves[name]
+        if values.kind_of(info) != "array":
+            return Wanted("saved")
+        if info.tag.startswith("prng:"):
+            return Wanted("jax", sharding=self.placement(name))
+        if info.tag == values.SCALAR_TAG or not self.is_of_jax(name):
+            return Wanted("saved")
+        return Wanted("jax", sharding=self.placement(name))
+
+    def asked(self, name: str, args: Any, sharding: Any = None) -> Wanted:
+        """What RestoreArgs ask for."""
+        if not isinstance(args, RestoreArgs):
+            raise ValueError(f"restore_args: {name} is no RestoreArgs: {args!r}")
+        saved = self.as_saved(name)
+        if saved.kind == "jax" and sharding is not None:
+            saved = saved._replace(sharding=sharding)
+        return _wanted.of_args(args, saved)
+
+
+class _Plain:
+    """Without a template."""
+
+    def __init__(
+        self, item: StoredItem, restore_args: Any, sharding: Any
+    ) -> None:
+        self.there = _Leaves(item)
+        self.sharding = sharding
+        self.args: dict[Keys, Any] = {}
+        if restore_args is not None:
+            map_leaves(
+                restore_args,
+                lambda name, leaf: self.args.setdefault(keys_of(name), leaf),
+                leaves=(RestoreArgs,),
+            )
+
+    def run(self) -> Any:
+        wanted = {name: self._wanted(name) for name in self.there.leaves}
+        read = self.there.read(wanted)
+        return _plain_tree.build(self.there.infos, read)
+
+    def _wanted(self, name: str) -> Wanted:
+        args = self.args.get(keys_of(name))
+        if args is None:
+            args = RestoreArgs()
+        return self.there.asked(name, args, self.sharding)
+
+
+class _Templated:
+    """Into the containers of a template."""
+
+    def __init__(
+        self,
+        item: StoredItem,
+        template: Any,
+        restore_args: Any,
+        strictness: Strictness,
+        sharding: Any,
+    ) -> None:
+        self.item = item
+        self.template = template
+        self.strictness = strictness
+        self.sharding = sharding
+        self.there = _Leaves(item)
+        self.by_keys = {keys_of(name): name for name in self.there.leaves}
+        self.differences: list[Difference] = []
+        self.args: dict[Keys, Any] = {}
+        if restore_args is not None:
+            map_leaves(
+                restore_args,
+                lambda name, leaf: self.args.setdefault(keys_of(name), leaf),
+                leaves=(RestoreArgs,),
+            )
+
+    def run(self) -> Any:
+        leaves: dict[str, Any] = {}
+        nodes: list[tuple[str, bool]] = []
+        map_leaves(
+            self.template,
+            lambda name, leaf: leaves.setdefault(name, leaf),
+            leaves=_wanted.ABSTRACT,
+            on_node=lambda name, kind, empty: nodes.append((name, empty)),
+        )
+        wanted = self._compare(leaves)
+        self._compare_empty(nodes)
+        if self.differences:
+            raise MismatchError(self.item.path, self.differences)
+        read = self.there.read(wanted)
+        return map_leaves(
+            self.template,
+            lambda name, leaf: self._value(name, leaf, read),
+            leaves=_wanted.ABSTRACT,
+        )
+
+    def _value(self, name: str, leaf: Any, read: dict[str, Any]) -> Any:
+        there = self.by_keys.get(keys_of(name))
+        return read.get(there, leaf) if there is not None else leaf
+
+    def _compare(self, leaves: dict[str, Any]) -> dict[str, Wanted]:
+        """What to read of what the template asks for."""
+        wanted: dict[str, Wanted] = {}
+        claimed: set[str] = set()
+        empty = {keys_of(name) for name in self.there.empty}
+        for name, leaf in leaves.items():
+            keys = keys_of(name)
+            shown = "/".join(keys)
+            there = self.by_keys.get(keys)
+            if there is None:
+                if leaf is ... and keys in empty:
+                    continue
+                if not self.strictness.partial:
+                    found = self._below(keys)
+                    expected = _wanted.shown(leaf)
+                    if found:
+                        self._differ(shown, "kind", expected, found)
+                    else:
+                        self._differ(shown, "missing", expected, "")
+                continue
+            claimed.add(there)
+            if leaf is ...:
+                continue
+            want = self._want(there, keys, leaf)
+            if want is not None:
+                wanted[there] = want
+        if not self.strictness.partial:
+            for there, info in self.there.leaves.items():
+                if there not in claimed:
+                    self._differ(
+                        "/".join(keys_of(there)),
+                        "unexpected",
+                        "",
+                        self.there.inventory.shown(info),
+                    )
+        return wanted
+
+    def _want(self, there: str, keys: Keys, leaf: Any) -> Wanted | None:
+        info = self.there.leaves[there]
+        args = self.args.get(keys)
+        saved = self.there.as_saved(there)
+        if args is not None:
+            want = self.there.asked(there, args, self.sharding)
+        else:
+            want = _wanted.of_leaf(leaf, saved, self.sharding)
+            if self.strictness.convert:
+                want = want._replace(convert=True, fit=True)
+        problem = want.problem(info)
+        if problem is not None:
+            what, expected = problem
+            hint = {
+                "dtype": "or pass restore_args with this dtype, or strict=False",
+                "shape": "or pass strict=False, to cut or fill it",
+            }.get(what, "")
+            found = self.there.inventory.shown(info)
+            self._differ("/".join(keys), what, expected, found, hint)
+            return None
+        return want
+
+    def _compare_empty(self, nodes: list[tuple[str, bool]]) -> None:
+        if self.strictness.partial:
+            return
+        containers = {keys_of(name) for name, _ in nodes}
+        here = {keys_of(name) for name, empty in nodes if empty}
+        for name, info in self.there.empty.items():
+            if keys_of(name) not in containers:
+                found = self.there.inventory.shown(info)
+                self._differ("/".join(keys_of(name)), "unexpected", "", found)
+        there = {keys_of(name) for name in self.there.empty}
+        for keys in sorted(here - there):
+            found = self._below(keys) or self._leaf_at(keys)
+            shown = "/".join(keys) or "the item"
+            if found:
+                self._differ(shown, "kind", "nothing", found)
+            else:
+                self._differ(shown, "missing", "an empty container", "")
+
+    def _leaf_at(self, keys: Keys) -> str:
+        name = self.by_keys.get(keys)
+        if name is None:
+            return ""
+        return self.there.inventory.shown(self.there.leaves[name])
+
+    def _below(self, keys: Keys) -> str:
+        """Says that there is a container, where there is."""
+        size = len(keys)
+        if any(k[:size] == keys and len(k) > size for k in self.by_keys):
+            return "a container"
+        return ""
+
+    def _differ(
+        self, path: str, problem: str, expected: str, found: str, hint: str = ""
+    ) -> None:
+        self.differences.append(
+            Difference(path, problem, expected, found, hint)
+        )
+
+

@@ -1,0 +1,272 @@
+"""What is wanted of a leaf, and reading many leaves as they are wanted."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
+
+import numpy as np
+
+from ckptree import dtypes, values
+from ckptree.orbax.metadata import ArrayMetadata, ScalarMetadata, StringMetadata
+from ckptree.orbax.type_handlers import ArrayRestoreArgs, RestoreArgs
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+
+# Descriptions, which are containers where rules do not say otherwise.
+ABSTRACT: tuple[type, ...] = (ArrayMetadata, ScalarMetadata, StringMetadata)
+
+_PYTHON: dict[str, Callable[[Any], Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "str": str,
+    "bytes": bytes,
+}
+
+
+class Wanted(NamedTuple):
+    """A leaf as it is wanted."""
+
+    # "saved", "numpy", "scalar" (of NumPy), "jax", or a type of Python.
+    kind: str
+    dtype: str = ""  # Of the elements; empty: as saved.
+    shape: tuple[int, ...] | None = None  # None: as saved.
+    sharding: Any = None  # None: the default device.
+    convert: bool = False  # Elements that are others are converted.
+    fit: bool = False  # Axes that are others are cut, or filled with zeros.
+    prng: bool = False  # A random key of JAX.
+
+    def problem(self, info: _engine.LeafInfo) -> tuple[str, str] | None:
+        """What the leaf has otherwise: the problem, and what was expected."""
+        if self.kind == "saved":
+            return None
+        kind = values.kind_of(info)
+        is_key = info.tag.startswith("prng:")
+        if self.kind in _PYTHON:
+            fits = kind == self.kind or (
+                self.kind not in ("str", "bytes")
+                and (kind in ("bool", "int", "float", "complex"))
+                or (kind == "array" and info.shape == () and not is_key)
+            )
+            return None if fits else ("kind", self.kind)
+        if kind in ("bool", "int", "float", "complex"):
+            # A number is an array of no dimensions.
+            if self.shape in (None, ()) or self.fit:
+                return None
+            return "kind", str(self)
+        if kind != "array" or (self.prng and not is_key):
+            return "kind", str(self)
+        if is_key and not self.prng and self.dtype not in ("", "uint32"):
+            return "kind", str(self)
+        shape = info.shape
+        if self.prng and self.shape is not None:
+            shape = shape[: len(self.shape)]
+        if self.shape is not None and shape != self.shape:
+            if not self.fit or len(shape) != len(self.shape):
+                return "shape", str(self)
+        if self.dtype and not self.convert and info.dtype_name != self.dtype:
+            return "dtype", str(self)
+        return None
+
+    def __str__(self) -> str:
+        if self.kind in _PYTHON:
+            return self.kind
+        dims = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{'key' if self.prng else self.dtype or 'any'}[{dims}]"
+
+
+def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
+    """What RestoreArgs ask for. `saved`: the leaf as it was."""
+    dtype = "" if args.dtype is None else np.dtype(args.dtype).name
+    if isinstance(args, ArrayRestoreArgs):
+        sharding = args.sharding
+        if sharding is None and args.mesh is not None:
+            import jax
+
+            spec = args.mesh_axes or jax.sharding.PartitionSpec()
+            sharding = jax.sharding.NamedSharding(args.mesh, spec)
+        if sharding is not None:
+            sharding = _of_jax(sharding)
+        else:
+            sharding = saved.sharding
+        shape = None if args.global_shape is None else tuple(args.global_shape)
+        return Wanted(
+            "jax",
+            dtype,
+            shape,
+            sharding,
+            convert=True,
+            fit=not args.strict,
+            prng=saved.prng,
+        )
+    kind = args.restore_type
+    if kind is None:
+        if not dtype:
+            return saved
+        of = "jax" if saved.kind == "jax" else "numpy"
+        return Wanted(of, dtype, None, saved.sharding, convert=True)
+    if kind is np.ndarray:
+        return Wanted("numpy", dtype, convert=True)
+    name = getattr(kind, "__name__", str(kind))
+    if name in _PYTHON:
+        return Wanted(name, convert=True)
+    jax = sys.modules.get("jax")
+    if jax is not None and kind is jax.Array:
+        return Wanted("jax", dtype, None, saved.sharding, convert=True)
+    raise ValueError(f"restore_type {kind!r}: int, float, bool, str, bytes, "
+                     "numpy.ndarray or jax.Array")
+
+
+def of_leaf(leaf: Any, saved: Wanted, sharding: Any = None) -> Wanted:
+    """What a leaf of a template asks for. ValueError: it is none."""
+    if isinstance(leaf, type) and leaf.__name__ in _PYTHON:
+        return Wanted(leaf.__name__)
+    if type(leaf).__name__ in _PYTHON:
+        return Wanted(type(leaf).__name__)
+    if isinstance(leaf, np.ndarray):
+        return Wanted("numpy", leaf.dtype.newbyteorder("=").name, leaf.shape)
+    if isinstance(leaf, np.generic):
+        return Wanted("scalar", leaf.dtype.name, ())
+    if isinstance(leaf, StringMetadata):
+        return Wanted("str")
+    if isinstance(leaf, ScalarMetadata):
+        kind = "" if leaf.dtype is None else np.dtype(leaf.dtype).kind
+        return Wanted({"b": "bool", "i": "int", "f": "float"}.get(kind, "saved"))
+    if isinstance(leaf, ArrayMetadata):
+        dtype = "" if leaf.dtype is None else np.dtype(leaf.dtype).name
+        placed = _of_jax(leaf.sharding) if leaf.sharding is not None else None
+        kind = "numpy" if placed is None else "jax"
+        return Wanted(kind, dtype, tuple(leaf.shape), placed)
+    if "jax" in sys.modules:
+        from ckptree import jax
+
+        expected = jax.describe(leaf)
+        if expected is not None:
+            placed = expected.sharding
+            if placed is None:
+                placed = sharding
+            on_device = not expected.abstract or placed is not None
+            return Wanted(
+                "jax" if on_device or expected.tag else "numpy",
+                "" if expected.tag else expected.dtype,
+                expected.shape,
+                placed,
+                prng=bool(expected.tag),
+            )
+    raise ValueError(
+        f"Unsupported type: {type(leaf)} in the template: arrays, "
+        "jax.ShapeDtypeStruct, numbers, str, metadata or PLACEHOLDER"
+    )
+
+
+def shown(leaf: Any) -> str:
+    """What a message says that a template wants."""
+    if leaf is ...:
+        return "anything"
+    try:
+        return str(of_leaf(leaf, Wanted("saved")))
+    except ValueError:
+        return type(leaf).__name__
+
+
+def _of_jax(sharding: Any) -> Any:
+    """A jax.sharding.Sharding, of what stands for one."""
+    for name in ("to_jax_sharding", "sharding"):
+        found = getattr(sharding, name, None)
+        if found is not None:
+            return found() if callable(found) else found
+    return sharding
+
+
+def read(
+    step: _engine.Step,
+    wanted: Mapping[str, tuple[_engine.LeafInfo, Wanted]],
+) -> dict[str, Any]:
+    """The values by name, each in as few reads as can be."""
+    on_device = {n for n, (info, want) in wanted.items() if _loads(info, want)}
+    others = [name for name in wanted if name not in on_device]
+    infos = [wanted[name][0] for name in others]
+    made = {
+        name: _converted(name, value, wanted[name][1])
+        for name, value in zip(others, values.read(step, infos))
+    }
+    if on_device:
+        from ckptree import jax
+
+        names = [name for name in wanted if name in on_device]
+        requests = [
+            jax.Request(
+                info,
+                want.sharding,
+                want.dtype if want.convert and want.dtype else info.dtype_name,
+            )
+            for info, want in (wanted[name] for name in names)
+        ]
+        made |= dict(zip(names, jax.load_as(step, requests)))
+    return made
+
+
+def converted(name: str, value: Any, args: RestoreArgs) -> Any:
+    """A value that was read as RestoreArgs ask for it."""
+    jax = sys.modules.get("jax")
+    of_jax = jax is not None and isinstance(value, jax.Array)
+    saved = Wanted("jax", sharding=value.sharding) if of_jax else Wanted("saved")
+    return _converted(name, value, of_args(args, saved))
+
+
+def _loads(info: _engine.LeafInfo, want: Wanted) -> bool:
+    """Read box by box onto devices; what has to be fitted comes as a whole."""
+    if want.kind != "jax" or values.kind_of(info) != "array":
+        return False
+    if info.tag.startswith("prng:"):
+        return want.prng or not want.dtype
+    return want.shape is None or want.shape == info.shape
+
+
+def _converted(name: str, value: Any, want: Wanted) -> Any:
+    if want.kind == "saved":
+        return value
+    if want.kind in _PYTHON:
+        return _python(name, value, want)
+    array = np.asarray(value)
+    if want.shape is not None and array.shape != want.shape:
+        array = _fitted(array, want.shape)
+    if want.dtype:
+        dtype = dtypes.by_name(want.dtype)
+        if array.dtype != dtype:
+            converted = array.astype(dtype)
+            if not want.convert and not np.array_equal(converted, array):
+                raise ValueError(
+                    f"{name}: {value!r} cannot become {want.dtype} without "
+                    "loss: pass restore_args with this dtype, or strict=False"
+                )
+            array = converted
+    if want.kind == "jax":
+        from ckptree import jax
+
+        return jax.put(array, want.sharding)
+    return array[()] if want.kind == "scalar" else array
+
+
+def _python(name: str, value: Any, want: Wanted) -> Any:
+    plain = value.item() if hasattr(value, "item") else value
+    made = _PYTHON[want.kind](plain)
+    if not want.convert and made != plain:
+        raise ValueError(
+            f"{name}: {plain!r} cannot become {want.kind} without loss: pass "
+            f"RestoreArgs(restore_type={want.kind}) to convert it"
+        )
+    return made
+
+
+def _fitted(
+    array: np.ndarray[Any, Any], shape: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """Each axis cut at its end, or filled with zeros."""
+    common = tuple(slice(0, min(a, b)) for a, b in zip(array.shape, shape))
+    made = np.zeros(shape, array.dtype)
+    made[common] = array[common]
+    return made

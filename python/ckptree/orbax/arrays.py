@@ -1,0 +1,5 @@
+"""Shapes."""
+
+Shape = tuple[int, ...]
+
+__all__ = ["Shape"]

@@ -1,0 +1,81 @@
+"""Arguments of handlers, and which handler they are for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+if TYPE_CHECKING:
+    from ckptree.orbax.handlers import CheckpointHandler
+
+    Args = TypeVar("Args", bound="type[CheckpointArgs]")
+
+
+@dataclasses.dataclass
+class CheckpointArgs:
+    """The base of all arguments of save() and restore(). Those of handlers of
+    your own are dataclasses of it, made known by register_with_handler()."""
+
+
+_handlers: dict[type[CheckpointArgs], type[CheckpointHandler]] = {}
+# Of a handler: for saving, for restoring.
+_arguments: dict[type[Any], list[type[CheckpointArgs] | None]] = {}
+
+
+def register_with_handler(
+    handler_cls: type[CheckpointHandler],
+    for_save: bool = False,
+    for_restore: bool = False,
+) -> Callable[[Args], Args]:
+    """A decorator of a subclass of CheckpointArgs: these are arguments of that
+    handler. A subclass of the handler does not inherit them."""
+    if not (for_save or for_restore):
+        raise ValueError("pass for_save=True, for_restore=True or both")
+
+    def register(cls: Args) -> Args:
+        if not (isinstance(cls, type) and issubclass(cls, CheckpointArgs)):
+            raise TypeError(f"{cls!r} is no subclass of CheckpointArgs")
+        known = _arguments.setdefault(handler_cls, [None, None])
+        for i, wanted in enumerate((for_save, for_restore)):
+            if wanted:
+                known[i] = cls
+        _handlers[cls] = handler_cls
+        return cls
+
+    return register
+
+
+def get_registered_handler_cls(
+    arg: type[CheckpointArgs] | CheckpointArgs,
+) -> type[CheckpointHandler]:
+    """The handler that such arguments are for. ValueError: none is known."""
+    cls = arg if isinstance(arg, type) else type(arg)
+    if cls not in _handlers:
+        raise ValueError(
+            f"{cls.__qualname__} was not registered with a handler: use "
+            "register_with_handler"
+        )
+    return _handlers[cls]
+
+
+def get_registered_args_cls(
+    handler: type[CheckpointHandler] | CheckpointHandler,
+) -> tuple[type[CheckpointArgs], type[CheckpointArgs]]:
+    """The arguments of a handler, for saving and for restoring. ValueError:
+    none are known."""
+    cls = handler if isinstance(handler, type) else type(handler)
+    found = _arguments.get(cls, [None, None])
+    if found[0] is None or found[1] is None:
+        raise ValueError(
+            f"{cls.__qualname__} has no arguments registered for saving and "
+            "restoring: use register_with_handler"
+        )
+    return found[0], found[1]
+
+
+def has_registered_args(
+    handler: type[CheckpointHandler] | CheckpointHandler,
+) -> bool:
+    """Whether get_registered_args_cls() would find them."""
+    cls = handler if isinstance(handler, type) else type(handler)
+    return None not in _arguments.get(cls, [None])

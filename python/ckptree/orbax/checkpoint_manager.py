@@ -1,0 +1,486 @@
+"""CheckpointManager: the steps of a training loop, as Orbax names it all."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+
+import ckptree
+from ckptree.errors import Error, NotFoundError
+from ckptree.orbax import _composite_handler, _items, _place
+from ckptree.orbax._composite_handler import describe, of_one_item
+from ckptree.orbax._document_handlers import json_item
+from ckptree.orbax._manager_arguments import (
+    ManagerItems,
+    listed_steps,
+    plain_metrics,
+    step_number,
+)
+from ckptree.orbax._manager_options import (
+    CheckpointManagerOptions,
+    Kept,
+    check_policies,
+)
+from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry
+from ckptree.orbax.checkpoint_args import CheckpointArgs
+from ckptree.orbax.checkpoint_managers import (
+    DecisionContext,
+    PolicyCheckpointInfo,
+    decision_of,
+)
+from ckptree.orbax.metadata import RootMetadata, StepMetadata
+from ckptree.orbax.options import AsyncOptions, FileOptions, MultiprocessingOptions
+from ckptree.orbax.path.step import name_format_of
+from ckptree.policies import MetricOfStep
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ckptree.orbax._items import Item
+    from ckptree.step import Step
+    from ckptree.store import Store
+
+__all__ = [
+    "AbstractCheckpointManager",
+    "AsyncOptions",
+    "CheckpointInfo",
+    "CheckpointManager",
+    "CheckpointManagerOptions",
+    "DEFAULT_ITEM_NAME",
+    "FileOptions",
+    "METADATA_ITEM_NAME",
+    "METRIC_ITEM_NAME",
+    "MultiprocessingOptions",
+    "RESERVED_ITEM_NAMES",
+    "StepAlreadyExistsError",
+]
+
+DEFAULT_ITEM_NAME = _items.DEFAULT
+METRIC_ITEM_NAME = _items.METRICS
+METADATA_ITEM_NAME = "metadata"
+RESERVED_ITEM_NAMES: list[str] = []
+
+_log = logging.getLogger("ckptree.orbax")
+_MAX_METRICS = 16  # Of a step, by name; all are in its item.
+_MAX_METRIC_NAME = 64
+
+
+class StepAlreadyExistsError(ValueError):
+    """There is a step of that number."""
+
+
+class CheckpointInfo(PolicyCheckpointInfo):
+    """A step of a manager."""
+
+
+class AbstractCheckpointManager:
+    """What all managers are."""
+
+
+class CheckpointManager(AbstractCheckpointManager):
+    """The steps of a training loop, in one store at `directory`.
+
+    As Orbax's: README.md lists what differs. One manager at a time writes a
+    directory; others read it, with CheckpointManagerOptions(read_only=True).
+
+    >>> import ckptree.orbax as ocp, numpy as np
+    >>> options = ocp.CheckpointManagerOptions(max_to_keep=2)
+    >>> with ocp.CheckpointManager(tmp / "run", options=options) as manager:
+    ...     for step in range(4):
+    ...         saved = manager.save(
+    ...             step, args=ocp.args.StandardSave({"w": np.full(2, step)}))
+    ...     manager.all_steps(), manager.restore(3)
+    ([2, 3], {'w': array([3, 3])})
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        checkpointers: Any = None,
+        options: CheckpointManagerOptions | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        item_names: Sequence[str] | None = None,
+        item_handlers: Any = None,
+        logger: Any = None,
+        handler_registry: DefaultCheckpointHandlerRegistry | None = None,
+    ) -> None:
+        self._options = options or CheckpointManagerOptions()
+        check_policies(self._options)
+        self._directory = pathlib.Path(os.fspath(directory))
+        self._names = name_format_of(self._options)
+        self._logger = logger
+        # One item without a name, or several: the first use says which.
+        self._items = ManagerItems(
+            checkpointers, item_names, item_handlers, handler_registry
+        )
+        self._kept = Kept(self._metrics_of)
+        self._metrics: dict[int, Any] = {}
+        self._manager = self._open(metadata)
+
+    def _open(
+        self, metadata: Mapping[str, Any] | None
+    ) -> ckptree.CheckpointManager | None:
+        """None: a reader of what is not there yet."""
+        given = self._options
+        _place.check_not_of_orbax(self._directory)
+        fresh = not _place.is_store(self._directory)
+        if fresh and given.read_only:
+            return None
+        if fresh and not given.create and not self._directory.is_dir():
+            raise FileNotFoundError(
+                f"{self._directory} is not there: pass create=True to make it"
+            )
+        decision = None
+        if given.save_decision_policy is not None:
+            decision = decision_of(given.save_decision_policy)
+        asynchronous = given.async_options or AsyncOptions()
+        if asynchronous.timeout_secs <= 0:
+            raise ValueError(
+                f"timeout_secs={asynchronous.timeout_secs}: it must be positive"
+            )
+        preservation = None
+        if given.preservation_policy is not None:
+            preservation = self._kept.policy(given.preservation_policy)
+        manager = ckptree.CheckpointManager(
+            self._directory,
+            max_to_keep=given.max_to_keep,
+            keep_period=given.keep_period,
+            keep_time_interval=given.keep_time_interval,
+            should_keep_fn=given.should_keep_fn,
+            preservation=preservation,
+            best_fn=(
+                None
+                if given.best_fn is None
+                else MetricOfStep(given.best_fn, self._kept.metric(given.best_fn))
+            ),
+            best_mode=given.best_mode,
+            keep_checkpoints_without_metrics=given.keep_checkpoints_without_metrics,
+            save_interval_steps=None if given.read_only else given.save_interval_steps,
+            save_on_steps=listed_steps(given.save_on_steps),
+            should_save_fn=given.should_save_fn,
+            save_decision=decision,
+            metadata=metadata if given.save_root_metadata else None,
+            read_only=given.read_only,
+            save_timeout=asynchronous.timeout_secs,
+        )
+        mode = given.file_options.path_permission_mode
+        if fresh and mode is not None:
+            self._directory.chmod(mode)
+        return manager
+
+    # ---- What a reader may wait for ----
+
+    @property
+    def _engine(self) -> ckptree.CheckpointManager:
+        if self._manager is None:
+            self._manager = self._open(None)
+        if self._manager is None:
+            raise FileNotFoundError(f"No steps found in {self._directory}")
+        return self._manager
+
+    @property
+    def _store(self) -> Store:
+        return self._engine.store
+
+    def _step(self, step: int) -> Step:
+        try:
+            return self._store[step]
+        except NotFoundError as error:
+            raise FileNotFoundError(str(error)) from None
+
+    # ---- Saving ----
+
+    def should_save(self, step: int) -> bool:
+        """Whether save() would. Never for a step that is not after the latest."""
+        if self._options.read_only:
+            _log.warning("should_save(%d): read_only", step)
+            return False
+        manager = self._engine
+        if self.reached_preemption(step):
+            manager.request_preemption()
+        policy = self._options.save_decision_policy
+        if policy is None or decision_of(policy) is not None:
+            return manager.should_save(step_number(step))
+        latest = self.latest_step()
+        if latest is not None and latest >= step:
+            return False
+        now = datetime.datetime.now(datetime.timezone.utc)
+        context = DecisionContext(
+            is_saving_in_progress=(
+                self._options.enable_should_save_is_saving_in_progress_check
+                and manager.is_saving_in_progress()
+            ),
+            reached_preemption=manager.reached_preemption(),
+            multiprocessing_options=self._options.multiprocessing_options,
+        )
+        info = PolicyCheckpointInfo(step_number(step), now)
+        return bool(policy.should_save(info, self._infos(), context=context))
+
+    def save(
+        self,
+        step: int,
+        items: Any = None,
+        save_kwargs: Any = None,
+        metrics: Any = None,
+        force: bool | None = False,
+        args: CheckpointArgs | None = None,
+        custom_metadata: dict[str, Any] | None = None,
+    ) -> bool:
+        """Saves what `args` say, where the step is to be saved: returns whether.
+        It goes on in the background, unless async checkpointing is disabled;
+        what it fails of is raised by the next save(), wait_until_finished(),
+        check_for_errors() or close(), once.
+
+        StepAlreadyExistsError: there is such a step; `force` does not replace
+        it, it is for steps that would not be saved. `metrics`: what JSON can
+        write; kept whatever the policy is.
+        """
+        step = step_number(step)
+        given = self._items.of_call(items, save_kwargs, args, 0)
+        if given is None:
+            raise ValueError("Must provide `args` for `save`.")
+        if self._options.read_only:
+            _log.warning("save(%d): read_only", step)
+            return False
+        if not force and not self.should_save(step):
+            return False
+        self.check_for_errors()
+        manager = self._engine
+        manager._engine.settle()
+        if step in self.all_steps():
+            raise StepAlreadyExistsError(
+                f"{self._directory}: there is a step {step}"
+            )
+        made = _composite_handler.pack(self._items.table, given)
+        stored = self._with_metrics(step, made, metrics)
+        with self._told():
+            manager.save(
+                step,
+                {name: item.state for name, item in made.items()},
+                metrics=stored,
+                metadata=_items.about(made, custom_metadata),
+                force=True,
+            )
+        callback = (self._options.async_options or AsyncOptions()).post_finalization_callback
+        if callback is not None and manager.last_save is not None:
+            manager.last_save.on_complete(lambda handle: callback())
+        if not self._options.enable_async_checkpointing:
+            self.wait_until_finished()
+        return True
+
+    def _with_metrics(
+        self, step: int, made: dict[str, Item], metrics: Any
+    ) -> dict[str, float]:
+        """Puts them into an item; those that the store can order by."""
+        if metrics is None:
+            if self._options.best_fn is not None:
+                _log.warning("save(%d): no metrics, which best_fn wants", step)
+            return {}
+        plain = plain_metrics(metrics)
+        if self._options.best_fn is not None:
+            self._options.best_fn(plain)  # What it raises is raised here.
+        made[METRIC_ITEM_NAME] = json_item(plain)
+        self._metrics[step] = plain
+        if not isinstance(plain, dict):
+            return {}
+        numeric = {
+            name: float(value)
+            for name, value in plain.items()
+            if isinstance(value, (int, float)) and len(name) <= _MAX_METRIC_NAME
+        }
+        return dict(list(numeric.items())[:_MAX_METRICS])
+
+    def wait_until_finished(self) -> None:
+        """Until no save is in flight. Raises what failed, once."""
+        if self._manager is not None:
+            with self._told():
+                self._manager.wait_until_finished()
+
+    def check_for_errors(self) -> None:
+        """Raises what failed, once; never waits."""
+        if self._manager is not None:
+            with self._told():
+                self._manager.check_for_errors()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What functions of the user raised, as they raised it."""
+        try:
+            yield
+        except Error:
+            raised = self._kept.take()
+            if raised is not None:
+                raise raised from None
+            raise
+
+    def is_saving_in_progress(self) -> bool:
+        return self._manager is not None and self._manager.is_saving_in_progress()
+
+    def reached_preemption(self, step: int) -> bool:
+        """As JAX says, where it runs distributed."""
+        import sys
+
+        jax = sys.modules.get("jax")
+        if jax is None:
+            return False
+        from jax.experimental import multihost_utils
+
+        try:
+            return bool(multihost_utils.reached_preemption_sync_point(step))
+        except RuntimeError:
+            return False
+
+    # ---- Restoring ----
+
+    def restore(
+        self,
+        step: int | None = None,
+        items: Any = None,
+        restore_kwargs: Any = None,
+        directory: str | os.PathLike[str] | None = None,
+        args: CheckpointArgs | None = None,
+    ) -> Any:
+        """What was saved: None: of the latest step. Without `args` every item,
+        by the handlers that saved them. FileNotFoundError: no such step;
+        KeyError: no such item, with those there are. `directory`: of another
+        manager."""
+        if directory is not None:
+            options = CheckpointManagerOptions(read_only=True)
+            with CheckpointManager(directory, options=options) as other:
+                other._table = self._items.table
+                other._single = self._items.single
+                return other.restore(step, items, restore_kwargs, args=args)
+        if self._manager is not None and not self._options.read_only:
+            self._manager._engine.settle()
+        if step is None:
+            step = self.latest_step()
+            if step is None:
+                raise FileNotFoundError(f"No steps found in {self._directory}")
+        opened = self._step(step_number(step))
+        given = self._items.of_call(items, restore_kwargs, args, 1)
+        self._items.see(_items.names(opened))
+        made = _composite_handler.unpack(
+            self._items.table, opened, self._path(opened.step), given
+        )
+        return made[DEFAULT_ITEM_NAME] if self._items.single else made
+
+    # ---- What there is ----
+
+    def all_steps(self, read: bool = False) -> Sequence[int]:
+        """Ascending. Waits for saves in flight: what is listed is durable."""
+        if read:
+            _log.warning("all_steps(read=True): use reload()")
+            self.reload()
+        if self._settled() is None:
+            return []
+        return self._engine.all_steps()
+
+    def latest_step(self) -> int | None:
+        """As all_steps()."""
+        manager = self._settled()
+        return None if manager is None else manager.latest_step()
+
+    def best_step(self) -> int | None:
+        """By best_fn; the latest where there is none; None where no step has
+        metrics."""
+        manager = self._settled()
+        return None if manager is None else manager.best_step()
+
+    def _settled(self) -> ckptree.CheckpointManager | None:
+        if self._manager is not None and not self._options.read_only:
+            self._manager._engine.settle()
+        return self._manager
+
+    def _infos(self) -> list[PolicyCheckpointInfo]:
+        return [
+            CheckpointInfo(
+                info.step,
+                datetime.datetime.fromtimestamp(
+                    info.begun_ns / 1e9, datetime.timezone.utc
+                ),
+                self._metrics_of(info.step, info.metrics),
+            )
+            for info in self._store.steps()
+        ]
+
+    def metrics(self, step: int) -> Any:
+        """As they were given; None: there are none."""
+        try:
+            item = _items.stored(self._step(step_number(step)), METRIC_ITEM_NAME, "")
+        except KeyError:
+            return None
+        return item.document()
+
+    def _metrics_of(self, step: int, stored: Mapping[str, float]) -> Any:
+        if step not in self._metrics:
+            self._metrics[step] = dict(stored) or None
+        return self._metrics[step]
+
+    def item_metadata(self, step: int) -> Any:
+        """Of the item, or a Composite of those of the items."""
+        if step is None:
+            raise ValueError("item_metadata wants a step")
+        found = self.metadata(step)
+        assert isinstance(found, StepMetadata)
+        return found.item_metadata
+
+    def metadata(self, step: int | None = None) -> RootMetadata | StepMetadata:
+        """Of a step; without one, of the run."""
+        if step is None:
+            custom = self._engine.metadata() if self._manager is not None else None
+            return RootMetadata({}, custom or {})
+        opened = self._step(step_number(step))
+        self._items.see(_items.names(opened))
+        found = describe(self._items.table, opened, self._path(opened.step))
+        return of_one_item(found) if self._items.single else found
+
+    @property
+    def directory(self) -> pathlib.Path:
+        return self._directory
+
+    def _path(self, step: int) -> pathlib.Path:
+        return self._directory / self._names.build_name(step)
+
+    # ---- Changing ----
+
+    def delete(self, step: int) -> None:
+        """FileNotFoundError: there is no such step."""
+        if self._options.read_only:
+            _log.warning("delete(%d): read_only", step)
+            return
+        try:
+            self._engine.delete(step_number(step))
+        except NotFoundError:
+            raise FileNotFoundError(
+                f"Requested deleting a non-existent step: {step}"
+            ) from None
+
+    def reload(self) -> None:
+        """Sees what was saved meanwhile by another process."""
+        self._metrics.clear()
+        if self._manager is None:
+            self._manager = self._open(None)
+        if self._manager is not None:
+            self._manager.reload()
+
+    def close(self) -> None:
+        """Waits for saves in flight and closes; raises what failed, once."""
+        self._items.table.close()
+        if self._manager is not None and not self._manager.closed:
+            with self._told():
+                self._manager.close()
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

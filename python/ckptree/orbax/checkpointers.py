@@ -1,0 +1,306 @@
+"""Checkpointers: one checkpoint at a path of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from ckptree.orbax import _checkpoint, _items
+from ckptree.orbax._composite_handler import (
+    CompositeCheckpointHandler,
+    composite,
+    describe,
+    of_one_item,
+    pack_item,
+    unpack_item,
+)
+from ckptree.orbax._files_handler import PlainArgs
+from ckptree.orbax._handler import CheckpointHandler, StoreHandler, arguments
+from ckptree.orbax._registry import HandlerTable
+from ckptree.orbax._tree_handlers import (
+    PyTreeCheckpointHandler,
+    StandardCheckpointHandler,
+)
+from ckptree.orbax.args import StandardRestore, StandardSave
+from ckptree.orbax.checkpoint_args import CheckpointArgs
+from ckptree.orbax.metadata import StepMetadata, TreeMetadata
+from ckptree.orbax.options import AsyncOptions, FileOptions
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ckptree.handle import SaveHandle
+    from ckptree.orbax._items import Item
+    from ckptree.store import Store
+
+    PathLike = str | os.PathLike[str]
+
+
+class AbstractCheckpointer:
+    """What all checkpointers are."""
+
+
+class Checkpointer(AbstractCheckpointer):
+    """Saves by `handler` to a path, which becomes a store with one step; save()
+    returns when it is durable. Options of files do nothing but their mode.
+
+    >>> import ckptree.orbax as ocp, numpy as np
+    >>> checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+    >>> checkpointer.save(tmp / "one", {"w": np.ones(2), "name": "x"})
+    >>> checkpointer.restore(tmp / "one")
+    {'name': 'x', 'w': array([1., 1.])}
+    """
+
+    def __init__(
+        self,
+        handler: CheckpointHandler,
+        *,
+        file_options: FileOptions | None = None,
+        **options: Any,
+    ) -> None:
+        del options
+        self._handler = handler
+        self._permissions = (file_options or FileOptions()).path_permission_mode
+
+    @property
+    def handler(self) -> CheckpointHandler:
+        return self._handler
+
+    def save(
+        self,
+        directory: PathLike,
+        *args: Any,
+        force: bool = False,
+        custom_metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Saves `args=`, arguments of the handler, or an item and what else they
+        take. ValueError: something is there; `force` replaces a checkpoint."""
+        kwargs.pop("save_context", None)
+        store, handle = self._begin(directory, args, kwargs, force, custom_metadata)
+        with store:
+            handle.result()
+
+    def _begin(
+        self,
+        directory: PathLike,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        force: bool,
+        custom: Any,
+    ) -> tuple[Store, SaveHandle]:
+        _checkpoint.check_free(pathlib.Path(directory), force=force)
+        return _checkpoint.begin(
+            directory,
+            self._pack(args, kwargs),
+            custom,
+            force=force,
+            permissions=self._permissions,
+        )
+
+    def _pack(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Item]:
+        if isinstance(self._handler, CompositeCheckpointHandler):
+            given = kwargs.get("args", args[0] if args else None)
+            return self._handler.pack(composite(given))
+        return {_items.DEFAULT: pack_item(self._handler, self._args(0, args, kwargs))}
+
+    def _args(
+        self, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> CheckpointArgs | PlainArgs:
+        try:
+            return arguments(self._handler, which, args, kwargs)
+        except ValueError:
+            if isinstance(self._handler, StoreHandler) or "args" in kwargs:
+                raise
+            return PlainArgs(args, kwargs)  # A handler without a class for them.
+
+    def restore(self, directory: PathLike, *args: Any, **kwargs: Any) -> Any:
+        """What was saved at a path, or is of a step or item of a manager.
+        FileNotFoundError."""
+        if isinstance(self._handler, CompositeCheckpointHandler):
+            return self._handler.restore(directory, *args, **kwargs)
+        given = self._args(1, args, kwargs)
+        with _checkpoint.opened(directory) as (step, place):
+            item = _checkpoint.only_item(step, place)
+            return unpack_item(self._handler, item, given)
+
+    def metadata(self, directory: PathLike) -> StepMetadata:
+        """What is known of it; reads no array."""
+        if isinstance(self._handler, CompositeCheckpointHandler):
+            return self._handler.metadata(directory)
+        with _checkpoint.opened(directory) as (step, place):
+            item = _checkpoint.only_item(step, place)
+            table = HandlerTable(None, {item.name: self._handler})
+            found = describe(table, step, place.store / str(step.step))
+            if item.name != _items.DEFAULT:
+                found.item_metadata = found.item_metadata[item.name]
+                return found
+            return of_one_item(found)
+
+    def structure(self, directory: PathLike) -> Any:
+        """The tree of metadata of its leaves."""
+        found = self.metadata(directory).item_metadata
+        return found.tree if isinstance(found, TreeMetadata) else found
+
+    def close(self) -> None:
+        """Frees what the handler holds."""
+        self._handler.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncCheckpointer(Checkpointer):
+    """A checkpointer whose save() returns when the arrays may change again.
+    The next save(), wait_until_finished(), restore() and close() wait for the
+    one before, and raise what it failed of, once."""
+
+    def __init__(
+        self,
+        handler: CheckpointHandler,
+        timeout_secs: int | None = None,
+        *,
+        async_options: AsyncOptions | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(handler, **options)
+        self._options = async_options or AsyncOptions()
+        timeout = timeout_secs or self._options.timeout_secs
+        if timeout < 0:
+            raise ValueError(f"timeout_secs={timeout}: it must be positive")
+        self._timeout = timeout
+        self._going_on: tuple[Store, SaveHandle] | None = None
+
+    def save(
+        self,
+        directory: PathLike,
+        *args: Any,
+        force: bool = False,
+        custom_metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """As Checkpointer.save(); goes on in the background."""
+        kwargs.pop("save_context", None)
+        self.wait_until_finished()
+        self._going_on = self._begin(
+            directory, args, kwargs, force, custom_metadata
+        )
+
+    def restore(self, directory: PathLike, *args: Any, **kwargs: Any) -> Any:
+        self.wait_until_finished()
+        return super().restore(directory, *args, **kwargs)
+
+    def metadata(self, directory: PathLike) -> StepMetadata:
+        self.wait_until_finished()
+        return super().metadata(directory)
+
+    def wait_until_finished(self) -> None:
+        """Until the save is durable. TimeoutError: it goes on."""
+        if self._going_on is None:
+            return
+        store, handle = self._going_on
+        try:
+            handle.result(timeout=self._timeout)
+        except TimeoutError:
+            raise
+        except BaseException:
+            self._finish(store)
+            raise
+        self._finish(store)
+        if self._options.post_finalization_callback is not None:
+            self._options.post_finalization_callback()
+
+    def _finish(self, store: Store) -> None:
+        self._going_on = None
+        store.close()
+
+    def check_for_errors(self) -> None:
+        """Raises what a save failed of, if it did by now."""
+        if self._going_on is not None and self._going_on[1].done():
+            self.wait_until_finished()
+
+    def close(self) -> None:
+        self.wait_until_finished()
+        super().close()
+
+
+class PyTreeCheckpointer(Checkpointer):
+    """Trees of arrays, numbers, str and None.
+
+    >>> import ckptree.orbax as ocp, numpy as np
+    >>> ocp.PyTreeCheckpointer().save(tmp / "tree", {"w": np.arange(3)})
+    >>> ocp.PyTreeCheckpointer().restore(tmp / "tree")
+    {'w': array([0, 1, 2])}
+    """
+
+    def __init__(
+        self,
+        primary_host: int | None = 0,
+        use_ocdbt: bool = True,
+        use_zarr3: bool = False,
+        use_compression: bool = True,
+    ) -> None:
+        del primary_host, use_ocdbt, use_zarr3, use_compression
+        super().__init__(PyTreeCheckpointHandler())
+
+
+class StandardCheckpointer(AsyncCheckpointer):
+    """Trees of arrays and numbers, in the background.
+
+    >>> import ckptree.orbax as ocp, numpy as np
+    >>> with ocp.StandardCheckpointer() as checkpointer:
+    ...     checkpointer.save(tmp / "standard", {"w": np.arange(3)})
+    ...     checkpointer.wait_until_finished()
+    ...     checkpointer.restore(tmp / "standard", {"w": np.zeros(3, int)})
+    {'w': array([0, 1, 2])}
+    """
+
+    def __init__(
+        self, *, async_options: AsyncOptions | None = None, **options: Any
+    ) -> None:
+        super().__init__(
+            StandardCheckpointHandler(), async_options=async_options, **options
+        )
+
+    def save(
+        self,
+        directory: PathLike,
+        state: Any = None,
+        *args: Any,
+        save_args: Any = None,
+        force: bool = False,
+        custom_metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`state`: a tree, or StandardSave."""
+        given = kwargs.pop("args", state)
+        if not isinstance(given, CheckpointArgs):
+            given = StandardSave(given, save_args)
+        super().save(
+            directory, args=given, force=force, custom_metadata=custom_metadata
+        )
+
+    def restore(
+        self,
+        directory: PathLike,
+        target: Any = None,
+        *args: Any,
+        strict: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """`target`: a template; see StandardRestore."""
+        given = kwargs.pop("args", target)
+        if not isinstance(given, CheckpointArgs):
+            given = StandardRestore(given, strict)
+        return super().restore(directory, args=given)

@@ -1,0 +1,68 @@
+"""Handlers: each saves and restores one kind of object."""
+
+from ckptree.orbax._array_handlers import (
+    ArrayCheckpointHandler,
+    JaxRandomKeyCheckpointHandler,
+    NumpyRandomKeyCheckpointHandler,
+)
+from ckptree.orbax._composite_handler import (
+    CompositeCheckpointHandler,
+    CompositeOptions,
+)
+from ckptree.orbax._document_handlers import (
+    JsonCheckpointHandler,
+    ProtoCheckpointHandler,
+)
+from ckptree.orbax._handler import AsyncCheckpointHandler, CheckpointHandler
+from ckptree.orbax._registry import (
+    AlreadyExistsError,
+    CheckpointHandlerRegistry,
+    DefaultCheckpointHandlerRegistry,
+    NoEntryError,
+)
+from ckptree.orbax._tree_handlers import (
+    BasePyTreeCheckpointHandler,
+    PyTreeCheckpointHandler,
+    StandardCheckpointHandler,
+)
+from ckptree.orbax.args import ArrayRestore as ArrayRestoreArgs
+from ckptree.orbax.args import ArraySave as ArraySaveArgs
+from ckptree.orbax.args import Composite as CompositeArgs
+from ckptree.orbax.args import JsonRestore as JsonRestoreArgs
+from ckptree.orbax.args import JsonSave as JsonSaveArgs
+from ckptree.orbax.args import ProtoRestore as ProtoRestoreArgs
+from ckptree.orbax.args import ProtoSave as ProtoSaveArgs
+from ckptree.orbax.args import PyTreeRestore as PyTreeRestoreArgs
+from ckptree.orbax.args import PyTreeSave as PyTreeSaveArgs
+from ckptree.orbax.args import StandardRestore as StandardRestoreArgs
+from ckptree.orbax.args import StandardSave as StandardSaveArgs
+
+__all__ = [
+    "AlreadyExistsError",
+    "ArrayCheckpointHandler",
+    "ArrayRestoreArgs",
+    "ArraySaveArgs",
+    "AsyncCheckpointHandler",
+    "BasePyTreeCheckpointHandler",
+    "CheckpointHandler",
+    "CheckpointHandlerRegistry",
+    "CompositeArgs",
+    "CompositeCheckpointHandler",
+    "CompositeOptions",
+    "DefaultCheckpointHandlerRegistry",
+    "JaxRandomKeyCheckpointHandler",
+    "JsonCheckpointHandler",
+    "JsonRestoreArgs",
+    "JsonSaveArgs",
+    "NoEntryError",
+    "NumpyRandomKeyCheckpointHandler",
+    "ProtoCheckpointHandler",
+    "ProtoRestoreArgs",
+    "ProtoSaveArgs",
+    "PyTreeCheckpointHandler",
+    "PyTreeRestoreArgs",
+    "PyTreeSaveArgs",
+    "StandardCheckpointHandler",
+    "StandardRestoreArgs",
+    "StandardSaveArgs",
+]

@@ -1,0 +1,100 @@
+"""Metadata of a tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
+
+import numpy as np
+
+from ckptree import values
+from ckptree.orbax import _plain_tree
+from ckptree.orbax._keys import item_of
+from ckptree.orbax.metadata.sharding import ShardingMetadata
+from ckptree.orbax.metadata.value import (
+    ArrayMetadata,
+    Metadata,
+    ScalarMetadata,
+    StringMetadata,
+)
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+    from ckptree.orbax._items import StoredItem
+
+
+@dataclasses.dataclass
+class TreeMetadata:
+    """A tree of metadata of its leaves, and what was said of it. May stand in
+    for a template; is a mapping as its tree is."""
+
+    tree: Any
+    custom_metadata: Any = None
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.tree[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tree)
+
+    def __len__(self) -> int:
+        return len(self.tree)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.tree
+
+    def keys(self) -> Any:
+        return self.tree.keys()
+
+    def items(self) -> Any:
+        return self.tree.items()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self.tree.get(key, default)
+
+    @classmethod
+    def of(cls, item: StoredItem) -> TreeMetadata:
+        """Of an item; reads no array."""
+        from ckptree.inventory import Inventory
+
+        inventory = Inventory(item.step._engine)
+        infos = item.infos()
+        leaves: dict[str, Any] = {}
+        for info in infos:
+            found = inventory.value(info.name)
+            if found is not None:
+                leaves[info.name] = _leaf(item, info.name, found)
+        return cls(_plain_tree.build(infos, leaves), item.about.get("custom"))
+
+
+def _leaf(item: StoredItem, name: str, info: _engine.LeafInfo) -> Metadata:
+    import pathlib
+
+    from ckptree import dtypes
+
+    below = name.removeprefix(item_of(name))
+    shown = below.removeprefix("/").replace("/", ".")
+    directory = pathlib.Path(item.path)
+    kind = values.kind_of(info)
+    if kind == "array":
+        dtype = dtypes.to_numpy(info.dtype)
+        if info.tag == values.SCALAR_TAG:
+            return ScalarMetadata(shown, directory, (), None, dtype)
+        placed = ShardingMetadata.of(_placement(item.about, below))
+        return ArrayMetadata(shown, directory, info.shape, placed, dtype)
+    if kind in ("bool", "int", "float", "complex"):
+        dtype = np.dtype({"int": "int64", "float": "float64"}.get(kind, kind))
+        return ScalarMetadata(shown, directory, (), None, dtype)
+    return StringMetadata(shown, directory)
+
+
+def _placement(about: Mapping[str, Any], below: str) -> Any:
+    if "placements" not in about:
+        return None
+    placed = about["placed"]
+    return about["placements"][placed["others"].get(below, placed["most"])]
+
+
+def tree_of(template: Any) -> Any:
+    """The tree, where it is that of a TreeMetadata."""
+    return template.tree if isinstance(template, TreeMetadata) else template

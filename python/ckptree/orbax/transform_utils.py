@@ -1,0 +1,159 @@
+"""Trees changed while they are restored: leaves renamed, computed, or kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Callable
+
+from ckptree.orbax import _wanted
+from ckptree.orbax._keys import keys_of
+from ckptree.orbax._tree_save import map_leaves
+from ckptree.orbax.tree import from_flat_dict, to_flat_dict
+from ckptree.orbax.type_handlers import RestoreArgs
+
+_SEP = "/"
+
+
+@dataclasses.dataclass
+class Transform:
+    """Where a leaf comes from. Stands in a tree of transformations, whose keys,
+    joined by '/', are regular expressions for those of the new tree.
+
+    `original_key`: in the original tree, with groups of the expression as \\1;
+    None: the same. `use_fallback`: the new tree's value stays. `value_fn`: of
+    the original value. `multi_value_fn`: of the key and the original tree.
+    """
+
+    original_key: str | tuple[str, ...] | None = None
+    use_fallback: bool = False
+    value_fn: Callable[[Any], Any] | None = None
+    multi_value_fn: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.value_fn is not None and self.multi_value_fn is not None:
+            raise ValueError("value_fn and multi_value_fn: one of them")
+
+
+@dataclasses.dataclass
+class RestoreTransform(Transform):
+    """`multi_value_fn_input_args`: RestoreArgs of what the function uses."""
+
+    multi_value_fn_input_args: Any = None
+
+
+def apply_transformations(
+    original_tree: Any,
+    transformations: Any,
+    new_tree: Any,
+    default_to_original: bool | None = True,
+) -> Any:
+    """`new_tree` with leaves of `original_tree`, as `transformations` say. Leaves
+    of which they say nothing are the original's, where it has them, or with
+    `default_to_original` False the new tree's. ValueError: a transformation
+    names what the original lacks.
+
+    >>> import ckptree.orbax as ocp
+    >>> ocp.apply_transformations(
+    ...     {"a": 1, "b": 2},
+    ...     {"x": ocp.Transform(original_key="a", value_fn=lambda v: v * 10)},
+    ...     {"x": 0, "b": 0})
+    {'x': 10, 'b': 2}
+    """
+    original = _flat(original_tree)
+    rules = _flat(transformations, Transform)
+    for key, rule in rules.items():
+        if not isinstance(rule, Transform):
+            raise ValueError(f"transformations: {key} is no Transform")
+
+    def value(name: str, leaf: Any) -> Any:
+        key = _SEP.join(keys_of(name))
+        for pattern, rule in rules.items():
+            match = re.fullmatch(pattern, key)
+            if match is not None:
+                return _applied(rule, match, key, leaf)
+        if default_to_original and key in original:
+            return original[key]
+        return leaf
+
+    def _applied(
+        rule: Transform, match: re.Match[str], key: str, leaf: Any
+    ) -> Any:
+        if rule.multi_value_fn is not None:
+            return rule.multi_value_fn(key, original_tree)
+        if rule.use_fallback and default_to_original:
+            return leaf
+        source = key
+        if rule.original_key is not None:
+            text = rule.original_key
+            source = match.expand(text if isinstance(text, str) else _SEP.join(text))
+        if source not in original:
+            raise ValueError(
+                f'Transformation key "{source}" not found in origin tree; it has '
+                f"{', '.join(list(original)[:10])}"
+            )
+        found = original[source]
+        return found if rule.value_fn is None else rule.value_fn(found)
+
+    return map_leaves(new_tree, value, leaves=_wanted.ABSTRACT)
+
+
+def untransformed(original: Any, transformations: Any, new_tree: Any) -> list[str]:
+    """Keys of `new_tree` that neither the original nor a transformation has."""
+    there = _flat(original)
+    patterns = list(_flat(transformations, Transform))
+    return [
+        key
+        for key in _flat(new_tree, *_wanted.ABSTRACT)
+        if key not in there and not any(re.fullmatch(p, key) for p in patterns)
+    ]
+
+
+def _flat(tree: Any, *leaves: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if tree is None or tree == {}:
+        return found
+    map_leaves(
+        tree,
+        lambda name, leaf: found.setdefault(_SEP.join(keys_of(name)), leaf),
+        leaves=leaves,
+    )
+    return found
+
+
+def converted(tree: Any, restore_args: Any) -> Any:
+    """Leaves as RestoreArgs in a tree like it ask for."""
+    asked = _flat(restore_args, RestoreArgs)
+
+    def value(name: str, leaf: Any) -> Any:
+        args = asked.get(_SEP.join(keys_of(name)))
+        if args is None:
+            return leaf
+        return _wanted.converted(name, leaf, args)
+
+    return map_leaves(tree, value)
+
+
+def merge_trees(*trees: Any, target: Any = None) -> Any:
+    """One tree with the leaves of all, those of the last where several have one.
+
+    >>> merge_trees({"a": 1, "b": {"c": 2}}, {"b": {"d": 3}})
+    {'a': 1, 'b': {'c': 2, 'd': 3}}
+    """
+    flat: dict[Any, Any] = {}
+    for tree in trees:
+        flat |= to_flat_dict(tree, keep_empty_nodes=True)
+    return from_flat_dict(flat, target)
+
+
+def intersect_trees(*trees: Any, target: Any = None) -> Any:
+    """One tree with the leaves that all have, of the last.
+
+    >>> intersect_trees({"a": 1, "b": 2}, {"b": 3, "c": 4})
+    {'b': 3}
+    """
+    if not trees:
+        return {} if target is None else target
+    flats = [to_flat_dict(tree, keep_empty_nodes=True) for tree in trees]
+    common = set.intersection(*(set(flat) for flat in flats))
+    return from_flat_dict({k: v for k, v in flats[-1].items() if k in common}, target)

@@ -1,0 +1,160 @@
+"""Trees as dicts of their leaves, and back."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ckptree import _engine, _rules
+from ckptree.orbax._keys import Keys, keys_of
+from ckptree.orbax._tree_save import map_leaves
+
+JsonType = Any
+Leaf = Any
+PyTree = Any
+
+_EMPTY: dict[str, Any] = {"dict": dict, "list": list, "tuple": tuple}
+
+
+def to_flat_dict(
+    tree: Any,
+    sep: str | None = None,
+    keep_empty_nodes: bool = False,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> dict[Any, Any]:
+    """Leaves by their keys, tuples of str, or joined by `sep`.
+
+    >>> to_flat_dict({"a": {"b": [1, 2]}, "c": ()}, sep="/", keep_empty_nodes=True)
+    {'a/b/0': 1, 'a/b/1': 2, 'c': ()}
+    """
+    flat: dict[Keys, Any] = {}
+
+    def on_node(name: str, kind: str, empty: bool) -> None:
+        if keep_empty_nodes and empty and keys_of(name):
+            flat[keys_of(name)] = _EMPTY.get(kind, lambda: None)()
+
+    def on_leaf(name: str, leaf: Any) -> Any:
+        flat[keys_of(name)] = leaf
+        return leaf
+
+    stops = _Stops(is_leaf) if is_leaf is not None else _rules
+    _engine.map_state({"item": tree}, stops, on_node, on_leaf)
+    if sep is None:
+        return dict(flat)
+    return {sep.join(keys): leaf for keys, leaf in flat.items()}
+
+
+class _Stops:
+    """Rules under which what a function says is a leaf."""
+
+    def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
+        self._is_leaf = is_leaf
+        self.adapt = _rules.adapt
+        self.DTYPES = _rules.DTYPES
+        self.ARRAY_TYPE = _rules.ARRAY_TYPE
+        self.Branch = _rules.Branch
+        self.Pieces = _rules.Pieces
+        self.Content = _rules.Content
+
+    def branch(self, value: Any) -> _rules.Branch | None:
+        return None if self._is_leaf(value) else _rules.branch(value)
+
+
+def from_flat_dict(
+    flat_dict: dict[Any, Any],
+    target: Any = None,
+    sep: str | None = None,
+    *,
+    inplace: bool = False,
+) -> Any:
+    """What to_flat_dict() made: nested dicts, or the containers of `target`.
+    KeyError: a leaf of `target` is not there.
+
+    >>> from_flat_dict({"a/b": 1, "a/c": 2}, sep="/")
+    {'a': {'b': 1, 'c': 2}}
+    """
+    by_keys = {
+        tuple(key.split(sep)) if sep is not None else tuple(key): value
+        for key, value in flat_dict.items()
+    }
+    if target is not None:
+        return map_leaves(target, lambda name, leaf: by_keys[keys_of(name)])
+    made: dict[Any, Any] = {}
+    for keys, value in by_keys.items():
+        node = made
+        for key in keys[:-1]:
+            node = node.setdefault(key, {})
+        node[keys[-1]] = value
+    return made
+
+
+def serialize_tree(tree: Any, keep_empty_nodes: bool = False) -> Any:
+    """The tree as dicts and lists: sequences as lists, everything else as dicts
+    of str. Empty containers go, unless they are kept; what is neither dict nor
+    list is None then.
+
+    >>> serialize_tree({"a": (1, {2: 3}), "b": {}}, keep_empty_nodes=True)
+    {'a': [1, {'2': 3}], 'b': {}}
+    """
+    # The names with marks tell lists from dicts.
+    nodes: dict[Keys, str] = {}
+    leaves: dict[Keys, Any] = {}
+
+    def on_node(name: str, kind: str, empty: bool) -> None:
+        nodes[keys_of(name)] = kind
+        if empty and keep_empty_nodes:
+            leaves[keys_of(name)] = {"dict": {}, "list": []}.get(kind)
+
+    def on_leaf(name: str, leaf: Any) -> Any:
+        leaves[keys_of(name)] = leaf
+        return leaf
+
+    map_leaves(tree, on_leaf, on_node=on_node)
+    if () in leaves:
+        return leaves[()]
+    return _nested(leaves, nodes, ())
+
+
+def _nested(leaves: dict[Keys, Any], nodes: dict[Keys, str], at: Keys) -> Any:
+    size = len(at)
+    below: dict[str, dict[Keys, Any]] = {}
+    for keys, leaf in leaves.items():
+        below.setdefault(keys[size], {})[keys] = leaf
+    made = {}
+    for key, rest in below.items():
+        here = (*at, key)
+        made[key] = rest[here] if here in rest else _nested(rest, nodes, here)
+    if nodes.get(at) in ("list", "tuple"):
+        return list(made.values())
+    return made
+
+
+def deserialize_tree(
+    serialized: Any, target: Any, keep_empty_nodes: bool = False
+) -> Any:
+    """What serialize_tree() made, in the containers of `target`, whose leaves
+    it must have: KeyError. With the arguments the other way round, as Flax's
+    guide has them, where only one of them is dicts and lists."""
+    if not _is_serialized(serialized) and _is_serialized(target):
+        serialized, target = target, serialized
+    flat = to_flat_dict(serialized, keep_empty_nodes=keep_empty_nodes)
+    missing: list[str] = []
+
+    def on_leaf(name: str, leaf: Any) -> Any:
+        keys = keys_of(name)
+        if keys not in flat:
+            missing.append("/".join(keys))
+            return leaf
+        return flat[keys]
+
+    made = map_leaves(target, on_leaf)
+    if missing:
+        raise KeyError(f"not in what was serialized: {', '.join(missing)}")
+    return made
+
+
+def _is_serialized(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return all(isinstance(k, str) and _is_serialized(v) for k, v in tree.items())
+    if type(tree) is list:
+        return all(map(_is_serialized, tree))
+    return not isinstance(tree, tuple) and _rules.branch(tree) is None

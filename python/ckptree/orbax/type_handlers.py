@@ -1,0 +1,168 @@
+"""What is asked of single leaves when they are saved and restored."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+
+@dataclasses.dataclass
+class SaveArgs:
+    """Of a leaf that is saved. `dtype`: its elements are converted to it.
+
+    `aggregate`, `chunk_byte_size` and `shard_axes` do nothing: a store cuts
+    arrays by itself, and packs what is small.
+    """
+
+    aggregate: bool = False
+    dtype: Any = None
+    chunk_byte_size: int | None = None
+    shard_axes: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass
+class RestoreArgs:
+    """Of a leaf that is restored. `restore_type`: int, float, bool, str, bytes,
+    numpy.ndarray or jax.Array; None: as it was saved. `dtype`: its elements are
+    converted to it."""
+
+    restore_type: Any = None
+    dtype: Any = None
+
+
+@dataclasses.dataclass
+class ArrayRestoreArgs(RestoreArgs):
+    """Of a leaf that becomes an array of JAX, placed by `sharding`, or `mesh`
+    and `mesh_axes`; without either where it was saved, if those devices are
+    there. `strict`: ValueError where `global_shape` is not the saved shape;
+    else the end of each axis is cut off or filled with zeros."""
+
+    restore_type: Any = None  # jax.Array
+    mesh: Any = None
+    mesh_axes: Any = None
+    sharding: Any = None
+    global_shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | None = None
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        if self.restore_type is None:
+            import jax
+
+            self.restore_type = jax.Array
+        if self.shape is None:
+            self.shape = self.global_shape
+        if self.global_shape is None:
+            self.global_shape = self.shape
+        if self.shape != self.global_shape:
+            raise ValueError(
+                f"shape {self.shape} and global_shape {self.global_shape} "
+                "differ: pass one of them"
+            )
+
+
+class SingleReplicaArrayRestoreArgs(ArrayRestoreArgs):
+    """As ArrayRestoreArgs: one process reads everything."""
+
+
+class ArrayHandler:
+    """Stands for Orbax's handler of arrays of JAX. The engine stores them by
+    itself: its options are taken and do nothing."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        pass
+
+    def typestr(self) -> str:
+        return "jax.Array"
+
+
+class NumpyHandler(ArrayHandler):
+    """As ArrayHandler, of NumPy's arrays."""
+
+    def typestr(self) -> str:
+        return "np.ndarray"
+
+
+class ScalarHandler(ArrayHandler):
+    """As ArrayHandler, of numbers."""
+
+    def typestr(self) -> str:
+        return "scalar"
+
+
+class StringHandler(ArrayHandler):
+    """As ArrayHandler, of str."""
+
+    def typestr(self) -> str:
+        return "string"
+
+
+class TypeHandlerRegistry:
+    """Types of leaves, and their handlers: of the engine's own kinds only.
+
+    >>> create_type_handler_registry((str, StringHandler())).get(str).typestr()
+    'string'
+    """
+
+    def __init__(self, *handlers: tuple[Any, ArrayHandler]) -> None:
+        self._handlers: list[tuple[Any, ArrayHandler]] = []
+        for kind, handler in handlers:
+            self.add(kind, handler)
+
+    def add(
+        self,
+        ty: Any,
+        handler: ArrayHandler,
+        func: Any = None,
+        override: bool = False,
+        ignore_warnings: bool = False,
+    ) -> None:
+        """ValueError where the type has one and `override` is not set.
+        NotImplementedError for a handler of your own: see the message."""
+        if not isinstance(handler, ArrayHandler):
+            raise NotImplementedError(
+                f"{type(handler).__qualname__} writes files for single leaves, "
+                "and a store has none: make your type a node of JAX's trees "
+                "(jax.tree_util.register_pytree_with_keys), or save the item by "
+                "a CheckpointHandler of your own"
+            )
+        if self.has(ty) and not override:
+            raise ValueError(f"a handler for {ty!r} was already registered")
+        self._handlers = [(k, h) for k, h in self._handlers if k is not ty]
+        self._handlers.append((ty, handler))
+
+    def get(self, ty: Any) -> ArrayHandler:
+        for kind, handler in self._handlers:
+            if isinstance(ty, type) and issubclass(ty, kind):
+                return handler
+        raise ValueError(f"unknown type {ty!r}: no handler was registered")
+
+    def has(self, ty: Any) -> bool:
+        return any(kind is ty for kind, _ in self._handlers)
+
+
+def create_type_handler_registry(
+    *handlers: tuple[Any, ArrayHandler],
+) -> TypeHandlerRegistry:
+    """A registry of these pairs."""
+    return TypeHandlerRegistry(*handlers)
+
+
+def register_type_handler(
+    ty: Any, handler: Any, func: Any = None, override: bool = False
+) -> None:
+    """As TypeHandlerRegistry.add(), for all."""
+    _everywhere.add(ty, handler, func, override)
+
+
+_everywhere = TypeHandlerRegistry()
+
+
+def is_ocdbt_checkpoint(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory was written by TensorStore's OCDBT, as Orbax does.
+
+    >>> is_ocdbt_checkpoint(tmp)
+    False
+    """
+    return os.path.exists(os.path.join(path, "manifest.ocdbt"))
