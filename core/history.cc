@@ -42,6 +42,13 @@ absl::StatusOr<bool> SameValue(const Step& in_a, const LeafInfo& a,
   return a_value.bytes == b_value.bytes;
 }
 
+// None stands where a leaf could: a value, though without a record.
+bool IsNone(const LeafInfo& info) { return info.kind == "none"; }
+
+bool HasValue(const LeafInfo& info) {
+  return info.is_leaf || info.tie_to.has_value() || IsNone(info);
+}
+
 // The leaf that holds the value of `info`, with its own name and path.
 absl::StatusOr<LeafInfo> Holder(const Step& step, LeafInfo info) {
   if (!info.tie_to.has_value()) return info;
@@ -57,13 +64,13 @@ struct Leaves {
   std::vector<LeafDetail> details;
 };
 
-// Leaves and ties, in tree order, with their details.
+// Leaves, ties and None, in tree order, with their details.
 absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> all, step.Leaves(glob));
   Leaves leaves;
   std::vector<LeafInfo> asked;  // Where the values are.
   for (const LeafInfo& info : all) {
-    if (!info.is_leaf && !info.tie_to.has_value()) continue;
+    if (!HasValue(info)) continue;
     CKPTREE_ASSIGN_OR_RETURN(LeafInfo held, Holder(step, info));
     LeafInfo at = held;
     if (info.tie_to.has_value()) at.path = *info.tie_to;
@@ -96,7 +103,7 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
       continue;
     }
     CKPTREE_RETURN_IF_ERROR(found.status());
-    if (!found->is_leaf && !found->tie_to.has_value()) {
+    if (!HasValue(*found)) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s is no leaf: it is a node with leaves below it", found->name));
     }
@@ -104,8 +111,10 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
     entry.first_step = entry.last_step = info.step;
     entry.begun_ns = info.begun_ns;
     CKPTREE_ASSIGN_OR_RETURN(entry.leaf, Holder(*step, *found));
-    CKPTREE_ASSIGN_OR_RETURN(entry.detail,
-                             step->Detail(found->tie_to.value_or(path)));
+    if (!IsNone(entry.leaf)) {
+      CKPTREE_ASSIGN_OR_RETURN(entry.detail,
+                               step->Detail(found->tie_to.value_or(path)));
+    }
     bool same = before.has_value() && SameType(entries.back().leaf, entry.leaf);
     if (same) {
       HistoryEntry& last = entries.back();
@@ -154,7 +163,7 @@ absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
         CKPTREE_ASSIGN_OR_RETURN(
             const bool same, SameValue(before, a.infos[i], a.details[i], after,
                                        b.infos[j], b.details[j]));
-        report.same += same ? 1 : 0;
+        report.same += same && !IsNone(a.infos[i]) ? 1 : 0;
         if (same) {
           in_b.erase(other);
           continue;
@@ -195,6 +204,7 @@ absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
   CKPTREE_ASSIGN_OR_RETURN(Leaves leaves, LeavesOf(step, glob));
   std::vector<BlameEntry> entries;
   for (std::size_t i = 0; i < leaves.infos.size(); ++i) {
+    if (IsNone(leaves.infos[i])) continue;  // No record says since when.
     BlameEntry entry;
     entry.leaf = std::move(leaves.infos[i]);
     entry.detail = std::move(leaves.details[i]);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ckptree/ckptree.h"
+#include "ckptree/history.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -16,6 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using testing::StatusIs;
 
 // Steps 10 to 50: `frozen` never changes, `w` at 10, 20 and 40, `lr` at 10 and
 // 30; `late` is there from 40 on, `early` up to 20; `shape` grows at 50, and
@@ -116,6 +118,47 @@ TEST_F(HistoryTest, BlameNamesTheSave) {
   EXPECT_EQ(Csv({"blame", "50:lr"}, "key,since,listed"), "lr,30,false\n");
   EXPECT_THAT(Do({"blame", "--where", "since<20"}).out, HasSubstr("frozen"));
   EXPECT_EQ(Csv({"history", "lr"}, "step,value"), "40,0.25\n10,0.5\n");
+}
+
+TEST_F(HistoryTest, NoneIsAValue) {
+  ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
+  for (std::int64_t step = 60; step <= 90; step += 10) {
+    StepBuilder builder = store.Begin(step);
+    if (step < 80) {
+      builder.PutNode("best", NodeType::kNone);
+    } else {
+      builder.PutFloat("best", 0.5);
+    }
+    builder.PutNode("params", NodeType::kTuple);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+  }
+  ASSERT_OK_AND_ASSIGN(const Path best, Path::Parse("best"));
+  ASSERT_OK_AND_ASSIGN(const std::vector<HistoryEntry> entries,
+                       History(store, best));
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].leaf.kind, "none");
+  EXPECT_EQ(entries[0].last_step, 70);
+  EXPECT_EQ(entries[0].detail.bytes, 0u);
+  EXPECT_EQ(entries[1].leaf.kind, "float");
+  EXPECT_EQ(entries[1].first_step, 80);
+  ASSERT_OK_AND_ASSIGN(const Path params, Path::Parse("params"));
+  EXPECT_THAT(
+      History(store, params),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no leaf")));
+
+  ASSERT_OK_AND_ASSIGN(const Step none, store.Restore(AtStep(60)));
+  ASSERT_OK_AND_ASSIGN(const Step still, store.Restore(AtStep(70)));
+  ASSERT_OK_AND_ASSIGN(const Step half, store.Restore(AtStep(80)));
+  ASSERT_OK_AND_ASSIGN(DiffReport report, Diff(none, still));
+  EXPECT_TRUE(report.changes.empty());
+  EXPECT_EQ(report.same, 0u);
+  ASSERT_OK_AND_ASSIGN(report, Diff(none, half));
+  ASSERT_EQ(report.changes.size(), 1u);
+  EXPECT_EQ(report.changes[0].kind, LeafChange::Kind::kRetyped);
+  EXPECT_EQ(report.changes[0].before->kind, "none");
+  ASSERT_OK_AND_ASSIGN(const std::vector<BlameEntry> blamed,
+                       Blame(store, none));
+  EXPECT_TRUE(blamed.empty());
 }
 
 }  // namespace

@@ -37,12 +37,13 @@ struct HistoryOptions {
   std::function<bool()> cancelled = {};
 };
 
-// Each value that the leaf had, by step number. Steps without the leaf are left
-// out; kNotFound where no step has it. kInvalidArgument: it is a node.
+// Each value that the leaf had, by step number; None is one, of kind "none".
+// Steps without the leaf are left out; kNotFound where no step has it.
+// kInvalidArgument: it is a node.
 absl::StatusOr<std::vector<HistoryEntry>> History(
     const Store& store, const Path& path, const HistoryOptions& options = {});
 
-// A leaf in which two steps differ.
+// A leaf, or None, in which two steps differ.
 struct LeafChange {
   enum class Kind {
     kAdded,    // Only in the second.
@@ -76,7 +77,7 @@ struct BlameEntry {
   bool listed = false;
 };
 
-// In tree order.
+// In tree order, without None.
 absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
                                               const Step& step,
                                               std::string_view glob = "");
