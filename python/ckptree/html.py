@@ -6,7 +6,7 @@ from __future__ import annotations
 import html
 import math
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 if TYPE_CHECKING:
     from ckptree.leaf import Leaf
@@ -80,6 +80,15 @@ def leaf(shown: Leaf) -> str:
     return _table(shown.name, [], rows)
 
 
+def table(shown: Sequence[Any], caption: str = "") -> str:
+    """Named tuples of one kind."""
+    if not shown:
+        return _table(caption or "nothing", [], [])
+    fields = shown[0]._fields
+    rows = [[_cell(*pair) for pair in zip(fields, row)] for row in shown]
+    return _table(caption, [field.removesuffix("_ns") for field in fields], rows)
+
+
 def size(nbytes: float) -> str:
     """
     >>> size(1536)
@@ -112,6 +121,16 @@ def time(ns: int) -> str:
     )
 
 
+def _cell(field: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if field.endswith("_ns"):
+        return time(value)
+    if field.startswith("nbytes"):
+        return size(value)
+    return number(value) if isinstance(value, float) else str(value)
+
+
 def _type(shown: Leaf) -> str:
     if shown.kind != "array":
         return shown.kind
@@ -129,7 +148,5 @@ def _table(caption: str, head: list[str], rows: list[list[Any]]) -> str:
     if len(rows) > _MAX_ROWS:
         body += line([f"... and {len(rows) - _MAX_ROWS} more"], "td")
     top = f"<thead>{line(head, 'th')}</thead>" if head else ""
-    return (
-        f"<table><caption>{html.escape(caption)}</caption>{top}"
-        f"<tbody>{body}</tbody></table>"
-    )
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}{top}<tbody>{body}</tbody></table>"

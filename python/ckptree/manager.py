@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from ckptree import _engine
 from ckptree.handle import SaveHandle
+from ckptree.metadata import to_json
 from ckptree.policies import of_metrics
 from ckptree.records import ItemInfo
-from ckptree.store import Store, _json, _policy, _selector
+from ckptree.retention import engine_policy
+from ckptree.selector import selector_text
+from ckptree.store import Store
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
 
     from ckptree.decisions import Decision
     from ckptree.policies import MetricOfStep, Policy
+    from ckptree.selector import Selector
     from ckptree.step import Step
-    from ckptree.store import Selector
 
 
 class CheckpointManager:
@@ -47,12 +50,13 @@ class CheckpointManager:
     Thread-safe. Functions must not call the manager.
 
     >>> import ckptree, numpy as np
-    >>> with ckptree.CheckpointManager(tmp / "run", max_to_keep=2) as manager:
-    ...     for step in range(4):
-    ...         saved = manager.save(step, {"w": np.full(3, step)})
-    ...     manager.wait_until_finished()
-    ...     manager.all_steps(), manager.restore()
-    ([2, 3], {'w': array([3, 3, 3])})
+    >>> manager = ckptree.CheckpointManager(tmp / "run", best_metric="accuracy")
+    >>> for step in range(4):
+    ...     state = {"w": np.full(3, step), "lr": 0.5}
+    ...     saved = manager.save(step, state, metrics={"accuracy": step % 3})
+    >>> manager.wait_until_finished()
+    >>> manager.restore("best")
+    {'lr': 0.5, 'w': array([2, 2, 2])}
     """
 
     def __init__(
@@ -96,7 +100,9 @@ class CheckpointManager:
             "keep_period": keep_period,
             "keep_time_interval": _microseconds(keep_time_interval),
             "should_keep_fn": _of_number(should_keep_fn),
-            "preservation": None if preservation is None else _policy(preservation),
+            "preservation": (
+                None if preservation is None else engine_policy(preservation)
+            ),
             "best_metric": best_metric,
             "best_fn": of_metrics(best_fn),
             "best_mode": best_mode,
@@ -105,7 +111,7 @@ class CheckpointManager:
             "save_on_steps": list(save_on_steps),
             "should_save_fn": should_save_fn,
             "save_decision": None if save_decision is None else save_decision._engine,
-            "metadata": "" if metadata is None else _json(metadata),
+            "metadata": to_json(metadata),
             "line": line,
             "read_only": read_only,
             "create": create,
@@ -131,7 +137,11 @@ class CheckpointManager:
     # ---- Saving ----
 
     def should_save(self, step: int) -> bool:
-        """Whether save() would. Never for a step that is not after the latest."""
+        """Whether save() would. Never for a step that is not after the latest.
+
+        >>> manager.should_save(4), manager.should_save(2)
+        (True, False)
+        """
         return self._engine.should_save(step)
 
     def save(
@@ -153,6 +163,9 @@ class CheckpointManager:
 
         `force`: whatever the decision is, also before the latest step.
         FileExistsError: there is such a step; `overwrite` replaces it.
+
+        >>> manager.save(4, state), manager.save(2, state)
+        (True, False)
         """
         from ckptree import _rules
 
@@ -163,7 +176,7 @@ class CheckpointManager:
             state=state,
             rules=_rules,
             metrics={k: float(v) for k, v in (metrics or {}).items()},
-            metadata="" if metadata is None else _json(metadata),
+            metadata=to_json(metadata),
             note=note,
             force=force,
             overwrite=overwrite,
@@ -176,32 +189,66 @@ class CheckpointManager:
 
     @property
     def last_save(self) -> SaveHandle | None:
-        """Of the last save() that was True."""
+        """Of the last save() that was True.
+
+        >>> manager.last_save.result()
+        3
+        """
         return self._last
 
     def wait_until_finished(self, timeout: float | None = None) -> None:
         """Waits for saves in flight; raises the first failure that nobody saw,
-        or TimeoutError."""
+        or TimeoutError.
+
+        >>> manager.wait_until_finished(timeout=60)
+        >>> manager.is_saving_in_progress()
+        False
+        """
         self._engine.wait_until_finished(timeout)
 
     def check_for_errors(self) -> None:
-        """Raises a failure that nobody saw. Never waits."""
+        """Raises a failure that nobody saw. Never waits.
+
+        >>> manager.check_for_errors()  # There is none.
+        """
         self._engine.check_for_errors()
 
     def is_saving_in_progress(self) -> bool:
+        """Whether a save has begun that is not durable yet.
+
+        >>> manager.is_saving_in_progress()
+        False
+        """
         return self._engine.is_saving_in_progress()
 
     # ---- Preemption ----
 
     def request_preemption(self) -> None:
-        """From now on: for whoever is told by other means than SIGTERM."""
+        """From now on: for whoever is told by other means than SIGTERM.
+
+        >>> manager.request_preemption()
+        >>> manager.reached_preemption()
+        True
+        """
         self._engine.request_preemption()
 
     def reached_preemption(self) -> bool:
+        """Whether SIGTERM came, or request_preemption() was called.
+
+        >>> manager.reached_preemption()
+        False
+        """
         return self._engine.reached_preemption()
 
     def saved_for_preemption(self) -> bool:
-        """True once the step of the preemption is durable: time to leave."""
+        """True once the step of the preemption is durable: time to leave.
+
+        >>> manager.request_preemption()
+        >>> manager.save(4, state)
+        True
+        >>> manager.saved_for_preemption()
+        True
+        """
         return self._engine.saved_for_preemption()
 
     # ---- Reading ----
@@ -221,6 +268,9 @@ class CheckpointManager:
         of the options or of the policy, "healthy", ... as in Store.restore().
         Waits for saves in flight. `items`: only these top-level subtrees, as a
         dict; KeyError names those there are.
+
+        >>> manager.restore(1, items=["w"])
+        {'w': array([1, 1, 1])}
         """
         names = list(items)
         opened = self._open(step, names)
@@ -235,7 +285,7 @@ class CheckpointManager:
     def _open(self, step: Selector | None, items: list[str]) -> Step:
         from ckptree.step import Step
 
-        selector = _selector("latest" if step is None else step)
+        selector = selector_text("latest" if step is None else step)
         self._engine.settle()
         return Step(
             _engine.restore_managed(self._engine.store, selector, items), selector
@@ -246,71 +296,147 @@ class CheckpointManager:
         return self._open(step, [])
 
     def all_steps(self) -> list[int]:
-        """Committed steps, ascending."""
+        """Committed steps, ascending.
+
+        >>> manager.all_steps()
+        [0, 1, 2, 3]
+        """
         return self._engine.all_steps()
 
     def latest_step(self) -> int | None:
+        """Its number; None where there is no step.
+
+        >>> manager.latest_step()
+        3
+        """
         return self._engine.latest_step()
 
     def best_step(self) -> int | None:
         """By the metric of the options or of the policy; the latest where there
-        is none; None where no step has it."""
+        is none; None where no step has it.
+
+        >>> manager.best_step()
+        2
+        """
         return self._engine.best_step()
 
     def metrics(self, step: int) -> dict[str, float]:
+        """As save() was given them.
+
+        >>> manager.metrics(2)
+        {'accuracy': 2.0}
+        """
         return self._engine.metrics(step)
 
     def item_metadata(self, step: int) -> dict[str, ItemInfo]:
-        """What the top-level subtrees of a step hold; reads no arrays."""
+        """What the top-level subtrees of a step hold; reads no arrays.
+
+        >>> manager.item_metadata(3)["w"].leaves
+        [LeafType(name='w', kind='array', dtype='int64', shape=(3,))]
+        """
         found = (ItemInfo.of(fields) for fields in self._engine.item_metadata(step))
         return {item.name: item for item in found}
 
     def metadata(self) -> Any:
-        """Of the run; None: there is none."""
+        """Of the run; None: there is none.
+
+        >>> manager.store.set_metadata({"seed": 7})
+        >>> manager.metadata()
+        {'seed': 7}
+        """
         return self._store.metadata(self.line)
 
     def reload(self) -> None:
-        """Readers: sees what was committed meanwhile."""
+        """Readers: sees what was committed meanwhile.
+
+        >>> with ckptree.CheckpointManager(tmp / "run", read_only=True) as reader:
+        ...     _ = manager.save(4, state)
+        ...     manager.wait_until_finished()
+        ...     reader.reload()
+        ...     reader.latest_step()
+        4
+        """
         self._engine.reload()
 
     # ---- Changing ----
 
     def delete(self, step: int) -> None:
-        """KeyError where there is none; StateError where it is pinned."""
+        """KeyError where there is none; StateError where it is pinned.
+
+        >>> manager.delete(0)
+        >>> manager.all_steps()
+        [1, 2, 3]
+        """
         self._engine.delete(step)
 
     def delete_after(self, step: int) -> None:
-        """Deletes all later steps, to go on from this one."""
+        """Deletes all later steps, to go on from this one.
+
+        >>> manager.delete_after(1)
+        >>> manager.all_steps()
+        [0, 1]
+        """
         self._engine.delete_after(step)
 
     def fork_from(self, step: int, line: str) -> None:
         """Goes on from this step on a new line, and leaves the later ones on
-        theirs."""
+        theirs.
+
+        >>> manager.fork_from(1, "colder")
+        >>> manager.save(2, state)
+        True
+        >>> manager.line
+        'colder'
+        """
         self._engine.fork_from(step, line)
 
     # ---- The store ----
 
     @property
     def store(self) -> Store:
-        """Tags, pins, usage, ...; closed with the manager."""
+        """Tags, pins, usage, ...; closed with the manager.
+
+        >>> manager.store.tag("good", 3)
+        >>> manager.restore("@good")["w"]
+        array([3, 3, 3])
+        """
         return self._store
 
     @property
     def path(self) -> str:
+        """Of the store's directory.
+
+        >>> manager.path == str(tmp / "run")
+        True
+        """
         return self._store.path
 
     @property
     def line(self) -> str:
-        """Empty: the main line."""
+        """Empty: the main line.
+
+        >>> manager.line
+        ''
+        """
         return self._engine.line
 
     @property
     def closed(self) -> bool:
+        """True after close().
+
+        >>> manager.closed
+        False
+        """
         return self._store.closed
 
     def close(self) -> None:
         """Waits for saves in flight and closes; raises the first failure that
-        nobody saw."""
+        nobody saw.
+
+        >>> manager.close()
+        >>> manager.closed
+        True
+        """
         self._store.close()
 
     def __enter__(self) -> CheckpointManager:

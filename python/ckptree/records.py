@@ -1,9 +1,20 @@
 """What the engine says of steps, leaves and stores: named tuples, which pandas
-takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes."""
+takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes.
+
+>>> import ckptree
+>>> with ckptree.Store(tmp / "run") as store:
+...     _ = store.save(1, {"lr": 0.5}, note="first").result()
+...     info = store.info(1)
+>>> info.note, info.logical_bytes
+('first', 8)
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ckptree import _engine
 
 
 class StepInfo(NamedTuple):
@@ -112,7 +123,13 @@ class Finding(NamedTuple):
 
 
 class VerifyReport(NamedTuple):
-    """What verify() read, and what is wrong with it."""
+    """What verify() read, and what is wrong with it.
+
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     report = store.verify()
+    >>> report.findings
+    []
+    """
 
     findings: list[Finding]
     steps: int
@@ -122,7 +139,11 @@ class VerifyReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """True where nothing is damaged; warnings do not count."""
+        """True where nothing is damaged; warnings do not count.
+
+        >>> report.ok
+        True
+        """
         return all(f.severity == "warning" for f in self.findings)
 
     @staticmethod
@@ -299,6 +320,20 @@ class LeafType(NamedTuple):
     kind: str
     dtype: str  # Of arrays; "" of others.
     shape: tuple[int, ...]
+
+    @staticmethod
+    def of(info: _engine.LeafInfo) -> LeafType:
+        from ckptree import values
+
+        kind = values.kind_of(info)
+        if kind != "array":
+            return LeafType(info.name, kind, "", ())
+        return LeafType(info.name, kind, info.dtype_name, info.shape)
+
+    def __str__(self) -> str:
+        if self.kind != "array":
+            return self.kind
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 class ItemInfo(NamedTuple):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
 
+from ckptree import _engine
 from ckptree.leaf import Leaf
+from ckptree.metadata import from_json
 from ckptree.records import LeafDetail, StatsRow, StepInfo
+from ckptree.selector import selector_text
+from ckptree.table import Table
 
 if TYPE_CHECKING:
-    from ckptree import _engine
+    from ckptree.changes import BlameRow, DiffReport
+    from ckptree.selector import Selector
 
 
 class StepMetadata(NamedTuple):
@@ -28,15 +33,13 @@ class Step(Mapping[str, Leaf]):
 
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
-    >>> _ = store.save(7, {"params": {"w": np.ones(4)}, "lr": 0.1}).result()
+    >>> state = {"params": {"w": np.ones(4)}, "lr": 0.1}
+    >>> _ = store.save(7, state, metrics={"loss": 2.5}).result()
     >>> step = store[7]
     >>> list(step)
     ['lr', 'params/w']
     >>> step["lr"].value()
     0.1
-    >>> step.restore()["params"]["w"]
-    array([1., 1., 1., 1.])
-    >>> store.close()
     """
 
     def __init__(self, engine: _engine.Step, selector: str) -> None:
@@ -47,30 +50,43 @@ class Step(Mapping[str, Leaf]):
 
     @property
     def info(self) -> StepInfo:
-        """All that its records say."""
+        """All that its records say.
+
+        >>> step.info.leaf_count, step.info.logical_bytes
+        (2, 40)
+        """
         if self._info is None:
             self._info = StepInfo(**self._engine.info())
         return self._info
 
     @property
     def step(self) -> int:
-        """Its number."""
+        """Its number.
+
+        >>> step.step
+        7
+        """
         return self.info.step
 
     @property
     def metrics(self) -> dict[str, float]:
+        """As save() was given them.
+
+        >>> step.metrics
+        {'loss': 2.5}
+        """
         return self.info.metrics
 
     @property
     def metadata(self) -> StepMetadata:
-        """What was said of it at the save."""
-        import json
+        """What was said of it at the save.
 
+        >>> step.metadata.items
+        {'lr': 'tree', 'params': 'tree'}
+        """
         fields = self._engine.metadata()
-        custom = fields.pop("custom")
-        return StepMetadata(
-            custom=json.loads(custom) if custom else None, **fields
-        )
+        custom = from_json(fields.pop("custom"))
+        return StepMetadata(custom=custom, **fields)
 
     def __getitem__(self, name: str) -> Leaf:
         """The leaf of that name. KeyError, with the closest name, where there
@@ -100,7 +116,11 @@ class Step(Mapping[str, Leaf]):
     def leaves(self, glob: str = "") -> list[Leaf]:
         """The leaves whose names match: '*' within one part, '**' any run of
         parts, 're:...' a regular expression; "" all of them. Their records are
-        read at once."""
+        read at once.
+
+        >>> step.leaves("params/**")
+        [<Leaf params/w: float64[4]>]
+        """
         chosen = [i for i in self._engine.leaves(glob) if i.is_leaf]
         details = self._engine.details(chosen)
         return [
@@ -108,10 +128,14 @@ class Step(Mapping[str, Leaf]):
             for info, fields in zip(chosen, details)
         ]
 
-    def stats(self, glob: str = "") -> list[StatsRow]:
+    def stats(self, glob: str = "") -> Table[StatsRow]:
         """Statistics of the arrays whose names match, as rows of a table; no
-        array is read. pandas.DataFrame() takes them."""
-        return [
+        array is read. pandas.DataFrame() takes them.
+
+        >>> [(row.name, row.mean, row.l2) for row in step.stats()]
+        [('params/w', 1.0, 2.0)]
+        """
+        return Table(
             StatsRow(
                 leaf.name,
                 leaf.dtype_name,
@@ -122,7 +146,30 @@ class Step(Mapping[str, Leaf]):
             )
             for leaf in self.leaves(glob)
             if leaf.stats is not None
-        ]
+        )
+
+    def diff(self, after: Step, glob: str = "") -> DiffReport:
+        """The leaves in which this step and `after`, of this store or another,
+        differ; see Store.diff().
+
+        >>> _ = store.save(8, state | {"lr": 0.2}).result()
+        >>> step.diff(store[8]).changed
+        ['lr']
+        """
+        from ckptree import history
+
+        return history.diff(self._engine, after._engine, glob)
+
+    def blame(self, glob: str = "") -> Table[BlameRow]:
+        """Which save gave each leaf its value; see Store.blame().
+
+        >>> _ = store.save(8, state | {"lr": 0.2}).result()
+        >>> [(row.name, row.since_step) for row in store[8].blame()]
+        [('lr', 8), ('params/w', 7)]
+        """
+        from ckptree import history
+
+        return history.blame(self._engine, glob)
 
     def restore(
         self,
@@ -133,7 +180,11 @@ class Step(Mapping[str, Leaf]):
         rename: dict[str, str] | None = None,
         sharding: Any = None,
     ) -> Any:
-        """The state: see Store.restore()."""
+        """The state: see Store.restore().
+
+        >>> step.restore()["params"]["w"]
+        array([1., 1., 1., 1.])
+        """
         from ckptree import template
 
         options = template.Options(partial, cast, rename or {}, sharding)
@@ -155,3 +206,9 @@ class Step(Mapping[str, Leaf]):
         from ckptree import html
 
         return html.step(self)
+
+
+def open_step(store: _engine.Store, step: Selector) -> Step:
+    """The step, open for reading. KeyError where nothing matches."""
+    selector = selector_text(step)
+    return Step(_engine.restore(store, selector), selector)

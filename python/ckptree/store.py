@@ -6,38 +6,28 @@ import atexit
 import os
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 from ckptree import _engine
+from ckptree.catalog import Catalog
 from ckptree.handle import SaveHandle
-from ckptree.records import (
-    CollectReport,
-    FreedBytes,
-    LineInfo,
-    PolicyInfo,
-    PolicyReport,
-    StepInfo,
-    StepUsage,
-    StoreInfo,
-    StoreStats,
-    SubtreeUsage,
-    TagInfo,
-    UsageReport,
-    VerifyReport,
-)
+from ckptree.history import History
+from ckptree.metadata import to_json
+from ckptree.records import StoreInfo, StoreStats
+from ckptree.retention import Retention
+from ckptree.selector import selector_text
+from ckptree.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ckptree.policies import Policy
+    from ckptree.selector import Selector
     from ckptree.step import Step
-
-    Selector = int | str | StepInfo | StepUsage | TagInfo
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
-class Store:
+class Store(Catalog, History, Retention, Upkeep):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is
@@ -61,13 +51,14 @@ class Store:
     finished.
 
     >>> import ckptree, numpy as np
-    >>> with ckptree.Store(tmp / "run") as store:
-    ...     for step in (10, 20):
-    ...         _ = store.save(step, {"w": np.full(4, step)}, metrics={"loss": 1 / step})
-    >>> reader = ckptree.open(tmp / "run")
-    >>> reader.restore("best:loss")
-    {'w': array([20, 20, 20, 20])}
-    >>> reader.close()
+    >>> store = ckptree.Store(tmp / "run")
+    >>> state = {"params": {"w": np.zeros((4, 3), "f4")}, "lr": 0.5}
+    >>> for step in (100, 200):
+    ...     state["params"]["w"] += 1
+    ...     handle = store.save(step, state, metrics={"loss": 1 / step})
+    >>> store.flush()
+    >>> store.restore("best:loss")["params"]["w"].max()
+    np.float32(2.0)
     """
 
     def __init__(
@@ -107,13 +98,23 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Store:
-        """A store that is there, for writing. FileNotFoundError elsewhere."""
+        """A store that is there, for writing. FileNotFoundError elsewhere.
+
+        >>> ckptree.Store.open(tmp / "no run")
+        Traceback (most recent call last):
+        ckptree.errors.StoreNotFoundError: ...no run...
+        """
         return cls(path, mode="write", **options)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Store:
         """A new store. FileExistsError where there is one already; ValueError
-        where the directory holds anything else."""
+        where the directory holds anything else.
+
+        >>> with ckptree.Store.create(tmp / "new") as new:
+        ...     new.steps()
+        []
+        """
         return cls(path, mode="create", **options)
 
     @classmethod
@@ -158,6 +159,12 @@ class Store:
         FileExistsError: there is such a step; `overwrite` replaces it.
         TypeError, ValueError: what cannot be saved, by its path. A failure of
         an earlier save that nobody has seen is raised here.
+
+        >>> handle = store.save(300, state, metrics={"loss": 0.1}, note="warm")
+        >>> handle.result()
+        300
+        >>> store.info(300).new_bytes < 1000  # Nothing has changed.
+        True
         """
         from ckptree import _rules
 
@@ -174,7 +181,7 @@ class Store:
                 line=line,
                 metrics={k: float(v) for k, v in (metrics or {}).items()},
                 note=note,
-                metadata="" if metadata is None else _json(metadata),
+                metadata=to_json(metadata),
                 borrow=borrow,
             )
         )
@@ -205,16 +212,13 @@ class Store:
 
         `sharding`: of JAX, one for all arrays or a tree like the state.
 
-        >>> import ckptree, numpy as np
-        >>> store = ckptree.Store(tmp / "run")
         >>> _ = store.save(1, {"w": np.ones(2), "biases": 0.5}).result()
-        >>> store.restore(like={"w": np.zeros(2, "f4"), "bias": 0.0})
+        >>> store.restore(1, like={"w": np.zeros(2, "f4"), "bias": 0.0})
         Traceback (most recent call last):
         ckptree.errors.MismatchError: step 1 does not fit the template at 3 paths:
           w: dtype differs, expected float32[2], the step has float64[2] (or pass cast=True)
           bias: missing, expected float (or pass rename={'bias': 'biases'})
           biases: unexpected, the step has float
-        >>> store.close()
         """
         return self[step].restore(
             like, partial=partial, cast=cast, rename=rename, sharding=sharding
@@ -222,178 +226,85 @@ class Store:
 
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches."""
-        from ckptree.step import Step
+        from ckptree.step import open_step
 
-        selector = _selector(step)
-        return Step(_engine.restore(self._engine, selector), selector)
+        return open_step(self._engine, step)
 
     def __contains__(self, step: Selector) -> bool:
         try:
-            self._engine.resolve(_selector(step))
+            self._engine.resolve(selector_text(step))
         except KeyError:
             return False
         return True
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every save begun so far is done; raises the first failure
-        that no handle raised, or TimeoutError."""
-        self._engine.flush(timeout)
+        that no handle raised, or TimeoutError.
 
-    # ---- The catalog ----
-
-    def steps(self, line: str = "") -> list[StepInfo]:
-        """All steps of a line, ascending by number."""
-        return [StepInfo(**fields) for fields in self._engine.steps(line)]
-
-    def info(self, step: Selector = "latest") -> StepInfo:
-        """What a step is, without opening it."""
-        return StepInfo(**self._engine.resolve(_selector(step)))
-
-    def delete(self, *steps: Selector) -> None:
-        """Removes steps, durably, all or none. Their bytes are freed in the
-        background, or by collect(). StateError where one is pinned."""
-        self._engine.delete([_selector(step) for step in steps])
-
-    def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
-        """A name for a step: "@name". FileExistsError without `move` where
-        another step has it."""
-        self._engine.tag(name, _selector(step), move)
-
-    def untag(self, name: str) -> None:
-        self._engine.untag(name)
-
-    def tags(self) -> list[TagInfo]:
-        return [TagInfo(**fields) for fields in self._engine.tags()]
-
-    def pin(self, step: Selector) -> None:
-        """A pinned step is neither deleted nor overwritten."""
-        self._engine.pin(_selector(step))
-
-    def unpin(self, step: Selector) -> None:
-        self._engine.unpin(_selector(step))
-
-    def fork(self, step: Selector, line: str) -> None:
-        """A new line that goes on from `step` and shares its bytes; save to it
-        with `line`."""
-        self._engine.fork(_selector(step), line)
-
-    def drop_line(self, line: str) -> None:
-        """Deletes the line with all its steps."""
-        self._engine.drop_line(line)
-
-    def lines(self) -> list[LineInfo]:
-        """The main line first."""
-        return [LineInfo(**fields) for fields in self._engine.lines()]
-
-    # ---- The policy ----
-
-    def policy(self, line: str = "") -> PolicyInfo:
-        """Which steps of the line live. Where none was set all do."""
-        return PolicyInfo(**self._engine.policy(line))
-
-    def set_policy(self, policy: Policy | str, line: str = "") -> None:
-        """From now on every save to the line, by whatever program, removes the
-        steps that `policy` (of ckptree.policies, or its text) does not keep.
-        Pinned and tagged ones stay. Nothing is removed by this call.
-
-        >>> import ckptree
-        >>> with ckptree.Store(tmp / "run") as store:
-        ...     store.set_policy(ckptree.Latest(2) | ckptree.EveryN(1000))
-        ...     for step in (1000, 1001, 1002, 1003):
-        ...         _ = store.save(step, {"w": step}).result()
-        ...     [info.step for info in store.steps()]
-        ...     store.policy().text
-        [1000, 1002, 1003]
-        'latest(2) | every(1000)'
+        >>> handle = store.save(300, state)
+        >>> store.flush()
+        >>> handle.done()
+        True
         """
-        self._engine.set_policy(_policy(policy), line)
-
-    def preview_policy(
-        self, policy: Policy | str | None = None, line: str = ""
-    ) -> PolicyReport:
-        """What the policy of the line, or `policy`, keeps of the steps there
-        are, why, and what removing the others would free. Changes nothing."""
-        given = None if policy is None else _policy(policy)
-        return PolicyReport.of(self._engine.preview_policy(line, given))
-
-    def apply_policy(self, line: str = "") -> list[int]:
-        """Removes now what the policy of the line does not keep; returns it."""
-        return self._engine.apply_policy(line)
-
-    def metadata(self, line: str = "") -> Any:
-        """What set_metadata() said of the run; None: nothing."""
-        import json
-
-        text = self._engine.metadata(line)
-        return json.loads(text) if text else None
-
-    def set_metadata(self, metadata: Any, line: str = "") -> None:
-        """Of the run as a whole: what json can write. None: nothing."""
-        text = "" if metadata is None else _json(metadata)
-        self._engine.set_metadata(text, line)
-
-    # ---- The bytes ----
-
-    def verify(
-        self, level: str = "full", steps: Iterable[Selector] = ()
-    ) -> VerifyReport:
-        """Reads and checks the steps, or all. "quick": records only; "full":
-        every chunk against its digest; "deep": everything that can be computed
-        again. What is wrong is in the report. Ctrl-C stops it."""
-        selectors = [_selector(step) for step in steps]
-        return VerifyReport.of(self._engine.verify(level, selectors))
-
-    def collect(
-        self, min_dead_fraction: float = 0.25, bytes_per_second: int = 0
-    ) -> CollectReport:
-        """Frees now what no step needs. Files of which at least that fraction
-        is dead are written again; 1: none. Ctrl-C stops it: what was freed
-        stays so."""
-        return CollectReport.of(
-            self._engine.collect(min_dead_fraction, bytes_per_second)
-        )
-
-    def usage(self) -> UsageReport:
-        """What each step costs. Reads no arrays."""
-        return UsageReport.of(self._engine.usage())
-
-    def would_free(self, *steps: Selector) -> FreedBytes:
-        """What deleting these steps would free."""
-        selectors = [_selector(step) for step in steps]
-        return FreedBytes.of(self._engine.would_free(selectors))
-
-    def subtrees(
-        self, step: Selector = "latest", depth: int = 1
-    ) -> list[SubtreeUsage]:
-        """What the subtrees of a step cost, down to `depth` keys."""
-        found = self._engine.subtrees(_selector(step), depth)
-        return [SubtreeUsage(**fields) for fields in found]
+        self._engine.flush(timeout)
 
     # ---- The store as a whole ----
 
     @property
     def path(self) -> str:
+        """Of its directory.
+
+        >>> store.path == str(tmp / "run")
+        True
+        """
         return self._engine.directory
 
     @property
     def closed(self) -> bool:
+        """True after close().
+
+        >>> store.closed
+        False
+        """
         return self._engine.closed
 
     def about(self) -> StoreInfo:
-        """What the store as a whole is."""
+        """What the store as a whole is.
+
+        >>> about = store.about()
+        >>> about.read_only, about.warnings
+        (False, [])
+        """
         return StoreInfo(**self._engine.info())
 
     def stats(self) -> StoreStats:
-        """Counts since it was opened."""
+        """Counts since it was opened.
+
+        >>> store.stats().saves_committed
+        2
+        """
         return StoreStats(**self._engine.stats())
 
     def refresh(self) -> None:
-        """Readers: sees what was committed meanwhile."""
+        """Readers: sees what was committed meanwhile.
+
+        >>> with ckptree.open(tmp / "run") as reader:
+        ...     _ = store.save(300, state).result()
+        ...     reader.refresh()
+        ...     300 in reader
+        True
+        """
         self._engine.refresh()
 
     def close(self) -> None:
         """Waits for saves in flight, then closes; raises what failed unseen.
-        Steps and leaves of the store cannot be read any more."""
+        Steps and leaves of the store cannot be read any more.
+
+        >>> store.close()
+        >>> store.steps()
+        Traceback (most recent call last):
+        ckptree.errors.StateError: ...closed...
+        """
         self._engine.close()
         _open_stores.discard(self)
 
@@ -448,34 +359,6 @@ def open(path: str | os.PathLike[str], **options: Any) -> Store:
     []
     """
     return Store(path, mode="read", **options)
-
-
-def _selector(step: Selector) -> str:
-    if isinstance(step, (StepInfo, StepUsage, TagInfo)):
-        return f"{step.line}/{step.step}" if step.line else str(step.step)
-    if isinstance(step, str):
-        return step
-    if isinstance(step, bool) or not hasattr(step, "__index__"):
-        raise TypeError(f"a step is an int or a str like 'latest', not {step!r}")
-    return str(step.__index__())
-
-
-def _policy(policy: Policy | str) -> _engine.Preservation:
-    if isinstance(policy, str):
-        return _engine.parse_policy(policy)
-    try:
-        return policy._engine
-    except AttributeError:
-        raise TypeError(f"a policy or its text is wanted, not {policy!r}") from None
-
-
-def _json(metadata: Any) -> str:
-    import json
-
-    try:
-        return json.dumps(metadata, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"metadata is what json can write: {error}") from None
 
 
 def _close_all() -> None:

@@ -16,6 +16,7 @@ void BindPolicy(nanobind::module_& m);
 // Adds to the class that BindStore() made.
 void BindStorePolicy(nanobind::class_<OpenStore>& store);
 void BindManager(nanobind::module_& m);
+void BindHistory(nanobind::module_& m);
 
 }  // namespace ckptree::python
 

@@ -20,4 +20,5 @@ NB_MODULE(_engine, m) {
   ckptree::python::BindStep(m);
   ckptree::python::BindSave(m);
   ckptree::python::BindManager(m);
+  ckptree::python::BindHistory(m);
 }

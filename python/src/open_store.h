@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,6 +77,43 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
     absl::ReaderMutexLock lock(&mu_);
     if (!open.step.has_value()) return Closed();
     return std::forward<Use>(use)(*open.step);
+  }
+
+  template <typename Use>
+  auto WithStoreAndStep(const OpenStep& open, Use&& use)
+      -> decltype(use(std::declval<Store&>(), std::declval<const Step&>())) {
+    if (absl::Status status = CheckProcess(); !status.ok()) return status;
+    absl::ReaderMutexLock lock(&mu_);
+    if (!open.step.has_value()) return Closed();
+    Store& store = manager_.has_value() ? manager_->store() : *store_;
+    return std::forward<Use>(use)(store, *open.step);
+  }
+
+  // Of one store or of two; both are open meanwhile.
+  template <typename Use>
+  static auto WithSteps(OpenStore& a_store, const OpenStep& a,
+                        OpenStore& b_store, const OpenStep& b, Use&& use)
+      -> decltype(use(std::declval<const Step&>(),
+                      std::declval<const Step&>())) {
+    // Each lock once, and two in the order of their addresses: a thread that
+    // closes one of the stores waits for those who read, and holds up others.
+    if (&a_store == &b_store) {
+      return a_store.WithStep(
+          a, [&](const Step& step) -> decltype(use(step, step)) {
+            if (!b.step.has_value()) return a_store.Closed();
+            return use(step, *b.step);
+          });
+    }
+    if (std::less<>()(&a_store, &b_store)) {
+      return a_store.WithStep(a, [&](const Step& a_step) {
+        return b_store.WithStep(
+            b, [&](const Step& b_step) { return use(a_step, b_step); });
+      });
+    }
+    return b_store.WithStep(b, [&](const Step& b_step) {
+      return a_store.WithStep(
+          a, [&](const Step& a_step) { return use(a_step, b_step); });
+    });
   }
 
   absl::StatusOr<std::shared_ptr<OpenStep>> Restore(

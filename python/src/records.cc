@@ -53,6 +53,14 @@ nb::object StatisticsOf(const LeafDetail& detail) {
       .Take();
 }
 
+nb::object Optional(const std::optional<LeafInfo>& leaf) {
+  return leaf.has_value() ? nb::cast(*leaf) : nb::none();
+}
+
+nb::object Optional(const std::optional<LeafDetail>& detail) {
+  return detail.has_value() ? nb::object(ToDict(*detail)) : nb::none();
+}
+
 }  // namespace
 
 Record ToDict(const StepInfo& info) {
@@ -240,6 +248,36 @@ Record ToDict(const ItemInfo& item) {
             .Take());
   }
   return Fields()("name", item.name)("kind", item.kind)("leaves", leaves)
+      .Take();
+}
+
+Record ToDict(const HistoryEntry& entry) {
+  return Fields()("step", entry.first_step)("last_step", entry.last_step)(
+             "steps", entry.steps)("begun_ns", entry.begun_ns)(
+             "leaf", nb::cast(entry.leaf))("detail", ToDict(entry.detail))
+      .Take();
+}
+
+Record ToDict(const LeafChange& change) {
+  static constexpr const char* kKinds[] = {"added", "removed", "changed",
+                                           "retyped"};
+  return Fields()("name", change.name)("change",
+                                       kKinds[static_cast<int>(change.kind)])(
+             "before", Optional(change.before))(
+             "after", Optional(change.after))("before_detail",
+                                              Optional(change.before_detail))(
+             "after_detail", Optional(change.after_detail))
+      .Take();
+}
+
+Record ToDict(const DiffReport& report) {
+  return Fields()("changes", ToDicts(report.changes))("same", report.same)
+      .Take();
+}
+
+Record ToDict(const BlameEntry& entry) {
+  return Fields()("leaf", nb::cast(entry.leaf))("detail", ToDict(entry.detail))(
+             "listed", entry.listed)
       .Take();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckptree/ckptree.h"
+#include "ckptree/history.h"
 
 namespace ckptree::python {
 
@@ -34,6 +35,10 @@ Record ToDict(const PolicyInfo& info);
 Record ToDict(const PolicyVerdict& verdict);
 Record ToDict(const PolicyReport& report);
 Record ToDict(const ItemInfo& item);
+Record ToDict(const HistoryEntry& entry);
+Record ToDict(const LeafChange& change);
+Record ToDict(const DiffReport& report);
+Record ToDict(const BlameEntry& entry);
 
 template <typename Engine>
 Records ToDicts(const std::vector<Engine>& records) {

@@ -20,6 +20,7 @@
 #include "python/src/numpy_array.h"
 #include "python/src/python_function.h"
 #include "python/src/records.h"
+#include "python/src/step_object.h"
 #include "python/src/waiting.h"
 
 namespace nb = nanobind;
@@ -37,18 +38,6 @@ using Objects = nb::typed<nb::list, nb::any>;
 using ReadRequests =
     nb::typed<nb::sequence,
               nb::typed<nb::tuple, LeafInfo, nb::any, nb::any, nb::any>>;
-
-struct StepObject {
-  std::shared_ptr<OpenStore> store;
-  std::shared_ptr<OpenStore::OpenStep> open;
-
-  template <typename Use>
-  auto With(Use&& use) const {
-    auto result = WithoutGil([&] { return store->WithStep(*open, use); });
-    store->release_queue()->Drain();
-    return result;
-  }
-};
 
 // A bool, int, ... as Python has it.
 nb::object ToObject(const LeafValue& value) {

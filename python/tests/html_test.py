@@ -51,6 +51,21 @@ def test_long_tables_end(store):
     assert text.count("<tr>") == 202
 
 
+def test_histories_differences_and_blame(saved):
+    state = {"<w>": np.array([1.0, 2.0]), "n": 4, "s": "<b>"}
+    saved.save(8, state).result(timeout=60)
+    cells = Cells(saved.history('"<w>"')._repr_html_()).texts
+    assert "16 B" in cells and "float64" in cells and "2.2361" in cells
+    assert any(text.startswith("20") and ":" in text for text in cells)
+    cells = Cells(saved.diff()._repr_html_()).texts
+    assert "7 -> 8: 2 changes, 1 the same" in cells and '"<w>"' in cells
+    assert "retyped" not in cells and "changed" in cells
+    cells = Cells(saved.diff(8, 8)._repr_html_()).texts
+    assert cells == ["8 -> 8: 0 changes, 3 the same"]
+    assert '"<w>"' in Cells(saved.blame()._repr_html_()).texts
+    assert '"<w>"' in Cells(saved[7].stats()._repr_html_()).texts
+
+
 def test_a_closed_store_still_shows(tmp_path):
     import ckptree
 

@@ -150,6 +150,8 @@ WAITS = {
     "for a verification": "store.verify()",
     "for a collection": "store.collect()",
     "for a restore": "store.restore()",
+    "for a history": "store.history('w')",
+    "for statistics": "store.history('w', 'l2')",
 }
 
 

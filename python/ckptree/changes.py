@@ -1,0 +1,194 @@
+"""What became of leaves: the named tuples of history(), diff() and blame().
+
+>>> import ckptree
+>>> with ckptree.Store(tmp / "run") as store:
+...     for step in (1, 2, 3):
+...         _ = store.save(step, {"lr": 0.5 if step < 3 else 0.25}).result()
+...     rows = store.history("lr")
+>>> [(row.step, row.last_step, row.value) for row in rows]
+[(1, 2, 0.5), (3, 3, 0.25)]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ckptree.records import LeafType
+from ckptree.table import Table
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+
+
+class HistoryRow(NamedTuple):
+    """Listed steps, next to each other, in which a leaf has the same value.
+    The statistics are None of what is no array."""
+
+    step: int  # The first of them.
+    last_step: int
+    steps: int  # How many there are.
+    begun_ns: int  # Of the first.
+    kind: str  # As in LeafType; "none" where None stands in its place.
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    digest: str
+    value: bool | int | float | None  # Of these kinds; None of others.
+    count: int | None = None  # type: ignore[assignment]  # Hides tuple.count().
+    nan: int | None = None
+    inf: int | None = None
+    zero: int | None = None
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    std: float | None = None
+    l2: float | None = None
+
+
+class Series(NamedTuple):
+    """A statistic of a leaf, and the steps that it is of."""
+
+    steps: list[int]
+    values: list[float]
+
+
+class LeafChange(NamedTuple):
+    """A leaf in which two steps differ."""
+
+    name: str
+    change: str  # "added", "removed", "changed", "retyped"
+    before: str  # "float32[3, 4]", "int"; empty where it is not there.
+    after: str
+    nbytes_before: int | None
+    nbytes_after: int | None
+    l2_before: float | None
+    l2_after: float | None
+    mean_before: float | None
+    mean_after: float | None
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> LeafChange:
+        before = _Side(fields["before"], fields["before_detail"])
+        after = _Side(fields["after"], fields["after_detail"])
+        return LeafChange(
+            fields["name"],
+            fields["change"],
+            before.type,
+            after.type,
+            before.nbytes,
+            after.nbytes,
+            before.l2,
+            after.l2,
+            before.mean,
+            after.mean,
+        )
+
+
+class _Side:
+    """A leaf in one of two steps; nothing where it is not there."""
+
+    def __init__(
+        self, info: _engine.LeafInfo | None, fields: dict[str, Any] | None
+    ) -> None:
+        self.type = ""
+        self.nbytes: int | None = None
+        self.l2: float | None = None
+        self.mean: float | None = None
+        if info is None or fields is None:
+            return
+        leaf = LeafType.of(info)
+        self.type = str(leaf)
+        self.nbytes = fields["nbytes"]
+        if leaf.kind == "array" and fields["stats"]:
+            self.l2 = fields["stats"]["l2"]
+            self.mean = fields["stats"]["mean"]
+
+
+class DiffReport(NamedTuple):
+    """In what two steps differ.
+
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     for step, state in enumerate([{"a": 1, "b": 1}, {"a": 2, "c": 1}]):
+    ...         _ = store.save(step, state).result()
+    ...     report = store.diff()
+    >>> [(change.name, change.change) for change in report.changes]
+    [('a', 'changed'), ('b', 'removed'), ('c', 'added')]
+    """
+
+    before: str  # Selectors of the steps.
+    after: str
+    changes: Table[LeafChange]
+    same: int  # Leaves.
+
+    @property
+    def added(self) -> list[str]:
+        """Names of leaves that only the second step has.
+
+        >>> report.added
+        ['c']
+        """
+        return self._names("added")
+
+    @property
+    def removed(self) -> list[str]:
+        """Names of leaves that only the first step has.
+
+        >>> report.removed
+        ['b']
+        """
+        return self._names("removed")
+
+    @property
+    def changed(self) -> list[str]:
+        """Names of leaves with another value.
+
+        >>> report.changed
+        ['a']
+        """
+        return self._names("changed")
+
+    @property
+    def retyped(self) -> list[str]:
+        """Names of leaves of another kind, element type or shape.
+
+        >>> report.retyped
+        []
+        """
+        return self._names("retyped")
+
+    def _names(self, change: str) -> list[str]:
+        return [c.name for c in self.changes if c.change == change]
+
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        caption = f"{self.before} -> {self.after}: {len(self.changes)} changes"
+        return html.table(self.changes, f"{caption}, {self.same} the same")
+
+
+class BlameRow(NamedTuple):
+    """Which save gave a leaf its value."""
+
+    name: str
+    since_step: int
+    since_version: int
+    listed: bool  # That step is still there.
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> BlameRow:
+        kind = LeafType.of(fields["leaf"])
+        detail = fields["detail"]
+        return BlameRow(
+            kind.name,
+            detail["since_step"],
+            detail["since_version"],
+            fields["listed"],
+            kind.kind,
+            kind.dtype,
+            kind.shape,
+            detail["nbytes"],
+        )

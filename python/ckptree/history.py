@@ -1,0 +1,250 @@
+"""History: what became of leaves over the steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from ckptree import _engine
+from ckptree.changes import (
+    BlameRow,
+    DiffReport,
+    HistoryRow,
+    LeafChange,
+    Series,
+)
+from ckptree.errors import NotFoundError
+from ckptree.records import LeafDetail, LeafStats, LeafType, StepInfo
+from ckptree.selector import selector_text
+from ckptree.step import open_step
+from ckptree.table import Table
+
+if TYPE_CHECKING:
+    from ckptree._engine import LeafInfo
+    from ckptree._engine import Store as EngineStore
+    from ckptree.selector import Selector
+
+_NUMBERS = ("bool", "int", "float")
+_STATISTICS = (*LeafStats._fields, "value")
+
+
+class History:
+    """Part of Store: what became of leaves over the steps."""
+
+    _engine: EngineStore
+
+    @overload
+    def history(
+        self,
+        name: str,
+        *,
+        line: str = "",
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Table[HistoryRow]: ...
+
+    @overload
+    def history(
+        self,
+        name: str,
+        statistic: str,
+        *,
+        line: str = "",
+        first: int | None = None,
+        last: int | None = None,
+    ) -> dict[str, Series]: ...
+
+    def history(
+        self,
+        name: str,
+        statistic: str | None = None,
+        *,
+        line: str = "",
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Table[HistoryRow] | dict[str, Series]:
+        """Each value that one leaf had, over the steps of a line, or those
+        from `first` to `last`. KeyError where none of them has it.
+
+        With a `statistic` ("l2", "mean", ..., or "value" of numbers) `name` is
+        a glob, and the result has for each leaf that matches the steps, and
+        the statistic in each.
+
+        Reads records, no arrays. Ctrl-C stops it.
+
+        >>> for row in store.history("lr"):
+        ...     print(row.step, row.last_step, row.value)
+        100 200 0.5
+        >>> store.history("params/**", "max")
+        {'params/w': Series(steps=[100, 200], values=[1.0, 2.0])}
+        """
+        if statistic is not None:
+            return self._series(name, statistic, self._steps(line, first, last))
+        try:
+            rows = _engine.history(
+                self._engine,
+                name,
+                line,
+                -(2**63) if first is None else first,
+                2**63 - 1 if last is None else last,
+            )
+        except NotFoundError as error:
+            steps = self._steps(line, first, last)
+            if not steps:
+                raise
+            # The last one knows the closest name.
+            try:
+                _engine.restore(self._engine, selector_text(steps[-1])).find(name)
+            except NotFoundError as missing:
+                raise NotFoundError(f"{error}: {missing}") from None
+            raise
+        return Table(self._row(fields, line) for fields in rows)
+
+    def diff(
+        self,
+        before: Selector = "latest~1",
+        after: Selector = "latest",
+        glob: str = "",
+    ) -> DiffReport:
+        """The leaves in which two steps differ, of those whose names match.
+        Compares digests; see Step.diff() for steps of two stores.
+
+        >>> report = store.diff(100, 200)
+        >>> report.changed, report.same
+        (['params/w'], 1)
+        >>> report.changes[0].l2_before < report.changes[0].l2_after
+        True
+        """
+        opened = open_step(self._engine, before)
+        return opened.diff(open_step(self._engine, after), glob)
+
+    def blame(
+        self, step: Selector = "latest", glob: str = ""
+    ) -> Table[BlameRow]:
+        """Which save gave each leaf its value, of those whose names match.
+
+        >>> [(row.name, row.since_step) for row in store.blame()]
+        [('lr', 100), ('params/w', 200)]
+        """
+        return open_step(self._engine, step).blame(glob)
+
+    def _steps(
+        self, line: str, first: int | None, last: int | None
+    ) -> list[StepInfo]:
+        return [
+            StepInfo(**fields)
+            for fields in self._engine.steps(line)
+            if (first is None or fields["step"] >= first)
+            and (last is None or fields["step"] <= last)
+        ]
+
+    def _row(self, fields: dict[str, Any], line: str) -> HistoryRow:
+        info = fields.pop("leaf")
+        kind = LeafType.of(info)
+        detail = LeafDetail.of(fields.pop("detail"))
+        stats = detail.stats if kind.kind == "array" else None
+        return HistoryRow(
+            kind=kind.kind,
+            dtype=kind.dtype,
+            shape=kind.shape,
+            nbytes=detail.nbytes,
+            digest=detail.digest,
+            value=self._number(kind.kind, info, fields["step"], line),
+            **fields,
+            **(stats._asdict() if stats is not None else {}),
+        )
+
+    def _number(
+        self, kind: str, info: LeafInfo, step: int, line: str
+    ) -> bool | int | float | None:
+        """What a bool, int or float was in that step."""
+        if kind not in _NUMBERS:
+            return None
+        from ckptree import values
+
+        selector = f"{line}/{step}" if line else str(step)
+        try:
+            opened = _engine.restore(self._engine, selector)
+            (value,) = values.read(opened, [info])
+        except NotFoundError:
+            return None  # Removed meanwhile.
+        number: bool | int | float = value
+        return number
+
+    def _series(
+        self, glob: str, statistic: str, steps: list[StepInfo]
+    ) -> dict[str, Series]:
+        if statistic not in _STATISTICS:
+            raise ValueError(
+                f"statistic {statistic!r}: one of {', '.join(_STATISTICS)}"
+            )
+        found: dict[str, Series] = {}
+        matched = False
+        for info in steps:
+            try:
+                opened = _engine.restore(self._engine, selector_text(info))
+                there = _values_by_name(opened, glob, statistic)
+            except NotFoundError:
+                continue  # Removed meanwhile.
+            for name, value in there.items():
+                matched = True
+                if value is not None:
+                    series = found.setdefault(name, Series([], []))
+                    series.steps.append(info.step)
+                    series.values.append(value)
+        if not matched:
+            raise NotFoundError(f"no leaf of these steps matches {glob!r}")
+        return found
+
+
+def diff(before: _engine.Step, after: _engine.Step, glob: str) -> DiffReport:
+    """What Step.diff() returns."""
+    fields = _engine.diff(before, after, glob)
+    if not fields["changes"] and not fields["same"]:
+        _check_glob(glob, before, after)
+    return DiffReport(
+        before=_name(before),
+        after=_name(after),
+        changes=Table(LeafChange.of(change) for change in fields["changes"]),
+        same=fields["same"],
+    )
+
+
+def blame(step: _engine.Step, glob: str) -> Table[BlameRow]:
+    """What Step.blame() returns."""
+    entries = _engine.blame(step, glob)
+    if not entries:
+        _check_glob(glob, step)
+    return Table(map(BlameRow.of, entries))
+
+
+def _check_glob(glob: str, *steps: _engine.Step) -> None:
+    """KeyError where a glob was asked for that nothing matches."""
+    if glob and not any(step.leaves(glob) for step in steps):
+        names = " or ".join(_name(step) for step in steps)
+        raise NotFoundError(f"nothing in step {names} matches {glob!r}")
+
+
+def _name(step: _engine.Step) -> str:
+    return selector_text(StepInfo(**step.info()))
+
+
+def _values_by_name(
+    step: _engine.Step, glob: str, statistic: str
+) -> dict[str, Any]:
+    """None where a leaf has no such statistic."""
+    leaves = [i for i in step.leaves(glob) if i.is_leaf or i.tie_to is not None]
+    held = [i if i.tie_to is None else step.find(i.tie_to) for i in leaves]
+    found: dict[str, Any] = dict.fromkeys(info.name for info in leaves)
+    if statistic == "value":
+        from ckptree import values
+
+        chosen = [
+            i for i, at in enumerate(held) if values.kind_of(at) in _NUMBERS
+        ]
+        read = values.read(step, [held[i] for i in chosen])
+        found.update(zip([leaves[i].name for i in chosen], read))
+        return found
+    for info, at, fields in zip(leaves, held, step.details(held)):
+        if fields["stats"] and LeafType.of(at).kind == "array":
+            found[info.name] = fields["stats"][statistic]
+    return found

@@ -1,0 +1,23 @@
+"""Which step is meant."""
+
+from __future__ import annotations
+
+from ckptree.records import StepInfo, StepUsage, TagInfo
+
+# A number, a text like "latest~2" or "best:loss", or a record of the step.
+Selector = int | str | StepInfo | StepUsage | TagInfo
+
+
+def selector_text(step: Selector) -> str:
+    """As the engine reads it. TypeError for what names no step.
+
+    >>> selector_text(3), selector_text("latest")
+    ('3', 'latest')
+    """
+    if isinstance(step, (StepInfo, StepUsage, TagInfo)):
+        return f"{step.line}/{step.step}" if step.line else str(step.step)
+    if isinstance(step, str):
+        return step
+    if isinstance(step, bool) or not hasattr(step, "__index__"):
+        raise TypeError(f"a step is an int or a str like 'latest', not {step!r}")
+    return str(step.__index__())

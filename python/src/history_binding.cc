@@ -1,0 +1,69 @@
+// What became of leaves over the steps.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ckptree/history.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/records.h"
+#include "python/src/step_object.h"
+#include "python/src/waiting.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+Records HistoryOf(const std::shared_ptr<OpenStore>& store,
+                  const std::string& name, const std::string& line,
+                  std::int64_t first, std::int64_t last) {
+  const Path path = Take(Path::Parse(name));
+  HistoryOptions options{.line = line, .first = first, .last = last};
+  std::optional<absl::StatusOr<std::vector<HistoryEntry>>> entries;
+  RunInterruptibly([&](const std::atomic<bool>& cancelled) {
+    options.cancelled = [&cancelled] { return cancelled.load(); };
+    entries = store->With(
+        [&](const Store& open) { return History(open, path, options); });
+  });
+  store->release_queue()->Drain();
+  return ToDicts(Take(*std::move(entries)));
+}
+
+Record DiffOf(const StepObject& before, const StepObject& after,
+              const std::string& glob) {
+  Check(schema::ValidateGlob(glob));
+  const auto diff = [&glob](const Step& a, const Step& b) {
+    return Diff(a, b, glob);
+  };
+  return ToDict(Take(WithoutGil([&] {
+    return OpenStore::WithSteps(*before.store, *before.open, *after.store,
+                                *after.open, diff);
+  })));
+}
+
+Records BlameOf(const StepObject& self, const std::string& glob) {
+  Check(schema::ValidateGlob(glob));
+  return ToDicts(Take(WithoutGil([&] {
+    return self.store->WithStoreAndStep(
+        *self.open, [&glob](const Store& store, const Step& step) {
+          return Blame(store, step, glob);
+        });
+  })));
+}
+
+}  // namespace
+
+void BindHistory(nb::module_& m) {
+  m.def("history", &HistoryOf, nb::arg("store"), nb::arg("name"),
+        nb::arg("line"), nb::arg("first"), nb::arg("last"));
+  m.def("diff", &DiffOf, nb::arg("before"), nb::arg("after"), nb::arg("glob"));
+  m.def("blame", &BlameOf, nb::arg("step"), nb::arg("glob"));
+}
+
+}  // namespace ckptree::python

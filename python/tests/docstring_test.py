@@ -1,0 +1,110 @@
+"""Examples: every public name has one in its docstring, and all of them run.
+
+The examples of a class begin what those of its methods go on with, each in a
+folder of its own, `tmp`. Records are shown by the methods that return them.
+"""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import ckptree
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+MODULES = sorted(
+    module.name
+    for module in pkgutil.iter_modules(ckptree.__path__, "ckptree.")
+    if module.name != "ckptree._engine"
+)
+# Those that users import; the others are behind them.
+PUBLIC_MODULES = [
+    "ckptree",
+    "ckptree.changes",
+    "ckptree.decisions",
+    "ckptree.errors",
+    "ckptree.flax",
+    "ckptree.jax",
+    "ckptree.policies",
+    "ckptree.records",
+]
+
+
+def public_names():
+    """Of modules, and what users import from them: name to thing."""
+    found = {}
+    for module_name in PUBLIC_MODULES:
+        module = importlib.import_module(module_name)
+        found[module_name] = module
+        of_its_own = [
+            name
+            for name, thing in vars(module).items()
+            if getattr(thing, "__module__", None) == module_name
+        ]
+        for name in getattr(module, "__all__", of_its_own):
+            if not name.startswith("_"):
+                thing = getattr(module, name)
+                where = getattr(thing, "__module__", module_name)
+                found[f"{where}.{name}"] = thing
+    return found
+
+
+def public_classes():
+    return [kind for kind in public_names().values() if inspect.isclass(kind)]
+
+
+def beginning(owner):
+    """The docstring that examples of a method of this class go on from."""
+    heirs = [kind for kind in public_classes() if issubclass(kind, owner)]
+    for kind in [owner, *heirs]:
+        if ">>> " in (kind.__doc__ or ""):
+            return kind.__doc__
+    return ""
+
+
+def examples():
+    """(name, what it begins with, docstring) of all docstrings with examples."""
+    for module_name in ["ckptree", *MODULES]:
+        module = importlib.import_module(module_name)
+        for test in doctest.DocTestFinder().find(module, module_name):
+            parts = test.name.removeprefix(module_name).split(".")[1:]
+            first = ""
+            if len(parts) == 2:
+                first = beginning(getattr(module, parts[0]))
+            if test.examples:
+                yield pytest.param(
+                    importlib.import_module(module_name), first, test, id=test.name
+                )
+
+
+def run(doc, names, name):
+    test = doctest.DocTestParser().get_doctest(doc, names, name, None, 0)
+    test.globs = names  # Not a copy: what follows goes on from here.
+    runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
+    said = []
+    result = runner.run(test, clear_globs=False, out=said.append)
+    assert result.failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("module, first, test", list(examples()))
+def test_an_example_runs(module, first, test, tmp_path):
+    names = {**vars(module), "tmp": tmp_path, "ckptree": ckptree}
+    try:
+        if first:
+            run(first, names, "the example of its class")
+        run(test.docstring, names, test.name)
+    finally:
+        for thing in list(names.values()):
+            if isinstance(thing, (ckptree.Store, ckptree.CheckpointManager)):
+                thing.close()
+
+
+def test_the_examples_of_the_readme_run(tmp_path):
+    text = README.read_text()
+    blocks = re.findall(r"<!-- doctest -->\n```python\n(.*?)```", text, re.S)
+    assert len(blocks) == text.count("```python") == 4
+    run("\n".join(blocks), {"tmp": tmp_path}, "README")
