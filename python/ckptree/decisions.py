@@ -21,6 +21,17 @@ from ckptree.policies import (
     shown_duration,
 )
 
+__all__ = [
+    "Continuous",
+    "Decision",
+    "FixedInterval",
+    "InitialSave",
+    "OnPreemption",
+    "SaveIf",
+    "SpecificSteps",
+    "any_of",
+]
+
 
 class Decision:
     """Whether a step is saved. Joined by `|`: asked in their order until one
@@ -43,7 +54,11 @@ class Decision:
         saving_in_progress: bool = False,
         preempted: bool = False,
     ) -> bool:
-        """Whether `step` is to be saved, now, where `latest` is the last one."""
+        """Whether `step` is to be saved, now, where `latest` is the last one.
+
+        >>> decision.decide(PolicyStep(8), latest=PolicyStep(7))
+        False
+        """
         return self._engine.decide(
             as_tuple(step),
             None if latest is None else as_tuple(latest),
@@ -59,14 +74,22 @@ class Decision:
 
 
 class FixedInterval(Decision):
-    """Steps that `interval` divides."""
+    """Steps that `interval` divides.
+
+    >>> FixedInterval(10).decide(PolicyStep(20))
+    True
+    """
 
     def __init__(self, interval: int) -> None:
         super().__init__(_engine.save_every(interval), f"FixedInterval({interval})")
 
 
 class SpecificSteps(Decision):
-    """These steps."""
+    """These steps.
+
+    >>> SpecificSteps([1, 3]).decide(PolicyStep(2))
+    False
+    """
 
     def __init__(self, steps: Iterable[int]) -> None:
         numbers = list(steps)
@@ -75,7 +98,11 @@ class SpecificSteps(Decision):
 
 class Continuous(Decision):
     """Whenever no save is in progress and the last step is at least `minimum`
-    old."""
+    old.
+
+    >>> Continuous().decide(PolicyStep(2), PolicyStep(1), saving_in_progress=True)
+    False
+    """
 
     def __init__(self, minimum: timedelta | None = None) -> None:
         super().__init__(
@@ -87,14 +114,22 @@ class Continuous(Decision):
 
 
 class OnPreemption(Decision):
-    """The process is about to be taken away."""
+    """The process is about to be taken away.
+
+    >>> OnPreemption().decide(PolicyStep(2), preempted=True)
+    True
+    """
 
     def __init__(self) -> None:
         super().__init__(_engine.save_on_preemption(), "OnPreemption()")
 
 
 class InitialSave(Decision):
-    """There is no step yet."""
+    """There is no step yet.
+
+    >>> InitialSave().decide(PolicyStep(3))
+    True
+    """
 
     def __init__(self) -> None:
         super().__init__(_engine.save_initially(), "InitialSave()")
@@ -102,7 +137,11 @@ class InitialSave(Decision):
 
 class SaveIf(Decision):
     """A function of the step's number and that of the latest, or None, says
-    so."""
+    so.
+
+    >>> SaveIf(lambda step, latest: step > 5).decide(PolicyStep(6))
+    True
+    """
 
     def __init__(self, function: Callable[[int, int | None], bool]) -> None:
         super().__init__(_engine.save_if(function), f"SaveIf({name_of(function)})")

@@ -1,77 +1,185 @@
 """What goes wrong, by kind. Everything here is also what Python calls it: a
-step that is not there is a KeyError, a bad argument a ValueError."""
+step that is not there is a KeyError, a bad argument a ValueError.
+
+>>> with ckptree.Store(tmp / "run") as store:
+...     try:
+...         store["latest"]
+...     except KeyError as error:
+...         print(type(error).__name__)
+NotFoundError
+"""
 
 from __future__ import annotations
 
 import errno
 from typing import Callable, NamedTuple
 
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "CorruptionError",
+    "Difference",
+    "Error",
+    "InternalError",
+    "InvalidArgumentError",
+    "MismatchError",
+    "NoSpaceError",
+    "NotFoundError",
+    "StateError",
+    "StorageError",
+    "StoreNotFoundError",
+    "UnavailableError",
+    "UnsupportedError",
+    "WaitTimeoutError",
+]
+
 
 class Error(Exception):
-    """Any failure of the engine."""
+    """Any failure of the engine.
+
+    >>> try:
+    ...     ckptree.open(tmp / "no run")
+    ... except ckptree.Error as error:
+    ...     print(type(error).__name__)
+    StoreNotFoundError
+    """
 
 
 class NotFoundError(Error, KeyError):
-    """Something was named that is not there: a step, a leaf, a tag, a line."""
+    """Something was named that is not there: a step, a leaf, a tag, a line.
+
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     store[5]
+    Traceback (most recent call last):
+    ckptree.errors.NotFoundError: ...step 5...
+    """
 
     def __str__(self) -> str:
         return Exception.__str__(self)  # KeyError shows the repr.
 
 
 class StoreNotFoundError(NotFoundError, FileNotFoundError):
-    """There is no store in that directory."""
+    """There is no store in that directory.
+
+    >>> ckptree.open(tmp / "no run")
+    Traceback (most recent call last):
+    ckptree.errors.StoreNotFoundError: ...no run...
+    """
 
 
 class AlreadyExistsError(Error, FileExistsError):
-    """A step, tag, line or store of that name is there already."""
+    """A step, tag, line or store of that name is there already.
+
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     _ = store.save(1, {"lr": 0.5}).result()
+    ...     store.save(1, {"lr": 0.5})
+    Traceback (most recent call last):
+    ckptree.errors.AlreadyExistsError: ...step 1...
+    """
 
 
 class InvalidArgumentError(Error, ValueError):
-    """The call can never succeed."""
+    """The call can never succeed.
+
+    >>> ckptree.policies.parse("newest(3)")
+    Traceback (most recent call last):
+    ckptree.errors.InvalidArgumentError: ...newest...
+    """
 
 
 class StateError(Error):
-    """Not now: read only, closed, pinned, forked, of a newer format."""
+    """Not now: read only, closed, pinned, forked, of a newer format.
+
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     pass
+    >>> store.steps()
+    Traceback (most recent call last):
+    ckptree.errors.StateError: ...closed
+    """
 
 
 class CorruptionError(Error):
-    """Bytes are not what was committed; names step, leaf and chunk."""
+    """Bytes are not what was committed; names step, leaf and chunk.
+
+    >>> issubclass(ckptree.CorruptionError, (OSError, ValueError))
+    False
+    """
 
 
 class NoSpaceError(Error, OSError):
-    """The disk is full, or memory or a quota is used up."""
+    """The disk is full, or memory or a quota is used up.
+
+    >>> ckptree.errors.from_status(8, "the disk is full").errno == errno.ENOSPC
+    True
+    """
 
 
 class UnavailableError(Error):
-    """Another process has the store open for writing; trying again may help."""
+    """Another process has the store open for writing; trying again may help.
+
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     ckptree.Store(tmp / "run", lock_wait=0)
+    Traceback (most recent call last):
+    ckptree.errors.UnavailableError: ...pid...
+    """
 
 
 class AbortedError(Error):
-    """A race was lost; nothing was changed."""
+    """A race was lost; nothing was changed.
+
+    >>> issubclass(ckptree.AbortedError, ckptree.Error)
+    True
+    """
 
 
 class CancelledError(Error):
-    """The save was cancelled."""
+    """The save was cancelled.
+
+    >>> issubclass(ckptree.CancelledError, ckptree.Error)
+    True
+    """
 
 
 class StorageError(Error, OSError):
-    """The disk failed in a way that is not known better."""
+    """The disk failed in a way that is not known better.
+
+    >>> issubclass(ckptree.StorageError, OSError)
+    True
+    """
 
 
 class InternalError(Error, RuntimeError):
-    """A fault of the engine's own."""
+    """A fault of the engine's own.
+
+    >>> issubclass(ckptree.InternalError, RuntimeError)
+    True
+    """
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """Known, and not supported."""
+    """Known, and not supported.
+
+    >>> ckptree.Budget("1GB").decide([(1,)])
+    Traceback (most recent call last):
+    ckptree.errors.UnsupportedError: ...
+    """
 
 
 class WaitTimeoutError(Error, TimeoutError):
-    """The time was over; what was waited for goes on."""
+    """The time was over; what was waited for goes on.
+
+    >>> issubclass(ckptree.WaitTimeoutError, TimeoutError)
+    True
+    """
 
 
 class Difference(NamedTuple):
-    """One path where a step and what was asked of it differ."""
+    """One path where a step and what was asked of it differ.
+
+    >>> print(Difference("w", "missing", "int", ""))
+    w: missing, expected int
+    """
 
     path: str
     problem: str  # "missing", "unexpected", "kind", "dtype" or "shape"
@@ -93,7 +201,16 @@ class Difference(NamedTuple):
 
 
 class MismatchError(InvalidArgumentError):
-    """A step does not fit the template; `differences` has every path."""
+    """A step does not fit the template; `differences` has every path.
+
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     _ = store.save(1, {"lr": 0.5}).result()
+    ...     try:
+    ...         store.restore(1, like={"lr": 1})
+    ...     except ckptree.MismatchError as error:
+    ...         print(error.differences[0])
+    lr: kind differs, expected int, the step has float (or pass cast=True)
+    """
 
     def __init__(self, step: str, differences: list[Difference]) -> None:
         self.differences = differences

@@ -4,6 +4,16 @@ nnx.State and the plain dict of either fit each other. States of Linen are
 pytrees, and need nothing of this.
 
 Nothing here needs to be called. Importing this module imports Flax.
+
+>>> import ckptree
+>>> model = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+>>> with ckptree.Store(tmp / "run") as store:
+...     _ = store.save(1, {"model": model}).result()
+...     list(store[1])
+...     restored = store.restore(1, like={"model": model})["model"]
+['model/bias', 'model/kernel']
+>>> bool((restored.kernel == model.kernel).all())
+True
 """
 
 from __future__ import annotations
@@ -19,6 +29,8 @@ except ImportError:
     raise ImportError(
         "ckptree.flax needs Flax: pip install 'ckptree[flax]'"
     ) from None
+
+__all__: list[str] = []
 
 # Modules and optimizers; older versions have no common name for them.
 _GRAPHS: tuple[type, ...] = tuple(

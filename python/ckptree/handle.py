@@ -16,9 +16,9 @@ class SaveHandle:
     by close(). May be used from any thread; Ctrl-C interrupts every wait.
 
     >>> import ckptree, numpy as np
-    >>> with ckptree.Store(tmp / "run") as store:
-    ...     save = store.save(1, {"w": np.zeros(3)})
-    ...     save.result(timeout=60)
+    >>> store = ckptree.Store(tmp / "run")
+    >>> handle = store.save(1, {"w": np.zeros(3)})
+    >>> handle.result(timeout=60)
     1
     """
 
@@ -27,7 +27,11 @@ class SaveHandle:
 
     @property
     def step(self) -> int:
-        """The number of the step."""
+        """The number of the step.
+
+        >>> handle.step
+        1
+        """
         return self._engine.step
 
     def staged(self, timeout: float | None = None) -> None:
@@ -35,6 +39,11 @@ class SaveHandle:
 
         At once, but for arrays that were borrowed. Raises TimeoutError after
         `timeout` seconds (the save goes on), or why the save failed.
+
+        >>> w = np.zeros(3)
+        >>> handle = store.save(2, {"w": w}, borrow=True)
+        >>> handle.staged()
+        >>> w += 1  # Not before.
         """
         self._engine.wait_staged(timeout)
 
@@ -43,20 +52,36 @@ class SaveHandle:
 
         Raises TimeoutError after `timeout` seconds (the save goes on),
         CancelledError, or why the save failed.
+
+        >>> handle.result()
+        1
         """
         self._engine.wait_committed(timeout)
         return self._engine.step
 
     def done(self) -> bool:
-        """True once committed, failed or cancelled. Never waits."""
+        """True once committed, failed or cancelled. Never waits.
+
+        >>> handle.done()
+        True
+        """
         return self._engine.done()
 
     def cancel(self) -> None:
-        """Asks the save to stop; result() says whether it did."""
+        """Asks the save to stop; result() says whether it did.
+
+        >>> handle.cancel()  # Too late: nothing happens.
+        >>> handle.result()
+        1
+        """
         self._engine.cancel()
 
     def progress(self) -> Progress:
-        """How far the save is."""
+        """How far the save is.
+
+        >>> handle.progress().phase
+        'done'
+        """
         return Progress(**self._engine.progress())
 
     def __await__(self) -> Generator[Any, None, int]:

@@ -2,6 +2,14 @@
 
 Nothing here needs to be called: Store.save() and Store.restore() do, where JAX
 is imported. Importing this module imports JAX.
+
+>>> import ckptree, jax.numpy as jnp
+>>> with ckptree.Store(tmp / "run") as store:
+...     state = {"w": jnp.ones(3), "key": jax.random.key(1)}
+...     _ = store.save(1, state).result()
+...     restored = store.restore(1, like=state)
+>>> bool(restored["key"] == state["key"])
+True
 """
 
 from __future__ import annotations
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
     from ckptree.template import Expected
 
     Index = tuple[tuple[int, ...], tuple[int, ...]]  # start, shape
+
+__all__: list[str] = []
 
 PRNG_TAG = "prng:"
 

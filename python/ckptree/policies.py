@@ -24,9 +24,33 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 from ckptree import _engine
 
+__all__ = [
+    "All",
+    "Best",
+    "Budget",
+    "Closest",
+    "Custom",
+    "Every",
+    "EveryN",
+    "EverySeconds",
+    "Healthy",
+    "KeepIf",
+    "Latest",
+    "Logarithmic",
+    "Policy",
+    "PolicyStep",
+    "Steps",
+    "Within",
+    "parse",
+]
+
 
 class PolicyStep(NamedTuple):
-    """A step as policies see it."""
+    """A step as policies see it.
+
+    >>> PolicyStep(10, metrics={"loss": 0.5}).healthy
+    True
+    """
 
     step: int
     time: float = 0  # When its save began; seconds since 1970 UTC.
@@ -40,6 +64,10 @@ class Policy:
     Functions of a policy run on the thread that saves and must not call the
     store. Their names are stored with the policy: another program, which lacks
     them, removes nothing.
+
+    >>> policy = Latest(1) | EveryN(100)
+    >>> policy == parse("latest(1) | every(100)")
+    True
     """
 
     _rank = 2  # How tight it binds: 0 is "|", 1 is "&".
@@ -54,7 +82,11 @@ class Policy:
         now: float | datetime | None = None,
     ) -> list[bool]:
         """Which of `steps` it keeps. `now`: for Within; without it the time of
-        the last step. Budget cannot be asked here: NotImplementedError."""
+        the last step. Budget cannot be asked here: NotImplementedError.
+
+        >>> policy.decide([PolicyStep(99), PolicyStep(100), PolicyStep(101)])
+        [False, True, True]
+        """
         return self._engine.decide(as_tuples(steps), _optional_seconds(now))
 
     def explain(
@@ -62,7 +94,11 @@ class Policy:
         steps: Iterable[PolicyStep | tuple[Any, ...]],
         now: float | datetime | None = None,
     ) -> list[list[str]]:
-        """For each step the rules that keep it."""
+        """For each step the rules that keep it.
+
+        >>> policy.explain([(99,), (100,), (101,)])
+        [[], ['every(100)'], ['latest(1)']]
+        """
         return self._engine.explain(as_tuples(steps), _optional_seconds(now))
 
     def __or__(self, other: Policy) -> Policy:
@@ -102,14 +138,22 @@ class _Combined(Policy):
 
 
 class All(Policy):
-    """Every step."""
+    """Every step.
+
+    >>> All().decide([(1,), (2,)])
+    [True, True]
+    """
 
     def __init__(self) -> None:
         super().__init__(_engine.keep_all(), "All()")
 
 
 class Latest(Policy):
-    """The last `n`; None: all."""
+    """The last `n`; None: all.
+
+    >>> Latest(2).decide([(1,), (2,), (3,)])
+    [False, True, True]
+    """
 
     def __init__(self, n: int | None) -> None:
         super().__init__(_engine.keep_latest(n), f"Latest({n})")
@@ -117,7 +161,13 @@ class Latest(Policy):
 
 class EveryN(Policy):
     """Steps that `interval` divides; `spaced`: the first, and each that is at
-    least `interval` after the one kept before. Of them the last `last`."""
+    least `interval` after the one kept before. Of them the last `last`.
+
+    >>> EveryN(10).decide([(7,), (10,), (18,), (20,)])
+    [False, True, False, True]
+    >>> EveryN(10, spaced=True).decide([(7,), (10,), (18,), (20,)])
+    [True, False, True, False]
+    """
 
     def __init__(
         self, interval: int, *, spaced: bool = False, last: int | None = None
@@ -130,7 +180,11 @@ class EveryN(Policy):
 
 class Closest(Policy):
     """For each multiple of `interval` the nearest step, and the last one. Of
-    them the last `last`."""
+    them the last `last`.
+
+    >>> Closest(10).decide([(9,), (14,), (19,), (23,)])
+    [True, False, True, True]
+    """
 
     def __init__(self, interval: int, *, last: int | None = None) -> None:
         super().__init__(
@@ -155,7 +209,11 @@ class Every(Policy):
 
 
 class EverySeconds(Every):
-    """As Every, of seconds."""
+    """As Every, of seconds.
+
+    >>> EverySeconds(60).decide([(1, 0.0), (2, 30.0), (3, 60.0)])
+    [True, False, True]
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(timedelta(seconds=seconds))
@@ -163,7 +221,11 @@ class EverySeconds(Every):
 
 
 class Within(Policy):
-    """The first that is at most `age` old, and all after it."""
+    """The first that is at most `age` old, and all after it.
+
+    >>> Within(timedelta(hours=1)).decide([(1, 0), (2, 3600)], now=5000)
+    [False, True]
+    """
 
     def __init__(self, age: timedelta) -> None:
         super().__init__(
@@ -172,7 +234,11 @@ class Within(Policy):
 
 
 class Steps(Policy):
-    """These steps."""
+    """These steps.
+
+    >>> Steps([1, 3]).decide([(1,), (2,), (3,)])
+    [True, False, True]
+    """
 
     def __init__(self, steps: Iterable[int]) -> None:
         numbers = list(steps)
@@ -219,7 +285,11 @@ class Best(Policy):
 
 class Healthy(Policy):
     """The last `n` steps without NaN and Inf. Without `n` the last one, but
-    joined by `&` every one."""
+    joined by `&` every one.
+
+    >>> Healthy().decide([(1,), (2,), (3, 0, {}, False)])
+    [False, True, False]
+    """
 
     def __init__(self, n: int | None = None) -> None:
         super().__init__(
@@ -229,7 +299,12 @@ class Healthy(Policy):
 
 class Logarithmic(Policy):
     """Dense near now, sparse long ago: about `n` for each doubling of the
-    distance to the last step."""
+    distance to the last step.
+
+    >>> kept = Logarithmic(2).decide([(step,) for step in range(100)])
+    >>> 5 < sum(kept) < 20 and kept[-1]
+    True
+    """
 
     def __init__(self, n: int = 8) -> None:
         super().__init__(_engine.keep_logarithmic(n), f"Logarithmic({n})")
