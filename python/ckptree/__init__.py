@@ -8,7 +8,7 @@
 1000
 array([1., 0.])
 
-NumPy is imported when arrays are; JAX, Flax never by this package.
+NumPy is imported when arrays are; JAX, Flax and PyTorch never by this package.
 """
 
 from __future__ import annotations

@@ -37,11 +37,12 @@ class Branch(NamedTuple):
 class Pieces(NamedTuple):
     """An array, whole (start None) or as boxes that do not overlap."""
 
-    dtype: np.dtype[Any]
+    dtype: Any  # A key of DTYPES: of NumPy or PyTorch.
     shape: tuple[int, ...]
     boxes: list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]]
     tag: str
     frozen: bool  # Nobody can change the memory.
+    memory: Any = None  # Equal where the same memory is met again.
 
 
 class Content(NamedTuple):
@@ -70,6 +71,11 @@ def branch(value: Any) -> Branch | None:
     kind = type(value)
     if kind is OrderedDict or kind is defaultdict:
         return _dict_branch(value)
+    if "torch" in sys.modules:
+        from ckptree import torch
+
+        if torch.is_tensor(value):
+            return None
     if "jax" in sys.modules:
         from ckptree import flax, jax
 
@@ -102,6 +108,12 @@ def adapt(value: Any) -> Branch | Pieces | Content:
             "",
             swapped is not array,
         )
+    if "torch" in sys.modules:
+        from ckptree import torch
+
+        pieces = torch.pieces(value)
+        if pieces is not None:
+            return pieces
     if "jax" in sys.modules:
         from ckptree import jax
 
@@ -157,7 +169,10 @@ def _dict_branch(value: Any) -> Branch:
         pairs = zip(keys, children)
         if isinstance(value, defaultdict):
             return defaultdict(value.default_factory, pairs)
-        return OrderedDict(pairs)
+        made = OrderedDict(pairs)
+        # state_dict() of PyTorch has the versions of its modules there.
+        vars(made).update(vars(value))
+        return made
 
     return Branch(
         DICT,

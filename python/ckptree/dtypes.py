@@ -96,6 +96,15 @@ def to_numpy(number: int) -> DType:
     return dtype
 
 
+def number_of(name: str) -> int:
+    """The engine's number of the dtype of that name.
+
+    >>> number_of("float32")
+    18
+    """
+    return _BY_NAME[name]
+
+
 def by_name(name: str) -> DType:
     """The dtype of that name: "float32", "bfloat16". TypeError, ImportError.
 

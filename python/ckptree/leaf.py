@@ -227,6 +227,19 @@ class Leaf:
         self._check_array()
         return jax.load(self._step, [(self._info, sharding)])[0]
 
+    def torch(self, device: Any = None) -> Any:
+        """The array as a tensor of PyTorch, on the host or that device.
+
+        >>> leaf.torch()
+        tensor([[0., 1., 2.],
+                [3., 4., 5.]], dtype=torch.float64)
+        """
+        from ckptree import torch
+
+        self._check_array()
+        (tensor,) = torch.load(self._step, [self._info])
+        return tensor if device is None else tensor.to(device)
+
     def _check_array(self) -> tuple[int, ...]:
         if self._info.kind != "array":
             raise TypeError(

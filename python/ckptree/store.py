@@ -145,13 +145,14 @@ class Store(Catalog, History, Retention, Upkeep):
 
         `state`: dicts, lists, tuples, named tuples, dataclasses, None, bool,
         int, float, complex, str, bytes and arrays of NumPy, at any depth; with
-        JAX all pytrees and jax.Arrays, with Flax modules and states of NNX.
-        Where its root is a dict with str keys, these name the items of the
-        step; else it becomes the item "state". The same array of NumPy at
-        two paths is saved once and comes back as one.
+        JAX all pytrees and jax.Arrays, with Flax modules and states of NNX;
+        with PyTorch tensors, as in state_dict(). Where its root is a dict with str keys, these name the items of the
+        step; else it becomes the item "state". The same array of NumPy, or
+        tensors that are the same memory, at two paths are saved once, and come
+        back as one array.
 
         Arrays of JAX cannot change, so they are not copied. `borrow` promises
-        the same of NumPy's: do not change them before handle.staged().
+        the same of the others: do not change them before handle.staged().
 
         `metrics`: at most 16 numbers, for "best:NAME". `metadata`: what json
         can write. `line`: a fork to save to.
@@ -203,8 +204,8 @@ class Store(Catalog, History, Retention, Upkeep):
         dicts of their fields. No framework is imported.
 
         `like`: a state of the same structure, whose containers and types are
-        taken; its values are not read, jax.ShapeDtypeStruct does. A new state
-        is returned. MismatchError lists every path that is missing, unexpected
+        taken; its values are not read: jax.ShapeDtypeStruct does, or a tensor
+        on the meta device. A new state is returned. MismatchError lists every path that is missing, unexpected
         or of another kind, shape or dtype. `partial`: what the step lacks keeps
         the value of `like`, what `like` lacks is left out; a glob, or a list of
         them: only that is restored. `cast`: converts elements. `rename`: names

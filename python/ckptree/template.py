@@ -39,6 +39,7 @@ class Expected(NamedTuple):
     sharding: Any  # None: the default device.
     abstract: bool  # It has no value of its own.
     weak: bool = False  # An array of JAX of a weak type.
+    tensor: Any = None  # The tensor of PyTorch itself.
 
     def __str__(self) -> str:
         if self.kind != "array":
@@ -74,6 +75,12 @@ def describe(value: Any) -> Expected:
         return Expected(
             "array", native.name, value.shape, "", False, None, False
         )
+    if "torch" in sys.modules:
+        from ckptree import torch
+
+        expected = torch.describe(value)
+        if expected is not None:
+            return expected
     if "jax" in sys.modules:
         from ckptree import jax
 
@@ -265,18 +272,35 @@ class _Restore:
             info = self._found(name)
             assert info is not None
             infos[name] = info
+        arrays = {n for n, i in infos.items() if values.kind_of(i) == "array"}
+        tensors = [
+            name
+            for name, expected in wanted.items()
+            if expected.tensor is not None and name in arrays
+        ]
         onto = [
             name
             for name, expected in wanted.items()
-            if (expected.device and values.kind_of(infos[name]) == "array")
-            or (self.options.sharding is not None and expected.kind == "array")
+            if (expected.device and name in arrays)
+            or (
+                self.options.sharding is not None
+                and expected.kind == "array"
+                and expected.tensor is None
+            )
         ]
-        plain_names = [name for name in wanted if name not in set(onto)]
+        elsewhere = {*tensors, *onto}
+        plain_names = [name for name in wanted if name not in elsewhere]
         read = values.read(self.step, [infos[name] for name in plain_names])
         restored = {
             name: self._cast(wanted[name], value)
             for name, value in zip(plain_names, read)
         }
+        if tensors:
+            from ckptree import torch
+
+            loaded = torch.load(self.step, [infos[name] for name in tensors])
+            for name, tensor in zip(tensors, loaded):
+                restored[name] = torch.like(tensor, wanted[name].tensor)
         if onto:
             from ckptree import jax
 
@@ -299,6 +323,10 @@ class _Restore:
             return _NUMBERS[expected.kind](number)
         if expected.kind != "array":
             return value
+        if expected.tensor is not None:
+            from ckptree import torch
+
+            return torch.like(value, expected.tensor)
         dtype = dtypes.by_name(expected.dtype)
         array = np.asarray(value)
         if array.dtype != dtype:

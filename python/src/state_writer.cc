@@ -159,6 +159,15 @@ void StateWriter::WritePieces(nb::handle pieces) {
   const Shape global_shape = ToShape(pieces.attr("shape"));
   const auto tag = nb::cast<std::string>(pieces.attr("tag"));
   const bool frozen = nb::cast<bool>(pieces.attr("frozen"));
+  const nb::object memory = pieces.attr("memory");
+  if (!memory.is_none()) {
+    if (memories_.contains(memory)) {
+      step_->Tie(HerePath(), met_[nb::cast<std::size_t>(memories_[memory])]);
+      return;
+    }
+    memories_[memory] = met_.size();
+    met_.push_back(HerePath());
+  }
   for (const nb::handle piece : pieces.attr("boxes")) {
     const auto pair = nb::cast<nb::tuple>(piece);
     const nb::object array = nb::borrow(pair[1]);

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "ckptree/step.h"
 #include "python/src/key_path.h"
@@ -53,6 +54,9 @@ class StateWriter {
   Ancestors ancestors_;
   // Arrays that were met: the same one again is a tie.
   std::unordered_map<PyObject*, Path> arrays_;
+  // As that, by what Pieces say: the places of paths.
+  nanobind::dict memories_;
+  std::vector<Path> met_;
 };
 
 }  // namespace ckptree::python

@@ -6,6 +6,7 @@ folder of its own, `tmp`. Records are shown by the methods that return them.
 
 import doctest
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -15,11 +16,13 @@ import ckptree
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 MODULES = sorted(
     module.name
     for module in pkgutil.iter_modules(ckptree.__path__, "ckptree.")
     if module.name != "ckptree._engine"
+    and (HAS_TORCH or module.name != "ckptree.torch")
 )
 # Those that users import; the others are behind them.
 PUBLIC_MODULES = [
@@ -31,7 +34,12 @@ PUBLIC_MODULES = [
     "ckptree.jax",
     "ckptree.policies",
     "ckptree.records",
+    *(["ckptree.torch"] if HAS_TORCH else []),
 ]
+needs_torch = pytest.mark.skipif(
+    not HAS_TORCH,
+    reason="PyTorch could not be installed: see requirements_torch.txt",
+)
 
 
 def public_names():
@@ -104,9 +112,8 @@ def examples():
             if len(parts) == 2:
                 first = beginning(getattr(module, parts[0]))
             if test.examples:
-                yield pytest.param(
-                    importlib.import_module(module_name), first, test, id=test.name
-                )
+                marks = [needs_torch] if "torch" in test.name else []
+                yield pytest.param(module, first, test, id=test.name, marks=marks)
 
 
 def run(doc, names, name):

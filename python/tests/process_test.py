@@ -243,7 +243,7 @@ sys.meta_path.insert(0, Refuse())
 import ckptree
 with ckptree.open(sys.argv[1]) as store:
     print(store.restore())
-for name in ("jax", "flax"):
+for name in ("jax", "flax", "torch"):
     try: __import__("ckptree." + name)
     except ImportError as error: print(error)
 """
@@ -252,3 +252,4 @@ for name in ("jax", "flax"):
     assert "array([1., 1., 1.])" in done.stdout
     assert "pip install 'ckptree[jax]'" in done.stdout
     assert "pip install 'ckptree[flax]'" in done.stdout or "JAX" in done.stdout
+    assert "pip install 'ckptree[torch]'" in done.stdout

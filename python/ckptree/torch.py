@@ -1,0 +1,200 @@
+"""Tensors of PyTorch: state_dict() of modules and optimizers, and every other
+state that has tensors in it.
+
+Nothing here needs to be called: Store.save() and Store.restore() do, where
+PyTorch is imported. Importing this module imports PyTorch.
+
+>>> import ckptree
+>>> model = torch.nn.Linear(3, 2)
+>>> with ckptree.Store(tmp / "run") as store:
+...     _ = store.save(1, {"model": model.state_dict()}).result()
+...     restored = store.restore(1, like={"model": model.state_dict()})
+...     store[1]["model/weight"].torch().shape
+torch.Size([2, 3])
+>>> model.load_state_dict(restored["model"])
+<All keys matched successfully>
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Sequence
+
+import numpy as np
+
+from ckptree import _engine, _rules, dtypes
+
+try:
+    import torch
+except ImportError:
+    raise ImportError(
+        "ckptree.torch needs PyTorch: pip install 'ckptree[torch]', or torch "
+        "for your device; without it, restore() gives arrays of NumPy"
+    ) from None
+
+if TYPE_CHECKING:
+    from ckptree.template import Expected
+    from ckptree.values import ReadRequest
+
+__all__: list[str] = []
+
+# By the engine's names, as far as this PyTorch has them.
+_DTYPES = {
+    name: getattr(torch, name)
+    for name in """bool int8 int16 int32 int64 uint8 uint16 uint32 uint64
+    float16 bfloat16 float32 float64 complex32 complex64 complex128
+    float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz
+    float8_e8m0fnu""".split()
+    if hasattr(torch, name)
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+for _name, _dtype in _DTYPES.items():
+    dtypes.NUMBERS[_dtype] = dtypes.number_of(_name)
+
+# NumPy has no such elements: their bytes pass as those of integers.
+_CARRIERS = {
+    _DTYPES[name]: carrier
+    for names, carrier in (
+        ("bfloat16", torch.int16),
+        ("complex32", torch.int32),
+        (
+            "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
+            "float8_e8m0fnu",
+            torch.uint8,
+        ),
+    )
+    for name in names.split()
+    if name in _DTYPES
+}
+
+# Other types may stand for what no memory has.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+# ---- Saving ----
+
+
+def pieces(value: Any) -> _rules.Pieces | None:
+    """The memory of a tensor; None of other types. TypeError and ValueError
+    for what has no bytes of its own."""
+    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+        raise TypeError(
+            f"a {_rules.type_name(value)} is no leaf: save its state_dict()"
+        )
+    if not isinstance(value, torch.Tensor):
+        return None
+    _check(value)
+    if value.device.type == "meta":
+        raise ValueError("a tensor on the meta device has no values to save")
+    tensor = value.detach().resolve_conj().resolve_neg()
+    on_host = tensor.cpu()
+    # What was copied here nobody else can change.
+    frozen = on_host.untyped_storage().data_ptr() != (
+        value.untyped_storage().data_ptr()
+    )
+    return _rules.Pieces(
+        value.dtype,
+        tuple(value.shape),
+        [(None, _array(on_host))],
+        "",
+        frozen,
+        _memory(value),
+    )
+
+
+def _check(value: torch.Tensor) -> None:
+    kind = _rules.type_name(value)
+    if type(value) not in _PLAIN:
+        raise TypeError(
+            f"a {kind} is no leaf: save the plain tensors that it is made of"
+        )
+    if value.is_nested or value.layout is not torch.strided:
+        raise TypeError(
+            "a sparse or nested tensor is no leaf: save to_dense() of it, or "
+            "its indices and values"
+        )
+    if value.dtype not in _NAMES:
+        raise TypeError(
+            f"tensors of {value.dtype} cannot be saved: elements are numbers "
+            "or bool of whole bytes"
+        )
+
+
+def _memory(value: torch.Tensor) -> Any:
+    """Equal for tensors that are the same elements: state_dict() gives tied
+    parameters as two objects. None where there is nothing to share."""
+    if value.numel() == 0:
+        return None
+    return (
+        str(value.device),
+        value.data_ptr(),
+        value.dtype,
+        tuple(value.shape),
+        value.stride(),
+        value.is_conj(),
+        value.is_neg(),
+    )
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The memory of a tensor on the host."""
+    carrier = _CARRIERS.get(tensor.dtype)
+    array: np.ndarray[Any, Any] = (
+        tensor if carrier is None else tensor.view(carrier)
+    ).numpy()
+    return array
+
+
+# ---- Restoring ----
+
+
+def describe(value: Any) -> Expected | None:
+    """What a tensor in a template asks for; one on the meta device has no
+    values, as jax.ShapeDtypeStruct."""
+    from ckptree.template import Expected
+
+    if not isinstance(value, torch.Tensor):
+        return None
+    _check(value)
+    return Expected(
+        "array",
+        _NAMES[value.dtype],
+        tuple(value.shape),
+        "",
+        False,
+        None,
+        value.device.type == "meta",
+        tensor=value,
+    )
+
+
+def load(
+    step: _engine.Step, infos: Sequence[_engine.LeafInfo]
+) -> list[torch.Tensor]:
+    """The arrays of leaves as tensors on the host, in one parallel pass."""
+    tensors = []
+    requests: list[ReadRequest] = []
+    for info in infos:
+        dtype = _DTYPES.get(info.dtype_name)
+        if dtype is None or info.packed:
+            raise TypeError(
+                f"{info.name}: PyTorch has no {info.dtype_name}; numpy() or "
+                "jax() read it"
+            )
+        tensor = torch.empty(info.shape, dtype=dtype)
+        tensors.append(tensor)
+        requests.append((info, _array(tensor), None, None))
+    step.read(requests)
+    return tensors
+
+
+def like(value: torch.Tensor | float, template: torch.Tensor) -> torch.Tensor:
+    """What was read, as the template has it: its type, device and gradient."""
+    device = template.device if template.device.type != "meta" else "cpu"
+    made = torch.as_tensor(value).to(dtype=template.dtype, device=device)
+    if isinstance(template, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=template.requires_grad)
+    return made.requires_grad_(template.requires_grad)
