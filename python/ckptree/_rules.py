@@ -157,7 +157,7 @@ def refusal(value: Any) -> str:
     if callable(value) or isinstance(value, type(sys)):
         return f"a {kind} is code, and a checkpoint is data: leave it out"
     return (
-        f"a {kind} is no leaf: save arrays, numbers, str, bytes, or containers "
+        f"{kind} is no leaf: save arrays, numbers, str, bytes, or containers "
         "of them"
     )
 

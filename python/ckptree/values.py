@@ -33,7 +33,8 @@ def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
     requests: list[ReadRequest] = []
     for info in infos:
         if info.kind != "array":
-            values.append(next(others))
+            value = next(others)
+            values.append(_json(info, value) if info.kind == "json" else value)
             continue
         if info.packed:
             raise NotImplementedError(
@@ -48,6 +49,15 @@ def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
         if info.kind == "array" and info.tag:
             values[i] = _untagged(info, values[i])
     return values
+
+
+def _json(info: _engine.LeafInfo, text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{info.name}: it is no JSON: {error}") from None
 
 
 def _untagged(info: _engine.LeafInfo, array: Any) -> Any:

@@ -1,5 +1,6 @@
 """Stores of one test, gone after it."""
 
+import importlib
 import os
 
 # Before anything imports JAX: eight devices, none of them real.
@@ -26,3 +27,19 @@ def round_trip(store):
         return store.restore(step, like, **options)
 
     return save_and_restore
+
+
+ORBAX = "orbax.checkpoint"
+OURS = "ckptree.orbax"
+
+
+@pytest.fixture(params=[ORBAX, OURS])
+def ocp(request):
+    """Orbax, then what stands for it: the same test runs under both."""
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def ours(ocp):
+    """Whether it is ckptree.orbax: where the two differ on purpose."""
+    return ocp.__name__ == OURS

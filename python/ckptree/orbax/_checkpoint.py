@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shutil
 from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 import ckptree
@@ -31,6 +32,7 @@ def begin(
     path = pathlib.Path(os.fspath(directory))
     kept = _items.about(items, custom)
     there = check_free(path, force=force)
+    existed = path.is_dir()
     store = ckptree.Store(path, mode="write" if there else "write or create")
     try:
         if permissions is not None and not there:
@@ -41,8 +43,15 @@ def begin(
             metadata=kept,
             overwrite=bool(store.steps()),
         )
-    except BaseException:
+    except BaseException as error:
         store.close()
+        if not there:
+            # Nothing was saved: as it was before.
+            shutil.rmtree(path)
+            if existed:
+                path.mkdir()
+        if isinstance(error, TypeError):
+            raise ValueError(str(error)) from error
         raise
     return store, handle
 

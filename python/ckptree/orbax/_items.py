@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 # that of the metrics.
 DEFAULT = "default"
 METRICS = "metrics"
+
+# Names that are their own text form.
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9-]*")
 
 
 class Item(NamedTuple):
@@ -52,7 +56,10 @@ class StoredItem:
         """Its value, where it is one: JSON as what it says, else bytes."""
         from ckptree import values
 
-        infos = self.infos()
+        if _PLAIN_NAME.fullmatch(self.name):
+            infos = [self.find(self.name)]  # Without a list of all leaves.
+        else:
+            infos = self.infos()
         if len(infos) != 1 or not infos[0].is_leaf:
             raise ValueError(f"{self.path}: the item {self.name!r} is a tree")
         (value,) = values.read(self.step._engine, infos)
@@ -95,10 +102,7 @@ def about(items: Mapping[str, Item], custom: Any) -> dict[str, Any]:
 
 def names(step: Step) -> list[str]:
     """The items of a step, in the order of the store."""
-    found: dict[str, None] = {}
-    for info in step._engine.leaves(""):
-        found.setdefault(str(info.path[0][1]), None)
-    return list(found)
+    return list(step.metadata.items)
 
 
 def stored(step: Step, name: str, directory: str | os.PathLike[str]) -> StoredItem:

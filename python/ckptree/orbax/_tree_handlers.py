@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import numbers
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ckptree.orbax import _tree_restore, _tree_save, transform_utils
 from ckptree.orbax._handler import StoreHandler
@@ -50,11 +47,6 @@ class StandardCheckpointHandler(_TreeHandler):
     """Trees of arrays and numbers: StandardSave, StandardRestore."""
 
     def pack(self, args: Any) -> Item:
-        if not _is_container(args.item):
-            raise ValueError(
-                "StandardSave wants a tree, not "
-                f"{type(args.item).__name__}: use ArraySave for one array"
-            )
         return self._packed(args, _check_standard)
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
@@ -119,12 +111,6 @@ register_with_handler(StandardCheckpointHandler, for_save=True)(StandardSave)
 register_with_handler(StandardCheckpointHandler, for_restore=True)(StandardRestore)
 register_with_handler(PyTreeCheckpointHandler, for_save=True)(PyTreeSave)
 register_with_handler(PyTreeCheckpointHandler, for_restore=True)(PyTreeRestore)
-
-
-def _is_container(tree: Any) -> bool:
-    return not isinstance(tree, (np.ndarray, numbers.Number, str, bytes)) and not (
-        hasattr(tree, "shape") and hasattr(tree, "dtype")
-    )
 
 
 def _check_standard(name: str, leaf: Any) -> None:

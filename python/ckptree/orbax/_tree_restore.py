@@ -109,6 +109,19 @@ class _Leaves:
             {name: (self.leaves[name], want) for name, want in wanted.items()},
         )
 
+    def difference(self, name: str, want: Wanted) -> Difference | None:
+        """Why a leaf cannot be as it is wanted."""
+        problem = want.problem(self.leaves[name])
+        if problem is None:
+            return None
+        what, expected = problem
+        hint = {
+            "dtype": "or pass restore_args with this dtype, or strict=False",
+            "shape": "or pass strict=False, to cut or fill it",
+        }.get(what, "")
+        found = self.inventory.shown(self.leaves[name])
+        return Difference("/".join(keys_of(name)), what, expected, found, hint)
+
     def as_saved(self, name: str) -> Wanted:
         info = self.leaves[name]
         if values.kind_of(info) != "array":
@@ -147,6 +160,13 @@ class _Plain:
 
     def run(self) -> Any:
         wanted = {name: self._wanted(name) for name in self.there.leaves}
+        differences = [
+            difference
+            for name, want in wanted.items()
+            if (difference := self.there.difference(name, want)) is not None
+        ]
+        if differences:
+            raise MismatchError(self.there.item.path, differences)
         read = self.there.read(wanted)
         return _plain_tree.build(self.there.infos, read)
 
@@ -245,7 +265,6 @@ class _Templated:
         return wanted
 
     def _want(self, there: str, keys: Keys, leaf: Any) -> Wanted | None:
-        info = self.there.leaves[there]
         args = self.args.get(keys)
         saved = self.there.as_saved(there)
         if args is not None:
@@ -254,15 +273,9 @@ class _Templated:
             want = _wanted.of_leaf(leaf, saved, self.sharding)
             if self.strictness.convert:
                 want = want._replace(convert=True, fit=True)
-        problem = want.problem(info)
-        if problem is not None:
-            what, expected = problem
-            hint = {
-                "dtype": "or pass restore_args with this dtype, or strict=False",
-                "shape": "or pass strict=False, to cut or fill it",
-            }.get(what, "")
-            found = self.there.inventory.shown(info)
-            self._differ("/".join(keys), what, expected, found, hint)
+        difference = self.there.difference(there, want)
+        if difference is not None:
+            self.differences.append(difference)
             return None
         return want
 

@@ -119,6 +119,7 @@ class CheckpointManager(AbstractCheckpointManager):
         )
         self._kept = Kept(self._metrics_of)
         self._metrics: dict[int, Any] = {}
+        self._metrics_learned = False
         self._manager = self._open(metadata)
 
     def _open(
@@ -256,6 +257,7 @@ class CheckpointManager(AbstractCheckpointManager):
                 f"{self._directory}: there is a step {step}"
             )
         made = _composite_handler.pack(self._items.table, given)
+        self._learn_metrics()
         stored = self._with_metrics(step, made, metrics)
         with self._told():
             manager.save(
@@ -311,6 +313,8 @@ class CheckpointManager(AbstractCheckpointManager):
         """What functions of the user raised, as they raised it."""
         try:
             yield
+        except TypeError as error:
+            raise ValueError(str(error)) from error  # What is no leaf.
         except Error:
             raised = self._kept.take()
             if raised is not None:
@@ -351,8 +355,7 @@ class CheckpointManager(AbstractCheckpointManager):
         if directory is not None:
             options = CheckpointManagerOptions(read_only=True)
             with CheckpointManager(directory, options=options) as other:
-                other._table = self._items.table
-                other._single = self._items.single
+                other._items = self._items
                 return other.restore(step, items, restore_kwargs, args=args)
         if self._manager is not None and not self._options.read_only:
             self._manager._engine.settle()
@@ -388,7 +391,10 @@ class CheckpointManager(AbstractCheckpointManager):
         """By best_fn; the latest where there is none; None where no step has
         metrics."""
         manager = self._settled()
-        return None if manager is None else manager.best_step()
+        if manager is None:
+            return None
+        self._learn_metrics()
+        return manager.best_step()
 
     def _settled(self) -> ckptree.CheckpointManager | None:
         if self._manager is not None and not self._options.read_only:
@@ -414,6 +420,19 @@ class CheckpointManager(AbstractCheckpointManager):
         except KeyError:
             return None
         return item.document()
+
+    def _learn_metrics(self) -> None:
+        """Functions of metrics must not read the store: all that they may ask
+        for is read before."""
+        given = self._options
+        if self._metrics_learned or (
+            given.best_fn is None and given.preservation_policy is None
+        ):
+            return
+        self._metrics_learned = True  # Those that follow are saved by this.
+        for info in self._store.steps():
+            if info.step not in self._metrics:
+                self._metrics[info.step] = self.metrics(info.step)
 
     def _metrics_of(self, step: int, stored: Mapping[str, float]) -> Any:
         if step not in self._metrics:
@@ -462,6 +481,7 @@ class CheckpointManager(AbstractCheckpointManager):
     def reload(self) -> None:
         """Sees what was saved meanwhile by another process."""
         self._metrics.clear()
+        self._metrics_learned = False
         if self._manager is None:
             self._manager = self._open(None)
         if self._manager is not None:

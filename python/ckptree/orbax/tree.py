@@ -12,8 +12,6 @@ JsonType = Any
 Leaf = Any
 PyTree = Any
 
-_EMPTY: dict[str, Any] = {"dict": dict, "list": list, "tuple": tuple}
-
 
 def to_flat_dict(
     tree: Any,
@@ -30,7 +28,7 @@ def to_flat_dict(
 
     def on_node(name: str, kind: str, empty: bool) -> None:
         if keep_empty_nodes and empty and keys_of(name):
-            flat[keys_of(name)] = _EMPTY.get(kind, lambda: None)()
+            flat[keys_of(name)] = _at(tree, keys_of(name))
 
     def on_leaf(name: str, leaf: Any) -> Any:
         flat[keys_of(name)] = leaf
@@ -89,8 +87,7 @@ def from_flat_dict(
 
 def serialize_tree(tree: Any, keep_empty_nodes: bool = False) -> Any:
     """The tree as dicts and lists: sequences as lists, everything else as dicts
-    of str. Empty containers go, unless they are kept; what is neither dict nor
-    list is None then.
+    of str. Empty containers go, unless they are kept, as they are.
 
     >>> serialize_tree({"a": (1, {2: 3}), "b": {}}, keep_empty_nodes=True)
     {'a': [1, {'2': 3}], 'b': {}}
@@ -102,7 +99,7 @@ def serialize_tree(tree: Any, keep_empty_nodes: bool = False) -> Any:
     def on_node(name: str, kind: str, empty: bool) -> None:
         nodes[keys_of(name)] = kind
         if empty and keep_empty_nodes:
-            leaves[keys_of(name)] = {"dict": {}, "list": []}.get(kind)
+            leaves[keys_of(name)] = _at(tree, keys_of(name))
 
     def on_leaf(name: str, leaf: Any) -> Any:
         leaves[keys_of(name)] = leaf
@@ -112,6 +109,18 @@ def serialize_tree(tree: Any, keep_empty_nodes: bool = False) -> Any:
     if () in leaves:
         return leaves[()]
     return _nested(leaves, nodes, ())
+
+
+def _at(tree: Any, keys: Keys) -> Any:
+    """What has these keys; None where only its own library could say."""
+    for key in keys:
+        if isinstance(tree, dict):
+            tree = next((v for k, v in tree.items() if str(k) == key), None)
+        elif isinstance(tree, (list, tuple)) and key.isdecimal():
+            tree = tree[int(key)]
+        else:
+            tree = getattr(tree, key, None)
+    return tree
 
 
 def _nested(leaves: dict[Keys, Any], nodes: dict[Keys, str], at: Keys) -> Any:
