@@ -33,6 +33,8 @@ class Strictness(NamedTuple):
 
     # What the template lacks is left out; what the item lacks is kept.
     partial: bool = False
+    # What the template lacks is left out, but in sequences.
+    extra: bool = False
     # Converts elements, and cuts and fills arrays, to those of the template.
     convert: bool = False
 
@@ -205,13 +207,14 @@ class _Templated:
 
     def run(self) -> Any:
         leaves: dict[str, Any] = {}
-        nodes: list[tuple[str, bool]] = []
+        nodes: list[tuple[str, str, bool]] = []
         map_leaves(
             self.template,
             lambda name, leaf: leaves.setdefault(name, leaf),
             leaves=_wanted.ABSTRACT,
-            on_node=lambda name, kind, empty: nodes.append((name, empty)),
+            on_node=lambda name, kind, empty: nodes.append((name, kind, empty)),
         )
+        self.kinds = {keys_of(name): kind for name, kind, _ in nodes}
         wanted = self._compare(leaves)
         self._compare_empty(nodes)
         if self.differences:
@@ -255,7 +258,7 @@ class _Templated:
                 wanted[there] = want
         if not self.strictness.partial:
             for there, info in self.there.leaves.items():
-                if there not in claimed:
+                if there not in claimed and not self._may_be_left_out(there):
                     self._differ(
                         "/".join(keys_of(there)),
                         "unexpected",
@@ -263,6 +266,15 @@ class _Templated:
                         self.there.inventory.shown(info),
                     )
         return wanted
+
+    def _may_be_left_out(self, there: str) -> bool:
+        if not self.strictness.extra:
+            return False
+        # It is below the last container that the template has, too: a sequence
+        # of another length fits no better than a missing leaf.
+        keys = keys_of(there)
+        above = max(i for i in range(len(keys)) if keys[:i] in self.kinds)
+        return self.kinds[keys[:above]] not in ("list", "tuple")
 
     def _want(self, there: str, keys: Keys, leaf: Any) -> Wanted | None:
         args = self.args.get(keys)
@@ -279,13 +291,12 @@ class _Templated:
             return None
         return want
 
-    def _compare_empty(self, nodes: list[tuple[str, bool]]) -> None:
-        if self.strictness.partial:
+    def _compare_empty(self, nodes: list[tuple[str, str, bool]]) -> None:
+        if self.strictness.partial or self.strictness.extra:
             return
-        containers = {keys_of(name) for name, _ in nodes}
-        here = {keys_of(name) for name, empty in nodes if empty}
+        here = {keys_of(name) for name, _, empty in nodes if empty}
         for name, info in self.there.empty.items():
-            if keys_of(name) not in containers:
+            if keys_of(name) not in self.kinds:
                 found = self.there.inventory.shown(info)
                 self._differ("/".join(keys_of(name)), "unexpected", "", found)
         there = {keys_of(name) for name in self.there.empty}

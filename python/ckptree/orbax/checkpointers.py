@@ -221,6 +221,11 @@ class AsyncCheckpointer(Checkpointer):
         if self._options.post_finalization_callback is not None:
             self._options.post_finalization_callback()
 
+    def follow(self, store: Store, handle: SaveHandle) -> None:
+        """A save that was begun elsewhere becomes this one's: it is waited for,
+        and its store closed."""
+        self._going_on = (store, handle)
+
     def _finish(self, store: Store) -> None:
         self._going_on = None
         store.close()

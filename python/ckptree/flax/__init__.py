@@ -68,3 +68,29 @@ def _state_branch(state: Any) -> _rules.Branch:
         [(_rules.DICT_KEY, key, plain[key]) for key in keys],
         rebuild,
     )
+
+# Of flax.training.checkpoints and flax.training.orbax_utils: imported where
+# somebody asks, since every save of a state of Flax imports this module.
+_CHECKPOINTS = (
+    "AsyncManager",
+    "InvalidCheckpointError",
+    "available_steps",
+    "convert_pre_linen",
+    "latest_checkpoint",
+    "natural_sort",
+    "restore_args_from_target",
+    "restore_checkpoint",
+    "safe_normpath",
+    "save_args_from_target",
+    "save_checkpoint",
+    "save_checkpoint_multiprocess",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "checkpoints" or name in _CHECKPOINTS:
+        import importlib
+
+        checkpoints = importlib.import_module("ckptree.flax.checkpoints")
+        return checkpoints if name == "checkpoints" else getattr(checkpoints, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
