@@ -54,6 +54,17 @@ void Save::OnCommitted(std::function<void(const absl::Status&)> callback) {
   callback(result);
 }
 
+void Save::OnDone(std::function<void()> callback) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!result_.has_value()) {
+      endings_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
 void Save::Cancel() {
   absl::MutexLock lock(&mu_);
   if (!committing_ && !result_.has_value()) cancelled_.store(true);
@@ -117,6 +128,7 @@ bool Save::EnterCommit() {
 
 void Save::Finish(const absl::Status& status, std::uint64_t version) {
   std::vector<std::function<void(const absl::Status&)>> callbacks;
+  std::vector<std::function<void()>> endings;
   std::shared_ptr<StagedContent> done;  // Freed without the lock.
   {
     absl::MutexLock lock(&mu_);
@@ -125,9 +137,11 @@ void Save::Finish(const absl::Status& status, std::uint64_t version) {
     version_ = status.ok() ? version : 0;
     phase_ = status.ok() ? Progress::Phase::kDone : Progress::Phase::kFailed;
     callbacks.swap(callbacks_);
+    endings.swap(endings_);
     if (!callbacks.empty()) seen_ = true;
   }
   for (const auto& callback : callbacks) callback(status);
+  for (const auto& ending : endings) ending();
 }
 
 bool Save::FailedUnseen() const {

@@ -77,6 +77,7 @@ class Save {
   absl::Status WaitCommitted(absl::Duration timeout);
   bool Done() const;
   void OnCommitted(std::function<void(const absl::Status&)> callback);
+  void OnDone(std::function<void()> callback);
   void Cancel();
   ckptree::Progress Progress() const;
   std::uint64_t version() const;
@@ -122,6 +123,7 @@ class Save {
   absl::Status policy_problem_ ABSL_GUARDED_BY(mu_);
   std::vector<std::function<void(const absl::Status&)>> callbacks_
       ABSL_GUARDED_BY(mu_);
+  std::vector<std::function<void()>> endings_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace ckptree::internal

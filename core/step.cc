@@ -49,6 +49,14 @@ void SaveHandle::OnCommitted(
   }
 }
 
+void SaveHandle::OnDone(std::function<void()> callback) {
+  if (save_ == nullptr) {
+    callback();
+  } else {
+    save_->OnDone(std::move(callback));
+  }
+}
+
 void SaveHandle::Cancel() {
   if (save_ != nullptr) save_->Cancel();
 }

@@ -187,6 +187,20 @@ TEST_F(SaveTest, OnCommittedIsCalledOnceAlsoAfterwards) {
   EXPECT_EQ(bad, 2);
 }
 
+TEST_F(SaveTest, OnDoneSeesNoFailure) {
+  std::atomic<int> done{0};
+  SaveHandle save = StartFailing(1);
+  save.OnDone([&done] { ++done; });
+  EXPECT_THAT(store_->Flush(), StatusIs(absl::StatusCode::kInternal,
+                                        HasSubstr("step 1 was not saved")));
+  EXPECT_EQ(done, 1);
+  save.OnDone([&done] { ++done; });
+  EXPECT_EQ(done, 2);
+  SaveHandle().OnDone([&done] { ++done; });
+  EXPECT_EQ(done, 3);
+  EXPECT_OK(store_->Close());
+}
+
 TEST_F(SaveTest, AnUnseenFailureIsToldOnceByFlush) {
   StepBuilder failing = store_->Begin(1);
   PutCopied(failing, [](std::uint64_t, std::span<std::byte>) {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generator
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Generator
 
+from ckptree.errors import WaitTimeoutError
 from ckptree.records import Progress
 
 if TYPE_CHECKING:
@@ -83,6 +85,32 @@ class SaveHandle:
         'done'
         """
         return Progress(**self._engine.progress())
+
+    def on_complete(self, callback: Callable[[SaveHandle], object]) -> None:
+        """Calls `callback` with this handle once the save is committed, failed
+        or cancelled; result() says which, and only there a failure counts as
+        seen. Never on this thread, but on one of its own, which the exit of
+        the interpreter waits for; closing the store does not. What it raises
+        goes to threading.excepthook, which prints it.
+
+        >>> import threading
+        >>> told = threading.Event()
+        >>> handle.on_complete(lambda handle: told.set())
+        >>> told.wait(timeout=60)
+        True
+        """
+        if not callable(callback):
+            raise TypeError(f"a function is wanted, not {callback!r}")
+        try:
+            self._engine.wait_done(0)  # StateError in a forked child.
+        except WaitTimeoutError:
+            pass
+
+        def run() -> None:
+            self._engine.wait_done(None)
+            callback(self)
+
+        threading.Thread(target=run, name=f"ckptree step {self.step}").start()
 
     def __await__(self) -> Generator[Any, None, int]:
         """As result(), without blocking the event loop."""

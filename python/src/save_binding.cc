@@ -58,6 +58,12 @@ void BindSave(nb::module_& m) {
             Check(self.Wait(timeout, &SaveHandle::WaitCommitted));
           },
           nb::arg("timeout").none())
+      .def(
+          "wait_done",
+          [](const Handle& self, std::optional<double> timeout) {
+            Check(self.WaitDone(timeout));
+          },
+          nb::arg("timeout").none())
       .def("done", [](const Handle& self) { return self.save.Done(); })
       .def("cancel", [](Handle& self) { self.save.Cancel(); })
       .def("progress",

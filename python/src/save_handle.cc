@@ -37,6 +37,18 @@ absl::Status Handle::Wait(std::optional<double> timeout,
   return status;
 }
 
+absl::Status Handle::WaitDone(std::optional<double> timeout) const {
+  const absl::Duration duration = ToDuration(timeout);
+  if (store->forked()) return store->CheckProcess();
+  return WaitInterruptibly(
+      duration, [this] { return done->HasBeenNotified(); },
+      [this](absl::Duration moment) {
+        return done->WaitForNotificationWithTimeout(moment)
+                   ? absl::OkStatus()
+                   : absl::DeadlineExceededError("the save goes on");
+      });
+}
+
 Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
                  nb::handle state, nb::handle rules_module, bool borrow,
                  const std::function<SaveHandle(StepBuilder)>& commit,
@@ -54,9 +66,12 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
                   return begun;
                 }),
                 store->release_queue(), store};
-  handle.save.OnCommitted(
-      [queue = handle.release_queue, kept = writer.kept().inc_ref().ptr()](
-          const absl::Status&) { queue->Add(kept); });
+  // What fails stays to be told: here nobody looks at the result.
+  handle.save.OnDone([queue = handle.release_queue, done = handle.done,
+                      kept = writer.kept().inc_ref().ptr()] {
+    queue->Add(kept);
+    done->Notify();
+  });
   if (!writer.copies()) return handle;
   // The caller may change the arrays as soon as this returns.
   try {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/synchronization/notification.h"
 #include "ckptree/step.h"
 #include "python/src/open_store.h"
 
@@ -19,9 +20,14 @@ struct Handle {
   SaveHandle save;
   std::shared_ptr<ReleaseQueue> release_queue;
   std::shared_ptr<OpenStore> store;
+  // Given when the save is committed, failed or cancelled.
+  std::shared_ptr<absl::Notification> done =
+      std::make_shared<absl::Notification>();
 
   absl::Status Wait(std::optional<double> timeout,
                     absl::Status (SaveHandle::*wait)(absl::Duration));
+  // Sees no result: a failure is raised elsewhere.
+  absl::Status WaitDone(std::optional<double> timeout) const;
 };
 
 // Puts `state` into what `builder` puts together; `commit` is called without

@@ -39,6 +39,7 @@ if child == 0:
         step.restore,
         leaf.numpy,
         handle.result,
+        lambda: handle.on_complete(print),
         store.flush,
         lambda: store.save(3, {"a": 1}),
         lambda: store[1],
@@ -64,7 +65,7 @@ store.close()
 """
     done = run(code, tmp_path / "s")
     assert done.stderr == ""
-    expected = ["fork()"] * 8 + ["1000.0", "child 7", "True"]
+    expected = ["fork()"] * 9 + ["1000.0", "child 7", "True"]
     assert done.stdout.split("\n")[:-1] == expected
 
 
@@ -115,6 +116,9 @@ raise SystemExit(3)
 # callbacks of the garbage collector for one.
 INTERRUPTED = """
 import signal, sys, threading, ckptree, numpy as np
+
+# What was started in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 about_to_wait = threading.Event()
 

@@ -64,6 +64,8 @@ class SaveHandle {
   // Calls `callback` once with the result, from a thread of the store, or at
   // once where it is known. It must not wait for saves of this store.
   void OnCommitted(std::function<void(const absl::Status&)> callback);
+  // As that, for who only wants to know when: a failure stays unseen.
+  void OnDone(std::function<void()> callback);
 
   // Asks the save to stop. It still may be committed: once the commit is being
   // written, cancelling is too late. The handle's result says which.

@@ -1,0 +1,161 @@
+"""A save on its way: who is told of its end, and of its failure."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import ckptree
+import numpy as np
+import pytest
+
+
+class Told:
+    """Calls of a callback; wait() is for the first."""
+
+    def __init__(self):
+        self.calls = []
+        self.event = threading.Event()
+
+    def __call__(self, handle):
+        self.calls.append((handle, threading.current_thread()))
+        self.event.set()
+
+    def wait(self):
+        assert self.event.wait(timeout=60)
+        return self.calls
+
+
+def test_a_callback_is_called_once_with_the_handle(store):
+    told, again = Told(), Told()
+    handle = store.save(1, {"w": np.ones(1 << 20)}, borrow=True)
+    handle.on_complete(told)
+    ((seen, thread),) = told.wait()
+    assert seen is handle and seen.done() and seen.result() == 1
+    assert thread is not threading.main_thread()
+    handle.on_complete(again)  # It is done already.
+    ((seen, thread),) = again.wait()
+    assert seen is handle and thread is not threading.main_thread()
+    thread.join()
+    assert len(told.calls) == len(again.calls) == 1
+    with pytest.raises(TypeError, match="function"):
+        handle.on_complete("print")
+
+
+def test_a_callback_may_use_the_store(store):
+    found = []
+    told = Told()
+
+    def callback(handle):
+        found.append(store.restore(handle.step)["n"])
+        store.save(handle.step + 1, {"n": 2}).on_complete(told)
+
+    store.save(1, {"n": 1}).on_complete(callback)
+    ((second, _),) = told.wait()
+    assert found == [1] and second.step == 2
+
+
+def test_what_a_callback_raises_is_reported(store, monkeypatch):
+    reported = []
+    event = threading.Event()
+
+    def hook(failure):
+        reported.append((failure.exc_value, failure.thread.name))
+        event.set()
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+    told = Told()
+    handle = store.save(1, {"n": 1})
+    handle.on_complete(lambda handle: 1 // 0)
+    handle.on_complete(told)
+    assert event.wait(timeout=60)
+    told.wait()  # The other one is called all the same.
+    ((error, name),) = reported
+    assert isinstance(error, ZeroDivisionError) and name == "ckptree step 1"
+    store.save(2, {"n": 2}).result(timeout=60)
+
+
+def test_the_exit_waits_for_callbacks(tmp_path):
+    code = """
+import sys, ckptree, numpy as np
+store = ckptree.Store(sys.argv[1])
+handle = store.save(1, {"w": np.ones(1 << 22)}, borrow=True)
+handle.on_complete(lambda handle: print("saved", handle.result()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "s")],
+        capture_output=True, text=True, timeout=120,
+    )
+    assert (done.stdout, done.stderr) == ("saved 1\n", "")
+
+
+# The files of a store must not grow beyond a mebibyte: saves fail.
+FAILING = """
+import resource, sys, threading, ckptree, numpy as np
+store = ckptree.Store(sys.argv[1])
+array = np.random.default_rng(1).random(1 << 20)
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, unlimited[1]))
+handle = store.save(1, {"w": array}, borrow=True)
+ended = threading.Event()
+handle.on_complete(lambda handle: ended.set())
+ended.wait()
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join()  # It has the handle.
+resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+assert handle.done() and handle.progress().phase == "failed"
+def raises(call):
+    try:
+        call()
+        print("nothing")
+    except OSError as error:
+        print("step 1 was not saved" in str(error))
+"""
+
+TOLD_BY = {
+    "the next save": "del handle; raises(lambda: store.save(2, {'n': 1}))",
+    "flush": "raises(store.flush)",
+    "close": "raises(store.close)",
+    "the handle": "raises(handle.result)",
+    "a callback": """
+ended.clear()
+def ask(handle):
+    raises(handle.result)
+    ended.set()
+handle.on_complete(ask)
+ended.wait()
+""",
+}
+
+
+@pytest.mark.parametrize("name", TOLD_BY)
+def test_a_failure_that_nobody_saw_is_raised_once(tmp_path, name):
+    code = FAILING + TOLD_BY[name] + "\nraises(store.close)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "s")],
+        capture_output=True, text=True, timeout=120,
+    )
+    assert done.stdout == "True\nnothing\n", done.stderr
+    # The engine's log has it besides.
+    assert "Traceback" not in done.stderr
+
+
+def test_a_cancelled_save_calls_back(store):
+    told = Told()
+    handle = store.save(1, {"w": np.ones(1 << 22)}, borrow=True)
+    handle.cancel()
+    handle.on_complete(told)
+    told.wait()
+    try:
+        assert handle.result() == 1  # It was too late.
+    except ckptree.CancelledError:
+        assert 1 not in store
+
+
+def test_a_save_can_be_awaited(store):
+    async def train():
+        return [await store.save(step, {"a": step}) for step in (4, 5)]
+
+    assert asyncio.run(train()) == [4, 5]
+    assert [s.step for s in store.steps()] == [4, 5]
