@@ -116,8 +116,8 @@ absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
   }
   if (format > kFormatNumber) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s: its format is %d, this engine reads up to %d", Name(kind), format,
-        kFormatNumber));
+        "%s: its format is %d, this engine reads up to %d: use a newer one",
+        Name(kind), format, kFormatNumber));
   }
   if (ReadBig<std::uint32_t>(bytes, 4) != body.size()) {
     return Fault(kind, absl::StrFormat("its length says %d, there are %d bytes",

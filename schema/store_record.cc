@@ -52,7 +52,8 @@ absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
   }
   if (in.format() > kFormatNumber) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "store record: the store has format %d, this engine reads up to %d",
+        "store record: the store has format %d, this engine reads up to %d: use "
+        "a newer one",
         in.format(), kFormatNumber));
   }
   if (in.uuid().size() != kUuidBytes) {

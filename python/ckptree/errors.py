@@ -12,7 +12,8 @@ NotFoundError
 from __future__ import annotations
 
 import errno
-from typing import Callable, NamedTuple
+from contextlib import contextmanager
+from typing import Callable, Iterator, NamedTuple
 
 __all__ = [
     "AbortedError",
@@ -220,6 +221,21 @@ class MismatchError(InvalidArgumentError):
         ]
         lines += [f"  {difference}" for difference in differences]
         super().__init__("\n".join(lines))
+
+
+@contextmanager
+def while_opening() -> Iterator[None]:
+    """Makes errors of the engine those of opening a store: what is not there
+    is the store, and where another process writes, what to do is said."""
+    try:
+        yield
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{error}; read it meanwhile with ckptree.open(), or wait for the "
+            "other writer with lock_wait=SECONDS"
+        ) from None
+    except NotFoundError as error:
+        raise StoreNotFoundError(str(error)) from None
 
 
 # By the numbers of absl::StatusCode.

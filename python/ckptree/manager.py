@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from ckptree import _engine
+from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import to_json
 from ckptree.policies import of_metrics
@@ -125,12 +126,8 @@ class CheckpointManager:
             "collect_bytes_per_second": collect_bytes_per_second,
             "statistics": statistics,
         }
-        try:
+        with while_opening():
             self._engine = _engine.open_manager(os.fspath(path), lock_wait, options)
-        except KeyError as error:
-            from ckptree.errors import StoreNotFoundError
-
-            raise StoreNotFoundError(str(error)) from None
         self._store = Store._opened(self._engine.store)
         self._last: SaveHandle | None = None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from ckptree import _engine
 from ckptree.catalog import Catalog
+from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.history import History
 from ckptree.metadata import to_json
@@ -78,7 +79,7 @@ class Store(Catalog, History, Retention, Upkeep):
             raise ValueError(
                 f"mode {mode!r}: 'write or create', 'write', 'create' or 'read'"
             )
-        try:
+        with while_opening():
             self._engine = _engine.open(
                 os.fspath(path),
                 mode=mode,
@@ -90,10 +91,6 @@ class Store(Catalog, History, Retention, Upkeep):
                 collect_bytes_per_second=collect_bytes_per_second,
                 statistics=statistics,
             )
-        except KeyError as error:
-            from ckptree.errors import StoreNotFoundError
-
-            raise StoreNotFoundError(str(error)) from None
         _open_stores.add(self)
 
     @classmethod

@@ -1,5 +1,6 @@
 """A store: opening, the catalog, its bytes, its errors."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -35,17 +36,47 @@ def test_opening(tmp_path):
 
 
 def test_a_second_writer_is_told_of_the_first(tmp_path, store):
-    with pytest.raises(ckptree.UnavailableError, match="pid"):
+    with pytest.raises(ckptree.UnavailableError, match=f"pid {os.getpid()}"):
         ckptree.Store(store.path, lock_wait=0.2)
-    code = (
-        "import sys, ckptree\n"
-        "try: ckptree.Store(sys.argv[1])\n"
-        "except ckptree.UnavailableError as e: print(e)"
-    )
+    save(store, 1)
+    code = """
+import sys, ckptree
+for kind in ckptree.Store, ckptree.CheckpointManager:
+    try: kind(sys.argv[1])
+    except ckptree.UnavailableError as error: print(error)
+with ckptree.open(sys.argv[1]) as reader: print(reader.restore()["w"].size)
+"""
     found = subprocess.run(
         [sys.executable, "-c", code, store.path], capture_output=True, text=True
     )
-    assert str(store.path) in found.stdout, found.stderr
+    assert found.stderr == ""
+    *refusals, size = found.stdout.splitlines()
+    assert len(refusals) == 2 and size == "1000"
+    for refusal in refusals:
+        assert store.path in refusal and f"pid {os.getpid()}" in refusal
+        # What to do instead.
+        assert "ckptree.open()" in refusal and "lock_wait=" in refusal
+
+
+def test_waiting_for_another_writer(tmp_path):
+    code = """
+import sys, ckptree
+store = ckptree.Store(sys.argv[1])
+print("open", flush=True)
+sys.stdin.read()
+store.close()
+"""
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "s")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    with other:
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(ckptree.UnavailableError, match=f"pid {other.pid}"):
+            ckptree.Store(tmp_path / "s")
+        other.stdin.close()
+        ckptree.Store(tmp_path / "s", lock_wait=60).close()
+    assert other.returncode == 0
 
 
 def test_a_reader_beside_the_writer(store):
@@ -209,16 +240,6 @@ def test_saves_run_beside_python(store):
         handle.result(timeout=-1)
     with pytest.raises(ValueError, match="timeout"):
         handle.result(timeout=float("nan"))
-
-
-def test_a_save_can_be_awaited(store):
-    import asyncio
-
-    async def train():
-        return [await store.save(step, {"a": step}) for step in (4, 5)]
-
-    assert asyncio.run(train()) == [4, 5]
-    assert [s.step for s in store.steps()] == [4, 5]
 
 
 def test_many_threads_use_one_store(store):
