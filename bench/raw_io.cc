@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -22,9 +23,9 @@ constexpr std::size_t kPiece = 4 << 20;
 constexpr std::size_t kThreads = 2;
 
 // Runs fn(thread, begin, end) over halves of `size`, cut at pieces.
-void InHalves(std::size_t size,
-              const std::function<void(std::size_t, std::size_t, std::size_t)>&
-                  fn) {
+void InHalves(
+    std::size_t size,
+    const std::function<void(std::size_t, std::size_t, std::size_t)>& fn) {
   const std::size_t pieces = (size + kPiece - 1) / kPiece;
   const std::size_t half = (pieces + kThreads - 1) / kThreads * kPiece;
   std::vector<std::thread> threads;
@@ -41,13 +42,14 @@ struct AlignedFree {
 };
 
 void WriteHalf(const std::string& path, std::span<const std::byte> bytes) {
-  const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_DIRECT,
-                      0600);
+  const int fd =
+      open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_DIRECT, 0600);
   if (fd < 0) Fail("cannot open " + path + " with O_DIRECT");
   const std::unique_ptr<std::byte, AlignedFree> buffer(
       static_cast<std::byte*>(std::aligned_alloc(4096, kPiece)));
-  if (posix_fallocate(fd, 0, static_cast<off_t>(std::max<std::size_t>(
-                                 bytes.size(), 1))) != 0) {
+  if (posix_fallocate(
+          fd, 0, static_cast<off_t>(std::max<std::size_t>(bytes.size(), 1))) !=
+      0) {
     Fail("the disk is full");
   }
   for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
@@ -69,23 +71,61 @@ void WriteHalf(const std::string& path, std::span<const std::byte> bytes) {
   close(fd);
 }
 
+// `memory` is aligned, and so is its size.
+void ReadHalf(const std::string& path, std::span<std::byte> memory) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECT);
+  if (fd < 0) Fail("cannot open " + path + " with O_DIRECT");
+  for (std::size_t at = 0; at < memory.size(); at += kPiece) {
+    const std::size_t size = std::min(kPiece, memory.size() - at);
+    if (pread(fd, memory.data() + at, size, static_cast<off_t>(at)) !=
+        static_cast<ssize_t>(size)) {
+      Fail("cannot read " + path);
+    }
+  }
+  close(fd);
+}
+
+std::string RawFile(const std::string& directory, std::size_t thread) {
+  return directory + "/raw" + std::to_string(thread);
+}
+
+void WriteFiles(const std::string& directory,
+                std::span<const std::byte> bytes) {
+  InHalves(
+      bytes.size(), [&](std::size_t t, std::size_t begin, std::size_t end) {
+        WriteHalf(RawFile(directory, t), bytes.subspan(begin, end - begin));
+      });
+}
+
+void RemoveFiles(const std::string& directory) {
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    unlink(RawFile(directory, t).c_str());
+  }
+}
+
 }  // namespace
 
 double RawWrite(const std::string& directory,
                 std::span<const std::byte> bytes) {
   const Stopwatch watch;
-  InHalves(bytes.size(),
-           [&](std::size_t t, std::size_t begin, std::size_t end) {
-             WriteHalf(directory + "/raw" + std::to_string(t),
-                       bytes.subspan(begin, end - begin));
-           });
+  WriteFiles(directory, bytes);
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY);
   if (fd < 0 || fsync(fd) != 0) Fail("cannot sync " + directory);
   close(fd);
   const double seconds = watch.Seconds();
-  for (std::size_t t = 0; t < kThreads; ++t) {
-    unlink((directory + "/raw" + std::to_string(t)).c_str());
-  }
+  RemoveFiles(directory);
+  return seconds;
+}
+
+double RawRead(const std::string& directory, std::span<std::byte> memory) {
+  WriteFiles(directory, memory);
+  const Stopwatch watch;
+  InHalves(
+      memory.size(), [&](std::size_t t, std::size_t begin, std::size_t end) {
+        ReadHalf(RawFile(directory, t), memory.subspan(begin, end - begin));
+      });
+  const double seconds = watch.Seconds();
+  RemoveFiles(directory);
   return seconds;
 }
 
@@ -116,6 +156,20 @@ bool DropCaches() {
   std::ofstream file("/proc/sys/vm/drop_caches");
   file << "1" << std::flush;
   return file.good();
+}
+
+void ForgetFiles(const std::string& directory) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(directory)) {
+    if (!entry.is_regular_file()) continue;
+    const int fd = open(entry.path().c_str(), O_RDONLY);
+    if (fd < 0) Fail("cannot open " + entry.path().string());
+    // Only what was written can be dropped.
+    if (fsync(fd) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) {
+      Fail("cannot drop " + entry.path().string() + " from the page cache");
+    }
+    close(fd);
+  }
 }
 
 }  // namespace ckptree::bench

@@ -14,6 +14,10 @@ namespace ckptree::bench {
 // two new files, fdatasync them and fsync the directory. Removes them.
 double RawWrite(const std::string& directory, std::span<const std::byte> bytes);
 
+// Seconds to read as many bytes as `memory` has, by the same two threads with
+// O_DIRECT, out of two files that it writes before and removes.
+double RawRead(const std::string& directory, std::span<std::byte> memory);
+
 // Seconds for one XXH3-128 pass over `bytes`, in pieces of 4 MiB by two
 // threads.
 double HashPass(std::span<const std::byte> bytes);
@@ -24,6 +28,9 @@ double CopyPass(std::span<const std::byte> bytes,
 
 // Drops the page cache; false where that is not allowed.
 bool DropCaches();
+
+// Syncs the files of a directory and drops them from the page cache.
+void ForgetFiles(const std::string& directory);
 
 }  // namespace ckptree::bench
 

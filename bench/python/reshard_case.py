@@ -1,0 +1,132 @@
+"""py_reshard: arrays saved on a mesh of (4, 2) devices, restored to (1, 8) and
+(8, 1). The devices are eight of the CPU: __main__ asks JAX for them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+from typing import Any, Callable
+
+import ckptree
+from files import forget
+from measure import Report, fail, ratios, seconds, take_turns
+from peers import Orbax, Peer, PlainOrbax, there
+from states import NumpyState, touch_pages
+
+_DEVICES = 8
+
+
+def reshard(report: Report) -> None:
+    import jax
+
+    if len(jax.devices()) != _DEVICES:
+        fail(f"JAX has {len(jax.devices())} devices, not {_DEVICES}")
+    quick = report.settings.quick
+    source = NumpyState(*((2, 64 << 20) if quick else (8, 256 << 20)))
+    names = [f"w{i}" for i in range(len(source.arrays))]
+    saved_on = _sharding(4, 2)
+    state = {
+        name: jax.device_put(array, saved_on)
+        for name, array in zip(names, source.arrays)
+    }
+    jax.block_until_ready(state)
+    nbytes = source.nbytes
+    directory = report.settings.directory
+    path = os.path.join(directory, "sharded")
+    with ckptree.Store(path) as store:
+        store.save(0, state).result()
+    others = there(report, Orbax, PlainOrbax)
+    for peer in others:
+        peer.save(os.path.join(directory, peer.name), state)
+    del state
+    read_bytes: list[float] = []
+
+    def by_us(like: Any) -> Any:
+        with ckptree.open(path) as reader:
+            before = reader.stats().bytes_read
+            restored = reader.restore("latest", like=like)
+            read_bytes.append((reader.stats().bytes_read - before) / nbytes)
+            return restored
+
+    for rows, columns in ((4, 2), (1, 8), (8, 1)):
+        sharding = _sharding(rows, columns)
+        like = {
+            name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+            for name, array in zip(names, source.arrays)
+        }
+
+        def cold(at: str, read: Callable[[], Any]) -> Callable[[], float]:
+            return lambda: _cold(at, read, names, source)
+
+        def reading(peer: Peer) -> Callable[[], float]:
+            at = os.path.join(directory, peer.name)
+            return cold(at, lambda: peer.restore(at, like))
+
+        read_bytes.clear()
+        took = take_turns(
+            report.settings.repeats,
+            {
+                "ours": cold(path, lambda: by_us(like)),
+                **{peer.name: reading(peer) for peer in others},
+            },
+        )
+        mesh = f"({rows}, {columns})"
+        for who, times in took.items():
+            report.show(
+                f"to {mesh}: {'restore, cold' if who == 'ours' else who}",
+                [nbytes / t / 1e9 for t in times],
+                "GB/s",
+            )
+        report.at_most(
+            f"to {mesh}: bytes read / needed", read_bytes, None, goal=1.05
+        )
+        if mesh == "(4, 2)":
+            continue
+        for peer in others:
+            # Most stores were written with its defaults: the floor is theirs.
+            default = peer.name == Orbax.name
+            report.at_least(
+                f"to {mesh}: restore / {peer.name}",
+                ratios(took[peer.name], took["ours"]),
+                2 if default else None,
+                goal=5 if default else None,
+            )
+    shutil.rmtree(directory)
+
+
+def _sharding(rows: int, columns: int) -> Any:
+    import jax
+    import numpy as np
+
+    devices = np.array(jax.devices()).reshape(rows, columns)
+    mesh = jax.sharding.Mesh(devices, ("rows", "columns"))
+    return jax.sharding.NamedSharding(
+        mesh, jax.sharding.PartitionSpec("rows", "columns")
+    )
+
+
+def _cold(
+    path: str, read: Callable[[], Any], names: list[str], source: NumpyState
+) -> float:
+    import numpy as np
+
+    forget(path)
+    restored: list[Any] = []
+
+    def run() -> None:
+        restored.append(read())
+        touch_pages(
+            np.ascontiguousarray(shard.data)
+            for array in restored[0].values()
+            for shard in array.addressable_shards
+        )
+
+    taken = seconds(run)
+    for name, array in zip(names, source.arrays):
+        there = np.asarray(restored[0][name]).view(np.uint32)
+        if not np.array_equal(there, array.view(np.uint32)):
+            fail("a restore gave other bytes than were saved")
+    restored.clear()
+    gc.collect()
+    return taken

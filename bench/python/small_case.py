@@ -1,0 +1,137 @@
+"""py_small: many small arrays of NumPy, saved and restored."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Callable
+
+import ckptree
+from beside import Beside
+from files import forget, make_durable
+from measure import Report, fail, ratios, seconds, take_turns
+from peers import Orbax, Peer, Safetensors, there
+from states import NumpyState, same
+
+_LEAF_BYTES = 4096
+
+
+def small(report: Report) -> None:
+    settings = report.settings
+    leaves = 20_000
+    state = NumpyState(leaves, _LEAF_BYTES)
+    path = os.path.join(settings.directory, "small")
+    store = ckptree.Store(path)
+    steps = iter(range(1 << 30))
+    others = there(report, Safetensors)
+    with Beside(settings, leaves, _LEAF_BYTES) as beside:
+        saved = take_turns(
+            settings.repeats + 2,
+            {
+                "raw": beside.doing("raw_write"),
+                "C++": beside.doing("save_aged"),
+                "ours": lambda: _save(store, next(steps), state),
+                **{p.name: _saving(p, settings.directory, state) for p in others},
+            },
+        )
+        _save(store, next(steps), state)
+        store.close()
+
+        def by_us() -> float:
+            forget(path)
+            return _checked(state, lambda: _restore(path, state))
+
+        restored = take_turns(
+            settings.repeats + 2,
+            {
+                "raw": beside.doing("raw_read"),
+                "C++": beside.doing("restore"),
+                "ours": by_us,
+                **{p.name: _reading(p, settings.directory, state) for p in others},
+            },
+        )
+    shutil.rmtree(path)
+
+    for what, took in (("save", saved), ("cold restore", restored)):
+        shown = {"raw": "raw O_DIRECT", "C++": "engine alone"}
+        for name in ("raw", "C++", *(p.name for p in others)):
+            report.show(
+                f"{what}: {shown.get(name, name)}",
+                [leaves / t / 1e3 for t in took[name]],
+                "k leaves/s",
+            )
+        report.at_least(
+            f"{what}, k leaves/s",
+            [leaves / t / 1e3 for t in took["ours"]],
+            None,
+            goal=100,
+        )
+        for peer in others:
+            report.at_most(
+                f"{what}: time / {peer.name}",
+                ratios(took["ours"], took[peer.name]),
+                3,
+            )
+    _beside_orbax(report, 1_000 if settings.quick else 5_000)
+
+
+def _beside_orbax(report: Report, leaves: int) -> None:
+    """Fewer: it takes a millisecond for each."""
+    directory = report.settings.directory
+    state = NumpyState(leaves, _LEAF_BYTES)
+    path = os.path.join(directory, "small")
+    for orbax in there(report, Orbax):
+        with ckptree.Store(path) as store:
+            theirs = _saving(orbax, directory, state)()
+            ours = _save(store, 0, state)
+        report.at_least(f"{leaves} leaves: save / Orbax", [theirs / ours], 1)
+        forget(path)
+        ours = _checked(state, lambda: _restore(path, state))
+        theirs = _reading(orbax, directory, state)()
+        report.at_least(f"{leaves} leaves: restore / Orbax", [theirs / ours], 1)
+        shutil.rmtree(path)
+
+
+def _save(store: ckptree.Store, step: int, state: NumpyState) -> float:
+    tree = state.change(step)
+    return seconds(lambda: store.save(step, tree).result())
+
+
+def _restore(path: str, state: NumpyState) -> Any:
+    with ckptree.open(path) as reader:
+        return reader.restore("latest", like=state.tree)
+
+
+def _saving(peer: Peer, directory: str, state: NumpyState) -> Callable[[], float]:
+    """What it wrote stays there, to be read."""
+    path = os.path.join(directory, peer.name)
+
+    def work() -> None:
+        peer.save(path, state.tree)
+        make_durable(path)
+
+    def run() -> float:
+        state.change(0)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        return seconds(work)
+
+    return run
+
+
+def _reading(peer: Peer, directory: str, state: NumpyState) -> Callable[[], float]:
+    path = os.path.join(directory, peer.name)
+
+    def run() -> float:
+        forget(path)
+        return _checked(None, lambda: peer.restore(path, state.tree))
+
+    return run
+
+
+def _checked(state: NumpyState | None, read: Callable[[], Any]) -> float:
+    restored: list[Any] = []
+    taken = seconds(lambda: restored.append(read()))
+    if state is not None and not same(state.tree, restored[0]):
+        fail("a restore gave other bytes than were saved")
+    return taken
