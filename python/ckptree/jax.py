@@ -128,7 +128,8 @@ def pieces(value: Any) -> _rules.Pieces | None:
             "yet"
         )
     tag = ""
-    if _is_key(value.dtype):
+    is_key = _is_key(value.dtype)
+    if is_key:
         tag = PRNG_TAG + str(jax.random.key_impl(value))
         value = jax.random.key_data(value)
     shape = tuple(value.shape)
@@ -142,7 +143,9 @@ def pieces(value: Any) -> _rules.Pieces | None:
             break
         start, _ = _box(shard.index, shape)
         boxes.append((start, data))
-    return _rules.Pieces(np.dtype(value.dtype), shape, boxes, tag, True)
+    return _rules.Pieces(
+        np.dtype(value.dtype), shape, boxes, tag, True, not is_key
+    )
 
 
 def _is_key(dtype: Any) -> bool:

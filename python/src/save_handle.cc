@@ -68,7 +68,7 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
                 store->release_queue(), store};
   // What fails stays to be told: here nobody looks at the result.
   handle.save.OnDone([queue = handle.release_queue, done = handle.done,
-                      kept = writer.kept().inc_ref().ptr()] {
+                      kept = writer.Kept().inc_ref().ptr()] {
     queue->Add(kept);
     done->Notify();
   });

@@ -44,11 +44,15 @@ void StateWriter::WriteValue(nb::handle value) {
     WriteArray(value);
     return;
   }
+  if (frozen_type_.is(value.type()) && WriteFrozen(value)) return;
   std::optional<Node> node = OpenContainer(value, path_);
   if (!node.has_value()) {
     const nb::object adapted = Adapt(value);
     if (nb::isinstance(adapted, rules_->pieces_type)) {
       WritePieces(adapted);
+      if (nb::cast<bool>(adapted.attr("frozen_type"))) {
+        frozen_type_ = nb::borrow(value.type());
+      }
       return;
     }
     if (nb::isinstance(adapted, rules_->content_type)) {
@@ -203,6 +207,18 @@ void StateWriter::WriteContent(nb::handle content) {
   if (type == ItemType::kFiles || path_.size() == 1) {
     step_->SetItemType(NameOf({path_.front()}), type);
   }
+}
+
+bool StateWriter::WriteFrozen(nb::handle array) {
+  std::optional<Tensor> tensor = frozen_.Hold(array);
+  if (!tensor.has_value()) return false;
+  step_->Put(HerePath(), *std::move(tensor), Ownership::kBorrow);
+  return true;
+}
+
+nb::list StateWriter::Kept() {
+  kept_.append(frozen_.Release());
+  return kept_;
 }
 
 nb::object StateWriter::Adapt(nb::handle value) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ckptree/step.h"
+#include "python/src/frozen_buffers.h"
 #include "python/src/key_path.h"
 #include "python/src/state_node.h"
 
@@ -26,8 +27,8 @@ class StateWriter {
   // other faults stay in the status of the step.
   void Write(nanobind::handle state);
 
-  // What must stay alive until the save is done.
-  const nanobind::list& kept() const { return kept_; }
+  // What must stay alive until the save is done; asked for once.
+  nanobind::list Kept();
   // True where memory was put that the caller may change once it was copied.
   bool copies() const { return copies_; }
 
@@ -40,6 +41,9 @@ class StateWriter {
   void WriteLargeInt(nanobind::handle value);
   void WritePieces(nanobind::handle pieces);
   void WriteContent(nanobind::handle content);
+  // A whole array of a type that is known to be frozen; false where it is not
+  // as plain as that.
+  bool WriteFrozen(nanobind::handle array);
   // Calls `adapt`; what it raises gets the path.
   nanobind::object Adapt(nanobind::handle value);
   DType DTypeOf(nanobind::handle dtype);
@@ -49,6 +53,9 @@ class StateWriter {
   const Rules* const rules_;
   const Ownership ownership_;
   nanobind::list kept_;
+  FrozenBuffers frozen_;
+  // The type that `adapt` said to be frozen, if any: it is not asked again.
+  nanobind::object frozen_type_;
   bool copies_ = false;
   Parts path_;
   Ancestors ancestors_;

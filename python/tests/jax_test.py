@@ -113,16 +113,21 @@ def test_donated_memory_never_changes_under_a_save(tmp_path):
     behind still read it."""
     step_function = jax.jit(lambda w: w * 3 + 1, donate_argnums=0)
     expected = np.arange(1 << 20, dtype=np.uint32)
-    w = jnp.asarray(expected)
+    # The first array of a state and the others are taken in two ways.
+    v, w = jnp.asarray(expected), jnp.asarray(expected + np.uint32(1))
     handles = []
     with ckptree.Store(tmp_path / "s") as store:
         for step in range(30):
-            handles.append((store.save(step, {"w": w}), expected))
-            w = step_function(w)
+            handles.append((store.save(step, {"v": v, "w": w}), expected))
+            v, w = step_function(v), step_function(w)
             expected = expected * np.uint32(3) + np.uint32(1)
         for step, (handle, there) in enumerate(handles):
             handle.result(timeout=120)
-            np.testing.assert_array_equal(store.restore(step)["w"], there)
+            restored = store.restore(step)
+            np.testing.assert_array_equal(restored["v"], there)
+            np.testing.assert_array_equal(
+                restored["w"], there + np.uint32(3**step % 2**32)
+            )
 
 
 def test_donated_shards_never_change_under_a_save(store):
@@ -142,18 +147,40 @@ def test_donated_shards_never_change_under_a_save(store):
 
 
 def test_an_array_that_is_deleted_after_the_save_was_saved(store):
-    w = jnp.arange(1 << 20)
-    handle = store.save(1, {"w": w})
+    v, w = jnp.arange(1 << 20), jnp.arange(1 << 20)
+    handle = store.save(1, {"v": v, "w": w})
+    v.delete()
     w.delete()
     handle.result(timeout=60)
+    np.testing.assert_array_equal(store.restore(1)["v"], np.arange(1 << 20))
     np.testing.assert_array_equal(store.restore(1)["w"], np.arange(1 << 20))
+
+
+def test_arrays_of_every_make_stand_side_by_side(round_trip):
+    state = {
+        "a": jnp.arange(4.0),
+        "b": jax.device_put(jnp.arange(8.0), sharding((4, 2), ("a",))),
+        "c": jnp.arange(4, dtype=jnp.bfloat16),
+        "d": jnp.arange(6).reshape(2, 3).T,
+        "e": np.float32(2),
+        "f": np.arange(3),
+        "g": jax.random.key(1),
+        "h": jnp.arange(4.0),
+    }
+    restored = round_trip(state, like=state)
+    for name in "abcdh":
+        assert_same(restored[name], state[name])
+    assert restored["e"] == 2 and type(restored["e"]) is np.float32
+    np.testing.assert_array_equal(restored["f"], state["f"])
+    assert restored["g"] == state["g"]
 
 
 def test_what_has_no_bytes_is_refused_by_path(store):
     gone = jnp.ones(3)
     gone.delete()
-    with pytest.raises(ValueError, match="^p/w: the array was deleted"):
-        store.save(1, {"p": {"w": gone}})
+    for others in ({}, {"v": jnp.ones(3)}):
+        with pytest.raises(ValueError, match="^p/w: the array was deleted"):
+            store.save(1, {"p": {**others, "w": gone}})
     with pytest.raises(TypeError, match="^w: .*traced"):
         jax.jit(lambda w: store.save(1, {"w": w}))(jnp.ones(3))
     with pytest.raises(TypeError, match="^w: "):
