@@ -1,3 +1,5 @@
+// Hot path: per leaf.
+
 #include "python/src/numpy_array.h"
 
 namespace nb = nanobind;
@@ -5,22 +7,23 @@ namespace nb = nanobind;
 namespace ckptree::python {
 namespace {
 
-// Every array has this protocol, also those of ml_dtypes, which have neither
-// buffers nor DLPack.
-struct Interface {
-  explicit Interface(nb::handle array)
-      : fields(nb::cast<nb::dict>(array.attr("__array_interface__"))) {}
-
-  std::byte* data() const {
-    const auto pair = nb::cast<nb::tuple>(fields["data"]);
-    return reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(pair[0]));
+// Without asking for a format every array is a buffer, also those of ml_dtypes.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle array) {
+    if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_STRIDES) != 0) {
+      throw nb::python_error();
+    }
   }
-  bool read_only() const {
-    return nb::cast<bool>(nb::cast<nb::tuple>(fields["data"])[1]);
-  }
-  bool dense() const { return fields["strides"].is_none(); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&view_); }
 
-  nb::dict fields;
+  const Py_buffer& view() const { return view_; }
+  bool dense() const { return PyBuffer_IsContiguous(&view_, 'C') != 0; }
+
+ private:
+  Py_buffer view_;
 };
 
 }  // namespace
@@ -39,22 +42,27 @@ ShapeTuple FromShape(const Shape& shape) {
 }
 
 Tensor ToTensor(nb::handle array, DType dtype) {
-  const Interface interface(array);
+  const Buffer buffer(array);
+  const Py_buffer& view = buffer.view();
   Tensor tensor;
   tensor.dtype = dtype;
-  tensor.shape = ToShape(interface.fields["shape"]);
-  tensor.data = interface.data();
-  if (!interface.dense()) tensor.strides = ToShape(interface.fields["strides"]);
+  tensor.shape.assign(view.shape, view.shape + view.ndim);
+  tensor.data = view.buf;
+  if (!buffer.dense()) {
+    tensor.strides.assign(view.strides, view.strides + view.ndim);
+  }
   return tensor;
 }
 
 std::span<std::byte> WritableBytes(nb::handle array) {
-  const Interface interface(array);
-  if (interface.read_only() || !interface.dense()) {
+  const Buffer buffer(array);
+  const Py_buffer& view = buffer.view();
+  if (view.readonly != 0 || !buffer.dense()) {
     throw nb::value_error(
         "only arrays that are writable, dense and row-major can be read into");
   }
-  return {interface.data(), nb::cast<std::size_t>(array.attr("nbytes"))};
+  return {static_cast<std::byte*>(view.buf),
+          static_cast<std::size_t>(view.len)};
 }
 
 }  // namespace ckptree::python
