@@ -43,9 +43,9 @@ class Pieces(NamedTuple):
     tag: str
     frozen: bool  # Nobody can change the memory.
     memory: Any = None  # Equal where the same memory is met again.
-    # Arrays of this very type never change, and those that have a buffer are
-    # that buffer: the extension need not ask about the next one.
-    frozen_type: bool = False
+    # Where no array of this very type can change: the extension takes others
+    # as buffers, or as this views them, and does not ask again. None: all.
+    view: Callable[[Any], np.ndarray[Any, Any] | None] | None = None
 
 
 class Content(NamedTuple):

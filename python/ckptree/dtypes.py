@@ -70,6 +70,20 @@ class Numbers(dict[Any, int]):
 NUMBERS = Numbers({np.dtype(name): n for n, name in _NUMPY.items()})
 
 
+class Names(dict[Any, str]):
+    """NumPy's dtypes, of either byte order, to our names; they take a while to
+    make. TypeError for others."""
+
+    def __missing__(self, dtype: DType) -> str:
+        native = dtype.newbyteorder("=")
+        NUMBERS[native]
+        name = self[dtype] = native.name
+        return name
+
+
+NAMES = Names()
+
+
 def to_numpy(number: int) -> DType:
     """The dtype of an array that the engine has.
 

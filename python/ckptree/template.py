@@ -62,19 +62,16 @@ def restore(
 
 def describe(value: Any) -> Expected:
     """What `value` asks for. TypeError where it is no leaf."""
-    for kind in (bool, int, float, complex, str, bytes):
-        if type(value) is kind:
-            return Expected(kind.__name__, "", (), "", False, None, False)
+    plain = _PLAIN.get(type(value))
+    if plain is not None:
+        return plain
     if isinstance(value, (np.ndarray, np.generic)):
         if type(value) not in (np.ndarray, np.memmap) and not isinstance(
             value, np.generic
         ):
             raise TypeError(_rules.refusal(value))
-        native = value.dtype.newbyteorder("=")
-        dtypes.NUMBERS[native]  # TypeError where it is none of ours.
-        return Expected(
-            "array", native.name, value.shape, "", False, None, False
-        )
+        name = dtypes.NAMES[value.dtype]  # TypeError where it is none of ours.
+        return Expected("array", name, value.shape, "", False, None, False)
     if "torch" in sys.modules:
         from ckptree import torch
 
@@ -89,6 +86,11 @@ def describe(value: Any) -> Expected:
             return expected
     raise TypeError(_rules.refusal(value))
 
+
+_PLAIN = {
+    kind: Expected(kind.__name__, "", (), "", False, None, False)
+    for kind in (bool, int, float, complex, str, bytes)
+}
 
 _NUMBERS: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
@@ -219,9 +221,9 @@ class _Restore:
                     "and the template has no value to keep",
                 )
             return
-        found = self.there.shown(info)
         kind = values.kind_of(info)
         if kind != expected.kind:
+            found = self.there.shown(info)
             if not _are_numbers(kind, info.shape, expected):
                 self._differ(name, "kind", str(expected), found)
             elif not self.options.cast:
@@ -233,17 +235,19 @@ class _Restore:
             return
         shape = info.shape
         prng = info.tag.startswith("prng:")
+        problem, hint = "", ""
         if (expected.tag or prng) and expected.tag != info.tag:
-            self._differ(name, "kind", str(expected), found)
+            problem = "kind"
         elif expected.tag:
             if shape[: len(expected.shape)] != expected.shape:
-                self._differ(name, "shape", str(expected), found)
+                problem = "shape"
         elif shape != expected.shape:
-            self._differ(name, "shape", str(expected), found)
+            problem = "shape"
         elif info.dtype_name != expected.dtype and not self.options.cast:
-            self._differ(
-                name, "dtype", str(expected), found, "or pass cast=True"
-            )
+            problem, hint = "dtype", "or pass cast=True"
+        if problem:
+            found = self.there.shown(info)
+            self._differ(name, problem, str(expected), found, hint)
 
     def _compare_node(self, name: str, kind: str, empty: bool) -> None:
         there = self.renames.apply(name)

@@ -1,6 +1,7 @@
 #include "python/src/state_map.h"
 
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -35,9 +36,14 @@ class Mapper {
   std::optional<Node> Open(nb::handle value) {
     std::optional<Node> node = OpenContainer(value, path_);
     if (node.has_value() || IsPlainLeaf(value)) return node;
+    if (leaf_types_.contains(value.type().ptr())) return node;
     const nb::object branch =
         WithPath(path_, [&] { return rules_.branch(value); });
-    if (!branch.is_none()) node = OpenBranch(branch, path_);
+    if (branch.is_none()) {
+      leaf_types_.insert(value.type().ptr());
+    } else {
+      node = OpenBranch(branch, path_);
+    }
     return node;
   }
 
@@ -79,6 +85,8 @@ class Mapper {
   const Rules& rules_;
   const nb::handle on_node_;
   const nb::handle on_leaf_;
+  // The type alone says what is a leaf: it takes long to ask for each.
+  std::unordered_set<PyObject*> leaf_types_;
   Parts path_;
   Ancestors ancestors_;
 };

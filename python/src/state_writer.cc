@@ -50,8 +50,9 @@ void StateWriter::WriteValue(nb::handle value) {
     const nb::object adapted = Adapt(value);
     if (nb::isinstance(adapted, rules_->pieces_type)) {
       WritePieces(adapted);
-      if (nb::cast<bool>(adapted.attr("frozen_type"))) {
+      if (nb::object view = adapted.attr("view"); !view.is_none()) {
         frozen_type_ = nb::borrow(value.type());
+        frozen_view_ = std::move(view);
       }
       return;
     }
@@ -211,7 +212,12 @@ void StateWriter::WriteContent(nb::handle content) {
 
 bool StateWriter::WriteFrozen(nb::handle array) {
   std::optional<Tensor> tensor = frozen_.Hold(array);
-  if (!tensor.has_value()) return false;
+  if (!tensor.has_value()) {
+    const nb::object view = frozen_view_(array);
+    if (view.is_none()) return false;
+    tensor = ToTensor(view, DTypeOf(view.attr("dtype")));
+    kept_.append(view);
+  }
   step_->Put(HerePath(), *std::move(tensor), Ownership::kBorrow);
   return true;
 }

@@ -54,8 +54,10 @@ class StateWriter {
   const Ownership ownership_;
   nanobind::list kept_;
   FrozenBuffers frozen_;
-  // The type that `adapt` said to be frozen, if any: it is not asked again.
+  // The type that `adapt` said to be frozen, if any, and what views an array of
+  // it: `adapt` is not asked again.
   nanobind::object frozen_type_;
+  nanobind::object frozen_view_;
   bool copies_ = false;
   Parts path_;
   Ancestors ancestors_;
