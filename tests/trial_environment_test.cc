@@ -20,6 +20,7 @@
 #include <functional>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -189,7 +190,11 @@ TEST_F(TrialEnvironmentTest, AClockThatGoesBack) {
     must(Save(*open, 0, kSize), "save");
     const absl::Time before = absl::Now();
     clock_offset_seconds = -365 * 24 * 3600;
-    must(True(absl::Now() < before - absl::Hours(24 * 300)), "the clock");
+    // Abseil looks at the clock now and then, and counts cycles in between;
+    // the child has a time limit.
+    while (absl::Now() > before - absl::Hours(24 * 300)) {
+      std::this_thread::yield();
+    }
     for (int i = 1; i < 5; ++i) must(Save(*open, i, kSize), "a year ago");
     must(open->Close(), "close");
     auto again = OpenStore(store(), 1);
