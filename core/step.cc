@@ -253,6 +253,11 @@ StepBuilder& StepBuilder::SetNote(std::string_view text) {
   return *this;
 }
 
+StepBuilder& StepBuilder::SetLineage(std::string_view name, std::string text) {
+  impl_->Add([&] { return impl_->content.SetLineage(name, std::move(text)); });
+  return *this;
+}
+
 absl::Status StepBuilder::status() const {
   return impl_ == nullptr
              ? absl::FailedPreconditionError("this step was committed already")

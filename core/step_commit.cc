@@ -81,6 +81,12 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   meta.items = content.items;
   meta.custom_metadata = content.custom_metadata;
   meta.lineage = lineage_;
+  for (const auto& line : content.lineage) {
+    std::erase_if(meta.lineage, [&line](const auto& ours) {
+      return ours.first == line.first;
+    });
+    meta.lineage.push_back(line);
+  }
   if (save.origin.has_value()) {
     record->begun_ns = save.origin->begun_ns;
     record->staged_ns = save.origin->staged_ns;

@@ -15,6 +15,9 @@
 namespace ckptree::internal {
 namespace {
 
+// It is written with every save, beside what a listing reads.
+constexpr std::size_t kMaxLineageBytes = 1 << 20;
+
 using schema::EntryKind;
 
 template <typename... Args>
@@ -296,6 +299,29 @@ absl::Status ContentBuilder::SetNote(std::string_view text) {
   }
   CKPTREE_RETURN_IF_ERROR(CheckText("a note", text));
   content_.note = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetLineage(std::string_view name,
+                                        std::string text) {
+  if (name.empty() ||
+      static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
+    return Invalid("a name of lineage has 1 to %d bytes",
+                   schema::kMaxNameBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("a name of lineage", name));
+  if (text.size() > kMaxLineageBytes) {
+    return Invalid("lineage %s of %d bytes: at most %d", name, text.size(),
+                   kMaxLineageBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("lineage", text));
+  for (auto& [known, old] : content_.lineage) {
+    if (known == name) {
+      old = std::move(text);
+      return absl::OkStatus();
+    }
+  }
+  content_.lineage.emplace_back(name, std::move(text));
   return absl::OkStatus();
 }
 

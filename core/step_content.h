@@ -59,6 +59,7 @@ struct StepContent {
   std::vector<std::pair<std::string, schema::ItemKind>> items;
   std::vector<std::pair<std::string, double>> metrics;
   std::string custom_metadata;
+  std::vector<std::pair<std::string, std::string>> lineage;  // The caller's.
   std::string note;
   std::uint64_t bytes = 0;
 };
@@ -82,6 +83,7 @@ class ContentBuilder {
   absl::Status SetMetric(std::string_view name, double value);
   absl::Status SetCustomMetadata(std::string json);
   absl::Status SetNote(std::string_view text);
+  absl::Status SetLineage(std::string_view name, std::string text);
 
   // Sorts, merges the boxes of a leaf, encodes the tree. kInvalidArgument
   // naming the path: given twice, boxes that overlap or disagree, a leaf below

@@ -363,6 +363,9 @@ TEST_F(ReadTest, Metadata) {
       .SetItemType("blobs", ItemType::kFiles)
       .SetCustomMetadata(R"({"run": "a"})")
       .SetNote("a note")
+      .SetLineage("commit", "0000")
+      .SetLineage("commit", "1234")
+      .SetLineage("host", "elsewhere")
       .SetMetric("loss", 0.25)
       .SetMetric("loss", 0.5)
       .SetMetric("acc", -1);
@@ -378,6 +381,9 @@ TEST_F(ReadTest, Metadata) {
                                                metadata.lineage.end());
     EXPECT_EQ(lineage["pid"], std::to_string(getpid()));
     EXPECT_THAT(lineage["command"], HasSubstr("core_read_test"));
+    EXPECT_EQ(lineage["commit"], "1234");
+    EXPECT_EQ(lineage["host"], "elsewhere");
+    EXPECT_EQ(lineage.size(), metadata.lineage.size());
     const StepInfo& info = step.info();
     EXPECT_EQ(info.note, "a note");
     EXPECT_EQ(info.saved_by, Version());

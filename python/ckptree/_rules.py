@@ -15,9 +15,12 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
+from ckptree import shardings
 from ckptree.dtypes import NUMBERS
 
 DTYPES = NUMBERS
+SHARDING_LINE = shardings.LINE
+sharding_text = shardings.to_text
 ARRAY_TYPE = np.ndarray
 
 # As the engine's NodeType and PartKind.
@@ -46,6 +49,7 @@ class Pieces(NamedTuple):
     # Where no array of this very type can change: the extension takes others
     # as buffers, or as this views them, and does not ask again. None: all.
     view: Callable[[Any], np.ndarray[Any, Any] | None] | None = None
+    sharding: shardings.LeafSharding | None = None
 
 
 class Content(NamedTuple):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 import numpy as np
 
 from ckptree import _engine, _rules, dtypes, values
+from ckptree.shardings import LeafSharding
 
 try:
     import jax
@@ -46,8 +47,10 @@ __all__: list[str] = []
 PRNG_TAG = "prng:"
 
 # Read at once and then sent to devices: what a restore needs of the host's
-# memory, where no shard is larger.
+# memory, where no array is larger.
 _BYTES_AT_ONCE = 64 << 20
+# Of one array: its boxes may share chunks, which are read once for all of them.
+_ARRAY_BYTES_AT_ONCE = 1 << 30
 
 _ALIGNMENT = 64
 _WORTH_ALIGNING = 64 << 10
@@ -131,6 +134,7 @@ def pieces(value: Any) -> _rules.Pieces | None:
             "yet"
         )
     tag = ""
+    sharding = _plain(value.sharding)
     is_key = _is_key(value.dtype)
     if is_key:
         tag = PRNG_TAG + str(jax.random.key_impl(value))
@@ -147,7 +151,13 @@ def pieces(value: Any) -> _rules.Pieces | None:
         start, _ = _box(shard.index, shape)
         boxes.append((start, data))
     return _rules.Pieces(
-        np.dtype(value.dtype), shape, boxes, tag, True, None if is_key else _view
+        np.dtype(value.dtype),
+        shape,
+        boxes,
+        tag,
+        True,
+        view=None if is_key else _view,
+        sharding=sharding,
     )
 
 
@@ -160,6 +170,12 @@ def _view(value: Any) -> np.ndarray[Any, Any] | None:
         return np.asarray(value)
     except RuntimeError:
         return None  # It was deleted.
+
+
+def _plain(sharding: Any) -> LeafSharding | None:
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        return None
+    return LeafSharding(dict(sharding.mesh.shape), tuple(sharding.spec))
 
 
 def _is_key(dtype: Any) -> bool:
@@ -283,22 +299,25 @@ def load(
 def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
     """Arrays of leaves. Each box that a device wants is read once, whatever
     number of devices want it."""
-    jobs: list[_Job] = []
+    jobs: list[list[_Job]] = []
     for i, request in enumerate(requests):
         _check_dtype(request.info, request.dtype)
-        jobs += _jobs(i, request.info, request.sharding)
+        jobs.append(_jobs(i, request.info, request.sharding))
     on_devices: list[list[Any]] = [[] for _ in requests]
     batch: list[_Job] = []
     size = 0
-    for job in jobs:
-        info = requests[job.request].info
-        item = dtypes.to_numpy(info.dtype).itemsize
-        job_bytes = item * math.prod(job.shape)
-        if batch and size + job_bytes > _BYTES_AT_ONCE:
+    for request, of_array in zip(requests, jobs):
+        item = dtypes.to_numpy(request.info.dtype).itemsize
+        sizes = [item * math.prod(job.shape) for job in of_array]
+        if batch and size + sum(sizes) > _BYTES_AT_ONCE:
             _run(step, requests, batch, on_devices)
             batch, size = [], 0
-        batch.append(job)
-        size += job_bytes
+        for job, job_bytes in zip(of_array, sizes):
+            if batch and size + job_bytes > _ARRAY_BYTES_AT_ONCE:
+                _run(step, requests, batch, on_devices)
+                batch, size = [], 0
+            batch.append(job)
+            size += job_bytes
     _run(step, requests, batch, on_devices)
     return [
         _assemble(request, parts)

@@ -14,6 +14,7 @@ from ckptree.table import Table
 if TYPE_CHECKING:
     from ckptree.changes import BlameRow, DiffReport
     from ckptree.selector import Selector
+    from ckptree.shardings import LeafSharding
 
 
 class StepMetadata(NamedTuple):
@@ -87,6 +88,18 @@ class Step(Mapping[str, Leaf]):
         fields = self._engine.metadata()
         custom = from_json(fields.pop("custom"))
         return StepMetadata(custom=custom, **fields)
+
+    @property
+    def shardings(self) -> dict[str, LeafSharding]:
+        """How its arrays of JAX were spread over devices when they were saved,
+        by name, where a NamedSharding said so. Restoring needs none of it.
+
+        >>> step.shardings
+        {}
+        """
+        from ckptree import shardings
+
+        return shardings.from_text(self.metadata.lineage.get(shardings.LINE, ""))
 
     def __getitem__(self, name: str) -> Leaf:
         """The leaf of that name. KeyError, with the closest name, where there

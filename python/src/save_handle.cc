@@ -1,5 +1,8 @@
 #include "python/src/save_handle.h"
 
+#include <nanobind/stl/string.h>
+
+#include <string>
 #include <utility>
 
 #include "python/src/errors.h"
@@ -58,6 +61,12 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
   StateWriter writer(&*step.builder, &rules,
                      borrow ? Ownership::kBorrow : Ownership::kCopy);
   writer.Write(state);
+  const auto sharding =
+      nb::cast<std::string>(rules.sharding_text(writer.shardings()));
+  if (!sharding.empty()) {
+    step.builder->SetLineage(nb::cast<std::string>(rules.sharding_line),
+                             sharding);
+  }
   Check(step.builder->status());
 
   Handle handle{WithoutGil([&] {

@@ -54,6 +54,8 @@ Rules::Rules(nb::handle module)
     : adapt(module.attr("adapt")),
       branch(module.attr("branch")),
       dtypes(module.attr("DTYPES")),
+      sharding_text(module.attr("sharding_text")),
+      sharding_line(module.attr("SHARDING_LINE")),
       array_type(module.attr("ARRAY_TYPE")),
       branch_type(module.attr("Branch")),
       pieces_type(module.attr("Pieces")),

@@ -28,6 +28,8 @@ struct Rules {
   nanobind::object adapt;
   nanobind::object branch;        // A Branch, or None for what is a leaf.
   nanobind::object dtypes;        // NumPy's dtypes to numbers of ours.
+  nanobind::object sharding_text;  // What is noted of shardings, or nothing.
+  nanobind::object sharding_line;  // The name that it has in the lineage.
   nanobind::object array_type;    // numpy.ndarray
   nanobind::object branch_type;   // _rules.Branch
   nanobind::object pieces_type;   // _rules.Pieces

@@ -164,6 +164,8 @@ void StateWriter::WritePieces(nb::handle pieces) {
   const Shape global_shape = ToShape(pieces.attr("shape"));
   const auto tag = nb::cast<std::string>(pieces.attr("tag"));
   const bool frozen = nb::cast<bool>(pieces.attr("frozen"));
+  const nb::object sharding = pieces.attr("sharding");
+  if (!sharding.is_none()) shardings_[ToText(NameOf(path_))] = sharding;
   const nb::object memory = pieces.attr("memory");
   if (!memory.is_none()) {
     if (memories_.contains(memory)) {

@@ -29,6 +29,8 @@ class StateWriter {
 
   // What must stay alive until the save is done; asked for once.
   nanobind::list Kept();
+  // Of leaves that were spread over devices, by their names.
+  const nanobind::dict& shardings() const { return shardings_; }
   // True where memory was put that the caller may change once it was copied.
   bool copies() const { return copies_; }
 
@@ -65,6 +67,7 @@ class StateWriter {
   std::unordered_map<PyObject*, Path> arrays_;
   // As that, by what Pieces say: the places of paths.
   nanobind::dict memories_;
+  nanobind::dict shardings_;
   std::vector<Path> met_;
 };
 

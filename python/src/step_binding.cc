@@ -28,8 +28,8 @@ namespace nb = nanobind;
 namespace ckptree::python {
 namespace {
 
-// Read in one go; between these Ctrl-C is noticed.
-constexpr std::size_t kBytesAtOnce = std::size_t{256} << 20;
+// Read in one go, which reads no chunk twice; between these Ctrl-C is noticed.
+constexpr std::size_t kBytesAtOnce = std::size_t{1} << 30;
 
 constexpr std::size_t kUnknownSize = std::numeric_limits<std::size_t>::max();
 

@@ -50,7 +50,7 @@ def test_every_element_type_comes_back(round_trip, store, name):
 @pytest.mark.parametrize("restored_on", MESHES, ids=str)
 def test_every_mesh_fits_every_other(tmp_path, saved_on, restored_on):
     rng = np.random.default_rng(3)
-    whole = rng.standard_normal((64, 48)).astype("f4")
+    whole = rng.standard_normal((512, 192)).astype("f4")
     state = {
         f"w{i}": jax.device_put(whole + i, sharding(saved_on, spec))
         for i, spec in enumerate(SPECS)
@@ -60,7 +60,7 @@ def test_every_mesh_fits_every_other(tmp_path, saved_on, restored_on):
         for first in range(len(SPECS)):
             like = {
                 f"w{i}": jax.ShapeDtypeStruct(
-                    (64, 48),
+                    whole.shape,
                     jnp.float32,
                     sharding=sharding(
                         restored_on, SPECS[(first + i) % len(SPECS)]
@@ -68,7 +68,11 @@ def test_every_mesh_fits_every_other(tmp_path, saved_on, restored_on):
                 )
                 for i in range(len(SPECS))
             }
+            before = store.stats().bytes_read
             restored = store.restore(1, like)
+            # Each byte once, for however many devices, of whatever chunks.
+            read = store.stats().bytes_read - before
+            assert read == whole.nbytes * len(SPECS)
             for i in range(len(SPECS)):
                 assert restored[f"w{i}"].sharding == like[f"w{i}"].sharding
                 assert_same(restored[f"w{i}"], whole + i)
@@ -89,6 +93,65 @@ def test_replicas_are_saved_once_and_read_once(store):
         assert restored["w"].sharding.spec == PartitionSpec(*spec)
         assert store.stats().bytes_read - before <= 1.05 * nbytes
         assert_same(restored["w"], array + (step - 1))
+
+
+@pytest.mark.parametrize("at_once, times", [(1 << 30, 1), (96 << 10, 4)])
+def test_a_pass_takes_whole_arrays(store, monkeypatch, at_once, times):
+    """Rows that were saved are read as columns: every box needs every chunk."""
+    monkeypatch.setattr("ckptree.jax._BYTES_AT_ONCE", 1)
+    monkeypatch.setattr("ckptree.jax._ARRAY_BYTES_AT_ONCE", at_once)
+    whole = np.random.default_rng(3).random((512, 192), "f4")
+    assert whole.nbytes == 4 * (96 << 10)
+    rows, columns = sharding((8, 1), ("a",)), sharding((8, 1), (None, "a"))
+    state = {name: jax.device_put(whole, rows) for name in "xyz"}
+    store.save(1, state).result(timeout=60)
+    before = store.stats().bytes_read
+    restored = store.restore(1, sharding=columns)
+    read = store.stats().bytes_read - before
+    # An array beyond the limit is read in parts, as often as there are parts.
+    assert read == times * 3 * whole.nbytes
+    for name in state:
+        assert_same(restored[name], whole)
+
+
+def test_how_arrays_were_spread_is_noted(store):
+    w = jnp.arange(64.0).reshape(8, 8)
+    state = {
+        "rows": jax.device_put(w, sharding((4, 2), (("a", "b"), None))),
+        "again": {"w": jax.device_put(w, sharding((1, 8), (None, "b")))},
+        "replicated": jax.device_put(w, sharding((4, 2))),
+        "keys": jax.device_put(
+            jax.random.split(jax.random.key(1), 8), sharding((8, 1), ("a",))
+        ),
+        "one": w,
+        "host": np.ones(3),
+    }
+    store.save(1, state).result(timeout=60)
+    assert store[1].shardings == {
+        "again/w": ({"a": 1, "b": 8}, (None, "b")),
+        "keys": ({"a": 8, "b": 1}, ("a",)),
+        "replicated": ({"a": 4, "b": 2}, ()),
+        "rows": ({"a": 4, "b": 2}, (("a", "b"), None)),
+    }
+    mesh, spec = store[1].shardings["rows"]
+    assert list(mesh) == ["a", "b"] and PartitionSpec(*spec) == (
+        state["rows"].sharding.spec
+    )
+    # On other devices it is the same array, and where there are none, too.
+    moved = state | {"rows": jax.device_put(w, sharding((2, 2), ("b",)))}
+    store.save(2, moved).result(timeout=60)
+    assert store.diff(1, 2).changes == [] and store.info(2).new_bytes < 1000
+    assert store[2].shardings["rows"] == ({"a": 2, "b": 2}, ("b",))
+    np.testing.assert_array_equal(store.restore(2)["rows"], w)
+    store.save(3, {"w": w}).result(timeout=60)
+    assert store[3].shardings == {}
+
+
+def test_a_note_of_shardings_has_a_limit(store):
+    array = jax.device_put(jnp.ones(8), sharding((8, 1), ("a",)))
+    names = [f"{i:04}" + "x" * 1000 for i in range(1200)]
+    store.save(1, {"many": dict.fromkeys(names, array)}).result(timeout=60)
+    assert store[1].shardings == {} and len(store[1]) == len(names)
 
 
 def test_a_sharding_for_all_or_by_name(store):

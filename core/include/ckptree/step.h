@@ -148,6 +148,9 @@ class StepBuilder {
   StepBuilder& SetMetric(std::string_view name, double value);
   StepBuilder& SetCustomMetadata(std::string json);
   StepBuilder& SetNote(std::string_view text);
+  // One more line of where the step comes from, at most 1 MiB of UTF-8; in the
+  // place of the engine's (host, pid, command, directory) where it has the name.
+  StepBuilder& SetLineage(std::string_view name, std::string text);
 
   // The first mistake so far.
   absl::Status status() const;
