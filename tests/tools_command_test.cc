@@ -189,6 +189,20 @@ TEST_F(CommandTest, ShowTellsAllOfAStepAndALeaf) {
   EXPECT_EQ(leaf["statistics"]["min"], 500.0);
 }
 
+TEST_F(CommandTest, ShowCutsWhatAProgramNotesAtLength) {
+  const std::string own = scratch_ / "own";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(own, {.create_if_missing = true}));
+  StepBuilder builder = store.Begin(1);
+  builder.PutInt("a", 1).SetLineage("plan", std::string(501, 'x'));
+  ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+  ASSERT_OK(store.Close());
+  EXPECT_THAT(Run({"-C", own, "show", "1"}).out,
+              HasSubstr(" " + std::string(500, 'x') + "...\n"));
+  const Json step = Json::parse(Run({"-C", own, "show", "1", "--json"}).out);
+  EXPECT_EQ(step["lineage"]["plan"], std::string(501, 'x'));
+}
+
 TEST_F(CommandTest, GetPrintsSlices) {
   EXPECT_EQ(Out({"get", "500:params/w[0, :3]"}), "[500.0 501.0 502.0]\n");
   EXPECT_EQ(Out({"get", "500:params/w[-1, -1]"}), "3571.0\n");

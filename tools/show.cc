@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "tools/command.h"
@@ -16,6 +17,8 @@
 
 namespace ckptree::tools {
 namespace {
+
+constexpr std::size_t kMaxLineageShown = 500;
 
 // Labelled lines, the values below each other.
 class Sheet {
@@ -138,7 +141,11 @@ Sheet StepSheet(const StepInfo& info, const StepMetadata& metadata,
   sheet.Add("digest", info.digest);
   sheet.Add("saved by", info.saved_by);
   for (const auto& [name, value] : metadata.lineage) {
-    sheet.Add("from " + Escape(name), value);
+    // --json has all of it: a program may note much.
+    sheet.Add("from " + Escape(name),
+              value.size() > kMaxLineageShown
+                  ? absl::StrCat(value.substr(0, kMaxLineageShown), "...")
+                  : value);
   }
   if (!metadata.custom.empty()) {
     sheet.Add("custom", JsonText(ParseCustom(metadata.custom), false));
