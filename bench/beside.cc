@@ -85,7 +85,9 @@ class Beside {
   }
 
   double Save(Store& store, std::int64_t step) {
-    state_.Touch(1 << 20, static_cast<std::uint64_t>(++saves_));
+    // Every chunk.
+    state_.Touch(std::min<std::size_t>(leaf_bytes_, 1 << 20),
+                 static_cast<std::uint64_t>(++saves_));
     return SaveLeaves(store, step, state_, leaf_bytes_, Ownership::kBorrow);
   }
 
