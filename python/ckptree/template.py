@@ -122,6 +122,8 @@ class _Restore:
         self.renames = Renames(options.rename)
         self.nodes: list[tuple[str, str, bool]] = []
         self.leaves: dict[str, Expected] = {}
+        # What the step has for them, ties followed.
+        self.infos: dict[str, _engine.LeafInfo] = {}
         self.differences: list[Difference] = []
         self.there = Inventory(step)
         self.chosen = self._choose()
@@ -134,17 +136,16 @@ class _Restore:
             self._expect,
         )
         self.renames.check(self.leaves)
+        for name in self.leaves:
+            found = self._find(name)
+            if found is not None:
+                self.infos[name] = found
         self._compare()
         if self.differences:
             info = self.step.info()
             name = f"{info['line']}/{info['step']}".lstrip("/")
             raise MismatchError(name, self.differences)
-        wanted = {
-            name: expected
-            for name, expected in self.leaves.items()
-            if self._found(name) is not None
-        }
-        restored = self._read(wanted)
+        restored = self._read()
         return _engine.map_state(
             self.like,
             _rules,
@@ -172,7 +173,7 @@ class _Restore:
             chosen.update(found)
         return chosen
 
-    def _found(self, name: str) -> _engine.LeafInfo | None:
+    def _find(self, name: str) -> _engine.LeafInfo | None:
         """What the step has for a name of the template, ties followed."""
         there = self.renames.apply(name)
         if self.chosen is not None and there not in self.chosen:
@@ -200,7 +201,7 @@ class _Restore:
         expected: Expected,
         unexpected: list[_engine.LeafInfo],
     ) -> None:
-        info = self._found(name)
+        info = self.infos.get(name)
         if info is None:
             if not self.options.partial:
                 there = self.renames.apply(name)
@@ -270,30 +271,16 @@ class _Restore:
             Difference(path, problem, expected, found, hint)
         )
 
-    def _read(self, wanted: dict[str, Expected]) -> dict[str, Any]:
-        infos = {}
-        for name in wanted:
-            info = self._found(name)
-            assert info is not None
-            infos[name] = info
-        arrays = {n for n, i in infos.items() if values.kind_of(i) == "array"}
+    def _read(self) -> dict[str, Any]:
+        infos, wanted = self.infos, self.leaves
         tensors = [
             name
-            for name, expected in wanted.items()
-            if expected.tensor is not None and name in arrays
+            for name, info in infos.items()
+            if wanted[name].tensor is not None and values.kind_of(info) == "array"
         ]
-        onto = [
-            name
-            for name, expected in wanted.items()
-            if (expected.device and name in arrays)
-            or (
-                self.options.sharding is not None
-                and expected.kind == "array"
-                and expected.tensor is None
-            )
-        ]
+        onto = [name for name in infos if self._on_device(name)]
         elsewhere = {*tensors, *onto}
-        plain_names = [name for name in wanted if name not in elsewhere]
+        plain_names = [name for name in infos if name not in elsewhere]
         read = values.read(self.step, [infos[name] for name in plain_names])
         restored = {
             name: self._cast(wanted[name], value)
@@ -320,6 +307,14 @@ class _Restore:
             ]
             restored |= dict(zip(onto, jax.load_as(self.step, requests)))
         return restored
+
+    def _on_device(self, name: str) -> bool:
+        expected = self.leaves[name]
+        if expected.tensor is not None:
+            return False
+        if expected.device and values.kind_of(self.infos[name]) == "array":
+            return True
+        return self.options.sharding is not None and expected.kind == "array"
 
     def _cast(self, expected: Expected, value: Any) -> Any:
         if expected.kind in _NUMBERS:
