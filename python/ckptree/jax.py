@@ -47,10 +47,10 @@ __all__: list[str] = []
 PRNG_TAG = "prng:"
 
 # Read at once and then sent to devices: what a restore needs of the host's
-# memory, where no array is larger.
+# memory, where no array is larger. An array is cut only above the second limit:
+# a chunk that is read for one of its boxes often has bytes of others, too.
 _BYTES_AT_ONCE = 64 << 20
-# Of one array: its boxes may share chunks, which are read once for all of them.
-_ARRAY_BYTES_AT_ONCE = 1 << 30
+_BYTES_OF_ONE_ARRAY = 1 << 30
 
 _ALIGNMENT = 64
 _WORTH_ALIGNING = 64 << 10
@@ -299,26 +299,29 @@ def load(
 def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
     """Arrays of leaves. Each box that a device wants is read once, whatever
     number of devices want it."""
-    jobs: list[list[_Job]] = []
-    for i, request in enumerate(requests):
-        _check_dtype(request.info, request.dtype)
-        jobs.append(_jobs(i, request.info, request.sharding))
     on_devices: list[list[Any]] = [[] for _ in requests]
     batch: list[_Job] = []
     size = 0
-    for request, of_array in zip(requests, jobs):
+
+    def run() -> None:
+        nonlocal batch, size
+        _run(step, requests, batch, on_devices)
+        batch, size = [], 0
+
+    for request in requests:
+        _check_dtype(request.info, request.dtype)
+    for i, request in enumerate(requests):
+        jobs = _jobs(i, request.info, request.sharding)
         item = dtypes.to_numpy(request.info.dtype).itemsize
-        sizes = [item * math.prod(job.shape) for job in of_array]
+        sizes = [item * math.prod(job.shape) for job in jobs]
         if batch and size + sum(sizes) > _BYTES_AT_ONCE:
-            _run(step, requests, batch, on_devices)
-            batch, size = [], 0
-        for job, job_bytes in zip(of_array, sizes):
-            if batch and size + job_bytes > _ARRAY_BYTES_AT_ONCE:
-                _run(step, requests, batch, on_devices)
-                batch, size = [], 0
+            run()
+        for job, job_bytes in zip(jobs, sizes):
+            if batch and size + job_bytes > _BYTES_OF_ONE_ARRAY:
+                run()
             batch.append(job)
             size += job_bytes
-    _run(step, requests, batch, on_devices)
+    run()
     return [
         _assemble(request, parts)
         for request, parts in zip(requests, on_devices)

@@ -101,7 +101,7 @@ def pieces(value: Any) -> _rules.Pieces | None:
         [(None, _array(on_host))],
         "",
         frozen,
-        _memory(value),
+        memory=_memory(value),
     )
 
 
