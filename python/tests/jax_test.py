@@ -99,7 +99,7 @@ def test_replicas_are_saved_once_and_read_once(store):
 def test_a_pass_takes_whole_arrays(store, monkeypatch, at_once, times):
     """Rows that were saved are read as columns: every box needs every chunk."""
     monkeypatch.setattr("ckptree.jax._BYTES_AT_ONCE", 1)
-    monkeypatch.setattr("ckptree.jax._ARRAY_BYTES_AT_ONCE", at_once)
+    monkeypatch.setattr("ckptree.jax._BYTES_OF_ONE_ARRAY", at_once)
     whole = np.random.default_rng(3).random((512, 192), "f4")
     assert whole.nbytes == 4 * (96 << 10)
     rows, columns = sharding((8, 1), ("a",)), sharding((8, 1), (None, "a"))
@@ -152,6 +152,21 @@ def test_a_note_of_shardings_has_a_limit(store):
     names = [f"{i:04}" + "x" * 1000 for i in range(1200)]
     store.save(1, {"many": dict.fromkeys(names, array)}).result(timeout=60)
     assert store[1].shardings == {} and len(store[1]) == len(names)
+def test_no_chunk_is_read_twice_for_its_boxes(store, monkeypatch):
+    # Less than one of the arrays, as if they were large.
+    monkeypatch.setattr("ckptree.jax._BYTES_AT_ONCE", 1 << 16)
+    array = jnp.arange(1 << 18, dtype=jnp.float32).reshape(512, 512)
+    saved = {
+        name: jax.device_put(array + i, sharding((4, 2), ("a", "b")))
+        for i, name in enumerate("vw")
+    }
+    store.save(1, saved).result(timeout=60)
+    for mesh in ((1, 8), (8, 1)):
+        before = store.stats().bytes_read
+        restored = store.restore(1, sharding=sharding(mesh, ("a", "b")))
+        assert store.stats().bytes_read - before <= 1.05 * 2 * array.nbytes
+        for name in saved:
+            assert_same(restored[name], saved[name])
 
 
 def test_a_sharding_for_all_or_by_name(store):
