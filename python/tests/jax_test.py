@@ -152,6 +152,8 @@ def test_a_note_of_shardings_has_a_limit(store):
     names = [f"{i:04}" + "x" * 1000 for i in range(1200)]
     store.save(1, {"many": dict.fromkeys(names, array)}).result(timeout=60)
     assert store[1].shardings == {} and len(store[1]) == len(names)
+
+
 def test_no_chunk_is_read_twice_for_its_boxes(store, monkeypatch):
     # Less than one of the arrays, as if they were large.
     monkeypatch.setattr("ckptree.jax._BYTES_AT_ONCE", 1 << 16)
