@@ -396,6 +396,16 @@ TEST_F(ReadTest, Metadata) {
   }
 }
 
+TEST_F(ReadTest, LineageHasLimits) {
+  StepBuilder step = store_->Begin(1);
+  step.SetLineage("plan", std::string((1 << 20) + 1, ' '));
+  EXPECT_THAT(step.status(),
+              StatusIs(kInvalid, HasSubstr("lineage plan of 1048577")));
+  step = store_->Begin(1);
+  step.SetLineage("", "x");
+  EXPECT_THAT(step.status(), StatusIs(kInvalid, HasSubstr("lineage has 1 to")));
+}
+
 TEST(SelectorTest, ItsTextNamesIt) {
   for (const char* text : {"best:a:min:min", "best:a:max:min", "best:a:max:max",
                            "best:a~1~0", "@a~1~0", "best:a:min:min~3"}) {

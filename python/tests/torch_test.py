@@ -39,6 +39,7 @@ def assert_same(a, b):
     assert a.dtype == b.dtype and a.shape == b.shape and bits(a) == bits(b)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_element_type_comes_back(round_trip, store, name):
     state = {
