@@ -12,7 +12,7 @@ Nothing here needs to be called. Importing this module imports Flax.
 ...     list(store[1])
 ...     restored = store.restore(1, like={"model": model})["model"]
 ['model/bias', 'model/kernel']
->>> bool((restored.kernel == model.kernel).all())
+>>> bool((restored.kernel[...] == model.kernel[...]).all())
 True
 """
 
