@@ -1,0 +1,117 @@
+"""Every name of Orbax's and Flax's that user code touches is there."""
+
+import importlib
+
+import pytest
+
+SURFACE = {
+    "ckptree.orbax": """
+        apply_transformations ArrayCheckpointHandler ArrayRestoreArgs
+        AsyncCheckpointer AsyncCheckpointHandler AsyncOptions
+        BasePyTreeCheckpointHandler Checkpointer CheckpointHandler
+        CheckpointManager CheckpointManagerOptions
+        CompositeCheckpointHandler CompositeOptions
+        DefaultCheckpointHandlerRegistry JaxRandomKeyCheckpointHandler
+        JsonCheckpointHandler merge_trees NumpyRandomKeyCheckpointHandler
+        PLACEHOLDER ProtoCheckpointHandler PyTreeCheckpointer
+        PyTreeCheckpointHandler RestoreArgs SaveArgs StandardCheckpointer
+        StandardCheckpointHandler Transform
+    """,
+    "ckptree.orbax.args": """
+        ArrayRestore ArraySave CheckpointArgs Composite JaxRandomKeyRestore
+        JaxRandomKeySave JsonRestore JsonSave NumpyRandomKeyRestore
+        NumpyRandomKeySave ProtoRestore ProtoSave PyTreeRestore PyTreeSave
+        register_with_handler StandardRestore StandardSave
+    """,
+    "ckptree.orbax.arrays": """
+        Shape
+    """,
+    "ckptree.orbax.checkpoint_args": """
+        CheckpointArgs get_registered_args_cls get_registered_handler_cls
+        register_with_handler
+    """,
+    "ckptree.orbax.checkpoint_manager": """
+        AsyncOptions CheckpointInfo CheckpointManager
+        CheckpointManagerOptions DEFAULT_ITEM_NAME FileOptions
+    """,
+    "ckptree.orbax.checkpoint_managers": """
+        AnyPreservationPolicy AnySavePolicy BestN
+        ContinuousCheckpointingPolicy CustomSteps DecisionContext
+        EveryNSeconds EveryNSteps EveryNStepsClosest FixedIntervalPolicy
+        InitialSavePolicy LatestDuration LatestN
+        PreemptionCheckpointingPolicy PreservationContext PreservationPolicy
+        PreserveAll SpecificStepsPolicy
+    """,
+    "ckptree.orbax.checkpoint_utils": """
+        checkpoints_iterator construct_restore_args Format
+    """,
+    "ckptree.orbax.checkpointers": """
+        AsyncCheckpointer Checkpointer PyTreeCheckpointer
+    """,
+    "ckptree.orbax.handlers": """
+        ArrayCheckpointHandler CompositeArgs
+        DefaultCheckpointHandlerRegistry JsonCheckpointHandler
+        JsonRestoreArgs JsonSaveArgs PyTreeCheckpointHandler
+        PyTreeRestoreArgs PyTreeSaveArgs StandardCheckpointHandler
+        StandardRestoreArgs StandardSaveArgs
+    """,
+    "ckptree.orbax.logging": """
+        AbstractLogger CompositeLogger StandardLogger
+    """,
+    "ckptree.orbax.metadata": """
+        ArrayMetadata NamedShardingMetadata RootMetadata ScalarMetadata
+        StringMetadata
+    """,
+    "ckptree.orbax.metadata.value": """
+        ArrayMetadata ScalarMetadata StorageMetadata StringMetadata
+    """,
+    "ckptree.orbax.msgpack_utils": """
+        msgpack_restore msgpack_serialize
+    """,
+    "ckptree.orbax.multihost": """
+        initialize_runtime_to_distributed_ids is_primary_host
+        is_runtime_to_distributed_ids_initialized process_index
+    """,
+    "ckptree.orbax.options": """
+        AtomicityMode AtomicityOptions FileOptions MultiprocessingOptions
+    """,
+    "ckptree.orbax.path.step": """
+        all_temporary_paths checkpoint_steps_paths composite_name_format
+        get_save_directory is_path_finalized is_path_temporary
+        is_standard_name_format Metadata NameFormat
+        single_host_load_and_broadcast_name_format standard_name_format
+    """,
+    "ckptree.orbax.step": """
+        standard_name_format
+    """,
+    "ckptree.orbax.test_utils": """
+        erase_and_create_empty
+    """,
+    "ckptree.orbax.transform_utils": """
+        apply_transformations intersect_trees merge_trees Transform
+    """,
+    "ckptree.orbax.tree": """
+        from_flat_dict serialize_tree to_flat_dict
+    """,
+    "ckptree.orbax.type_handlers": """
+        ArrayHandler create_type_handler_registry is_ocdbt_checkpoint
+        RestoreArgs SaveArgs
+    """,
+    "ckptree.orbax.utils": """
+        deserialize_tree is_pathways_backend TMP_DIR_SUFFIX
+        to_shape_dtype_struct
+    """,
+    "ckptree.flax": """
+        AsyncManager available_steps convert_pre_linen latest_checkpoint
+        natural_sort restore_args_from_target restore_checkpoint
+        safe_normpath save_args_from_target save_checkpoint
+        save_checkpoint_multiprocess
+    """,
+}
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_the_names_of_a_module(module):
+    found = importlib.import_module(module)
+    missing = [name for name in SURFACE[module].split() if not hasattr(found, name)]
+    assert missing == []
