@@ -393,6 +393,8 @@ class CheckpointManager(AbstractCheckpointManager):
         manager = self._settled()
         if manager is None:
             return None
+        if self._options.best_fn is None:
+            return manager.latest_step()
         self._learn_metrics()
         return manager.best_step()
 

@@ -134,7 +134,7 @@ class SpecificStepsPolicy(_Decides):
             return decisions.SaveIf(lambda step, latest: step in self.steps)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class ContinuousCheckpointingPolicy(_Decides):
     """Whenever no save is in progress and the last one is at least so old."""
 
@@ -208,8 +208,8 @@ class _Keeps:
         *,
         context: PreservationContext | None = None,
     ) -> Sequence[bool]:
-        """Of each whether it is kept. Rules go by the numbers of the steps,
-        in whatever order they are given."""
+        """Of each whether it is kept; "last" is in the order that is given. In
+        a manager steps are in that of their numbers."""
         return _kept(self._policy(), checkpoints)
 
 
@@ -218,20 +218,11 @@ def _kept(
     checkpoints: Sequence[Any],
     metrics: Sequence[dict[str, float]] | None = None,
 ) -> list[bool]:
-    order = sorted(range(len(checkpoints)), key=lambda i: checkpoints[i].step)
     steps = [
-        PolicyStep(
-            int(checkpoints[i].step),
-            _seconds(checkpoints[i]),
-            {} if metrics is None else metrics[i],
-        )
-        for i in order
+        PolicyStep(int(c.step), _seconds(c), {} if metrics is None else metrics[i])
+        for i, c in enumerate(checkpoints)
     ]
-    kept = [False] * len(steps)
-    now = datetime.datetime.now(datetime.timezone.utc)
-    for i, keep in zip(order, policy.decide(steps, now)):
-        kept[i] = keep
-    return kept
+    return policy.decide(steps, datetime.datetime.now(datetime.timezone.utc))
 
 
 @dataclasses.dataclass

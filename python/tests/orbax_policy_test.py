@@ -1,0 +1,237 @@
+"""The recorded decisions, by the classes of Orbax and by those here; and
+managers of both, side by side."""
+
+import datetime
+import json
+import random
+from pathlib import Path
+
+import ckptree.orbax
+import numpy as np
+import orbax.checkpoint
+import pytest
+
+VECTORS = Path(__file__).parent.parent.parent / "tests" / "policy_vectors.jsonl"
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def vectors(section, count):
+    found = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+    found = [vector for vector in found if vector["section"] == section]
+    assert len(found) == count
+    return [pytest.param(vector, id=vector["id"]) for vector in found]
+
+
+class Info:
+    """A step, for either library."""
+
+    def __init__(self, step, seconds, metrics=None):
+        self.step = step
+        self.time = EPOCH + datetime.timedelta(seconds=seconds)
+        self.metrics = metrics
+
+
+def preservation(ocp, given):
+    module = ocp.checkpoint_managers
+    kind = given["kind"]
+    if kind == "LatestN":
+        return module.LatestN(given["n"])
+    if kind == "EveryNSteps":
+        return module.EveryNSteps(
+            interval_steps=given["n"],
+            exact_interval=given.get("exact", True),
+            max_to_keep=given.get("max_to_keep"),
+        )
+    if kind == "EveryNStepsClosest":
+        return module.EveryNStepsClosest(
+            interval_steps=given["n"], max_to_keep=given.get("max_to_keep")
+        )
+    if kind == "EveryNSeconds":
+        return module.EveryNSeconds(given["secs"])
+    if kind == "CustomSteps":
+        return module.CustomSteps(given["steps"])
+    if kind == "BestN":
+        return module.BestN(
+            get_metric_fn=lambda metrics: metrics,
+            reverse=given.get("reverse", False),
+            n=given["n"],
+            keep_checkpoints_without_metrics=given.get("keep_wo", True),
+        )
+    assert kind == "Any"
+    return module.AnyPreservationPolicy([preservation(ocp, p) for p in given["of"]])
+
+
+def decision(ocp, given):
+    module = ocp.checkpoint_managers
+    kind = given["kind"]
+    if kind == "Any":
+        return module.AnySavePolicy([decision(ocp, p) for p in given["of"]])
+    return {
+        "FixedInterval": lambda: module.FixedIntervalPolicy(given["n"]),
+        "SpecificSteps": lambda: module.SpecificStepsPolicy(given["steps"]),
+        "Continuous": lambda: module.ContinuousCheckpointingPolicy(
+            minimum_interval_secs=given["min"]
+        ),
+        "Preemption": module.PreemptionCheckpointingPolicy,
+        "Initial": module.InitialSavePolicy,
+    }[kind]()
+
+
+def context_of_keeping(ocp):
+    if ocp is orbax.checkpoint:
+        return orbax.checkpoint._src.checkpoint_managers.preservation_policy.PreservationContext()
+    return ocp.checkpoint_managers.PreservationContext()
+
+
+def info_of(vector, i, step, seconds):
+    metric = vector["metrics"][i] if "metrics" in vector else None
+    return Info(step, seconds, None if metric is None else float(metric))
+
+
+@pytest.mark.parametrize("vector", vectors("A.1", 45))
+def test_one_decision(ocp, ours, vector):
+    def kept():
+        infos = [info_of(vector, i, s, s) for i, s in enumerate(vector["steps"])]
+        policy = preservation(ocp, vector["policy"])
+        found = policy.should_preserve(infos, context=context_of_keeping(ocp))
+        return [i for i, keep in enumerate(found) if keep]
+
+    if "error" in vector:
+        with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
+            kept()
+    elif ours and "decision" in vector:
+        assert kept() in vector["accept"] and kept() != vector["kept_idx"]
+    else:
+        assert kept() == vector["kept_idx"]
+
+
+@pytest.mark.parametrize("vector", vectors("A.2", 10))
+def test_what_lives_after_each_save(ocp, vector):
+    policy = preservation(ocp, vector["policy"])
+    infos = []
+    times = vector.get("times", vector["save"])
+    for i, (step, time) in enumerate(zip(vector["save"], times)):
+        infos.append(info_of(vector, i, step, time))
+        found = policy.should_preserve(infos, context=context_of_keeping(ocp))
+        infos = [info for info, keep in zip(infos, found) if keep]
+        assert [info.step for info in infos] == vector["live_after"][i]
+
+
+@pytest.mark.parametrize("vector", vectors("A.3", 12))
+def test_whether_to_save(ocp, vector):
+    context = ocp.checkpoint_managers.DecisionContext(
+        is_saving_in_progress=vector.get("busy", False),
+        reached_preemption=vector.get("preempt", False),
+        multiprocessing_options=ocp.options.MultiprocessingOptions(),
+    )
+
+    def saves():
+        return decision(ocp, vector["policy"]).should_save(
+            Info(vector["step"], vector["time"]),
+            [Info(*before) for before in vector["prev"]],
+            context=context,
+        )
+
+    if "error" in vector:
+        with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
+            saves()
+    else:
+        assert saves() == vector["save"]
+
+
+@pytest.mark.parametrize("vector", vectors("A.4", 6))
+def test_whole_managers(ocp, ours, tmp_path, monkeypatch, vector):
+    keep = vector["keep_policy"]
+    options = ocp.CheckpointManagerOptions(
+        preservation_policy=None if keep is None else preservation(ocp, keep),
+        save_decision_policy=decision(ocp, vector["save_policy"]),
+    )
+    with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
+        preempted = []
+        monkeypatch.setattr(
+            type(manager), "reached_preemption", lambda self, step: step in preempted
+        )
+        for step, expected in zip(vector["calls"], vector["result"]):
+            if step in vector.get("preempt", []):
+                preempted.append(step)
+            saved = manager.save(step, args=ocp.args.StandardSave({"w": step}))
+            manager.wait_until_finished()
+            assert [step, saved, list(manager.all_steps())] == expected
+
+
+# ---- Side by side ----
+
+
+class Sparse:
+    """A policy of a user's own: one of three, and the last two."""
+
+    def should_preserve(self, checkpoints, *, context):
+        last = len(checkpoints) - 2
+        return [c.step % 3 == 0 or i >= last for i, c in enumerate(checkpoints)]
+
+
+def best(metrics):
+    return metrics["loss"]
+
+
+OPTIONS = {
+    "the last": lambda ocp: {"max_to_keep": 3},
+    "periods": lambda ocp: {"max_to_keep": 2, "keep_period": 10},
+    "intervals": lambda ocp: {
+        "save_interval_steps": 3,
+        "save_on_steps": [4, 50],
+        "max_to_keep": 5,
+    },
+    "the best": lambda ocp: {
+        "max_to_keep": 4,
+        "best_fn": best,
+        "best_mode": "min",
+        "keep_checkpoints_without_metrics": False,
+    },
+    "policies": lambda ocp: {
+        "preservation_policy": ocp.checkpoint_managers.AnyPreservationPolicy(
+            [
+                ocp.checkpoint_managers.LatestN(2),
+                ocp.checkpoint_managers.EveryNSteps(7, exact_interval=False),
+                ocp.checkpoint_managers.BestN(
+                    get_metric_fn=best, reverse=True, n=2
+                ),
+            ]
+        )
+    },
+    "a policy of one's own": lambda ocp: {
+        "preservation_policy": Sparse(),
+        "should_save_fn": lambda step, latest: step % 2 == 0 or step == 7,
+    },
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_same_lists_after_each_of_100_saves(name, tmp_path):
+    rng = random.Random(name)
+    losses = [rng.choice([None, rng.random()]) for _ in range(100)]
+    lists = {}
+    for ocp in (orbax.checkpoint, ckptree.orbax):
+        options = ocp.CheckpointManagerOptions(
+            enable_async_checkpointing=False, **OPTIONS[name](ocp)
+        )
+        path = tmp_path / ocp.__name__
+        lists[ocp.__name__] = found = []
+        with ocp.CheckpointManager(path, options=options) as manager:
+            for step, loss in enumerate(losses):
+                saved = manager.save(
+                    step,
+                    args=ocp.args.StandardSave({"w": np.full(2, step)}),
+                    metrics=None if loss is None else {"loss": loss},
+                )
+                found.append(
+                    (
+                        saved,
+                        list(manager.all_steps()),
+                        manager.latest_step(),
+                        manager.best_step(),
+                    )
+                )
+    one, other = lists.values()
+    assert one == other
+    assert len({tuple(steps) for _, steps, _, _ in one}) > 10
