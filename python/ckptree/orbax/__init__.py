@@ -44,6 +44,7 @@ from ckptree.orbax._registry import (
     CheckpointHandlerRegistry,
     DefaultCheckpointHandlerRegistry,
 )
+from ckptree.orbax._transfer import export_orbax, import_checkpoint
 from ckptree.orbax._tree_handlers import (
     BasePyTreeCheckpointHandler,
     PyTreeCheckpointHandler,
@@ -114,7 +115,9 @@ __all__ = [
     "checkpoint_managers",
     "checkpoint_utils",
     "checkpointers",
+    "export_orbax",
     "handlers",
+    "import_checkpoint",
     "logging",
     "merge_trees",
     "metadata",

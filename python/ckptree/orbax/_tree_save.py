@@ -21,21 +21,16 @@ ROOT = "item"
 
 
 class Leaves:
-    """Rules under which some types are leaves that are containers elsewhere."""
+    """The rules of all states, under which some containers are leaves."""
 
-    def __init__(self, *types: type) -> None:
-        self._types = types
-        self.adapt = _rules.adapt
-        self.DTYPES = _rules.DTYPES
-        self.ARRAY_TYPE = _rules.ARRAY_TYPE
-        self.Branch = _rules.Branch
-        self.Pieces = _rules.Pieces
-        self.Content = _rules.Content
+    def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
+        self._is_leaf = is_leaf
 
     def branch(self, value: Any) -> _rules.Branch | None:
-        if isinstance(value, self._types):
-            return None
-        return _rules.branch(value)
+        return None if self._is_leaf(value) else _rules.branch(value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_rules, name)
 
 
 def map_leaves(
@@ -48,7 +43,7 @@ def map_leaves(
     """`tree` with other leaves, by their names under the root."""
     made = _engine.map_state(
         {ROOT: tree},
-        Leaves(*leaves) if leaves else _rules,
+        Leaves(lambda value: isinstance(value, leaves)) if leaves else _rules,
         on_node or (lambda name, kind, empty: None),
         on_leaf,
     )

@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from ckptree import _engine, _rules
 from ckptree.orbax._keys import Keys, keys_of
-from ckptree.orbax._tree_save import map_leaves
+from ckptree.orbax._tree_save import Leaves, map_leaves
 
 JsonType = Any
 Leaf = Any
@@ -34,27 +34,11 @@ def to_flat_dict(
         flat[keys_of(name)] = leaf
         return leaf
 
-    stops = _Stops(is_leaf) if is_leaf is not None else _rules
+    stops = Leaves(is_leaf) if is_leaf is not None else _rules
     _engine.map_state({"item": tree}, stops, on_node, on_leaf)
     if sep is None:
         return dict(flat)
     return {sep.join(keys): leaf for keys, leaf in flat.items()}
-
-
-class _Stops:
-    """Rules under which what a function says is a leaf."""
-
-    def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
-        self._is_leaf = is_leaf
-        self.adapt = _rules.adapt
-        self.DTYPES = _rules.DTYPES
-        self.ARRAY_TYPE = _rules.ARRAY_TYPE
-        self.Branch = _rules.Branch
-        self.Pieces = _rules.Pieces
-        self.Content = _rules.Content
-
-    def branch(self, value: Any) -> _rules.Branch | None:
-        return None if self._is_leaf(value) else _rules.branch(value)
 
 
 def from_flat_dict(
