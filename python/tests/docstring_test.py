@@ -20,7 +20,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 MODULES = sorted(
     module.name
-    for module in pkgutil.iter_modules(ckptree.__path__, "ckptree.")
+    for module in pkgutil.walk_packages(ckptree.__path__, "ckptree.")
     if module.name != "ckptree._engine"
     and (HAS_TORCH or module.name != "ckptree.torch")
 )
