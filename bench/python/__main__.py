@@ -1,4 +1,4 @@
-"""bench/run python [--quick] [--guard] [CASE...]: measures the package beside
+"""bench/run python|orbax [--quick] [--guard] [CASE...]: measures the package beside
 what the machine, the engine alone and other packages do, in the same run.
 
 Each case runs in a process of its own.
@@ -23,6 +23,11 @@ CASES = {
     "py_one": ("one_case", "one"),
     "py_reshard": ("reshard_case", "reshard"),
     "py_memory": ("memory_case", "memory"),
+    "orbax_loop": ("orbax_cases", "loop"),
+    "orbax_tree": ("orbax_cases", "tree"),
+    "orbax_large": ("orbax_cases", "large"),
+    "orbax_reopen": ("orbax_cases", "reopen"),
+    "orbax_delete": ("orbax_cases", "delete"),
 }
 
 USAGE = """usage: bench/run python [--quick] [--guard] [--dir DIR] [CASE...]
@@ -47,13 +52,19 @@ def main(arguments: list[str]) -> int:
             alone = True
         elif argument in CASES:
             chosen.append(argument)
+        elif argument in ("py", "orbax"):
+            chosen += [name for name in CASES if name.startswith(argument + "_")]
         else:
             print(USAGE, file=sys.stderr)
             return 2
     settings = Settings("--quick" in options, "--guard" in options, directory)
     if alone:
         return run_case(chosen[0], settings)
-    return run_all(chosen or list(CASES), options, settings)
+    return run_all(
+        chosen or [name for name in CASES if name.startswith("py_")],
+        options,
+        settings,
+    )
 
 
 def run_all(names: list[str], options: list[str], settings: Settings) -> int:
