@@ -167,3 +167,20 @@ def test_wrong_places(tmp_path):
     ours.export_orbax(tmp_path / "some", tmp_path / "plain")
     with theirs.CheckpointManager(tmp_path / "plain") as manager:
         assert manager.restore(1)["a"] == 1
+
+
+def test_from_a_shell(written, tmp_path, capfd):
+    from ckptree.orbax.__main__ import main
+
+    path, seen = written
+    store = tmp_path / "store"
+    assert main(["import", str(path), str(store), "--step", "4"]) == 0
+    assert capfd.readouterr().out == f"{store}: 1 steps\n"
+    assert main(["export", str(store), str(tmp_path / "back")]) == 0
+    assert main(["import", str(tmp_path / "nothing"), str(store)]) == 1
+    assert "there is no directory" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as wrong:
+        main(["import"])
+    assert wrong.value.code == 2
+    with theirs.CheckpointManager(tmp_path / "back") as manager:
+        assert list(manager.all_steps()) == [4]

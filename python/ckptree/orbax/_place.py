@@ -76,9 +76,9 @@ def check_not_of_orbax(path: pathlib.Path) -> None:
     for folder in (path, *_steps_in(path)):
         if any((folder / name).exists() for name in _OF_ORBAX):
             raise OrbaxCheckpointError(
-                f"{path} was written by Orbax: "
-                f"ckptree.orbax.import_checkpoint({str(path)!r}, NEW_PATH) makes "
-                "a store of it, which this can read"
+                f"{path} was written by Orbax: python -m ckptree.orbax import "
+                f"{path} NEW_PATH, or ckptree.orbax.import_checkpoint(), makes a "
+                "store of it, which this can read"
             )
 
 

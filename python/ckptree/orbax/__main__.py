@@ -1,0 +1,56 @@
+"""python -m ckptree.orbax import|export: checkpoints of Orbax into a store, and
+back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ckptree.orbax._transfer import export_orbax, import_checkpoint
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0, 1 where it failed, 2 for wrong usage, 130 for Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ckptree.orbax",
+        description="Moves checkpoints between Orbax and ckptree. Needs Orbax.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for name, what in (
+        ("import", "makes a store of a directory that Orbax wrote"),
+        ("export", "writes the steps of a store as Orbax would"),
+    ):
+        verb = verbs.add_parser(name, help=what, description=what)
+        verb.add_argument("source")
+        verb.add_argument("destination")
+        verb.add_argument(
+            "--step",
+            type=int,
+            action="append",
+            help="only this step; may be given again",
+        )
+    given = parser.parse_args(arguments)
+    move = import_checkpoint if given.verb == "import" else export_orbax
+    shown = sys.stderr.isatty()
+
+    def progress(done: int, of: int) -> None:
+        if shown:
+            end = "\n" if done == of else ""
+            print(f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True)
+
+    try:
+        steps = move(
+            given.source, given.destination, steps=given.step, progress=progress
+        )
+    except KeyboardInterrupt:
+        print("stopped: what was moved stays; the same call goes on", file=sys.stderr)
+        return 130
+    except (OSError, ValueError, NotImplementedError, ImportError) as error:
+        print(f"python -m ckptree.orbax: {error}", file=sys.stderr)
+        return 1
+    print(f"{given.destination}: {len(steps)} steps")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
