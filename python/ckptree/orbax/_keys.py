@@ -23,7 +23,7 @@ def keys_of(name: str) -> Keys:
 
 def item_of(name: str) -> str:
     """The part of a name that names its item, as text."""
-    return _split(name)[0]
+    return name.partition("/")[0] if '"' not in name else _split(name)[0]
 
 
 def _split(name: str) -> list[str]:

@@ -122,14 +122,14 @@ def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
 
 def of_leaf(leaf: Any, saved: Wanted, sharding: Any = None) -> Wanted:
     """What a leaf of a template asks for. ValueError: it is none."""
+    if isinstance(leaf, np.ndarray):
+        return Wanted("numpy", dtypes.NAMES[leaf.dtype], leaf.shape)
     if isinstance(leaf, type) and leaf.__name__ in _PYTHON:
         return Wanted(leaf.__name__)
     if type(leaf).__name__ in _PYTHON:
         return Wanted(type(leaf).__name__)
-    if isinstance(leaf, np.ndarray):
-        return Wanted("numpy", leaf.dtype.newbyteorder("=").name, leaf.shape)
     if isinstance(leaf, np.generic):
-        return Wanted("scalar", leaf.dtype.name, ())
+        return Wanted("scalar", dtypes.NAMES[leaf.dtype], ())
     if isinstance(leaf, StringMetadata):
         return Wanted("str")
     if isinstance(leaf, ScalarMetadata):
@@ -235,8 +235,8 @@ def _converted(name: str, value: Any, want: Wanted) -> Any:
     if want.shape is not None and array.shape != want.shape:
         array = _fitted(array, want.shape)
     if want.dtype:
-        dtype = dtypes.by_name(want.dtype)
-        if array.dtype != dtype:
+        if dtypes.NAMES[array.dtype] != want.dtype:
+            dtype = dtypes.by_name(want.dtype)
             converted = array.astype(dtype)
             if not want.convert and not np.array_equal(converted, array):
                 raise ValueError(

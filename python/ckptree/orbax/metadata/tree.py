@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 import numpy as np
 
-from ckptree import values
+from ckptree import dtypes, values
 from ckptree.orbax import _plain_tree
 from ckptree.orbax._keys import item_of
 from ckptree.orbax.metadata.sharding import ShardingMetadata
@@ -60,21 +61,19 @@ class TreeMetadata:
         inventory = Inventory(item.step._engine)
         infos = item.infos()
         leaves: dict[str, Any] = {}
+        directory = pathlib.Path(item.path)
         for info in infos:
             found = inventory.value(info.name)
             if found is not None:
-                leaves[info.name] = _leaf(item, info.name, found)
+                leaves[info.name] = _leaf(item, directory, info.name, found)
         return cls(_plain_tree.build(infos, leaves), item.about.get("custom"))
 
 
-def _leaf(item: StoredItem, name: str, info: _engine.LeafInfo) -> Metadata:
-    import pathlib
-
-    from ckptree import dtypes
-
+def _leaf(
+    item: StoredItem, directory: pathlib.Path, name: str, info: _engine.LeafInfo
+) -> Metadata:
     below = name.removeprefix(item_of(name))
     shown = below.removeprefix("/").replace("/", ".")
-    directory = pathlib.Path(item.path)
     kind = values.kind_of(info)
     if kind == "array":
         dtype = dtypes.to_numpy(info.dtype)
