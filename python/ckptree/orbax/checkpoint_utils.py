@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator
 
 import numpy as np
 
 import ckptree
+from ckptree.errors import StoreNotFoundError
 from ckptree.orbax import _place
 from ckptree.orbax._keys import keys_of
 from ckptree.orbax._tree_save import map_leaves
@@ -102,6 +104,7 @@ def _args_of(
     )
 
 
+@contextlib.contextmanager
 def wait_for_new_checkpoint(
     checkpoint_dir: str | os.PathLike[str],
     *,
@@ -110,14 +113,16 @@ def wait_for_new_checkpoint(
     timeout: float | None = None,
     timeout_fn: Callable[[], bool] | None = None,
     **options: Any,
-) -> int:
-    """The latest step, as soon as there is one of at least `until_step`; -1
-    after `timeout` seconds, where `timeout_fn` says so, if there is one."""
-    for found in _steps_from(
-        checkpoint_dir, until_step, seconds_to_sleep, timeout, timeout_fn
-    ):
-        return found
-    return -1
+) -> Iterator[int]:
+    """A context of the latest step, as soon as there is one of at least
+    `until_step`; of -1 after `timeout` seconds, where `timeout_fn` says so, if
+    there is one."""
+    with contextlib.closing(
+        _steps_from(
+            checkpoint_dir, until_step, seconds_to_sleep, timeout, timeout_fn
+        )
+    ) as steps:
+        yield next(steps, -1)
 
 
 def _steps_from(
@@ -126,14 +131,15 @@ def _steps_from(
     pause: float,
     timeout: float | None,
     timeout_fn: Callable[[], bool] | None,
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """Each time the latest step, if it is a new one."""
     store: Store | None = None
     deadline = None if timeout is None else time.monotonic() + timeout
     try:
         while True:
             if store is None and _place.is_store(directory):
-                store = ckptree.open(directory)
+                with contextlib.suppress(StoreNotFoundError):  # Being made.
+                    store = ckptree.open(directory)
             elif store is not None:
                 store.refresh()
             latest = _latest(store)
