@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 import ckptree
 from ckptree.errors import Error, NotFoundError
-from ckptree.orbax import _composite_handler, _items, _place
+from ckptree.orbax import _composite_handler, _items, _place, multihost
 from ckptree.orbax._composite_handler import describe, of_one_item
 from ckptree.orbax._document_handlers import json_item
+from ckptree.orbax._entries import Entry
 from ckptree.orbax._manager_arguments import (
     ManagerItems,
     listed_steps,
@@ -32,6 +33,7 @@ from ckptree.orbax.checkpoint_managers import (
     PolicyCheckpointInfo,
     decision_of,
 )
+from ckptree.orbax.logging import StandardLogger
 from ckptree.orbax.metadata import RootMetadata, StepMetadata
 from ckptree.orbax.options import AsyncOptions, FileOptions, MultiprocessingOptions
 from ckptree.orbax.path.step import name_format_of
@@ -112,7 +114,7 @@ class CheckpointManager(AbstractCheckpointManager):
         check_policies(self._options)
         self._directory = pathlib.Path(os.fspath(directory))
         self._names = name_format_of(self._options)
-        self._logger = logger
+        self._logger = StandardLogger() if logger is None else logger
         # One item without a name, or several: the first use says which.
         self._items = ManagerItems(
             checkpointers, item_names, item_handlers, handler_registry
@@ -249,9 +251,23 @@ class CheckpointManager(AbstractCheckpointManager):
             return False
         if not force and not self.should_save(step):
             return False
+        entry = Entry("save", step, self._directory)
+        entry.add(
+            reached_preemption=self._engine.reached_preemption(),
+            synchronous=not self._options.enable_async_checkpointing,
+        )
+        with entry.timed("checkpoint_manager_blocking"):
+            self._save(step, given, metrics, custom_metadata, entry)
+        self._logger.log_entry(entry.fields())
+        return True
+
+    def _save(
+        self, step: int, given: Any, metrics: Any, custom: Any, entry: Entry
+    ) -> None:
         self.check_for_errors()
         manager = self._engine
-        manager._engine.settle()
+        with entry.timed("wait_for_prev"):
+            manager._engine.settle()
         if step in self.all_steps():
             raise StepAlreadyExistsError(
                 f"{self._directory}: there is a step {step}"
@@ -259,12 +275,12 @@ class CheckpointManager(AbstractCheckpointManager):
         made = _composite_handler.pack(self._items.table, given)
         self._learn_metrics()
         stored = self._with_metrics(step, made, metrics)
-        with self._told():
+        with self._told(), entry.timed("checkpointer_blocking"):
             manager.save(
                 step,
                 {name: item.state for name, item in made.items()},
                 metrics=stored,
-                metadata=_items.about(made, custom_metadata),
+                metadata=_items.about(made, custom),
                 force=True,
             )
         callback = (self._options.async_options or AsyncOptions()).post_finalization_callback
@@ -272,7 +288,6 @@ class CheckpointManager(AbstractCheckpointManager):
             manager.last_save.on_complete(lambda handle: callback())
         if not self._options.enable_async_checkpointing:
             self.wait_until_finished()
-        return True
 
     def _with_metrics(
         self, step: int, made: dict[str, Item], metrics: Any
@@ -326,17 +341,7 @@ class CheckpointManager(AbstractCheckpointManager):
 
     def reached_preemption(self, step: int) -> bool:
         """As JAX says, where it runs distributed."""
-        import sys
-
-        jax = sys.modules.get("jax")
-        if jax is None:
-            return False
-        from jax.experimental import multihost_utils
-
-        try:
-            return bool(multihost_utils.reached_preemption_sync_point(step))
-        except RuntimeError:
-            return False
+        return multihost.reached_preemption(step)
 
     # ---- Restoring ----
 
@@ -366,9 +371,12 @@ class CheckpointManager(AbstractCheckpointManager):
         opened = self._step(step_number(step))
         given = self._items.of_call(items, restore_kwargs, args, 1)
         self._items.see(_items.names(opened))
-        made = _composite_handler.unpack(
-            self._items.table, opened, self._path(opened.step), given
-        )
+        entry = Entry("restore", opened.step, self._directory)
+        with entry.timed("checkpoint_manager"), entry.timed("checkpointer"):
+            made = _composite_handler.unpack(
+                self._items.table, opened, self._path(opened.step), given
+            )
+        self._logger.log_entry(entry.fields())
         return made[DEFAULT_ITEM_NAME] if self._items.single else made
 
     # ---- What there is ----

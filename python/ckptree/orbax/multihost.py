@@ -50,3 +50,15 @@ def is_runtime_to_distributed_ids_initialized() -> bool:
 def is_pathways_backend() -> bool:
     """Never."""
     return False
+
+
+def reached_preemption(step: int) -> bool:
+    """Whether JAX says so, where it runs distributed; else never."""
+    if "jax" not in sys.modules:
+        return False
+    from jax.experimental import multihost_utils
+
+    try:
+        return bool(multihost_utils.reached_preemption_sync_point(step))
+    except RuntimeError:
+        return False
