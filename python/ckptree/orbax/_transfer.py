@@ -70,6 +70,7 @@ def import_checkpoint(
         wanted = sorted(manager.all_steps() if steps is None else steps)
         if not wanted:
             raise ValueError(f"{root} holds no checkpoint of Orbax")
+        pathlib.Path(destination).parent.mkdir(parents=True, exist_ok=True)
         with ckptree.Store(destination) as store:
             said = dict(manager.metadata().custom_metadata or {})
             if said and store.metadata() is None:
@@ -268,7 +269,14 @@ def _metrics(step: Step, directory: str) -> Any:
 
 
 def _arguments(ocp: Any, step: Step, directory: str) -> dict[str, Any]:
-    from ckptree.orbax._tree_restore import restore
+    import jax
+    from ckptree.orbax import _tree_restore
+
+    # Arrays that lay on devices that are not here.
+    first = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+    def restore(item: _items.StoredItem) -> Any:
+        return _tree_restore.restore(item, sharding=first)
 
     made: dict[str, Any] = {}
     for name in _items.names(step):

@@ -10,16 +10,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-
-
 from ckptree import values
 from ckptree.errors import Difference, MismatchError
 from ckptree.inventory import Inventory
 from ckptree.orbax import _plain_tree, _wanted
 from ckptree.orbax._keys import Keys, item_of, keys_of
-from ckptree.orbax._sharding import from_plain
 from ckptree.orbax._tree_save import map_leaves
-from ckptree.orbax._wanted import Wanted
+from ckptree.orbax._wanted import AsSaved, Wanted
 from ckptree.orbax.metadata import tree_of
 from ckptree.orbax.type_handlers import RestoreArgs
 
@@ -51,7 +48,8 @@ def restore(
 ) -> Any:
     """The tree of `item`. `template`: a tree of arrays, of what describes them,
     or of metadata. `restore_args`: a tree of RestoreArgs like it.
-    `sharding`: of arrays of JAX for which nothing else is said.
+    `sharding`: of arrays of JAX for which nothing is said, and that lay on
+    devices that are not here.
 
     MismatchError, a ValueError, lists every path where they differ.
     """
@@ -83,17 +81,14 @@ class _Leaves:
         self._all_of_jax = "not_of_jax" in about
 
     def placement(self, name: str) -> Any:
-        """Where it was when it was saved: a sharding, or None."""
+        """Where it was when it was saved: AsSaved, or None."""
         about = self.item.about
         if "placements" not in about:
             return None
         below = name.removeprefix(self._prefix)
         placed = about["placed"]
         number = placed["others"].get(below, placed["most"])
-        try:
-            return from_plain(about["placements"][number])
-        except ValueError as error:
-            raise ValueError(f"{self.item.path}: {below}: {error}") from None
+        return AsSaved(about["placements"][number], f"{self.item.path}: {below}")
 
     def is_of_jax(self, name: str) -> bool:
         """Whether it was an array of JAX, which is imported."""
@@ -104,11 +99,15 @@ class _Leaves:
             return below not in self._not_of_jax
         return below in self._of_jax
 
-    def read(self, wanted: dict[str, Wanted]) -> dict[str, Any]:
-        """Values by name, each as it is wanted."""
+    def read(self, wanted: dict[str, Wanted], fallback: Any) -> dict[str, Any]:
+        """Values by name, each as it is wanted. `fallback`: the sharding of
+        those that lay on devices that are not here."""
         return _wanted.read(
             self.item.step._engine,
-            {name: (self.leaves[name], want) for name, want in wanted.items()},
+            {
+                name: (self.leaves[name], _wanted.placed(want, fallback))
+                for name, want in wanted.items()
+            },
         )
 
     def difference(self, name: str, want: Wanted) -> Difference | None:
@@ -134,14 +133,11 @@ class _Leaves:
             return Wanted("saved")
         return Wanted("jax", sharding=self.placement(name))
 
-    def asked(self, name: str, args: Any, sharding: Any = None) -> Wanted:
+    def asked(self, name: str, args: Any) -> Wanted:
         """What RestoreArgs ask for."""
         if not isinstance(args, RestoreArgs):
             raise ValueError(f"restore_args: {name} is no RestoreArgs: {args!r}")
-        saved = self.as_saved(name)
-        if saved.kind == "jax" and sharding is not None:
-            saved = saved._replace(sharding=sharding)
-        return _wanted.of_args(args, saved)
+        return _wanted.of_args(args, self.as_saved(name))
 
 
 class _Plain:
@@ -169,14 +165,14 @@ class _Plain:
         ]
         if differences:
             raise MismatchError(self.there.item.path, differences)
-        read = self.there.read(wanted)
+        read = self.there.read(wanted, self.sharding)
         return _plain_tree.build(self.there.infos, read)
 
     def _wanted(self, name: str) -> Wanted:
         args = self.args.get(keys_of(name))
         if args is None:
             args = RestoreArgs()
-        return self.there.asked(name, args, self.sharding)
+        return self.there.asked(name, args)
 
 
 class _Templated:
@@ -219,7 +215,7 @@ class _Templated:
         self._compare_empty(nodes)
         if self.differences:
             raise MismatchError(self.item.path, self.differences)
-        read = self.there.read(wanted)
+        read = self.there.read(wanted, self.sharding)
         return map_leaves(
             self.template,
             lambda name, leaf: self._value(name, leaf, read),
@@ -280,9 +276,9 @@ class _Templated:
         args = self.args.get(keys)
         saved = self.there.as_saved(there)
         if args is not None:
-            want = self.there.asked(there, args, self.sharding)
+            want = self.there.asked(there, args)
         else:
-            want = _wanted.of_leaf(leaf, saved, self.sharding)
+            want = _wanted.of_leaf(leaf, saved)
             if self.strictness.convert:
                 want = want._replace(convert=True, fit=True)
         difference = self.there.difference(there, want)

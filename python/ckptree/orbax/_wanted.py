@@ -27,6 +27,23 @@ _PYTHON: dict[str, Callable[[Any], Any]] = {
 }
 
 
+class AsSaved(NamedTuple):
+    """Where a leaf lay. Its devices need not be here, where another sharding
+    is wanted."""
+
+    plain: Any
+    name: str
+
+    def sharding(self) -> Any:
+        """ValueError: its devices are not here."""
+        from ckptree.orbax._sharding import from_plain
+
+        try:
+            return from_plain(self.plain)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
+
+
 class Wanted(NamedTuple):
     """A leaf as it is wanted."""
 
@@ -34,7 +51,7 @@ class Wanted(NamedTuple):
     kind: str
     dtype: str = ""  # Of the elements; empty: as saved.
     shape: tuple[int, ...] | None = None  # None: as saved.
-    sharding: Any = None  # None: the default device.
+    sharding: Any = None  # Or AsSaved; None: the default device.
     convert: bool = False  # Elements that are others are converted.
     fit: bool = False  # Axes that are others are cut, or filled with zeros.
     prng: bool = False  # A random key of JAX.
@@ -76,6 +93,18 @@ class Wanted(NamedTuple):
             return self.kind
         dims = "..." if self.shape is None else ", ".join(map(str, self.shape))
         return f"{'key' if self.prng else self.dtype or 'any'}[{dims}]"
+
+
+def placed(want: Wanted, fallback: Any) -> Wanted:
+    """With a sharding of JAX. ValueError: see AsSaved; but then `fallback`."""
+    if not isinstance(want.sharding, AsSaved):
+        return want
+    try:
+        return want._replace(sharding=want.sharding.sharding())
+    except ValueError:
+        if fallback is None:
+            raise
+        return want._replace(sharding=fallback)
 
 
 def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
@@ -120,8 +149,9 @@ def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
                      "numpy.ndarray or jax.Array")
 
 
-def of_leaf(leaf: Any, saved: Wanted, sharding: Any = None) -> Wanted:
-    """What a leaf of a template asks for. ValueError: it is none."""
+def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
+    """What a leaf of a template asks for: what describes an array, without a
+    sharding, leaves it where it lay. ValueError: it is none."""
     if isinstance(leaf, np.ndarray):
         return Wanted("numpy", dtypes.NAMES[leaf.dtype], leaf.shape)
     if isinstance(leaf, type) and leaf.__name__ in _PYTHON:
@@ -137,23 +167,24 @@ def of_leaf(leaf: Any, saved: Wanted, sharding: Any = None) -> Wanted:
         return Wanted({"b": "bool", "i": "int", "f": "float"}.get(kind, "saved"))
     if isinstance(leaf, ArrayMetadata):
         dtype = "" if leaf.dtype is None else np.dtype(leaf.dtype).name
-        placed = _of_jax(leaf.sharding) if leaf.sharding is not None else None
-        kind = "numpy" if placed is None else "jax"
-        return Wanted(kind, dtype, tuple(leaf.shape), placed)
+        if leaf.sharding is not None:
+            return Wanted("jax", dtype, tuple(leaf.shape), _of_jax(leaf.sharding))
+        kind = "jax" if saved.kind == "jax" else "numpy"
+        return Wanted(kind, dtype, tuple(leaf.shape), saved.sharding)
     if "jax" in sys.modules:
         from ckptree import jax
 
         expected = jax.describe(leaf)
         if expected is not None:
-            placed = expected.sharding
-            if placed is None:
-                placed = sharding
-            on_device = not expected.abstract or placed is not None
+            sharding = expected.sharding
+            if sharding is None and expected.abstract:
+                sharding = saved.sharding
+            on_device = not expected.abstract or sharding is not None
             return Wanted(
-                "jax" if on_device or expected.tag else "numpy",
+                "jax" if on_device or expected.tag or saved.kind == "jax" else "numpy",
                 "" if expected.tag else expected.dtype,
                 expected.shape,
-                placed,
+                sharding,
                 prng=bool(expected.tag),
             )
     raise ValueError(
