@@ -33,6 +33,7 @@ def begin(
     kept = _items.about(items, custom)
     there = check_free(path, force=force)
     existed = path.is_dir()
+    path.parent.mkdir(parents=True, exist_ok=True)
     store = ckptree.Store(path, mode="write" if there else "write or create")
     try:
         if permissions is not None and not there:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping
 
 
+class NoItemError(AttributeError, KeyError):
+    """There is no item of that name: as an attribute, which is a KeyError with
+    Orbax."""
+
+
 class Composite(Mapping[str, Any]):
     """Items by name, as a mapping and as attributes; cannot be changed.
 
@@ -40,7 +45,7 @@ class Composite(Mapping[str, Any]):
         # Before __init__: of what copies and unpickles.
         items = self.__dict__.get("_items", {})
         if name not in items:
-            raise AttributeError(name)
+            raise NoItemError(name)
         return items[name]
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -116,8 +116,15 @@ class CheckpointManagerOptions:
         self.save_on_steps = frozenset()
 
 
-def check_policies(options: CheckpointManagerOptions) -> None:
-    """ValueError: options that say the same twice."""
+def check_options(options: CheckpointManagerOptions) -> None:
+    """ValueError: options that say the same twice. NotImplementedError: the
+    directory is to be made by some processes of several."""
+    if options.create and options.multiprocessing_options.active_processes:
+        raise NotImplementedError(
+            "active_processes: one process makes and writes a store, and others "
+            "read it: leave this out, or make the directory by create=False "
+            "in all but one"
+        )
     if options.preservation_policy is None:
         return
     for name in ("max_to_keep", "keep_time_interval", "keep_period"):

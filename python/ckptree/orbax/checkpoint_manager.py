@@ -24,7 +24,7 @@ from ckptree.orbax._manager_arguments import (
 from ckptree.orbax._manager_options import (
     CheckpointManagerOptions,
     Kept,
-    check_policies,
+    check_options,
 )
 from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry
 from ckptree.orbax.checkpoint_args import CheckpointArgs
@@ -111,7 +111,7 @@ class CheckpointManager(AbstractCheckpointManager):
         handler_registry: DefaultCheckpointHandlerRegistry | None = None,
     ) -> None:
         self._options = options or CheckpointManagerOptions()
-        check_policies(self._options)
+        check_options(self._options)
         self._directory = pathlib.Path(os.fspath(directory))
         self._names = name_format_of(self._options)
         self._logger = StandardLogger() if logger is None else logger
@@ -148,6 +148,8 @@ class CheckpointManager(AbstractCheckpointManager):
         preservation = None
         if given.preservation_policy is not None:
             preservation = self._kept.policy(given.preservation_policy)
+        if given.create:
+            self._directory.parent.mkdir(parents=True, exist_ok=True)
         manager = ckptree.CheckpointManager(
             self._directory,
             max_to_keep=given.max_to_keep,
