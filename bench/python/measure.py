@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import sys
 import time
@@ -121,12 +122,14 @@ def take_turns(
     repeats: int, contenders: Mapping[str, Callable[[], float]]
 ) -> dict[str, list[float]]:
     """Each contender once per turn, so that a slow moment of the machine meets
-    all of them; who begins changes, so that nobody always follows the same."""
+    all of them, in another order each time: what one leaves behind, memory for
+    one, is not always the same one's."""
     names = list(contenders)
     figures: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(repeats):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
+    chance = random.Random(1)
+    for _ in range(repeats):
+        chance.shuffle(names)
+        for name in names:
             figures[name].append(contenders[name]())
     return figures
 
