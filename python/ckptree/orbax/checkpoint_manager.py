@@ -13,14 +13,13 @@ import ckptree
 from ckptree.errors import Error, NotFoundError
 from ckptree.orbax import _composite_handler, _items, _place, multihost
 from ckptree.orbax._composite_handler import describe, of_one_item
-from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._entries import Entry
 from ckptree.orbax._manager_arguments import (
     ManagerItems,
     listed_steps,
-    plain_metrics,
     step_number,
 )
+from ckptree.orbax._manager_metrics import StepMetrics, stored_metrics
 from ckptree.orbax._manager_options import (
     CheckpointManagerOptions,
     Kept,
@@ -42,7 +41,6 @@ from ckptree.policies import MetricOfStep
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ckptree.orbax._items import Item
     from ckptree.step import Step
     from ckptree.store import Store
 
@@ -67,8 +65,6 @@ METADATA_ITEM_NAME = "metadata"
 RESERVED_ITEM_NAMES: list[str] = []
 
 _log = logging.getLogger("ckptree.orbax")
-_MAX_METRICS = 16  # Of a step, by name; all are in its item.
-_MAX_METRIC_NAME = 64
 
 
 class StepAlreadyExistsError(ValueError):
@@ -119,9 +115,8 @@ class CheckpointManager(AbstractCheckpointManager):
         self._items = ManagerItems(
             checkpointers, item_names, item_handlers, handler_registry
         )
-        self._kept = Kept(self._metrics_of)
-        self._metrics: dict[int, Any] = {}
-        self._metrics_learned = False
+        self._metrics = StepMetrics(self._options)
+        self._kept = Kept(self._metrics.of)
         self._manager = self._open(metadata)
 
     def _open(
@@ -275,8 +270,8 @@ class CheckpointManager(AbstractCheckpointManager):
                 f"{self._directory}: there is a step {step}"
             )
         made = _composite_handler.pack(self._items.table, given)
-        self._learn_metrics()
-        stored = self._with_metrics(step, made, metrics)
+        self._metrics.learn(self._store)
+        stored = self._metrics.put(step, made, metrics)
         with self._told(), entry.timed("checkpointer_blocking"):
             manager.save(
                 step,
@@ -290,28 +285,6 @@ class CheckpointManager(AbstractCheckpointManager):
             manager.last_save.on_complete(lambda handle: callback())
         if not self._options.enable_async_checkpointing:
             self.wait_until_finished()
-
-    def _with_metrics(
-        self, step: int, made: dict[str, Item], metrics: Any
-    ) -> dict[str, float]:
-        """Puts them into an item; those that the store can order by."""
-        if metrics is None:
-            if self._options.best_fn is not None:
-                _log.warning("save(%d): no metrics, which best_fn wants", step)
-            return {}
-        plain = plain_metrics(metrics)
-        if self._options.best_fn is not None:
-            self._options.best_fn(plain)  # What it raises is raised here.
-        made[METRIC_ITEM_NAME] = json_item(plain)
-        self._metrics[step] = plain
-        if not isinstance(plain, dict):
-            return {}
-        numeric = {
-            name: float(value)
-            for name, value in plain.items()
-            if isinstance(value, (int, float)) and len(name) <= _MAX_METRIC_NAME
-        }
-        return dict(list(numeric.items())[:_MAX_METRICS])
 
     def wait_until_finished(self) -> None:
         """Until no save is in flight. Raises what failed, once."""
@@ -405,7 +378,7 @@ class CheckpointManager(AbstractCheckpointManager):
             return None
         if self._options.best_fn is None:
             return manager.latest_step()
-        self._learn_metrics()
+        self._metrics.learn(self._store)
         return manager.best_step()
 
     def _settled(self) -> ckptree.CheckpointManager | None:
@@ -420,36 +393,14 @@ class CheckpointManager(AbstractCheckpointManager):
                 datetime.datetime.fromtimestamp(
                     info.begun_ns / 1e9, datetime.timezone.utc
                 ),
-                self._metrics_of(info.step, info.metrics),
+                self._metrics.of(info.step, info.metrics),
             )
             for info in self._store.steps()
         ]
 
     def metrics(self, step: int) -> Any:
         """As they were given; None: there are none."""
-        try:
-            item = _items.stored(self._step(step_number(step)), METRIC_ITEM_NAME, "")
-        except KeyError:
-            return None
-        return item.document()
-
-    def _learn_metrics(self) -> None:
-        """Functions of metrics must not read the store: all that they may ask
-        for is read before."""
-        given = self._options
-        if self._metrics_learned or (
-            given.best_fn is None and given.preservation_policy is None
-        ):
-            return
-        self._metrics_learned = True  # Those that follow are saved by this.
-        for info in self._store.steps():
-            if info.step not in self._metrics:
-                self._metrics[info.step] = self.metrics(info.step)
-
-    def _metrics_of(self, step: int, stored: Mapping[str, float]) -> Any:
-        if step not in self._metrics:
-            self._metrics[step] = dict(stored) or None
-        return self._metrics[step]
+        return stored_metrics(self._step(step_number(step)))
 
     def item_metadata(self, step: int) -> Any:
         """Of the item, or a Composite of those of the items."""
@@ -492,8 +443,7 @@ class CheckpointManager(AbstractCheckpointManager):
 
     def reload(self) -> None:
         """Sees what was saved meanwhile by another process."""
-        self._metrics.clear()
-        self._metrics_learned = False
+        self._metrics.forget()
         if self._manager is None:
             self._manager = self._open(None)
         if self._manager is not None:

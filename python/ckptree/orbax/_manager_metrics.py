@@ -1,0 +1,83 @@
+"""The metrics of a manager's steps, as they were given."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Mapping
+
+from ckptree.orbax import _items
+from ckptree.orbax._document_handlers import json_item
+from ckptree.orbax._manager_arguments import plain_metrics
+
+if TYPE_CHECKING:
+    from ckptree.orbax._items import Item
+    from ckptree.orbax._manager_options import CheckpointManagerOptions
+    from ckptree.step import Step
+    from ckptree.store import Store
+
+_log = logging.getLogger("ckptree.orbax")
+_MAX_METRICS = 16  # Of a step, by name; all are in its item.
+_MAX_METRIC_NAME = 64
+
+
+class StepMetrics:
+    """Knows the metrics of steps: functions of them are asked while a commit is
+    made, and must not read the store then."""
+
+    def __init__(self, options: CheckpointManagerOptions) -> None:
+        self._options = options
+        self._known: dict[int, Any] = {}
+        self._learned = False
+
+    def put(self, step: int, items: dict[str, Item], metrics: Any) -> dict[str, float]:
+        """Makes an item of them; returns those that the store can order by.
+        Raises what best_fn raises."""
+        if metrics is None:
+            if self._options.best_fn is not None:
+                _log.warning("save(%d): no metrics, which best_fn wants", step)
+            return {}
+        plain = plain_metrics(metrics)
+        if self._options.best_fn is not None:
+            self._options.best_fn(plain)
+        items[_items.METRICS] = json_item(plain)
+        self._known[step] = plain
+        if not isinstance(plain, dict):
+            return {}
+        numeric = {
+            name: float(value)
+            for name, value in plain.items()
+            if isinstance(value, (int, float)) and len(name) <= _MAX_METRIC_NAME
+        }
+        return dict(list(numeric.items())[:_MAX_METRICS])
+
+    def learn(self, store: Store) -> None:
+        """Reads those of all steps, where somebody may ask for them."""
+        given = self._options
+        if self._learned or (
+            given.best_fn is None and given.preservation_policy is None
+        ):
+            return
+        self._learned = True  # Those that follow are saved by this manager.
+        for info in store.steps():
+            if info.step not in self._known:
+                self._known[info.step] = stored_metrics(store[info.step])
+
+    def of(self, step: int, stored: Mapping[str, float]) -> Any:
+        """Those that are known; else what the step's record has of them."""
+        if step not in self._known:
+            self._known[step] = dict(stored) or None
+        return self._known[step]
+
+    def forget(self) -> None:
+        """Another process may have saved others."""
+        self._known.clear()
+        self._learned = False
+
+
+def stored_metrics(step: Step) -> Any:
+    """None: there are none."""
+    try:
+        item = _items.stored(step, _items.METRICS, "")
+    except KeyError:
+        return None
+    return item.document()
