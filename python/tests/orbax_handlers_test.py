@@ -543,6 +543,24 @@ def test_an_interval_of_nothing(ocp, tmp_path):  # OPT-01
             manager.should_save(1)
 
 
+def test_decisions_need_not_see_saves(ocp, tmp_path):  # OPT-27, CM-14
+    seen = []
+
+    class Policy:
+        def should_save(self, step, previous_steps, *, context):
+            seen.append((context.is_saving_in_progress, context.reached_preemption))
+            return True
+
+    options = ocp.CheckpointManagerOptions(
+        save_decision_policy=Policy(),
+        enable_should_save_is_saving_in_progress_check=False,
+    )
+    with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
+        for step in range(3):
+            manager.save(step, args=ocp.args.StandardSave({"w": np.ones(1 << 16)}))
+    assert seen == [(False, False)] * 3
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -203,17 +203,15 @@ class CheckpointManager(AbstractCheckpointManager):
         if self.reached_preemption(step):
             manager.request_preemption()
         policy = self._options.save_decision_policy
-        if policy is None or decision_of(policy) is not None:
+        sees_saves = self._options.enable_should_save_is_saving_in_progress_check
+        if policy is None or (sees_saves and decision_of(policy) is not None):
             return manager.should_save(step_number(step))
         latest = self.latest_step()
         if latest is not None and latest >= step:
             return False
         now = datetime.datetime.now(datetime.timezone.utc)
         context = DecisionContext(
-            is_saving_in_progress=(
-                self._options.enable_should_save_is_saving_in_progress_check
-                and manager.is_saving_in_progress()
-            ),
+            is_saving_in_progress=sees_saves and manager.is_saving_in_progress(),
             reached_preemption=manager.reached_preemption(),
             multiprocessing_options=self._options.multiprocessing_options,
         )
