@@ -1,6 +1,8 @@
 """Every name of Orbax's and Flax's that user code touches is there."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -115,3 +117,28 @@ def test_the_names_of_a_module(module):
     found = importlib.import_module(module)
     missing = [name for name in SURFACE[module].split() if not hasattr(found, name)]
     assert missing == []
+
+
+def test_neither_orbax_nor_tensorstore_nor_jax_is_needed(tmp_path):
+    program = """
+import sys
+for name in ("orbax", "tensorstore", "jax", "flax", "etils"):
+    sys.modules[name] = None  # Importing it is an error.
+import ckptree.orbax as ocp
+import numpy as np
+with ocp.CheckpointManager(sys.argv[1]) as manager:
+    args = ocp.args.Composite(
+        state=ocp.args.StandardSave({"w": np.arange(3), "n": 1}),
+        config=ocp.args.JsonSave({"a": 1}),
+    )
+    assert manager.save(0, args=args)
+    restored = manager.restore(0)
+    assert restored.state["w"].tolist() == [0, 1, 2] and restored.config == {"a": 1}
+try:
+    ocp.import_checkpoint(sys.argv[1], sys.argv[1] + "2")
+except ImportError as error:
+    assert "pip install" in str(error)
+else:
+    raise AssertionError("there is no Orbax to import by")
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run")], check=True)
