@@ -147,5 +147,5 @@ def test_every_public_name_has_an_example():
 def test_the_examples_of_the_readme_run(tmp_path):
     text = README.read_text()
     blocks = re.findall(r"<!-- doctest -->\n```python\n(.*?)```", text, re.S)
-    assert len(blocks) == text.count("```python") == 4
+    assert len(blocks) == text.count("```python") == 6
     run("\n".join(blocks), {"tmp": tmp_path}, "README")
