@@ -449,10 +449,12 @@ class CheckpointManager(AbstractCheckpointManager):
 
     def close(self) -> None:
         """Waits for saves in flight and closes; raises what failed, once."""
-        self._items.table.close()
-        if self._manager is not None and not self._manager.closed:
-            with self._told():
-                self._manager.close()
+        try:
+            self._items.table.close()
+        finally:
+            if self._manager is not None and not self._manager.closed:
+                with self._told():
+                    self._manager.close()
 
     def __enter__(self) -> CheckpointManager:
         return self
