@@ -43,6 +43,12 @@ def test_arrays_without_elements(ocp, ours, tmp_path):  # PT-04
             ocp.PyTreeCheckpointer().save(tmp_path / "x", tree)
 
 
+def test_ints_as_keys(ocp, ours, tmp_path):  # RS-03
+    ocp.PyTreeCheckpointer().save(tmp_path / "x", {1: 2, 3: 4})
+    restored = ocp.PyTreeCheckpointer().restore(tmp_path / "x")
+    assert restored == ({1: 2, 3: 4} if ours else {"1": 2, "3": 4})
+
+
 def test_an_empty_container_inside(ocp, tmp_path):  # PT-02
     for i, tree in enumerate([{"a": {}}, {"a": []}, 0]):
         ocp.PyTreeCheckpointer().save(tmp_path / str(i), tree)
