@@ -4,6 +4,7 @@ README.md, part "Orbax", says what differs. Needs neither Orbax nor TensorStore.
 """
 
 from ckptree.orbax import (
+    aggregate_handlers,
     args,
     arrays,
     checkpoint_args,
@@ -17,6 +18,8 @@ from ckptree.orbax import (
     multihost,
     options,
     path,
+    pathways,
+    serialization,
     step,
     test_utils,
     transform_utils,
@@ -61,6 +64,7 @@ from ckptree.orbax.checkpointers import (
     PyTreeCheckpointer,
     StandardCheckpointer,
 )
+from ckptree.orbax.future import Future
 from ckptree.orbax.options import AsyncOptions
 from ckptree.orbax.transform_utils import (
     RestoreTransform,
@@ -94,6 +98,7 @@ __all__ = [
     "CompositeCheckpointHandler",
     "CompositeOptions",
     "DefaultCheckpointHandlerRegistry",
+    "Future",
     "JaxRandomKeyCheckpointHandler",
     "JsonCheckpointHandler",
     "NumpyRandomKeyCheckpointHandler",
@@ -108,6 +113,7 @@ __all__ = [
     "StandardCheckpointHandler",
     "StandardCheckpointer",
     "Transform",
+    "aggregate_handlers",
     "apply_transformations",
     "args",
     "arrays",
@@ -125,6 +131,8 @@ __all__ = [
     "multihost",
     "options",
     "path",
+    "pathways",
+    "serialization",
     "step",
     "test_utils",
     "transform_utils",

@@ -1,0 +1,13 @@
+"""Future: what goes on in the background."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Future(Protocol):
+    """What an asynchronous handler returns: result() waits, and raises what it
+    failed of."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """TimeoutError after `timeout` seconds."""
