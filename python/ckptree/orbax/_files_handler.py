@@ -43,7 +43,7 @@ class FilesHandler(StoreHandler):
             else:
                 _call(self.handler.save, directory, args)
             self.handler.finalize(directory)
-            return Item(_packed(directory), {"files": True})
+            return Item(packed(directory), {"files": True})
 
     def _save_async(self, directory: pathlib.Path, args: Any) -> None:
         async def save() -> Any:
@@ -56,13 +56,13 @@ class FilesHandler(StoreHandler):
     def unpack(self, item: StoredItem, args: Any) -> Any:
         with tempfile.TemporaryDirectory() as name:
             directory = pathlib.Path(name)
-            _unpack(item, directory)
+            unpack(item, directory)
             return _call(self.handler.restore, directory, args)
 
     def describe(self, item: StoredItem) -> Any:
         with tempfile.TemporaryDirectory() as name:
             directory = pathlib.Path(name)
-            _unpack(item, directory)
+            unpack(item, directory)
             try:
                 return self.handler.metadata(directory)
             except NotImplementedError:
@@ -80,12 +80,12 @@ def _call(function: Callable[..., Any], directory: pathlib.Path, args: Any) -> A
     return function(directory, args=args)
 
 
-def _packed(directory: pathlib.Path) -> dict[str, Any]:
+def packed(directory: pathlib.Path) -> dict[str, Any]:
     """What is in a directory, as a tree of files."""
     made: dict[str, Any] = {}
     for child in sorted(directory.iterdir()):
         if child.is_dir():
-            made[child.name] = _packed(child)
+            made[child.name] = packed(child)
         elif child.is_file():
             made[child.name] = Document(Content("file", child.read_bytes()))
         else:
@@ -93,7 +93,7 @@ def _packed(directory: pathlib.Path) -> dict[str, Any]:
     return made
 
 
-def _unpack(item: StoredItem, directory: pathlib.Path) -> None:
+def unpack(item: StoredItem, directory: pathlib.Path) -> None:
     from ckptree import values
 
     infos = item.infos()

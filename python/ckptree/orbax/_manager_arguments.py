@@ -12,6 +12,9 @@ from ckptree.orbax.args import Composite
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.checkpointers import Checkpointer
 
+_MAX_METRICS = 16  # Of a step, by name.
+_MAX_METRIC_NAME = 64
+
 
 class ManagerItems:
     """The items of a manager. `single`: it has one without a name; None: the
@@ -140,6 +143,18 @@ def plain_metrics(metrics: Any) -> Any:
         plain: Any = metrics
         return plain.item() if getattr(metrics, "size", 1) == 1 else plain.tolist()
     raise TypeError(f"metrics: JSON cannot write a {type(metrics).__name__}")
+
+
+def ordered_metrics(plain: Any) -> dict[str, float]:
+    """Those that the store can order steps by; all are in an item."""
+    if not isinstance(plain, dict):
+        return {}
+    numeric = {
+        name: float(value)
+        for name, value in plain.items()
+        if isinstance(value, (int, float)) and len(name) <= _MAX_METRIC_NAME
+    }
+    return dict(list(numeric.items())[:_MAX_METRICS])
 
 
 def listed_steps(steps: Any) -> list[int]:

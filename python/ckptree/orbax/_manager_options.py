@@ -117,8 +117,20 @@ class CheckpointManagerOptions:
 
 
 def check_options(options: CheckpointManagerOptions) -> None:
-    """ValueError: options that say the same twice. NotImplementedError: the
-    directory is to be made by some processes of several."""
+    """ValueError: options that say the same twice, or nothing that can be.
+    NotImplementedError: the directory is to be made by some processes of
+    several."""
+    asynchronous = options.async_options or AsyncOptions()
+    if asynchronous.timeout_secs <= 0:
+        raise ValueError(
+            f"timeout_secs={asynchronous.timeout_secs}: it must be positive"
+        )
+    if not options.enable_async_checkpointing:
+        if asynchronous.post_finalization_callback is not None:
+            raise ValueError(
+                "post_finalization_callback goes with "
+                "enable_async_checkpointing=True"
+            )
     if options.create and options.multiprocessing_options.active_processes:
         raise NotImplementedError(
             "active_processes: one process makes and writes a store, and others "

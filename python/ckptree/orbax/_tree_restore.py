@@ -8,7 +8,9 @@ cutting or leaving out, is an error here unless it is asked for.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+
+import numpy as np
 
 from ckptree import values
 from ckptree.errors import Difference, MismatchError
@@ -34,6 +36,13 @@ class Strictness(NamedTuple):
     extra: bool = False
     # Converts elements, and cuts and fills arrays, to those of the template.
     convert: bool = False
+    # An array that the template only describes is of JAX where it was.
+    kinds: bool = False
+    # What a message advises, by what differs.
+    hints: Mapping[str, str] = {
+        "dtype": "or pass restore_args with this dtype, or strict=False",
+        "shape": "or pass strict=False, to cut or fill it",
+    }
 
 
 STRICT = Strictness()
@@ -110,16 +119,15 @@ class _Leaves:
             },
         )
 
-    def difference(self, name: str, want: Wanted) -> Difference | None:
+    def difference(
+        self, name: str, want: Wanted, hints: Mapping[str, str] = STRICT.hints
+    ) -> Difference | None:
         """Why a leaf cannot be as it is wanted."""
         problem = want.problem(self.leaves[name])
         if problem is None:
             return None
         what, expected = problem
-        hint = {
-            "dtype": "or pass restore_args with this dtype, or strict=False",
-            "shape": "or pass strict=False, to cut or fill it",
-        }.get(what, "")
+        hint = hints.get(what, "")
         found = self.inventory.shown(self.leaves[name])
         return Difference("/".join(keys_of(name)), what, expected, found, hint)
 
@@ -279,9 +287,15 @@ class _Templated:
             want = self.there.asked(there, args)
         else:
             want = _wanted.of_leaf(leaf, saved)
+            if (
+                self.strictness.kinds
+                and (want.kind, saved.kind) == ("numpy", "jax")
+                and not isinstance(leaf, np.ndarray)
+            ):
+                want = want._replace(kind="jax", sharding=saved.sharding)
             if self.strictness.convert:
                 want = want._replace(convert=True, fit=True)
-        difference = self.there.difference(there, want)
+        difference = self.there.difference(there, want, self.strictness.hints)
         if difference is not None:
             self.differences.append(difference)
             return None
@@ -323,5 +337,3 @@ class _Templated:
         self.differences.append(
             Difference(path, problem, expected, found, hint)
         )
-
-

@@ -136,10 +136,6 @@ class CheckpointManager(AbstractCheckpointManager):
         if given.save_decision_policy is not None:
             decision = decision_of(given.save_decision_policy)
         asynchronous = given.async_options or AsyncOptions()
-        if asynchronous.timeout_secs <= 0:
-            raise ValueError(
-                f"timeout_secs={asynchronous.timeout_secs}: it must be positive"
-            )
         preservation = None
         if given.preservation_policy is not None:
             preservation = self._kept.policy(given.preservation_policy)
@@ -268,21 +264,37 @@ class CheckpointManager(AbstractCheckpointManager):
                 f"{self._directory}: there is a step {step}"
             )
         made = _composite_handler.pack(self._items.table, given)
+        with entry.timed("checkpointer_blocking"):
+            self._begin(step, made, metrics, custom)
+        if not self._options.enable_async_checkpointing:
+            self.wait_until_finished()
+
+    def _begin(
+        self,
+        step: int,
+        made: dict[str, Item],
+        metrics: Any,
+        custom: Any,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Begins to save items, whatever the policies say. `overwrite` replaces
+        a step, in one commit."""
+        manager = self._engine
         self._metrics.learn(self._store)
         stored = self._metrics.put(step, made, metrics)
-        with self._told(), entry.timed("checkpointer_blocking"):
+        with self._told():
             manager.save(
                 step,
                 {name: item.state for name, item in made.items()},
                 metrics=stored,
                 metadata=_items.about(made, custom),
                 force=True,
+                overwrite=overwrite,
             )
         callback = (self._options.async_options or AsyncOptions()).post_finalization_callback
         if callback is not None and manager.last_save is not None:
             manager.last_save.on_complete(lambda handle: callback())
-        if not self._options.enable_async_checkpointing:
-            self.wait_until_finished()
 
     def wait_until_finished(self) -> None:
         """Until no save is in flight. Raises what failed, once."""
