@@ -78,6 +78,10 @@ from ckptree.orbax.type_handlers import (
     SaveArgs,
 )
 
+# Last: it is made of the others.
+from ckptree.orbax import experimental  # isort: skip
+from ckptree.orbax.experimental import v1  # isort: skip
+
 # In a template: a leaf that is not read, and stays as it is.
 PLACEHOLDER = ...
 
@@ -121,6 +125,7 @@ __all__ = [
     "checkpoint_managers",
     "checkpoint_utils",
     "checkpointers",
+    "experimental",
     "export_orbax",
     "handlers",
     "import_checkpoint",
@@ -139,4 +144,5 @@ __all__ = [
     "tree",
     "type_handlers",
     "utils",
+    "v1",
 ]

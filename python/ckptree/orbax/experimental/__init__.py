@@ -1,0 +1,5 @@
+"""What Orbax calls experimental."""
+
+from ckptree.orbax.experimental import v1
+
+__all__ = ["v1"]

@@ -1,0 +1,112 @@
+"""Saving to a path of its own: a store with one step."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any, Callable
+
+from ckptree.orbax import _checkpoint
+from ckptree.orbax.experimental.v1 import _checkpointables
+from ckptree.orbax.experimental.v1._context import get_context
+from ckptree.orbax.experimental.v1._response import AsyncResponse
+
+if TYPE_CHECKING:
+    from ckptree.orbax._items import Item
+    from ckptree.orbax.experimental.v1._context import Context
+
+    PathLike = str | os.PathLike[str]
+
+
+def save(
+    path: PathLike,
+    state: Any,
+    *,
+    checkpointable_name: str = _checkpointables.STATE,
+    overwrite: bool = False,
+    custom_metadata: Any = None,
+) -> None:
+    """Saves a tree; it is durable when this returns. ValueError: something is
+    there already, or a leaf cannot be saved; `overwrite` replaces a checkpoint,
+    in one commit.
+
+    >>> import ckptree.orbax.experimental.v1 as ocp, numpy as np
+    >>> ocp.save(tmp / "tree", {"w": np.arange(3), "n": 1})
+    >>> ocp.load(tmp / "tree")
+    {'n': 1, 'w': array([0, 1, 2])}
+    """
+    context = get_context()
+    items = _checkpointables.pack_tree(state, checkpointable_name, context)
+    _begin(path, items, overwrite, custom_metadata, context)()
+
+
+def save_async(
+    path: PathLike,
+    state: Any,
+    *,
+    checkpointable_name: str = _checkpointables.STATE,
+    overwrite: bool = False,
+    custom_metadata: Any = None,
+) -> AsyncResponse[None]:
+    """As save(); returns when the arrays may change again."""
+    context = get_context()
+    items = _checkpointables.pack_tree(state, checkpointable_name, context)
+    return AsyncResponse(_begin(path, items, overwrite, custom_metadata, context))
+
+
+def save_checkpointables(
+    path: PathLike,
+    checkpointables: dict[str, Any],
+    *,
+    overwrite: bool = False,
+    custom_metadata: Any = None,
+) -> None:
+    """As save(), of several objects by name, each by its handler."""
+    context = get_context()
+    items = _checkpointables.pack(checkpointables, context)
+    _begin(path, items, overwrite, custom_metadata, context)()
+
+
+def save_checkpointables_async(
+    path: PathLike,
+    checkpointables: dict[str, Any],
+    *,
+    overwrite: bool = False,
+    custom_metadata: Any = None,
+) -> AsyncResponse[None]:
+    """As save_checkpointables(), and save_async()."""
+    context = get_context()
+    items = _checkpointables.pack(checkpointables, context)
+    return AsyncResponse(_begin(path, items, overwrite, custom_metadata, context))
+
+
+def _begin(
+    path: PathLike,
+    items: dict[str, Item],
+    overwrite: bool,
+    custom: Any,
+    context: Context,
+) -> Callable[[], None]:
+    """Starts it; returns what waits for it, and closes the store."""
+    directory = pathlib.Path(os.fspath(path))
+    if directory.exists() and not overwrite:
+        raise ValueError(
+            f"Destination {directory} already exists: pass overwrite=True to "
+            "replace a checkpoint"
+        )
+    store, handle = _checkpoint.begin(
+        directory,
+        items,
+        custom,
+        force=overwrite,
+        permissions=context.file.path_permission_mode,
+    )
+    callback = context.asynchronous.post_finalization_callback
+
+    def finish() -> None:
+        with store:
+            handle.result()
+        if callback is not None:
+            callback()
+
+    return finish

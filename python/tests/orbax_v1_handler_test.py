@@ -1,0 +1,195 @@
+"""Handlers of checkpointables: the same calls under Orbax and under ckptree."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def ocp(ocp):
+    """The second interface of each."""
+    return ocp.v1
+
+
+def context_with(ocp, registry):
+    return ocp.Context(
+        checkpointables_options=ocp.options.CheckpointablesOptions(registry=registry)
+    )
+
+
+@pytest.fixture
+def training(ocp, tmp_path):
+    made = []
+
+    def make(path="run", **options):
+        made.append(ocp.training.Checkpointer(tmp_path / path, **options))
+        return made[-1]
+
+    yield make
+    for checkpointer in made:
+        checkpointer.close()
+
+
+def state(step):
+    return {"w": jnp.full(3, step), "n": step}
+
+
+# ---- V1-11: handlers ----
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+
+def handler_of(ocp, events):
+    class PointHandler(ocp.CheckpointableHandler):
+        def is_handleable(self, checkpointable):
+            return isinstance(checkpointable, Point)
+
+        def is_abstract_handleable(self, abstract_checkpointable):
+            return abstract_checkpointable is None
+
+        async def save(self, directory, checkpointable):
+            events.append("captured")
+            text = json.dumps(checkpointable.x)
+
+            async def write():
+                path = await directory.await_creation()
+                (path / "point.json").write_text(text)
+                events.append("written")
+
+            return write()
+
+        async def load(self, directory, abstract_checkpointable=None):
+            async def read():
+                return Point(json.loads((directory / "point.json").read_text()))
+
+            return read()
+
+        async def metadata(self, directory):
+            return "a point"
+
+    return PointHandler
+
+
+def test_a_handler_of_ones_own(ocp, tmp_path):
+    events = []
+    kind = handler_of(ocp, events)
+    registry = ocp.handlers.local_registry().add(kind)
+    objects = {"state": {"a": 1}, "point": Point(4)}
+    with context_with(ocp, registry):
+        ocp.save_checkpointables(tmp_path / "a", objects)
+        assert events == ["captured", "written"]
+        loaded = ocp.load_checkpointables(tmp_path / "a")
+        assert loaded["point"].x == 4 and loaded["state"] == {"a": 1}
+        found = ocp.checkpointables_metadata(tmp_path / "a").metadata
+        assert found == {"state": {"a": 0}, "point": "a point"}
+    with pytest.raises(KeyError):  # NoEntryError
+        ocp.load_checkpointables(tmp_path / "a")
+    assert ocp.load(tmp_path / "a") == {"a": 1}
+
+
+def test_the_handler_that_was_added_last_is_asked_first(ocp, tmp_path):
+    first, second = [], []
+    registry = ocp.handlers.local_registry()
+    registry.add(handler_of(ocp, first))
+    other = handler_of(ocp, second)
+    other.__qualname__ = "Other"
+    registry.add(other)
+    with context_with(ocp, registry):
+        ocp.save_checkpointables(tmp_path / "a", {"point": Point(1)})
+    assert (first, second) == ([], ["captured", "written"])
+
+
+def test_a_handler_in_a_run(ocp, training):
+    registry = ocp.handlers.local_registry().add(
+        handler_of(ocp, []), checkpointable_name="point"
+    )
+    checkpointer = training(context=context_with(ocp, registry))
+    checkpointer.save_checkpointables(1, {"state": state(1), "point": Point(2)})
+    assert checkpointer.load_checkpointables(1)["point"].x == 2
+
+
+def test_what_a_handler_raises(ocp, tmp_path):
+    class Broken(handler_of(ocp, [])):
+        async def save(self, directory, checkpointable):
+            raise OSError("no pen")
+
+    registry = ocp.handlers.local_registry().add(Broken)
+    with context_with(ocp, registry), pytest.raises(OSError, match="no pen"):
+        ocp.save_checkpointables(tmp_path / "a", {"point": Point(1)})
+    assert not ocp.is_orbax_checkpoint(tmp_path / "a")
+
+
+def test_json_by_its_handler(ocp, tmp_path):
+    registry = ocp.handlers.local_registry().add(
+        ocp.handlers.JsonHandler, checkpointable_name="config"
+    )
+    config = {"a": [1, None, "x"], "b": {}}
+    with context_with(ocp, registry):
+        ocp.save_checkpointables(tmp_path / "a", {"config": config})
+        assert ocp.load_checkpointables(tmp_path / "a") == {"config": config}
+        with pytest.raises((KeyError, TypeError)):
+            ocp.save_checkpointables(tmp_path / "b", {"config": {"a": np.ones(2)}})
+
+
+def test_registries(ocp):
+    handlers = ocp.handlers
+    kind = handler_of(ocp, [])
+    registry = handlers.local_registry().add(kind, checkpointable_name="a")
+    assert registry.has("a") and registry.get("a") is kind
+    assert not registry.has("b")
+    with pytest.raises(KeyError):
+        registry.get("b")
+    with pytest.raises(ValueError):
+        registry.add(handlers.JsonHandler, checkpointable_name="a")
+    with pytest.raises(ValueError):
+        handlers.local_registry().add(kind).add(kind)
+    with pytest.raises(ValueError):
+        handlers.local_registry().add(kind())
+    assert not handlers.local_registry(include_global_registry=False).get_all_entries()
+
+
+class Counter:
+    """Saves and loads itself."""
+
+    def __init__(self, count=0):
+        self.count = count
+
+    async def save(self, directory):
+        async def write():
+            path = await directory.await_creation()
+            (path / "count").write_text(str(self.count))
+
+        return write()
+
+    async def load(self, directory):
+        async def read():
+            self.count = int((directory / "count").read_text())
+
+        return read()
+
+
+def test_an_object_that_saves_itself(ocp, tmp_path):
+    ocp.save_checkpointables(tmp_path / "a", {"counter": Counter(3)})
+    counter = Counter()
+    loaded = ocp.load_checkpointables(tmp_path / "a", {"counter": counter})
+    assert loaded["counter"] is counter and counter.count == 3
+    with pytest.raises(ValueError, match="StatefulCheckpointable"):
+        ocp.load_checkpointables(tmp_path / "a")
+
+
+def test_a_loop_that_runs_may_save(ocp, ours, tmp_path):
+    import asyncio
+
+    async def main():
+        ocp.save_checkpointables(tmp_path / "a", {"counter": Counter(3)})
+        counter = Counter()
+        ocp.load_checkpointables(tmp_path / "a", {"counter": counter})
+        return counter.count
+
+    if ours:
+        assert asyncio.run(main()) == 3
