@@ -1,6 +1,8 @@
 """Orbax's second interface: the same calls under Orbax and under ckptree."""
 
 import importlib
+import subprocess
+import sys
 import threading
 
 import jax
@@ -333,3 +335,14 @@ def test_a_save_in_the_background(ocp, tmp_path):
     assert np.array_equal(ocp.load(tmp_path / "a")["w"], np.arange(1000))
     ocp.save_async(tmp_path / "a", {"w": array}, overwrite=True).result()
     assert np.array_equal(ocp.load(tmp_path / "a")["w"], array)
+
+
+def test_a_save_that_nobody_asks_for_ends_before_the_program(tmp_path):
+    program = (
+        "import sys, numpy, ckptree.orbax.experimental.v1 as ocp\n"
+        "ocp.save_async(sys.argv[1], {'w': numpy.arange(1000000)})\n"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a"], check=True)
+    import ckptree.orbax.experimental.v1 as ocp
+
+    assert np.array_equal(ocp.load(tmp_path / "a")["w"], np.arange(1000000))

@@ -233,6 +233,15 @@ def test_a_step_in_the_background(ocp, training):
     assert_same(checkpointer.load(1), state(1))
 
 
+def test_a_step_that_is_left_out_is_none(training):
+    checkpointer = training()
+    saved = [checkpointer.save_async(step, state(step)) for step in range(9)]
+    expected = [step for step, response in enumerate(saved) if response is not None]
+    assert expected[0] == 0
+    checkpointer.wait()
+    assert steps(checkpointer) == expected
+
+
 def test_a_callback_when_a_step_is_durable(ocp, training):
     called = []
     context = ocp.Context()

@@ -287,8 +287,8 @@ def _python(name: str, value: Any, want: Wanted) -> Any:
     made = _PYTHON[want.kind](plain)
     if not want.convert and made != plain:
         raise ValueError(
-            f"{name}: {plain!r} cannot become {want.kind} without loss: pass "
-            f"RestoreArgs(restore_type={want.kind}) to convert it"
+            f"{name}: {plain!r} cannot become {want.kind} without loss: restore "
+            f"it as {type(plain).__name__}, and convert it then"
         )
     return made
 

@@ -192,7 +192,7 @@ class Checkpointer:
 
     def _wants(self, step: int, force: bool, overwrite: bool) -> bool:
         self._manager.check_for_errors()
-        if step_number(step) in self._manager.all_steps():
+        if self._is_there(step_number(step)):
             if not overwrite:
                 raise StepAlreadyExistsError(
                     f"{self.directory}: Step {step} already exists: pass "
@@ -200,6 +200,14 @@ class Checkpointer:
                 )
             return True
         return force or self._manager.should_save(step)
+
+    def _is_there(self, step: int) -> bool:
+        """Also where it is being saved. Does not wait for that: policies may
+        leave out a step instead."""
+        last = self._manager._engine.last_save
+        if last is not None and not last.done() and last.step == step:
+            return True
+        return any(info.step == step for info in self._manager._store.steps())
 
     def _begin(
         self,
@@ -210,6 +218,7 @@ class Checkpointer:
         overwrite: bool,
     ) -> AsyncResponse[bool]:
         manager = self._manager
+        manager._engine._engine.settle()  # Failures of the one before are raised.
         manager._begin(step_number(step), items, metrics, custom, overwrite=overwrite)
         handle = manager._engine.last_save
         assert handle is not None
