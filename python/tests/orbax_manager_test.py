@@ -138,6 +138,12 @@ def test_options_that_are_refused(ocp, wrong):
         ocp.CheckpointManagerOptions(**wrong)
 
 
+def test_a_callback_without_a_background(ocp, managed):  # OPT-18
+    background = ocp.AsyncOptions(post_finalization_callback=lambda: None)
+    with pytest.raises(ValueError, match="post_finalization_callback"):
+        managed(enable_async_checkpointing=False, async_options=background)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"max_to_keep": 2}, {"keep_period": 5}],

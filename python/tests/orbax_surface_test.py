@@ -18,6 +18,11 @@ SURFACE = {
         PLACEHOLDER ProtoCheckpointHandler PyTreeCheckpointer
         PyTreeCheckpointHandler RestoreArgs SaveArgs StandardCheckpointer
         StandardCheckpointHandler Transform
+        AbstractCheckpointManager AbstractCheckpointer CheckpointHandlerRegistry
+        Future RestoreTransform aggregate_handlers args arrays checkpoint_managers
+        checkpoint_utils checkpointers handlers logging metadata msgpack_utils
+        multihost options path pathways serialization step test_utils
+        transform_utils tree type_handlers utils
     """,
     "ckptree.orbax.args": """
         ArrayRestore ArraySave CheckpointArgs Composite JaxRandomKeyRestore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from ckptree.orbax import _items
 from ckptree.orbax._document_handlers import json_item
-from ckptree.orbax._manager_arguments import plain_metrics
+from ckptree.orbax._manager_arguments import ordered_metrics, plain_metrics
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ckptree.store import Store
 
 _log = logging.getLogger("ckptree.orbax")
-_MAX_METRICS = 16  # Of a step, by name; all are in its item.
-_MAX_METRIC_NAME = 64
 
 
 class StepMetrics:
@@ -41,14 +39,7 @@ class StepMetrics:
             self._options.best_fn(plain)
         items[_items.METRICS] = json_item(plain)
         self._known[step] = plain
-        if not isinstance(plain, dict):
-            return {}
-        numeric = {
-            name: float(value)
-            for name, value in plain.items()
-            if isinstance(value, (int, float)) and len(name) <= _MAX_METRIC_NAME
-        }
-        return dict(list(numeric.items())[:_MAX_METRICS])
+        return ordered_metrics(plain)
 
     def learn(self, store: Store) -> None:
         """Reads those of all steps, where somebody may ask for them."""

@@ -41,6 +41,7 @@ from ckptree.policies import MetricOfStep
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from ckptree.orbax._items import Item
     from ckptree.step import Step
     from ckptree.store import Store
 
