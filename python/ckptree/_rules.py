@@ -83,13 +83,15 @@ def branch(value: Any) -> Branch | None:
 
         if torch.is_tensor(value):
             return None
-    if "jax" in sys.modules:
-        from ckptree import flax, jax
+    if "flax" in sys.modules:
+        from ckptree import flax
 
-        if "flax" in sys.modules:
-            found = flax.branch(value)
-            if found is not None:
-                return found
+        found = flax.branch(value)
+        if found is not None:
+            return found
+    if "jax" in sys.modules:
+        from ckptree import jax
+
         found = jax.branch(value)
         if found is not None:
             return found

@@ -257,3 +257,21 @@ for name in ("jax", "flax", "torch"):
     assert "pip install 'ckptree[jax]'" in done.stdout
     assert "pip install 'ckptree[flax]'" in done.stdout or "JAX" in done.stdout
     assert "pip install 'ckptree[torch]'" in done.stdout
+
+
+def test_jax_needs_no_flax(tmp_path):
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "flax":
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import ckptree, jax.numpy as jnp
+state = {"w": jnp.ones(3), "v": (jnp.zeros(2),)}
+with ckptree.Store(sys.argv[1]) as store:
+    store.save(1, state).result(timeout=60)
+    print(store.restore(1, like=state)["w"])
+"""
+    done = run(code, tmp_path / "s", env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    assert (done.stdout, done.stderr) == ("[1. 1. 1.]\n", "")
