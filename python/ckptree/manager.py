@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from ckptree import _engine
+from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import to_json
@@ -17,15 +18,13 @@ from ckptree.store import Store
 
 if TYPE_CHECKING:
     from datetime import timedelta
-    from types import TracebackType
-
     from ckptree.decisions import Decision
     from ckptree.policies import MetricOfStep, Policy
     from ckptree.selector import Selector
     from ckptree.step import Step
 
 
-class CheckpointManager:
+class CheckpointManager(Closing):
     """The steps of a training loop: decides which are saved, keeps those that a
     policy wants, and resumes. The store is made where there is none.
 
@@ -435,17 +434,6 @@ class CheckpointManager:
         True
         """
         self._store.close()
-
-    def __enter__(self) -> CheckpointManager:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from ckptree import _engine
 from ckptree.catalog import Catalog
+from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.history import History
@@ -20,15 +21,13 @@ from ckptree.selector import selector_text
 from ckptree.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ckptree.selector import Selector
     from ckptree.step import Step
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
-class Store(Catalog, History, Retention, Upkeep):
+class Store(Catalog, History, Retention, Upkeep, Closing):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is
@@ -305,17 +304,6 @@ class Store(Catalog, History, Retention, Upkeep):
         """
         self._engine.close()
         _open_stores.discard(self)
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # There is none where opening failed.

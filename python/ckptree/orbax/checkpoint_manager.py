@@ -10,6 +10,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 import ckptree
+from ckptree.closing import Closing
 from ckptree.errors import Error, NotFoundError
 from ckptree.orbax import _composite_handler, _items, _place, multihost
 from ckptree.orbax._composite_handler import describe, of_one_item
@@ -39,8 +40,6 @@ from ckptree.orbax.path.step import name_format_of
 from ckptree.policies import MetricOfStep
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ckptree.orbax._items import Item
     from ckptree.step import Step
     from ckptree.store import Store
@@ -80,7 +79,7 @@ class AbstractCheckpointManager:
     """What all managers are."""
 
 
-class CheckpointManager(AbstractCheckpointManager):
+class CheckpointManager(AbstractCheckpointManager, Closing):
     """The steps of a training loop, in one store at `directory`.
 
     As Orbax's: README.md lists what differs. One manager at a time writes a
@@ -468,14 +467,3 @@ class CheckpointManager(AbstractCheckpointManager):
             if self._manager is not None and not self._manager.closed:
                 with self._told():
                     self._manager.close()
-
-    def __enter__(self) -> CheckpointManager:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -6,6 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ckptree.closing import Closing
 from ckptree.orbax import _checkpoint, _items
 from ckptree.orbax._composite_handler import (
     CompositeCheckpointHandler,
@@ -28,8 +29,6 @@ from ckptree.orbax.metadata import StepMetadata, TreeMetadata
 from ckptree.orbax.options import AsyncOptions, FileOptions
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item
     from ckptree.store import Store
@@ -41,7 +40,7 @@ class AbstractCheckpointer:
     """What all checkpointers are."""
 
 
-class Checkpointer(AbstractCheckpointer):
+class Checkpointer(AbstractCheckpointer, Closing):
     """Saves by `handler` to a path, which becomes a store with one step; save()
     returns when it is durable. Options of files do nothing but their mode.
 
@@ -148,18 +147,6 @@ class Checkpointer(AbstractCheckpointer):
     def close(self) -> None:
         """Frees what the handler holds."""
         self._handler.close()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class AsyncCheckpointer(Checkpointer):
     """A checkpointer whose save() returns when the arrays may change again.

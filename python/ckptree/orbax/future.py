@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Future(Protocol):
     """What an asynchronous handler returns: result() waits, and raises what it
     failed of."""

@@ -6,6 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any, Sequence
 
+from ckptree.closing import Closing
 from ckptree.orbax import _items
 from ckptree.orbax._manager_arguments import step_number
 from ckptree.orbax._manager_options import CheckpointManagerOptions
@@ -35,8 +36,6 @@ from ckptree.orbax.experimental.v1.training.errors import (
 from ckptree.orbax.options import AsyncOptions, FileOptions
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ckptree.orbax._items import Item
     from ckptree.orbax.experimental.v1._context import Context
     from ckptree.step import Step
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     StepLike = int | CheckpointMetadata[Any] | None
 
 
-class Checkpointer:
+class Checkpointer(Closing):
     """The steps of a training loop, in one store at `directory`: a
     CheckpointManager under other names.
 
@@ -387,17 +386,6 @@ class Checkpointer:
     def close(self) -> None:
         """Waits for saves in flight and closes; raises what failed, once."""
         self._manager.close()
-
-    def __enter__(self) -> Checkpointer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     save_pytree = renamed(save)
     save_pytree_async = renamed(save_async)
