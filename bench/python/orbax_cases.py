@@ -45,7 +45,7 @@ def _turns(
 
 
 def _times_faster(
-    report: Report, what: str, took: Times, floor: float, goal: float
+    report: Report, what: str, took: Times, floor: float | None, goal: float
 ) -> None:
     report.show(f"{what}: Orbax", [t * 1e3 for t in took["orbax"]], "ms")
     report.show(f"{what}: ckptree.orbax", [t * 1e3 for t in took["ours"]], "ms")
@@ -216,9 +216,12 @@ def reopen(report: Report) -> None:
         report.settings.repeats,
         {name: lambda name=name: run(name) for name in modules},
     )
-    took = {n: [t - a for t, a in zip(took[n], asked[n])] for n in took}
-    _times_faster(report, f"{steps} steps: opened again", took, 10, 100)
-    _times_faster(report, f"{steps} steps: asked 50 times", asked, 10, 100)
+    # The floor is for many steps: Orbax reads each of them when it opens, and
+    # answers from memory then.
+    floor = None if report.settings.quick else 10
+    for name in modules:
+        report.show(f"asked 50 times, {name}", [t * 1e3 for t in asked[name]], "ms")
+    _times_faster(report, f"{steps} steps: opened and asked", took, floor, 100)
 
 
 def delete(report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import TYPE_CHECKING, Any, Mapping
 
@@ -25,11 +26,13 @@ class StepMetrics:
     def __init__(self, options: CheckpointManagerOptions) -> None:
         self._options = options
         self._known: dict[int, Any] = {}
+        self._read: dict[int, Any] = {}  # By read(), as they are stored.
         self._learned = False
 
     def put(self, step: int, items: dict[str, Item], metrics: Any) -> dict[str, float]:
         """Makes an item of them; returns those that the store can order by.
         Raises what best_fn raises."""
+        self._read.pop(step, None)
         if metrics is None:
             if self._options.best_fn is not None:
                 _log.warning("save(%d): no metrics, which best_fn wants", step)
@@ -53,6 +56,12 @@ class StepMetrics:
             if info.step not in self._known:
                 self._known[info.step] = stored_metrics(store[info.step])
 
+    def read(self, store: Store, step: int) -> Any:
+        """Those of a step that is there; reads them once."""
+        if step not in self._read:
+            self._read[step] = stored_metrics(store[step])
+        return copy.deepcopy(self._read[step])
+
     def of(self, step: int, stored: Mapping[str, float]) -> Any:
         """Those that are known; else what the step's record has of them."""
         if step not in self._known:
@@ -62,6 +71,7 @@ class StepMetrics:
     def forget(self) -> None:
         """Another process may have saved others."""
         self._known.clear()
+        self._read.clear()
         self._learned = False
 
 

@@ -20,7 +20,7 @@ from ckptree.orbax._manager_arguments import (
     listed_steps,
     step_number,
 )
-from ckptree.orbax._manager_metrics import StepMetrics, stored_metrics
+from ckptree.orbax._manager_metrics import StepMetrics
 from ckptree.orbax._manager_options import (
     CheckpointManagerOptions,
     Kept,
@@ -410,7 +410,10 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
 
     def metrics(self, step: int) -> Any:
         """As they were given; None: there are none."""
-        return stored_metrics(self._step(step_number(step)))
+        number = step_number(step)
+        if number not in self._store:
+            raise FileNotFoundError(f"{self._directory}: there is no step {number}")
+        return self._metrics.read(self._store, number)
 
     def item_metadata(self, step: int) -> Any:
         """Of the item, or a Composite of those of the items."""
