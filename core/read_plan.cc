@@ -14,6 +14,7 @@
 #include "schema/dtype.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
+#include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
@@ -35,6 +36,11 @@ absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
     return absl::UnimplementedError("a codec that this engine does not have");
   }
   return payload.substr(ref.offset, ref.length);
+}
+
+// True where `bytes` are those of `ref`.
+bool IsSaved(const schema::ChunkRef& ref, const std::byte* bytes) {
+  return schema::DigestOf(std::span(bytes, ref.length)) == ref.digest;
 }
 
 }  // namespace
@@ -203,30 +209,89 @@ std::string ReadPlan::Describe(const Slice& slice) const {
       schema::DescribeKey(slice.ref.place, ChunkKey(slice.ref)));
 }
 
+void ReadPlan::Deliver(const Slice& slice, const std::byte* bytes) const {
+  if (slice.scatter < 0) {
+    std::memcpy(slice.destination, bytes, slice.ref.length);
+    return;
+  }
+  const Scatter& s = scatters_[static_cast<std::size_t>(slice.scatter)];
+  CopyBox(bytes, {.start = s.cell_start, .shape = s.cell_shape},
+          slice.destination, {.start = s.box_start, .shape = s.box_shape},
+          s.start, s.shape, s.element_bytes);
+}
+
 absl::Status ReadPlan::Place(const Slice& slice, std::string_view value) {
   if (slice.scatter >= 0) {
     CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
                              CheckedSlice(slice.ref, value));
-    const Scatter& s = scatters_[static_cast<std::size_t>(slice.scatter)];
-    CopyBox(reinterpret_cast<const std::byte*>(bytes.data()),
-            {.start = s.cell_start, .shape = s.cell_shape}, slice.destination,
-            {.start = s.box_start, .shape = s.box_shape}, s.start, s.shape,
-            s.element_bytes);
+    Deliver(slice, reinterpret_cast<const std::byte*>(bytes.data()));
     return absl::OkStatus();
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
                            SliceOf(slice.ref, value));
-  std::memcpy(slice.destination, bytes.data(), bytes.size());
+  Deliver(slice, reinterpret_cast<const std::byte*>(bytes.data()));
   // After the copy: what the caller gets is what was checked.
-  if (schema::DigestOf(std::span<const std::byte>(
-          slice.destination, bytes.size())) != slice.ref.digest) {
+  if (!IsSaved(slice.ref, slice.destination)) {
     return absl::DataLossError("the bytes are not those that were saved");
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices) {
+bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
+  const schema::ChunkRef& first = slices.front().ref;
+  std::uint64_t begin = first.offset;
+  std::uint64_t end = begin;
+  std::uint64_t wanted = 0;
+  bool in_runs = true;
+  for (const Slice& slice : slices) {
+    const schema::ChunkRef& ref = slice.ref;
+    if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
+      return false;
+    }
+    begin = std::min<std::uint64_t>(begin, ref.offset);
+    end = std::max(end, std::uint64_t{ref.offset} + ref.length);
+    wanted += ref.length;
+    in_runs = in_runs && slice.scatter < 0;
+  }
+  const std::string key = ChunkKey(first);
+  // One chunk for its own leaf, or a few leaves of a pack.
+  if (in_runs && (slices.size() == 1 || 4 * wanted < end - begin)) {
+    for (const Slice& slice : slices) {
+      const std::span<std::byte> to(slice.destination, slice.ref.length);
+      if (!database_.ReadUnchecked(slice.ref.place, key, slice.ref.offset,
+                                   to) ||
+          !IsSaved(slice.ref, to.data())) {
+        return false;
+      }
+    }
+    bytes_read_.fetch_add(wanted, std::memory_order_relaxed);
+    return true;
+  }
+  if (scratch->size() < end - begin) scratch->resize(end - begin);
+  if (!database_.ReadUnchecked(first.place, key, begin,
+                               std::span(*scratch).first(end - begin))) {
+    return false;
+  }
+  for (const Slice& slice : slices) {
+    const std::byte* const bytes = scratch->data() + (slice.ref.offset - begin);
+    if (slice.scatter >= 0 && !IsSaved(slice.ref, bytes)) return false;
+    Deliver(slice, bytes);
+    // After the copy: what the caller gets is what was checked.
+    if (slice.scatter < 0 && !IsSaved(slice.ref, slice.destination)) {
+      return false;
+    }
+  }
+  bytes_read_.fetch_add(end - begin, std::memory_order_relaxed);
+  return true;
+}
+
+absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
+                                 Scratch* scratch) {
   const Slice& first = slices.front();
+  if (first.ref.place == schema::Space::kChunks &&
+      ReadStraight(slices, scratch)) {
+    return absl::OkStatus();
+  }
   absl::StatusOr<kv::Value> value =
       database_.Read(first.ref.place, ChunkKey(first.ref));
   if (!value.ok()) {
@@ -262,14 +327,21 @@ absl::Status ReadPlan::Run() {
     i = end;
   }
   if (blocks.size() == 1) {
-    return ReadBlock(std::span(slices_).subspan(0, slices_.size()));
+    Scratch scratch;
+    return ReadBlock(slices_, &scratch);
   }
   FirstError error;
-  tbb::parallel_for(std::size_t{0}, blocks.size(), [&](std::size_t b) {
-    if (error.any()) return;
-    const auto [begin, end] = blocks[b];
-    error.Note(ReadBlock(std::span(slices_).subspan(begin, end - begin)));
-  });
+  tbb::parallel_for(
+      tbb::blocked_range<std::size_t>(0, blocks.size()),
+      [&](const tbb::blocked_range<std::size_t>& range) {
+        Scratch scratch;
+        for (std::size_t b = range.begin(); b < range.end(); ++b) {
+          if (error.any()) return;
+          const auto [begin, end] = blocks[b];
+          error.Note(ReadBlock(std::span(slices_).subspan(begin, end - begin),
+                               &scratch));
+        }
+      });
   return error.status();
 }
 

@@ -61,7 +61,16 @@ class ReadPlan {
     std::uint32_t chunk = 0;    // Of the leaf, for messages.
   };
 
-  absl::Status ReadBlock(std::span<const Slice> slices);
+  // Memory that is used again for the next block.
+  using Scratch = std::vector<std::byte>;
+
+  absl::Status ReadBlock(std::span<const Slice> slices, Scratch* scratch);
+  // Only the bytes that are wanted, straight from the file; false where that
+  // cannot be or gave others than were saved: the whole block, as the database
+  // reads and checks it, tells why.
+  bool ReadStraight(std::span<const Slice> slices, Scratch* scratch);
+  // The bytes of `slice` at the beginning of `bytes`, to where they belong.
+  void Deliver(const Slice& slice, const std::byte* bytes) const;
   absl::Status Place(const Slice& slice, std::string_view payload);
   std::string Describe(const Slice& slice) const;
 

@@ -76,7 +76,7 @@ absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Writing() const {
 
 void Database::Impl::Replace(std::shared_ptr<Instance> with,
                              bool is_following) {
-  mapped.Forget();
+  ForgetFiles();
   const absl::MutexLock hold(&instance_mutex);
   instance.swap(with);
   following = is_following;

@@ -3,10 +3,12 @@
 #ifndef CKPTREE_KV_DATABASE_H_
 #define CKPTREE_KV_DATABASE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -155,6 +157,12 @@ class Database {
                                                  std::string_view key) const;
   // kNotFound where the key is absent. One copy from the file's block at most.
   absl::StatusOr<Value> Read(schema::Space space, std::string_view key) const;
+  // Bytes of a value of kChunks from `offset` on, straight from its file: no
+  // copy, and NOTHING IS CHECKED. False where that cannot be, for whatever
+  // reason: Read() does it, or says what is wrong.
+  bool ReadUnchecked(schema::Space space, std::string_view key,
+                     std::uint64_t offset,
+                     std::span<std::byte> destination) const;
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
   // kChunks; a copy otherwise). The file's size is checked before it is mapped.
   absl::StatusOr<Value> View(schema::Space space, std::string_view key) const;

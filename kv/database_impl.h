@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kv/chunk_files.h"
 #include "kv/commit_chain.h"
 #include "kv/commit_log.h"
 #include "kv/database.h"
@@ -79,7 +80,14 @@ struct Database::Impl {
   bool following ABSL_GUARDED_BY(instance_mutex) = false;
   std::atomic<bool> writable = false;
 
+  // The set of live files changed.
+  void ForgetFiles() {
+    mapped.Forget();
+    chunk_files.Forget();
+  }
+
   MappedFiles mapped;
+  ChunkFiles chunk_files;
 
   // Before instance_mutex. Held over I/O: one refresh, one change of the set of
   // files, one commit at a time.

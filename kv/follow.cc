@@ -134,7 +134,7 @@ absl::Status Database::Refresh() {
                            impl.ProbeWriter());
   if (holder.has_value() && following()) {
     if (impl.CatchUp(*instance).ok()) {
-      impl.mapped.Forget();
+      impl.ForgetFiles();
       return absl::OkStatus();
     }
     // Its files went away under it, or the store is damaged: a new open tells.

@@ -46,6 +46,8 @@ class Instance {
 
   rocksdb::DB* db() const { return db_; }
   rocksdb::Env* env() const { return env_.get(); }
+  // For what reads files and must not keep the instance open.
+  std::shared_ptr<rocksdb::Env> shared_env() const { return env_; }
   rocksdb::ColumnFamilyHandle* family(schema::Space space) const {
     return families_[static_cast<std::size_t>(space)];
   }

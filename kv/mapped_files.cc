@@ -2,15 +2,12 @@
 
 #include "kv/mapped_files.h"
 
-#include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,10 +19,8 @@
 #include "kv/rocksdb_options.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
-#include "rocksdb/db.h"
 #include "rocksdb/env.h"
 #include "rocksdb/iterator.h"
-#include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
 #include "rocksdb/sst_file_reader.h"
 #include "schema/spaces.h"
@@ -51,68 +46,46 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
   // Held while a file is opened: two threads that want the same one map it
   // once.
   const absl::MutexLock lock(&mutex_);
-  const bool fresh = !listed_;
+  const bool fresh = !live_.listed();
   auto found = FindListed(instance, space, key);
   // It was written again since the files were listed.
   if (fresh || !absl::IsNotFound(found.status())) return found;
-  listed_ = false;
+  live_.Forget();
   return FindListed(instance, space, key);
 }
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::FindListed(
     const std::shared_ptr<const Instance>& instance, schema::Space space,
     std::string_view key) {
-  if (!listed_) {
-    for (FilesByFirstKey& files : live_) files.clear();
-    std::vector<rocksdb::LiveFileMetaData> files;
-    instance->db()->GetLiveFilesMetaData(&files);
-    for (const rocksdb::LiveFileMetaData& file : files) {
-      for (const schema::Space of :
-           {schema::Space::kLeaves, schema::Space::kChunks}) {
-        const auto index = static_cast<std::size_t>(of);
-        if (file.column_family_name != schema::kSpaceNames[index]) continue;
-        live_[index][file.smallestkey] = {
-            file.largestkey, file.directory + "/" + file.relative_filename,
-            file.size};
-      }
-    }
-    listed_ = true;
-  }
-
-  const FilesByFirstKey& files = live_[static_cast<std::size_t>(space)];
-  auto at = files.upper_bound(key);
-  if (at == files.begin()) return nullptr;
-  const Entry& entry = std::prev(at)->second;
-  if (key > entry.last_key) return nullptr;
-
-  if (const auto found = mapped_.find(entry.path); found != mapped_.end()) {
+  const LiveTables::Table* const table = live_.Find(*instance, space, key);
+  if (table == nullptr) return nullptr;
+  if (const auto found = mapped_.find(table->path); found != mapped_.end()) {
     return found->second;
   }
   std::uint64_t bytes = 0;
   const rocksdb::Status measured =
-      instance->env()->GetFileSize(entry.path, &bytes);
-  if (!measured.ok()) return ToStatus(measured, entry.path);
-  if (bytes != entry.bytes) {
-    return absl::DataLossError(
-        absl::StrFormat("%s has %d bytes instead of %d", entry.path, bytes,
-                        entry.bytes));
+      instance->env()->GetFileSize(table->path, &bytes);
+  if (!measured.ok()) return ToStatus(measured, table->path);
+  if (bytes != table->bytes) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s has %d bytes instead of %d", table->path, bytes, table->bytes));
   }
   const auto file = std::make_shared<MappedFile>(instance, space);
-  const rocksdb::Status opened = file->reader().Open(entry.path);
+  const rocksdb::Status opened = file->reader().Open(table->path);
   if (!opened.ok()) {
-    return ToStatus(opened, absl::StrFormat("mapping %s", entry.path));
+    return ToStatus(opened, absl::StrFormat("mapping %s", table->path));
   }
   // Each holds a file open; one still in use outlives this.
   if (mapped_.size() >= static_cast<std::size_t>(OpenTableLimit())) {
     mapped_.clear();
   }
-  mapped_.emplace(entry.path, file);
+  mapped_.emplace(table->path, file);
   return std::shared_ptr<const MappedFile>(file);
 }
 
 void MappedFiles::Forget() {
   const absl::MutexLock lock(&mutex_);
-  listed_ = false;
+  live_.Forget();
   mapped_.clear();
 }
 

@@ -3,8 +3,6 @@
 #ifndef CKPTREE_KV_MAPPED_FILES_H_
 #define CKPTREE_KV_MAPPED_FILES_H_
 
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kv/instance.h"
+#include "kv/live_tables.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -23,9 +22,7 @@ namespace ckptree::kv {
 // drops the file.
 class MappedFile;
 
-// Finds the file that holds a key and maps it on first use. Files of those
-// spaces never change and never overlap, so none of RocksDB's own machinery is
-// needed to read one.
+// Finds the file that holds a key and maps it on first use.
 //
 // Thread-safe.
 class MappedFiles {
@@ -44,17 +41,8 @@ class MappedFiles {
       const std::shared_ptr<const Instance>& instance, schema::Space space,
       std::string_view key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  struct Entry {
-    std::string last_key;
-    std::string path;
-    std::uint64_t bytes = 0;
-  };
-  using FilesByFirstKey = std::map<std::string, Entry, std::less<>>;
-
   absl::Mutex mutex_;
-  bool listed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::array<FilesByFirstKey, schema::kSpaceCount> live_
-      ABSL_GUARDED_BY(mutex_);
+  LiveTables live_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::shared_ptr<const MappedFile>> mapped_
       ABSL_GUARDED_BY(mutex_);
 };

@@ -18,6 +18,7 @@
 #include "kv/options.h"
 #include "kv/process_mark.h"
 #include "kv/rocksdb_options.h"
+#include "kv/segment_layout.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
 #include "rocksdb/env.h"
@@ -70,25 +71,6 @@ class ReservingFileSystem : public rocksdb::FileSystemWrapper {
  private:
   const std::uint64_t expected_bytes_;
 };
-
-constexpr std::uint64_t VarintBytes(std::uint64_t value) {
-  std::uint64_t bytes = 1;
-  for (; value >= 0x80; value >>= 7) ++bytes;
-  return bytes;
-}
-
-// A block with one record, as table format 5 writes it: varint 0 (shared key
-// bytes), varint key size, varint value size, key, sequence and type (8), value
-// | one restart (4), their count (4) | compression (1), checksum (4).
-constexpr std::uint64_t kKeySuffixBytes = 8;
-constexpr std::uint64_t kBlockTailBytes = 4 + 4 + 1 + 4;
-
-// Bytes before the value in its block.
-constexpr std::uint64_t BytesBefore(std::uint64_t key_bytes,
-                                    std::uint64_t value_bytes) {
-  const std::uint64_t key = key_bytes + kKeySuffixBytes;
-  return 1 + VarintBytes(key) + VarintBytes(value_bytes) + key;
-}
 
 }  // namespace
 
@@ -147,8 +129,8 @@ absl::Status SegmentWriter::Impl::Put(std::string_view key,
     failure = ToStatus(status, absl::StrFormat("writing %s", path));
     return failure;
   }
-  offset += BytesBefore(key.size(), value.size()) + value.size() +
-            kBlockTailBytes;
+  offset +=
+      BytesBefore(key.size(), value.size()) + value.size() + kBlockTailBytes;
   if (entries++ == 0) first_key = key;
   last_key = key;
   return absl::OkStatus();
@@ -160,13 +142,13 @@ absl::StatusOr<std::unique_ptr<SegmentWriter>> SegmentWriter::Create(
   if (space != schema::Space::kLeaves && space != schema::Space::kChunks) {
     return absl::InvalidArgumentError("segments hold leaves or chunks");
   }
-  const rocksdb::IOStatus there = FileSystemOf(options)->FileExists(
-      path, rocksdb::IOOptions(), nullptr);
+  const rocksdb::IOStatus there =
+      FileSystemOf(options)->FileExists(path, rocksdb::IOOptions(), nullptr);
   if (there.ok()) {
     return absl::AlreadyExistsError(absl::StrFormat("%s is there", path));
   }
-  auto impl = std::make_unique<Impl>(options, space, std::move(path),
-                                     expected_bytes);
+  auto impl =
+      std::make_unique<Impl>(options, space, std::move(path), expected_bytes);
   const rocksdb::Status status = impl->writer.Open(impl->path);
   if (!status.ok()) {
     impl->finished = true;  // Nothing of ours to remove.
@@ -209,9 +191,8 @@ absl::Status SegmentWriter::AddAligned(std::string_view key,
     const std::uint64_t position = impl_->offset + empty_gap + before;
     static constexpr char kZeros[kAlignment] = {};
     CKPTREE_RETURN_IF_ERROR(impl_->Put(
-        gap,
-        std::string_view(kZeros, (kAlignment - position % kAlignment) %
-                                     kAlignment)));
+        gap, std::string_view(
+                 kZeros, (kAlignment - position % kAlignment) % kAlignment)));
   }
   return impl_->Put(key, value);
 }

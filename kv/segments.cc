@@ -123,7 +123,7 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
     CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));
   }
   const rocksdb::Status status = instance->db()->IngestExternalFiles(arguments);
-  impl.mapped.Forget();
+  impl.ForgetFiles();
   return ToStatus(status,
                   absl::StrFormat("adopting %d segments", segments.size()));
 }
@@ -170,7 +170,7 @@ absl::Status Database::Drop(schema::Space space,
       instance->db(), instance->family(space), pointers.data(), pointers.size(),
       /*include_end=*/false);
   if (dropped != nullptr) *dropped += before - CountFiles(*instance, space);
-  impl.mapped.Forget();
+  impl.ForgetFiles();
   return ToStatus(status, "dropping files");
 }
 
@@ -208,7 +208,7 @@ absl::StatusOr<std::uint64_t> Database::Rewrite(
                                           names, kBottomLevel,
                                           /*output_path_id=*/-1, &made);
   }
-  impl.mapped.Forget();
+  impl.ForgetFiles();
   CKPTREE_RETURN_IF_ERROR(
       ToStatus(status, absl::StrFormat("rewriting %d files from %s",
                                        files.size(), files.front().path)));

@@ -61,11 +61,19 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
                            impl_->Reading());
   auto value = std::make_unique<Value::Impl>();
   value->instance = instance;
-  const rocksdb::Status status =
-      instance->db()->Get(rocksdb::ReadOptions(), instance->family(space), key,
-                          &value->pinned);
+  const rocksdb::Status status = instance->db()->Get(
+      rocksdb::ReadOptions(), instance->family(space), key, &value->pinned);
   if (!status.ok()) return ToStatus(status, "reading");
   return Value(std::move(value));
+}
+
+bool Database::ReadUnchecked(schema::Space space, std::string_view key,
+                             std::uint64_t offset,
+                             std::span<std::byte> destination) const {
+  if (space != schema::Space::kChunks) return false;
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
+  return instance.ok() &&
+         impl_->chunk_files.Read(**instance, key, offset, destination);
 }
 
 absl::StatusOr<Value> Database::View(schema::Space space,

@@ -1,0 +1,55 @@
+// Reading chunks straight from their files.
+
+#ifndef CKPTREE_KV_CHUNK_FILES_H_
+#define CKPTREE_KV_CHUNK_FILES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "kv/instance.h"
+#include "kv/live_tables.h"
+
+namespace ckptree::kv {
+
+// One file of `chunks`: where each value stands.
+class ChunkFile;
+
+// A block of `chunks` is one record as it was given, and the index of its file
+// says where: bytes of it go from the file into the caller's memory, without
+// the rest of the block, a copy of it and a checksum of it.
+//
+// Nothing that is read is checked, and every failure is only a false: for a
+// caller that knows a digest, and asks the database where this does not give
+// it.
+//
+// Thread-safe.
+class ChunkFiles {
+ public:
+  // Fills `destination` with the bytes of the value of `key` from `offset` on.
+  bool Read(const Instance& instance, std::string_view key,
+            std::uint64_t offset, std::span<std::byte> destination);
+
+  // The set of live files changed.
+  void Forget();
+
+ private:
+  std::shared_ptr<const ChunkFile> Find(const Instance& instance,
+                                        std::string_view key);
+
+  absl::Mutex mutex_;
+  LiveTables live_ ABSL_GUARDED_BY(mutex_);
+  // By path; null for files that cannot be read like this.
+  std::unordered_map<std::string, std::shared_ptr<const ChunkFile>> open_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_CHUNK_FILES_H_
