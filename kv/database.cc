@@ -76,10 +76,13 @@ absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Writing() const {
 
 void Database::Impl::Replace(std::shared_ptr<Instance> with,
                              bool is_following) {
+  {
+    const absl::MutexLock hold(&instance_mutex);
+    instance.swap(with);
+    following = is_following;
+  }
+  // Not before: a reader might list the files of the old one again.
   ForgetFiles();
-  const absl::MutexLock hold(&instance_mutex);
-  instance.swap(with);
-  following = is_following;
 }
 
 void Database::Impl::StartWriting(const ChainTip& newest, std::uint64_t oldest,

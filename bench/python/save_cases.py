@@ -149,6 +149,7 @@ def _restore(
             fail("a restore gave other bytes than were saved")
         restored.clear()
         gc.collect()
+        forget(path)  # No burden for who is next.
         return taken
 
     def by_us(like: Any) -> Any:
@@ -162,6 +163,8 @@ def _restore(
     }
     for peer in others:
         peer.save(paths[peer.name], state.tree)
+        forget(paths[peer.name])
+    forget(store_path)
 
     def by_peer(peer: Peer) -> Callable[[], float]:
         path = paths[peer.name]
@@ -220,6 +223,7 @@ class _AgedStore:
         taken = _timed_save(self._store, self._next(), self._state, borrow)
         self._store.delete(self._step - 1 - _AGE)
         self._store.collect()
+        forget(self._path)  # No burden for who is next.
         return taken
 
     def close(self) -> None:
