@@ -187,7 +187,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
     }
   }
   if (options_.read_only) {
-    // What was listed is complete after one more catch-up.
+    // What was listed is complete after one more look.
     return database_->following() ? database_->Refresh() : absl::OkStatus();
   }
   CKPTREE_ASSIGN_OR_RETURN(const int orphans, DropOrphans(database_.get()));
@@ -301,7 +301,7 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
 absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
   if (!options_.read_only) return absl::OkStatus();
-  // Catch up, list, catch up again: what was listed is then complete.
+  // Refresh, list, refresh again: what was listed is then complete.
   CKPTREE_RETURN_IF_ERROR(database_->Refresh());
   catalog_.Load(*database_);
   return database_->Refresh();

@@ -174,7 +174,7 @@ absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
   }
   findings.read_only_feature = ReadOnlyFeature(findings.store);
   // Beside a live writer a commit may be seen before its segments; the reader
-  // catches up before it reads.
+  // refreshes before it reads.
   if (!database.following()) {
     CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &findings.damage));
   }

@@ -115,24 +115,6 @@ absl::StatusOr<std::uint64_t> OldestOrdinal(const Instance& instance) {
   return OrdinalOf(*iterator).value_or(0);
 }
 
-absl::Status ContainsHead(const Instance& instance, const HeadSlot& head,
-                          const ChainTip& tip) {
-  if (tip.ordinal < head.ordinal) return Lost(tip.ordinal + 1, head.ordinal);
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<std::string> record,
-      instance.Get(schema::Space::kRecords, CommitRecordKey(head.ordinal)));
-  if (!record.has_value()) {
-    // Trimmed, long after HEAD was read.
-    if (tip.ordinal - head.ordinal >= kKeptCommits) return absl::OkStatus();
-    return Lost(head.ordinal, head.ordinal);
-  }
-  if (HashOf(*record) != head.hash) {
-    return absl::DataLossError(absl::StrFormat(
-        "commit %d is not the one that HEAD acknowledges", head.ordinal));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckChain(const Instance& instance, bool beside_writer,
                         OpenReport* report) {
   const auto iterator = NewIterator(instance);

@@ -31,12 +31,6 @@ absl::StatusOr<ChainTip> ReadTip(const Instance& instance);
 // Of the oldest record that was not trimmed; 0 where there is none.
 absl::StatusOr<std::uint64_t> OldestOrdinal(const Instance& instance);
 
-// kDataLoss where `instance` does not hold the commit that `head` acknowledges,
-// naming the ordinals. For a reader beside a live writer: any number of commits
-// after it is fine.
-absl::Status ContainsHead(const Instance& instance, const HeadSlot& head,
-                          const ChainTip& tip);
-
 // Reads the last kCheckedCommits records and all after small_safe, checks that
 // they are chained and that no older one is missing that was kept, holds them against report->head (unless head_missing) and
 // fills in ordinal, ahead_by_one, recent, highest_version, warnings and

@@ -144,10 +144,10 @@ class Database {
   // True beside a live writer (kRead only): Refresh() has something to do.
   bool following() const;
 
-  // kRead: catches up with the writer. To see no half of a step: list the
-  // steps, Refresh(), then read what was listed. Re-opens when a writer came or
-  // went. kDataLoss where the store stays behind its HEAD. Views and iterators
-  // made before stay valid.
+  // kRead: opens anew where HEAD says that something is new, or a writer came
+  // or went. To see no half of a step: list the steps, Refresh(), then read what
+  // was listed. kDataLoss where the store stays behind its HEAD. Views and
+  // iterators made before stay valid.
   absl::Status Refresh();
 
   // ---- reading ----

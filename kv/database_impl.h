@@ -42,13 +42,12 @@ struct Database::Impl {
   // follow.cc: opens for reading, beside a writer or without one.
   absl::Status OpenForReading(OpenReport* found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
-  // follow.cc: kDataLoss where the follower stays behind HEAD.
-  absl::Status CatchUp(Instance& follower)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
   // open.cc: the steps after the lock was taken.
   absl::Status OpenForWriting(const Database& database, CheckFn check);
   // open.cc: HEAD into `found`; an unreadable one is head_missing.
   absl::Status ReadHead(OpenReport* found) const;
+  // follow.cc: the names of the logs there are, sorted.
+  absl::StatusOr<std::vector<std::string>> Logs() const;
   // follow.cc: the live writer, if there is one.
   absl::StatusOr<std::optional<LockHolder>> ProbeWriter() const;
   // open.cc: kNotFound, kFailedPrecondition where it cannot be opened.
@@ -92,8 +91,10 @@ struct Database::Impl {
   // Before instance_mutex. Held over I/O: one refresh, one change of the set of
   // files, one commit at a time.
   absl::Mutex refresh_mutex;
-  // Of the HEAD that a reader last caught up with; 0: there was none.
+  // Of the HEAD that a reader last opened after; 0: there was none.
   std::uint64_t seen_write_count ABSL_GUARDED_BY(refresh_mutex) = 0;
+  // All that the commits refer to is in the instance.
+  bool seen_all ABSL_GUARDED_BY(refresh_mutex) = false;
   absl::Mutex files_mutex;
   absl::Mutex commit_mutex;
   std::unique_ptr<HeadFile> head ABSL_GUARDED_BY(commit_mutex);

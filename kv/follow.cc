@@ -1,14 +1,28 @@
 // Database for a reader: opening beside a writer or without one, following it.
 //
+// Following is opening anew whatever HEAD says is new. RocksDB's own follower, a
+// "secondary", stays at an older list of files, and says nothing, where the
+// writer removed a file that it had not opened yet; where it got none at all it
+// aborts at the next MANIFEST (7.8.3, db/version_edit_handler.cc: OnColumnFamilyAdd
+// asserts that there is an older version). An open that misses a file fails.
+//
+// An open reads MANIFEST before it lists the logs. One that goes in between takes
+// along what that MANIFEST said was still in it; where `records` were in a file
+// before, the chain of commits shows nothing. So the logs must be the same before
+// and after: a log goes only after the files that replace it are in MANIFEST, and
+// one more that came and went meanwhile left a newer one.
+//
 // HEAD is read before anything that is held against it. What it acknowledges is
 // in the log by then, so a store that does not show it is damaged - unless it
 // changed hands in between, which the second look at the lock and HEAD tells.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +31,7 @@
 #include "kv/commit_chain.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
+#include "kv/file_system.h"
 #include "kv/head.h"
 #include "kv/instance.h"
 #include "kv/options.h"
@@ -29,17 +44,9 @@
 namespace ckptree::kv {
 namespace {
 
-// Each failed attempt means that the writer came, went or removed a file right
-// then.
-constexpr int kAttempts = 8;
-
-// Catching up may read the commit of a segment it does not know yet; when a
-// round shows nothing new, all is there.
-constexpr int kRounds = 4;
-
-absl::Status OneRound(Instance& follower) {
-  return ToStatus(follower.db()->TryCatchUpWithPrimary(), "catching up");
-}
+// Each failed attempt means that the writer came, went, removed a file or began
+// a new log right then.
+constexpr int kAttempts = 32;
 
 }  // namespace
 
@@ -49,23 +56,14 @@ absl::StatusOr<std::optional<LockHolder>> Database::Impl::ProbeWriter() const {
   return StoreLock::Probe(directory);
 }
 
-absl::Status Database::Impl::CatchUp(Instance& follower) {
-  OpenReport now;
-  CKPTREE_RETURN_IF_ERROR(ReadHead(&now));
-  absl::Status contained;
-  std::uint64_t previous = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    CKPTREE_RETURN_IF_ERROR(OneRound(follower));
-    CKPTREE_ASSIGN_OR_RETURN(const ChainTip newest, ReadTip(follower));
-    contained = now.head_missing
-                    ? absl::OkStatus()
-                    : ContainsHead(follower, now.head, newest);
-    if (contained.ok() && newest.ordinal == previous) break;
-    previous = newest.ordinal;
-  }
-  CKPTREE_RETURN_IF_ERROR(contained);
-  seen_write_count = now.head_missing ? 0 : now.head.write_count;
-  return absl::OkStatus();
+absl::StatusOr<std::vector<std::string>> Database::Impl::Logs() const {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> names,
+                           ListDirectory(reader_options, DbDirectory()));
+  std::erase_if(names, [](const std::string& name) {
+    return !name.ends_with(".log");
+  });
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 absl::Status Database::Impl::OpenForReading(OpenReport* found) {
@@ -92,11 +90,11 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
     CKPTREE_RETURN_IF_ERROR(head_read);
 
     const bool beside = before.has_value();
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> logs, Logs());
     absl::StatusOr<std::shared_ptr<Instance>> opened = Instance::Open(
         beside ? Role::kFollower : Role::kReadOnly, DbDirectory(),
         reader_options, nullptr, nullptr);
     absl::Status status = opened.status();
-    if (status.ok() && beside) status = CatchUp(**opened);
     if (status.ok()) status = CheckChain(**opened, beside, found);
 
     // The second look.
@@ -104,12 +102,18 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
                              ProbeWriter());
     OpenReport again;
     CKPTREE_RETURN_IF_ERROR(ReadHead(&again));
-    const bool same = after.has_value() == beside &&
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> logs_again, Logs());
+    const bool same = after.has_value() == beside && logs_again == logs &&
                       (beside || (again.head == found->head &&
                                   again.head_missing == found->head_missing));
     if (status.ok() && same) {
       // A copy is read as what it is; only a writer must know.
       seen_write_count = found->head_missing ? 0 : found->head.write_count;
+      // MANIFEST was read before the log: a commit later than HEAD may refer to
+      // segments adopted in between. The next open shows them, though HEAD may
+      // not have been written yet.
+      seen_all = !beside || (!found->head_missing &&
+                             found->ordinal == found->head.ordinal);
       Replace(*std::move(opened), beside);
       return absl::OkStatus();
     }
@@ -126,19 +130,12 @@ absl::Status Database::Refresh() {
   if (impl.mode != Mode::kRead || impl.options.forensic) {
     return impl.Reading().status();
   }
-  // Held over I/O: catching up from two threads at once gains nothing.
+  // Held over I/O: opening from two threads at once gains nothing.
   const absl::MutexLock lock(&impl.refresh_mutex);
-  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
-                           impl.Reading());
+  CKPTREE_RETURN_IF_ERROR(impl.Reading().status());
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> holder,
                            impl.ProbeWriter());
-  if (holder.has_value() && following()) {
-    if (impl.CatchUp(*instance).ok()) {
-      impl.ForgetFiles();
-      return absl::OkStatus();
-    }
-    // Its files went away under it, or the store is damaged: a new open tells.
-  } else if (!holder.has_value() && !following()) {
+  if (holder.has_value() == following() && impl.seen_all) {
     OpenReport now;
     CKPTREE_RETURN_IF_ERROR(impl.ReadHead(&now));
     const std::uint64_t count = now.head_missing ? 0 : now.head.write_count;

@@ -85,11 +85,8 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
             db_directory, tables));
       }
       db_options.max_open_files = -1;
-      // The second directory is for a log file and remote compaction; with our
-      // logger nothing is written there, so it need not exist.
-      status = rocksdb::DB::OpenAsSecondary(
-          db_options, db_directory, db_directory + "/none", families, &handles,
-          &instance->db_);
+      status = rocksdb::DB::OpenForReadOnly(db_options, db_directory, families,
+                                            &handles, &instance->db_);
       break;
     }
   }

@@ -11,13 +11,17 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
 #include "schema/spaces.h"
+#include "tests/fault_fs_interrupt.h"
 #include "tests/kv_fixture.h"
 #include "tests/testutil/status_matchers.h"
 
@@ -36,7 +40,8 @@ constexpr const char* kWriterVariable = "CKPTREE_TEST_WRITER_STORE";
 
 // The other process: this program, started again. Commits each line it reads
 // as the value of "line" and answers with the ordinal. "segment" adopts one,
-// "drop" drops it, "flush" flushes.
+// "drop" drops it, "flush" flushes, "small" writes to kSmall too, "fill ..."
+// so much to a space that it alone is flushed at the next commit.
 bool RunWriterIfAsked() {
   const char* const store = std::getenv(kWriterVariable);
   if (store == nullptr) return false;
@@ -49,6 +54,7 @@ bool RunWriterIfAsked() {
   }
   std::cout << "open" << std::endl;
   std::uint64_t version = 0;
+  const std::string large(9 << 20, 'f');
   for (std::string line; std::getline(std::cin, line);) {
     if (line == "segment") {
       ++version;
@@ -77,6 +83,13 @@ bool RunWriterIfAsked() {
     }
     CommitRequest request;
     request.version = version;
+    if (line == "small") {
+      request.batch.Put(Space::kSmall, RecordKey("small"), "value");
+    } else if (line == "fill records") {
+      request.batch.Put(Space::kRecords, RecordKey("fill"), large);
+    } else if (line == "fill small") {
+      request.batch.Put(Space::kSmall, RecordKey("fill"), large);
+    }
     request.batch.Put(Space::kRecords, RecordKey("line"), line);
     const CommitResult result = (*database)->Commit(std::move(request));
     std::cout << result.ordinal << std::endl;
@@ -148,6 +161,31 @@ class ReaderTest : public KvTest {
     ASSERT_OK_AND_ASSIGN(const auto database, Create());
     ASSERT_OK(database->Close());
   }
+
+  std::set<std::string> Logs() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(Store() + "/db")) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with(".log")) names.insert(name);
+    }
+    return names;
+  }
+  std::uintmax_t ManifestBytes() const {
+    std::uintmax_t bytes = 0;
+    for (const auto& entry : fs::directory_iterator(Store() + "/db")) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("MANIFEST")) bytes += entry.file_size();
+    }
+    return bytes;
+  }
+  // What another process does on its own time.
+  static void AwaitThat(const std::function<bool()>& is_so) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (!is_so()) {
+      ASSERT_LT(absl::Now(), deadline);
+      std::this_thread::yield();
+    }
+  }
 };
 
 TEST_F(ReaderTest, FollowsAWriterInAnotherProcess) {
@@ -208,6 +246,89 @@ TEST_F(ReaderTest, ViewsStayValidWhenTheWriterDropsTheFile) {
   EXPECT_THAT(reader->View(Space::kChunks, VersionKey(1, "a")),
               StatusIs(absl::StatusCode::kNotFound));
   EXPECT_EQ(view.view(), std::string(9999, 'c'));
+}
+
+// RocksDB reads its list of files before its log: a commit may be seen without
+// the segment that was adopted before it. Refreshed once more, it is there.
+TEST_F(ReaderTest, ASegmentAdoptedWhileTheReaderOpensIsThereAfterARefresh) {
+  MakeStore();
+  OtherWriter writer(Store());
+  const auto disk = std::make_shared<InterruptedFs>();
+  options_.file_system = disk;
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+  writer.Do("x");
+  disk->BeforeReading(".log", [&] { writer.Do("segment"); });
+  ASSERT_OK(reader->Refresh());
+  ASSERT_TRUE(disk->fired());
+  ASSERT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
+              IsOkAndHolds(Optional(std::string("segment"))));
+  ASSERT_THAT(reader->View(Space::kChunks, VersionKey(1, "a")),
+              StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(reader->Refresh());
+  EXPECT_OK(reader->View(Space::kChunks, VersionKey(1, "a")));
+}
+
+// A file that goes while it is about to be opened leaves no reader with an old
+// list of files.
+TEST_F(ReaderTest, AFileThatGoesWhileTheReaderOpensIsNoDamage) {
+  MakeStore();
+  OtherWriter writer(Store());
+  const auto disk = std::make_shared<InterruptedFs>();
+  options_.file_system = disk;
+  writer.Do("segment");
+  for (const bool at_open : {false, true}) {
+    std::unique_ptr<Database> reader;
+    if (!at_open) {
+      ASSERT_OK_AND_ASSIGN(reader, Open(Mode::kRead));
+    }
+    writer.Do("x");
+    disk->BeforeReading(".sst", [&] {
+      writer.Do("drop");
+      writer.Do("segment");
+    });
+    if (at_open) {
+      ASSERT_OK_AND_ASSIGN(reader, Open(Mode::kRead));
+    } else {
+      ASSERT_OK(reader->Refresh());
+    }
+    ASSERT_TRUE(disk->fired());
+    EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
+                IsOkAndHolds(Optional(std::string("segment"))));
+    ASSERT_OK(reader->Refresh());
+    const std::uint64_t version = at_open ? 3 : 2;
+    EXPECT_THAT(reader->View(Space::kChunks, VersionKey(version - 1, "a")),
+                StatusIs(absl::StatusCode::kNotFound));
+    EXPECT_OK(reader->View(Space::kChunks, VersionKey(version, "a")));
+  }
+}
+
+// A log may go after RocksDB read its list of files, which says that it is
+// needed, and before its list of logs: of a commit whose `records` were in a file
+// before and whose `small` was not, only half would be there.
+TEST_F(ReaderTest, ALogThatGoesWhileTheReaderOpensIsNotMissed) {
+  MakeStore();
+  OtherWriter writer(Store());
+  const auto disk = std::make_shared<InterruptedFs>();
+  options_.file_system = disk;
+  writer.Do("small");
+  writer.Do("fill records");
+  const std::set<std::string> before = Logs();
+  const std::uintmax_t manifest = ManifestBytes();
+  writer.Do("x");
+  AwaitThat([&] { return ManifestBytes() > manifest; });
+  bool is_gone = false;
+  disk->BeforeReading(".sst", [&] {
+    writer.Do("fill small");
+    writer.Do("y");
+    AwaitThat([&] { return !Logs().contains(*before.begin()); });
+    is_gone = true;
+  });
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+  ASSERT_TRUE(is_gone);
+  EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
+              IsOkAndHolds(Optional(std::string("y"))));
+  EXPECT_THAT(reader->Get(Space::kSmall, RecordKey("small")),
+              IsOkAndHolds(Optional(std::string("value"))));
 }
 
 TEST_F(ReaderTest, ReadingChangesNothingInTheStore) {

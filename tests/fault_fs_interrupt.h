@@ -1,0 +1,57 @@
+// A file system that calls the test at a moment of its choice.
+
+#ifndef CKPTREE_TESTS_FAULT_FS_INTERRUPT_H_
+#define CKPTREE_TESTS_FAULT_FS_INTERRUPT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rocksdb/file_system.h"
+
+namespace ckptree::kv {
+
+// Set up while nothing uses it.
+class InterruptedFs : public rocksdb::FileSystemWrapper {
+ public:
+  InterruptedFs() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "InterruptedFs"; }
+
+  // Calls `meanwhile` once, right before a file whose name ends in `suffix` is
+  // opened to be read.
+  void BeforeReading(std::string suffix, std::function<void()> meanwhile) {
+    suffix_ = std::move(suffix);
+    meanwhile_ = std::move(meanwhile);
+  }
+  // It was called.
+  bool fired() const { return meanwhile_ == nullptr; }
+
+  rocksdb::IOStatus NewSequentialFile(
+      const std::string& name, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSSequentialFile>* result,
+      rocksdb::IODebugContext* debug) override {
+    Opening(name);
+    return target()->NewSequentialFile(name, options, result, debug);
+  }
+  rocksdb::IOStatus NewRandomAccessFile(
+      const std::string& name, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
+      rocksdb::IODebugContext* debug) override {
+    Opening(name);
+    return target()->NewRandomAccessFile(name, options, result, debug);
+  }
+
+ private:
+  void Opening(const std::string& name) {
+    if (fired() || !name.ends_with(suffix_)) return;
+    std::exchange(meanwhile_, nullptr)();
+  }
+
+  std::string suffix_;
+  std::function<void()> meanwhile_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_TESTS_FAULT_FS_INTERRUPT_H_
