@@ -34,7 +34,8 @@ namespace {
 
 constexpr int kAge = 2;  // Steps that an aged store holds before a save.
 
-// Pages that nobody touched, as new arrays have.
+// Pages that nobody touched, as new arrays have: no huge ones, as memory.py
+// says.
 class FreshMemory {
  public:
   explicit FreshMemory(std::size_t bytes)
@@ -42,7 +43,6 @@ class FreshMemory {
         memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (memory_ == MAP_FAILED) Fail("no memory");
-    madvise(memory_, bytes, MADV_HUGEPAGE);  // As NumPy does.
   }
   FreshMemory(const FreshMemory&) = delete;
   FreshMemory& operator=(const FreshMemory&) = delete;

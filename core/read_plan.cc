@@ -2,13 +2,20 @@
 
 #include "core/read_plan.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <new>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "core/chunk_grid.h"
+#include "core/disk_threads.h"
 #include "core/first_error.h"
 #include "kv/status_macros.h"
 #include "schema/dtype.h"
@@ -16,6 +23,7 @@
 #include "schema/segment_record.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 namespace {
@@ -36,6 +44,31 @@ absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
     return absl::UnimplementedError("a codec that this engine does not have");
   }
   return payload.substr(ref.offset, ref.length);
+}
+
+// Reads of this many blocks in flight keep a disk busy; on fewer processors than
+// that, threads beyond them wait for it.
+constexpr int kReadsAtOnce = 8;
+constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
+// Of all threads: what falls into its place by pieces is read there first.
+constexpr std::uint64_t kScratchBytes = 32 << 20;
+
+// About a chunk.
+constexpr std::size_t kPagesAtOnce = std::size_t{4} << 20;
+
+// Has the kernel make the pages of memory that nobody touched all at once, not
+// one by one as the first byte of each comes; memory that is there stays as it is.
+void MakePages(std::span<std::byte> memory) {
+#ifdef MADV_POPULATE_WRITE
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t first = (begin + page - 1) / page * page;
+  const std::uintptr_t end = (begin + memory.size()) / page * page;
+  if (first >= end) return;
+  // Only to be faster: older kernels do not know it.
+  (void)madvise(memory.data() + (first - begin), end - first,
+                MADV_POPULATE_WRITE);
+#endif
 }
 
 // True where `bytes` are those of `ref`.
@@ -82,6 +115,7 @@ absl::Status ReadPlan::AddValue(const Path& path,
     return absl::OkStatus();
   }
   names_.push_back(&path);
+  NoteDestination(destination);
   std::uint64_t at = 0;
   for (std::size_t c = 0; c < record.chunks.size(); ++c) {
     const schema::ChunkRef& ref = record.chunks[c];
@@ -131,6 +165,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
   if (elements == 0) return 0;
 
   names_.push_back(&path);
+  NoteDestination(destination);
   const auto name_index = static_cast<std::uint32_t>(names_.size() - 1);
   const std::int64_t element_bytes =
       entry.packed ? 1 : (schema::BitWidth(entry.dtype) + 7) / 8;
@@ -209,6 +244,17 @@ std::string ReadPlan::Describe(const Slice& slice) const {
       schema::DescribeKey(slice.ref.place, ChunkKey(slice.ref)));
 }
 
+std::pair<std::uint64_t, std::uint64_t> ReadPlan::Extent(
+    std::span<const Slice> slices) {
+  std::uint64_t begin = slices.front().ref.offset;
+  std::uint64_t end = begin;
+  for (const Slice& slice : slices) {
+    begin = std::min<std::uint64_t>(begin, slice.ref.offset);
+    end = std::max(end, std::uint64_t{slice.ref.offset} + slice.ref.length);
+  }
+  return {begin, end};
+}
+
 void ReadPlan::Deliver(const Slice& slice, const std::byte* bytes) const {
   if (slice.scatter < 0) {
     std::memcpy(slice.destination, bytes, slice.ref.length);
@@ -239,8 +285,7 @@ absl::Status ReadPlan::Place(const Slice& slice, std::string_view value) {
 
 bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   const schema::ChunkRef& first = slices.front().ref;
-  std::uint64_t begin = first.offset;
-  std::uint64_t end = begin;
+  const auto [begin, end] = Extent(slices);
   std::uint64_t wanted = 0;
   bool in_runs = true;
   for (const Slice& slice : slices) {
@@ -248,8 +293,6 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
     if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
       return false;
     }
-    begin = std::min<std::uint64_t>(begin, ref.offset);
-    end = std::max(end, std::uint64_t{ref.offset} + ref.length);
     wanted += ref.length;
     in_runs = in_runs && slice.scatter < 0;
   }
@@ -312,6 +355,12 @@ absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
   return absl::OkStatus();
 }
 
+void ReadPlan::Prefetch(std::span<const Slice> slices) const {
+  const schema::ChunkRef& first = slices.front().ref;
+  const auto [begin, end] = Extent(slices);
+  database_.Prefetch(first.place, ChunkKey(first), begin, end - begin);
+}
+
 absl::Status ReadPlan::Run() {
   std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
     return BlockOrder(a.ref) < BlockOrder(b.ref);
@@ -331,18 +380,61 @@ absl::Status ReadPlan::Run() {
     return ReadBlock(slices_, &scratch);
   }
   FirstError error;
-  tbb::parallel_for(
-      tbb::blocked_range<std::size_t>(0, blocks.size()),
-      [&](const tbb::blocked_range<std::size_t>& range) {
+  const auto read = [&](std::size_t block, Scratch* scratch) {
+    if (error.any()) return;
+    const auto [begin, end] = blocks[block];
+    error.Note(
+        ReadBlock(std::span(slices_).subspan(begin, end - begin), scratch));
+  };
+  if (const std::size_t threads = DiskThreads(); threads > 1) {
+    std::atomic<std::size_t> next = 0;
+    std::atomic<std::size_t> next_pages = 0;
+    RunOnDiskThreads(threads, [&] {
+      try {
         Scratch scratch;
-        for (std::size_t b = range.begin(); b < range.end(); ++b) {
-          if (error.any()) return;
-          const auto [begin, end] = blocks[b];
-          error.Note(ReadBlock(std::span(slices_).subspan(begin, end - begin),
-                               &scratch));
+        for (std::size_t b = next++; b < blocks.size(); b = next++) {
+          const std::size_t pages = next_pages++;
+          if (const std::size_t later = b + threads; later < blocks.size()) {
+            Prefetch(std::span(slices_).subspan(
+                blocks[later].first, blocks[later].second - blocks[later].first));
+          }
+          if (pages < destinations_.size()) MakePages(destinations_[pages]);
+          read(b, &scratch);
         }
-      });
+      } catch (const std::bad_alloc&) {
+        error.Note(absl::ResourceExhaustedError("no memory to read into"));
+      }
+    });
+    return error.status();
+  }
+  tbb::parallel_for(tbb::blocked_range<std::size_t>(0, blocks.size()),
+                    [&](const tbb::blocked_range<std::size_t>& range) {
+                      Scratch scratch;
+                      for (std::size_t b = range.begin(); b < range.end(); ++b)
+                        read(b, &scratch);
+                    });
   return error.status();
+}
+
+void ReadPlan::NoteDestination(std::span<std::byte> destination) {
+  for (std::size_t at = 0; at < destination.size(); at += kPagesAtOnce) {
+    destinations_.push_back(destination.subspan(
+        at, std::min(kPagesAtOnce, destination.size() - at)));
+  }
+}
+
+std::size_t ReadPlan::DiskThreads() const {
+  const int processors = tbb::this_task_arena::max_concurrency();
+  if (processors == 1 || processors >= kReadsAtOnce) return 1;
+  std::uint64_t bytes = 0;
+  std::uint64_t largest = 1;
+  for (const Slice& slice : slices_) {
+    bytes += slice.ref.length;
+    largest = std::max<std::uint64_t>(largest, slice.ref.length);
+  }
+  if (bytes < kWorthDiskThreads) return 1;
+  return std::clamp<std::uint64_t>(kScratchBytes / largest, processors,
+                                   kReadsAtOnce);
 }
 
 }  // namespace ckptree::internal

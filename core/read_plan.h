@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,7 +22,8 @@
 namespace ckptree::internal {
 
 // Collects slices, then reads them all. Confined to one thread; Run() spreads
-// over the TBB arena it is called in.
+// over the TBB arena it is called in, and where there is much to read over threads
+// that wait for the disk; over none where the arena has one.
 class ReadPlan {
  public:
   explicit ReadPlan(const kv::Database& database) : database_(database) {}
@@ -64,6 +66,15 @@ class ReadPlan {
   // Memory that is used again for the next block.
   using Scratch = std::vector<std::byte>;
 
+  // Where in their block they begin and end.
+  static std::pair<std::uint64_t, std::uint64_t> Extent(
+      std::span<const Slice> slices);
+  // Begins to read a block.
+  void Prefetch(std::span<const Slice> slices) const;
+  // Remembers what is about to be written.
+  void NoteDestination(std::span<std::byte> destination);
+  // How many threads to read on; 1: those of the TBB arena will do.
+  std::size_t DiskThreads() const;
   absl::Status ReadBlock(std::span<const Slice> slices, Scratch* scratch);
   // Only the bytes that are wanted, straight from the file; false where that
   // cannot be or gave others than were saved: the whole block, as the database
@@ -77,6 +88,8 @@ class ReadPlan {
   const kv::Database& database_;
   std::vector<const Path*> names_;
   std::vector<Slice> slices_;
+  // In pieces, whose pages may be made at once.
+  std::vector<std::span<std::byte>> destinations_;
   std::vector<Scatter> scatters_;
   std::atomic<std::uint64_t> bytes_read_{0};
 };

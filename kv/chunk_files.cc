@@ -83,6 +83,15 @@ class ChunkFile {
     return true;
   }
 
+  void Prefetch(std::string_view key, std::uint64_t offset,
+                std::size_t bytes) const {
+    const std::optional<std::uint64_t> start = Locate(key, offset, bytes);
+    if (!start.has_value()) return;
+    // Only to be faster.
+    file_->Prefetch(*start, bytes, rocksdb::IOOptions(), nullptr)
+        .PermitUncheckedError();
+  }
+
  private:
   // Where in the file these bytes of the value of `key` stand.
   std::optional<std::uint64_t> Locate(std::string_view key,
@@ -126,6 +135,12 @@ std::shared_ptr<const ChunkFile> ChunkFiles::Find(const Instance& instance,
   // One still in use outlives this.
   if (open_.size() >= static_cast<std::size_t>(OpenTableLimit())) open_.clear();
   return open_[table->path] = ChunkFile::Open(instance.shared_env(), *table);
+}
+
+void ChunkFiles::Prefetch(const Instance& instance, std::string_view key,
+                          std::uint64_t offset, std::size_t bytes) {
+  const std::shared_ptr<const ChunkFile> file = Find(instance, key);
+  if (file != nullptr) file->Prefetch(key, offset, bytes);
 }
 
 void ChunkFiles::Forget() {

@@ -36,6 +36,10 @@ class ChunkFiles {
   bool Read(const Instance& instance, std::string_view key,
             std::uint64_t offset, std::span<std::byte> destination);
 
+  // Has these bytes of the value read into the page cache, and does not wait.
+  void Prefetch(const Instance& instance, std::string_view key,
+                std::uint64_t offset, std::size_t bytes);
+
   // The set of live files changed.
   void Forget();
 

@@ -76,6 +76,15 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
          impl_->chunk_files.Read(**instance, key, offset, destination);
 }
 
+void Database::Prefetch(schema::Space space, std::string_view key,
+                        std::uint64_t offset, std::size_t bytes) const {
+  if (space != schema::Space::kChunks) return;
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
+  if (instance.ok()) {
+    impl_->chunk_files.Prefetch(**instance, key, offset, bytes);
+  }
+}
+
 absl::StatusOr<Value> Database::View(schema::Space space,
                                      std::string_view key) const {
   if (space != schema::Space::kLeaves && space != schema::Space::kChunks) {

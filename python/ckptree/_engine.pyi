@@ -1,7 +1,10 @@
 """The engine behind the package ckptree; no interface of its own."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import numpy
+from numpy.typing import NDArray
 
 
 VERSION: str = ...
@@ -273,3 +276,5 @@ def history(store: Store, name: str, line: str, first: int, last: int) -> list[d
 def diff(before: Step, after: Step, glob: str) -> dict[str, Any]: ...
 
 def blame(step: Step, glob: str) -> list[dict[str, Any]]: ...
+
+def array_memory(nbytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]: ...

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
 
-from ckptree import _engine, _rules, dtypes, values
+from ckptree import _engine, _rules, dtypes, memory, values
 from ckptree.shardings import LeafSharding
 
 try:
@@ -48,12 +48,11 @@ PRNG_TAG = "prng:"
 
 # Read at once and then sent to devices: what a restore needs of the host's
 # memory, where no array is larger. An array is cut only above the second limit:
-# a chunk that is read for one of its boxes often has bytes of others, too.
+# a chunk that is read for one of its boxes often has bytes of others, too. A CPU
+# takes the memory over, so that more at once costs nothing.
 _BYTES_AT_ONCE = 64 << 20
 _BYTES_OF_ONE_ARRAY = 1 << 30
-
-_ALIGNMENT = 64
-_WORTH_ALIGNING = 64 << 10
+_BYTES_AT_ONCE_ON_CPU = 1 << 30
 
 # jax.Array is made known to isinstance() by its own kinds of arrays.
 _Array = jax.Array
@@ -314,7 +313,7 @@ def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
         jobs = _jobs(i, request.info, request.sharding)
         item = dtypes.to_numpy(request.info.dtype).itemsize
         sizes = [item * math.prod(job.shape) for job in jobs]
-        if batch and size + sum(sizes) > _BYTES_AT_ONCE:
+        if batch and size + sum(sizes) > _at_once(request, jobs):
             run()
         for job, job_bytes in zip(jobs, sizes):
             if batch and size + job_bytes > _BYTES_OF_ONE_ARRAY:
@@ -326,6 +325,16 @@ def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
         _assemble(request, parts)
         for request, parts in zip(requests, on_devices)
     ]
+
+
+def _at_once(request: Request, jobs: list[_Job]) -> int:
+    if request.dtype != request.info.dtype_name:
+        return _BYTES_AT_ONCE  # Copied to another type.
+    for job in jobs:
+        platforms = {device.platform for device in job.devices}
+        if (platforms or {jax.default_backend()}) != {"cpu"}:
+            return _BYTES_AT_ONCE
+    return _BYTES_AT_ONCE_ON_CPU
 
 
 def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
@@ -372,7 +381,7 @@ def _run(
     reads: list[values.ReadRequest] = []
     for job in jobs:
         info = requests[job.request].info
-        host = _empty(job.shape, dtypes.to_numpy(info.dtype))
+        host = memory.empty(job.shape, dtypes.to_numpy(info.dtype))
         hosts.append(host)
         if host.nbytes > 0:
             reads.append((info, host, job.start, job.shape))
@@ -393,18 +402,6 @@ def _run(
     sent = jax.device_put([host for _, host in unplaced])
     for (request, _), array in zip(unplaced, sent):
         on_devices[request].append(array)
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Memory to be read into. On a CPU JAX takes over what lies as its own
-    arrays do, and copies all else: not worth it where there is little."""
-    size = dtype.itemsize * math.prod(shape)
-    if size < _WORTH_ALIGNING:
-        return np.empty(shape, dtype)
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    address, _ = memory.__array_interface__["data"]
-    start = -address % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def _assemble(request: Request, parts: list[Any]) -> Any:

@@ -254,9 +254,9 @@ class Leaf:
                 f"{self.name}: packed elements of {self._info.dtype_name} "
                 "cannot be read here yet"
             )
-        import numpy as np
+        from . import memory
 
-        return np.empty(shape, self.dtype)
+        return memory.empty(shape, dtypes.to_numpy(self._info.dtype))
 
     def __repr__(self) -> str:
         if self._info.kind != "array":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Sequence
 
-from ckptree import dtypes
+from ckptree import dtypes, memory
 
 if TYPE_CHECKING:
     from ckptree import _engine
@@ -26,7 +26,6 @@ def kind_of(info: _engine.LeafInfo) -> str:
 
 def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
     """The values in order; arrays in one parallel pass."""
-    import numpy as np
 
     others = iter(step.values([i for i in infos if i.kind != "array"]))
     values: list[Any] = []
@@ -41,7 +40,7 @@ def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
                 f"{info.name}: packed elements of {info.dtype_name} cannot be "
                 "read here yet"
             )
-        array = np.empty(info.shape, dtypes.to_numpy(info.dtype))
+        array = memory.empty(info.shape, dtypes.to_numpy(info.dtype))
         requests.append((info, array, None, None))
         values.append(array)
     step.read(requests)

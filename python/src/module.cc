@@ -21,4 +21,5 @@ NB_MODULE(_engine, m) {
   ckptree::python::BindSave(m);
   ckptree::python::BindManager(m);
   ckptree::python::BindHistory(m);
+  ckptree::python::BindArrayMemory(m);
 }
