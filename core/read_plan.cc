@@ -48,7 +48,7 @@ absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
 
 // Reads of this many blocks in flight keep a disk busy; on fewer processors than
 // that, threads beyond them wait for it.
-constexpr int kReadsAtOnce = 8;
+constexpr std::size_t kReadsAtOnce = 8;
 constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
 // Of all threads: what falls into its place by pieces is read there first.
 constexpr std::uint64_t kScratchBytes = 32 << 20;
@@ -424,7 +424,8 @@ void ReadPlan::NoteDestination(std::span<std::byte> destination) {
 }
 
 std::size_t ReadPlan::DiskThreads() const {
-  const int processors = tbb::this_task_arena::max_concurrency();
+  const auto processors =
+      static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
   if (processors == 1 || processors >= kReadsAtOnce) return 1;
   std::uint64_t bytes = 0;
   std::uint64_t largest = 1;
@@ -433,7 +434,7 @@ std::size_t ReadPlan::DiskThreads() const {
     largest = std::max<std::uint64_t>(largest, slice.ref.length);
   }
   if (bytes < kWorthDiskThreads) return 1;
-  return std::clamp<std::uint64_t>(kScratchBytes / largest, processors,
+  return std::clamp<std::size_t>(kScratchBytes / largest, processors,
                                    kReadsAtOnce);
 }
 
