@@ -388,17 +388,17 @@ absl::Status ReadPlan::Run() {
   };
   if (const std::size_t threads = DiskThreads(); threads > 1) {
     std::atomic<std::size_t> next = 0;
-    std::atomic<std::size_t> next_pages = 0;
     RunOnDiskThreads(threads, [&] {
       try {
         Scratch scratch;
-        for (std::size_t b = next++; b < blocks.size(); b = next++) {
-          const std::size_t pages = next_pages++;
+        while (true) {
+          const std::size_t b = next.fetch_add(1, std::memory_order_relaxed);
+          if (b >= blocks.size() || error.any()) return;
           if (const std::size_t later = b + threads; later < blocks.size()) {
             Prefetch(std::span(slices_).subspan(
                 blocks[later].first, blocks[later].second - blocks[later].first));
           }
-          if (pages < destinations_.size()) MakePages(destinations_[pages]);
+          if (b < destinations_.size()) MakePages(destinations_[b]);
           read(b, &scratch);
         }
       } catch (const std::bad_alloc&) {
@@ -417,6 +417,7 @@ absl::Status ReadPlan::Run() {
 }
 
 void ReadPlan::NoteDestination(std::span<std::byte> destination) {
+  if (destination.size() < kPagesAtOnce / 4) return;
   for (std::size_t at = 0; at < destination.size(); at += kPagesAtOnce) {
     destinations_.push_back(destination.subspan(
         at, std::min(kPagesAtOnce, destination.size() - at)));

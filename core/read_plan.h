@@ -71,7 +71,7 @@ class ReadPlan {
       std::span<const Slice> slices);
   // Begins to read a block.
   void Prefetch(std::span<const Slice> slices) const;
-  // Remembers what is about to be written.
+  // Remembers what is about to be written, where that is much.
   void NoteDestination(std::span<std::byte> destination);
   // How many threads to read on; 1: those of the TBB arena will do.
   std::size_t DiskThreads() const;

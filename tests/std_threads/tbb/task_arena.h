@@ -34,6 +34,10 @@ class task_arena {
   const int slots_;
 };
 
+namespace this_task_arena {
+inline int max_concurrency() { return SlotsOfThisThread(); }
+}  // namespace this_task_arena
+
 // Calls `function` with 0 to count - 1, on as many threads as there are slots.
 template <typename Function>
 void OnSlots(std::size_t count, const Function& function) {
