@@ -315,9 +315,14 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
                                std::span(*scratch).first(end - begin))) {
     return false;
   }
+  const schema::ChunkRef* checked = nullptr;  // One for several boxes.
   for (const Slice& slice : slices) {
     const std::byte* const bytes = scratch->data() + (slice.ref.offset - begin);
-    if (slice.scatter >= 0 && !IsSaved(slice.ref, bytes)) return false;
+    if (slice.scatter >= 0 &&
+        (checked == nullptr || *checked != slice.ref)) {
+      if (!IsSaved(slice.ref, bytes)) return false;
+      checked = &slice.ref;
+    }
     Deliver(slice, bytes);
     // After the copy: what the caller gets is what was checked.
     if (slice.scatter < 0 && !IsSaved(slice.ref, slice.destination)) {

@@ -254,7 +254,7 @@ class Leaf:
                 f"{self.name}: packed elements of {self._info.dtype_name} "
                 "cannot be read here yet"
             )
-        from . import memory
+        from ckptree import dtypes, memory
 
         return memory.empty(shape, dtypes.to_numpy(self._info.dtype))
 
