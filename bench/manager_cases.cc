@@ -65,7 +65,7 @@ double Evaluate(Store& store, const Preservation& policy) {
   const Stopwatch watch;
   Check(internal::StoreTestPeer::engine(store)
             .retention()
-            .Decide(fresh, false, [] { return internal::PriceHead(); })
+            .Decide(fresh, false, false, [] { return internal::PriceHead(); })
             .status());
   return watch.Seconds() * 1e3;
 }

@@ -3,6 +3,7 @@
 #include "core/block_sink.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_format.h"
 #include "kv/status_macros.h"
@@ -12,10 +13,27 @@
 namespace ckptree::internal {
 namespace {
 
-// Segments are the unit in which dead bytes are freed whole: not larger than
-// this, unless the part would need more builders than there are numbers.
-constexpr std::uint64_t kSegmentBytes = 256 << 20;
 constexpr int kMaxBuilders = 256;
+
+// So that at most these are not full when the numbers run out.
+constexpr std::size_t kMaxLanes = 32;
+
+// What an entry adds to the encoded table, or more.
+std::uint64_t TableBytes(const schema::TableEntry& entry) {
+  std::uint64_t bytes = 10;  // Its number, how many slices.
+  for (const schema::TableSlice& slice : entry.slices) {
+    bytes += 2 * sizeof(schema::Digest) + 20;
+    for (const auto* dims : {&slice.start, &slice.shape}) {
+      for (const std::int64_t dim : *dims) {
+        // As a varint; a negative one would have 10.
+        const auto bits = static_cast<std::uint64_t>(
+            std::bit_width(static_cast<std::uint64_t>(dim) | 1));
+        bytes += (bits + 6) / 7;
+      }
+    }
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -58,6 +76,7 @@ absl::Status SegmentBuilder::Add(std::uint32_t sequence,
   row_.last_n = n;
   ++row_.block_count;
   row_.bytes += payload.size();
+  table_bytes_ += TableBytes(entry);
   entry.n = n;
   table_.entries.push_back(std::move(entry));
   return absl::OkStatus();
@@ -78,10 +97,7 @@ absl::StatusOr<BuiltSegment> SegmentBuilder::Finish() {
   return built;
 }
 
-BlockSink::BlockSink(SegmentPlan plan)
-    : plan_(std::move(plan)),
-      roll_bytes_(std::max<std::uint64_t>(
-          kSegmentBytes, plan_.bytes_expected / (kMaxBuilders / 2))) {}
+BlockSink::BlockSink(SegmentPlan plan) : plan_(std::move(plan)) {}
 
 BlockSink::~BlockSink() = default;
 
@@ -107,6 +123,9 @@ absl::StatusOr<std::uint32_t> BlockSink::Write(
       buffering_ = false;
       flushed.swap(pending_);
     }
+    if (idle_.empty() && lanes_.size() >= kMaxLanes) {
+      mu_.Await(absl::Condition(this, &BlockSink::HasIdleLane));
+    }
     if (idle_.empty()) {
       lane = lanes_.emplace_back(std::make_unique<Lane>()).get();
     } else {
@@ -126,6 +145,19 @@ absl::StatusOr<std::uint32_t> BlockSink::Write(
   return index;
 }
 
+// Half of the numbers are for segments of the usual size, or of the size that
+// what is expected needs. Where those did not do, 64 more hold all there can
+// be; should that be wrong, each of them holds a 64th more than there was.
+std::uint64_t BlockSink::RollBytes(int builder) const {
+  std::uint64_t bytes = std::max<std::uint64_t>(
+      plan_.limits.bytes, plan_.bytes_expected / (kMaxBuilders / 2));
+  if (builder >= kMaxBuilders / 2) {
+    bytes = std::max(bytes, std::max(plan_.bytes_at_most, bytes_) /
+                                (kMaxBuilders / 4));
+  }
+  return bytes;
+}
+
 absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
                                 std::string_view payload,
                                 std::vector<schema::TableSlice> slices) {
@@ -135,14 +167,18 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
     {
       absl::MutexLock lock(&mu_);
       builder = next_builder_++;
+      lane->roll_bytes = RollBytes(builder);
       // What may still come, shared by the lanes there are; at least this.
       const std::uint64_t left =
           plan_.bytes_expected > bytes_ ? plan_.bytes_expected - bytes_ : 0;
-      reserve = std::min(roll_bytes_, left / lanes_.size()) + payload.size();
+      reserve =
+          std::min(lane->roll_bytes, left / lanes_.size()) + payload.size();
     }
     if (builder >= kMaxBuilders) {
       return absl::ResourceExhaustedError(absl::StrFormat(
-          "a part of a save has at most %d segments", kMaxBuilders));
+          "a part of a save has at most %d segments of %d blocks: its arrays "
+          "need larger chunks",
+          kMaxBuilders, plan_.limits.blocks));
     }
     CKPTREE_ASSIGN_OR_RETURN(
         lane->builder,
@@ -158,8 +194,9 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
     places_[index] = {schema::Space::kChunks,
                       schema::BlockNumber(lane->builder->builder(), sequence)};
   }
-  if (lane->builder->bytes() >= roll_bytes_ ||
-      sequence >= schema::kMaxSequence) {
+  if (lane->builder->bytes() >= lane->roll_bytes ||
+      lane->builder->table_bytes() >= plan_.limits.table_bytes ||
+      sequence >= plan_.limits.blocks) {
     return FinishLane(lane);
   }
   return absl::OkStatus();

@@ -19,6 +19,8 @@
 #include "absl/synchronization/mutex.h"
 #include "kv/options.h"
 #include "kv/segment_writer.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
 #include "schema/segment_record.h"
 
 namespace ckptree::internal {
@@ -26,15 +28,29 @@ namespace ckptree::internal {
 // New bytes of a save up to here ride in the commit batch.
 inline constexpr std::uint64_t kSmallSaveBytes = 1 << 20;
 
+// A segment ends where it reaches one of these. They are numbers of the engine,
+// not options: only tests set others.
+struct SegmentLimits {
+  // Segments are the unit in which dead bytes are freed whole. Grows where a
+  // part would run out of builders.
+  std::uint64_t bytes = std::uint64_t{256} << 20;
+  std::uint32_t blocks = schema::kMaxSequence;
+  // Of the table, which is one record: half of what one may have.
+  std::uint64_t table_bytes = schema::kMaxRecordBytes / 2;
+};
+
 // What every segment of one part of one save has in common.
 struct SegmentPlan {
   kv::Options kv_options;
   std::string staging;  // Folder of this attempt.
   std::function<absl::Status()> make_staging;  // See PartPlan.
   schema::SegmentHeader header;  // Space and builder are filled in.
-  // At most this many new bytes are to come, e.g. all of the step: the first
-  // segments reserve no more.
+  SegmentLimits limits;
+  // So many new bytes are likely to come: segments are as large as that needs,
+  // and reserve their share of it. 0 where nobody knows.
   std::uint64_t bytes_expected = 0;
+  // Never more than these, but for the padding of packs.
+  std::uint64_t bytes_at_most = 0;
 };
 
 // A finished segment and the row that will stand for it.
@@ -64,6 +80,8 @@ class SegmentBuilder {
                    schema::TableEntry entry);
 
   std::uint64_t bytes() const { return row_.bytes; }
+  // At most so many bytes has its table by now.
+  std::uint64_t table_bytes() const { return table_bytes_; }
   std::uint8_t builder() const { return header_.builder; }
   absl::StatusOr<BuiltSegment> Finish();
 
@@ -75,6 +93,7 @@ class SegmentBuilder {
   schema::SegmentHeader header_;
   std::unique_ptr<kv::SegmentWriter> writer_;
   schema::SegmentTable table_;
+  std::uint64_t table_bytes_ = 0;
   schema::SegmentRow row_;
 };
 
@@ -121,7 +140,15 @@ class BlockSink {
   struct Lane {
     std::unique_ptr<SegmentBuilder> builder;
     std::uint32_t sequence = 0;
+    std::uint64_t roll_bytes = 0;  // The segment ends beyond this.
   };
+
+  // Of the segment of this builder.
+  std::uint64_t RollBytes(int builder) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasIdleLane() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return !idle_.empty();
+  }
 
   absl::Status WriteTo(Lane* lane, std::uint32_t index,
                        std::string_view payload,
@@ -129,7 +156,6 @@ class BlockSink {
   absl::Status FinishLane(Lane* lane);
 
   const SegmentPlan plan_;
-  const std::uint64_t roll_bytes_;  // A segment ends beyond this.
 
   absl::Mutex mu_;
   std::vector<Place> places_;  // Guarded by mu_ until Seal().

@@ -89,20 +89,17 @@ absl::StatusOr<Burial> Bury(const kv::Database& database,
   kv::WriteBatch& batch = burial.request.batch;
 
   Graves graves(database);
-  std::map<std::uint16_t, std::uint32_t> own_small;  // Freed, by part.
   for (const schema::DeadPart& part : plan.freed) {
     for (const BlockRun& run : part.runs) {
       if (run.place != Space::kSmall) {
         CKPTREE_RETURN_IF_ERROR(graves.Add(part.part, run));
         continue;
       }
-      if (run.version == step.version) own_small[part.part] += run.count;
       for (std::uint32_t i = 0; i < run.count; ++i) {
         batch.Delete(Space::kSmall,
                      schema::SmallKey(run.version, part.part, run.kind,
                                       run.first_n + i));
       }
-      burial.request.small = true;
     }
   }
   graves.Finish(step.kid == 0 ? step.version : step.kid, &burial);
@@ -113,11 +110,7 @@ absl::StatusOr<Burial> Bury(const kv::Database& database,
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
                              database.Get(Space::kSmall, key));
     if (!bytes.has_value()) continue;
-    CKPTREE_ASSIGN_OR_RETURN(const schema::SmallHeader header,
-                             schema::DecodeSmallHeader(*bytes));
-    burial.small_survives |= header.block_count > own_small[part.part];
     batch.Delete(Space::kSmall, key);
-    burial.request.small = true;
   }
 
   batch.Delete(Space::kRecords, schema::DeadKey(step.version));

@@ -20,8 +20,6 @@ struct Burial {
   // Segments whose row goes: their keys, header to table.
   std::vector<std::pair<schema::Space, kv::Database::Range>> dead_segments;
   std::uint64_t half_dead_bytes = 0;  // Dead in segments that live on.
-  // Blocks of this version stand in `small` and outlive it.
-  bool small_survives = false;
 };
 
 // Small blocks are deleted, others marked in their segment's row, which goes

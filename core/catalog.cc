@@ -207,10 +207,34 @@ std::shared_ptr<const schema::LineSettings> Catalog::Settings(
   return it == rows_.settings.end() ? nullptr : it->second;
 }
 
+void Catalog::SetDoubt(absl::Status doubt) {
+  absl::MutexLock lock(&mu_);
+  doubt_ = std::move(doubt);
+}
+
+absl::Status Catalog::MayCompare() const {
+  if (!doubt_.ok()) {
+    return absl::DataLossError(absl::StrFormat(
+        "nobody can say which step it is: %s; name the step, or run `ckptree "
+        "repair`",
+        doubt_.message()));
+  }
+  if (rows_.damage.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "nobody can say which step it is, as rows of steps cannot be read (%s); "
+      "name the step, or run `ckptree repair`",
+      rows_.damage));
+}
+
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     const StepSelector& selector) const {
   absl::MutexLock lock(&mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t line, LineCalled(selector.line));
+  if ((selector.kind != StepSelector::Kind::kStep &&
+       selector.kind != StepSelector::Kind::kTag) ||
+      selector.back != 0) {
+    CKPTREE_RETURN_IF_ERROR(MayCompare());
+  }
   const StepRows& steps = StepsOf(line);
   StepRecordPtr found;
   switch (selector.kind) {

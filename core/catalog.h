@@ -68,6 +68,10 @@ class Catalog {
   // not be read. Empty: none.
   std::string damage() const;
 
+  // Not OK: acknowledged commits are missing, or may be, so that nobody can say
+  // which step is the latest.
+  void SetDoubt(absl::Status doubt);
+
   // After a commit that did this: all at once for whoever looks.
   void Apply(const std::vector<StepRecordPtr>& erased, StepRecordPtr put);
   void PutStep(StepRecordPtr record) { Apply({}, std::move(record)); }
@@ -100,8 +104,12 @@ class Catalog {
   void EraseRow(std::uint32_t line, std::int64_t step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Why none of a line's steps can be chosen by comparing all of them.
+  absl::Status MayCompare() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+
   mutable absl::Mutex mu_;
   Rows rows_ ABSL_GUARDED_BY(mu_);
+  absl::Status doubt_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace ckptree::internal

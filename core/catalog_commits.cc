@@ -70,13 +70,23 @@ absl::Status Engine::Commit(kv::CommitRequest request) {
   return result.status;
 }
 
-absl::Status Engine::Delete(const std::vector<StepSelector>& steps) {
+absl::Status Engine::Delete(const std::vector<StepSelector>& steps,
+                            const DeleteOptions& options) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   if (steps.empty()) return absl::OkStatus();
   absl::MutexLock commit_lock(&commit_mu_);
   std::map<std::uint64_t, StepRecordPtr> records;  // By version: each once.
   for (const StepSelector& step : steps) {
     CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record, catalog_.Resolve(step));
+    const std::vector<std::string> tags = catalog_.TagsOf(record->version);
+    // That it is pinned is said below.
+    if (!tags.empty() && !options.tagged &&
+        !catalog_.IsPinned(record->version)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "step %s is tagged '%s'; untag it first, or ask to delete tagged "
+          "steps",
+          catalog_.NameOf(*record), tags.front()));
+    }
     records.emplace(record->version, std::move(record));
   }
   return RemoveSteps(records);

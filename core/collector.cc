@@ -6,6 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "core/base_loader.h"
 #include "core/burial.h"
+#include "core/engine_thread.h"
+#include "core/guarded_call.h"
 #include "core/segment_files.h"
 #include "core/small_sweep.h"
 #include "core/tree_sweep.h"
@@ -32,10 +34,11 @@ struct Collector::Pass {
   std::map<std::uint64_t, std::string> leased;  // Version: why it is kept.
   CollectProgress progress;
 
-  void Tell() {
+  absl::Status Tell() {
     progress.bytes_freed = report.bytes_freed;
     progress.bytes_written = report.bytes_written;
-    if (options.on_progress) options.on_progress(progress);
+    if (!options.on_progress) return absl::OkStatus();
+    return GuardedCall("on_progress", [&] { options.on_progress(progress); });
   }
 };
 
@@ -61,6 +64,7 @@ void Collector::Stop() {
 }
 
 void Collector::Loop() {
+  const EngineThread here(context_.database);
   while (true) {
     {
       const absl::MutexLock lock(&mu_);
@@ -73,7 +77,10 @@ void Collector::Loop() {
     pass.options.bytes_per_second = context_.bytes_per_second;
     pass.background = true;
     const absl::MutexLock lock(&pass_mu_);
-    const absl::Status status = RunPass(&pass);
+    const absl::Status status = GuardedStatus("collecting", [&] {
+      pass_mu_.AssertHeld();
+      return RunPass(&pass);
+    });
     if (absl::IsCancelled(status)) Notify();  // It goes on where it was.
     if (status.ok() || absl::IsCancelled(status)) continue;
     context_.logger->Log(LogSeverity::kWarning, "collect", status);
@@ -87,12 +94,11 @@ absl::StatusOr<CollectReport> Collector::Collect(
   CountWaiting(1);
   const absl::MutexLock lock(&pass_mu_);
   CountWaiting(-1);
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
-                           context_.database->LiveFiles());
-  for (const kv::LiveFile& file : files) {
-    pass.report.file_bytes_before += file.bytes;
-  }
+  CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_before,
+                           context_.database->FileBytes());
   CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
+  CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_after,
+                           context_.database->FileBytes());
   const Chain chain = context_.keeper->chain();
   const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
   for (const std::uint64_t version : chain.removed()) {
@@ -164,8 +170,13 @@ absl::Status Collector::CollectVersions(Pass* pass) {
         continue;
       }
       const ChainLink link = context_.keeper->Link(version);
-      const absl::StatusOr<bool> collected =
-          CollectVersion(*step, link.ordinal, pass);
+      absl::StatusOr<bool> collected = false;
+      const absl::Status guarded = GuardedStatus("collecting", [&] {
+        pass_mu_.AssertHeld();
+        collected = CollectVersion(*step, pass);
+        return collected.status();
+      });
+      if (!guarded.ok()) collected = guarded;
       context_.keeper->End(*step, collected.ok() && *collected);
       for (const schema::Digest& tree : link.trees) {
         trees_died_ = trees_died_ || !context_.keeper->HasTree(tree);
@@ -181,14 +192,13 @@ absl::Status Collector::CollectVersions(Pass* pass) {
       }
       CKPTREE_RETURN_IF_ERROR(collected.status());
       again = again || *collected;
-      pass->Tell();
+      CKPTREE_RETURN_IF_ERROR(pass->Tell());
     }
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
-                                               std::uint64_t ordinal,
                                                Pass* pass) {
   const kv::Database& database = *context_.database;
   CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
@@ -204,12 +214,6 @@ absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
   });
   CKPTREE_RETURN_IF_ERROR(plan.status());
   CKPTREE_ASSIGN_OR_RETURN(Burial burial, Bury(database, *plan, parts));
-  if (burial.small_survives && ordinal > database.small_safe()) {
-    // The blocks that outlive their version could be lost with the log, and no
-    // row would tell that they ever were there.
-    if (pass->background) return false;
-    CKPTREE_RETURN_IF_ERROR(Flush());
-  }
   CKPTREE_RETURN_IF_ERROR(
       context_.database->Commit(std::move(burial.request)).status);
 
@@ -217,7 +221,7 @@ absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
   ++pass->progress.versions_done;
   pass->report.blocks_freed += plan->blocks();
   pass->report.bytes_freed += plan->bytes();
-  unflushed_ = true;
+  unsecured_ = true;
   half_dead_bytes_ += burial.half_dead_bytes;
   for (auto& segment : burial.dead_segments) {
     dead_segments_.push_back(std::move(segment));
@@ -256,16 +260,16 @@ absl::Status Collector::SweepSmall() {
   return context_.database->Commit(*std::move(request)).status;
 }
 
-absl::Status Collector::Flush() {
-  CKPTREE_RETURN_IF_ERROR(context_.database->Flush());
-  unflushed_ = false;
+absl::Status Collector::Secure() {
+  CKPTREE_RETURN_IF_ERROR(context_.database->Secure());
+  unsecured_ = false;
   return absl::OkStatus();
 }
 
 // Step 3.
 absl::Status Collector::DropFiles(Pass* pass) {
   if (dead_segments_.empty()) return absl::OkStatus();
-  CKPTREE_RETURN_IF_ERROR(Flush());
+  CKPTREE_RETURN_IF_ERROR(Secure());
   std::vector<kv::Database::Range> leaves, chunks;
   for (const auto& [space, range] : dead_segments_) {
     (space == Space::kLeaves ? leaves : chunks).push_back(range);
@@ -287,6 +291,10 @@ absl::Status Collector::RunPass(Pass* pass) {
   if (!pass->background) {
     CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));
     CKPTREE_RETURN_IF_ERROR(SweepSmall());
+    // Deleted blocks of small saves still stand in tables, and in the journal.
+    // The journal first: it gives room back without taking much.
+    CKPTREE_RETURN_IF_ERROR(context_.database->WriteRows());
+    CKPTREE_RETURN_IF_ERROR(context_.database->CompactSmall());
     return RewriteFiles(pass);
   }
   if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));
@@ -306,14 +314,12 @@ absl::Status Collector::RewriteFiles(Pass* pass) {
   CKPTREE_ASSIGN_OR_RETURN(
       const std::vector<SegmentFile> files,
       ListSegmentFiles(*context_.database, context_.version_in_flight));
-  std::uint64_t after = 0;
-  for (const SegmentFile& file : files) after += file.file.bytes;
   RewriteLimits limits;
   limits.min_dead_fraction = pass->options.min_dead_fraction;
   limits.newest = context_.keeper->newest();
   for (const RewriteGroup& group : ChooseRewrites(files, limits)) {
     if (Stopping(*pass)) return absl::CancelledError("collection stopped");
-    if (unflushed_) CKPTREE_RETURN_IF_ERROR(Flush());
+    if (unsecured_) CKPTREE_RETURN_IF_ERROR(Secure());
     CKPTREE_ASSIGN_OR_RETURN(
         const RewriteResult result,
         RewriteGroupOf(context_.database, group, pass->options.bytes_per_second,
@@ -327,11 +333,8 @@ absl::Status Collector::RewriteFiles(Pass* pass) {
     }
     pass->report.files_rewritten += group.files.size();
     pass->report.bytes_written += result.bytes_written;
-    after += result.bytes_written;
-    for (const SegmentFile& file : group.files) after -= file.file.bytes;
-    pass->Tell();
+    CKPTREE_RETURN_IF_ERROR(pass->Tell());
   }
-  pass->report.file_bytes_after = after;
   return absl::OkStatus();
 }
 

@@ -47,10 +47,11 @@ struct CollectorContext {
 // A pass, in this order (core/DESIGN.md part 6):
 //   1 Choose    removed versions that nobody holds, ascending
 //   2 Collect   one atomic commit a version: its blocks are dead, its rows gone
-//   3 Drop      flush, then files without a living byte
+//   3 Drop      the commits synced in two copies, then files without a living
+//               byte
 //   4 Sweep     trees that no version has any more, one commit; when asked for
-//               also what a lost log left in `small`
-//   5 Rewrite   flush, then files with many dead bytes, or many small ones
+//               also what lost commits left in `small`
+//   5 Rewrite   the same, then files with many dead bytes, or many small ones
 // Passes run one at a time, in the background or in the caller's thread.
 //
 // Thread-safe.
@@ -67,6 +68,11 @@ class Collector {
   void RunPaused(absl::FunctionRef<void()> work);
   // Ends the background after what it is doing. Nothing starts any more.
   void Stop();
+  // How many wait for a pass to end.
+  int waiting() const {
+    const absl::MutexLock lock(&mu_);
+    return waiting_;
+  }
 
  private:
   struct Pass;
@@ -81,25 +87,25 @@ class Collector {
   absl::Status CollectVersions(Pass* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   // False: left for later. `ordinal`: of the version's commit.
-  absl::StatusOr<bool> CollectVersion(const ChainStep& step,
-                                      std::uint64_t ordinal, Pass* pass)
+  absl::StatusOr<bool> CollectVersion(const ChainStep& step, Pass* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status SweepTrees(bool pages_too)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status SweepSmall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status DropFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status RewriteFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
-  absl::Status Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  absl::Status Secure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   // Asked to, or somebody waits for a pass of the background to end.
   bool Stopping(const Pass& pass) const;
 
   CollectorContext context_;
 
   absl::Mutex pass_mu_;  // Held over a pass.
-  // Segments whose last block died; their files are dropped after a flush.
+  // Segments whose last block died; their files are dropped once that is
+  // secured.
   std::vector<std::pair<schema::Space, kv::Database::Range>> dead_segments_
       ABSL_GUARDED_BY(pass_mu_);
-  bool unflushed_ ABSL_GUARDED_BY(pass_mu_) = false;
+  bool unsecured_ ABSL_GUARDED_BY(pass_mu_) = false;
   // A tree lost its last version, or a crash may have left one.
   bool trees_died_ ABSL_GUARDED_BY(pass_mu_) = true;
   // Dead bytes in files that live on, since files were last looked at.

@@ -4,7 +4,7 @@
 #define CKPTREE_CORE_DISK_THREADS_H_
 
 #include <cstddef>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -20,8 +20,8 @@ void RunOnDiskThreads(std::size_t threads, Work work) {
   try {
     others.reserve(threads);
     while (others.size() + 1 < threads) others.emplace_back(work);
-  } catch (const std::system_error&) {
-    // This thread does what is left.
+  } catch (const std::exception&) {
+    // No thread or no memory for one: those there are do what is left.
   }
   work();
   for (std::thread& other : others) other.join();

@@ -9,7 +9,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "ckptree/version.h"
+#include "core/clock.h"
+#include "core/engine_thread.h"
+#include "core/nameless_versions.h"
 #include "core/open_check.h"
+#include "kv/process_use.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -18,6 +22,10 @@ namespace ckptree::internal {
 namespace {
 
 using schema::Space;
+
+// How often an open goes back and forth between "is there" and "is not", beside
+// others that create the store, and how often a reader looks at damage again.
+constexpr int kAttempts = 16;
 
 absl::Status CheckOptions(const StoreOptions& options) {
   if (options.chunk_bytes < (64 << 10) ||
@@ -30,6 +38,17 @@ absl::Status CheckOptions(const StoreOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "threads is %d: 0 (one per processor) to 1024", options.threads));
   }
+  if (options.max_saves_in_flight < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "max_saves_in_flight is %d: 1 or more", options.max_saves_in_flight));
+  }
+  if ((options.permissions & ~0666) != 0 ||
+      (options.permissions & 0600) != 0600) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "permissions are %#o: 0600 to 0666, whatever their owner may do",
+        options.permissions));
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckClock());
   if (options.read_only && options.create_if_missing) {
     return absl::InvalidArgumentError(
         "a store opened read only cannot be created: drop one of "
@@ -52,10 +71,14 @@ Engine::Engine(std::string directory, StoreOptions options)
       options_(std::move(options)),
       pid_(getpid()),
       logger_(options_.log),
-      pool_(options_.staging_bytes, options_.host_allocator),
+      pool_(options_.staging_bytes != 0 ? options_.staging_bytes
+                                        : DefaultStagingBytes(),
+            options_.host_allocator),
       arena_(std::make_unique<tbb::task_arena>(
           options_.threads == 0 ? int{tbb::task_arena::automatic}
-                                : options_.threads)) {}
+                                : options_.threads)) {
+  kv::NoteUse();
+}
 
 Engine::~Engine() {
   if (absl::Status status = Close(); !status.ok()) {
@@ -73,15 +96,19 @@ kv::Options Engine::KvOptions(std::shared_ptr<void> file_system) const {
                 "kv", text);
   };
   kv_options.lock_wait_ms = absl::ToInt64Milliseconds(options_.lock_wait);
+  kv_options.segment_space = SpaceOfSegment;
+  kv_options.index_is_whole = AllSegmentsAreThere;
+  kv_options.permissions = options_.permissions;
   return kv_options;
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
     const std::string& directory, StoreOptions options,
-    std::shared_ptr<void> file_system) {
+    std::shared_ptr<void> file_system, std::uint64_t version_floor) {
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
   std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
-  const kv::Options kv_options = engine->KvOptions(std::move(file_system));
+  kv::Options kv_options = engine->KvOptions(std::move(file_system));
+  kv_options.version_floor = version_floor;
   schema::StoreRecord store;
   store.uuid = NewUuid();
   store.format = schema::kFormatNumber;
@@ -103,47 +130,74 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     const std::string& directory, StoreOptions options,
     std::shared_ptr<void> file_system, OpenVariant variant) {
+  absl::StatusOr<std::shared_ptr<Engine>> opened =
+      OpenThere(directory, options, file_system, variant);
+  if (options.read_only) {
+    // What a writer that comes and goes takes away meanwhile looks like damage:
+    // it is damage where it is the same when looked at again.
+    for (int i = 0; i < kAttempts && opened.ok(); ++i) {
+      const std::vector<std::string> warnings = (*opened)->warnings();
+      if (warnings.empty()) break;
+      absl::StatusOr<std::shared_ptr<Engine>> again =
+          OpenThere(directory, options, file_system, variant);
+      const bool same = again.ok() && (*again)->warnings() == warnings;
+      opened = std::move(again);
+      if (same) break;
+    }
+    if (opened.ok()) (*opened)->TellOfOpen();
+    return opened;
+  }
+  // Of several that start at once one creates the store; the others find it
+  // missing, then there, or half made for as long as they do not have its lock.
+  for (int i = 0; i < kAttempts && options.create_if_missing &&
+                  absl::IsNotFound(opened.status());
+       ++i) {
+    opened = Create(directory, options, file_system);
+    if (opened.ok() || (!absl::IsAlreadyExists(opened.status()) &&
+                        !absl::IsInvalidArgument(opened.status()))) {
+      break;
+    }
+    const absl::Status refused = opened.status();
+    opened = OpenThere(directory, options, file_system, variant);
+    if (absl::IsNotFound(opened.status()) && i + 1 == kAttempts) return refused;
+  }
+  if (opened.ok()) (*opened)->TellOfOpen();
+  return opened;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
+    const std::string& directory, StoreOptions options,
+    std::shared_ptr<void> file_system, OpenVariant variant) {
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
   const bool read_only = options.read_only;
-  const bool create = options.create_if_missing;
-  std::shared_ptr<Engine> engine(new Engine(directory, options));
-  kv::Options kv_options = engine->KvOptions(file_system);
-  kv_options.ignore_head = variant.ignore_head;
+  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
+  kv::Options kv_options = engine->KvOptions(std::move(file_system));
   kv_options.locked = variant.locked;
   OpenFindings findings;
   const auto check = [&findings, read_only](
                          const kv::Database& database,
                          const kv::OpenReport& report) -> absl::Status {
     CKPTREE_ASSIGN_OR_RETURN(findings, CheckStore(database, report));
-    if (read_only) return absl::OkStatus();
-    if (!findings.read_only_feature.empty()) {
+    if (!read_only && !findings.read_only_feature.empty()) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "the store uses '%s', with which this engine may only read: open it "
           "read only, or use a newer engine",
           findings.read_only_feature));
     }
-    if (findings.damage.empty()) return absl::OkStatus();
-    std::string text =
-        "the store is damaged; open it read only to get at what is whole, or "
-        "run `ckptree repair`:";
-    for (const std::string& line : findings.damage) text += "\n  " + line;
-    return absl::DataLossError(text);
+    // Segments that are gone cost the leaves in them; training goes on.
+    return absl::OkStatus();
   };
-  absl::StatusOr<std::unique_ptr<kv::Database>> database = kv::Database::Open(
-      directory, kv_options, read_only ? kv::Mode::kRead : kv::Mode::kReadWrite,
-      check);
-  if (!database.ok()) {
-    if (create && absl::IsNotFound(database.status())) {
-      return Create(directory, std::move(options), std::move(file_system));
-    }
-    return database.status();
-  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::Database> database,
+      kv::Database::Open(directory, kv_options,
+                         read_only ? kv::Mode::kRead : kv::Mode::kReadWrite,
+                         check));
   engine->store_ = findings.store;
   {
     absl::MutexLock lock(&engine->mu_);
     engine->warnings_ = findings.damage;
   }
-  CKPTREE_RETURN_IF_ERROR(engine->Start(*std::move(database), kv_options));
+  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
   return engine;
 }
 
@@ -165,6 +219,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
   if (absl::IsFailedPrecondition(store.status())) return store.status();
   if (store.ok()) engine->store_ = *std::move(store);
   CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  engine->TellOfOpen();
   return engine;
 }
 
@@ -174,17 +229,11 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   retention_ =
       std::make_unique<Retention>(database_.get(), &catalog_, arena_.get());
   {
-    std::vector<std::string> problems = catalog_.Load(*database_);
+    catalog_.SetDoubt(database_->report().lost);
     absl::MutexLock lock(&mu_);
     const auto& known = database_->report().warnings;
     warnings_.insert(warnings_.end(), known.begin(), known.end());
-    warnings_.insert(warnings_.end(), problems.begin(), problems.end());
-    for (const std::string& warning : warnings_) {
-      logger_.Log(LogSeverity::kWarning, "open", warning);
-    }
-    for (const std::string& note : notes()) {
-      logger_.Log(LogSeverity::kWarning, "open", note);
-    }
+    bad_rows_ = catalog_.Load(*database_);
   }
   if (options_.read_only) {
     // What was listed is complete after one more look.
@@ -196,6 +245,9 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                 absl::StrFormat("dropped %d files of saves that were never "
                                 "committed",
                                 orphans));
+  }
+  if (const absl::Status mended = database_->MendLeafCopies(); !mended.ok()) {
+    logger_.Log(LogSeverity::kWarning, "open", mended);
   }
   // Nothing builds segments for this store but its one writer.
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> attempts,
@@ -219,6 +271,9 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.keeper = &keeper_;
   context.retention = retention_.get();
   context.commit_mu = &commit_mu_;
+  context.pool = &pool_;
+  context.staging_idle = options_.staging_idle;
+  context.most_in_flight = options_.max_saves_in_flight;
   context.on_removed = [this] { collector_->Notify(); };
   writer_ = std::make_unique<StepWriter>(std::move(context));
   CollectorContext collection;
@@ -263,7 +318,30 @@ absl::Status Engine::CheckWritable() const {
 
 std::vector<std::string> Engine::warnings() const {
   absl::MutexLock lock(&mu_);
-  return warnings_;
+  std::vector<std::string> warnings = warnings_;
+  warnings.insert(warnings.end(), bad_rows_.begin(), bad_rows_.end());
+  return warnings;
+}
+
+void Engine::TellOfOpen() const {
+  for (const std::string& warning : warnings()) {
+    logger_.Log(LogSeverity::kWarning, "open", warning);
+  }
+  for (const std::string& note : notes()) {
+    logger_.Log(LogSeverity::kWarning, "open", note);
+  }
+}
+
+void Engine::ReloadCatalog() {
+  std::vector<std::string> problems = catalog_.Load(*database_);
+  absl::MutexLock lock(&mu_);
+  problems.swap(bad_rows_);
+  for (const std::string& row : bad_rows_) {
+    if (std::find(problems.begin(), problems.end(), row) != problems.end()) {
+      continue;  // Said before.
+    }
+    logger_.Log(LogSeverity::kWarning, "refresh", row);
+  }
 }
 
 absl::StatusOr<std::shared_ptr<const StepTree>> Engine::Tree(
@@ -303,7 +381,7 @@ absl::Status Engine::Refresh() {
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.
   CKPTREE_RETURN_IF_ERROR(database_->Refresh());
-  catalog_.Load(*database_);
+  ReloadCatalog();
   return database_->Refresh();
 }
 
@@ -312,7 +390,7 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
   {
     absl::MutexLock lock(&mu_);
     if (lease_ == nullptr && !no_lease_) {
-      auto made = kv::Lease::Make(directory_);
+      auto made = kv::Lease::Make(directory_, options_.permissions);
       no_lease_ = !made.ok();
       if (made.ok()) lease_ = *std::move(made);
     }
@@ -335,6 +413,12 @@ bool Engine::StillThere(const schema::StepRecord& record) {
 
 absl::Status Engine::Close() {
   if (forked()) return CheckUsable();
+  if (EngineThread::IsOf(database_.get())) {
+    return absl::FailedPreconditionError(
+        "a callback must not close the store that calls it: closing waits for "
+        "the callback");
+  }
+  const absl::MutexLock close_lock(&close_mu_);
   if (closed_.exchange(true)) return absl::OkStatus();
   absl::Status status;
   if (writer_ != nullptr) {

@@ -37,21 +37,21 @@ namespace ckptree::internal {
 
 // How `recover` and `repair` open a store; see kv::Options.
 struct OpenVariant {
-  bool ignore_head = false;
   bool locked = false;
 };
 
 // Thread-safe.
 class Engine {
  public:
-  // `file_system`: see kv::Options; null but in tests.
+  // `file_system`: see kv::Options; null but in tests. Saves get versions above
+  // `version_floor`.
   static absl::StatusOr<std::shared_ptr<Engine>> Create(
       const std::string& directory, StoreOptions options,
-      std::shared_ptr<void> file_system);
+      std::shared_ptr<void> file_system, std::uint64_t version_floor = 0);
   static absl::StatusOr<std::shared_ptr<Engine>> Open(
       const std::string& directory, StoreOptions options,
       std::shared_ptr<void> file_system, OpenVariant variant = {});
-  // Opens what Salvage made, or any database, to read: without HEAD and without
+  // Opens what Salvage made to read: without a journal and without
   // the checks of an open. kFailedPrecondition as Open.
   static absl::StatusOr<std::shared_ptr<Engine>> OpenForensic(
       const std::string& directory, StoreOptions options);
@@ -79,8 +79,9 @@ class Engine {
   const StoreOptions& options() const { return options_; }
   const schema::StoreRecord& store_record() const { return store_; }
   const std::string& directory() const { return directory_; }
-  // Damage that was met at open, and what is odd but hurts nothing.
+  // Damage that was met at open or by the last Refresh().
   std::vector<std::string> warnings() const;
+  // What is odd but hurts nothing.
   const std::vector<std::string>& notes() const {
     return database_->report().notes;
   }
@@ -90,7 +91,8 @@ class Engine {
       const schema::Digest& digest);
 
   // The catalog's commits; see store.h.
-  absl::Status Delete(const std::vector<StepSelector>& steps);
+  absl::Status Delete(const std::vector<StepSelector>& steps,
+                      const DeleteOptions& options);
   absl::Status Tag(std::string_view name, const StepSelector& step, bool move);
   absl::Status Untag(std::string_view name);
   absl::Status Pin(const StepSelector& step, bool pinned);
@@ -126,7 +128,14 @@ class Engine {
  private:
   Engine(std::string directory, StoreOptions options);
 
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenThere(
+      const std::string& directory, StoreOptions options,
+      std::shared_ptr<void> file_system, OpenVariant variant);
   kv::Options KvOptions(std::shared_ptr<void> file_system) const;
+  // Logs what the open found.
+  void TellOfOpen() const;
+  // Lists the rows again; logs which of them cannot be read any more.
+  void ReloadCatalog();
   absl::Status Start(std::unique_ptr<kv::Database> database,
                      const kv::Options& kv_options);
   absl::Status Commit(kv::CommitRequest request);
@@ -155,10 +164,13 @@ class Engine {
   std::unique_ptr<StepWriter> writer_;
   std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
   std::atomic<bool> closed_{false};
+  absl::Mutex close_mu_;  // Held over Close(): the second waits for the first.
   std::atomic<std::uint64_t> bytes_read_{0};
 
   mutable absl::Mutex mu_;
-  std::vector<std::string> warnings_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> warnings_ ABSL_GUARDED_BY(mu_);  // Of the open.
+  // Rows that the last look at the catalog could not read.
+  std::vector<std::string> bad_rows_ ABSL_GUARDED_BY(mu_);
   std::map<schema::Digest, std::weak_ptr<const StepTree>> trees_
       ABSL_GUARDED_BY(mu_);
   // The tree used last stays: a query after a query finds its pages decoded.

@@ -2,13 +2,16 @@
 
 #include <cstdio>
 
+#include "core/guarded_call.h"
+
 namespace ckptree::internal {
 
 void Logger::Log(LogSeverity severity, std::string_view where,
                  std::string_view text) const {
   absl::MutexLock lock(&mu_);
   if (sink_) {
-    sink_(severity, where, text);
+    // There is nowhere to say that a sink throws.
+    GuardedCall("log", [&] { sink_(severity, where, text); }).IgnoreError();
     return;
   }
   if (severity == LogSeverity::kInfo) return;

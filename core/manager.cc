@@ -1,5 +1,6 @@
 #include "ckptree/manager.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -176,6 +177,8 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Open(
     options.store.create_if_missing = false;
   }
   CKPTREE_RETURN_IF_ERROR(internal::CheckManagerOptions(options));
+  options.store.max_saves_in_flight =
+      std::max(options.store.max_saves_in_flight, options.max_saves_in_flight);
   CKPTREE_ASSIGN_OR_RETURN(Store store, Store::Open(directory, options.store));
   auto impl = std::make_unique<Impl>(std::move(store), std::move(options));
   CKPTREE_RETURN_IF_ERROR(impl->SetUp());
@@ -210,7 +213,8 @@ absl::Status CheckpointManager::Close() {
   if (impl_->engine().forked()) return impl_->engine().CheckUsable();
   {
     const absl::MutexLock lock(&impl_->mu);
-    if (std::exchange(impl_->closed, true)) return absl::OkStatus();
+    // Whoever closes as well waits until it is closed, and is told nothing.
+    if (std::exchange(impl_->closed, true)) return impl_->store.Close();
   }
   absl::Status status = impl_->WaitForRoom(0, absl::InfiniteDuration());
   status.Update(impl_->NextProblem());
@@ -306,25 +310,35 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
 }
 
 absl::Status CheckpointManager::EndSave(StepBuilder builder) {
+  return impl_->EndSave(std::move(builder), /*waits=*/true);
+}
+
+absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
+  return impl_->EndSave(std::move(builder), /*waits=*/false);
+}
+
+absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder,
+                                              bool waits) {
   CKPTREE_RETURN_IF_ERROR(builder.status());
-  const bool preempted = impl_->MustSaveForPreemption();
-  SaveHandle handle = std::move(builder).Commit();
+  const bool preempted = MustSaveForPreemption();
+  SaveHandle handle = std::move(builder).Submit();
   {
-    const absl::MutexLock lock(&impl_->mu);
-    Impl::InFlight save;
+    const absl::MutexLock lock(&mu);
+    InFlight save;
     save.handle = handle;
-    if (impl_->begun.step == handle.step()) save.begun = impl_->begun;
+    if (begun.step == handle.step()) save.begun = begun;
     save.begun.step = handle.step();
-    impl_->in_flight.push_back(std::move(save));
-    impl_->last = handle;
+    in_flight.push_back(std::move(save));
+    last = handle;
   }
+  // In flight already: who asks meanwhile sees it.
+  if (waits) handle.WaitCopied();
   if (!preempted) return absl::OkStatus();
   // Of this save alone: what else failed is told by the next call.
-  CKPTREE_RETURN_IF_ERROR(
-      Wait(handle, absl::Now() + impl_->options.save_timeout));
-  if (handle.version() == 0) return impl_->NextError();
-  const absl::MutexLock lock(&impl_->mu);
-  impl_->saved_for_preemption = true;
+  CKPTREE_RETURN_IF_ERROR(Wait(handle, absl::Now() + options.save_timeout));
+  if (handle.version() == 0) return NextError();
+  const absl::MutexLock lock(&mu);
+  saved_for_preemption = true;
   return absl::OkStatus();
 }
 
@@ -379,11 +393,13 @@ bool CheckpointManager::SavedForPreemption() const {
 
 // ---- changing ----
 
-absl::Status CheckpointManager::Delete(std::int64_t step) {
-  return impl_->store.Delete(AtStep(step, impl_->Line()));
+absl::Status CheckpointManager::Delete(std::int64_t step,
+                                       const DeleteOptions& options) {
+  return impl_->store.Delete(AtStep(step, impl_->Line()), options);
 }
 
-absl::Status CheckpointManager::DeleteAfter(std::int64_t step) {
+absl::Status CheckpointManager::DeleteAfter(std::int64_t step,
+                                            const DeleteOptions& options) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
   const std::string line = impl_->Line();
   CKPTREE_RETURN_IF_ERROR(impl_->store.Resolve(AtStep(step, line)).status());
@@ -393,7 +409,7 @@ absl::Status CheckpointManager::DeleteAfter(std::int64_t step) {
   for (const StepInfo& info : steps) {
     if (info.step > step) later.push_back(AtStep(info.step, line));
   }
-  return impl_->store.Delete(later);
+  return impl_->store.Delete(later, options);
 }
 
 absl::Status CheckpointManager::ForkFrom(std::int64_t step,

@@ -87,6 +87,9 @@ struct CheckpointManager::Impl {
   // Asked for, and no step is saved for it yet.
   bool MustSaveForPreemption() const;
 
+  // `waits`: until the caller may change its arrays.
+  absl::Status EndSave(StepBuilder builder, bool waits);
+
   absl::StatusOr<bool> Decide(std::int64_t step, absl::Time now) const;
 
   Store store;

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/retention.h"
 #include "kv/status_macros.h"
+#include "schema/json_text.h"
 #include "schema/limits.h"
 #include "schema/utf8.h"
 
@@ -71,6 +73,13 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
     return absl::InvalidArgumentError(
         "metadata are no UTF-8 text of at most 8 MiB");
   }
+  if (!options.metadata.empty()) {
+    if (absl::Status status = schema::CheckJson(options.metadata);
+        !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("metadata are %s", status.message()));
+    }
+  }
   if (options.save_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("save_timeout is no time");
   }
@@ -95,6 +104,10 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
   CKPTREE_RETURN_IF_ERROR(Check(DecisionOf(options)));
   if (const auto policy = PreservationOf(options)) {
     CKPTREE_RETURN_IF_ERROR(Check(*policy));
+    // A reader sets none.
+    if (!options.store.read_only) {
+      CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(*policy));
+    }
   }
   return absl::OkStatus();
 }

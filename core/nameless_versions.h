@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "kv/database.h"
 #include "schema/spaces.h"
 
@@ -17,12 +16,13 @@ namespace ckptree::internal {
 
 // A line for each version that is seen in a segment, in `small`, or in rows of
 // its own, but has neither a step nor a removed row: its rows are lost, or it
-// was never committed. Says what there is of it.
-absl::StatusOr<std::vector<std::string>> NamelessVersions(
-    const kv::Database& database);
+// was never committed. Says what there is of it. What cannot be read is passed,
+// and told in a line of `problems`: the leaves in it are lost by name.
+std::vector<std::string> NamelessVersions(const kv::Database& database,
+                                          std::vector<std::string>* problems);
 
-// The highest version that any row or block was written by.
-absl::StatusOr<std::uint64_t> HighestVersion(const kv::Database& database);
+// The highest version of the rows and blocks that can be read.
+std::uint64_t HighestVersion(const kv::Database& database);
 
 // See kv::SegmentSpaceFn.
 std::optional<schema::Space> SpaceOfSegment(std::string_view first_value);

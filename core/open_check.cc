@@ -76,32 +76,6 @@ absl::Status CheckSegments(const kv::Database& database,
   return scan.status();
 }
 
-// A save whose blocks rode in the log may have lost them with the log's tail
-// though `records` was flushed: HEAD cannot tell.
-absl::Status CheckSmall(const kv::Database& database,
-                        const kv::OpenReport& report,
-                        std::vector<std::string>* damage) {
-  for (const kv::CommitRecord& commit : report.recent) {
-    if (!commit.small) continue;
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::optional<std::string> dead,
-        database.Get(Space::kRecords, schema::DeadKey(commit.version)));
-    if (!dead.has_value()) continue;  // Collected since.
-    const schema::KeyRange range = schema::BlocksOfVersion(commit.version);
-    CKPTREE_ASSIGN_OR_RETURN(
-        const kv::Iterator scan,
-        database.Scan(Space::kSmall, range.begin, range.end));
-    CKPTREE_RETURN_IF_ERROR(scan.status());
-    // A batch is in `small` as a whole or not at all: its header stands for it.
-    if (scan.Valid()) continue;
-    damage->push_back(absl::StrFormat(
-        "commit %d%s was acknowledged, and its values are lost with a part of "
-        "the log",
-        commit.ordinal, StepsText(database, {commit.version})));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
@@ -166,11 +140,10 @@ absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
                                         const kv::OpenReport& report) {
   OpenFindings findings;
   CKPTREE_ASSIGN_OR_RETURN(findings.store, ReadStoreRecord(database));
-  const std::string_view uuid(
-      reinterpret_cast<const char*>(report.head.uuid.data()),
-      report.head.uuid.size());
-  if (!report.head_missing && findings.store.uuid != uuid) {
-    findings.damage.push_back("HEAD belongs to another store");
+  const std::string_view uuid(reinterpret_cast<const char*>(report.uuid.data()),
+                              report.uuid.size());
+  if (findings.store.uuid != uuid) {
+    return absl::DataLossError("the journal belongs to another store");
   }
   findings.read_only_feature = ReadOnlyFeature(findings.store);
   // Beside a live writer a commit may be seen before its segments; the reader
@@ -178,8 +151,13 @@ absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
   if (!database.following()) {
     CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &findings.damage));
   }
-  CKPTREE_RETURN_IF_ERROR(CheckSmall(database, report, &findings.damage));
   return findings;
+}
+
+absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database) {
+  std::vector<std::string> damage;
+  CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &damage));
+  return damage.empty();
 }
 
 absl::StatusOr<int> DropOrphans(kv::Database* database) {
@@ -204,7 +182,7 @@ absl::StatusOr<int> DropOrphans(kv::Database* database) {
     if (!row.has_value()) orphans.push_back(&file);
   }
   if (orphans.empty()) return 0;
-  CKPTREE_RETURN_IF_ERROR(database->Flush());
+  CKPTREE_RETURN_IF_ERROR(database->Secure());
   for (const kv::LiveFile* file : orphans) {
     // The bound is exclusive: the table key is the largest of its segment.
     CKPTREE_RETURN_IF_ERROR(

@@ -27,9 +27,9 @@ absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
 // The feature because of which this engine may only read; empty for none.
 std::string ReadOnlyFeature(const schema::StoreRecord& store);
 
-// Reads the store record and compares: HEAD's uuid, the format and features,
-// each segment row's keys with the live files, the recent small saves with
-// `small`. kFailedPrecondition: a newer format or an unknown feature, by name.
+// Reads the store record and compares: the journal's uuid, the format and
+// features, each segment row's keys with the live files. kFailedPrecondition: a
+// newer format or an unknown feature, by name.
 // kDataLoss: the store record itself is gone.
 absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
                                         const kv::OpenReport& report);
@@ -44,6 +44,9 @@ const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
                                   schema::Space space,
                                   std::string_view first_key,
                                   std::string_view last_key);
+
+// Whether every segment row has a live file that covers it, with its size.
+absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database);
 
 // Files of `leaves` and `chunks` in which no key belongs to a segment with a
 // row: what a crash left between adopting and committing. Drops them, after a

@@ -6,11 +6,13 @@
 #include <optional>
 #include <unordered_map>
 
+#include "absl/strings/str_format.h"
 #include "core/dead_blocks.h"
 #include "core/part_compare.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
+#include "schema/path.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 #include "tbb/task_group.h"
@@ -28,6 +30,18 @@ constexpr std::uint64_t kSmallRecordBytes = 256 << 10;
 // A map of more sources than this makes restores slow: all records are written
 // together again.
 constexpr std::size_t kMaxMapSources = 256;
+
+absl::Status CheckRecord(const SourceLeaf& source, const BaseLeaf& leaf,
+                         std::string_view encoded) {
+  if (encoded.size() <= std::size_t{schema::kMaxRecordBytes}) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: with %d chunks its record has %d bytes, at most %d are possible: "
+      "give it larger chunks",
+      schema::Path::Decode(source.entry.path).value_or(schema::Path()).Text(),
+      leaf.record.chunks.size(), encoded.size(), schema::kMaxRecordBytes));
+}
 
 class PartWriter {
  public:
@@ -69,6 +83,8 @@ class PartWriter {
     plan.header.version = plan_.version;
     plan.header.part = plan_.part;
     plan.header.attempt = plan_.attempt;
+    plan.limits = plan_.segments;
+    plan.bytes_at_most = content_.bytes;
     // With a base most is likely to be unchanged: let the files grow instead.
     plan.bytes_expected = base_ == nullptr ? content_.bytes : 0;
     return plan;
@@ -159,9 +175,10 @@ class PartWriter {
                              record_bytes_));
     for (std::size_t f = 0; f < fresh_.size(); ++f) {
       if (f % 4096 == 0) CKPTREE_RETURN_IF_ERROR(plan_.check());
+      const SourceLeaf& leaf = content_.leaves[fresh_[f]->source];
+      CKPTREE_RETURN_IF_ERROR(CheckRecord(leaf, *fresh_[f], encoded_[f]));
       schema::TableSlice slice;
-      slice.path =
-          schema::DigestOf(content_.leaves[fresh_[f]->source].entry.path);
+      slice.path = schema::DigestOf(leaf.entry.path);
       slice.length = slice.raw_length =
           static_cast<std::uint32_t>(encoded_[f].size());
       slice.digest = fresh_[f]->value_digest;

@@ -41,6 +41,7 @@ struct PartPlan {
   std::uint64_t version = 0;
   std::int64_t step = 0;
   std::uint16_t part = 0;
+  SegmentLimits segments;
   bool statistics = true;
   // Asked between pieces: an error stops the part (cancelled).
   std::function<absl::Status()> check;

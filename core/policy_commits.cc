@@ -10,6 +10,7 @@
 #include "core/engine.h"
 #include "core/usage.h"
 #include "kv/status_macros.h"
+#include "schema/json_text.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/utf8.h"
@@ -42,6 +43,7 @@ absl::Status Engine::SetPolicy(const Preservation& policy,
                                std::string_view line, bool of_program) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   CKPTREE_RETURN_IF_ERROR(Check(policy));
+  CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(policy));
   const absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
   schema::LineSettings settings = SettingsOf(catalog_, number);
@@ -69,6 +71,12 @@ absl::Status Engine::SetMetadata(std::string json, std::string_view line) {
   }
   if (!schema::IsUtf8(json)) {
     return absl::InvalidArgumentError("the metadata are no UTF-8 text");
+  }
+  if (!json.empty()) {
+    if (absl::Status status = schema::CheckJson(json); !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("the metadata are %s", status.message()));
+    }
   }
   const absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
@@ -103,6 +111,7 @@ absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
   Preservation wanted;
   if (policy.has_value()) {
     CKPTREE_RETURN_IF_ERROR(Check(*policy));
+    CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(*policy));
     wanted = *policy;
   } else {
     PolicyInfo info = retention_->Of(number);
@@ -127,25 +136,34 @@ absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
   // A commit holds 16 MiB; a step record with its parts has 3 KiB at most.
   constexpr std::size_t kMostAtOnce = 2000;
   std::vector<std::int64_t> removed;
-  for (bool more = true; more;) {
+  bool more = true;
+  const auto remove_some = [&]() -> absl::Status {
     const absl::MutexLock commit_lock(&commit_mu_);
     CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                              catalog_.FindLine(line));
     const PolicyInfo info = retention_->Of(number);
     CKPTREE_RETURN_IF_ERROR(info.applicable);
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<PolicyVerdict> verdicts,
-                             Judge(number, info.policy));
+                             retention_->Judge(number, info.policy));
     std::map<std::uint64_t, StepRecordPtr> victims;
     for (const PolicyVerdict& verdict : verdicts) {
       if (verdict.kept || victims.size() == kMostAtOnce) continue;
       victims.emplace(verdict.version, catalog_.Find(number, verdict.step));
     }
     more = victims.size() == kMostAtOnce;
-    if (victims.empty()) break;
+    if (victims.empty()) return absl::OkStatus();
     CKPTREE_RETURN_IF_ERROR(RemoveSteps(victims));
     for (const auto& [version, record] : victims) {
       removed.push_back(record->step);
     }
+    return absl::OkStatus();
+  };
+  while (more) {
+    // The wait for a collection or a verification comes before the lock of the
+    // commits: saves go on meanwhile.
+    absl::Status status;
+    RunPaused([&] { status = remove_some(); });
+    CKPTREE_RETURN_IF_ERROR(status);
   }
   return removed;
 }

@@ -95,6 +95,23 @@ absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
   return bytes;
 }
 
+absl::StatusOr<kv::Value> SearchBlock(const kv::Database& database,
+                                      const schema::ChunkRef& ref,
+                                      const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kUnknown:  // The disk cannot read some of it.
+      break;
+    default:
+      return why;
+  }
+  return database.Search(ref.place, ChunkKey(ref),
+                         [&ref](std::string_view block) {
+                           return CheckedSlice(ref, block).ok();
+                         });
+}
+
 absl::Status ReadPlan::AddValue(const Path& path,
                                 const schema::LeafRecord& record,
                                 std::span<std::byte> destination) {
@@ -318,8 +335,7 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   const schema::ChunkRef* checked = nullptr;  // One for several boxes.
   for (const Slice& slice : slices) {
     const std::byte* const bytes = scratch->data() + (slice.ref.offset - begin);
-    if (slice.scatter >= 0 &&
-        (checked == nullptr || *checked != slice.ref)) {
+    if (slice.scatter >= 0 && (checked == nullptr || *checked != slice.ref)) {
       if (!IsSaved(slice.ref, bytes)) return false;
       checked = &slice.ref;
     }
@@ -342,20 +358,20 @@ absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
   }
   absl::StatusOr<kv::Value> value =
       database_.Read(first.ref.place, ChunkKey(first.ref));
-  if (!value.ok()) {
-    const absl::StatusCode code = absl::IsNotFound(value.status())
-                                      ? absl::StatusCode::kDataLoss
-                                      : value.status().code();
-    return absl::Status(code, absl::StrFormat("%s: %s", Describe(first),
-                                              value.status().message()));
+  if (value.ok()) {
+    bytes_read_.fetch_add(value->view().size(), std::memory_order_relaxed);
   }
-  bytes_read_.fetch_add(value->view().size(), std::memory_order_relaxed);
   for (const Slice& slice : slices) {
-    if (absl::Status status = Place(slice, value->view()); !status.ok()) {
-      return absl::Status(
-          status.code(),
-          absl::StrFormat("%s: %s", Describe(slice), status.message()));
-    }
+    const absl::Status status =
+        value.ok() ? Place(slice, value->view()) : value.status();
+    if (status.ok()) continue;
+    // Of a block with a damaged byte all but the leaf that it is in is whole.
+    const absl::StatusOr<kv::Value> found =
+        SearchBlock(database_, slice.ref, status);
+    if (found.ok() && Place(slice, found->view()).ok()) continue;
+    return absl::Status(
+        absl::IsNotFound(status) ? absl::StatusCode::kDataLoss : status.code(),
+        absl::StrFormat("%s: %s", Describe(slice), status.message()));
   }
   return absl::OkStatus();
 }
@@ -370,26 +386,23 @@ absl::Status ReadPlan::Run() {
   std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
     return BlockOrder(a.ref) < BlockOrder(b.ref);
   });
-  std::vector<std::pair<std::size_t, std::size_t>> blocks;
+  std::vector<std::span<const Slice>> blocks;
   for (std::size_t i = 0; i < slices_.size();) {
     std::size_t end = i + 1;
     while (end < slices_.size() &&
            BlockOrder(slices_[end].ref) == BlockOrder(slices_[i].ref)) {
       ++end;
     }
-    blocks.emplace_back(i, end);
+    blocks.push_back(std::span(slices_).subspan(i, end - i));
     i = end;
   }
   if (blocks.size() == 1) {
     Scratch scratch;
-    return ReadBlock(slices_, &scratch);
+    return ReadBlock(blocks.front(), &scratch);
   }
   FirstError error;
   const auto read = [&](std::size_t block, Scratch* scratch) {
-    if (error.any()) return;
-    const auto [begin, end] = blocks[block];
-    error.Note(
-        ReadBlock(std::span(slices_).subspan(begin, end - begin), scratch));
+    if (!error.any()) error.Note(ReadBlock(blocks[block], scratch));
   };
   if (const std::size_t threads = DiskThreads(); threads > 1) {
     std::atomic<std::size_t> next = 0;
@@ -399,10 +412,7 @@ absl::Status ReadPlan::Run() {
         while (true) {
           const std::size_t b = next.fetch_add(1, std::memory_order_relaxed);
           if (b >= blocks.size() || error.any()) return;
-          if (const std::size_t later = b + threads; later < blocks.size()) {
-            Prefetch(std::span(slices_).subspan(
-                blocks[later].first, blocks[later].second - blocks[later].first));
-          }
+          if (b + threads < blocks.size()) Prefetch(blocks[b + threads]);
           if (b < destinations_.size()) MakePages(destinations_[b]);
           read(b, &scratch);
         }
@@ -441,7 +451,7 @@ std::size_t ReadPlan::DiskThreads() const {
   }
   if (bytes < kWorthDiskThreads) return 1;
   return std::clamp<std::size_t>(kScratchBytes / largest, processors,
-                                   kReadsAtOnce);
+                                 kReadsAtOnce);
 }
 
 }  // namespace ckptree::internal

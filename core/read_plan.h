@@ -102,6 +102,12 @@ std::string ChunkKey(const schema::ChunkRef& ref);
 absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
                                               std::string_view block_value);
 
+// A block whose bytes of `ref` are those that were saved, looked for past
+// damage beside them, where `why` may be that.
+absl::StatusOr<kv::Value> SearchBlock(const kv::Database& database,
+                                      const schema::ChunkRef& ref,
+                                      const absl::Status& why);
+
 }  // namespace ckptree::internal
 
 #endif  // CKPTREE_CORE_READ_PLAN_H_

@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "ckptree/local_path.h"
 #include "ckptree/store.h"
 #include "core/engine.h"
 #include "core/line_copy.h"
@@ -31,10 +32,10 @@
 #include "core/recovery.h"
 #include "core/step_copy.h"
 #include "kv/file_system.h"
-#include "kv/head.h"
 #include "kv/salvage.h"
 #include "kv/status_macros.h"
 #include "kv/store_directory.h"
+#include "kv/store_lock.h"
 
 namespace ckptree {
 namespace internal {
@@ -50,6 +51,9 @@ class RecoverySource {
 
   const Store& store() const { return store_; }
   static Engine& EngineOf(const Store& store) { return *store.engine_; }
+  static Store StoreOf(std::shared_ptr<Engine> engine) {
+    return Store(std::move(engine));
+  }
   // Forks name the version that they come from, which may be gone: in the new
   // store no other may get its number.
   bool HasForks() const {
@@ -60,9 +64,10 @@ class RecoverySource {
              return step->line != kMainLine;
            });
   }
-  // The highest version that is seen in it.
-  absl::StatusOr<std::uint64_t> HighestSeen() const {
-    return HighestVersion(store_.engine_->database());
+  // The highest version that is seen in it, or that its journal names.
+  std::uint64_t HighestSeen() const {
+    return std::max(version_ceiling_,
+                    HighestVersion(store_.engine_->database()));
   }
 
  private:
@@ -74,6 +79,7 @@ class RecoverySource {
                                                  RecoverReport* report);
 
   Store store_;
+  std::uint64_t version_ceiling_ = 0;
 };
 
 namespace {
@@ -216,8 +222,22 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
       Engine::Open(from, reading, nullptr, {.locked = plan.locked});
   if (opened.ok()) {
     const std::vector<std::string> warnings = (*opened)->warnings();
-    // Step 2.
-    if (warnings.empty()) return RecoverySource(Store(*std::move(opened)));
+    const kv::OpenReport& found = (*opened)->database().report();
+    // Step 2. What was mended on the way costs nothing.
+    const bool mended = std::all_of(
+        warnings.begin(), warnings.end(), [&found](const std::string& line) {
+          return std::find(found.warnings.begin(), found.warnings.end(),
+                           line) != found.warnings.end();
+        });
+    if (mended) {
+      report->notes = warnings;
+      if (!found.lost.ok()) {
+        report->losses.emplace_back(found.lost.message());
+        Append(&report->losses,
+               NamelessVersions((*opened)->database(), &report->notes));
+      }
+      return RecoverySource(Store(*std::move(opened)));
+    }
     RecoverReport tried;
     tried.notes = warnings;
     absl::StatusOr<RecoverySource> salvaged =
@@ -233,8 +253,12 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
   const absl::Status& why = opened.status();
   // A store that is none, of a newer engine, or with links in it is not
   // damaged.
-  if (!absl::IsDataLoss(why) && !absl::IsUnknown(why) &&
-      !absl::IsInternal(why) && !absl::IsUnavailable(why)) {
+  if (absl::IsNotFound(why)) {
+    // The journal may be gone where the index is left.
+    CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(from));
+    if (!found.db || found.creating) return why;
+  } else if (!absl::IsDataLoss(why) && !absl::IsUnknown(why) &&
+             !absl::IsInternal(why) && !absl::IsUnavailable(why)) {
     return why;
   }
   report->notes.emplace_back(why.message());
@@ -266,22 +290,10 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
                            Engine::OpenForensic(scratch, QuietOptions()));
   const kv::Database& database = engine->database();
   Append(&report->losses, engine->catalog().Load(database));
-  const absl::StatusOr<kv::HeadSlot> head =
-      kv::HeadFile::Read(kv::Options(), from);
-  if (!head.ok()) {
-    report->notes.emplace_back(
-        "HEAD is gone or unreadable: nobody can tell whether a newer commit is "
-        "missing");
-  } else if (head->ordinal > database.report().ordinal) {
-    report->losses.push_back(absl::StrFormat(
-        "commits %d to %d were acknowledged and are missing: the newest steps, "
-        "tags or removals are lost",
-        database.report().ordinal + 1, head->ordinal));
-  }
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> nameless,
-                           NamelessVersions(database));
-  Append(&report->losses, nameless);
-  return RecoverySource(Store(std::move(engine)));
+  Append(&report->losses, NamelessVersions(database, &report->notes));
+  RecoverySource source(Store(std::move(engine)));
+  source.version_ceiling_ = salvaged.version_ceiling;
+  return source;
 }
 
 namespace {
@@ -289,48 +301,56 @@ namespace {
 // The highest version that was ever used in `from`, as far as anything says it.
 absl::StatusOr<std::uint64_t> HighestVersionOf(const std::string& from,
                                                const RecoverySource& source) {
-  CKPTREE_ASSIGN_OR_RETURN(std::uint64_t highest, source.HighestSeen());
+  std::uint64_t highest = source.HighestSeen();
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(from));
   highest = std::max(highest, found.highest_staged_version);
   for (const auto& [number, line] :
        RecoverySource::EngineOf(source.store()).catalog().Lines()) {
     highest = std::max(highest, line.origin_version);
   }
-  const absl::StatusOr<kv::HeadSlot> head =
-      kv::HeadFile::Read(kv::Options(), from);
-  return head.ok() ? std::max(highest, head->version_ceiling) : highest;
+  return std::max(
+      highest,
+      RecoverySource::EngineOf(source.store()).database().report().highest_version);
 }
 
 absl::StatusOr<Store> MakeStore(const std::string& directory,
                                 std::uint64_t version_ceiling) {
-  absl::StatusOr<Store> store = Store::Create(directory, QuietOptions());
-  if (!store.ok() || version_ceiling == 0) return store;
-  // The next open numbers the saves from there on.
-  CKPTREE_RETURN_IF_ERROR(store->Close());
-  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<kv::HeadFile> head,
-                           kv::HeadFile::Open(kv::Options(), directory));
-  kv::HeadSlot slot = head->slot();
-  slot.version_ceiling = version_ceiling;
-  CKPTREE_RETURN_IF_ERROR(head->Write(slot));
-  return Store::Open(directory, QuietOptions());
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Create(directory, QuietOptions(), nullptr, version_ceiling));
+  return RecoverySource::StoreOf(std::move(engine));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
   std::error_code error;
-  if (!fs::create_directory(path, error)) {
-    if (error) {
-      return absl::UnknownError(
-          absl::StrFormat("creating %s: %s", path, error.message()));
-    }
+  const bool made = fs::create_directory(path, error);
+  if (error) {
+    return absl::UnknownError(
+        absl::StrFormat("creating %s: %s", path, error.message()));
+  }
+  // Whoever makes one locks it; a lock file in it is the mark of ours.
+  if (!made && !fs::exists(absl::StrFormat("%s/%s", path, kv::kLockName)) &&
+      !fs::is_empty(path, error)) {
     return absl::AlreadyExistsError(absl::StrFormat(
-        "%s exists: another recovery makes it, or left it when it was "
-        "killed; remove it",
-        path));
+        "%s exists and is no folder of a recovery; move it away", path));
+  }
+  absl::StatusOr<std::unique_ptr<kv::StoreLock>> lock =
+      kv::StoreLock::Acquire(path, /*wait_ms=*/0);
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s exists: another recovery makes it", path));
+  }
+  CKPTREE_RETURN_IF_ERROR(lock.status());
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().filename() != kv::kLockName) {
+      fs::remove_all(entry.path(), error);
+    }
   }
   fs::permissions(path, fs::perms::owner_all, error);
-  return std::unique_ptr<WorkFolder>(new WorkFolder(std::move(path)));
+  return std::unique_ptr<WorkFolder>(
+      new WorkFolder(std::move(path), *std::move(lock)));
 }
 
 WorkFolder::~WorkFolder() {
@@ -384,12 +404,22 @@ std::uint64_t RecoverReport::steps_saved() const {
 absl::StatusOr<RecoverReport> Recover(const std::string& from_in,
                                       const std::string& to_in,
                                       const RecoverOptions& options) {
-  const std::string from = internal::WithoutSlash(from_in);
-  const std::string to = internal::WithoutSlash(to_in);
+  CKPTREE_ASSIGN_OR_RETURN(const std::string from_path, LocalPath(from_in));
+  CKPTREE_ASSIGN_OR_RETURN(const std::string to_path, LocalPath(to_in));
+  const std::string from = internal::WithoutSlash(from_path);
+  const std::string to = internal::WithoutSlash(to_path);
   CKPTREE_RETURN_IF_ERROR(internal::CheckPlaces(from, to));
   std::error_code error;
   if (!internal::fs::is_directory(from, error)) {
     return absl::NotFoundError(absl::StrFormat("no store in %s", from));
+  }
+  // Steps may go while they are copied.
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::LockHolder> holder,
+                           kv::StoreLock::Probe(from));
+  if (holder.has_value()) {
+    return absl::UnavailableError(
+        absl::StrFormat("%s is held by a writer: pid %d on host %s", from,
+                        holder->pid, holder->host));
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<internal::WorkFolder> work,
                            internal::WorkFolder::Make(to + ".recovering"));

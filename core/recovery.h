@@ -11,13 +11,15 @@
 #include "absl/status/statusor.h"
 #include "ckptree/options.h"
 #include "ckptree/recover.h"
+#include "kv/store_lock.h"
 
 namespace ckptree::internal {
 
 // A folder that goes with its owner, with all that is in it.
 class WorkFolder {
  public:
-  // kAlreadyExists where it is there.
+  // One that a killed process left is emptied and taken. kAlreadyExists: a
+  // living process has it, or it is none of ours.
   static absl::StatusOr<std::unique_ptr<WorkFolder>> Make(std::string path);
   ~WorkFolder();
   WorkFolder(const WorkFolder&) = delete;
@@ -26,9 +28,11 @@ class WorkFolder {
   std::string operator/(std::string_view name) const;
 
  private:
-  explicit WorkFolder(std::string path) : path_(std::move(path)) {}
+  WorkFolder(std::string path, std::unique_ptr<kv::StoreLock> lock)
+      : path_(std::move(path)), lock_(std::move(lock)) {}
 
   const std::string path_;
+  std::unique_ptr<kv::StoreLock> lock_;
 };
 
 struct RecoveryPlan {

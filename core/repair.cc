@@ -2,11 +2,12 @@
 //
 //   1. What an interrupted repair left is finished first.
 //   2. The writer's lock; without `execute` a look whether anybody has it.
-//   3. What is wrong: the store is opened without HEAD, all of it is read, and
-//      HEAD is held against it.
-//   4. Where that is more than HEAD, the store is recovered beside itself.
+//   3. What is wrong: the store is opened to read, and all of it is read.
+//   4. Where that is more than an open for writing mends by itself, the store is
+//      recovered beside itself.
 //   5. The caller is asked; the store must be as it was in step 2.
-//   6. HEAD is written, or the two stores change places (core/store_swap.h).
+//   6. The store is opened for writing, which mends it, or the two stores change
+//      places (core/store_swap.h).
 
 #include "ckptree/repair.h"
 
@@ -22,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "ckptree/local_path.h"
 #include "core/engine.h"
 #include "core/nameless_versions.h"
 #include "core/open_check.h"
@@ -29,8 +31,9 @@
 #include "core/store_swap.h"
 #include "core/store_test_peer.h"
 #include "core/verifier.h"
-#include "kv/commit_log.h"
-#include "kv/head_repair.h"
+#include "kv/file_system.h"
+#include "kv/hash.h"
+#include "kv/journal/preface.h"
 #include "kv/status_macros.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
@@ -83,20 +86,6 @@ std::string IdOf(Action action, const std::string& stamp) {
   return id;
 }
 
-// The highest that any segment says; 0 without one.
-absl::StatusOr<std::uint64_t> HighestIncarnation(const kv::Database& database) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
-                           database.LiveFiles());
-  std::uint64_t highest = 0;
-  for (const kv::LiveFile& file : files) {
-    const auto first = database.Get(file.space, file.first_key);
-    if (!first.ok() || !first->has_value()) continue;
-    const auto header = schema::DecodeSegmentHeader(**first);
-    if (header.ok()) highest = std::max(highest, header->incarnation);
-  }
-  return highest;
-}
-
 template <typename Line>
 void AddNew(std::vector<std::string>* to, const std::vector<Line>& lines) {
   for (const Line& line : lines) {
@@ -129,7 +118,7 @@ class Repairer {
     // Step 2.
     CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
                              kv::LookAt(directory_));
-    if (!found.exists || (!found.head && !found.db)) {
+    if (!found.exists || (!found.journal && !found.db && !found.head)) {
       return absl::NotFoundError(absl::StrFormat("no store in %s", directory_));
     }
     CKPTREE_RETURN_IF_ERROR(TakeLock());
@@ -167,8 +156,8 @@ class Repairer {
     }
     CKPTREE_RETURN_IF_ERROR(CheckUnchanged());
     // Step 6.
-    if (report_.action == Action::kWriteHead) {
-      CKPTREE_RETURN_IF_ERROR(kv::WriteHead(kv_options_, directory_, head_));
+    if (report_.action == Action::kMend) {
+      CKPTREE_RETURN_IF_ERROR(Mend());
     } else {
       CKPTREE_ASSIGN_OR_RETURN(report_.damaged, swap_->Run());
     }
@@ -247,7 +236,7 @@ class Repairer {
     reading.read_only = true;
     absl::StatusOr<std::shared_ptr<Engine>> engine =
         Engine::Open(directory_, reading, kv_options_.file_system,
-                     {.ignore_head = true, .locked = lock_ != nullptr});
+                     {.locked = lock_ != nullptr});
     if (!engine.ok()) return Need(engine.status());
     if (const std::string feature = ReadOnlyFeature((*engine)->store_record());
         !feature.empty()) {
@@ -256,36 +245,33 @@ class Repairer {
                           "only read: use a newer one",
                           feature));
     }
-    if (absl::Status status = LookAtRows(**engine); !status.ok()) {
+    if (absl::Status status = LookAtAll(**engine); !status.ok()) {
       CKPTREE_RETURN_IF_ERROR(Need(status));
-    }
-    if (report_.action == Action::kNothing) {
-      if (absl::Status status = LookAtHead(**engine); !status.ok()) {
-        CKPTREE_RETURN_IF_ERROR(Need(status));
-      }
     }
     if (report_.action != Action::kRebuild) ListSteps(**engine);
     return (*engine)->Close();
   }
 
   // `status` is why nothing gentler than kRebuild will do, or is returned.
+  // kNotFound: the journal is gone, for there is a store.
   absl::Status Need(const absl::Status& status) {
-    if (!IsDamage(status)) return status;
+    if (!IsDamage(status) && !absl::IsNotFound(status)) return status;
     AddNew(&report_.problems,
            std::vector<std::string>{std::string(status.message())});
     report_.action = Action::kRebuild;
     return absl::OkStatus();
   }
 
-  // All that is there but HEAD.
-  absl::Status LookAtRows(Engine& engine) {
-    // On HEAD, which was not looked at yet.
-    const std::vector<std::string>& known = engine.database().report().warnings;
+  absl::Status LookAtAll(Engine& engine) {
+    const kv::OpenReport& found = engine.database().report();
+    const std::vector<std::string>& mended = found.warnings;
+    const auto is_mended = [&mended](const std::string& line) {
+      return std::find(mended.begin(), mended.end(), line) != mended.end();
+    };
+    bool rebuild = !found.lost.ok();
     for (const std::string& warning : engine.warnings()) {
-      if (std::find(known.begin(), known.end(), warning) != known.end()) {
-        continue;
-      }
       report_.problems.push_back(warning);
+      rebuild = rebuild || !is_mended(warning);
     }
     VerifyOptions verifying;
     verifying.level = VerifyOptions::Level::kDeep;
@@ -293,59 +279,51 @@ class Repairer {
     verifying.on_progress = options_.on_progress;
     CKPTREE_ASSIGN_OR_RETURN(const VerifyReport verified,
                              Verify(&engine, verifying));
+    // Whichever of the two is damaged, the other has the rows.
+    index_damage_ = engine.database().IndexDamage();
+    const absl::Status rows = engine.database().CheckRowsFile();
+    if (absl::IsDataLoss(rows)) {
+      AddNew(&report_.problems,
+             std::vector<std::string>{std::string(rows.message())});
+    }
+    if (!index_damage_.empty()) {
+      AddNew(&report_.problems, std::vector<std::string>{index_damage_});
+    }
     for (const Finding& finding : verified.findings) {
-      if (std::find(known.begin(), known.end(), finding.what) != known.end()) {
+      if (is_mended(finding.what) || finding.what == index_damage_ ||
+          finding.what == rows.message()) {
         continue;
       }
-      AddNew(finding.severity == Finding::Severity::kWarning
-                 ? &report_.notes
-                 : &report_.problems,
+      const bool harmless = finding.severity == Finding::Severity::kWarning;
+      rebuild = rebuild || !harmless;
+      AddNew(harmless ? &report_.notes : &report_.problems,
              std::vector<std::string>{finding.what});
     }
-    if (!report_.problems.empty()) report_.action = Action::kRebuild;
+    if (rebuild) {
+      report_.action = Action::kRebuild;
+    } else if (!report_.problems.empty()) {
+      report_.action = Action::kMend;
+    }
     return absl::OkStatus();
   }
 
-  // REQUIRES: everything else is whole.
-  absl::Status LookAtHead(Engine& engine) {
-    const kv::Database& database = engine.database();
-    CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t incarnation,
-                             HighestIncarnation(database));
+  // An open for writing makes a damaged index anew, and both copies of the
+  // journal.
+  absl::Status Mend() {
+    if (!index_damage_.empty()) {
+      CKPTREE_RETURN_IF_ERROR(kv::WriteFile(
+          kv_options_,
+          kv::Join(kv::Join(directory_, kv::kJournalName), kv::kRebuildName),
+          ""));
+    }
+    lock_.reset();
+    StoreOptions writing = QuietOptions();
+    writing.lock_wait = options_.lock_wait;
     CKPTREE_ASSIGN_OR_RETURN(
-        head_, kv::HoldAgainstHead(kv_options_, directory_, database,
-                                   engine.store_record().uuid, incarnation));
-    if (head_.problem.empty()) return absl::OkStatus();
-    report_.problems.push_back(head_.problem);
-    CKPTREE_ASSIGN_OR_RETURN(
-        const bool further,
-        kv::MayLeadFurther(kv_options_, directory_, head_.wanted.ordinal,
-                           SpaceOfSegment));
-    if (further) {
-      report_.action = Action::kRebuild;
-      return absl::OkStatus();
-    }
-    report_.action = Action::kWriteHead;
-    if (head_.last_lost > 0) {
-      const std::uint64_t count = head_.last_lost - head_.first_lost + 1;
-      report_.losses.push_back(
-          count == 1 ? std::string("what the last commit did: a step, a tag, a "
-                                   "pin or a removal")
-                     : absl::StrFormat("what the last %d commits did: the "
-                                       "newest steps, tags, pins or removals",
-                                       count));
-    } else {
-      report_.notes.emplace_back(
-          "nobody can tell whether a newer commit is missing");
-    }
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> nameless,
-                             NamelessVersions(database));
-    AddNew(&report_.losses, nameless);
-    if (!nameless.empty()) {
-      report_.notes.emplace_back(
-          "the next process that writes removes what there is of such saves: "
-          "copy the store first to keep it");
-    }
-    return absl::OkStatus();
+        const std::shared_ptr<Engine> engine,
+        Engine::Open(directory_, writing, kv_options_.file_system));
+    CKPTREE_RETURN_IF_ERROR(engine->mutable_database()->WriteRows());
+    return engine->Close();
   }
 
   // Of a store of which every step is whole.
@@ -393,8 +371,8 @@ class Repairer {
   std::unique_ptr<kv::StoreLock> lock_;  // With `execute`.
   std::string stamp_;
   RepairReport report_;
-  kv::HeadFinding head_;
   std::unique_ptr<StoreSwap> swap_;
+  std::string index_damage_;  // As Database::IndexDamage().
 };
 
 }  // namespace
@@ -436,7 +414,8 @@ std::optional<std::int64_t> RepairReport::newest_whole_step() const {
 
 absl::StatusOr<RepairReport> Repair(const std::string& directory,
                                     const RepairOptions& options) {
-  return internal::RepairOn(directory, options, nullptr);
+  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+  return internal::RepairOn(path, options, nullptr);
 }
 
 }  // namespace ckptree

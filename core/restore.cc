@@ -178,6 +178,15 @@ absl::StatusOr<LeafView> Step::View(const Path& path) const {
           block.ok() ? internal::CheckedSlice(ref, block->view())
                      : absl::StatusOr<std::string_view>(block.status());
       if (!bytes.ok()) {
+        absl::StatusOr<kv::Value> found = internal::SearchBlock(
+            reader_->engine().database(), ref, bytes.status());
+        if (found.ok()) {
+          CKPTREE_ASSIGN_OR_RETURN(
+              const std::string_view whole,
+              internal::CheckedSlice(ref, found->view()));
+          copy(whole);
+          continue;
+        }
         const auto code = absl::IsNotFound(bytes.status())
                               ? absl::StatusCode::kDataLoss
                               : bytes.status().code();

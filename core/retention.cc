@@ -21,7 +21,7 @@ struct StepList {
   std::vector<bool> held;  // Pinned or tagged.
 
   StepList(const Catalog& catalog, std::uint32_t line,
-           const StepRecordPtr& fresh)
+           const StepRecordPtr& fresh, bool without_later = false)
       : records(catalog.Steps(line)) {
     if (fresh != nullptr) {
       const auto at = std::lower_bound(
@@ -32,6 +32,7 @@ struct StepList {
       } else {
         records.insert(at, fresh);
       }
+      while (without_later && records.back() != fresh) records.pop_back();
     }
     const std::set<std::uint64_t> named = catalog.NamedVersions();
     steps.reserve(records.size());
@@ -73,7 +74,62 @@ absl::StatusOr<PriceHead> StoredHead(const kv::Database& database,
   return head;
 }
 
+// Which rule may keep nothing of a run; empty: none. A filter (`every`,
+// `healthy`, a function) is no such rule: it goes by what the run saves.
+struct KeepsNothing {
+  std::string operator()(const LatestN& r) const { return Of(r, r.n); }
+  std::string operator()(const EveryNSteps& r) const {
+    return Of(r, r.max_to_keep);
+  }
+  std::string operator()(const EveryNStepsClosest& r) const {
+    return Of(r, r.max_to_keep);
+  }
+  std::string operator()(const BestN& r) const { return Of(r, r.n); }
+  std::string operator()(const Healthy& r) const { return Of(r, r.n); }
+  // Every run leaves them behind.
+  std::string operator()(const CustomSteps& r) const { return Of(r, 0); }
+  std::string operator()(const AnyOf& r) const {
+    std::string first;
+    for (const Preservation& part : r.of) {
+      std::string rule = std::visit(*this, part.rule());
+      if (rule.empty()) return "";
+      if (first.empty()) first = std::move(rule);
+    }
+    return first;
+  }
+  // Two that choose may choose apart.
+  std::string operator()(const AllOf& r) const {
+    int chosen = 0;
+    for (const Preservation& part : r.of) {
+      if (std::string rule = std::visit(*this, part.rule()); !rule.empty()) {
+        return rule;
+      }
+      chosen += std::holds_alternative<PreserveAll>(part.rule()) ? 0 : 1;
+    }
+    return chosen > 1 ? Text(Preservation(r)) : "";
+  }
+  template <typename Rule>
+  std::string operator()(const Rule&) const {
+    return "";
+  }
+
+  template <typename Rule>
+  static std::string Of(const Rule& rule, std::optional<std::int64_t> n) {
+    return n == 0 ? Text(Preservation(rule)) : "";
+  }
+};
+
 }  // namespace
+
+absl::Status CheckKeepsSome(const Preservation& policy) {
+  const std::string rule = std::visit(KeepsNothing(), policy.rule());
+  if (rule.empty()) return absl::OkStatus();
+  const std::string text = Text(policy);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the policy: %s may keep nothing of a run; add what does, as in '%s | "
+      "latest(1)'",
+      rule, text));
+}
 
 PolicyStep PolicyStepOf(const schema::StepRecord& record) {
   PolicyStep step;
@@ -127,12 +183,12 @@ PolicyInfo Retention::Of(std::uint32_t line) const {
 }
 
 absl::StatusOr<Retention::Verdict> Retention::Decide(
-    StepRecordPtr fresh, bool stay,
+    StepRecordPtr fresh, bool stay, bool without_later,
     const std::function<absl::StatusOr<PriceHead>()>& head) const {
   const PolicyInfo info = Of(fresh->line);
   if (info.text.empty()) return Verdict{};
   CKPTREE_RETURN_IF_ERROR(info.applicable);
-  const StepList list(catalog_, fresh->line, fresh);
+  const StepList list(catalog_, fresh->line, fresh, without_later);
   PreservationContext context;
   context.now = absl::FromUnixNanos(fresh->begun_ns);
   context.oldest_beyond =
@@ -144,9 +200,11 @@ absl::StatusOr<Retention::Verdict> Retention::Decide(
                            Preserve(info.policy, list.steps, context));
   Verdict verdict;
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    if (kept[i] || list.held[i]) continue;
+    // Who resumes finds the newest step, whatever the policy.
+    const bool newest = i + 1 == kept.size();
+    if (kept[i] || list.held[i] || newest) continue;
     if (list.records[i] == fresh) {
-      verdict.drops_new = !stay;
+      verdict.keeps_new = stay;
     } else {
       verdict.victims.push_back(list.records[i]);
     }
@@ -179,6 +237,9 @@ absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
       for (const std::string& tag : catalog_.TagsOf(verdict.version)) {
         verdict.why.push_back("tag " + tag);
       }
+    }
+    if (verdict.why.empty() && i + 1 == reasons.size()) {
+      verdict.why.push_back("newest");
     }
     verdict.kept = !verdict.why.empty();
     verdicts.push_back(std::move(verdict));

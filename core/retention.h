@@ -26,6 +26,10 @@ namespace ckptree::internal {
 // As policies see it; the metrics are those of `record`.
 PolicyStep PolicyStepOf(const schema::StepRecord& record);
 
+// kInvalidArgument, naming the rule: of some run `policy` keeps nothing but for
+// the newest step, which stays in any case. To be asked where one is set.
+absl::Status CheckKeepsSome(const Preservation& policy);
+
 // Thread-safe.
 class Retention {
  public:
@@ -43,16 +47,18 @@ class Retention {
   // The steps that a new one is to be judged with, and what became of them.
   struct Verdict {
     std::vector<StepRecordPtr> victims;  // Ascending by number.
-    bool drops_new = false;
+    bool keeps_new = true;               // False: it is not to be committed.
   };
   // What the commit of `fresh`, whose number no other listed step has any more,
-  // removes; not the step itself where it is to `stay`. An error: nothing is to
-  // be removed. `head` is asked by a Budget alone.
+  // removes; never the newest step of the line. `fresh` itself is kept where it
+  // is the newest, where it is to `stay`, and where the policy keeps it. An
+  // error: nothing is to be removed. `head` is asked by a Budget alone.
+  // `without_later`: as if there were no steps after it.
   absl::StatusOr<Verdict> Decide(
-      StepRecordPtr fresh, bool stay,
+      StepRecordPtr fresh, bool stay, bool without_later,
       const std::function<absl::StatusOr<PriceHead>()>& head) const;
 
-  // What `policy` says of the steps there are.
+  // What `policy` says of the steps there are; the newest stays in any case.
   absl::StatusOr<std::vector<PolicyVerdict>> Judge(
       std::uint32_t line, const Preservation& policy) const;
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "core/guarded_call.h"
 
 namespace ckptree::internal {
 namespace {
@@ -26,6 +27,11 @@ absl::Status Save::WaitStaged(absl::Duration timeout) {
   return *result_;
 }
 
+void Save::WaitCopied() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &Save::CopiedOrDone));
+}
+
 absl::Status Save::WaitCommitted(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
   if (!mu_.AwaitWithTimeout(absl::Condition(this, &Save::HasResult), timeout)) {
@@ -33,6 +39,11 @@ absl::Status Save::WaitCommitted(absl::Duration timeout) {
   }
   seen_ = true;
   return *result_;
+}
+
+bool Save::Staged() const {
+  absl::MutexLock lock(&mu_);
+  return StagedOrDone();
 }
 
 bool Save::Done() const {
@@ -80,7 +91,8 @@ ckptree::Progress Save::Progress() const {
   progress.bytes_unchanged = counters.unchanged.load();
   absl::MutexLock lock(&mu_);
   progress.phase = phase_;
-  if (staged_) {
+  // A save that overtook its copies may have ended before that was said.
+  if (staged_ || (result_.has_value() && result_->ok())) {
     progress.bytes_staged = bytes_total;
   } else if (content != nullptr) {
     progress.bytes_staged = content->staged_bytes();
@@ -114,6 +126,11 @@ void Save::SetStaged() {
   staged_ns_ = absl::GetCurrentTimeNanos();
 }
 
+void Save::SetCopied() {
+  absl::MutexLock lock(&mu_);
+  copied_ = true;
+}
+
 std::int64_t Save::staged_ns() const {
   absl::MutexLock lock(&mu_);
   return staged_ns_;
@@ -126,7 +143,7 @@ bool Save::EnterCommit() {
   return true;
 }
 
-void Save::Finish(const absl::Status& status, std::uint64_t version) {
+absl::Status Save::Finish(const absl::Status& status, std::uint64_t version) {
   std::vector<std::function<void(const absl::Status&)>> callbacks;
   std::vector<std::function<void()>> endings;
   std::shared_ptr<StagedContent> done;  // Freed without the lock.
@@ -140,8 +157,14 @@ void Save::Finish(const absl::Status& status, std::uint64_t version) {
     endings.swap(endings_);
     if (!callbacks.empty()) seen_ = true;
   }
-  for (const auto& callback : callbacks) callback(status);
-  for (const auto& ending : endings) ending();
+  absl::Status thrown;
+  for (const auto& callback : callbacks) {
+    thrown.Update(GuardedCall("OnCommitted", [&] { callback(status); }));
+  }
+  for (const auto& ending : endings) {
+    thrown.Update(GuardedCall("OnDone", [&] { ending(); }));
+  }
+  return thrown;
 }
 
 bool Save::FailedUnseen() const {

@@ -44,13 +44,15 @@ class Save {
         line(of_line),
         overwrite(options.overwrite),
         stays(options.stays),
+        delete_later(options.delete_later),
         begun_ns(now_ns) {}
 
   const std::uint64_t ticket;  // Its place among the saves.
   const std::int64_t step;
   const std::uint32_t line;
   const bool overwrite;
-  const bool stays;  // Whatever the policy says of it now.
+  const bool stays;         // Whatever the policy says of it now.
+  const bool delete_later;  // All later steps of its line.
   const std::int64_t begun_ns;
 
   // Set by Commit(), before the writer sees the save; gone at its end.
@@ -74,7 +76,10 @@ class Save {
   // ---- the handle's side ----
 
   absl::Status WaitStaged(absl::Duration timeout);
+  // Until what was not lent is free, or the save is over.
+  void WaitCopied();
   absl::Status WaitCommitted(absl::Duration timeout);
+  bool Staged() const;
   bool Done() const;
   void OnCommitted(std::function<void(const absl::Status&)> callback);
   void OnDone(std::function<void()> callback);
@@ -86,8 +91,9 @@ class Save {
   // ---- the writer's side ----
 
   void SetPhase(Progress::Phase phase);
-  // The caller's memory is free.
+  // The caller's memory is free; the part of it that was not lent is.
   void SetStaged();
+  void SetCopied();
   std::int64_t staged_ns() const;
   bool cancelled() const { return cancelled_.load(); }
   // Step 6 begins: from now on cancelling is too late. False where the save was
@@ -95,8 +101,8 @@ class Save {
   bool EnterCommit();
   // Its step is committed, but the policy of its line was not applied.
   void SetPolicyProblem(const absl::Status& problem);
-  // The end; runs the callbacks.
-  void Finish(const absl::Status& status, std::uint64_t version);
+  // The end; runs the callbacks. What one of them threw is returned.
+  absl::Status Finish(const absl::Status& status, std::uint64_t version);
   // True if it failed and nobody was told.
   bool FailedUnseen() const;
   // Why it failed; counts as told.
@@ -105,6 +111,9 @@ class Save {
  private:
   bool StagedOrDone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return staged_ || result_.has_value();
+  }
+  bool CopiedOrDone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return copied_ || result_.has_value();
   }
   bool HasResult() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return result_.has_value();
@@ -115,6 +124,7 @@ class Save {
   mutable absl::Mutex mu_;
   Progress::Phase phase_ ABSL_GUARDED_BY(mu_) = Progress::Phase::kQueued;
   bool staged_ ABSL_GUARDED_BY(mu_) = false;
+  bool copied_ ABSL_GUARDED_BY(mu_) = false;
   bool committing_ ABSL_GUARDED_BY(mu_) = false;
   std::int64_t staged_ns_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);

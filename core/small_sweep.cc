@@ -68,7 +68,6 @@ absl::StatusOr<kv::CommitRequest> OrphanedSmall(
     }
     CKPTREE_RETURN_IF_ERROR(scan.status());
   }
-  request.small = !request.batch.empty();
   return request;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/guarded_call.h"
 #include "kv/status_macros.h"
 #include "schema/dtype.h"
 #include "schema/path.h"
@@ -31,7 +32,8 @@ constexpr std::uint64_t Align64(std::uint64_t n) { return (n + 63) / 64 * 64; }
 // Calls the leaf's copy function; its failure names the leaf.
 absl::Status CallCopy(const SourceLeaf& leaf, const SourceBox& box,
                       std::uint64_t offset, std::span<std::byte> destination) {
-  const absl::Status status = box.copy(offset, destination);
+  const absl::Status status = GuardedStatus(
+      "the function", [&] { return box.copy(offset, destination); });
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
@@ -63,11 +65,13 @@ absl::Status FetchWhole(const SourceLeaf& leaf,
 }  // namespace
 
 StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
-                             StagingPool* pool, std::function<void()> staged)
+                             StagingPool* pool, std::function<void()> staged,
+                             std::function<void()> copied)
     : content_(std::move(content)),
       chunk_bytes_(chunk_bytes),
       pool_(pool),
       staged_(std::move(staged)),
+      copied_(std::move(copied)),
       first_grid_(content_.leaves.size(), 0),
       run_offset_(content_.leaves.size(), 0) {
   struct Plan {
@@ -119,14 +123,16 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
     }
   }
   pieces_ = std::vector<Slot>(plans.size());
-  std::int64_t waiting = 1;  // Released by StageInline().
+  std::int64_t waiting = 1, uncopied = 1;  // Released by StageInline().
   for (std::size_t i = 0; i < plans.size(); ++i) {
     pieces_[i].piece = plans[i].piece;
     pieces_[i].needs_caller = plans[i].caller;
     pieces_[i].stage = plans[i].caller && !plans[i].borrowed;
     waiting += plans[i].caller ? 1 : 0;
+    uncopied += pieces_[i].stage ? 1 : 0;
   }
   waiting_.store(waiting);
+  uncopied_.store(uncopied);
 }
 
 absl::Status StagedContent::StageInline() {
@@ -136,8 +142,16 @@ absl::Status StagedContent::StageInline() {
     CKPTREE_RETURN_IF_ERROR(
         FetchWhole(leaf, std::as_writable_bytes(std::span(leaf.value))));
   }
-  if (waiting_.fetch_sub(1) == 1) staged_();
+  CountDown(&uncopied_, abandoned_, copied_);
+  CountDown(&waiting_, abandoned_, staged_);
   return absl::OkStatus();
+}
+
+void StagedContent::CountDown(std::atomic<std::int64_t>* waiting,
+                              const std::atomic<bool>& abandoned,
+                              const std::function<void()>& none_left) {
+  // Who counts to zero sees what was set before any other counted.
+  if (waiting->fetch_sub(1) == 1 && !abandoned.load()) none_left();
 }
 
 absl::Status StagedContent::FetchChunk(const SourceLeaf& leaf,
@@ -255,7 +269,8 @@ absl::StatusOr<std::span<const std::byte>> StagedContent::Bytes(
 
 void StagedContent::CallerFree(Slot* slot) {
   if (!slot->needs_caller.exchange(false)) return;
-  if (waiting_.fetch_sub(1) == 1) staged_();
+  if (slot->stage) CountDown(&uncopied_, abandoned_, copied_);
+  CountDown(&waiting_, abandoned_, staged_);
 }
 
 void StagedContent::Release(std::size_t index) {
@@ -266,6 +281,7 @@ void StagedContent::Release(std::size_t index) {
 }
 
 void StagedContent::Abandon() {
+  abandoned_.store(true);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     if (pieces_[i].state.load() == kDone) continue;
     Take(i);

@@ -40,9 +40,11 @@ class StagedContent {
   };
 
   // Copies inline leaves at once. `staged` is called once, when the caller's
-  // memory is free. REQUIRES: `pool` outlives this.
-  StagedContent(StepContent content, std::size_t chunk_bytes, StagingPool* pool,
-                std::function<void()> staged);
+  // memory is free; `copied` before it, when what was not lent is. Neither is
+  // called by, or after, Abandon(). REQUIRES: `pool` outlives this.
+  StagedContent(
+      StepContent content, std::size_t chunk_bytes, StagingPool* pool,
+      std::function<void()> staged, std::function<void()> copied = [] {});
 
   // Fetches inline leaves that come from a copy function or strides; the first
   // failure of a copy function. To be called once, before the rest.
@@ -73,7 +75,8 @@ class StagedContent {
   // The save is done with a piece that it took.
   void Release(std::size_t index);
 
-  // Gives everything up: leases return, the caller's memory is free.
+  // Gives everything up: leases return, the caller's memory is free. Whoever
+  // waits for it is to be told why by the caller.
   void Abandon();
 
   std::uint64_t staged_bytes() const { return staged_bytes_.load(); }
@@ -93,16 +96,22 @@ class StagedContent {
   absl::Status FetchChunk(const SourceLeaf& leaf, const Piece& piece,
                           std::span<std::byte> destination);
   void CallerFree(Slot* slot);
+  static void CountDown(std::atomic<std::int64_t>* waiting,
+                        const std::atomic<bool>& abandoned,
+                        const std::function<void()>& none_left);
 
   StepContent content_;
   const std::size_t chunk_bytes_;
   StagingPool* const pool_;
-  std::function<void()> staged_;
+  const std::function<void()> staged_;
+  const std::function<void()> copied_;
   std::vector<Slot> pieces_;
   std::vector<ChunkGrid> grids_;
   std::vector<std::uint32_t> first_grid_;  // By leaf.
   std::vector<std::uint64_t> run_offset_;  // By leaf: in its run's lease.
   std::atomic<std::int64_t> waiting_{0};   // Pieces that need the caller, + 1.
+  std::atomic<std::int64_t> uncopied_{0};  // Of them those not lent, + 1.
+  std::atomic<bool> abandoned_{false};
   std::atomic<std::uint64_t> staged_bytes_{0};
 
   absl::Mutex copying_mu_;  // Only for waiting on a piece being copied.

@@ -1,14 +1,17 @@
 #include "core/staging_pool.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
 #include <iterator>
 #include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "core/guarded_call.h"
 
 namespace ckptree {
 namespace {
@@ -197,10 +200,10 @@ absl::StatusOr<StagingPool::Lease> StagingPool::Fill(std::size_t bytes,
                                                      void* memory,
                                                      const Evicted& evicted) {
   Free(evicted);
-  if (memory == nullptr) memory = allocator_.allocate(slot_bytes);
+  if (memory == nullptr) memory = Allocate(slot_bytes);
   if (memory == nullptr) {
     Trim();
-    memory = allocator_.allocate(slot_bytes);
+    memory = Allocate(slot_bytes);
   }
   if (memory == nullptr) {
     absl::MutexLock lock(&mu_);
@@ -218,6 +221,14 @@ absl::StatusOr<StagingPool::Lease> StagingPool::Fill(std::size_t bytes,
   lease.payload_ = static_cast<std::byte*>(memory) + offset;
   lease.size_ = bytes;
   return lease;
+}
+
+void* StagingPool::Allocate(std::size_t bytes) const {
+  void* memory = nullptr;
+  internal::GuardedCall("allocate", [&] {
+    memory = allocator_.allocate(bytes);
+  }).IgnoreError();
+  return memory;
 }
 
 void StagingPool::Return(void* memory, std::size_t slot_bytes) {
@@ -241,6 +252,27 @@ void StagingPool::Free(const Evicted& evicted) {
   for (const auto& [memory, slot_bytes] : evicted) {
     allocator_.free(memory, slot_bytes);
   }
+}
+
+std::size_t DefaultStagingBytes() {
+  constexpr std::size_t kMost = std::size_t{4} << 30;
+  constexpr std::size_t kLeast = std::size_t{64} << 20;
+  std::uint64_t memory = kMost * 8;
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page = sysconf(_SC_PAGE_SIZE);
+  if (pages > 0 && page > 0) {
+    memory =
+        static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
+  }
+  // The limit of a container, whose own cgroup is the root that it sees.
+  for (const char* const path :
+       {"/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(path);
+    std::uint64_t limit = 0;
+    if (file >> limit && limit > 0) memory = std::min(memory, limit);
+  }
+  return std::clamp(static_cast<std::size_t>(memory / 8), kLeast, kMost);
 }
 
 }  // namespace ckptree

@@ -111,6 +111,9 @@ class StagingPool {
   void Return(void* memory, std::size_t slot_bytes);
   void Free(const Evicted& evicted);
 
+  // Null also where the allocator throws.
+  void* Allocate(std::size_t bytes) const;
+
   const std::size_t limit_;
   const HostAllocator allocator_;
 
@@ -121,6 +124,9 @@ class StagingPool {
   // Calls of Acquire that wait or are about to, first come first.
   std::vector<const void*> queue_ ABSL_GUARDED_BY(mu_);
 };
+
+// What a store takes of this machine's memory for staging, where nobody said.
+std::size_t DefaultStagingBytes();
 
 }  // namespace ckptree
 

@@ -34,8 +34,16 @@ absl::Status SaveHandle::WaitStaged(absl::Duration timeout) {
   return save_ == nullptr ? NoSave() : save_->WaitStaged(timeout);
 }
 
+void SaveHandle::WaitCopied() {
+  if (save_ != nullptr) save_->WaitCopied();
+}
+
 absl::Status SaveHandle::WaitCommitted(absl::Duration timeout) {
   return save_ == nullptr ? NoSave() : save_->WaitCommitted(timeout);
+}
+
+bool SaveHandle::Staged() const {
+  return save_ == nullptr || save_->Staged();
 }
 
 bool SaveHandle::Done() const { return save_ == nullptr || save_->Done(); }
@@ -265,6 +273,12 @@ absl::Status StepBuilder::status() const {
 }
 
 SaveHandle StepBuilder::Commit() && {
+  SaveHandle handle = std::move(*this).Submit();
+  handle.WaitCopied();
+  return handle;
+}
+
+SaveHandle StepBuilder::Submit() && {
   const std::unique_ptr<Impl> impl = std::move(impl_);
   if (impl == nullptr) return SaveHandle();
   std::shared_ptr<Save> save = impl->save;
@@ -282,10 +296,12 @@ SaveHandle StepBuilder::Commit() && {
   // There is no ticket where Begin() failed.
   if (save == nullptr)
     save = std::make_shared<Save>(0, 0, impl->step, SaveOptions(), 0);
+  // Nobody has the handle yet, and so no callback is set.
   save->Finish(absl::Status(status.code(),
                             absl::StrFormat("step %d was not saved: %s",
                                             impl->step, status.message())),
-               0);
+               0)
+      .IgnoreError();
   // A failure that Begin() passed on is not one more.
   if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
     impl->engine->writer()->Fail(save);
@@ -295,14 +311,16 @@ SaveHandle StepBuilder::Commit() && {
 
 absl::Status StepBuilder::Impl::Prepare() {
   CKPTREE_RETURN_IF_ERROR(engine->CheckWritable());
+  const bool as_stored = content.as_stored();
   CKPTREE_ASSIGN_OR_RETURN(internal::StepContent finished,
                            std::move(content).Finish());
+  if (!as_stored) CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
   save->bytes_total = finished.bytes;
   save->leaves_total = finished.leaves.size();
   Save* const raw = save.get();  // The save owns what calls this.
   save->content = std::make_shared<internal::StagedContent>(
       std::move(finished), engine->options().chunk_bytes, &engine->pool(),
-      [raw] { raw->SetStaged(); });
+      [raw] { raw->SetStaged(); }, [raw] { raw->SetCopied(); });
   return save->content->StageInline();
 }
 

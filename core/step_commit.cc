@@ -113,8 +113,12 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
       batch.Put(Space::kRecords, segment.row_key, segment.row_value);
     }
     for (const auto& [key, value] : part.small) {
-      batch.Put(Space::kSmall, key, value);
-      request.small = true;
+      const auto fields = schema::DecodeSmallKey(key);
+      if (fields.has_value() && fields->kind == schema::BlockKind::kChunk) {
+        batch.PutBlock(key, value);
+      } else {
+        batch.Put(Space::kSmall, key, value);
+      }
     }
     if (!part.dead.empty()) {
       dead.parts.push_back({part.record.part, part.dead});
@@ -153,14 +157,8 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
       batch.Delete(Space::kRecords, schema::TagKey(tag));
     }
   }
-  AskPolicy(save, record, dead, attempt);
-  if (!attempt->verdict.drops_new) {
-    batch.Put(Space::kRecords, step_key, schema::EncodeStepRecord(*record));
-  } else {
-    if (row.expected.has_value()) batch.Delete(Space::kRecords, step_key);
-    batch.Put(Space::kRecords, schema::RemovedKey(attempt->version),
-              schema::EncodeStepRecord(*record));
-  }
+  CKPTREE_RETURN_IF_ERROR(AskPolicy(save, record, dead, attempt));
+  batch.Put(Space::kRecords, step_key, schema::EncodeStepRecord(*record));
   batch.Put(Space::kRecords, schema::StepMetaKey(attempt->version),
             schema::EncodeStepMeta(meta));
   batch.Put(Space::kRecords, schema::DeadKey(attempt->version),
@@ -183,6 +181,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
       {Space::kRecords, std::move(line_key), std::move(line_row)});
   request.preconditions.push_back(std::move(row));
   RemoveVictims(attempt, &request);
+  CKPTREE_RETURN_IF_ERROR(RemoveLater(save, attempt, &request));
   if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("its commit has %d bytes, at most %d are possible",
@@ -191,10 +190,12 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   return request;
 }
 
-// Whatever is wrong with the policy, the step is saved.
-void StepWriter::AskPolicy(const Save& save, const StepRecordPtr& record,
-                           const schema::DeadList& dead,
-                           Attempt* attempt) const {
+// Whatever is wrong with the policy, the step is saved. What the policy would
+// remove with the next save is not acknowledged.
+absl::Status StepWriter::AskPolicy(const Save& save,
+                                   const StepRecordPtr& record,
+                                   const schema::DeadList& dead,
+                                   Attempt* attempt) const {
   const auto head = [&]() -> absl::StatusOr<PriceHead> {
     PriceHead newest = {attempt->version, dead, {}};
     for (const PartResult& part : attempt->parts) {
@@ -210,12 +211,19 @@ void StepWriter::AskPolicy(const Save& save, const StepRecordPtr& record,
     return newest;
   };
   absl::StatusOr<Retention::Verdict> verdict =
-      context_.retention->Decide(record, save.stays, head);
-  if (verdict.ok()) {
-    attempt->verdict = *std::move(verdict);
-  } else {
+      context_.retention->Decide(record, save.stays, save.delete_later, head);
+  if (!verdict.ok()) {
     attempt->policy_problem = verdict.status();
+    return absl::OkStatus();
   }
+  attempt->verdict = *std::move(verdict);
+  if (attempt->verdict.keeps_new) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "there are later steps, up to %d, and beside them the policy '%s' does "
+      "not keep it: to go on from an older step delete those after it "
+      "(delete_after), or save to a fork of it (fork)",
+      context_.catalog->Steps(save.line).back()->step,
+      context_.retention->Of(save.line).text));
 }
 
 // As many as there is room for: the others wait for the next save, and so does
@@ -238,6 +246,26 @@ void StepWriter::RemoveVictims(Attempt* attempt,
   }
 }
 
+// All of them, or the step is not saved.
+absl::Status StepWriter::RemoveLater(const Save& save, Attempt* attempt,
+                                     kv::CommitRequest* request) const {
+  if (!save.delete_later) return absl::OkStatus();
+  for (const StepRecordPtr& later : context_.catalog->Steps(save.line)) {
+    if (later->step <= save.step) continue;
+    if (const std::vector<std::string> tags =
+            context_.catalog->TagsOf(later->version);
+        !tags.empty()) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "step %s, which would be deleted, is tagged '%s'; untag it first",
+          context_.catalog->NameOf(*later), tags.front()));
+    }
+    CKPTREE_RETURN_IF_ERROR(RemoveStep(*context_.database, *context_.catalog,
+                                       *later, request));
+    attempt->verdict.victims.push_back(later);
+  }
+  return absl::OkStatus();
+}
+
 void StepWriter::TellPolicy(Save* save, const schema::StepRecord& record,
                             const Attempt& attempt) {
   const std::string name = context_.catalog->NameOf(record);
@@ -248,13 +276,6 @@ void StepWriter::TellPolicy(Save* save, const schema::StepRecord& record,
                                     name, why.message()));
     context_.logger->Log(LogSeverity::kError, "policy", problem);
     save->SetPolicyProblem(problem);
-  }
-  if (attempt.verdict.drops_new && !std::exchange(said_dropped_, true)) {
-    context_.logger->Log(
-        LogSeverity::kWarning, "policy",
-        absl::StrFormat("the policy does not keep step %s, which is the "
-                        "newest; this is said once",
-                        name));
   }
 }
 

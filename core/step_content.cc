@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "core/chunk_grid.h"
 #include "kv/status_macros.h"
+#include "schema/json_text.h"
 #include "schema/limits.h"
 #include "schema/utf8.h"
 
@@ -212,6 +213,11 @@ absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
     return Invalid("%s: a %s is UTF-8; put other bytes as bytes", path.Text(),
                    schema::Name(kind));
   }
+  if (kind == EntryKind::kJson && !as_stored_) {
+    if (absl::Status status = schema::CheckJson(bytes); !status.ok()) {
+      return Invalid("%s: %s", path.Text(), status.message());
+    }
+  }
   SourceLeaf leaf;
   leaf.entry.path = path.Encode();
   leaf.entry.kind = kind;
@@ -288,6 +294,11 @@ absl::Status ContentBuilder::SetCustomMetadata(std::string json) {
                    schema::kMaxCustomMetadataBytes);
   }
   CKPTREE_RETURN_IF_ERROR(CheckText("custom metadata", json));
+  if (!json.empty() && !as_stored_) {
+    if (absl::Status status = schema::CheckJson(json); !status.ok()) {
+      return Invalid("custom metadata: %s", status.message());
+    }
+  }
   content_.custom_metadata = std::move(json);
   return absl::OkStatus();
 }
@@ -399,6 +410,67 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
   }
   CKPTREE_ASSIGN_OR_RETURN(content.tree, schema::EncodeTree(content.entries));
   return content;
+}
+
+// The boxes lie in the array and apart from each other: where they are all of
+// it is a matter of counting.
+absl::Status CheckCovered(const schema::TreeEntry& entry,
+                          const std::vector<schema::Box>& boxes) {
+  const std::int64_t all = schema::ElementCount(entry.shape).value_or(0);
+  std::int64_t covered = 0;
+  for (const schema::Box& box : boxes) {
+    covered += schema::ElementCount(box.shape).value_or(0);
+  }
+  if (covered >= all) return absl::OkStatus();
+  // What is left of the array, cut by one box after the other.
+  schema::Box whole;
+  whole.start.assign(entry.shape.size(), 0);
+  whole.shape = entry.shape;
+  std::vector<schema::Box> left = {whole};
+  for (const schema::Box& box : boxes) {
+    std::vector<schema::Box> next;
+    for (schema::Box& rest : left) {
+      if (!BoxesOverlap(rest, box)) {
+        next.push_back(std::move(rest));
+        continue;
+      }
+      // Along each dimension what lies before and after the box.
+      for (std::size_t d = 0; d < rest.shape.size(); ++d) {
+        const std::int64_t from = std::max(rest.start[d], box.start[d]);
+        const std::int64_t to = std::min(rest.start[d] + rest.shape[d],
+                                         box.start[d] + box.shape[d]);
+        schema::Box before = rest, after = rest;
+        before.shape[d] = from - rest.start[d];
+        after.start[d] = to;
+        after.shape[d] = rest.start[d] + rest.shape[d] - to;
+        for (schema::Box* part : {&before, &after}) {
+          if (part->shape[d] > 0) next.push_back(std::move(*part));
+        }
+        rest.start[d] = from;
+        rest.shape[d] = to - from;
+      }
+    }
+    left = std::move(next);
+  }
+  const schema::Box& missing = left.front();
+  return Invalid(
+      "%s: the box at %s of shape %s is missing: %d of %d elements were put",
+      Path::Decode(entry.path).value_or(Path()).Text(),
+      ShapeText(missing.start), ShapeText(missing.shape), covered, all);
+}
+
+absl::Status CheckCovered(const StepContent& content) {
+  for (const SourceLeaf& leaf : content.leaves) {
+    if (leaf.boxes.empty() ||
+        (leaf.boxes.size() == 1 &&
+         leaf.boxes[0].box.shape == leaf.entry.shape)) {
+      continue;
+    }
+    std::vector<schema::Box> boxes;
+    for (const SourceBox& box : leaf.boxes) boxes.push_back(box.box);
+    CKPTREE_RETURN_IF_ERROR(CheckCovered(leaf.entry, boxes));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ckptree::internal

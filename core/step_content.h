@@ -64,6 +64,14 @@ struct StepContent {
   std::uint64_t bytes = 0;
 };
 
+// kInvalidArgument, naming a missing box, where the boxes of an array leave
+// elements out: it could never be restored. To be asked where a step is
+// committed as a whole. The parts of several processes have an array between
+// them: their coordinator knows all boxes, and is to ask with those.
+absl::Status CheckCovered(const schema::TreeEntry& entry,
+                          const std::vector<schema::Box>& boxes);
+absl::Status CheckCovered(const StepContent& content);
+
 // The beginning of `text` as an error shows it: quoted, nothing but ASCII.
 std::string Quoted(std::string_view text);
 
@@ -72,6 +80,11 @@ class ContentBuilder {
  public:
   explicit ContentBuilder(std::size_t chunk_bytes)
       : chunk_bytes_(chunk_bytes) {}
+
+  // What is put comes from a stored step, and what an older engine took is
+  // taken again: JSON that is none, arrays with holes.
+  void TakeAsStored() { as_stored_ = true; }
+  bool as_stored() const { return as_stored_; }
 
   absl::Status AddTensor(const Path& path, Tensor tensor, Ownership ownership);
   absl::Status AddValue(const Path& path, schema::EntryKind kind,
@@ -92,6 +105,7 @@ class ContentBuilder {
 
  private:
   const std::size_t chunk_bytes_;
+  bool as_stored_ = false;
   std::vector<SourceLeaf> leaves_;
   std::vector<schema::TreeEntry> nodes_;
   StepContent content_;

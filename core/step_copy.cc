@@ -26,6 +26,9 @@
 namespace ckptree::internal {
 
 struct StepOriginPeer {
+  static void TakeAsStored(StepBuilder* builder) {
+    builder->impl_->content.TakeAsStored();
+  }
   static void Set(StepBuilder* builder, SaveOrigin origin) {
     const std::shared_ptr<Save>& save = builder->impl_->save;
     if (save != nullptr) save->origin = std::move(origin);
@@ -114,6 +117,7 @@ class StepCopier {
   StepCopier(const Step& from, StepBuilder builder,
              const StepCopyOptions& options)
       : from_(from), builder_(std::move(builder)), options_(options) {
+    StepOriginPeer::TakeAsStored(&builder_);
     result_.line = from.info().line;
     result_.step = from.step();
   }

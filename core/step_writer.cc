@@ -7,6 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "core/base_loader.h"
+#include "core/clock.h"
+#include "core/engine_thread.h"
+#include "core/guarded_call.h"
 #include "core/lineage.h"
 #include "core/rank_save.h"
 #include "kv/status_macros.h"
@@ -66,94 +69,39 @@ void StepWriter::Stop() {
   if (writer_.joinable()) writer_.join();
 }
 
-// ---- tickets ----
-
-// Step 1.
-std::shared_ptr<Save> StepWriter::Begin(std::uint32_t line, std::int64_t step,
-                                        const SaveOptions& options) {
-  absl::MutexLock lock(&mu_);
-  auto save = std::make_shared<Save>(
-      next_ticket_++, line, step, options,
-      absl::ToUnixNanos(options.time.value_or(absl::Now())));
-  if (!refusing_) tickets_[save->ticket] = {save, Stage::kOpen};
-  return save;
-}
-
-bool StepWriter::Submit(const std::shared_ptr<Save>& save) {
-  absl::MutexLock lock(&mu_);
-  const auto it = tickets_.find(save->ticket);
-  if (it == tickets_.end() || it->second.stage != Stage::kOpen) return false;
-  it->second.stage = Stage::kReady;
-  to_stage_.push_back(save);
-  ++stats_.saves_in_flight;
-  return true;
-}
-
-void StepWriter::Drop(const std::shared_ptr<Save>& save) {
-  absl::MutexLock lock(&mu_);
-  const auto it = tickets_.find(save->ticket);
-  if (it == tickets_.end() || it->second.stage != Stage::kOpen) return;
-  it->second.stage = Stage::kDropped;
-}
-
-void StepWriter::Fail(const std::shared_ptr<Save>& save) {
-  absl::MutexLock lock(&mu_);
-  ++stats_.saves_failed;
-  failed_.push_back(save);
-}
-
-bool StepWriter::CanWrite() const {
-  if (tickets_.empty()) return stopping_;
-  return tickets_.begin()->second.stage != Stage::kOpen || stopping_;
-}
-
-absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
-  absl::MutexLock lock(&mu_);
-  const std::uint64_t last = next_ticket_;
-  const auto done = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    for (const auto& [number, ticket] : tickets_) {
-      if (number < last && ticket.stage != Stage::kOpen) return false;
-    }
-    return true;
-  };
-  if (!mu_.AwaitWithTimeout(absl::Condition(&done), timeout)) {
-    return absl::DeadlineExceededError("saves are still in flight; they go on");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status StepWriter::TakeUnseenFailure(bool only_dropped) {
-  absl::MutexLock lock(&mu_);
-  std::erase_if(failed_, [](const std::shared_ptr<Save>& save) {
-    return !save->FailedUnseen();
-  });
-  for (auto it = failed_.begin(); it != failed_.end(); ++it) {
-    if (only_dropped && it->use_count() > 1) continue;
-    const absl::Status status = (*it)->TakeFailure();
-    failed_.erase(it);
-    return status;
-  }
-  return absl::OkStatus();
-}
-
-Stats StepWriter::stats() const {
-  absl::MutexLock lock(&mu_);
-  return stats_;
-}
-
 // ---- step 2 ----
 
 void StepWriter::StageLoop() {
+  const EngineThread here(context_.database);
   while (true) {
     std::shared_ptr<Save> save;
     {
       absl::MutexLock lock(&mu_);
+      if (pool_used_) {
+        // Memory stays while saves follow each other: a page that was touched
+        // is filled faster than a fresh one.
+        mu_.Await(absl::Condition(this, &StepWriter::CanStageOrIsIdle));
+        if (!mu_.AwaitWithTimeout(absl::Condition(this, &StepWriter::CanStage),
+                                  context_.staging_idle)) {
+          context_.pool->Trim();
+          pool_used_ = false;
+          continue;
+        }
+      }
       mu_.Await(absl::Condition(this, &StepWriter::CanStage));
       if (to_stage_.empty()) return;
+      pool_used_ = true;
       save = std::move(to_stage_.front());
       to_stage_.pop_front();
     }
-    StageOne(save);
+    const absl::Status status = GuardedStatus("staging", [&] {
+      StageOne(save);
+      return absl::OkStatus();
+    });
+    // What was not copied is read in place, at the save's turn.
+    if (!status.ok()) {
+      context_.logger->Log(LogSeverity::kWarning, "save", status);
+    }
   }
 }
 
@@ -174,8 +122,12 @@ void StepWriter::StageOne(const std::shared_ptr<Save>& save) {
             }
             // A copy function that fails does so again at the save's turn,
             // where it fails the save.
-            const absl::StatusOr<bool> copied = content->Stage(i);
-            if (!copied.ok() || !*copied) full.store(true);
+            bool copied = false;
+            GuardedStatus("staging", [&]() -> absl::Status {
+              CKPTREE_ASSIGN_OR_RETURN(copied, content->Stage(i));
+              return absl::OkStatus();
+            }).IgnoreError();
+            if (!copied) full.store(true);
           }
         },
         tbb::simple_partitioner());
@@ -188,6 +140,7 @@ void StepWriter::StageOne(const std::shared_ptr<Save>& save) {
 // ---- steps 3 to 6 ----
 
 void StepWriter::WriteLoop() {
+  const EngineThread here(context_.database);
   while (true) {
     Ticket ticket;
     {
@@ -203,7 +156,9 @@ void StepWriter::WriteLoop() {
     }
     Save& save = *ticket.save;
     std::uint64_t version = 0;
-    const absl::Status status = Annotate(Run(&save, &version), save.step);
+    const absl::Status status = Annotate(
+        GuardedStatus("saving", [&] { return Run(&save, &version); }),
+        save.step);
     // The memory goes back before anyone is told.
     if (const auto content = save.staged_content()) content->Abandon();
     {
@@ -214,7 +169,10 @@ void StepWriter::WriteLoop() {
       stats_.bytes_written += save.counters.written.load();
       stats_.bytes_unchanged += save.counters.unchanged.load();
     }
-    save.Finish(status, version);
+    if (const absl::Status thrown = save.Finish(status, version);
+        !thrown.ok()) {
+      context_.logger->Log(LogSeverity::kError, "save", thrown);
+    }
     retired_.clear();
     ReportProgress(save, /*force=*/true);
     if (!status.ok() && !absl::IsCancelled(status) && save.FailedUnseen()) {
@@ -231,6 +189,7 @@ void StepWriter::WriteLoop() {
 absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
   CKPTREE_RETURN_IF_ERROR(context_.database->health());
   if (save->cancelled()) return absl::CancelledError("it was cancelled");
+  CKPTREE_RETURN_IF_ERROR(CheckClock());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t free,
                            context_.database->FreeBytes());
   if (free < kMinFreeBytes) {
@@ -251,16 +210,37 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
   attempt.name = AttemptName(attempt.version);
   save->SetPhase(Progress::Phase::kWriting);
   const absl::Time start = absl::Now();
-  absl::Status status = save->gather == nullptr ? Write(save, &attempt)
-                                                : GatherParts(save, &attempt);
+  absl::Status status = GuardedStatus("writing", [&] {
+    return save->gather == nullptr ? Write(save, &attempt)
+                                   : GatherParts(save, &attempt);
+  });
   const absl::Time written = absl::Now();
   if (status.ok()) {
     save->SetPhase(Progress::Phase::kCommitting);
     ReportProgress(*save, /*force=*/true);
-    status = Adopt(&attempt);
+    status = GuardedStatus("adopting", [&] { return Adopt(&attempt); });
   }
-  if (status.ok()) status = Commit(save, &attempt);
-  CleanUp(attempt, status.ok());
+  bool returned = true;
+  if (status.ok()) {
+    returned = false;
+    status = GuardedStatus("committing", [&] {
+      absl::Status committed = Commit(save, &attempt);
+      returned = true;
+      return committed;
+    });
+  }
+  if (!returned) {
+    // Whether its rows are there is not known: neither are its blocks dropped,
+    // nor is the next save compared with what was thought to be the tip.
+    tip_loaded_ = false;
+    if (attempt.committing) {
+      status = absl::UnknownError(absl::StrFormat(
+          "%s: the step may or may not be there; close the store and open it "
+          "to learn which",
+          status.message()));
+    }
+  }
+  CleanUp(attempt, status.ok() || (!returned && attempt.committing));
   {
     absl::MutexLock lock(&mu_);
     stats_.seconds_comparing_and_writing +=
@@ -316,10 +296,11 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
     return context_.database->MakeStaging(attempt->name);
   };
   plan.uuid = context_.uuid;
-  plan.incarnation = database.report().head.incarnation;
+  plan.incarnation = database.report().incarnation;
   plan.version = attempt->version;
   plan.step = save->step;
   plan.part = 0;
+  plan.segments = segments_;
   plan.statistics = context_.statistics;
   plan.counters = &save->counters;
   const std::thread::id self = std::this_thread::get_id();
@@ -355,7 +336,7 @@ absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
   plan.staging = context_.database->staging_directory() + "/" + attempt->name;
   plan.attempt = attempt->name;
   plan.uuid = context_.uuid;
-  plan.incarnation = context_.database->report().head.incarnation;
+  plan.incarnation = context_.database->report().incarnation;
   plan.version = attempt->version;
   plan.base = tip_.version;
   plan.full = tip_.version != 0 && tip_.parts.empty();
@@ -393,6 +374,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
                            BuildCommit(*save, attempt, record));
   if (!save->EnterCommit()) return absl::CancelledError("it was cancelled");
+  attempt->committing = true;
   const kv::CommitResult result = context_.database->Commit(std::move(request));
   switch (result.outcome) {
     case kv::Outcome::kCommitted:
@@ -438,15 +420,13 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   const Retention::Verdict& verdict = attempt->verdict;
   context_.keeper->Saved(attempt->version, std::move(link), attempt->replaced);
   // Nobody sees the list without its victims and without the new step.
-  std::vector<StepRecordPtr> erased = verdict.victims;
-  if (verdict.drops_new) erased.push_back(record);
-  context_.catalog->Apply(erased, verdict.drops_new ? nullptr : record);
-  for (const StepRecordPtr& gone : erased) {
+  context_.catalog->Apply(verdict.victims, record);
+  for (const StepRecordPtr& gone : verdict.victims) {
     context_.keeper->Removed(gone->version);
   }
   TellPolicy(save, *record, *attempt);
-  const bool removed = attempt->replaced.has_value() || verdict.drops_new ||
-                       !verdict.victims.empty();
+  const bool removed =
+      attempt->replaced.has_value() || !verdict.victims.empty();
   if (removed && context_.on_removed) context_.on_removed();
   return absl::OkStatus();
 }
@@ -457,9 +437,8 @@ void StepWriter::CleanUp(const Attempt& attempt, bool committed) {
   if (!attempt.staged) return;
   absl::Status status;
   if (!committed && context_.database->health().ok()) {
-    // Nothing is dropped before what is committed is flushed.
     const schema::KeyRange range = schema::BlocksOfVersion(attempt.version);
-    status.Update(context_.database->Flush());
+    status.Update(context_.database->Secure());
     for (const schema::Space space :
          {schema::Space::kLeaves, schema::Space::kChunks}) {
       if (!status.ok()) break;
@@ -480,7 +459,11 @@ void StepWriter::ReportProgress(const Save& save, bool force) {
   const absl::Time now = absl::Now();
   if (!force && now - last_report_ < kReportEvery) return;
   last_report_ = now;
-  context_.on_progress(save.Progress());
+  const absl::Status thrown = GuardedCall(
+      "on_progress", [&] { context_.on_progress(save.Progress()); });
+  if (!thrown.ok()) {
+    context_.logger->Log(LogSeverity::kError, "progress", thrown);
+  }
 }
 
 }  // namespace ckptree::internal

@@ -27,6 +27,7 @@
 #include "core/part_writer.h"
 #include "core/retention.h"
 #include "core/save.h"
+#include "core/staging_pool.h"
 #include "kv/database.h"
 #include "tbb/task_arena.h"
 
@@ -50,6 +51,10 @@ struct WriterContext {
   absl::Mutex* commit_mu = nullptr;
   // Called after a commit that took a step's row from it.
   std::function<void()> on_removed;
+  // See StoreOptions.
+  StagingPool* pool = nullptr;
+  absl::Duration staging_idle = absl::Seconds(10);
+  int most_in_flight = 2;
 };
 
 // The steps of a save, marked in step_writer.cc; core/DESIGN.md says what each
@@ -59,7 +64,7 @@ struct WriterContext {
 //   3 Compare  with the tip of the line
 //   4 Write    what is new, into segments outside the database or the batch
 //   5 Adopt    all segments at once; nothing refers to them yet
-//   6 Commit   one synced batch, then HEAD
+//   6 Commit   one record of the journal, synced; then the index
 // Steps 3 to 6 run on one thread, in the order of the tickets.
 //
 // Thread-safe.
@@ -72,7 +77,8 @@ class StepWriter {
   // Step 1. The save's turn waits until Submit() or Drop().
   std::shared_ptr<Save> Begin(std::uint32_t line, std::int64_t step,
                               const SaveOptions& options);
-  // False where the writer takes no more saves.
+  // Waits for room among the saves in flight, but for no step that was begun
+  // and is not submitted. False where the writer takes no more saves.
   [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
   // The save will never be submitted: those behind it need not wait.
   void Drop(const std::shared_ptr<Save>& save);
@@ -96,6 +102,9 @@ class StepWriter {
   std::uint64_t version_in_flight() const { return in_flight_.load(); }
   const kv::Options& kv_options() const { return context_.kv_options; }
 
+  // For tests. REQUIRES: no save is in flight.
+  void LimitSegments(const SegmentLimits& limits) { segments_ = limits; }
+
  private:
   enum class Stage { kOpen, kReady, kDropped };
   struct Ticket {
@@ -112,6 +121,7 @@ class StepWriter {
     std::optional<std::uint64_t> replaced;  // Version whose step it takes.
     Retention::Verdict verdict;             // Of the line's policy.
     absl::Status policy_problem;            // Why there is none.
+    bool committing = false;  // Its rows may be there from now on.
   };
 
   void StageLoop();
@@ -128,10 +138,14 @@ class StepWriter {
   absl::StatusOr<kv::CommitRequest> BuildCommit(
       const Save& save, Attempt* attempt,
       const std::shared_ptr<schema::StepRecord>& record);
-  // What the line's policy removes with this commit, into the attempt.
-  void AskPolicy(const Save& save, const StepRecordPtr& record,
-                 const schema::DeadList& dead, Attempt* attempt) const;
+  // What the line's policy removes with this commit, into the attempt. An error
+  // where it does not keep the step itself.
+  absl::Status AskPolicy(const Save& save, const StepRecordPtr& record,
+                         const schema::DeadList& dead, Attempt* attempt) const;
   void RemoveVictims(Attempt* attempt, kv::CommitRequest* request) const;
+  // What SaveOptions::delete_later deletes, beside the victims.
+  absl::Status RemoveLater(const Save& save, Attempt* attempt,
+                           kv::CommitRequest* request) const;
   // Once the step is committed.
   void TellPolicy(Save* save, const schema::StepRecord& record,
                   const Attempt& attempt);
@@ -145,8 +159,12 @@ class StepWriter {
   void ReportProgress(const Save& save, bool force);
 
   bool CanWrite() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return stopping_ || !to_stage_.empty();
+  }
+  bool CanStageOrIsIdle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return CanStage() || stats_.saves_in_flight == 0;
   }
 
   WriterContext context_;
@@ -161,7 +179,9 @@ class StepWriter {
   std::uint64_t last_version_ = 0;
   std::atomic<std::uint64_t> in_flight_{0};
   absl::Time last_report_;
-  bool said_dropped_ = false;
+  SegmentLimits segments_;
+
+  bool pool_used_ = false;  // Of the stager alone: since the last Trim().
 
   mutable absl::Mutex mu_;
   bool refusing_ ABSL_GUARDED_BY(mu_) = false;

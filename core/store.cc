@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "ckptree/local_path.h"
 #include "core/engine.h"
 #include "core/step_builder.h"
 #include "core/step_reader.h"
 #include "core/store_test_peer.h"
 #include "core/usage.h"
 #include "core/verifier.h"
+#include "kv/process_use.h"
 #include "kv/status_macros.h"
 
 namespace ckptree {
@@ -35,13 +37,16 @@ Store::~Store() {
 
 absl::StatusOr<Store> Store::Create(const std::string& directory,
                                     StoreOptions options) {
-  return internal::StoreTestPeer::Create(directory, std::move(options),
-                                         nullptr);
+  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+  CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
+  return internal::StoreTestPeer::Create(path, std::move(options), nullptr);
 }
 
 absl::StatusOr<Store> Store::Open(const std::string& directory,
                                   StoreOptions options) {
-  return internal::StoreTestPeer::Open(directory, std::move(options), nullptr);
+  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+  if (!options.read_only) CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
+  return internal::StoreTestPeer::Open(path, std::move(options), nullptr);
 }
 
 StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
@@ -83,12 +88,21 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
 
 absl::StatusOr<Step> Store::Restore(const StepSelector& selector) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(internal::StepRecordPtr record,
-                           engine_->catalog().Resolve(selector));
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::unique_ptr<internal::StepReader> reader,
-      internal::StepReader::Open(engine_, std::move(record)));
-  return Step(std::move(reader));
+  // What `latest` or a tag means may change hands while it is opened; a step
+  // that was asked for by its number is gone.
+  constexpr int kAttempts = 16;
+  for (int i = 1;; ++i) {
+    CKPTREE_ASSIGN_OR_RETURN(internal::StepRecordPtr record,
+                             engine_->catalog().Resolve(selector));
+    absl::StatusOr<std::unique_ptr<internal::StepReader>> reader =
+        internal::StepReader::Open(engine_, std::move(record));
+    if (reader.ok()) return Step(*std::move(reader));
+    if (!internal::HasStepGone(reader.status()) || i == kAttempts ||
+        selector.kind == StepSelector::Kind::kStep) {
+      return reader.status();
+    }
+    CKPTREE_RETURN_IF_ERROR(engine_->Refresh());
+  }
 }
 
 absl::StatusOr<std::vector<StepInfo>> Store::Steps(
@@ -110,8 +124,9 @@ absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
   return engine_->catalog().Info(*record);
 }
 
-absl::Status Store::Delete(const std::vector<StepSelector>& steps) {
-  return engine_->Delete(steps);
+absl::Status Store::Delete(const std::vector<StepSelector>& steps,
+                           const DeleteOptions& options) {
+  return engine_->Delete(steps, options);
 }
 
 absl::Status Store::Tag(std::string_view name, const StepSelector& step,
@@ -258,8 +273,8 @@ StoreInfo Store::Info() const {
   if (!engine_->CheckUsable().ok()) return info;
   const kv::Database& database = engine_->database();
   info.following = database.following();
-  info.commits = database.report().ordinal;
-  info.incarnation = database.report().head.incarnation;
+  info.commits = database.newest_ordinal();
+  info.incarnation = database.report().incarnation;
   return info;
 }
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kv/file_system.h"
-#include "kv/head.h"
+#include "kv/journal/reader.h"
 #include "kv/status_macros.h"
 
 namespace ckptree::internal {
@@ -34,12 +34,12 @@ bool Exists(const std::string& path) {
   return fs::symlink_status(path, error).type() != fs::file_type::not_found;
 }
 
-// That in HEAD, as 32 digits; empty where HEAD cannot be read.
+// That of its journal, as 32 digits; empty where that cannot be read.
 std::string UuidOf(const kv::Options& options, const std::string& store) {
-  const absl::StatusOr<kv::HeadSlot> head = kv::HeadFile::Read(options, store);
+  const auto uuid = kv::UuidOfStore(options, store);
   std::string text;
-  if (!head.ok()) return text;
-  for (const std::uint8_t byte : head->uuid) {
+  if (!uuid.has_value()) return text;
+  for (const std::uint8_t byte : *uuid) {
     absl::StrAppendFormat(&text, "%02x", byte);
   }
   return text;

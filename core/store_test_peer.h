@@ -24,7 +24,8 @@ struct StoreTestPeer {
   static Engine& engine(const Store& store) { return *store.engine_; }
 };
 
-// As Repair; HEAD, and what changes places, go through `file_system`.
+// As Repair; what it writes in the store, and what changes places, goes through
+// `file_system`.
 absl::StatusOr<RepairReport> RepairOn(const std::string& directory,
                                       const RepairOptions& options,
                                       std::shared_ptr<void> file_system);

@@ -118,6 +118,18 @@ absl::StatusOr<Overlay> MakeOverlay(Engine* engine) {
   return Overlay(database, engine->arena(), std::move(chain), std::move(held));
 }
 
+// REQUIRES: `record` was resolved before the overlay was made. Then it is only
+// missing there where the step went in between.
+absl::Status CheckThere(const Overlay& overlay,
+                        const schema::StepRecord& record) {
+  if (overlay.chain().versions().contains(record.version)) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrFormat(
+      "step %d was deleted or overwritten meanwhile; refresh the store",
+      record.step));
+}
+
 // What deleting `version` alone frees; nothing else may be pending.
 absl::StatusOr<std::vector<CollectPlan>> FreedAlone(const Overlay& settled,
                                                     std::uint64_t version) {
@@ -173,12 +185,17 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
 
 absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
                                    const std::vector<StepSelector>& steps) {
+  std::vector<StepRecordPtr> records;
+  for (const StepSelector& selector : steps) {
+    CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record,
+                             engine->catalog().Resolve(selector));
+    records.push_back(std::move(record));
+  }
   CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
   CKPTREE_RETURN_IF_ERROR(overlay.Settle().status());
   std::set<std::uint64_t> versions;
-  for (const StepSelector& selector : steps) {
-    CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
-                             engine->catalog().Resolve(selector));
+  for (const StepRecordPtr& record : records) {
+    CKPTREE_RETURN_IF_ERROR(CheckThere(overlay, *record));
     versions.insert(record->version);
     overlay.Remove(record->version);
   }
@@ -209,10 +226,11 @@ std::string Prefix(std::string_view encoded, int depth) {
 
 absl::StatusOr<std::vector<SubtreeUsage>> SubtreesOf(
     Engine* engine, const StepSelector& selector, int depth) {
-  CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
-  CKPTREE_RETURN_IF_ERROR(overlay.Settle().status());
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
                            engine->catalog().Resolve(selector));
+  CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
+  CKPTREE_RETURN_IF_ERROR(overlay.Settle().status());
+  CKPTREE_RETURN_IF_ERROR(CheckThere(overlay, *record));
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> plans,
                            FreedAlone(overlay, record->version));
   std::set<BlockId> freed;

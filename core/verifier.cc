@@ -13,6 +13,7 @@
 #include "core/chunk_check.h"
 #include "core/dead_blocks.h"
 #include "core/engine.h"
+#include "core/guarded_call.h"
 #include "core/part_writer.h"
 #include "core/reference_check.h"
 #include "core/row_check.h"
@@ -57,7 +58,7 @@ class Verifier {
       if (!Wanted(version)) continue;
       CKPTREE_RETURN_IF_ERROR(Check(&version));
       done_ += version.record.new_bytes;
-      if (options_.on_progress) options_.on_progress(done_, total_);
+      CKPTREE_RETURN_IF_ERROR(Tell());
       ForgetBases(version);
     }
     if (options_.level == Level::kDeep && options_.steps.empty()) {
@@ -69,11 +70,26 @@ class Verifier {
             CheckReferences(database_, &moment, blocks_, trees_, &damage_));
       }
     }
+    // What the journal or the index made good.
+    if (options_.level == Level::kDeep && options_.steps.empty()) {
+      const absl::Status rows = database_.CheckRowsFile();
+      if (!rows.ok()) {
+        damage_.Add(Finding::Severity::kDamage, std::string(rows.message()));
+      }
+    }
+    if (std::string damage = database_.IndexDamage(); !damage.empty()) {
+      damage_.Add(Finding::Severity::kDamage, std::move(damage));
+    }
     engine_.arena().execute([&] { damage_.Explain(database_, versions_); });
     return std::move(report_);
   }
 
  private:
+  absl::Status Tell() const {
+    if (!options_.on_progress) return absl::OkStatus();
+    return GuardedCall("on_progress",
+                       [&] { options_.on_progress(done_, total_); });
+  }
   bool Stopped() const { return options_.cancelled && options_.cancelled(); }
 
   // Dead lists tie a version to its base, so the deep check takes all.
@@ -363,14 +379,52 @@ class Verifier {
 
 }  // namespace
 
+namespace {
+
+absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
+                                        const VerifyOptions& options) {
+  absl::StatusOr<VerifyReport> report = absl::UnknownError("");
+  // Removed versions are looked at too: none may go meanwhile.
+  engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
+  return report;
+}
+
+// What a verification found, or how it ended; nothing where all is well.
+std::vector<std::string> Said(const absl::StatusOr<VerifyReport>& report) {
+  std::vector<std::string> said;
+  if (!report.ok()) {
+    said.push_back(report.status().ToString());
+    return said;
+  }
+  for (const Finding& finding : report->findings) {
+    if (finding.severity != Finding::Severity::kWarning) {
+      said.push_back(finding.what);
+    }
+  }
+  return said;
+}
+
+}  // namespace
+
 absl::StatusOr<VerifyReport> Verify(Engine* engine,
                                     const VerifyOptions& options) {
   if (engine->database().following()) {
     CKPTREE_RETURN_IF_ERROR(engine->Refresh());
   }
-  absl::StatusOr<VerifyReport> report = absl::UnknownError("");
-  // Removed versions are looked at too: none may go meanwhile.
-  engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
+  absl::StatusOr<VerifyReport> report = VerifyOnce(engine, options);
+  if (engine->writer() != nullptr) return report;
+  // A writer in another process may have come or gone meanwhile, and taken
+  // files away: damage is what is found twice in a row.
+  constexpr int kMostLooks = 8;
+  for (int look = 1; look < kMostLooks && !absl::IsCancelled(report.status());
+       ++look) {
+    const std::vector<std::string> said = Said(report);
+    if (said.empty() || !engine->Refresh().ok()) break;
+    absl::StatusOr<VerifyReport> again = VerifyOnce(engine, options);
+    const bool same = Said(again) == said;
+    report = std::move(again);
+    if (same) break;
+  }
   return report;
 }
 

@@ -59,17 +59,23 @@ void Damage::Add(Finding::Severity severity, std::string what,
 }
 
 void Damage::AddBlock(const BlockId& id, std::string what) {
-  blocks_.emplace(id, std::move(what));
+  Broken& broken = blocks_[id];
+  if (!broken.all) broken.what = std::move(what);
+  broken.all = true;
+}
+
+void Damage::AddSlice(const BlockId& id, std::uint32_t offset,
+                      std::string what) {
+  Broken& broken = blocks_[id];
+  if (broken.what.empty()) broken.what = std::move(what);
+  broken.offsets.insert(offset);
 }
 
 void Damage::Explain(const kv::Database& database,
                      const std::vector<VersionView>& versions) {
   if (blocks_.empty()) return;
-  struct Hurt {
-    std::string leaf;
-    std::set<StepName> steps;
-  };
-  std::map<BlockId, Hurt> hurt;
+  // Leaves that share a block, and the steps in which each does.
+  std::map<BlockId, std::map<std::string, std::set<StepName>>> hurt;
   for (const VersionView& version : versions) {
     if (version.removed) continue;
     for (const schema::PartRecord& record : version.parts) {
@@ -77,39 +83,42 @@ void Damage::Explain(const kv::Database& database,
       Damage again(&unused);
       const auto part = LoadPartSharing(database, record, nullptr, &again);
       if (!part.ok()) continue;
-      const auto note = [&](const BlockId& id, std::size_t ordinal) {
-        if (!blocks_.contains(id)) return;
-        Hurt& entry = hurt[id];
-        if (entry.leaf.empty()) entry.leaf = LeafName(**part, ordinal);
-        entry.steps.insert(version.step());
+      const auto note = [&](const BlockId& id, std::uint32_t offset,
+                            std::size_t ordinal) {
+        const auto found = blocks_.find(id);
+        if (found == blocks_.end()) return;
+        const Broken& broken = found->second;
+        if (!broken.all && !broken.offsets.contains(offset)) return;
+        hurt[id][LeafName(**part, ordinal)].insert(version.step());
       };
       for (std::size_t i = 0; i < (*part)->leaves.size(); ++i) {
         const auto& leaf = (*part)->leaves[i];
         note(RecordBlock(record.part,
                          record.map.At(static_cast<std::uint32_t>(i))),
-             i);
+             0, i);
         if (leaf == nullptr) continue;
         for (const schema::ChunkRef& ref : leaf->record.chunks) {
-          note(ChunkBlock(ref), i);
+          note(ChunkBlock(ref), ref.offset, i);
         }
       }
     }
   }
-  for (const auto& [id, what] : blocks_) {
+  for (const auto& [id, broken] : blocks_) {
     const auto it = hurt.find(id);
     if (it == hurt.end()) {
-      Add(Finding::Severity::kWarning, what + " (no step needs it)");
+      Add(Finding::Severity::kWarning, broken.what + " (no step needs it)");
       continue;
     }
-    const Hurt& entry = it->second;
-    std::string steps;
-    for (const StepName& step : entry.steps) {
-      absl::StrAppendFormat(&steps, "%s%s", steps.empty() ? "" : ", ",
-                            step.Text());
+    for (const auto& [leaf, names] : it->second) {
+      std::string steps;
+      for (const StepName& step : names) {
+        absl::StrAppendFormat(&steps, "%s%s", steps.empty() ? "" : ", ",
+                              step.Text());
+      }
+      Add(Finding::Severity::kDamage,
+          absl::StrFormat("%s: %s (hurts step %s)", leaf, broken.what, steps),
+          names, leaf);
     }
-    Add(Finding::Severity::kDamage,
-        absl::StrFormat("%s: %s (hurts step %s)", entry.leaf, what, steps),
-        entry.steps, entry.leaf);
   }
 }
 

@@ -71,7 +71,8 @@ class Damage {
            const std::set<StepName>& steps = {}, std::string leaf = "");
   // A block that cannot be read or is wrong; Explain() says whom it hurts.
   void AddBlock(const BlockId& id, std::string what);
-  bool Has(const BlockId& id) const { return blocks_.contains(id); }
+  // The same of what stands at `offset` of the block alone.
+  void AddSlice(const BlockId& id, std::uint32_t offset, std::string what);
 
   // Turns damaged blocks into findings that name leaf and steps: looks through
   // every step of `versions` (loads them again; reads no chunks).
@@ -79,8 +80,14 @@ class Damage {
                const std::vector<VersionView>& versions);
 
  private:
+  struct Broken {
+    std::string what;
+    bool all = false;
+    std::set<std::uint32_t> offsets;  // Where not all of it.
+  };
+
   VerifyReport* const report_;
-  std::map<BlockId, std::string> blocks_;
+  std::map<BlockId, Broken> blocks_;
 };
 
 // Loads a part leaf by leaf, sharing the records that `known` (the same part of

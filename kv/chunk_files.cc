@@ -7,65 +7,58 @@
 #include <utility>
 #include <vector>
 
+#include "kv/file_system.h"
+#include "kv/guard.h"
 #include "kv/open_files.h"
+#include "kv/record_scan.h"
 #include "kv/segment_layout.h"
 #include "kv/table_parts.h"
-#include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/slice.h"
 
 namespace ckptree::kv {
 namespace {
 
-struct IndexEntry {
-  std::string last_key;  // Not below the key of the block, below the next one.
-  BlockPlace place;
-};
-
-// The index of a table of format 4 or later with a restart at each entry: no
-// key leaves out what it shares with the one before, no place is a difference.
-// Nothing where it is another one, or contradicts itself.
-std::optional<std::vector<IndexEntry>> ParseIndex(std::string_view index) {
-  BlockReader reader(BlockEntries(index));
-  std::vector<IndexEntry> entries;
-  std::uint64_t end = 0;
-  while (!reader.empty()) {
-    const auto shared = reader.Varint();
-    const auto key_bytes = reader.Varint();
-    if (!shared.has_value() || *shared != 0 || !key_bytes.has_value()) {
-      return std::nullopt;
-    }
-    const auto key = reader.Bytes(*key_bytes);
-    const auto place = reader.Place();
-    if (!key.has_value() || !place.has_value() || place->offset != end) {
-      return std::nullopt;
-    }
-    end = place->offset + place->size + kBlockTrailerBytes;
-    entries.push_back({std::string(*key), *place});
+// What the index of a damaged table would be.
+std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
+                                     std::uint64_t file_bytes) {
+  ScanHow how;
+  how.one_record = true;
+  how.headers_only = true;
+  std::vector<IndexEntry> index;
+  for (FoundRecord& record : FindRecords(file, file_bytes, how)) {
+    const std::uint64_t before = BytesBefore(record.key.size(), record.size);
+    index.push_back(
+        {std::move(record.key),
+         {record.offset - before, before + record.size + kRestartsBytes}});
   }
-  return entries;
+  std::sort(index.begin(), index.end(),
+            [](const IndexEntry& a, const IndexEntry& b) {
+              return a.last_key < b.last_key;
+            });
+  return index;
 }
 
 }  // namespace
 
 class ChunkFile {
  public:
-  // Null where the file is not as expected.
+  // Null where the file cannot be opened.
   static std::shared_ptr<const ChunkFile> Open(
-      std::shared_ptr<rocksdb::Env> env, const LiveTables::Table& table) {
+      std::shared_ptr<rocksdb::FileSystem> files,
+      const LiveTables::Table& table) {
+    const DamagedTablesWelcome welcome;
     auto made = std::make_shared<ChunkFile>();
-    const rocksdb::IOStatus opened = env->GetFileSystem()->NewRandomAccessFile(
+    const rocksdb::IOStatus opened = files->NewRandomAccessFile(
         table.path, rocksdb::FileOptions(), &made->file_, nullptr);
     if (!opened.ok()) return nullptr;
+    made->files_ = std::move(files);
     TableTail tail(made->file_.get(), table.bytes);
-    const std::optional<TableTail::Footer> footer = tail.ReadFooter();
-    if (!footer.has_value()) return nullptr;
-    const std::optional<TableTail::Block> block = tail.ReadBlock(footer->index);
-    if (!block.has_value() || !block->whole) return nullptr;
-    std::optional<std::vector<IndexEntry>> index = ParseIndex(block->bytes);
-    if (!index.has_value()) return nullptr;
-    made->env_ = std::move(env);
-    made->index_ = *std::move(index);
+    if (auto index = tail.ReadIndex(); index.has_value()) {
+      made->index_ = *std::move(index);
+    } else {
+      made->index_ = IndexByHeads(made->file_.get(), table.bytes);
+    }
     return made;
   }
 
@@ -110,7 +103,7 @@ class ChunkFile {
     return entry->place.offset + value->offset + offset;
   }
 
-  std::shared_ptr<rocksdb::Env> env_;  // Outlives the file.
+  std::shared_ptr<rocksdb::FileSystem> files_;  // Outlives the file.
   std::unique_ptr<rocksdb::FSRandomAccessFile> file_;
   std::vector<IndexEntry> index_;
 };
@@ -134,7 +127,7 @@ std::shared_ptr<const ChunkFile> ChunkFiles::Find(const Instance& instance,
   }
   // One still in use outlives this.
   if (open_.size() >= static_cast<std::size_t>(OpenTableLimit())) open_.clear();
-  return open_[table->path] = ChunkFile::Open(instance.shared_env(), *table);
+  return open_[table->path] = ChunkFile::Open(FileSystemOf(options_), *table);
 }
 
 void ChunkFiles::Prefetch(const Instance& instance, std::string_view key,

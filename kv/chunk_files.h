@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kv/instance.h"
 #include "kv/live_tables.h"
+#include "kv/options.h"
 
 namespace ckptree::kv {
 
@@ -23,7 +24,8 @@ class ChunkFile;
 
 // A block of `chunks` is one record as it was given, and the index of its file
 // says where: bytes of it go from the file into the caller's memory, without
-// the rest of the block, a copy of it and a checksum of it.
+// the rest of the block, a copy of it and a checksum of it. Where the index is
+// damaged, the heads of the blocks say it.
 //
 // Nothing that is read is checked, and every failure is only a false: for a
 // caller that knows a digest, and asks the database where this does not give
@@ -32,6 +34,9 @@ class ChunkFile;
 // Thread-safe.
 class ChunkFiles {
  public:
+  // Files are read below `options`, damaged or not: RocksDB does not see them.
+  explicit ChunkFiles(const Options& options) : options_(options) {}
+
   // Fills `destination` with the bytes of the value of `key` from `offset` on.
   bool Read(const Instance& instance, std::string_view key,
             std::uint64_t offset, std::span<std::byte> destination);
@@ -47,6 +52,7 @@ class ChunkFiles {
   std::shared_ptr<const ChunkFile> Find(const Instance& instance,
                                         std::string_view key);
 
+  const Options options_;
   absl::Mutex mutex_;
   LiveTables live_ ABSL_GUARDED_BY(mutex_);
   // By path; null for files that cannot be read like this.

@@ -2,16 +2,16 @@
 //
 //   1. The handle is alive and the store still ours.
 //   2. The preconditions hold.
-//   3. `before`, unsynced: the log keeps order, so step 4 syncs them too.
-//   4. One batch with the commit record, synced.
-//   5. HEAD. Now the commit is acknowledged.
+//   3. `before`, each a commit of its own.
+//   4. One record, synced in the first copy of the journal, then in the second.
+//   5. The index, in memory. Now the commit is acknowledged.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,26 +19,28 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "kv/commit_chain.h"
-#include "kv/commit_log.h"
+#include "absl/time/clock.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
-#include "kv/hash.h"
-#include "kv/head.h"
 #include "kv/instance.h"
+#include "kv/journal/keeper.h"
+#include "kv/journal/record.h"
+#include "kv/journal/writer.h"
+#include "kv/marker.h"
 #include "kv/status.h"
+#include "kv/status_macros.h"
 #include "rocksdb/db.h"
+#include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
+#include "rocksdb/slice.h"
 #include "rocksdb/write_batch.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
 namespace {
 
-// Far above every batch the engine makes; RocksDB's own lengths are 32 bits.
+// Far above every batch the engine makes; lengths of values are 32 bits.
 constexpr std::size_t kMaxBatchBytes = std::size_t{256} << 20;
-// Records trimmed by one commit, so that no commit pays for many.
-constexpr std::uint64_t kMaxTrimmed = 8;
 
 CommitResult Failed(Outcome outcome, absl::Status status) {
   return {.outcome = outcome, .ordinal = 0, .status = std::move(status)};
@@ -56,114 +58,88 @@ absl::Status Validate(const WriteBatch& batch) {
       return absl::InvalidArgumentError(
           "a batch writes to `records` and `small` only");
     }
-    if (operation.space == schema::Space::kRecords &&
-        operation.key.starts_with(
-            static_cast<char>(schema::Row::kCommit))) {
-      return absl::InvalidArgumentError("commit records are kv's own");
+    if (operation.key >= kEndOfRows) {
+      return absl::InvalidArgumentError("keys from ff on are kv's own");
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status Validate(const CommitRequest& request) {
-  if (absl::Status status = Validate(request.batch); !status.ok()) {
-    return status;
-  }
+  CKPTREE_RETURN_IF_ERROR(Validate(request.batch));
   for (const WriteBatch& batch : request.before) {
-    if (absl::Status status = Validate(batch); !status.ok()) return status;
+    CKPTREE_RETURN_IF_ERROR(Validate(batch));
   }
   return absl::OkStatus();
 }
 
-rocksdb::Status Fill(const Instance& instance, const WriteBatch& from,
-                     rocksdb::WriteBatch* to) {
-  for (const WriteBatch::Operation& operation : from.operations()) {
-    rocksdb::ColumnFamilyHandle* const family =
-        instance.family(operation.space);
-    const rocksdb::Status status =
-        operation.value.has_value()
-            ? to->Put(family, operation.key, *operation.value)
-            : to->Delete(family, operation.key);
-    if (!status.ok()) return status;
-  }
-  return rocksdb::Status::OK();
+absl::StatusOr<bool> Holds(const Database& database,
+                           const Precondition& precondition) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> found,
+                           database.Get(precondition.space, precondition.key));
+  return found == precondition.expected;
 }
 
-absl::StatusOr<bool> Holds(const Instance& instance,
-                           const Precondition& precondition) {
-  const absl::StatusOr<std::optional<std::string>> found =
-      instance.Get(precondition.space, precondition.key);
-  if (!found.ok()) return found.status();
-  return *found == precondition.expected;
+// What gives room back goes on where there is none.
+bool Frees(CommitKind kind) {
+  return kind != CommitKind::kSave && kind != CommitKind::kAhead &&
+         kind != CommitKind::kCreate;
 }
 
 }  // namespace
 
-CommitResult Database::Impl::WriteCommit(Instance& writer,
-                                         CommitRequest request,
-                                         std::string* record_bytes) {
-  // Step 3.
-  rocksdb::WriteOptions unsynced;
-  for (const WriteBatch& before : request.before) {
-    rocksdb::WriteBatch batch;
-    rocksdb::Status status = Fill(writer, before, &batch);
-    if (status.ok()) status = writer.db()->Write(unsynced, &batch);
-    if (!status.ok()) {
-      watcher->Fail(ToStatus(status, "writing before a commit failed"));
-      // The commit record was not written, so the commit is surely not there.
-      return Failed(Outcome::kFailed, watcher->health());
-    }
-  }
-
+CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
+                                         std::uint64_t version,
+                                         const WriteBatch& batch) {
   // Step 4.
-  CommitRecord record;
-  record.ordinal = tip.ordinal + 1;
-  record.kind = request.kind;
-  record.version = request.version;
-  record.small = request.small;
-  record.small_safe = watcher->small_safe();
-  record.previous = tip.hash;
-  record.batch = HashOfBatch(request.batch);
-  record.engine = CKPTREE_VERSION;
-  *record_bytes = EncodeCommitRecord(record);
-
-  rocksdb::WriteBatch batch(request.batch.bytes() + 4096);
-  rocksdb::ColumnFamilyHandle* const records =
-      writer.family(schema::Space::kRecords);
-  rocksdb::Status filled = Fill(writer, request.batch, &batch);
-  if (filled.ok()) {
-    filled = batch.Put(records, CommitRecordKey(record.ordinal), *record_bytes);
+  const JournalWriter::Appended appended =
+      keeper->Append({.kind = kind,
+                      .version = version,
+                      .time_ns = absl::GetCurrentTimeNanos(),
+                      .frees = Frees(kind)},
+                     EncodeBatch(batch));
+  if (appended.result == JournalWriter::Result::kFailed) {
+    return Failed(Outcome::kFailed, appended.status);
   }
-  const std::uint64_t flushed = watcher->flushed();
-  std::uint64_t oldest = oldest_ordinal;
-  for (std::uint64_t i = 0; i < kMaxTrimmed && filled.ok() &&
-                            oldest + kKeptCommits <= flushed;
-       ++i) {
-    filled = batch.Delete(records, CommitRecordKey(oldest++));
-  }
-  if (!filled.ok()) {
-    return Failed(Outcome::kFailed, ToStatus(filled, "building the batch"));
-  }
-
-  // The watcher must know before a flush can carry the batch away.
-  watcher->Expect(record.ordinal, record.small,
-                  writer.db()->GetLatestSequenceNumber() + 1);
-  rocksdb::WriteOptions synced;
-  synced.sync = true;
-  const rocksdb::Status written = writer.db()->Write(synced, &batch);
-  if (!written.ok()) {
-    watcher->Fail(
-        ToStatus(written,
-                 absl::StrFormat(
-                     "commit %d: writing failed, it may or may not be there",
-                     record.ordinal)));
+  if (appended.result == JournalWriter::Result::kUnknown) {
+    watcher->Fail(absl::Status(
+        appended.status.code(),
+        absl::StrFormat("a commit may or may not be there: %s",
+                        appended.status.message())));
     return Failed(Outcome::kUnknown, watcher->health());
   }
-  tip = {.ordinal = record.ordinal, .hash = HashOf(*record_bytes)};
-  oldest_ordinal = oldest;
+  // Step 5.
+  std::vector<IndexChange> changes;
+  changes.reserve(batch.operations().size());
+  for (const WriteBatch::Operation& operation : batch.operations()) {
+    changes.push_back({operation.space, operation.key, operation.value});
+  }
+  const absl::Status applied = ApplyToIndex(writer, changes, appended.point);
+  if (!applied.ok()) {
+    watcher->Fail(absl::Status(
+        applied.code(),
+        absl::StrFormat("commit %d is durable, but not to be seen before the "
+                        "store is opened again: %s",
+                        appended.point.ordinal, applied.message())));
+    return Failed(Outcome::kUnknown, watcher->health());
+  }
+  AddToOverlay(batch);
+  keeper->Acknowledged();
+  newest_ordinal = appended.point.ordinal;
   return {.outcome = Outcome::kCommitted,
-          .ordinal = record.ordinal,
+          .ordinal = appended.point.ordinal,
           .status = absl::OkStatus()};
+}
+
+void Database::Impl::AddToOverlay(const WriteBatch& batch) {
+  const absl::MutexLock hold(&instance_mutex);
+  // Only where a read met a damaged index: then rows are in memory.
+  if (overlay == nullptr) return;
+  Overlay::Changes changes;
+  for (const WriteBatch::Operation& operation : batch.operations()) {
+    changes[{operation.space, operation.key}] = operation.value;
+  }
+  overlay = overlay->With(std::move(changes));
 }
 
 CommitResult Database::Commit(CommitRequest request) {
@@ -174,6 +150,7 @@ CommitResult Database::Commit(CommitRequest request) {
   if (absl::Status status = Validate(request); !status.ok()) {
     return Failed(Outcome::kFailed, std::move(status));
   }
+  if (impl.writable.load()) impl.keeper->WaitForRoom();
   // Held over I/O: commits are one after the other, in the order of the chain.
   const absl::MutexLock lock(&impl.commit_mutex);
 
@@ -186,7 +163,7 @@ CommitResult Database::Commit(CommitRequest request) {
 
   // Step 2.
   for (const Precondition& precondition : request.preconditions) {
-    const absl::StatusOr<bool> holds = Holds(**instance, precondition);
+    const absl::StatusOr<bool> holds = Holds(*this, precondition);
     if (!holds.ok()) return Failed(Outcome::kFailed, holds.status());
     if (!*holds) {
       return Failed(Outcome::kConflict,
@@ -194,26 +171,104 @@ CommitResult Database::Commit(CommitRequest request) {
     }
   }
 
-  const std::uint64_t version = request.version;
-  std::string record;
-  CommitResult result =
-      impl.WriteCommit(**instance, std::move(request), &record);
-  if (result.outcome != Outcome::kCommitted) return result;
-
-  // Step 5.
-  HeadSlot slot = impl.head->slot();
-  slot.ordinal = impl.tip.ordinal;
-  slot.hash = impl.tip.hash;
-  slot.version_ceiling = std::max(slot.version_ceiling, version);
-  const absl::Status acknowledged = impl.head->Write(slot);
-  if (!acknowledged.ok()) {
-    impl.watcher->Fail(absl::Status(
-        acknowledged.code(),
-        absl::StrFormat("commit %d: acknowledging it failed: %s",
-                        result.ordinal, acknowledged.message())));
-    return Failed(Outcome::kUnknown, impl.watcher->health());
+  // Step 3.
+  for (const WriteBatch& before : request.before) {
+    CommitResult ahead =
+        impl.WriteCommit(**instance, CommitKind::kAhead, 0, before);
+    if (ahead.outcome != Outcome::kCommitted) return ahead;
   }
-  return result;
+  return impl.WriteCommit(**instance, request.kind, request.version,
+                          request.batch);
+}
+
+absl::Status Database::Secure() {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  CKPTREE_RETURN_IF_ERROR(impl.Writing().status());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  return impl.keeper->Secure();
+}
+
+absl::Status Database::WriteRows() {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  CKPTREE_RETURN_IF_ERROR(impl.Writing().status());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  return impl.keeper->WriteRows();
+}
+
+absl::Status Database::Impl::FlushIndex() {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Writing());
+  return ToStatus(open->db()->Flush(rocksdb::FlushOptions(),
+                                    {open->family(schema::Space::kRecords),
+                                     open->family(schema::Space::kSmall)}),
+                  "writing the index");
+}
+
+absl::Status Database::Impl::KeepBlocks(const JournalBlocks& blocks) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Writing());
+  rocksdb::ColumnFamilyHandle* const small =
+      open->family(schema::Space::kSmall);
+  rocksdb::ReadOptions reading;
+  reading.fill_cache = false;
+  // Its row is there, and not these bytes.
+  const auto is_damaged = [&](const std::string& key, std::string_view bytes) {
+    rocksdb::PinnableSlice found;
+    const rocksdb::Status status = open->db()->Get(reading, small, key, &found);
+    return !status.IsNotFound() &&
+           !(status.ok() && found.ToStringView() == bytes);
+  };
+  std::vector<std::string> damaged;
+  for (const auto& [key, bytes] : blocks.whole) {
+    if (is_damaged(key, bytes)) damaged.push_back(key);
+  }
+  if (damaged.empty()) return absl::OkStatus();
+  NoteIndexDamage(absl::StrFormat("blocks of version %d cannot be read",
+                                  VersionOfKey(damaged.front())));
+  rocksdb::WriteBatch batch;
+  {
+    // Held over I/O: what a commit removes meanwhile must stay removed.
+    const absl::MutexLock hold(&commit_mutex);
+    for (const std::string& key : damaged) {
+      const std::string_view bytes = blocks.whole.at(key);
+      if (!is_damaged(key, bytes)) continue;
+      CKPTREE_RETURN_IF_ERROR(ToStatus(
+          batch.Put(small, key, rocksdb::Slice(bytes.data(), bytes.size())),
+          "writing a block again"));
+    }
+    rocksdb::WriteOptions writing;
+    writing.disableWAL = true;
+    CKPTREE_RETURN_IF_ERROR(
+        ToStatus(open->db()->Write(writing, &batch), "writing blocks again"));
+  }
+  return FlushIndex();
+}
+
+absl::Status Database::Impl::ScanIndex(
+    absl::FunctionRef<absl::Status(const ChainPoint&)> begin,
+    absl::FunctionRef<absl::Status(const RowKey&, const RowValue&)> sink) {
+  // Held over I/O: the rows are those of one commit.
+  const absl::MutexLock hold(&commit_mutex);
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Reading());
+  CKPTREE_RETURN_IF_ERROR(begin(keeper->tip()));
+  for (const schema::Space space :
+       {schema::Space::kRecords, schema::Space::kSmall}) {
+    rocksdb::ReadOptions scanning;
+    scanning.fill_cache = false;
+    const rocksdb::Slice end(kEndOfRows);
+    scanning.iterate_upper_bound = &end;
+    const std::unique_ptr<rocksdb::Iterator> scan(
+        open->db()->NewIterator(scanning, open->family(space)));
+    for (scan->SeekToFirst(); scan->Valid(); scan->Next()) {
+      const RowKey key{space, scan->key().ToString()};
+      const std::string_view value = scan->value().ToStringView();
+      CKPTREE_RETURN_IF_ERROR(
+          IsBlockKey(key) ? sink(key, BlockName{value.size(), HashOf(value)})
+                          : sink(key, std::string(value)));
+    }
+    CKPTREE_RETURN_IF_ERROR(ToStatus(scan->status(), "reading the index"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ckptree::kv

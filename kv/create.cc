@@ -5,12 +5,11 @@
 //   3. CREATING, durable: until it is gone there is no store, and whatever lies
 //      beside it was never acknowledged.
 //   4. Remove what an interrupted creation left.
-//   5. staging and the database.
-//   6. The store record, synced, before anything else: a database that has only
-//      ever adopted files loses them to its first compaction.
-//   7. The first commit.
-//   8. HEAD.
-//   9. Remove CREATING, durably. Acknowledged after that.
+//   5. staging, journal and the database.
+//   6. The first commit, with the store record.
+//   7. The index to a file: one that has only ever adopted files loses them to
+//      its first compaction.
+//   8. Remove CREATING, durably. Acknowledged after that.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,11 +23,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "kv/commit_chain.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
 #include "kv/file_system.h"
-#include "kv/head.h"
 #include "kv/instance.h"
 #include "kv/options.h"
 #include "kv/status.h"
@@ -43,23 +40,26 @@ namespace ckptree::kv {
 namespace {
 
 // OK where a store may be made: nothing is there, or only what an interrupted
-// creation left. A lost HEAD alone never makes a store look unfinished.
+// creation left. A lost journal alone never makes a store look unfinished.
 absl::Status MayCreate(const std::string& directory, const Options& options) {
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAt(directory));
   if (found.Vacant()) return absl::OkStatus();
   const absl::Status exists = absl::AlreadyExistsError(
       absl::StrFormat("there is a store in %s", directory));
-  if (!found.creating && (found.head || found.db)) return exists;
+  if (!found.creating && (found.head || found.db || found.journal)) {
+    return exists;
+  }
   if (!found.foreign.empty() || !found.creating) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s is not empty: it has %s", directory,
         found.foreign.empty() ? std::string("parts of a store")
                               : found.foreign.front()));
   }
-  // No commit is acknowledged while CREATING is there, so a HEAD beyond the
+  // No commit is acknowledged while CREATING is there, so a journal beyond the
   // first one belongs to a store that somebody put the file into.
-  const absl::StatusOr<HeadSlot> slot = HeadFile::Read(options, directory);
-  if (slot.ok() && slot->ordinal > 1) return exists;
+  const absl::StatusOr<JournalContent> journal =
+      ReadJournal(options, directory, 1, /*beside_writer=*/true);
+  if (journal.ok() && journal->tip.ordinal > 1) return exists;
   return absl::OkStatus();
 }
 
@@ -69,11 +69,11 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
     const std::string& directory, const Options& options, std::string_view uuid,
     std::string_view store_key, std::string_view store_value,
     WriteBatch batch) {
-  HeadSlot slot;
-  if (uuid.size() != slot.uuid.size()) {
+  OpenReport found;
+  if (uuid.size() != found.uuid.size()) {
     return absl::InvalidArgumentError("a uuid has 16 bytes");
   }
-  std::copy(uuid.begin(), uuid.end(), slot.uuid.begin());
+  std::copy(uuid.begin(), uuid.end(), found.uuid.begin());
   std::unique_ptr<Database> database(new Database(std::make_unique<Impl>(
       AbsolutePath(directory), options, Mode::kReadWrite)));
   Impl& impl = *database->impl_;
@@ -87,7 +87,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
 
   // Step 2.
   CKPTREE_ASSIGN_OR_RETURN(
-      impl.lock, StoreLock::Acquire(impl.directory, options.lock_wait_ms));
+      impl.lock, StoreLock::Acquire(impl.directory, options.lock_wait_ms,
+                                    options.permissions));
   CKPTREE_RETURN_IF_ERROR(MayCreate(impl.directory, files));
 
   // Step 3.
@@ -99,13 +100,16 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
   for (const std::string_view name : {kHeadName, kHeadTemporaryName}) {
     CKPTREE_RETURN_IF_ERROR(RemoveFile(files, Join(impl.directory, name)));
   }
-  for (const std::string_view name : {kDbName, kStagingName}) {
+  for (const std::string_view name :
+       {kDbName, kNewDbName, kJournalName, kStagingName}) {
     CKPTREE_RETURN_IF_ERROR(RemoveTree(files, Join(impl.directory, name)));
   }
 
   // Step 5.
   CKPTREE_RETURN_IF_ERROR(
       MakeDirectory(files, Join(impl.directory, kStagingName)));
+  CKPTREE_RETURN_IF_ERROR(
+      MakeDirectory(files, Join(impl.directory, kJournalName)));
   CKPTREE_ASSIGN_OR_RETURN(
       const std::shared_ptr<Instance> instance,
       Instance::Open(Role::kCreate, impl.DbDirectory(), files, impl.watcher,
@@ -113,45 +117,36 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(files, impl.directory));
 
   // Step 6.
-  rocksdb::WriteOptions synced;
-  synced.sync = true;
-  CKPTREE_RETURN_IF_ERROR(
-      ToStatus(instance->db()->Put(synced,
-                                   instance->family(schema::Space::kRecords),
-                                   store_key, store_value),
-               "writing the store record"));
+  found.incarnation = 1;
+  found.highest_version = options.version_floor;
+  impl.report = found;
+  WriteBatch first;
+  first.Put(schema::Space::kRecords, std::string(store_key),
+            std::string(store_value));
+  for (const WriteBatch::Operation& operation : batch.operations()) {
+    if (operation.value.has_value()) {
+      first.Put(operation.space, operation.key, *operation.value);
+    }
+  }
+  impl.Replace(instance, /*is_following=*/false);
+  impl.keeper = std::make_unique<JournalKeeper>(impl.ContextOf(Standing()));
+  impl.writable = true;
+  {
+    const absl::MutexLock lock(&impl.commit_mutex);
+    const CommitResult done =
+        impl.WriteCommit(*instance, CommitKind::kCreate, 0, first);
+    CKPTREE_RETURN_IF_ERROR(done.status);
+    impl.report.ordinal = done.ordinal;
+  }
+  CKPTREE_RETURN_IF_ERROR(impl.keeper->Secure());
 
   // Step 7.
-  ChainTip tip;
-  {
-    CommitRequest request;
-    request.kind = CommitKind::kCreate;
-    request.batch = std::move(batch);
-    std::string record;
-    const absl::MutexLock lock(&impl.commit_mutex);
-    CommitResult first =
-        impl.WriteCommit(*instance, std::move(request), &record);
-    CKPTREE_RETURN_IF_ERROR(first.status);
-    tip = impl.tip;
-  }
+  CKPTREE_RETURN_IF_ERROR(impl.FlushIndex());
 
   // Step 8.
-  slot.ordinal = tip.ordinal;
-  slot.hash = tip.hash;
-  slot.incarnation = 1;
-  slot.device = impl.lock->device();
-  slot.inode = impl.lock->inode();
-  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<HeadFile> head,
-                           HeadFile::Create(files, impl.directory, slot));
-
-  // Step 9.
   CKPTREE_RETURN_IF_ERROR(RemoveFile(files, creating));
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(files, impl.directory));
-
-  impl.report.head = head->slot();
-  impl.report.ordinal = tip.ordinal;
-  impl.Replace(instance, /*is_following=*/false);
-  impl.StartWriting(tip, /*oldest=*/1, std::move(head));
+  impl.keeper->Ready();
   return database;
 }
 

@@ -15,12 +15,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "kv/commit_chain.h"
 #include "kv/database_impl.h"
 #include "kv/file_system.h"
 #include "kv/guard.h"
-#include "kv/head.h"
 #include "kv/instance.h"
+#include "kv/journal/overlay.h"
+#include "kv/journal/preface.h"
+#include "kv/leaf_copies.h"
 #include "kv/options.h"
 #include "kv/rocksdb_options.h"
 #include "kv/status.h"
@@ -29,6 +30,7 @@
 #include "kv/watcher.h"
 #include "rocksdb/db.h"
 #include "rocksdb/file_system.h"
+#include "rocksdb/iterator.h"
 #include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
 #include "rocksdb/sst_file_reader.h"
@@ -39,6 +41,10 @@ namespace ckptree::kv {
 namespace {
 
 constexpr std::size_t kVerifyReadahead = std::size_t{2} << 20;
+
+std::string_view NameOf(schema::Space space) {
+  return schema::kSpaceNames[static_cast<std::size_t>(space)];
+}
 
 }  // namespace
 
@@ -54,15 +60,23 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
                                to->Fail(absl::UnknownError(absl::StrFormat(
                                    "a write that opening depends on failed: %s",
                                    text)));
-                             })) {}
+                             })),
+      chunk_files(options_in),
+      table_search(options_in),
+      tail(reader_options, directory) {}
 
 absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Reading() const {
+  CKPTREE_ASSIGN_OR_RETURN(RowView view, ReadingRows());
+  return std::move(view.instance);
+}
+
+absl::StatusOr<Database::Impl::RowView> Database::Impl::ReadingRows() const {
   CKPTREE_RETURN_IF_ERROR(mark.Check());
   const absl::MutexLock hold(&instance_mutex);
   if (instance == nullptr) {
     return absl::FailedPreconditionError("the database is closed");
   }
-  return instance;
+  return RowView{instance, overlay};
 }
 
 absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Writing() const {
@@ -74,26 +88,25 @@ absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Writing() const {
   return open;
 }
 
-void Database::Impl::Replace(std::shared_ptr<Instance> with,
-                             bool is_following) {
+void Database::Impl::Replace(std::shared_ptr<Instance> with, bool is_following,
+                             std::shared_ptr<const Overlay> over) {
   {
     const absl::MutexLock hold(&instance_mutex);
     instance.swap(with);
+    overlay.swap(over);
     following = is_following;
   }
   // Not before: a reader might list the files of the old one again.
   ForgetFiles();
 }
 
-void Database::Impl::StartWriting(const ChainTip& newest, std::uint64_t oldest,
-                                  std::unique_ptr<HeadFile> head_file) {
-  {
-    const absl::MutexLock hold(&commit_mutex);
-    tip = newest;
-    oldest_ordinal = oldest;
-    head = std::move(head_file);
-  }
-  writable = true;
+void Database::Impl::ReplaceOverlay(std::shared_ptr<const Overlay> over) {
+  const absl::MutexLock hold(&instance_mutex);
+  overlay.swap(over);
+}
+
+std::uint64_t Database::newest_ordinal() const {
+  return impl_->newest_ordinal.load();
 }
 
 Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -104,19 +117,25 @@ Database::~Database() {
     return;
   }
   Close().IgnoreError();
+  // Of an open that failed half-way.
+  if (impl_->keeper != nullptr) impl_->keeper->Close(false).IgnoreError();
 }
 
 absl::Status Database::Close() {
   Impl& impl = *impl_;
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl.Reading());
-  impl.writable = false;
-  absl::Status status = instance->Shutdown();
-  if (status.ok()) status = impl.watcher->health();
-  {
-    const absl::MutexLock hold(&impl.commit_mutex);
-    impl.head.reset();
+  absl::Status status;
+  if (impl.keeper != nullptr) {
+    // Not needed for what was committed: it makes the next open quick. RocksDB
+    // sleeps for a second where a flush fails, as it would in a dead handle.
+    status = impl.watcher->health();
+    const bool flushed =
+        status.ok() && impl.writable.load() && impl.FlushIndex().ok();
+    status.Update(impl.keeper->Close(flushed));
   }
+  impl.writable = false;
+  status.Update(instance->Shutdown());
   impl.Replace(nullptr, /*is_following=*/false);
   // The instance keeps the lock until it is closed itself.
   impl.lock.reset();
@@ -143,49 +162,61 @@ absl::Status Database::health() const {
 
 absl::StatusOr<std::optional<std::string>> Database::Get(
     schema::Space space, std::string_view key) const {
-  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
-                           impl_->Reading());
-  return instance->Get(space, key);
+  const absl::StatusOr<Value> value = Read(space, key);
+  if (absl::IsNotFound(value.status())) return std::nullopt;
+  if (!value.ok()) return value.status();
+  return std::string(value->view());
 }
 
 absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
-  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
-                           impl_->Reading());
+  return impl_->ListFiles(/*copies=*/false);
+}
+
+absl::StatusOr<std::vector<LiveFile>> Database::LeafCopies() const {
+  return impl_->ListFiles(/*copies=*/true);
+}
+
+absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
+    bool copies) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Reading());
   std::vector<rocksdb::LiveFileMetaData> files;
-  instance->db()->GetLiveFilesMetaData(&files);
+  open->db()->GetLiveFilesMetaData(&files);
   std::vector<LiveFile> live;
   for (const rocksdb::LiveFileMetaData& file : files) {
-    for (const schema::Space space :
-         {schema::Space::kLeaves, schema::Space::kChunks}) {
-      if (file.column_family_name !=
-          schema::kSpaceNames[static_cast<std::size_t>(space)]) {
-        continue;
-      }
-      LiveFile entry;
-      entry.space = space;
-      entry.path = Join(file.directory, file.relative_filename);
-      entry.first_key = file.smallestkey;
-      entry.last_key = file.largestkey;
-      entry.bytes = file.size;
-      entry.entries = file.num_entries;
-      const absl::StatusOr<std::uint64_t> size =
-          FileSize(impl_->reader_options, entry.path);
-      entry.whole = size.ok() && *size == entry.bytes;
-      live.push_back(std::move(entry));
+    LiveFile entry;
+    entry.copy = copies;
+    if (file.column_family_name ==
+        (copies ? kLeafCopiesName : NameOf(schema::Space::kLeaves))) {
+      entry.space = schema::Space::kLeaves;
+    } else if (copies ||
+               file.column_family_name != NameOf(schema::Space::kChunks)) {
+      continue;
     }
+    entry.path = Join(file.directory, file.relative_filename);
+    entry.first_key = file.smallestkey;
+    entry.last_key = file.largestkey;
+    entry.bytes = file.size;
+    entry.entries = file.num_entries;
+    const absl::StatusOr<std::uint64_t> size =
+        FileSize(reader_options, entry.path);
+    entry.whole = size.ok() && *size == entry.bytes;
+    live.push_back(std::move(entry));
   }
   return live;
 }
 
 absl::StatusOr<std::uint64_t> Database::FileBytes() const {
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                           ListDirectory(impl_->reader_options,
-                                         impl_->DbDirectory()));
   std::uint64_t total = 0;
-  for (const std::string& name : names) {
-    const absl::StatusOr<std::uint64_t> bytes =
-        FileSize(impl_->reader_options, Join(impl_->DbDirectory(), name));
-    if (bytes.ok()) total += *bytes;  // Others went meanwhile.
+  for (const std::string& directory :
+       {IndexDirectory(impl_->directory),
+        Join(impl_->directory, kJournalName)}) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                             ListDirectory(impl_->reader_options, directory));
+    for (const std::string& name : names) {
+      const absl::StatusOr<std::uint64_t> bytes =
+          FileSize(impl_->reader_options, Join(directory, name));
+      if (bytes.ok()) total += *bytes;  // Others went meanwhile.
+    }
   }
   return total;
 }
@@ -199,7 +230,9 @@ absl::StatusOr<std::uint64_t> Database::CountEntries(
   rocksdb::TablePropertiesCollection tables;
   CKPTREE_RETURN_IF_ERROR(
       ToStatus(instance->db()->GetPropertiesOfTablesInRange(
-                   instance->family(file.space), &range, 1, &tables),
+                   file.copy ? instance->leaf_copies()
+                             : instance->family(file.space),
+                   &range, 1, &tables),
                file.path));
   for (const auto& [path, properties] : tables) {
     if (BaseName(path) == BaseName(file.path)) return properties->num_entries;
@@ -236,6 +269,25 @@ absl::Status Database::CheckFile(const LiveFile& file) const {
   rocksdb::Status status = reader.Open(file.path);
   if (status.ok()) status = reader.VerifyChecksum(options);
   return ToStatus(status, file.path);
+}
+
+absl::Status Database::CheckLeafCopies(const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  if (instance->leaf_copies() == nullptr) return absl::OkStatus();
+  rocksdb::ReadOptions options;
+  options.fill_cache = false;
+  std::unique_ptr<rocksdb::Iterator> first;
+  std::unique_ptr<rocksdb::Iterator> second;
+  {
+    // Nothing is adopted or dropped between the two.
+    const absl::MutexLock lock(&impl_->files_mutex);
+    first.reset(instance->db()->NewIterator(
+        options, instance->family(schema::Space::kLeaves)));
+    second.reset(
+        instance->db()->NewIterator(options, instance->leaf_copies()));
+  }
+  return CompareLeafCopies(*first, *second, file.first_key, file.last_key);
 }
 
 absl::StatusOr<std::uint64_t> Database::FreeBytes() const {

@@ -3,6 +3,7 @@
 #ifndef CKPTREE_KV_DATABASE_H_
 #define CKPTREE_KV_DATABASE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,8 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kv/commit_log.h"
-#include "kv/head.h"
+#include "kv/commit_kind.h"
 #include "kv/iterator.h"
 #include "kv/options.h"
 #include "kv/rewrite_filter.h"
@@ -55,11 +55,10 @@ struct CommitResult {
 struct CommitRequest {
   CommitKind kind = CommitKind::kSave;
   std::uint64_t version = 0;  // Of a save; raises the version ceiling.
-  bool small = false;         // See CommitRecord::small.
   WriteBatch batch;
   // Content-addressed records that `batch` refers to and that would make it too
-  // large: written, unsynced, before it. Nothing refers to them should the
-  // commit not happen.
+  // large: commits of their own before it. Nothing refers to them should the
+  // last one not happen.
   std::vector<WriteBatch> before;
   std::vector<Precondition> preconditions;
 };
@@ -67,6 +66,7 @@ struct CommitRequest {
 // A file of `leaves` or `chunks` that is part of the database.
 struct LiveFile {
   schema::Space space = schema::Space::kChunks;
+  bool copy = false;  // Of the second copy of `leaves`.
   std::string path;
   std::string first_key;
   std::string last_key;
@@ -75,26 +75,23 @@ struct LiveFile {
   bool whole = true;          // On disk with that size.
 };
 
-// What open found; given to the check of step 4.
+// What open found; given to the check of step 5.
 struct OpenReport {
-  HeadSlot head;
-  bool head_missing = false;
-  std::uint64_t ordinal = 0;      // Of the newest commit in the log.
-  bool ahead_by_one = false;      // One commit after HEAD: accepted.
-  bool copied = false;            // Another directory than HEAD names.
-  std::uint64_t highest_version = 0;  // In HEAD's ceiling and in any key of a
-                                      // live file or name in staging.
-  // The commits (small_safe, newest], oldest first, chained: those whose blocks
-  // in `small` may have been lost with the log.
-  std::vector<CommitRecord> recent;
-  std::vector<std::string> warnings;  // Of damage.
+  std::array<std::uint8_t, 16> uuid{};  // As the journal says.
+  std::uint64_t incarnation = 0;
+  std::uint64_t ordinal = 0;  // Of the newest commit.
+  bool copied = false;        // From another directory.
+  std::uint64_t highest_version = 0;  // Ever used.
+  std::vector<std::string> warnings;  // Of damage; what is not said is whole.
   std::vector<std::string> notes;     // What is odd, and hurts nothing.
-  // Read-write is refused, only reading allowed, because of this.
-  absl::Status read_only_because;
+  // Not OK: acknowledged commits are missing, or may be. The store can be read,
+  // but nobody can say what is the latest.
+  absl::Status lost;
 };
 
 // One store directory:
-//   HEAD  LOCK  db/ (RocksDB)  staging/ (segments being built)
+//   journal/ (the commits)  db/ (RocksDB: the index of the journal's rows, and
+//   segments)  staging/ (segments being built)  LOCK
 //   CREATING (while Create has not finished)
 //
 // Thread-safe, but for Close(). After fork() every call in the child returns
@@ -111,24 +108,20 @@ class Database {
 
   // Makes a store in `directory`, which must be absent, empty or left by an
   // interrupted Create; kAlreadyExists where it is a store, kInvalidArgument
-  // where it holds anything else. The first record written is (records,
-  // store_key) = store_value, synced, before anything else (rocksdb.md part 3).
-  // `uuid` has 16 bytes. `batch` joins the first commit.
+  // where it holds anything else. (records, store_key) = store_value is in the
+  // first commit, `batch` joins it. `uuid` has 16 bytes.
   static absl::StatusOr<std::unique_ptr<Database>> Create(
       const std::string& directory, const Options& options,
       std::string_view uuid, std::string_view store_key,
       std::string_view store_value, WriteBatch batch);
 
-  // Opens in the order of design.md part 6, rule 4: lock -> directory sane ->
-  // read-only open -> HEAD and chain -> `check` -> read-write open. Nothing is
-  // changed before `check` returned OK.
+  // Nothing is changed before `check` returned OK, but that a damaged index is
+  // made anew: the journal has its rows.
   //
   // kNotFound: no store there, or one whose creation was not finished.
-  // kFailedPrecondition: links in the directory, or HEAD gone or more than one
-  // commit behind in kReadWrite (kRead opens, with a warning). kDataLoss:
-  // commits that HEAD acknowledged are missing, or the chain is broken; says
-  // which ordinals.
-  // kUnavailable: another writer holds it.
+  // kFailedPrecondition: links in the directory, or a store of an engine without
+  // a journal. kDataLoss: acknowledged commits are missing (kReadWrite), or both
+  // index and journal are damaged. kUnavailable: another writer holds it.
   static absl::StatusOr<std::unique_ptr<Database>> Open(
       const std::string& directory, const Options& options, Mode mode,
       CheckFn check);
@@ -144,10 +137,9 @@ class Database {
   // True beside a live writer (kRead only): Refresh() has something to do.
   bool following() const;
 
-  // kRead: opens anew where HEAD says that something is new, or a writer came
-  // or went. To see no half of a step: list the steps, Refresh(), then read what
-  // was listed. kDataLoss where the store stays behind its HEAD. Views and
-  // iterators made before stay valid.
+  // kRead: sees all commits that were acknowledged before the call, each as a
+  // whole. Two small reads where there are none. Views and iterators made
+  // before stay valid.
   absl::Status Refresh();
 
   // ---- reading ----
@@ -169,18 +161,41 @@ class Database {
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
   // kChunks; a copy otherwise). The file's size is checked before it is mapped.
   absl::StatusOr<Value> View(schema::Space space, std::string_view key) const;
+  // The last resort for a value that stands in a table and that none of these
+  // gives: looks past damage beside it. `accept` is asked about all that it may
+  // be, and must know: array bytes by their digest, others, which are only
+  // offered under their own key, whether they are whole. kNotFound where nothing
+  // is accepted.
+  absl::StatusOr<Value> Search(
+      schema::Space space, std::string_view key,
+      absl::FunctionRef<bool(std::string_view value)> accept) const;
   // [begin, end); an empty `end` is no bound. `readahead_bytes` 0: the default.
+  // kv's own keys, from ff on, are not among the rows of kRecords and kSmall.
   absl::StatusOr<Iterator> Scan(schema::Space space, std::string_view begin,
                                 std::string_view end,
                                 std::size_t readahead_bytes = 0) const;
-  // Reads past every cache and checks every block of the file: `verify`.
+  // Without those of the second copy of `leaves`.
   absl::StatusOr<std::vector<LiveFile>> LiveFiles() const;
-  // Of all files of the database.
+  // Of the second copy of `leaves` alone: the same records, not always in as
+  // many files.
+  absl::StatusOr<std::vector<LiveFile>> LeafCopies() const;
+  // Of all files of the database and the journal.
   absl::StatusOr<std::uint64_t> FileBytes() const;
   // Records in the file.
   absl::StatusOr<std::uint64_t> CountEntries(const LiveFile& file) const;
+  // Reads past every cache and checks every block of the file: `verify`.
   // kDataLoss naming the file at the first block that fails its checksum.
   absl::Status CheckFile(const LiveFile& file) const;
+  // For a file of `leaves` that CheckFile() found whole: kDataLoss where a record
+  // of it is not in the second copy as well, byte for byte.
+  absl::Status CheckLeafCopies(const LiveFile& file) const;
+
+  // Reads the file of all rows: kDataLoss where it is damaged. OK without one,
+  // and where the writer replaces it meanwhile.
+  absl::Status CheckRowsFile() const;
+  // Damage of a table of rows that a read met and that the journal made good:
+  // the index is to be made anew. Empty: none was met.
+  std::string IndexDamage() const;
 
   // ---- writing ----
 
@@ -195,13 +210,19 @@ class Database {
   // yet. On error none is in; the files stay where they are.
   absl::Status Adopt(const std::vector<StagedSegment>& segments);
 
-  // One atomic, chained, durable batch; one at a time under a lock. Fills in
-  // ordinal and previous hash, writes the batch synced, then HEAD.
+  // One atomic, chained, durable batch; one at a time under a lock.
   CommitResult Commit(CommitRequest request);
 
-  // Flushes `records` (and `small`), so that nothing the log alone held can be
-  // lost: before Drop.
-  absl::Status Flush();
+  // Makes every commit so far durable in two places: before what it made dead
+  // is dropped.
+  absl::Status Secure();
+
+  // Writes the file of all rows anew; older files of the journal, damaged ones
+  // among them, go.
+  absl::Status WriteRows();
+
+  // Gives back the bytes of deleted rows of `small` in the index.
+  absl::Status CompactSmall();
 
   // [begin, end) of keys; an empty `end` is no bound.
   struct Range {
@@ -210,22 +231,27 @@ class Database {
   };
   // Removes every file of `space` that lies wholly in one of the ranges, and adds
   // their number to `dropped` (may be null).
-  // REQUIRES: what made them dead is committed and flushed.
+  // REQUIRES: what made them dead is committed, and Secure() since.
   absl::Status Drop(schema::Space space, const std::vector<Range>& ranges,
                     std::uint64_t* dropped = nullptr);
 
   // Writes `files` of `space`, neighbours in key order, again as one file with
   // the records that `keep` (called in this thread) lets through, and removes
   // them; none where nothing is kept. REQUIRES: what made records dead is
-  // committed and flushed. Returns the new file's bytes. An error leaves the
+  // committed, and Secure() since. Returns the new file's bytes. An error leaves the
   // files as they were, and the handle alive but where the MANIFEST could not be
   // written; kDataLoss: a file is damaged.
   absl::StatusOr<std::uint64_t> Rewrite(schema::Space space,
                                         const std::vector<LiveFile>& files,
                                         KeepFn keep);
 
-  // Newest commit up to which everything in `small` has left the log.
-  std::uint64_t small_safe() const;
+  // Of the newest commit: made here, or seen by the last Refresh().
+  std::uint64_t newest_ordinal() const;
+
+  // Makes the second copy of leaf records where a file of `leaves` has none, and
+  // drops copies of what `leaves` has not: in a store that an older engine made,
+  // or after a crash between the two. A file that is damaged gets none.
+  absl::Status MendLeafCopies();
 
   // The dead-handle or background error, or OK.
   absl::Status health() const;
@@ -238,7 +264,10 @@ class Database {
   absl::Status Close();
 
  private:
+  friend struct DatabasePeer;  // kv/testing.
   struct Impl;
+  absl::StatusOr<Value> ReadOnce(schema::Space space,
+                                 std::string_view key) const;
   explicit Database(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -8,25 +8,36 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kv/chunk_files.h"
-#include "kv/commit_chain.h"
-#include "kv/commit_log.h"
+#include "kv/commit_kind.h"
 #include "kv/database.h"
-#include "kv/head.h"
 #include "kv/instance.h"
+#include "kv/journal/keeper.h"
+#include "kv/journal/overlay.h"
+#include "kv/journal/tail.h"
 #include "kv/mapped_files.h"
 #include "kv/options.h"
 #include "kv/process_mark.h"
+#include "kv/standing.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
+#include "kv/table_search.h"
 #include "kv/watcher.h"
 
 namespace ckptree::kv {
+
+// The version at the start of a key of `small`, `leaves` or `chunks`.
+inline std::uint64_t VersionOfKey(std::string_view key) {
+  return key.size() < sizeof(std::uint64_t)
+             ? 0
+             : BigEndianReader(key).Read<std::uint64_t>();
+}
 
 struct Database::Impl {
   Impl(std::string directory_in, const Options& options_in, Mode mode_in);
@@ -37,29 +48,68 @@ struct Database::Impl {
   // The same for writing: also refused when reading only, while the check of an
   // open looks, and by a dead handle.
   absl::StatusOr<std::shared_ptr<Instance>> Writing() const;
-  void Replace(std::shared_ptr<Instance> instance, bool following);
+  // database.cc: the files of the second copy of `leaves`, or all others that
+  // hold segments.
+  absl::StatusOr<std::vector<LiveFile>> ListFiles(bool copies) const;
+  // What rows are read from, of one moment.
+  struct RowView {
+    std::shared_ptr<Instance> instance;
+    std::shared_ptr<const Overlay> overlay;  // May be null: none.
+  };
+  // As Reading(), with the overlay.
+  absl::StatusOr<RowView> ReadingRows() const;
+  void Replace(std::shared_ptr<Instance> instance, bool following,
+               std::shared_ptr<const Overlay> overlay = nullptr);
+  // Over the instance there is.
+  void ReplaceOverlay(std::shared_ptr<const Overlay> overlay);
 
   // follow.cc: opens for reading, beside a writer or without one.
   absl::Status OpenForReading(OpenReport* found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
+  // follow.cc: behind it. Where rows name tables that the index does not know, a
+  // new one in memory. Not beside a writer, who looked for that.
+  absl::Status MendForReading(const Database& database);
   // open.cc: the steps after the lock was taken.
   absl::Status OpenForWriting(const Database& database, CheckFn check);
-  // open.cc: HEAD into `found`; an unreadable one is head_missing.
-  absl::Status ReadHead(OpenReport* found) const;
-  // follow.cc: the names of the logs there are, sorted.
-  absl::StatusOr<std::vector<std::string>> Logs() const;
   // follow.cc: the live writer, if there is one.
   absl::StatusOr<std::optional<LockHolder>> ProbeWriter() const;
   // open.cc: kNotFound, kFailedPrecondition where it cannot be opened.
   absl::StatusOr<StoreDirectory> LookAtStore() const;
-  // commit.cc: writes `batch` with its commit record, synced, without HEAD.
-  CommitResult WriteCommit(Instance& instance, CommitRequest request,
-                           std::string* record)
+  // open.cc: an index from rows and tables; the damaged one stays beside it.
+  absl::Status MakeIndexAnew(const Standing& standing);
+  // open.cc: into `report`.
+  void ReportJournal(const Standing& standing);
+  // open.cc: what the writer's journal begins with.
+  KeeperContext ContextOf(const Standing& standing);
+  // commit.cc: one record, and the index.
+  CommitResult WriteCommit(Instance& instance, CommitKind kind,
+                           std::uint64_t version, const WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex);
-
-  // Takes over what the open found as the state of the writer.
-  void StartWriting(const ChainTip& newest, std::uint64_t oldest_ordinal,
-                    std::unique_ptr<HeadFile> head_file);
+  // commit.cc: rows in memory see the commit, too.
+  void AddToOverlay(const WriteBatch& batch);
+  // commit.cc: for the keeper.
+  absl::Status FlushIndex();
+  absl::Status KeepBlocks(const JournalBlocks& blocks);
+  absl::Status ScanIndex(
+      absl::FunctionRef<absl::Status(const ChainPoint&)> begin,
+      absl::FunctionRef<absl::Status(const RowKey&, const RowValue&)> sink);
+  // follow.cc: a read met damage in the index: from now on rows are read from
+  // memory, where the journal has them all. True where they are, and the read
+  // is to be tried again.
+  bool ReadRowsFromJournal(const absl::Status& met);
+  // follow.cc: tells of it once; the next open for writing makes the index anew.
+  void NoteIndexDamage(std::string_view what);
+  // follow.cc: a block of `small`, where a record of the journal still has it.
+  std::optional<std::string> BlockInJournal(std::string_view key);
+  // follow.cc: opens the index anew where it cannot have the files of `version`
+  // yet.
+  void CatchUp(std::uint64_t version);
+  // follow.cc: as MakeIndexAnew, for a process that only reads.
+  absl::Status MakeIndexInMemory(Standing* standing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
+  // follow.cc: extends the rows by what the journal has behind `seen`. An error:
+  // all has to be opened anew.
+  absl::Status SeeNewCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
 
   std::string DbDirectory() const { return Join(directory, kDbName); }
 
@@ -76,30 +126,38 @@ struct Database::Impl {
 
   mutable absl::Mutex instance_mutex;
   std::shared_ptr<Instance> instance ABSL_GUARDED_BY(instance_mutex);
+  std::shared_ptr<const Overlay> overlay ABSL_GUARDED_BY(instance_mutex);
   bool following ABSL_GUARDED_BY(instance_mutex) = false;
   std::atomic<bool> writable = false;
+  std::atomic<std::uint64_t> newest_ordinal = 0;
 
   // The set of live files changed.
   void ForgetFiles() {
     mapped.Forget();
     chunk_files.Forget();
+    table_search.Forget();
   }
 
   MappedFiles mapped;
   ChunkFiles chunk_files;
+  TableSearch table_search;
 
   // Before instance_mutex. Held over I/O: one refresh, one change of the set of
   // files, one commit at a time.
   absl::Mutex refresh_mutex;
-  // Of the HEAD that a reader last opened after; 0: there was none.
-  std::uint64_t seen_write_count ABSL_GUARDED_BY(refresh_mutex) = 0;
-  // All that the commits refer to is in the instance.
-  bool seen_all ABSL_GUARDED_BY(refresh_mutex) = false;
+  JournalTail tail ABSL_GUARDED_BY(refresh_mutex);
+  ChainPoint seen ABSL_GUARDED_BY(refresh_mutex);
+  std::int64_t seen_pid ABSL_GUARDED_BY(refresh_mutex) = 0;  // The writer's.
+  // The highest version whose files the instance of a reader surely has.
+  std::atomic<std::uint64_t> instance_version = 0;
+  std::atomic<std::uint64_t> newest_version = 0;
   absl::Mutex files_mutex;
   absl::Mutex commit_mutex;
-  std::unique_ptr<HeadFile> head ABSL_GUARDED_BY(commit_mutex);
-  ChainTip tip ABSL_GUARDED_BY(commit_mutex);
-  std::uint64_t oldest_ordinal ABSL_GUARDED_BY(commit_mutex) = 1;
+  // Set before `writable` is.
+  std::unique_ptr<JournalKeeper> keeper;
+  // The damaged index was told of, and nobody can do more.
+  std::atomic<bool> rows_in_memory = false;
+  std::string index_damage ABSL_GUARDED_BY(instance_mutex);
 };
 
 }  // namespace ckptree::kv

@@ -33,4 +33,9 @@ bool TryLock(int fd) {
   return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
+bool IsLocked(int fd) {
+  struct flock lock = WholeFile();
+  return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
 }  // namespace ckptree::kv

@@ -34,6 +34,8 @@ int OpenAt(int folder, const std::string& path, int flags, mode_t mode = 0);
 struct flock WholeFile();
 // Takes it, without waiting, for the open file description; errno says why not.
 bool TryLock(int fd);
+// True where somebody has it, or where that cannot be told.
+bool IsLocked(int fd);
 
 }  // namespace ckptree::kv
 

@@ -158,6 +158,19 @@ absl::Status RemoveTree(const Options& options, const std::string& path) {
   return Context(fs->DeleteDir(path, IOOptions(), nullptr), "removing", path);
 }
 
+absl::Status SyncFile(const Options& options, const std::string& path) {
+  std::unique_ptr<rocksdb::FSRandomRWFile> file;
+  IOStatus status = FileSystemOf(options)->NewRandomRWFile(path, FileOptions(),
+                                                           &file, nullptr);
+  if (status.IsNotFound() || status.IsPathNotFound()) return absl::OkStatus();
+  if (status.ok()) status = file->Sync(IOOptions(), nullptr);
+  if (file != nullptr) {
+    const IOStatus closed = file->Close(IOOptions(), nullptr);
+    if (status.ok()) status = closed;
+  }
+  return Context(status, "syncing", path);
+}
+
 absl::Status SyncDirectory(const Options& options, const std::string& path) {
   std::unique_ptr<rocksdb::FSDirectory> directory;
   IOStatus status = FileSystemOf(options)->NewDirectory(path, IOOptions(),

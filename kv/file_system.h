@@ -47,6 +47,8 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const Options& options,
                                                        const std::string& path);
 // With all that is in it. OK where it is gone.
 absl::Status RemoveTree(const Options& options, const std::string& path);
+// Makes the bytes of a file that is there durable; OK where it is gone.
+absl::Status SyncFile(const Options& options, const std::string& path);
 // Makes the names in it durable.
 absl::Status SyncDirectory(const Options& options, const std::string& path);
 

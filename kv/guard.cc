@@ -12,6 +12,7 @@
 
 #include "kv/file_system.h"
 #include "kv/options.h"
+#include "kv/permissions.h"
 #include "kv/store_directory.h"
 #include "kv/table_check.h"
 #include "rocksdb/file_system.h"
@@ -62,11 +63,37 @@ class Failures {
   std::function<void(std::string_view)> on_failure_;
 };
 
-class NotingFile : public rocksdb::FSWritableFileOwnerWrapper {
+// What RocksDB cannot bear of any file it writes.
+class ForbearingFile : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  using FSWritableFileOwnerWrapper::FSWritableFileOwnerWrapper;
+
+  // The start of a write-back: what it lost the next sync must not call safe.
+  IOStatus RangeSync(std::uint64_t offset, std::uint64_t bytes,
+                     const IOOptions& options, IODebugContext* dbg) override {
+    IOStatus status =
+        FSWritableFileOwnerWrapper::RangeSync(offset, bytes, options, dbg);
+    if (!status.ok() && lost_.ok()) lost_ = std::move(status);
+    return IOStatus::OK();
+  }
+  IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
+    IOStatus status = FSWritableFileOwnerWrapper::Sync(options, dbg);
+    return lost_.ok() ? status : lost_;
+  }
+  IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
+    IOStatus status = FSWritableFileOwnerWrapper::Fsync(options, dbg);
+    return lost_.ok() ? status : lost_;
+  }
+
+ private:
+  IOStatus lost_;
+};
+
+class NotingFile : public ForbearingFile {
  public:
   NotingFile(std::unique_ptr<FSWritableFile> file, std::string path,
              std::shared_ptr<Failures> failures)
-      : FSWritableFileOwnerWrapper(std::move(file)),
+      : ForbearingFile(std::move(file)),
         path_(std::move(path)),
         failures_(std::move(failures)) {}
 
@@ -84,10 +111,10 @@ class NotingFile : public rocksdb::FSWritableFileOwnerWrapper {
     return Note(FSWritableFileOwnerWrapper::Flush(options, dbg));
   }
   IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
-    return Note(FSWritableFileOwnerWrapper::Sync(options, dbg));
+    return Note(ForbearingFile::Sync(options, dbg));
   }
   IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
-    return Note(FSWritableFileOwnerWrapper::Fsync(options, dbg));
+    return Note(ForbearingFile::Fsync(options, dbg));
   }
   IOStatus Close(const IOOptions& options, IODebugContext* dbg) override {
     return Note(FSWritableFileOwnerWrapper::Close(options, dbg));
@@ -124,6 +151,8 @@ class NotingDirectory : public rocksdb::FSDirectoryWrapper {
   const std::shared_ptr<Failures> failures_;
 };
 
+thread_local bool damaged_tables_welcome = false;
+
 // What is true of both guards.
 class TableGuard : public rocksdb::FileSystemWrapper {
  public:
@@ -135,7 +164,9 @@ class TableGuard : public rocksdb::FileSystemWrapper {
       IODebugContext* dbg) override {
     IOStatus status =
         FileSystemWrapper::NewRandomAccessFile(path, options, file, dbg);
-    if (!status.ok() || !path.ends_with(".sst")) return status;
+    if (!status.ok() || damaged_tables_welcome || !path.ends_with(".sst")) {
+      return status;
+    }
     std::uint64_t bytes = 0;
     status = FileSystemWrapper::GetFileSize(path, IOOptions(), &bytes, dbg);
     if (status.ok() && !TablePropertiesAreWhole(file->get(), bytes)) {
@@ -149,8 +180,11 @@ class TableGuard : public rocksdb::FileSystemWrapper {
 class WriterGuard : public TableGuard {
  public:
   WriterGuard(const std::shared_ptr<rocksdb::FileSystem>& base,
+              int permissions,
               std::function<void(std::string_view)> on_failure)
       : TableGuard(base),
+        file_mode_(WithoutUmask(FileMode(permissions))),
+        folder_mode_(WithoutUmask(FolderMode(permissions))),
         failures_(std::make_shared<Failures>(std::move(on_failure))) {}
 
   const char* Name() const override { return "ckptree.WriterGuard"; }
@@ -211,7 +245,7 @@ class WriterGuard : public TableGuard {
                      IODebugContext* dbg) override {
     IOStatus status = FileSystemWrapper::CreateDir(path, options, dbg);
     // Not there in a file system of a test: then there is nothing to protect.
-    if (status.ok()) static_cast<void>(::chmod(path.c_str(), 0700));
+    if (status.ok()) static_cast<void>(::chmod(path.c_str(), folder_mode_));
     return status;
   }
   IOStatus CreateDirIfMissing(const std::string& path, const IOOptions& options,
@@ -219,12 +253,17 @@ class WriterGuard : public TableGuard {
     if (FileSystemWrapper::FileExists(path, options, dbg).ok()) {
       return FileSystemWrapper::CreateDirIfMissing(path, options, dbg);
     }
-    return CreateDir(path, options, dbg);
+    IOStatus status = CreateDir(path, options, dbg);
+    if (status.ok()) return status;
+    const bool there = FileSystemWrapper::FileExists(path, options, dbg).ok();
+    // Somebody else made it just now.
+    return there ? FileSystemWrapper::CreateDirIfMissing(path, options, dbg)
+                 : status;
   }
   IOStatus LockFile(const std::string& path, const IOOptions& options,
                     rocksdb::FileLock** lock, IODebugContext* dbg) override {
     IOStatus status = FileSystemWrapper::LockFile(path, options, lock, dbg);
-    if (status.ok()) static_cast<void>(::chmod(path.c_str(), 0600));
+    if (status.ok()) static_cast<void>(::chmod(path.c_str(), file_mode_));
     return status;
   }
 
@@ -244,13 +283,17 @@ class WriterGuard : public TableGuard {
       return NamesTables(path) ? failures_->Note(std::move(status), path)
                                : status;
     }
-    static_cast<void>(::chmod(path.c_str(), 0600));
+    static_cast<void>(::chmod(path.c_str(), file_mode_));
     if (NamesTables(path)) {
       *file = std::make_unique<NotingFile>(std::move(*file), path, failures_);
+    } else {
+      *file = std::make_unique<ForbearingFile>(std::move(*file));
     }
     return status;
   }
 
+  const mode_t file_mode_;
+  const mode_t folder_mode_;
   const std::shared_ptr<Failures> failures_;
 };
 
@@ -328,12 +371,18 @@ class ReaderGuard : public TableGuard {
 
 }  // namespace
 
+DamagedTablesWelcome::DamagedTablesWelcome() { damaged_tables_welcome = true; }
+DamagedTablesWelcome::~DamagedTablesWelcome() {
+  damaged_tables_welcome = false;
+}
+
 Options Guarded(const Options& options, Guard guard,
                 std::function<void(std::string_view text)> on_failure) {
   const std::shared_ptr<rocksdb::FileSystem> base = FileSystemOf(options);
   std::shared_ptr<rocksdb::FileSystem> wrapped;
   if (guard == Guard::kWriter) {
-    wrapped = std::make_shared<WriterGuard>(base, std::move(on_failure));
+    wrapped = std::make_shared<WriterGuard>(base, options.permissions,
+                                            std::move(on_failure));
   } else {
     wrapped = std::make_shared<ReaderGuard>(base);
   }

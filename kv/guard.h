@@ -12,7 +12,9 @@ namespace ckptree::kv {
 
 // Both refuse to open a table whose properties are damaged (kv/table_check.h).
 enum class Guard {
-  // New files get mode 0600 and directories 0700. Once a write or sync of a
+  // New files and directories get the permissions of the options, without what
+  // the umask takes. A sync_file_range(2) that fails is told by the next sync,
+  // as RocksDB asserts that it cannot fail. Once a write or sync of a
   // MANIFEST, of CURRENT or of a directory failed, no table, log or MANIFEST is
   // removed any more: the record that still names it may have reached the disk,
   // and a store whose MANIFEST names a missing file does not open. What is left
@@ -27,6 +29,16 @@ enum class Guard {
 // from any thread, when one of the writes above fails.
 Options Guarded(const Options& options, Guard guard,
                 std::function<void(std::string_view text)> on_failure);
+
+// While it lives, this thread opens damaged tables through a guard as well: for
+// what reads them without RocksDB.
+class DamagedTablesWelcome {
+ public:
+  DamagedTablesWelcome();
+  ~DamagedTablesWelcome();
+  DamagedTablesWelcome(const DamagedTablesWelcome&) = delete;
+  DamagedTablesWelcome& operator=(const DamagedTablesWelcome&) = delete;
+};
 
 }  // namespace ckptree::kv
 

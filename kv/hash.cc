@@ -6,9 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "kv/commit_log.h"
-#include "kv/head.h"
-#include "kv/write_batch.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -31,34 +28,17 @@ std::uint64_t Checksum(std::string_view bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-Hash HashOf(std::string_view bytes) {
-  return ToHash(XXH3_128bits(bytes.data(), bytes.size()));
-}
-
-Hash HashOfBatch(const WriteBatch& batch) {
+std::uint64_t Checksum2(std::string_view first, std::string_view second) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(
       XXH3_createState(), &XXH3_freeState);
-  XXH3_128bits_reset(state.get());
-  const auto add = [&](std::string_view bytes) {
-    XXH3_128bits_update(state.get(), bytes.data(), bytes.size());
-  };
-  std::string frame;
-  for (const WriteBatch::Operation& operation : batch.operations()) {
-    frame.clear();
-    AppendBigEndian(static_cast<std::uint8_t>(operation.space), &frame);
-    AppendBigEndian(static_cast<std::uint8_t>(operation.value.has_value()),
-                    &frame);
-    AppendBigEndian(static_cast<std::uint32_t>(operation.key.size()), &frame);
-    add(frame);
-    add(operation.key);
-    if (!operation.value.has_value()) continue;
-    frame.clear();
-    AppendBigEndian(static_cast<std::uint32_t>(operation.value->size()),
-                    &frame);
-    add(frame);
-    add(*operation.value);
-  }
-  return ToHash(XXH3_128bits_digest(state.get()));
+  XXH3_64bits_reset(state.get());
+  XXH3_64bits_update(state.get(), first.data(), first.size());
+  XXH3_64bits_update(state.get(), second.data(), second.size());
+  return XXH3_64bits_digest(state.get());
+}
+
+Hash HashOf(std::string_view bytes) {
+  return ToHash(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
 }  // namespace ckptree::kv

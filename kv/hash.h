@@ -1,4 +1,4 @@
-// Hashes and big-endian integers of HEAD and the commit records.
+// Hashes and big-endian integers of what kv writes itself.
 
 #ifndef CKPTREE_KV_HASH_H_
 #define CKPTREE_KV_HASH_H_
@@ -10,17 +10,17 @@
 #include <string>
 #include <string_view>
 
-#include "kv/head.h"
-#include "kv/write_batch.h"
 
 namespace ckptree::kv {
 
+// 16 bytes of XXH3-128, canonical.
+using Hash = std::array<std::uint8_t, 16>;
+Hash HashOf(std::string_view bytes);
+
 // XXH3-64.
 std::uint64_t Checksum(std::string_view bytes);
-
-// XXH3-128 over every operation in order: u8 space, u8 1 for a put or 0 for a
-// delete, u32 key length, key, and for a put u32 value length and value.
-Hash HashOfBatch(const WriteBatch& batch);
+// Of both, one after the other.
+std::uint64_t Checksum2(std::string_view first, std::string_view second);
 
 template <std::unsigned_integral T>
 void AppendBigEndian(T value, std::string* bytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,15 +14,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "kv/file_system.h"
+#include "kv/leaf_copies.h"
 #include "kv/logger.h"
 #include "kv/open_files.h"
 #include "kv/rocksdb_options.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
+#include "kv/store_directory.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
 #include "rocksdb/options.h"
+#include "rocksdb/slice.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -36,6 +40,12 @@ std::size_t CountTables(const Options& options, const std::string& directory) {
       }));
 }
 
+// Of a store that an older engine made, or whose MANIFEST was made anew.
+bool LacksLeafCopies(const rocksdb::Status& status) {
+  return status.IsInvalidArgument() &&
+         status.ToString().find(kLeafCopiesName) != std::string::npos;
+}
+
 }  // namespace
 
 Instance::Instance(Role role, std::string directory, const Options& options,
@@ -46,11 +56,39 @@ Instance::Instance(Role role, std::string directory, const Options& options,
       lock_(std::move(lock)),
       env_(rocksdb::NewCompositeEnv(FileSystemOf(options))) {}
 
+namespace {
+
+// RocksDB reads these as a whole. kDataLoss names one that is too large.
+absl::Status CheckControlFiles(const Options& options,
+                               const std::string& db_directory) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
+  const absl::StatusOr<std::vector<std::string>> names =
+      ListDirectory(options, db_directory);
+  if (!names.ok()) return absl::OkStatus();  // The open says why.
+  for (const std::string& name : *names) {
+    if (name != "CURRENT" && name != "IDENTITY" &&
+        !name.starts_with("OPTIONS-")) {
+      continue;
+    }
+    const std::string path = Join(db_directory, name);
+    const absl::StatusOr<std::uint64_t> bytes = FileSize(options, path);
+    if (bytes.ok() && *bytes > kMostBytes) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s is damaged: it has %d bytes, at most %d are possible", path,
+          *bytes, kMostBytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     Role role, const std::string& db_directory, const Options& options,
     std::shared_ptr<Watcher> watcher, std::shared_ptr<StoreLock> lock) {
   const std::shared_ptr<Instance> instance(
       new Instance(role, db_directory, options, std::move(lock)));
+  CKPTREE_RETURN_IF_ERROR(CheckControlFiles(options, db_directory));
   rocksdb::DBOptions db_options =
       DatabaseOptions(role, instance->env_.get());
   // An own logger also keeps a reader from creating log files.
@@ -59,35 +97,40 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     db_options.listeners.push_back(MakeListener(std::move(watcher)));
   }
 
-  const std::vector<rocksdb::ColumnFamilyDescriptor> families =
+  if (role == Role::kFollower) {
+    // A follower keeps every table open: the writer may remove it.
+    const std::size_t tables = CountTables(options, db_directory);
+    if (!RoomForTables(tables)) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "%s has %d tables, which a reader beside a writer holds open, and "
+          "this process may not open so many files: raise its limit "
+          "(ulimit -Hn)",
+          db_directory, tables));
+    }
+    db_options.max_open_files = -1;
+  }
+  std::vector<rocksdb::ColumnFamilyDescriptor> families =
       Families(BlockCache(), /*repaired=*/role == Role::kForensic);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::Status status;
-  switch (role) {
-    case Role::kCreate:
-    case Role::kReadWrite:
-      status = rocksdb::DB::Open(db_options, db_directory, families, &handles,
-                                 &instance->db_);
-      break;
-    case Role::kReadOnly:
-    case Role::kForensic:
-      status = rocksdb::DB::OpenForReadOnly(db_options, db_directory, families,
-                                            &handles, &instance->db_);
-      break;
-    case Role::kFollower: {
-      // A follower keeps every table open: the writer may remove it.
-      const std::size_t tables = CountTables(options, db_directory);
-      if (!RoomForTables(tables)) {
-        return absl::ResourceExhaustedError(absl::StrFormat(
-            "%s has %d tables, which a reader beside a writer holds open, and "
-            "this process may not open so many files: raise its limit "
-            "(ulimit -Hn)",
-            db_directory, tables));
-      }
-      db_options.max_open_files = -1;
-      status = rocksdb::DB::OpenForReadOnly(db_options, db_directory, families,
-                                            &handles, &instance->db_);
-      break;
+  rocksdb::Status status = instance->OpenDb(db_options, families, &handles);
+  if (LacksLeafCopies(status)) {
+    const rocksdb::ColumnFamilyDescriptor copies = families.back();
+    families.pop_back();
+    status = instance->OpenDb(db_options, families, &handles);
+    if (status.ok() && role == Role::kReadWrite) {
+      rocksdb::ColumnFamilyHandle* made = nullptr;
+      status = instance->db_->CreateColumnFamily(copies.options, copies.name,
+                                                 &made);
+      if (status.ok()) handles.push_back(made);
+    }
+  }
+  if (!handles.empty()) {
+    instance->default_family_ = handles[0];
+    for (std::size_t i = 0; i < instance->families_.size(); ++i) {
+      instance->families_[i] = handles[i + 1];
+    }
+    if (handles.size() > instance->families_.size() + 1) {
+      instance->leaf_copies_ = handles.back();
     }
   }
   if (!status.ok()) {
@@ -103,11 +146,24 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     }
     return failed;
   }
-  instance->default_family_ = handles[0];
-  for (std::size_t i = 0; i < instance->families_.size(); ++i) {
-    instance->families_[i] = handles[i + 1];
-  }
   return instance;
+}
+
+rocksdb::Status Instance::OpenDb(
+    const rocksdb::DBOptions& options,
+    const std::vector<rocksdb::ColumnFamilyDescriptor>& families,
+    std::vector<rocksdb::ColumnFamilyHandle*>* handles) {
+  switch (role_) {
+    case Role::kCreate:
+    case Role::kReadWrite:
+      return rocksdb::DB::Open(options, directory_, families, handles, &db_);
+    case Role::kFollower:
+    case Role::kReadOnly:
+    case Role::kForensic:
+      break;
+  }
+  return rocksdb::DB::OpenForReadOnly(options, directory_, families, handles,
+                                      &db_);
 }
 
 Instance::~Instance() {
@@ -120,18 +176,32 @@ Instance::~Instance() {
   for (rocksdb::ColumnFamilyHandle* family : families_) {
     db_->DestroyColumnFamilyHandle(family).PermitUncheckedError();
   }
+  if (leaf_copies_ != nullptr) {
+    db_->DestroyColumnFamilyHandle(leaf_copies_).PermitUncheckedError();
+  }
   db_->DestroyColumnFamilyHandle(default_family_).PermitUncheckedError();
   delete db_;
 }
 
 absl::StatusOr<std::optional<std::string>> Instance::Get(
     schema::Space space, std::string_view key) const {
-  std::string value;
+  rocksdb::PinnableSlice value;
   const rocksdb::Status status =
-      db_->Get(rocksdb::ReadOptions(), family(space), key, &value);
+      space == schema::Space::kLeaves
+          ? GetLeafRecord(*this, key, &value)
+          : db_->Get(rocksdb::ReadOptions(), family(space), key, &value);
   if (status.IsNotFound()) return std::nullopt;
   if (!status.ok()) return ToStatus(status, "reading");
-  return value;
+  return value.ToString();
+}
+
+void Instance::TellOfSecondCopy(const absl::Status& why) const {
+  if (told_of_copy_.exchange(true) || options_.log == nullptr) return;
+  options_.log(Severity::kWarning,
+               absl::StrFormat("one of the two copies of the leaf records is "
+                               "damaged, and the other one is read: %s; run "
+                               "`ckptree verify --deep`",
+                               why.message()));
 }
 
 absl::Status Instance::Shutdown() {

@@ -4,11 +4,13 @@
 #define CKPTREE_KV_INSTANCE_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +25,9 @@ namespace rocksdb {
 class ColumnFamilyHandle;
 class DB;
 class Env;
+class Status;
+struct ColumnFamilyDescriptor;
+struct DBOptions;
 }  // namespace rocksdb
 
 namespace ckptree::kv {
@@ -51,6 +56,11 @@ class Instance {
   rocksdb::ColumnFamilyHandle* family(schema::Space space) const {
     return families_[static_cast<std::size_t>(space)];
   }
+  // The second copy of `leaves`; null where the database was made without it
+  // and is only read.
+  rocksdb::ColumnFamilyHandle* leaf_copies() const { return leaf_copies_; }
+  // Once: a read of one copy met `why`, and the other one had it.
+  void TellOfSecondCopy(const absl::Status& why) const;
   const std::string& directory() const { return directory_; }
   Role role() const { return role_; }
 
@@ -63,6 +73,10 @@ class Instance {
  private:
   Instance(Role role, std::string directory, const Options& options,
            std::shared_ptr<StoreLock> lock);
+  rocksdb::Status OpenDb(
+      const rocksdb::DBOptions& options,
+      const std::vector<rocksdb::ColumnFamilyDescriptor>& families,
+      std::vector<rocksdb::ColumnFamilyHandle*>* handles);
 
   const ProcessMark mark_;
   const Role role_;
@@ -73,6 +87,8 @@ class Instance {
   rocksdb::DB* db_ = nullptr;
   rocksdb::ColumnFamilyHandle* default_family_ = nullptr;
   std::array<rocksdb::ColumnFamilyHandle*, schema::kSpaceCount> families_{};
+  rocksdb::ColumnFamilyHandle* leaf_copies_ = nullptr;
+  mutable std::atomic<bool> told_of_copy_ = false;
 };
 
 }  // namespace ckptree::kv

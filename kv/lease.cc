@@ -16,7 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "kv/descriptor.h"
 #include "kv/hash.h"
-#include "kv/process_mark.h"
+#include "kv/permissions.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
 #include "kv/store_directory.h"
@@ -84,18 +84,30 @@ void AddLease(std::string_view bytes,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(
-    const std::string& directory) {
+    const std::string& directory, int permissions) {
   const std::string folder = Join(directory, kLeasesName);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, "making " + folder);
+  // What root makes belongs to whom the store does, who removes it.
+  struct stat owner;
+  if (stat(directory.c_str(), &owner) != 0) {
+    return ErrnoStatus(errno, "looking at " + directory);
+  }
+  const bool give = geteuid() == 0 && owner.st_uid != 0;
+  if (mkdir(folder.c_str(), FolderMode(permissions)) != 0) {
+    if (errno != EEXIST) return ErrnoStatus(errno, "making " + folder);
+  } else if (give) {
+    static_cast<void>(!lchown(folder.c_str(), owner.st_uid, owner.st_gid));
   }
   std::random_device random;
   for (int attempt = 0; attempt < 8; ++attempt) {
     std::string path = Join(
         folder, absl::StrFormat("%d-%08x%08x", getpid(), random(), random()));
     Descriptor file(OpenAt(AT_FDCWD, path,
-                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
+                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
+                           FileMode(permissions)));
     if (file.get() < 0) return ErrnoStatus(errno, "making " + path);
+    if (give) {
+      static_cast<void>(!fchown(file.get(), owner.st_uid, owner.st_gid));
+    }
     // A collector may have found it unlocked, and removed it.
     if (TryLock(file.get()) && StillNamed(file.get(), path)) {
       return std::unique_ptr<Lease>(
@@ -106,17 +118,21 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(
 }
 
 Lease::~Lease() {
-  unlink(path_.c_str());
+  if (mark_.Holds()) unlink(path_.c_str());
   close(fd_);
 }
 
 absl::Status Lease::Hold(std::uint64_t version) {
+  CKPTREE_RETURN_IF_ERROR(mark_.Check());
   const absl::MutexLock lock(&mutex_);
   if (++held_[version] > 1) return absl::OkStatus();
-  return Write();
+  absl::Status status = Write();
+  if (!status.ok()) held_.erase(version);
+  return status;
 }
 
 void Lease::Drop(std::uint64_t version) {
+  if (!mark_.Holds()) return;
   const absl::MutexLock lock(&mutex_);
   const auto it = held_.find(version);
   if (--it->second > 0) return;
@@ -152,15 +168,19 @@ absl::StatusOr<std::map<std::uint64_t, std::string>> LeasedVersions(
     if (entry == nullptr) break;
     if (entry->d_name[0] == '.') continue;
     const std::string path = Join(folder, entry->d_name);
-    const Descriptor file(OpenAt(AT_FDCWD, path, O_RDWR | O_NOFOLLOW));
+    int fd = OpenAt(AT_FDCWD, path, O_RDWR | O_NOFOLLOW);
+    // Another user's: it can be asked whether it is locked.
+    const bool others = fd < 0 && (errno == EACCES || errno == EPERM);
+    if (others) fd = OpenAt(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW);
+    const Descriptor file(fd);
     if (file.get() < 0) {
       if (errno == ENOENT) continue;
-      // Another user's: nobody can tell whether it lives.
+      // Nobody can tell whether it lives.
       leased.emplace(kEveryVersion, path);
       continue;
     }
-    if (TryLock(file.get())) {
-      unlink(path.c_str());
+    if (others ? !IsLocked(file.get()) : TryLock(file.get())) {
+      unlink(path.c_str());  // Where the folder lets us.
       continue;
     }
     std::array<char, kMaxBytes> buffer{};

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kv/process_mark.h"
 
 namespace ckptree::kv {
 
@@ -24,19 +25,20 @@ inline constexpr std::uint64_t kEveryVersion = 0;
 // fault-injected, and where it cannot be made (a read-only mount, another
 // user's store) the reader goes without.
 //
-// Thread-safe.
+// Thread-safe. A forked child neither changes nor removes it.
 class Lease {
  public:
   // kPermissionDenied, kFailedPrecondition, ... where none can be made.
   static absl::StatusOr<std::unique_ptr<Lease>> Make(
-      const std::string& directory);
+      const std::string& directory, int permissions = 0666);
   // The file goes.
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
   // Counted: as many Drop() as Hold(). kEveryVersion holds everything. When
-  // Hold() returns, every collector that lists leases from then on sees it.
+  // Hold() returns OK, every collector that lists leases from then on sees it;
+  // after an error nothing is held.
   absl::Status Hold(std::uint64_t version);
   void Drop(std::uint64_t version);
 
@@ -44,6 +46,7 @@ class Lease {
   Lease(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const ProcessMark mark_;
   const std::string path_;
   const int fd_;
   absl::Mutex mutex_;

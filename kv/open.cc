@@ -2,73 +2,190 @@
 //
 //   1. Lock.
 //   2. The directory is sane.
-//   3. Open read-only: a read-write open of a damaged store deletes files.
-//   4. HEAD and the chain of commits.
+//   3. Open the index read-only: a read-write open of a damaged one deletes
+//      files. Read the journal from where the index ends.
+//   4. A damaged index is made anew: rows from the journal, tables by a second
+//      name.
 //   5. The caller's check.
-//   6. Open read-write, never creating, and find what step 4 found.
-//   7. HEAD says what was found: a commit ahead of it is acknowledged now.
+//   6. Open read-write, never creating, and apply what the index does not have
+//      yet - after the first file of the journal of this session is durable, for
+//      the last record may only have been in the page cache.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "kv/commit_chain.h"
+#include "absl/time/clock.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
 #include "kv/file_system.h"
-#include "kv/head.h"
 #include "kv/instance.h"
+#include "kv/journal/keeper.h"
+#include "kv/marker.h"
 #include "kv/options.h"
+#include "kv/standing.h"
 #include "kv/status_macros.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
 #include "rocksdb/db.h"
 
 namespace ckptree::kv {
+namespace {
+
+// Where a crash left only the new index under its own name, it gets the name
+// that it was made for.
+absl::Status FinishSwap(const Options& options, const std::string& directory,
+                        const StoreDirectory& found) {
+  const std::string made = Join(directory, kNewDbName);
+  if (!found.new_db) return absl::OkStatus();
+  if (found.db) return RemoveTree(options, made);
+  CKPTREE_RETURN_IF_ERROR(
+      RenameFile(options, made, Join(directory, kDbName)));
+  return SyncDirectory(options, directory);
+}
+
+// RocksDB makes an empty log at each open; nothing was ever written to one.
+absl::Status RemoveLogs(const Options& options, const std::string& db) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           ListDirectory(options, db));
+  for (const std::string& name : names) {
+    if (!name.ends_with(".log")) continue;
+    CKPTREE_RETURN_IF_ERROR(RemoveFile(options, Join(db, name)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
   CKPTREE_ASSIGN_OR_RETURN(StoreDirectory found, LookAt(directory));
   if (found.creating) {
     // A creation that was acknowledged removed its mark first, and no commit
     // follows before that is durable. A mark beside later commits is not one.
-    const absl::StatusOr<HeadSlot> slot =
-        HeadFile::Read(reader_options, directory);
-    if (!slot.ok() || slot->ordinal <= 1) {
+    const absl::StatusOr<JournalContent> journal =
+        ReadJournal(reader_options, directory, 1, /*beside_writer=*/true);
+    if (!journal.ok() || journal->tip.ordinal <= 1) {
       // Not a store yet: whoever would create a missing one may go on.
       return absl::NotFoundError(absl::StrFormat(
           "no store in %s: its creation was not finished; create it again",
           directory));
     }
-    found.warnings.push_back("removed the mark of an unfinished creation");
+    found.warnings.push_back("there is the mark of an unfinished creation");
   }
-  if (!found.exists || (!found.head && !found.db)) {
+  if (!found.exists || (!found.journal && !found.db && !found.head)) {
     return absl::NotFoundError(absl::StrFormat("no store in %s", directory));
   }
-  return found;
+  if (found.journal) return found;
+  if (found.head) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the store in %s was made by an engine without a journal, of format 0 "
+        "before it: read it with that engine",
+        directory));
+  }
+  return absl::DataLossError(absl::StrFormat(
+      "the store in %s has lost its journal: `ckptree repair` makes it anew "
+      "from the index",
+      directory));
 }
 
-absl::Status Database::Impl::ReadHead(OpenReport* found) const {
-  if (options.ignore_head) {
-    found->head_missing = true;
-    return absl::OkStatus();
+absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
+  watcher->Log(Severity::kWarning,
+               absl::StrFormat("%s: the index is damaged and is made anew: %s",
+                               directory, standing.problem));
+  const std::string made = Join(directory, kNewDbName);
+  const std::string damaged =
+      Join(directory, absl::StrFormat("%s%d", kDamagedDbPrefix,
+                                      absl::GetCurrentTimeNanos()));
+  // The writer's guard would hold back what it does not know.
+  CKPTREE_RETURN_IF_ERROR(RemoveTree(writer_options, made));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const RebuildReport rebuilt,
+      MakeIndex(reader_options, directory, DbDirectory(), standing, made,
+                writer_options));
+  for (const std::string& loss : rebuilt.losses) {
+    report.warnings.push_back(loss);
   }
-  const absl::StatusOr<HeadSlot> slot =
-      HeadFile::Read(reader_options, directory);
-  found->head_missing = !slot.ok();
-  if (slot.ok()) {
-    found->head = *slot;
-    return absl::OkStatus();
+  for (const std::string& note : rebuilt.notes) {
+    watcher->Log(Severity::kInfo, note);
   }
-  if (absl::IsNotFound(slot.status()) || absl::IsDataLoss(slot.status())) {
-    found->warnings.emplace_back(slot.status().message());
-    return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, made));
+  CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
+  const absl::StatusOr<std::uint64_t> there =
+      FileSize(writer_options, DbDirectory());
+  const absl::Status exchanged =
+      there.ok() ? ExchangeFiles(writer_options, DbDirectory(), made)
+                 : absl::UnimplementedError("there is none");
+  if (exchanged.ok()) {
+    CKPTREE_RETURN_IF_ERROR(RenameFile(writer_options, made, damaged));
+  } else if (absl::IsUnimplemented(exchanged)) {
+    // A crash in between leaves db.new alone: the next open goes on.
+    if (there.ok()) {
+      CKPTREE_RETURN_IF_ERROR(
+          RenameFile(writer_options, DbDirectory(), damaged));
+    }
+    CKPTREE_RETURN_IF_ERROR(RenameFile(writer_options, made, DbDirectory()));
+  } else {
+    return exchanged;
   }
-  return slot.status();
+  CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
+  return RemoveFile(writer_options, Join(Join(directory, kJournalName),
+                                         kRebuildName));
+}
+
+KeeperContext Database::Impl::ContextOf(const Standing& standing) {
+  const JournalContent& journal = standing.journal;
+  KeeperContext context;
+  context.options = writer_options;
+  context.directory = directory;
+  context.preface.session = journal.highest_session + 1;
+  context.preface.incarnation = report.incarnation;
+  context.preface.uuid = report.uuid;
+  context.preface.device = lock->device();
+  context.preface.inode = lock->inode();
+  context.preface.version_ceiling = report.highest_version;
+  context.preface.engine = CKPTREE_VERSION;
+  context.tip = journal.tip;
+  if (const auto last = journal.records.find(journal.tip.ordinal);
+      last != journal.records.end()) {
+    context.last = last->second;
+  }
+  context.next_file = journal.highest_file + 1;
+  context.rows = standing.rows;
+  for (const JournalFileId& file : journal.files) {
+    if (file.copy != Copy::kA) continue;
+    const absl::StatusOr<std::uint64_t> bytes = FileSize(
+        reader_options, Join(Join(directory, kJournalName),
+                             JournalFileName(file.copy, file.file)));
+    if (bytes.ok()) context.journal_bytes += *bytes;
+  }
+  context.mend = !standing.damage.empty() || journal.ragged;
+  context.sealed = journal.sealed;
+  context.flush = [this] { return FlushIndex(); };
+  context.keep_blocks = [this](const JournalBlocks& blocks) {
+    return KeepBlocks(blocks);
+  };
+  context.scan = [this](auto begin, auto sink) {
+    return ScanIndex(begin, sink);
+  };
+  return context;
+}
+
+void Database::Impl::ReportJournal(const Standing& standing) {
+  const JournalContent& journal = standing.journal;
+  report.uuid = journal.newest.uuid;
+  report.ordinal = journal.tip.ordinal;
+  report.copied = journal.newest.device != lock->device() ||
+                  journal.newest.inode != lock->inode();
+  report.incarnation = journal.newest.incarnation + (report.copied ? 1 : 0);
+  report.highest_version =
+      std::max(report.highest_version, journal.version_ceiling);
 }
 
 absl::Status Database::Impl::OpenForWriting(const Database& database,
@@ -77,49 +194,128 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAtStore());
   report.notes = found.warnings;
   report.highest_version = found.highest_staged_version;
+  CKPTREE_RETURN_IF_ERROR(FinishSwap(writer_options, directory, found));
 
   // Step 3.
   CKPTREE_ASSIGN_OR_RETURN(
-      std::shared_ptr<Instance> reading,
-      Instance::Open(Role::kReadOnly, DbDirectory(), reader_options, nullptr,
-                     lock));
+      Standing standing,
+      LookAtStanding(reader_options, directory, Role::kReadOnly,
+                     /*beside_writer=*/false));
+  const std::string rebuild_note =
+      Join(Join(directory, kJournalName), kRebuildName);
+  std::string problem = standing.problem;
+  if (problem.empty() && FileSize(reader_options, rebuild_note).ok()) {
+    problem = "a read met damage in it";
+  }
+  if (problem.empty()) {
+    Replace(standing.index, /*is_following=*/false, standing.overlay);
+    const absl::StatusOr<bool> whole = options.index_is_whole
+                                           ? options.index_is_whole(database)
+                                           : absl::StatusOr<bool>(true);
+    if (absl::IsDataLoss(whole.status())) {
+      problem = std::string(whole.status().message());
+    } else {
+      CKPTREE_RETURN_IF_ERROR(whole.status());
+    }
+    if (whole.ok() && !*whole) {
+      CKPTREE_ASSIGN_OR_RETURN(const bool differ,
+                               TablesDiffer(reader_options, *standing.index));
+      if (differ) problem = "it does not know all tables, or some are missing";
+    }
+    if (rows_in_memory.exchange(false)) problem = "a read met damage in it";
+    Replace(nullptr, /*is_following=*/false);
+  }
+  CKPTREE_RETURN_IF_ERROR(standing.lost);
+
+  // A new one is written there.
+  if (const std::string& name = standing.journal.in_tip; !name.empty()) {
+    const std::string journal = Join(directory, kJournalName);
+    CKPTREE_RETURN_IF_ERROR(RenameFile(writer_options, Join(journal, kTipName),
+                                       Join(journal, name)));
+    CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, journal));
+  }
 
   // Step 4.
-  CKPTREE_RETURN_IF_ERROR(ReadHead(&report));
-  CKPTREE_RETURN_IF_ERROR(
-      CheckChain(*reading, /*beside_writer=*/false, &report));
-  CKPTREE_RETURN_IF_ERROR(report.read_only_because);
-  report.copied = report.head.device != lock->device() ||
-                  report.head.inode != lock->inode();
-  CKPTREE_ASSIGN_OR_RETURN(const ChainTip checked, ReadTip(*reading));
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t oldest,
-                           OldestOrdinal(*reading));
+  if (!problem.empty()) {
+    standing.index.reset();
+    if (standing.problem.empty()) {
+      CKPTREE_RETURN_IF_ERROR(
+          ReadAllRows(reader_options, directory, problem,
+                      /*beside_writer=*/false, &standing));
+    }
+    CKPTREE_RETURN_IF_ERROR(standing.lost);
+    // The new index counts the last record, which may only have been in the page
+    // cache.
+    ReportJournal(standing);
+    keeper = std::make_unique<JournalKeeper>(ContextOf(standing));
+    CKPTREE_RETURN_IF_ERROR(keeper->Begin());
+    CKPTREE_RETURN_IF_ERROR(MakeIndexAnew(standing));
+    const std::vector<std::string> damage = standing.damage;
+    CKPTREE_ASSIGN_OR_RETURN(
+        standing, LookAtStanding(reader_options, directory, Role::kReadOnly,
+                                 /*beside_writer=*/false));
+    if (standing.index == nullptr) {
+      return absl::InternalError(absl::StrFormat(
+          "the index was made anew and cannot be opened: %s",
+          standing.problem));
+    }
+    standing.damage = damage;
+  }
+  report.warnings.insert(report.warnings.end(), standing.damage.begin(),
+                         standing.damage.end());
+  if (keeper == nullptr) ReportJournal(standing);
+  const JournalContent& journal = standing.journal;
+  report.highest_version = std::max(report.highest_version,
+                                    HighestVersionInFiles(*standing.index));
 
   // Step 5.
-  Replace(std::move(reading), /*is_following=*/false);
+  Replace(standing.index, /*is_following=*/false, standing.overlay);
+  standing.index.reset();
   const absl::Status verdict = check(database, report);
   Replace(nullptr, /*is_following=*/false);
+  // Its next reads meet the damage again.
+  rows_in_memory = false;
   CKPTREE_RETURN_IF_ERROR(verdict);
 
   // Step 6.
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::shared_ptr<Instance> writing,
-      Instance::Open(Role::kReadWrite, DbDirectory(), writer_options, watcher,
-                     lock));
+  CKPTREE_RETURN_IF_ERROR(RemoveLogs(writer_options, DbDirectory()));
+  const auto open = [&] {
+    return Instance::Open(Role::kReadWrite, DbDirectory(), writer_options,
+                          watcher, lock);
+  };
+  absl::StatusOr<std::shared_ptr<Instance>> writing = open();
+  if (!writing.ok()) {
+    const absl::StatusOr<std::uint64_t> free = database.FreeBytes();
+    if (free.ok() && *free < kReserveBytes &&
+        GiveReserve(writer_options, directory)) {
+      watcher->Pardon();
+      writing = open();
+    }
+  }
+  CKPTREE_RETURN_IF_ERROR(writing.status());
+  if (keeper == nullptr) {
+    keeper = std::make_unique<JournalKeeper>(ContextOf(standing));
+  }
+  if (standing.behind() || !standing.damage.empty() || journal.ragged) {
+    CKPTREE_RETURN_IF_ERROR(keeper->Begin());
+  }
+  if (standing.behind()) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const Overlay::Changes changes,
+        ChangesOverIndex(journal, standing.records.ordinal,
+                         standing.small.ordinal));
+    std::vector<IndexChange> list;
+    for (const auto& [key, value] : changes) {
+      list.push_back({key.space, key.key, value});
+    }
+    CKPTREE_RETURN_IF_ERROR(ApplyToIndex(**writing, list, journal.tip));
+  }
   // With a sequence of 0, a compaction beside a snapshot would drop every key
-  // that was adopted. Creation wrote a record first, so it cannot be.
-  if (writing->db()->GetLatestSequenceNumber() == 0) {
+  // that was adopted. Creation wrote rows to a file first, so it cannot be.
+  if ((*writing)->db()->GetLatestSequenceNumber() == 0) {
     return absl::DataLossError(
         absl::StrFormat("%s has never been written to", directory));
   }
-  CKPTREE_ASSIGN_OR_RETURN(const ChainTip tip_now, ReadTip(*writing));
-  if (tip_now.ordinal != checked.ordinal || tip_now.hash != checked.hash) {
-    return absl::DataLossError(absl::StrFormat(
-        "commit %d was there when read, and commit %d when opened for writing",
-        checked.ordinal, tip_now.ordinal));
-  }
-
-  // Step 7.
   if (found.creating) {
     CKPTREE_RETURN_IF_ERROR(
         RemoveFile(writer_options, Join(directory, kCreatingName)));
@@ -128,22 +324,10 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
       MakeDirectory(writer_options, Join(directory, kStagingName)));
   // Also what a creation left unsynced when it failed at its very end.
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
-  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<HeadFile> head_file,
-                           HeadFile::Open(writer_options, directory));
-  HeadSlot slot = head_file->slot();
-  slot.ordinal = tip_now.ordinal;
-  slot.hash = tip_now.hash;
-  slot.version_ceiling = report.highest_version;
-  slot.device = lock->device();
-  slot.inode = lock->inode();
-  if (report.copied) ++slot.incarnation;
-  CKPTREE_RETURN_IF_ERROR(head_file->Write(slot));
-  report.head = head_file->slot();  // The incarnation is now this one.
-
-  // Recovery has written all that the log held to files.
-  watcher->Start(tip_now.ordinal);
-  Replace(writing, /*is_following=*/false);
-  StartWriting(tip_now, oldest, std::move(head_file));
+  Replace(*writing, /*is_following=*/false);
+  newest_ordinal = journal.tip.ordinal;
+  writable = true;
+  keeper->Ready();
   return absl::OkStatus();
 }
 
@@ -158,19 +342,21 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
       const absl::MutexLock lock(&impl.refresh_mutex);
       CKPTREE_RETURN_IF_ERROR(impl.OpenForReading(&impl.report));
     }
+    CKPTREE_RETURN_IF_ERROR(impl.MendForReading(*database));
     if (!options.forensic) {
       CKPTREE_RETURN_IF_ERROR(check(*database, impl.report));
     }
     return database;
   }
-  if (options.forensic || options.ignore_head || options.locked) {
+  if (options.forensic || options.locked) {
     return absl::InvalidArgumentError("an open of this kind only reads");
   }
   // Before the lock, which would leave its file where there is no store.
   CKPTREE_RETURN_IF_ERROR(impl.LookAtStore().status());
   // Step 1.
   CKPTREE_ASSIGN_OR_RETURN(
-      impl.lock, StoreLock::Acquire(impl.directory, options.lock_wait_ms));
+      impl.lock, StoreLock::Acquire(impl.directory, options.lock_wait_ms,
+                                    options.permissions));
   CKPTREE_RETURN_IF_ERROR(impl.OpenForWriting(*database, check));
   return database;
 }

@@ -7,10 +7,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
+#include "schema/spaces.h"
+
 namespace ckptree::kv {
+
+class Database;
 
 enum class Severity { kInfo, kWarning, kError };
 // Called from any thread; must not call back into the database.
@@ -32,16 +38,32 @@ struct Options {
 
   LogFn log;  // Null: nothing is logged.
 
-  // Open without the checks of step 4 and tolerate damage, read only:
-  // for `verify` and `recover`.
+  // Bits that new files may have, besides what the umask takes.
+  int permissions = 0666;
+
+  // Open what Salvage() made: read only, without a journal and without the
+  // check of the caller, past damage.
   bool forensic = false;
 
-  // kRead: HEAD is not believed, as if it were lost: for `repair`, which holds
-  // it against what is there.
-  bool ignore_head = false;
+  // Database::Create: no version up to it will be used.
+  std::uint64_t version_floor = 0;
+
+  // Whether every segment that a row names is in a file of the database. False,
+  // or an error of damage: the index may be made anew. Null: always.
+  std::function<absl::StatusOr<bool>(const Database& database)> index_is_whole;
 
   // kRead: the caller holds the store's lock, so that nobody writes to it.
   bool locked = false;
+
+  // The space of a segment by its first record's value; nothing where that is
+  // none. Null: segments are not taken along when the index is made anew.
+  std::function<std::optional<schema::Space>(std::string_view value)>
+      segment_space;
+
+  // For tests; 0: as it is in use. Of a file of the journal, and of what may
+  // stand in it behind the file of all rows.
+  std::uint64_t journal_file_bytes = 0;
+  std::uint64_t journal_rows_bytes = 0;
 
   // How long kReadWrite waits for another process to give the store up.
   std::int64_t lock_wait_ms = 0;

@@ -8,10 +8,13 @@
 
 #include "kv/open_files.h"
 #include "kv/rewrite_filter.h"
+#include "kv/segment_layout.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
+#include "rocksdb/flush_block_policy.h"
 #include "rocksdb/options.h"
+#include "rocksdb/slice.h"
 #include "rocksdb/table.h"
 #include "schema/spaces.h"
 
@@ -20,8 +23,41 @@ namespace {
 
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
+constexpr std::size_t kBlockBytes = 16 * kKiB;
 
 using schema::Space;
+
+// Array bytes of a small save have a block of their own, so that damage of one
+// is damage of no other and each is found by its own head; all else of `small`
+// shares blocks.
+class SmallBlocks : public rocksdb::FlushBlockPolicy {
+ public:
+  bool Update(const rocksdb::Slice& key, const rocksdb::Slice& value) override {
+    // The type stands first behind the key: a deletion is no array.
+    const std::size_t user_bytes = key.size() - kKeySuffixBytes;
+    const bool alone = IsArrayBlock({key.data(), user_bytes}) &&
+                       key[user_bytes] != 0;
+    const bool next = bytes_ > 0 && (alone || alone_ || bytes_ >= kBlockBytes);
+    alone_ = alone;
+    bytes_ = (next ? 0 : bytes_) + key.size() + value.size();
+    return next;
+  }
+
+ private:
+  std::size_t bytes_ = 0;  // In the block so far.
+  bool alone_ = false;     // What is in it.
+};
+
+class SmallBlocksFactory : public rocksdb::FlushBlockPolicyFactory {
+ public:
+  const char* Name() const override { return "ckptree.small"; }
+
+  rocksdb::FlushBlockPolicy* NewFlushBlockPolicy(
+      const rocksdb::BlockBasedTableOptions&,
+      const rocksdb::BlockBuilder&) const override {
+    return new SmallBlocks;
+  }
+};
 
 rocksdb::BlockBasedTableOptions TableOptions(
     Space space, const std::shared_ptr<rocksdb::Cache>& cache) {
@@ -51,9 +87,15 @@ rocksdb::BlockBasedTableOptions TableOptions(
     // A chunk is read once; caching it would double its memory.
     table.no_block_cache = true;
   } else {
-    table.block_size = 16 * kKiB;
+    table.block_size = kBlockBytes;
     table.block_cache = cache;
     table.no_block_cache = cache == nullptr;
+    // A leaf record is found by its own key, whatever happened to the one
+    // before it.
+    if (space == Space::kLeaves) table.block_restart_interval = 1;
+    if (space == Space::kSmall) {
+      table.flush_block_policy_factory = std::make_shared<SmallBlocksFactory>();
+    }
   }
   return table;
 }
@@ -143,14 +185,11 @@ rocksdb::DBOptions DatabaseOptions(Role role, rocksdb::Env* env) {
   options.use_direct_reads = false;
   options.use_direct_io_for_flush_and_compaction = false;
 
-  // A power cut leaves a legal torn tail, which must open. What such an open
-  // drops is found by HEAD and the chain of commits.
+  // There is no log: each open makes an empty one, and nothing goes to it. The
+  // journal is what a commit is in.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-  // What recovery found in the log goes to a new file, synced: only then is a
-  // commit whose sync failed known to be there.
   options.avoid_flush_during_recovery = false;
   options.avoid_flush_during_shutdown = false;
-  // Bounds what an open after a crash replays.
   options.max_total_wal_size = 24 * kMiB;
   options.recycle_log_file_num = 0;
   options.WAL_ttl_seconds = 0;
@@ -209,6 +248,8 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families(
         std::string(schema::kSpaceNames[static_cast<std::size_t>(i)]),
         SpaceOptions(static_cast<Space>(i), cache));
   }
+  families.emplace_back(std::string(kLeafCopiesName),
+                        SpaceOptions(Space::kLeaves, cache));
   if (repaired) {
     for (rocksdb::ColumnFamilyDescriptor& family : families) {
       family.options.force_consistency_checks = false;

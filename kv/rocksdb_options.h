@@ -4,6 +4,7 @@
 #define CKPTREE_KV_ROCKSDB_OPTIONS_H_
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "schema/spaces.h"
@@ -31,10 +32,13 @@ enum class Role {
 // The log is the caller's to set.
 rocksdb::DBOptions DatabaseOptions(Role role, rocksdb::Env* env);
 
+// The column family of the second copy of `leaves`: see leaf_copies.h.
+inline constexpr std::string_view kLeafCopiesName = "leaves_copy";
+
 // All column families: `default`, which RocksDB insists on and which stays
-// empty, then one for each space, in order. `cache` may be null. `repaired`: of
-// a database whose MANIFEST was made anew, with all tables in level 0 in any
-// order.
+// empty, then one for each space, in order, then kLeafCopiesName. `cache` may be
+// null. `repaired`: of a database whose MANIFEST was made anew, with all tables
+// in level 0 in any order.
 std::vector<rocksdb::ColumnFamilyDescriptor> Families(
     const std::shared_ptr<rocksdb::Cache>& cache, bool repaired);
 

@@ -1,20 +1,16 @@
 // The steps:
 //
 //   1. No writer lives; the directory is sane.
-//   2. What each table is: rows, or a segment. The rest cannot be read.
-//   3. The rows: read beside the damage where the MANIFEST leads to them, put
-//      together from tables and logs where it does not, or where it leads to
-//      fewer commits.
-//   4. A new database takes the rows that can be read,
-//   5. and every segment: a whole one by its second name, one that cannot be
-//      adopted as a copy of the blocks that can be read.
+//   2. The rows: the file of all rows and the records after it, as far as they
+//      are whole; where something of them is not, also what the index has.
+//   3. An index is made of them and of every table (kv/index_rebuild.h).
 
 #include "kv/salvage.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,43 +18,27 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "kv/commit_chain.h"
 #include "kv/file_system.h"
 #include "kv/guard.h"
-#include "kv/head.h"
+#include "kv/index_rebuild.h"
 #include "kv/instance.h"
-#include "kv/rocksdb_options.h"
-#include "kv/row_rebuild.h"
+#include "kv/journal/reader.h"
+#include "kv/journal/replay.h"
+#include "kv/journal/rows_file.h"
+#include "kv/marker.h"
 #include "kv/scan_around.h"
-#include "kv/status.h"
 #include "kv/status_macros.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
-#include "kv/table_source.h"
 #include "rocksdb/db.h"
-#include "rocksdb/env.h"
 #include "rocksdb/iterator.h"
-#include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
-#include "rocksdb/write_batch.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
 namespace {
 
 using schema::Space;
-
-constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
-
-// Of files that may overlap and be out of order, which nothing of ours is but
-// what a crash left beside its successor.
-rocksdb::IngestExternalFileOptions TolerantAdoptOptions() {
-  rocksdb::IngestExternalFileOptions options = AdoptOptions();
-  options.allow_global_seqno = true;
-  options.allow_blocking_flush = true;
-  options.fail_if_not_bottommost_level = false;
-  return options;
-}
 
 // Confined to one thread.
 class Salvager {
@@ -67,20 +47,16 @@ class Salvager {
            const Options& options, SegmentSpaceFn space_of,
            absl::FunctionRef<bool()> cancelled)
       : from_(from),
-        from_db_(Join(from, kDbName)),
         to_(to),
-        to_db_(Join(to, kDbName)),
         options_(options),
         reader_options_(Guarded(options, Guard::kReader, nullptr)),
-        reading_(rocksdb::NewCompositeEnv(FileSystemOf(reader_options_))),
-        writing_(rocksdb::NewCompositeEnv(FileSystemOf(options_))),
         space_of_(space_of),
         cancelled_(cancelled) {}
 
   absl::StatusOr<SalvageReport> Run() {
     // Step 1.
     CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAt(from_));
-    if (!found.db) {
+    if (!found.db && !found.journal) {
       return absl::NotFoundError(
           absl::StrFormat("there is no database in %s", from_));
     }
@@ -92,19 +68,14 @@ class Salvager {
             "%s is damaged and a process has it open for writing", from_));
       }
     }
-    CKPTREE_RETURN_IF_ERROR(LookAtTables());
-    CKPTREE_RETURN_IF_ERROR(FindRows());
-    CKPTREE_RETURN_IF_ERROR(MakeDirectory(options_, to_));
-    CKPTREE_ASSIGN_OR_RETURN(
-        fresh_,
-        Instance::Open(Role::kCreate, to_db_, options_, nullptr, nullptr));
-    CKPTREE_RETURN_IF_ERROR(TakeRows());
-    CKPTREE_RETURN_IF_ERROR(TakeSegments());
-    rows_.reset();
-    fresh_.reset();
-    CKPTREE_RETURN_IF_ERROR(RemoveTree(options_, to_ + ".rows"));
-    CKPTREE_RETURN_IF_ERROR(RemoveTree(options_, to_ + ".segments"));
-    return std::move(report_);
+    CKPTREE_RETURN_IF_ERROR(TakeRowsFile());
+    CKPTREE_RETURN_IF_ERROR(TakeRecords());
+    CKPTREE_RETURN_IF_ERROR(TakeIndex());
+    if (rows_.empty()) {
+      return absl::DataLossError(
+          absl::StrFormat("no row of %s can be read", from_));
+    }
+    return MakeIndex();
   }
 
  private:
@@ -114,223 +85,219 @@ class Salvager {
   }
 
   // Step 2.
-  absl::Status LookAtTables() {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                             ListDirectory(options_, from_db_));
-    for (const std::string& name : names) {
-      if (!name.ends_with(".sst")) continue;
-      CKPTREE_RETURN_IF_ERROR(CheckCancelled());
-      absl::StatusOr<TableSource> table =
-          LookAtTable(Join(from_db_, name), reading_.get(), space_of_);
-      if (!table.ok()) {
-        report_.losses.push_back(
-            absl::StrFormat("the table cannot be read: %s",
-                            std::string(table.status().message())));
-      } else if (!table->space.has_value()) {
-        report_.losses.push_back(absl::StrFormat(
-            "%s: nobody can tell what the table holds", table->path));
-      } else if (*table->space == Space::kRecords ||
-                 *table->space == Space::kSmall) {
-        row_tables_.push_back(*std::move(table));
-      } else {
-        segments_.push_back(*std::move(table));
+  absl::Status TakeRowsFile() {
+    CKPTREE_ASSIGN_OR_RETURN(const RowsFile file,
+                             FindRowsFile(reader_options_, from_));
+    base_ = file.ordinal;
+    if (base_ == 0) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<RowsReader>> reader = RowsReader::Open(
+        reader_options_, file.path, RowsReader::OnDamage::kGoOn);
+    if (!reader.ok()) {
+      rows_problem_ = std::string(reader.status().message());
+      return absl::OkStatus();
+    }
+    report_.version_ceiling = (*reader)->head().version_ceiling;
+    while (true) {
+      const absl::StatusOr<const RowsEntry*> entry = (*reader)->Next();
+      if (!entry.ok()) {
+        rows_problem_ = std::string(entry.status().message());
+        break;
+      }
+      if (*entry == nullptr) break;
+      rows_[(*entry)->key] = (*entry)->value;
+    }
+    if (!(*reader)->damage().empty()) {
+      rows_problem_ = absl::StrFormat("%s is damaged: %s", file.path,
+                                      (*reader)->damage().front().what);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeRecords() {
+    absl::StatusOr<JournalContent> journal =
+        ReadJournal(reader_options_, from_, base_ + 1,
+                    /*beside_writer=*/false);
+    if (!journal.ok()) {
+      records_problem_ = std::string(journal.status().message());
+      return absl::OkStatus();
+    }
+    journal_ = *std::move(journal);
+    report_.notes.insert(report_.notes.end(), journal_.damage.begin(),
+                         journal_.damage.end());
+    report_.version_ceiling =
+        std::max(report_.version_ceiling, journal_.version_ceiling);
+    std::uint64_t next = base_ + 1;
+    for (const auto& [ordinal, record] : journal_.records) {
+      if (ordinal <= base_) continue;
+      if (ordinal > next) missing_.push_back({next, ordinal - 1});
+      next = ordinal + 1;
+      const absl::StatusOr<std::vector<RowChange>> changes =
+          DecodeRows(record.rows);
+      if (!changes.ok()) {
+        missing_.push_back({ordinal, ordinal});
+        continue;
+      }
+      for (const RowChange& change : *changes) Take(change);
+    }
+    for (const LostCommits& lost : journal_.lost) {
+      if (lost.last >= next) {
+        missing_.push_back({std::max(lost.first, next), lost.last});
       }
     }
     return absl::OkStatus();
+  }
+
+  void Take(const RowChange& change) {
+    const RowKey key{change.space, std::string(change.key)};
+    std::optional<RowValue>& row = rows_[key];
+    switch (change.what) {
+      case RowChange::What::kDelete:
+        row.reset();
+        break;
+      case RowChange::What::kPut:
+        row.emplace(std::string(change.value));
+        break;
+      case RowChange::What::kBlock:
+        row.emplace(change.block);
+        break;
+    }
+  }
+
+  // Only where something is missing: what the index has of it.
+  absl::Status TakeIndex() {
+    if (rows_problem_.empty() && records_problem_.empty() &&
+        missing_.empty()) {
+      return absl::OkStatus();
+    }
+    if (!rows_problem_.empty()) report_.notes.push_back(rows_problem_);
+    if (!records_problem_.empty()) report_.notes.push_back(records_problem_);
+    const absl::StatusOr<std::shared_ptr<Instance>> index =
+        Instance::Open(Role::kForensic, IndexDirectory(from_), reader_options_,
+                       nullptr, nullptr);
+    std::uint64_t upto = 0;
+    bool gaps = !index.ok();
+    if (index.ok()) {
+      upto = std::min(MarkerOf(**index, Space::kRecords),
+                      MarkerOf(**index, Space::kSmall));
+      for (const Space space : {Space::kRecords, Space::kSmall}) {
+        CKPTREE_ASSIGN_OR_RETURN(const bool whole, TakeSpace(**index, space));
+        gaps = gaps || !whole;
+      }
+      report_.rebuilt = true;
+    } else {
+      report_.notes.emplace_back(index.status().message());
+    }
+    for (const LostCommits& lost : missing_) {
+      if (!gaps && lost.last <= upto) continue;
+      report_.losses.push_back(
+          Text(lost) + (lost.first == lost.last
+                            ? ": a step, a tag, a pin or a removal is lost"
+                            : ": steps, tags, pins or removals are lost"));
+    }
+    const bool covered = !gaps && upto >= base_ && base_ > 0;
+    if (!rows_problem_.empty() && !covered) {
+      report_.losses.push_back(absl::StrFormat(
+          "rows of commits up to %d are missing: %s", base_, rows_problem_));
+    }
+    if (!records_problem_.empty()) {
+      report_.losses.push_back(
+          absl::StrFormat("nobody can tell which commits are missing: %s",
+                          records_problem_));
+    }
+    return absl::OkStatus();
+  }
+
+  static std::uint64_t MarkerOf(const Instance& index, Space space) {
+    const auto marker = ReadMarker(index, space);
+    return marker.ok() && marker->has_value() ? (*marker)->ordinal : 0;
+  }
+
+  // True where all of it could be read.
+  absl::StatusOr<bool> TakeSpace(const Instance& index, Space space) {
+    rocksdb::ReadOptions options;
+    options.fill_cache = false;
+    CKPTREE_ASSIGN_OR_RETURN(
+        const ScanGaps gaps,
+        ScanAround(
+            [&] {
+              return std::unique_ptr<rocksdb::Iterator>(
+                  index.db()->NewIterator(options, index.family(space)));
+            },
+            [&](std::string_view key, std::string_view value) -> absl::Status {
+              CKPTREE_RETURN_IF_ERROR(CheckCancelled());
+              if (key >= kEndOfRows) return absl::OkStatus();
+              RowKey row{space, std::string(key)};
+              // What the journal says of a row counts, a removal, too.
+              if (IsBlockKey(row)) {
+                rows_.try_emplace(row,
+                                  BlockName{value.size(), HashOf(value)});
+              } else {
+                rows_.try_emplace(std::move(row), std::string(value));
+              }
+              return absl::OkStatus();
+            }));
+    if (gaps.count > 0) {
+      report_.notes.push_back(absl::StrFormat(
+          "rows of `%s` cannot be read in %d places of the index: %s",
+          schema::kSpaceNames[static_cast<std::size_t>(space)], gaps.count,
+          std::string(gaps.first.message())));
+    }
+    return gaps.count == 0;
   }
 
   // Step 3.
-  absl::Status FindRows() {
-    absl::StatusOr<std::shared_ptr<Instance>> listed = Instance::Open(
-        Role::kForensic, from_db_, reader_options_, nullptr, nullptr);
-    if (listed.ok() && !MissesCommits(**listed)) {
-      UseListed(*std::move(listed));
-      return absl::OkStatus();
-    }
-    absl::StatusOr<RebuiltRows> rebuilt =
-        RebuildRows(from_db_, row_tables_, to_ + ".rows", options_);
-    if (!rebuilt.ok()) {
-      if (!listed.ok()) return rebuilt.status();
-      report_.notes.emplace_back(rebuilt.status().message());
-      UseListed(*std::move(listed));
-      return absl::OkStatus();
-    }
-    if (listed.ok() && TipOf(**listed) >= TipOf(*rebuilt->instance)) {
-      UseListed(*std::move(listed));
-      return absl::OkStatus();
-    }
-    if (!listed.ok()) {
-      report_.notes.emplace_back(listed.status().message());
-    } else {
-      report_.notes.emplace_back("the MANIFEST does not name all tables");
-    }
-    report_.rebuilt = true;
-    report_.notes.insert(report_.notes.end(), rebuilt->notes.begin(),
-                         rebuilt->notes.end());
-    left_out_ = std::move(rebuilt->left_out);
-    rows_ = std::move(rebuilt->instance);
-    return absl::OkStatus();
-  }
-
-  static std::uint64_t TipOf(const Instance& instance) {
-    const absl::StatusOr<ChainTip> tip = ReadTip(instance);
-    return tip.ok() ? tip->ordinal : 0;
-  }
-
-  // True where HEAD knows of commits that are not in `listed`, or is gone, and
-  // there are tables of which `listed` does not know.
-  bool MissesCommits(const Instance& listed) const {
-    const absl::StatusOr<HeadSlot> head =
-        HeadFile::Read(reader_options_, from_);
-    if (head.ok() && TipOf(listed) >= head->ordinal) return false;
-    return !Unlisted(listed).empty();
-  }
-
-  // The row tables of which `listed` does not know.
-  std::vector<TableSource> Unlisted(const Instance& listed) const {
-    const std::set<std::string, std::less<>> known =
-        LiveTableNames(listed.db());
-    std::vector<TableSource> unlisted;
-    for (const TableSource& table : row_tables_) {
-      if (!known.contains(BaseName(table.path))) unlisted.push_back(table);
-    }
-    return unlisted;
-  }
-
-  // The MANIFEST may end between the tables of one flush: rows without their
-  // blocks. Blocks never change, so those of another table do no harm; rows
-  // might be such as were removed.
-  void UseListed(std::shared_ptr<Instance> listed) {
-    for (TableSource& table : Unlisted(*listed)) {
-      if (*table.space == Space::kSmall) left_out_.push_back(std::move(table));
-    }
-    rows_ = std::move(listed);
-  }
-
-  // Step 4.
-  absl::Status TakeRows() {
-    for (const Space space : {Space::kRecords, Space::kSmall}) {
-      rocksdb::ReadOptions options;
-      options.fill_cache = false;
-      CKPTREE_ASSIGN_OR_RETURN(
-          const ScanGaps gaps,
-          ScanAround(
-              [&] {
-                return std::unique_ptr<rocksdb::Iterator>(
-                    rows_->db()->NewIterator(options, rows_->family(space)));
-              },
-              [&](std::string_view key, std::string_view value) {
-                return Put(space, key, value);
-              }));
-      NoteGaps(gaps, absl::StrFormat(
-                         "rows of `%s`",
-                         schema::kSpaceNames[static_cast<std::size_t>(space)]));
-      CKPTREE_RETURN_IF_ERROR(WriteRows());
-    }
-    for (const TableSource& table : left_out_) {
-      // Of an older table only what no newer one has.
-      CKPTREE_ASSIGN_OR_RETURN(
-          const ScanGaps gaps,
-          ScanTable(table, reading_.get(),
-                    [&](std::string_view key,
-                        std::string_view value) -> absl::Status {
-                      CKPTREE_ASSIGN_OR_RETURN(const auto newer,
-                                               fresh_->Get(*table.space, key));
-                      return newer.has_value() ? absl::OkStatus()
-                                               : Put(*table.space, key, value);
-                    }));
-      NoteGaps(gaps, "rows in " + table.path);
-      CKPTREE_RETURN_IF_ERROR(WriteRows());
-    }
-    // A reader of the new database does not write, so nothing stays in a log.
-    for (const Space space : {Space::kRecords, Space::kSmall}) {
-      CKPTREE_RETURN_IF_ERROR(ToStatus(
-          fresh_->db()->Flush(rocksdb::FlushOptions(), fresh_->family(space)),
-          "writing " + to_db_));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Put(Space space, std::string_view key, std::string_view value) {
-    if (IsRebuildMark(key)) return absl::OkStatus();
-    ++report_.rows;
-    CKPTREE_RETURN_IF_ERROR(
-        ToStatus(batch_.Put(fresh_->family(space), rocksdb::Slice(key),
-                            rocksdb::Slice(value)),
-                 "collecting rows"));
-    if (batch_.GetDataSize() < kBatchBytes) return absl::OkStatus();
-    return WriteRows();
-  }
-
-  absl::Status WriteRows() {
-    CKPTREE_RETURN_IF_ERROR(CheckCancelled());
-    rocksdb::WriteOptions options;
-    options.disableWAL = true;  // Flushed at the end; a failure starts anew.
-    const rocksdb::Status status = fresh_->db()->Write(options, &batch_);
-    batch_.Clear();
-    return ToStatus(status, "writing " + to_db_);
-  }
-
-  void NoteGaps(const ScanGaps& gaps, std::string_view what) {
-    if (gaps.count == 0) return;
-    report_.losses.push_back(
-        absl::StrFormat("%s cannot be read in %d places: %s", what, gaps.count,
-                        std::string(gaps.first.message())));
-  }
-
-  // Step 5.
-  absl::Status TakeSegments() {
-    const std::string folder = to_ + ".segments";
-    CKPTREE_RETURN_IF_ERROR(MakeDirectory(options_, folder));
-    for (const TableSource& table : segments_) {
-      CKPTREE_RETURN_IF_ERROR(CheckCancelled());
-      const std::string path = Join(folder, BaseName(table.path));
-      CKPTREE_RETURN_IF_ERROR(LinkOrCopy(options_, table.path, path));
-      ++report_.segments;
-      if (Adopt(*table.space, path).ok()) continue;
-      // One end of it is damaged, or a compaction made it.
-      CKPTREE_RETURN_IF_ERROR(RemoveFile(options_, path));
-      const auto gaps =
-          RewriteTable(table, reading_.get(), path, writing_.get());
-      CKPTREE_RETURN_IF_ERROR(gaps.status());
-      if (gaps->count > 0) {
-        report_.notes.push_back(
-            absl::StrFormat("%s is damaged in %d places: %s", table.path,
-                            gaps->count, std::string(gaps->first.message())));
+  absl::StatusOr<SalvageReport> MakeIndex() {
+    CKPTREE_RETURN_IF_ERROR(MakeDirectory(options_, to_));
+    // Those of files from before the rows, too.
+    const absl::StatusOr<JournalContent> all = ReadJournal(
+        reader_options_, from_, 1, /*beside_writer=*/true);
+    const JournalBlocks blocks = BlocksIn(all.ok() ? *all : journal_);
+    RebuildSource source;
+    source.db_directory = IndexDirectory(from_);
+    source.options = reader_options_;
+    source.space_of = [this](std::string_view value) {
+      return space_of_(value);
+    };
+    source.find_block = [&blocks](const RowKey& key)
+        -> absl::StatusOr<std::optional<std::string>> {
+      const auto found = blocks.whole.find(key.key);
+      if (key.space != Space::kSmall || found == blocks.whole.end()) {
+        return std::nullopt;
       }
-      const absl::Status adopted = Adopt(*table.space, path);
-      if (!adopted.ok()) {
-        report_.losses.push_back(
-            absl::StrFormat("the table cannot be read: %s: %s", table.path,
-                            std::string(adopted.message())));
+      return std::string(found->second);
+    };
+    source.rows = [this](RowSink sink) -> absl::Status {
+      for (const auto& [key, value] : rows_) {
+        if (!value.has_value()) continue;
+        ++report_.rows;
+        CKPTREE_RETURN_IF_ERROR(sink(key, *value));
       }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Adopt(Space space, const std::string& path) {
-    return ToStatus(fresh_->db()->IngestExternalFile(
-                        fresh_->family(space), {path}, TolerantAdoptOptions()),
-                    "adopting");
+      return absl::OkStatus();
+    };
+    CKPTREE_ASSIGN_OR_RETURN(
+        const RebuildReport made,
+        RebuildIndex(source, Join(to_, kDbName), options_, cancelled_));
+    report_.segments = made.tables;
+    report_.losses.insert(report_.losses.end(), made.losses.begin(),
+                          made.losses.end());
+    report_.notes.insert(report_.notes.end(), made.notes.begin(),
+                         made.notes.end());
+    return std::move(report_);
   }
 
   const std::string from_;
-  const std::string from_db_;
   const std::string to_;
-  const std::string to_db_;
   const Options options_;
   const Options reader_options_;
-  const std::unique_ptr<rocksdb::Env> reading_;
-  const std::unique_ptr<rocksdb::Env> writing_;
   const SegmentSpaceFn space_of_;
   const absl::FunctionRef<bool()> cancelled_;
   SalvageReport report_;
-  std::vector<TableSource> row_tables_;
-  std::vector<TableSource> segments_;
-  std::vector<TableSource> left_out_;
-  std::shared_ptr<Instance> rows_;
-  std::shared_ptr<Instance> fresh_;
-  rocksdb::WriteBatch batch_;
+  std::uint64_t base_ = 0;
+  JournalContent journal_;
+  RowChanges rows_;
+  std::vector<LostCommits> missing_;
+  std::string rows_problem_;
+  std::string records_problem_;
 };
 
 }  // namespace

@@ -17,9 +17,11 @@
 namespace ckptree::kv {
 
 struct SalvageReport {
-  // The MANIFEST was of no use: the rows come from the tables and logs alone,
-  // and what a compaction had removed may be back.
+  // The journal was not whole, and the index was read, too: what commits that
+  // are lost had removed may be back.
   bool rebuilt = false;
+  // No version above it was used, as far as the journal says.
+  std::uint64_t version_ceiling = 0;
   std::uint64_t rows = 0;      // Of `records` and `small`.
   std::uint64_t segments = 0;  // Files of `leaves` and `chunks`.
   // What was there and could not be read, one line each.
@@ -34,9 +36,8 @@ using SegmentSpaceFn =
     absl::FunctionRef<std::optional<schema::Space>(std::string_view value)>;
 
 // Makes `to`/db, to be opened read only with Options::forensic, from the
-// files of the store `from`: all rows that can be read, and every segment
-// whether the MANIFEST names it or not. `to` must not exist and be in a
-// directory that exists; folders `to`.rows and `to`.segments come and go.
+// files of the store `from`: all rows that can be read, and every segment.
+// `to` must not exist and be in a directory that exists.
 //
 // Nothing of `from` is changed. Its tables are linked where the file system
 // allows that, and never written to: RocksDB only reads, renames and unlinks

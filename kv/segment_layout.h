@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace ckptree::kv {
 
@@ -51,6 +52,12 @@ constexpr std::optional<ValuePlace> ValueInBlock(std::uint64_t key_bytes,
     }
   }
   return std::nullopt;
+}
+
+// True for the key in `small` of a block of array bytes: version (8), part (2),
+// kind (1), number (4).
+constexpr bool IsArrayBlock(std::string_view small_key) {
+  return small_key.size() == 15 && small_key[10] == 2;
 }
 
 }  // namespace ckptree::kv

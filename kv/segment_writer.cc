@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "kv/file_system.h"
 #include "kv/options.h"
+#include "kv/permissions.h"
 #include "kv/process_mark.h"
 #include "kv/rocksdb_options.h"
 #include "kv/segment_layout.h"
@@ -39,8 +40,10 @@ constexpr std::uint64_t kAlignment = 64;
 class ReservingFileSystem : public rocksdb::FileSystemWrapper {
  public:
   ReservingFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base,
-                      std::uint64_t expected_bytes)
-      : FileSystemWrapper(base), expected_bytes_(expected_bytes) {}
+                      int permissions, std::uint64_t expected_bytes)
+      : FileSystemWrapper(base),
+        mode_(WithoutUmask(FileMode(permissions))),
+        expected_bytes_(expected_bytes) {}
 
   const char* Name() const override { return "ckptree.ReservingFileSystem"; }
 
@@ -51,7 +54,7 @@ class ReservingFileSystem : public rocksdb::FileSystemWrapper {
     rocksdb::IOStatus status =
         FileSystemWrapper::NewWritableFile(path, options, file, dbg);
     if (!status.ok()) return status;
-    static_cast<void>(::chmod(path.c_str(), 0600));
+    static_cast<void>(::chmod(path.c_str(), mode_));
     if (expected_bytes_ == 0) return status;
     status = (*file)->Allocate(0, expected_bytes_, rocksdb::IOOptions(), dbg);
     if (status.IsNoSpace()) {
@@ -69,6 +72,7 @@ class ReservingFileSystem : public rocksdb::FileSystemWrapper {
   }
 
  private:
+  const mode_t mode_;
   const std::uint64_t expected_bytes_;
 };
 
@@ -83,7 +87,8 @@ struct SegmentWriter::Impl {
         space(space_in),
         path(std::move(path_in)),
         env(rocksdb::NewCompositeEnv(std::make_shared<ReservingFileSystem>(
-            FileSystemOf(options_in), expected_bytes))),
+            FileSystemOf(options_in), options_in.permissions,
+            expected_bytes))),
         writer(rocksdb::EnvOptions(),
                FileOptionsOf(space_in, env.get(), /*map=*/false)) {}
 

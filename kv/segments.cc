@@ -1,5 +1,6 @@
 // Database: taking segments in, flushing, dropping, rewriting.
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +14,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
 #include "kv/file_system.h"
 #include "kv/instance.h"
+#include "kv/leaf_copies.h"
 #include "kv/rocksdb_options.h"
 #include "kv/segment_writer.h"
 #include "kv/status.h"
@@ -49,6 +52,23 @@ std::uint64_t CountFiles(const Instance& instance, schema::Space space) {
     std::from_chars(count.data(), count.data() + count.size(), files);
   }
   return files;
+}
+
+// All or none.
+absl::StatusOr<std::vector<std::string>> CopyAllStaged(
+    const Options& options, const std::vector<std::string>& paths) {
+  std::vector<std::string> copies;
+  for (const std::string& path : paths) {
+    absl::StatusOr<std::string> copy = CopyStaged(options, path);
+    if (!copy.ok()) {
+      for (const std::string& made : copies) {
+        RemoveFile(options, made).IgnoreError();
+      }
+      return std::move(copy).status();
+    }
+    copies.push_back(*std::move(copy));
+  }
+  return copies;
 }
 
 absl::Status CheckName(std::string_view name) {
@@ -84,7 +104,13 @@ absl::Status Database::RemoveStaging(std::string_view name) {
     return absl::FailedPreconditionError("the database is open for reading");
   }
   CKPTREE_RETURN_IF_ERROR(impl_->lock->Check());
-  return RemoveTree(impl_->options, Join(staging_directory(), name));
+  const std::string path = Join(staging_directory(), name);
+  const absl::Status removed = RemoveTree(impl_->options, path);
+  // A file that somebody left there.
+  if (!removed.ok() && RemoveFile(impl_->options, path).ok()) {
+    return absl::OkStatus();
+  }
+  return removed;
 }
 
 absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
@@ -98,6 +124,9 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
   if (segments.empty()) return absl::OkStatus();
 
   std::vector<rocksdb::IngestExternalFileArg> arguments;
+  rocksdb::IngestExternalFileArg copies;
+  copies.column_family = instance->leaf_copies();
+  copies.options = AdoptOptions();
   std::set<std::string> folders;
   for (const schema::Space space :
        {schema::Space::kLeaves, schema::Space::kChunks}) {
@@ -113,36 +142,68 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
       folders.insert(
           std::filesystem::path(segment.path).parent_path().string());
     }
-    if (!argument.external_files.empty()) {
-      arguments.push_back(std::move(argument));
+    if (argument.external_files.empty()) continue;
+    if (space == schema::Space::kLeaves) {
+      CKPTREE_ASSIGN_OR_RETURN(
+          copies.external_files,
+          CopyAllStaged(impl.writer_options, argument.external_files));
+      arguments.push_back(copies);
     }
+    arguments.push_back(std::move(argument));
   }
   // Before the files get their second name: on some file systems a link to a
   // file whose first name is not durable is lost with it.
+  absl::Status status;
   for (const std::string& folder : folders) {
-    CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));
+    if (status.ok()) status = SyncDirectory(impl.writer_options, folder);
   }
-  const rocksdb::Status status = instance->db()->IngestExternalFiles(arguments);
-  impl.ForgetFiles();
-  return ToStatus(status,
-                  absl::StrFormat("adopting %d segments", segments.size()));
+  if (status.ok()) {
+    status =
+        ToStatus(instance->db()->IngestExternalFiles(arguments),
+                 absl::StrFormat("adopting %d segments", segments.size()));
+    impl.ForgetFiles();
+  }
+  if (!status.ok()) {
+    for (const std::string& copy : copies.external_files) {
+      RemoveFile(impl.options, copy).IgnoreError();
+    }
+  }
+  return status;
 }
 
-absl::Status Database::Flush() {
+absl::Status Database::CompactSmall() {
   Impl& impl = *impl_;
   CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl.Writing());
   CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
-  // `small` first: `records` in a file while `small` is still in the log is the
-  // state in which a lost log tears a step apart.
-  for (const schema::Space space :
-       {schema::Space::kSmall, schema::Space::kRecords}) {
-    CKPTREE_RETURN_IF_ERROR(ToStatus(
-        instance->db()->Flush(rocksdb::FlushOptions(), instance->family(space)),
-        "flushing"));
+  // A compaction that runs out of room ends the handle: it is not begun.
+  std::vector<rocksdb::LiveFileMetaData> files;
+  instance->db()->GetLiveFilesMetaData(&files);
+  std::uint64_t wanted = kReserveBytes;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    if (file.column_family_name ==
+        schema::kSpaceNames[static_cast<std::size_t>(schema::Space::kSmall)]) {
+      wanted += file.size;
+    }
   }
-  return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(std::uint64_t free, FreeBytes());
+  if (free < wanted && GiveReserve(impl.writer_options, impl.directory)) {
+    CKPTREE_ASSIGN_OR_RETURN(free, FreeBytes());
+  }
+  if (free < wanted) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d bytes are free in %s, and compacting `small` may take %d", free,
+        impl.directory, wanted));
+  }
+  rocksdb::CompactRangeOptions options;
+  options.exclusive_manual_compaction = false;
+  options.bottommost_level_compaction =
+      rocksdb::BottommostLevelCompaction::kForce;
+  return ToStatus(
+      instance->db()->CompactRange(
+          options, instance->family(schema::Space::kSmall), nullptr, nullptr),
+      "compacting `small`");
 }
 
 absl::Status Database::Drop(schema::Space space,
@@ -165,6 +226,14 @@ absl::Status Database::Drop(schema::Space space,
   for (const auto& [begin, end] : bounds) {
     pointers.emplace_back(&begin, end.empty() ? nullptr : &end);
   }
+  if (space == schema::Space::kLeaves) {
+    // First: what is dropped in part is dropped again, found by its first copy.
+    CKPTREE_RETURN_IF_ERROR(ToStatus(
+        rocksdb::DeleteFilesInRanges(instance->db(), instance->leaf_copies(),
+                                     pointers.data(), pointers.size(),
+                                     /*include_end=*/false),
+        "dropping copies of leaf records"));
+  }
   const std::uint64_t before = CountFiles(*instance, space);
   const rocksdb::Status status = rocksdb::DeleteFilesInRanges(
       instance->db(), instance->family(space), pointers.data(), pointers.size(),
@@ -186,13 +255,21 @@ absl::StatusOr<std::uint64_t> Database::Rewrite(
                            impl.Writing());
   CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
   std::vector<std::string> names;
+  std::string first_key = files.front().first_key;
+  std::string last_key = files.front().last_key;
   for (const LiveFile& file : files) {
-    if (file.space != space) {
+    first_key = std::min(first_key, file.first_key);
+    last_key = std::max(last_key, file.last_key);
+    if (file.space != space || file.copy) {
       return absl::InvalidArgumentError("a file of another space");
     }
     // 7.8.3 may lose data where the first block of a file cannot be read (its
     // release notes, 8.7): read it now.
-    CKPTREE_RETURN_IF_ERROR(instance->Get(space, file.first_key).status());
+    rocksdb::PinnableSlice ignored;
+    CKPTREE_RETURN_IF_ERROR(ToStatus(
+        instance->db()->Get(rocksdb::ReadOptions(), instance->family(space),
+                            file.first_key, &ignored),
+        file.path));
     names.push_back(file.path);
   }
   rocksdb::CompactionOptions options;
@@ -212,6 +289,9 @@ absl::StatusOr<std::uint64_t> Database::Rewrite(
   CKPTREE_RETURN_IF_ERROR(
       ToStatus(status, absl::StrFormat("rewriting %d files from %s",
                                        files.size(), files.front().path)));
+  if (space == schema::Space::kLeaves) {
+    CKPTREE_RETURN_IF_ERROR(RewriteLeafCopies(*instance, first_key, last_key));
+  }
   std::uint64_t bytes = 0;
   for (const std::string& path : made) {
     CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
@@ -221,8 +301,56 @@ absl::StatusOr<std::uint64_t> Database::Rewrite(
   return bytes;
 }
 
-std::uint64_t Database::small_safe() const {
-  return impl_->watcher->small_safe();
+absl::Status Database::MendLeafCopies() {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  // Held over I/O: see Adopt.
+  const absl::MutexLock lock(&impl.files_mutex);
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl.Writing());
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LiveFile> files,
+                           impl.ListFiles(/*copies=*/false));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LiveFile> copies,
+                           impl.ListFiles(/*copies=*/true));
+  const auto meets_one_of = [](const std::vector<LiveFile>& others,
+                               const LiveFile& file) {
+    return std::any_of(others.begin(), others.end(), [&](const LiveFile& it) {
+      return it.space == schema::Space::kLeaves &&
+             it.first_key <= file.last_key && it.last_key >= file.first_key;
+    });
+  };
+  for (const LiveFile& copy : copies) {
+    if (meets_one_of(files, copy)) continue;
+    CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+    const std::string past = copy.last_key + '\0';
+    const rocksdb::Slice begin(copy.first_key);
+    const rocksdb::Slice end(past);
+    const rocksdb::RangePtr range(&begin, &end);
+    CKPTREE_RETURN_IF_ERROR(ToStatus(
+        rocksdb::DeleteFilesInRanges(instance->db(), instance->leaf_copies(),
+                                     &range, 1, /*include_end=*/false),
+        "dropping copies of leaf records"));
+  }
+  const std::string folder = Join(staging_directory(), kLeafCopiesName);
+  const std::string path = Join(folder, "copy.sst");
+  for (const LiveFile& file : files) {
+    if (file.space != schema::Space::kLeaves || meets_one_of(copies, file)) {
+      continue;
+    }
+    CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+    CKPTREE_RETURN_IF_ERROR(MakeDirectory(impl.writer_options, folder));
+    const absl::Status written =
+        WriteLeafCopy(*instance, impl.writer_options, path, file.first_key,
+                      file.last_key);
+    if (absl::IsDataLoss(written)) continue;
+    CKPTREE_RETURN_IF_ERROR(written);
+    CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));
+    CKPTREE_RETURN_IF_ERROR(
+        ToStatus(instance->db()->IngestExternalFile(instance->leaf_copies(),
+                                                    {path}, AdoptOptions()),
+                 "adopting a copy of leaf records"));
+  }
+  return RemoveTree(impl.writer_options, folder);
 }
 
 }  // namespace ckptree::kv

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "kv/journal/preface.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
 
@@ -32,7 +33,17 @@ enum class Kind { kFile, kDirectory };
 using EntryFn =
     absl::FunctionRef<absl::Status(const std::string& name, Kind kind)>;
 
-absl::Status ForEachEntry(const std::string& directory, EntryFn entry) {
+// Files that are read whole where they are met.
+constexpr std::int64_t kMaxControlBytes = 1 << 20;
+
+bool IsReadWhole(std::string_view name) {
+  return name == kHeadName || name == kHeadTemporaryName ||
+         name == kCreatingName;
+}
+
+// `top`: of the store's own directory.
+absl::Status ForEachEntry(const std::string& directory, bool top,
+                          EntryFn entry) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()),
                                                    &closedir);
   if (stream == nullptr) {
@@ -51,6 +62,11 @@ absl::Status ForEachEntry(const std::string& directory, EntryFn entry) {
     if (S_ISDIR(status.st_mode)) {
       CKPTREE_RETURN_IF_ERROR(entry(name, Kind::kDirectory));
     } else if (S_ISREG(status.st_mode)) {
+      if (top && status.st_size > kMaxControlBytes && IsReadWhole(name)) {
+        return absl::DataLossError(absl::StrFormat(
+            "%s is damaged: it has %d bytes, at most %d are possible", path,
+            status.st_size, kMaxControlBytes));
+      }
       CKPTREE_RETURN_IF_ERROR(entry(name, Kind::kFile));
     } else {
       return absl::FailedPreconditionError(absl::StrFormat(
@@ -79,7 +95,8 @@ absl::Status LookInto(const std::string& directory, int depth,
         absl::StrFormat("%s lies too deep for a store", directory));
   }
   const absl::Status status = ForEachEntry(
-      directory, [&](const std::string& name, Kind kind) -> absl::Status {
+      directory, /*top=*/false,
+      [&](const std::string& name, Kind kind) -> absl::Status {
         *highest_version = std::max(*highest_version, VersionOf(name));
         if (kind == Kind::kFile) return absl::OkStatus();
         return LookInto(Join(directory, name), depth + 1, highest_version);
@@ -92,6 +109,15 @@ absl::Status LookInto(const std::string& directory, int depth,
 
 std::string Join(const std::string& directory, std::string_view name) {
   return absl::StrFormat("%s/%s", directory, name);
+}
+
+std::string IndexDirectory(const std::string& directory) {
+  struct stat status;
+  for (const std::string_view name : {kDbName, kNewDbName}) {
+    const std::string path = Join(directory, name);
+    if (lstat(path.c_str(), &status) == 0) return path;
+  }
+  return Join(directory, kDbName);
 }
 
 std::string_view BaseName(std::string_view path) {
@@ -119,13 +145,14 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
         absl::StrFormat("%s is not a directory", directory));
   }
   found.exists = true;
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  if ((status.st_mode & S_IWOTH) != 0) {
     found.warnings.push_back(
         absl::StrFormat("%s is writable for others", directory));
   }
   bool leases = false;
   CKPTREE_RETURN_IF_ERROR(ForEachEntry(
-      directory, [&](const std::string& name, Kind kind) -> absl::Status {
+      directory, /*top=*/true,
+      [&](const std::string& name, Kind kind) -> absl::Status {
         const bool folder = kind == Kind::kDirectory;
         if (name == kHeadName && !folder) {
           found.head = true;
@@ -137,6 +164,12 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
           return absl::OkStatus();
         } else if (name == kDbName && folder) {
           found.db = true;
+        } else if (name == kNewDbName && folder) {
+          found.new_db = true;
+        } else if (name == kJournalName && folder) {
+          found.journal = true;
+        } else if (name.starts_with(kDamagedDbPrefix) && folder) {
+          return absl::OkStatus();
         } else if (name == kStagingName && folder) {
           found.staging = true;
         } else if (name == kLeasesName && folder) {
@@ -149,6 +182,14 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
   std::uint64_t ignored = 0;
   if (found.db) {
     CKPTREE_RETURN_IF_ERROR(LookInto(Join(directory, kDbName), 0, &ignored));
+  }
+  if (found.new_db) {
+    CKPTREE_RETURN_IF_ERROR(
+        LookInto(Join(directory, kNewDbName), 0, &ignored));
+  }
+  if (found.journal) {
+    CKPTREE_RETURN_IF_ERROR(
+        LookInto(Join(directory, kJournalName), 0, &ignored));
   }
   if (leases) {
     CKPTREE_RETURN_IF_ERROR(

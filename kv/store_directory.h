@@ -12,6 +12,7 @@
 
 namespace ckptree::kv {
 
+// Of stores of engines before the journal.
 inline constexpr std::string_view kHeadName = "HEAD";
 inline constexpr std::string_view kHeadTemporaryName = "HEAD.tmp";
 inline constexpr std::string_view kLockName = "LOCK";
@@ -19,8 +20,14 @@ inline constexpr std::string_view kCreatingName = "CREATING";
 inline constexpr std::string_view kDbName = "db";
 inline constexpr std::string_view kStagingName = "staging";
 inline constexpr std::string_view kLeasesName = "leases";
+// An index that is being made; one that was found damaged, with a time behind.
+inline constexpr std::string_view kNewDbName = "db.new";
+inline constexpr std::string_view kDamagedDbPrefix = "db.damaged-";
 
 std::string Join(const std::string& directory, std::string_view name);
+// Where a reader finds the index of a store: `db`; `db.new` where a crash
+// between two names left that one alone, until the next open for writing.
+std::string IndexDirectory(const std::string& directory);
 // What is behind the last slash; a view into `path`.
 std::string_view BaseName(std::string_view path);
 
@@ -33,6 +40,8 @@ struct StoreDirectory {
   bool head_temporary = false;
   bool creating = false;
   bool db = false;
+  bool new_db = false;
+  bool journal = false;
   bool staging = false;
   std::vector<std::string> foreign;  // Names that are none of ours.
   // The highest version in a name in staging: "v<decimal>" at its start.
@@ -41,7 +50,8 @@ struct StoreDirectory {
 
   // Nothing of a store and nothing of anybody else.
   bool Vacant() const {
-    return !head && !head_temporary && !creating && !db && !staging &&
+    return !head && !head_temporary && !creating && !db && !new_db &&
+           !journal && !staging &&
            foreign.empty();
   }
 };

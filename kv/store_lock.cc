@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "kv/descriptor.h"
+#include "kv/permissions.h"
 #include "kv/process_mark.h"
 #include "kv/status.h"
 #include "kv/status_macros.h"
@@ -109,7 +110,8 @@ struct Locked {
 
 // One attempt. kUnavailable where somebody holds it, kAborted where LOCK was
 // replaced meanwhile.
-absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
+absl::StatusOr<Locked> TryAcquire(const std::string& directory,
+                                  int permissions) {
   const Descriptor folder(
       OpenAt(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY));
   struct stat status;
@@ -125,8 +127,9 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
     return HeldBy(directory, {.pid = getpid(), .host = HostName()});
   }
 
-  Descriptor file(
-      OpenAt(folder.get(), kLockName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  Descriptor file(OpenAt(folder.get(), kLockName,
+                         O_RDWR | O_CREAT | O_NOFOLLOW,
+                         FileMode(permissions)));
   if (file.get() < 0) {
     const int error = errno;
     const std::string context =
@@ -150,6 +153,12 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory) {
       IdentityOf(status) != IdentityOf(by_name)) {
     return absl::AbortedError("LOCK was replaced while it was being locked");
   }
+  if (!S_ISREG(status.st_mode) || status.st_nlink != 1) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s/%s is no file of its own (it has %d names): what has the other "
+        "name would be overwritten; remove it or copy it",
+        directory, kLockName, status.st_nlink));
+  }
   // The name is a courtesy: a full disk must not keep the owner out.
   const std::string holder = FormatHolder();
   if (pwrite(file.get(), holder.data(), holder.size(), 0) < 0 ||
@@ -170,12 +179,13 @@ struct StoreLock::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
-    const std::string& directory, std::int64_t wait_ms) {
+    const std::string& directory, std::int64_t wait_ms, int permissions) {
   RegisterForkHandlers();
+  CKPTREE_RETURN_IF_ERROR(CheckOwner(directory));
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
   while (true) {
-    absl::StatusOr<Locked> locked = TryAcquire(directory);
+    absl::StatusOr<Locked> locked = TryAcquire(directory, permissions);
     if (locked.ok()) {
       auto impl = std::make_unique<Impl>();
       std::error_code ignored;

@@ -27,9 +27,11 @@ struct LockHolder {
 class StoreLock {
  public:
   // kUnavailable, naming pid and host, where another handle or process has it
-  // after `wait_ms`.
+  // after `wait_ms`. kFailedPrecondition where the directory is another user's
+  // (see CheckOwner), or LOCK is a link or has other names: it is written to.
   static absl::StatusOr<std::unique_ptr<StoreLock>> Acquire(
-      const std::string& directory, std::int64_t wait_ms);
+      const std::string& directory, std::int64_t wait_ms,
+      int permissions = 0666);
 
   // The holder in another process or this one, or nothing. Takes no lock.
   static absl::StatusOr<std::optional<LockHolder>> Probe(

@@ -25,15 +25,14 @@ constexpr std::string_view kMagic("\xf7\xcf\xf4\x85\xb7\x41\xe2\x88", 8);
 constexpr std::uint64_t kTailBytes = 4096;
 constexpr std::uint64_t kMaxBlockBytes = 64 << 20;
 
+}  // namespace
+
 // Checksum::kXXH3 of format 5 (table/format.cc, ComputeBuiltinChecksum): the
-// last byte, which is the compression type, is mixed in.
-std::uint32_t BlockChecksum(std::string_view block_and_type) {
+// compression type is mixed in.
+std::uint32_t BlockChecksum(std::string_view block, char type) {
   constexpr std::uint32_t kPrime = 0x6b9083d9;
-  const std::size_t before = block_and_type.size() - 1;
-  const auto type = static_cast<unsigned char>(block_and_type.back());
-  return static_cast<std::uint32_t>(
-             XXH3_64bits(block_and_type.data(), before)) ^
-         type * kPrime;
+  return static_cast<std::uint32_t>(XXH3_64bits(block.data(), block.size())) ^
+         static_cast<unsigned char>(type) * kPrime;
 }
 
 std::uint32_t LittleEndian32(std::string_view bytes) {
@@ -43,8 +42,6 @@ std::uint32_t LittleEndian32(std::string_view bytes) {
   }
   return value;
 }
-
-}  // namespace
 
 std::optional<std::uint64_t> BlockReader::Varint() {
   std::uint64_t value = 0;
@@ -80,6 +77,27 @@ std::string_view BlockEntries(std::string_view block) {
   return block;
 }
 
+std::optional<std::vector<IndexEntry>> ParseIndex(std::string_view index) {
+  BlockReader reader(BlockEntries(index));
+  std::vector<IndexEntry> entries;
+  std::uint64_t end = 0;
+  while (!reader.empty()) {
+    const auto shared = reader.Varint();
+    const auto key_bytes = reader.Varint();
+    if (!shared.has_value() || *shared != 0 || !key_bytes.has_value()) {
+      return std::nullopt;
+    }
+    const auto key = reader.Bytes(*key_bytes);
+    const auto place = reader.Place();
+    if (!key.has_value() || !place.has_value() || place->offset != end) {
+      return std::nullopt;
+    }
+    end = place->offset + place->size + kBlockTrailerBytes;
+    entries.push_back({std::string(*key), *place});
+  }
+  return entries;
+}
+
 TableTail::TableTail(rocksdb::FSRandomAccessFile* file,
                      std::uint64_t file_bytes)
     : file_(file),
@@ -101,6 +119,14 @@ std::optional<TableTail::Footer> TableTail::ReadFooter() {
   return Footer{*metaindex, *index};
 }
 
+std::optional<std::vector<IndexEntry>> TableTail::ReadIndex() {
+  const std::optional<Footer> footer = ReadFooter();
+  if (!footer.has_value()) return std::nullopt;
+  const std::optional<Block> block = ReadBlock(footer->index);
+  if (!block.has_value() || !block->whole) return std::nullopt;
+  return ParseIndex(block->bytes);
+}
+
 std::string_view TableTail::Read(std::uint64_t offset, std::uint64_t size) {
   if (size > file_bytes_ || offset > file_bytes_ - size) return {};
   if (offset < start_) return ReadInto(offset, size, &other_);
@@ -115,7 +141,7 @@ std::optional<TableTail::Block> TableTail::ReadBlock(const BlockPlace& place) {
       Read(place.offset, place.size + kBlockTrailerBytes);
   if (read.empty()) return std::nullopt;
   return Block{read.substr(0, place.size),
-               BlockChecksum(read.substr(0, place.size + 1)) ==
+               BlockChecksum(read.substr(0, place.size), read[place.size]) ==
                    LittleEndian32(read.substr(place.size + 1))};
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rocksdb {
 class FSRandomAccessFile;
@@ -33,6 +34,7 @@ class BlockReader {
   std::optional<std::string_view> Bytes(std::uint64_t count);
   std::optional<BlockPlace> Place();
   bool empty() const { return bytes_.empty(); }
+  std::size_t left() const { return bytes_.size(); }
 
  private:
   std::string_view bytes_;
@@ -41,6 +43,21 @@ class BlockReader {
 // The entries of a block that has only whole keys, without the restarts behind
 // them; empty where it is not long enough.
 std::string_view BlockEntries(std::string_view block);
+
+// What RocksDB writes behind a block and its compression type, `type`.
+std::uint32_t BlockChecksum(std::string_view block, char type);
+
+std::uint32_t LittleEndian32(std::string_view bytes);
+
+struct IndexEntry {
+  std::string last_key;  // Not below the key of the block, below the next one.
+  BlockPlace place;
+};
+
+// The index of a table of format 4 or later with a restart at each entry: no
+// key leaves out what it shares with the one before, no place is a difference.
+// Nothing where it is another one, or contradicts itself.
+std::optional<std::vector<IndexEntry>> ParseIndex(std::string_view index);
 
 // The end of a table, and whatever else of it is asked for.
 class TableTail {
@@ -53,6 +70,9 @@ class TableTail {
   };
   // Of a table of format 2 to 5 with kXXH3; nothing of other files.
   std::optional<Footer> ReadFooter();
+
+  // Nothing where the footer or the index is damaged.
+  std::optional<std::vector<IndexEntry>> ReadIndex();
 
   // Valid until the next call. Empty where the file does not have them or they
   // cannot be read.

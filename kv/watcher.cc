@@ -1,21 +1,16 @@
 #include "kv/watcher.h"
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kv/rewrite_filter.h"
 #include "kv/status.h"
 #include "rocksdb/db.h"
 #include "rocksdb/listener.h"
-#include "schema/spaces.h"
 
 namespace ckptree::kv {
 namespace {
@@ -25,19 +20,8 @@ class Listener : public rocksdb::EventListener {
   explicit Listener(std::shared_ptr<Watcher> watcher)
       : watcher_(std::move(watcher)) {}
 
-  void OnFlushCompleted(rocksdb::DB*,
-                        const rocksdb::FlushJobInfo& info) override {
-    for (const schema::Space space :
-         {schema::Space::kRecords, schema::Space::kSmall}) {
-      if (info.cf_name ==
-          schema::kSpaceNames[static_cast<std::size_t>(space)]) {
-        watcher_->Flushed(space, info.largest_seqno);
-      }
-    }
-  }
-
-  // RocksDB would resume by itself after a full disk: it flushes one space and
-  // starts a new log behind the torn one, and no open can sort that out.
+  // RocksDB would resume by itself after a full disk: what the index has would
+  // then no longer be known.
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
                             bool* auto_recovery) override {
     *auto_recovery = false;
@@ -64,50 +48,16 @@ class Listener : public rocksdb::EventListener {
 
 }  // namespace
 
-void Watcher::Start(std::uint64_t ordinal) {
-  const absl::MutexLock lock(&mutex_);
-  newest_ = ordinal;
-  records_.clear();
-  small_.clear();
-}
-
-void Watcher::Expect(std::uint64_t ordinal, bool small,
-                     std::uint64_t first_sequence) {
-  const absl::MutexLock lock(&mutex_);
-  newest_ = ordinal;
-  records_.push_back({ordinal, first_sequence});
-  if (small) small_.push_back({ordinal, first_sequence});
-}
-
-void Watcher::Flushed(schema::Space space, std::uint64_t last_sequence) {
-  const absl::MutexLock lock(&mutex_);
-  std::deque<Pending>& pending =
-      space == schema::Space::kSmall ? small_ : records_;
-  // A batch is never cut by the switch to a new memory table, so its first
-  // number tells for all of it.
-  while (!pending.empty() && pending.front().first_sequence <= last_sequence) {
-    pending.pop_front();
-  }
-}
-
-std::uint64_t Watcher::small_safe() const {
-  const absl::MutexLock lock(&mutex_);
-  return small_.empty() ? newest_ : small_.front().ordinal - 1;
-}
-
-std::uint64_t Watcher::flushed() const {
-  const absl::MutexLock lock(&mutex_);
-  std::uint64_t oldest = newest_ + 1;
-  if (!small_.empty()) oldest = std::min(oldest, small_.front().ordinal);
-  if (!records_.empty()) oldest = std::min(oldest, records_.front().ordinal);
-  return oldest - 1;
-}
-
 void Watcher::Fail(absl::Status status) {
   if (status.ok()) return;
   Log(Severity::kError, std::string(status.message()));
   const absl::MutexLock lock(&mutex_);
   if (failure_.ok()) failure_ = std::move(status);
+}
+
+void Watcher::Pardon() {
+  const absl::MutexLock lock(&mutex_);
+  failure_ = absl::OkStatus();
 }
 
 absl::Status Watcher::health() const {

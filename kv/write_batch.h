@@ -21,9 +21,12 @@ class WriteBatch {
     schema::Space space;
     std::string key;
     std::optional<std::string> value;  // Nothing: delete.
+    bool block = false;  // Array bytes, which the journal keeps once.
   };
 
   void Put(schema::Space space, std::string key, std::string value);
+  // Array bytes of a small save: a key of kSmall.
+  void PutBlock(std::string key, std::string value);
   void Delete(schema::Space space, std::string key);
 
   bool empty() const { return operations_.empty(); }

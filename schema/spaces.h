@@ -37,7 +37,7 @@ enum class Row : std::uint8_t {
   kTreePage = 0x04,  // digest -> TreePage
   kDead = 0x05,      // version -> DeadList
   kSegment = 0x06,   // version, part, space, builder -> SegmentRow
-  kCommit = 0x07,    // ordinal -> commit record (kv/commit_log.h)
+  kCommit = 0x07,    // ordinal -> (of engines before the journal)
   kRemoved = 0x08,   // version -> StepRecord
   kLine = 0x09,      // line -> LineRecord
   kTag = 0x0a,       // name -> TagRecord

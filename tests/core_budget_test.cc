@@ -109,10 +109,11 @@ TEST_F(BudgetTest, BudgetWithStepsOutOfOrder) {
       EXPECT_EQ(report.steps[i].kept, i >= 6 - keep) << keep << " " << i;
     }
   }
-  // The newest version is the oldest step, or none at all: it takes no room.
+  // What the policy would drop at once is not saved, and drops nothing.
   ASSERT_OK(store_->SetPolicy(Budget{2 * 10'500}));
-  ASSERT_OK(Save(5, RandomBytes(10'000, 5)));
-  EXPECT_THAT(StepNumbers(), ElementsAre(50, 60));
+  EXPECT_EQ(Save(5, RandomBytes(10'000, 5)).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(StepNumbers(), ElementsAre(10, 20, 30, 40, 50, 60));
   ASSERT_OK(Save(70, RandomBytes(10'000, 70)));
   EXPECT_THAT(StepNumbers(), ElementsAre(60, 70));
   ASSERT_OK(store_->Delete(70));

@@ -56,25 +56,31 @@ inline std::size_t BytesOf(DType dtype, bool packed, const Shape& shape) {
 
 inline Path At(std::string_view text) { return Path::Parse(text).value(); }
 
+inline StoreOptions QuietOptions() {
+  StoreOptions options;
+  options.create_if_missing = true;
+  options.threads = 2;
+  options.chunk_bytes = kChunk;
+  options.log = [](LogSeverity, std::string_view, std::string_view) {};
+  return options;
+}
+
+inline StoreOptions ToRead(StoreOptions options) {
+  options.create_if_missing = false;
+  options.read_only = true;
+  return options;
+}
+
 class CoreTest : public ::testing::Test {
  protected:
   void SetUp() override { Open(); }
 
   static StoreOptions Options() {
-    StoreOptions options;
-    options.create_if_missing = true;
-    options.threads = 2;
-    options.chunk_bytes = kChunk;
+    StoreOptions options = QuietOptions();
     options.collect = false;  // Tests of collection say when.
-    options.log = [](LogSeverity, std::string_view, std::string_view) {};
     return options;
   }
-  static StoreOptions ReadOnly() {
-    StoreOptions options = Options();
-    options.create_if_missing = false;
-    options.read_only = true;
-    return options;
-  }
+  static StoreOptions ReadOnly() { return ToRead(Options()); }
 
   // Closes the store there is and opens it again.
   void Open(StoreOptions options = Options()) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -138,7 +139,7 @@ TEST_F(ManagerTest, TwoManagersWriteNoStore) {  // CM-02
 
 // ---- SV: a save, and its failures ----
 
-// Puts an array that is copied when `go` says so.
+// Puts an array that is read when `go` says so.
 auto SlowFill(absl::Notification* go) {
   return [go](StepBuilder& builder) {
     builder.Put("w", {.dtype = DType::kUint8,
@@ -147,7 +148,8 @@ auto SlowFill(absl::Notification* go) {
                         go->WaitForNotification();
                         std::fill(to.begin(), to.end(), std::byte{1});
                         return absl::OkStatus();
-                      }});
+                      }},
+                Ownership::kBorrow);
     return builder.status();
   };
 }
@@ -189,6 +191,28 @@ TEST_F(ManagerTest,
   Open({.max_to_keep = 1});
   EXPECT_TRUE(Save(10));
   EXPECT_THAT(Steps(), ElementsAre(10));
+}
+
+TEST_F(ManagerTest, WhatWasSavedMayBeChangedAtOnce) {
+  Open({.max_saves_in_flight = 100});
+  std::vector<std::int64_t> buffer(300'000);
+  for (std::int64_t step = 0; step < 10; ++step) {
+    std::fill(buffer.begin(), buffer.end(), step);
+    EXPECT_TRUE(*manager_->Save(step, [&](StepBuilder& builder) {
+      builder.Put("w", {.dtype = DType::kInt64,
+                        .shape = {300'000},
+                        .data = buffer.data()});
+      return absl::OkStatus();
+    }));
+  }
+  std::fill(buffer.begin(), buffer.end(), -1);
+  ASSERT_OK(manager_->WaitUntilFinished(kLong));
+  for (std::int64_t step = 0; step < 10; ++step) {
+    const auto value = manager_->Restore(AtStep(step))->Value("w");
+    ASSERT_OK(value);
+    std::memcpy(buffer.data(), value->bytes.data(), value->bytes.size());
+    EXPECT_EQ(std::count(buffer.begin(), buffer.end(), step), 300'000) << step;
+  }
 }
 
 TEST_F(ManagerTest, WhatFillSaysFailsTheCall) {  // SV-08
@@ -346,7 +370,7 @@ TEST_F(ManagerTest, TheStepOfAPreemptionStays) {
   EXPECT_TRUE(manager_->SavedForPreemption());
   EXPECT_THAT(Steps(), ElementsAre(1, 2));
   EXPECT_TRUE(SaveLoss(3, 4));
-  EXPECT_THAT(Steps(), ElementsAre(1));
+  EXPECT_THAT(Steps(), ElementsAre(1, 3));
 }
 
 TEST_F(ManagerTest, WatchedChildrenDieOfSigterm) {

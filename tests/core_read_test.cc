@@ -465,7 +465,7 @@ TEST_F(ReadTest, Selectors) {
     EXPECT_EQ(tags[0].name, "best-so-far");
     EXPECT_EQ(tags[0].step, 30);
   }
-  ASSERT_OK(store_->Delete(30));
+  ASSERT_OK(store_->Delete(30, {.tagged = true}));
   ASSERT_OK(store_->Untag("old"));
   EXPECT_THAT(store_->Tags().value(), IsEmpty());
   EXPECT_EQ(store_->Resolve(Best("loss"))->step, 20);

@@ -259,13 +259,13 @@ void FaultDisk::Undo(const Change& change) {
       break;
     case ChangeKind::kRemove:
       if (!change.hidden.empty()) {
-        std::filesystem::create_hard_link(change.hidden, change.path, ignored);
+        std::filesystem::rename(change.hidden, change.path, ignored);
       }
       break;
     case ChangeKind::kRename:
       std::filesystem::rename(change.to, change.path, ignored);
       if (!change.hidden.empty()) {
-        std::filesystem::create_hard_link(change.hidden, change.to, ignored);
+        std::filesystem::rename(change.hidden, change.to, ignored);
       }
       break;
     case ChangeKind::kMakeDir:

@@ -19,9 +19,11 @@ class InterruptedFs : public rocksdb::FileSystemWrapper {
   const char* Name() const override { return "InterruptedFs"; }
 
   // Calls `meanwhile` once, right before a file whose name ends in `suffix` is
-  // opened to be read.
-  void BeforeReading(std::string suffix, std::function<void()> meanwhile) {
+  // opened to be read for the `nth` time.
+  void BeforeReading(std::string suffix, std::function<void()> meanwhile,
+                     int nth = 1) {
     suffix_ = std::move(suffix);
+    left_ = nth;
     meanwhile_ = std::move(meanwhile);
   }
   // It was called.
@@ -44,11 +46,12 @@ class InterruptedFs : public rocksdb::FileSystemWrapper {
 
  private:
   void Opening(const std::string& name) {
-    if (fired() || !name.ends_with(suffix_)) return;
+    if (fired() || !name.ends_with(suffix_) || --left_ > 0) return;
     std::exchange(meanwhile_, nullptr)();
   }
 
   std::string suffix_;
+  int left_ = 0;
   std::function<void()> meanwhile_;
 };
 

@@ -97,13 +97,14 @@ class FaultFsTest : public ::testing::Test {
 };
 
 TEST_F(FaultFsTest, ClassesFollowFromNames) {
-  EXPECT_EQ(ClassOf("/s/db/000012.log"), FileClass::kWal);
+  EXPECT_EQ(ClassOf("/s/journal/a-0000000012"), FileClass::kJournal);
   EXPECT_EQ(ClassOf("/s/db/MANIFEST-000004"), FileClass::kManifest);
   EXPECT_EQ(ClassOf("/s/db/CURRENT"), FileClass::kCurrent);
   EXPECT_EQ(ClassOf("/s/db/000004.dbtmp"), FileClass::kCurrent);
   EXPECT_EQ(ClassOf("/s/db/000012.sst"), FileClass::kSst);
   EXPECT_EQ(ClassOf("/s/staging/7/chunks-0.sst"), FileClass::kStaging);
-  EXPECT_EQ(ClassOf("/s/HEAD"), FileClass::kHead);
+  EXPECT_EQ(ClassOf("/s/journal/b-0000000012"), FileClass::kJournalCopy);
+  EXPECT_EQ(ClassOf("/s/journal/tip"), FileClass::kOther);
   EXPECT_EQ(ClassOf("/s/CREATING"), FileClass::kCreating);
   EXPECT_EQ(ClassOf("/s/db"), FileClass::kOther);
 }
@@ -111,8 +112,8 @@ TEST_F(FaultFsTest, ClassesFollowFromNames) {
 TEST_F(FaultFsTest, CountsByKindAndClass) {
   const TrialResult result = Child([](Files& files, const TrialPipe&) {
     files.fs().Arm({});
-    files.Durable("000001.log", "abc");
-    files.Must(files.fs().RenameFile(files.At("000001.log"),
+    files.Durable("a-0000000001", "abc");
+    files.Must(files.fs().RenameFile(files.At("a-0000000001"),
                                      files.At("000002.sst"), {}, nullptr));
     files.Must(files.fs().DeleteFile(files.At("000002.sst"), {}, nullptr));
   });
@@ -122,9 +123,9 @@ TEST_F(FaultFsTest, CountsByKindAndClass) {
                            [static_cast<std::size_t>(file_class)]
         .load();
   };
-  EXPECT_EQ(count(CallKind::kOpen, FileClass::kWal), 1u);
-  EXPECT_EQ(count(CallKind::kWrite, FileClass::kWal), 1u);
-  EXPECT_EQ(count(CallKind::kSync, FileClass::kWal), 1u);
+  EXPECT_EQ(count(CallKind::kOpen, FileClass::kJournal), 1u);
+  EXPECT_EQ(count(CallKind::kWrite, FileClass::kJournal), 1u);
+  EXPECT_EQ(count(CallKind::kSync, FileClass::kJournal), 1u);
   EXPECT_EQ(count(CallKind::kSyncDirectory, FileClass::kOther), 1u);
   EXPECT_EQ(count(CallKind::kRename, FileClass::kSst), 1u);
   EXPECT_EQ(count(CallKind::kUnlink, FileClass::kSst), 1u);
@@ -166,20 +167,20 @@ TEST_F(FaultFsTest, StickyFailuresStayAndMayWriteAPart) {
 
 TEST_F(FaultFsTest, OnlyTheKindsAndClassesOfThePlanFail) {
   const TrialResult result = Child([](Files& files, const TrialPipe& pipe) {
-    auto log = files.New("000001.log");
-    auto head = files.New("HEAD");
+    auto first = files.New("a-0000000001");
+    auto copy = files.New("b-0000000001");
     files.fs().Arm({{.mode = Mode::kFail,
                      .at = 1,
                      .kinds = Bit(CallKind::kSync),
-                     .classes = Bit(FileClass::kHead)}});
-    files.Write(*log, "a");
-    files.Sync(*log);
-    files.Write(*head, "b");
-    pipe.Say(head->Sync({}, nullptr).ok() ? "ok" : "error");
+                     .classes = Bit(FileClass::kJournalCopy)}});
+    files.Write(*first, "a");
+    files.Sync(*first);
+    files.Write(*copy, "b");
+    pipe.Say(copy->Sync({}, nullptr).ok() ? "ok" : "error");
   });
   ASSERT_FALSE(result.broken()) << result.Text();
   EXPECT_EQ(result.lines, (std::vector<std::string>{"error"}));
-  EXPECT_NE(counts_->FiredAt().find("sync of HEAD"), std::string::npos);
+  EXPECT_NE(counts_->FiredAt().find("sync of journal copy"), std::string::npos);
 }
 
 TEST_F(FaultFsTest, KillsBeforeTheCall) {

@@ -39,8 +39,8 @@ std::string_view Name(CallKind kind) {
 
 std::string_view Name(FileClass file_class) {
   static constexpr std::array<std::string_view, kFileClasses> kNames = {
-      "WAL", "MANIFEST", "CURRENT", "SST", "staging", "HEAD", "CREATING",
-      "other"};
+      "journal", "journal copy", "MANIFEST", "CURRENT", "SST", "staging",
+      "CREATING", "other"};
   return kNames[static_cast<std::size_t>(file_class)];
 }
 
@@ -51,11 +51,11 @@ FileClass ClassOf(std::string_view path) {
   if (path.find("/staging") != std::string_view::npos) {
     return FileClass::kStaging;
   }
-  if (EndsWith(base, ".log")) return FileClass::kWal;
+  if (base.starts_with("a-")) return FileClass::kJournal;
+  if (base.starts_with("b-")) return FileClass::kJournalCopy;
   if (base.starts_with("MANIFEST-")) return FileClass::kManifest;
   if (base == "CURRENT" || EndsWith(base, ".dbtmp")) return FileClass::kCurrent;
   if (EndsWith(base, ".sst")) return FileClass::kSst;
-  if (base.starts_with("HEAD")) return FileClass::kHead;
   if (base.starts_with("CREATING")) return FileClass::kCreating;
   return FileClass::kOther;
 }

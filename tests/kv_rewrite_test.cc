@@ -37,7 +37,7 @@ class RewriteTest : public KvTest {
           Stage(*database_, version, Space::kChunks, kRecords, kBytes));
       ASSERT_OK(database_->Adopt({segment}));
     }
-    ASSERT_OK(database_->Flush());
+    ASSERT_OK(database_->Secure());
   }
 
   std::vector<LiveFile> Files() {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
@@ -121,12 +122,14 @@ TEST_F(SegmentWriterTest, RefusesWhatTheFileCannotHold) {
 
 TEST_F(SegmentWriterTest, ReservesAndGivesBack) {
   {
+    const mode_t before = umask(027);
+    const absl::Cleanup restore = [before] { umask(before); };
     ASSERT_OK_AND_ASSIGN(const auto writer,
                          Writer(Space::kLeaves, 8 << 20));
     struct stat status;
     ASSERT_EQ(stat(Path().c_str(), &status), 0);
     EXPECT_GE(status.st_blocks * 512, 8 << 20);
-    EXPECT_EQ(status.st_mode & 0777, 0600);
+    EXPECT_EQ(status.st_mode & 0777, 0640);
     ASSERT_OK(writer->Add("a", "1"));
     ASSERT_OK(writer->Finish());
     ASSERT_EQ(stat(Path().c_str(), &status), 0);

@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MAX_LINES = 500
+MAX_LINES = 600
 FORBIDDEN_STEMS = {
     "common", "helper", "helpers", "misc", "types", "util", "utils",
 }
@@ -96,7 +96,7 @@ RULES = [
          ["absl", "gtest"], system=True),
     # What reads bytes or text from outside, and nothing that opens a store.
     Rule(r"tests/fuzz/.*",
-         [r"schema/.*", r"kv/(commit_log|hash|head)\.h",
+         [r"schema/.*", r"kv/(hash|write_batch|journal/(preface|record))\.h",
           r"ckptree/(preservation|selector|tensor)\.h", r"tools/.*", r"tests/fuzz/.*",
           r"tests/schema_samples\.h"], ["absl", "json"]),
     Rule(r"tests/fault_fs[^/]*",
@@ -202,13 +202,13 @@ PLANTED = [
     ("bench/full_save.cc", "#include <rocksdb/db.h>"),
     ("tests/engine_test.cc", "#include <rocksdb/db.h>"),
     ("tests/examples/char_lm.cc", '#include "core/engine.h"'),
-    ("tests/fuzz/head_fuzz.cc", '#include "kv/database.h"'),
+    ("tests/fuzz/journal_fuzz.cc", '#include "kv/database.h"'),
     ("tests/fuzz/tree_fuzz.cc", "#include <gtest/gtest.h>"),
     ("core/engine.cc", "#include <boost/any.hpp>"),
     ("extra/engine.cc", "#include <string>"),
     ("core/util.cc", "#include <string>"),
     ("tools/helpers.py", ""),
-    ("core/engine.cc", "\n" * 501),
+    ("core/engine.cc", "\n" * 601),
 ]
 
 CLEAN = [
@@ -222,8 +222,8 @@ CLEAN = [
     ("tools/show.cc", "#include <nlohmann/json.hpp>\n#include <CLI/CLI.hpp>"),
     ("tests/fault_fs.cc", "#include <rocksdb/file_system.h>"),
     ("tests/engine_test.cc", '#include "core/engine.h"\n// util.h'),
-    ("tests/fuzz/head_fuzz.cc", '#include "kv/head.h"'),
-    ("core/engine.cc", "\n" * 500),
+    ("tests/fuzz/journal_fuzz.cc", '#include "kv/journal/record.h"'),
+    ("core/engine.cc", "\n" * 600),
 ]
 
 

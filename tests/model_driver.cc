@@ -25,7 +25,7 @@ std::string ModelOperation::Text() const {
   std::string text(kNames[static_cast<int>(kind)]);
   for (const Save& save : saves) {
     static constexpr std::string_view kFates[] = {"", " bad", " cancelled",
-                                                  " refused"};
+                                                  " refused", " not kept"};
     absl::StrAppendFormat(&text, " %d (%d leaves%s%s)", save.step,
                           save.content->leaves.size(),
                           save.overwrite ? ", overwrite" : "",
@@ -89,7 +89,19 @@ ModelOperation ModelDriver::Next() {
     } else if (random_.OneIn(30)) {
       op.saves[0].fate = Save::Fate::kBadInput;
     }
-    if (random_.OneIn(many ? 3 : 12)) op.policy = random_.Int(8);
+    if (random_.OneIn(many ? 3 : 12)) {
+      op.policy = 1 + random_.Int(8);
+      Save& save = op.saves[0];
+      ModelState after = state_;
+      if (after.steps.contains(save.step)) after.Delete(save.step);
+      after.Save(save.step, save.content);
+      const auto victims = after.Victims(save.step / kLineSteps, op.policy,
+                                         /*by_policy=*/true);
+      const bool goes = std::ranges::find(victims, save.step) != victims.end();
+      if (goes && save.fate == Save::Fate::kCommits) {
+        save.fate = Save::Fate::kNotKept;
+      }
+    }
   } else if (what < 400) {
     op.kind = Kind::kSaves;
     for (int n = 2 + random_.Int(3); n > 0; --n) {
@@ -241,7 +253,8 @@ std::vector<ModelState> ModelDriver::Possible(
   for (std::size_t i = results.size(); i < operation.saves.size(); ++i) {
     const Save& save = operation.saves[i];
     if (save.fate == Save::Fate::kBadInput ||
-        save.fate == Save::Fate::kRefused) {
+        save.fate == Save::Fate::kRefused ||
+        save.fate == Save::Fate::kNotKept) {
       continue;
     }
     std::vector<ModelState> next;

@@ -39,6 +39,7 @@ struct ModelOperation {
       kBadInput,   // A leaf twice: fails.
       kCancelled,  // Commits or not.
       kRefused,    // The step exists, or is pinned: fails.
+      kNotKept,    // There are later steps, and the policy keeps those: fails.
     };
     std::int64_t step = 0;
     ModelState::Content content;

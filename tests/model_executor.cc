@@ -74,6 +74,8 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
                            ? absl::IsInvalidArgument(status)
                        : save.fate == Fate::kCancelled
                            ? status.ok() || absl::IsCancelled(status)
+                       : save.fate == Fate::kNotKept
+                           ? absl::IsFailedPrecondition(status)
                        : save.overwrite ? absl::IsFailedPrecondition(status)
                                         : absl::IsAlreadyExists(status);
     if (!right) {
@@ -157,7 +159,8 @@ std::optional<std::string> ModelExecutor::DeletePredicted(std::int64_t step) {
   if (whole->size() != 1 || whole->front().unique_bytes > predicted->bytes) {
     return "another sum of the subtrees";
   }
-  if (absl::Status status = store_->Delete(selector); !status.ok()) {
+  if (absl::Status status = store_->Delete(selector, {.tagged = true});
+      !status.ok()) {
     return Must(status);
   }
   CollectOptions options;
@@ -209,7 +212,8 @@ std::optional<std::string> ModelExecutor::Execute(
         wrong = DeletePredicted(operation.step);
         break;
       }
-      absl::Status status = store_->Delete(SelectorOf(operation.step));
+      absl::Status status =
+          store_->Delete(SelectorOf(operation.step), {.tagged = true});
       const bool right = !operation.refused ? status.ok()
                          : before.pins.contains(operation.step)
                              ? absl::IsFailedPrecondition(status)
@@ -261,7 +265,7 @@ std::optional<std::string> ModelExecutor::Execute(
            before.Victims(operation.line, operation.versions)) {
         victims.push_back(SelectorOf(step));
       }
-      wrong = Must(store_->Delete(victims));
+      wrong = Must(store_->Delete(victims, {.tagged = true}));
       break;
     }
     case Kind::kFork:

@@ -176,6 +176,7 @@ void PutArray(const std::string& name, const ModelLeaf& leaf,
   tensor.shape = leaf.shape;
   tensor.data = leaf.bytes.data();
   tensor.size_bytes = leaf.bytes.size();
+  tensor.chunk_shape = leaf.chunk_shape;
   if (leaf.boxes < 2 || leaf.bytes.empty()) {
     builder.Put(name, std::move(tensor), Ownership::kCopy);
     return;

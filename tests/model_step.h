@@ -25,6 +25,8 @@ struct ModelLeaf {
 
   // In how many boxes it is put; no part of what is stored.
   int boxes = 1;
+  // Empty: as the engine likes it; no part of what is stored either.
+  Shape chunk_shape = {};
 
   // By what is stored.
   friend bool operator==(const ModelLeaf& a, const ModelLeaf& b) {

@@ -5,7 +5,8 @@
 writes FOLDER/index.json, the entries of the step's tree, and N.bin for the
 value of entry N (arrays: elements in row-major order). It shares no line with
 the engine: RocksDB's `ldb` dumps the column families, all else is here, in the
-order of FORMAT.md. Needs xxhash. The store must not be open for writing.
+order of FORMAT.md. Needs xxhash. The store must not be open for writing. Rows
+are read from the journal; of `db/` only arrays and leaf records are.
 """
 
 import functools
@@ -26,6 +27,14 @@ class Damaged(Exception):
 # Section 2: spaces and keys.
 @functools.cache
 def dump(store, space):
+  """Key -> value of a space."""
+  if space in SPACES_OF_ROWS:
+    return rows(store)[space]
+  return family(store, space)
+
+
+@functools.cache
+def family(store, space):
   """Key -> value of a column family."""
   done = subprocess.run(
       ["ldb", f"--db={store}/db", "--hex", f"--column_family={space}", "scan"],
@@ -249,6 +258,125 @@ def place_cell(out, shape, low, high, chunk, size):
                             zip(shape, row + (low[-1],)), 0)
     out[flat * size:flat * size + run] = chunk[at:at + run]
     at += run
+
+
+# Section 8: the journal.
+SPACES_OF_ROWS = ["records", "small"]
+PREFACE, HEADER = 4096, 120
+
+
+class Block(bytes):
+  """The digest of array bytes that stand elsewhere."""
+
+
+def take(data, at, layout):
+  """What stands at `at`, and where it ends."""
+  return struct.unpack_from(">" + layout, data, at), at + struct.calcsize(
+      ">" + layout)
+
+
+def read_rows_file(path):
+  """(space, key) -> value or Block; ordinal."""
+  data, found = path.read_bytes(), {}
+  if data[:8] != b"CKPTROWS" or xxhash.xxh3_64_digest(data[:68]) != data[68:76]:
+    raise Damaged(f"{path}: no file of rows")
+  at, end = 76, len(data) - 108
+  if data[end:end + 8] != b"CKPTROWE" or data[end + 8:end + 68] != data[8:68]:
+    raise Damaged(f"{path}: its end is missing")
+  while at < end:
+    magic, size, count = struct.unpack_from(">4sII", data, at)
+    body = at + 44
+    if (magic != b"ROWB" or xxhash.xxh3_64_digest(data[68:76] + data[at:at + 36])
+        != data[at + 36:at + 44] or
+        xxhash.xxh3_64_digest(data[body:body + size]) != data[at + 28:at + 36]):
+      raise Damaged(f"{path}: a block is damaged")
+    for _ in range(count):
+      (space, what, length), body = take(data, body, "BBI")
+      key, body = data[body:body + length], body + length
+      if what == 0:
+        (length,), body = take(data, body, "I")
+        value, body = data[body:body + length], body + length
+      else:
+        (_, digest), body = take(data, body, "Q16s")
+        value = Block(digest)
+      found[SPACES_OF_ROWS[space], key] = value
+    at = body
+  return found, struct.unpack_from(">Q", data, 28)[0]
+
+
+def read_records(path, copy, number):
+  """The whole records of one copy: ordinal -> (session, hash, bytes, blocks)."""
+  data, at, found = path.read_bytes(), PREFACE, {}
+  follows = struct.unpack_from(">Q16s", data, 80) if data[:8] == b"CKPTJRNL" else ()
+  while at + HEADER <= len(data) and data[at:at + 4] == b"CKJR":
+    written, session, ordinal = struct.unpack_from(">QQQ", data, at + 8)
+    rows_bytes, block_bytes = struct.unpack_from(">QQ", data, at + 80)
+    end = at + HEADER + rows_bytes
+    record = data[at:end]
+    if xxhash.xxh3_64_digest(record[:112] + record[120:]) != record[112:120]:
+      break
+    digest = xxhash.xxh3_128_digest(record)
+    if written != number and (ordinal, digest) != follows:
+      break
+    if record[5] != 11:
+      blocks = data[end:end + block_bytes] if copy == "a" else b""
+      found[ordinal] = (session, digest, record, blocks)
+    at = end
+    if copy == "a":
+      at += block_bytes + -(end + block_bytes) % 4096
+  return found
+
+
+def read_journal(folder):
+  """The records of both copies, and the sessions that began where."""
+  records, begun = {}, []
+  for path in sorted(folder.glob("[ab]-*")):
+    data = path.read_bytes()
+    if data[:8] == b"CKPTJRNL":
+      session, = struct.unpack_from(">Q", data, 40)
+      begun.append((session, struct.unpack_from(">Q", data, 80)[0]))
+    for ordinal, record in read_records(path, path.name[0],
+                                        int(path.name[2:])).items():
+      old = records.get(ordinal)
+      if old is None or len(old[3]) < len(record[3]):
+        records[ordinal] = record
+  return {o: r for o, r in records.items()
+          if not any(s > r[0] and f < o for s, f in begun)}
+
+
+@functools.cache
+def rows(store):
+  """All rows by space; array bytes of small saves in their place."""
+  folder = pathlib.Path(store, "journal")
+  found, ordinal = {}, 0
+  for path in sorted(folder.glob("rows-*")):
+    found, ordinal = read_rows_file(path)
+  records, at_hand = read_journal(folder), {}
+  for number in range(ordinal + 1, max(records, default=0) + 1):
+    record, blocks = records[number][2], records[number][3]
+    at, at_block = HEADER, 0
+    while at < len(record):
+      (space, what, length), at = take(record, at, "BBI")
+      key, at = (SPACES_OF_ROWS[space], record[at:at + length]), at + length
+      if what == 0:
+        found.pop(key, None)
+      elif what == 1:
+        (length,), at = take(record, at, "I")
+        found[key], at = record[at:at + length], at + length
+      else:
+        (length, digest), at = take(record, at, "Q16s")
+        found[key] = Block(digest)
+        at_hand[digest] = blocks[at_block:at_block + length]
+        at_block += length
+  by_space = {space: {} for space in SPACES_OF_ROWS}
+  for (space, key), value in found.items():
+    if isinstance(value, Block):
+      data = at_hand.get(bytes(value), b"")
+      if xxhash.xxh3_128_digest(data) != value:
+        data = family(store, "small")[key]
+      value = checked(data, bytes(value), "block")
+    by_space[space][key] = value
+  return by_space
 
 
 # All of it.

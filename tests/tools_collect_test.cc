@@ -31,6 +31,7 @@ using testing::RandomBytes;
 using ::testing::StartsWith;
 
 constexpr std::size_t kArray = 3 << 20;
+constexpr std::size_t kJournalFile = 2 << 20;
 
 // Steps 10, 20, 30 of the main line, each an array of its own and a shared one;
 // line "trial" from step 20 with steps 25 and 30, which share 20's array; line
@@ -138,7 +139,8 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
   EXPECT_GE(
       done["files_dropped"].get<int>() + done["files_rewritten"].get<int>(), 2)
       << done;
-  EXPECT_GE(done["file_bytes_before"].get<std::uint64_t>(),
+  // The journal may have begun a file meanwhile, which is made ahead.
+  EXPECT_GE(done["file_bytes_before"].get<std::uint64_t>() + kJournalFile,
             done["file_bytes_after"].get<std::uint64_t>() + 2 * kArray)
       << done;
   EXPECT_THAT(done["kept"], IsEmpty());
@@ -343,8 +345,9 @@ TEST_F(ToolsCollectTest, EveryCommandTakesStepsOfForks) {
   EXPECT_EQ(Json({"show", "30"})["pinned"], false);
   EXPECT_THAT(Do({"rm", "@mine", "-y"}).err, HasSubstr("trial/30 is pinned"));
   EXPECT_EQ(Do({"pin", "--delete", "@mine"}).code, 0);
-  EXPECT_THAT(Do({"rm", "@mine", "-y"}).out,
-              StartsWith("removed step trial/30\nfreed 3.0 MiB\n"));
+  EXPECT_THAT(Do({"rm", "@mine", "-y", "--tagged"}).out,
+              StartsWith("removed step trial/30 and the tag @mine\n"
+                         "freed 3.0 MiB\n"));
   EXPECT_EQ(log({}), "step\n30\n20\n10\n");
   EXPECT_EQ(Do({"rm", "trial/..", "-y"}).code, 2);
 }
@@ -364,7 +367,7 @@ TEST_F(ToolsCollectTest, CompletionKnowsLines) {
 }
 
 TEST_F(ToolsCollectTest, PermissionsAreAWarning) {
-  std::filesystem::permissions(own_, std::filesystem::perms::group_write,
+  std::filesystem::permissions(own_, std::filesystem::perms::others_write,
                                std::filesystem::perm_options::add);
   const Result verify = Do({"verify"});
   EXPECT_EQ(verify.code, 0) << verify.out;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,54 @@ TEST_F(CommandTest, FindsTheStore) {
   setenv("CKPTREE_STORE", store().c_str(), 1);
   EXPECT_EQ(Run({"log"}).code, 0);
   unsetenv("CKPTREE_STORE");
+}
+
+TEST_F(CommandTest, FindsTheStoreThatLacksAPart) {
+  namespace fs = std::filesystem;
+  const std::string all = Out({"log", "-o", "csv"});
+  for (const std::string part : {"db", "journal", "LOCK"}) {
+    const std::string folder = scratch_ / ("without_" + part);
+    fs::copy(store(), folder, fs::copy_options::recursive);
+    fs::create_directory(folder + "/deeper");
+    here_ = folder + "/deeper";
+    ASSERT_GT(fs::remove_all(folder + "/" + part), 0u);
+    const Result found = Run({"log", "-o", "csv"});
+    // Found, whatever it has to say.
+    EXPECT_THAT(found.err, Not(HasSubstr("no store here"))) << part;
+    if (part == "LOCK") {
+      EXPECT_EQ(found.out, all);
+    }
+  }
+  // Folders of others with such names are none.
+  const std::string other = scratch_ / "other";
+  fs::create_directories(other + "/db/deeper");
+  fs::create_directories(other + "/journal");
+  std::ofstream(other + "/journal/monday.txt") << "a day";
+  here_ = other + "/db/deeper";
+  const Result none = Run({"log"});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.err, HasSubstr("no store here"));
+}
+
+TEST_F(CommandTest, AStoreOfAnotherMachineIsRefused) {
+  const std::string folder = scratch_ / "empty";
+  std::filesystem::create_directory(folder);
+  here_ = folder;
+  const std::vector<std::vector<std::string>> commands = {
+      {"-C", "s3://bucket/run", "log"},
+      {"-C", "s3://bucket/run", "rm", "latest", "--yes"},
+      {"-C", "s3://bucket/run", "policy", "--set", "latest(1)"},
+      {"repair", "s3://bucket/run", "--yes"},
+      {"recover", "s3://bucket/run", "here"},
+      {"recover", store(), "s3://bucket/run"}};
+  for (const std::vector<std::string>& words : commands) {
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("s3://bucket/run"));
+    EXPECT_THAT(result.err, HasSubstr("'s3'"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  EXPECT_EQ(Run({"-C", "file://" + store(), "log"}).out, Out({"log"}));
 }
 
 TEST_F(CommandTest, LogShowsTheNewestFirst) {

@@ -144,6 +144,13 @@ class RecoverTest : public CommandRunner {
                                             : made_->chunk_tables)
           .push_back(name);
     }
+    const auto copies =
+        internal::StoreTestPeer::engine(store).database().LeafCopies();
+    ASSERT_OK(copies);
+    for (const kv::LiveFile& file : *copies) {
+      made_->leaf_copies.push_back(
+          std::filesystem::path(file.path).filename().string());
+    }
     std::sort(made_->chunk_tables.begin(), made_->chunk_tables.end());
     ASSERT_OK(store.Close());
     made_->model = ContentOf(path);
@@ -187,8 +194,36 @@ class RecoverTest : public CommandRunner {
     std::sort(paths.begin(), paths.end());
     return paths;
   }
+  // Both copies of all leaf records: what is neither chunks nor rows.
+  std::vector<std::string> TablesOfLeaves() const {
+    std::vector<std::string> paths = leaf_tables_;
+    for (const std::string& name : made_->leaf_copies) {
+      paths.push_back(Db(name));
+    }
+    return paths;
+  }
   // Those of step 50's own array.
   std::string NewestChunks() const { return chunk_tables_.back(); }
+
+  // Those of a copy of the journal ("a-", "b-") or of all rows ("rows-") that
+  // were written to.
+  std::vector<std::string> JournalFiles(const std::string& prefix) const {
+    std::vector<std::string> paths;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(source_ + "/journal")) {
+      if (entry.path().filename().string().starts_with(prefix) &&
+          LastByte(ReadFile(entry.path())) > 0) {
+        paths.push_back(entry.path().string());
+      }
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+  // The place of the last byte that is not 0; 0 where all are.
+  static std::size_t LastByte(const std::string& bytes) {
+    const std::size_t at = bytes.find_last_not_of('\0');
+    return at == std::string::npos ? 0 : at;
+  }
 
   std::map<std::string, std::string> AllFiles(const std::string& root) const {
     std::map<std::string, std::string> files;
@@ -222,7 +257,17 @@ class RecoverTest : public CommandRunner {
     EXPECT_FALSE(report.is_discarded()) << result.out << result.err;
     EXPECT_EQ(report["ok"], code == 0);
     if (!report.is_discarded()) Compare(report);
+    if (code == 0) ExpectAll();
     return report;
+  }
+
+  // Nothing of the model is missing.
+  void ExpectAll() {
+    const Model found = ContentOf(destination_);
+    for (const auto& [step, content] : model_) {
+      EXPECT_TRUE(found.contains(step) && found.at(step) == content) << step;
+    }
+    EXPECT_EQ(found.size(), model_.size());
   }
 
   void Compare(const nlohmann::json& report) {
@@ -246,6 +291,10 @@ class RecoverTest : public CommandRunner {
             << step << " " << name;
       }
     }
+    // A step that is gone is a loss by name.
+    if (found.size() < model_.size()) {
+      EXPECT_THAT(report["losses"], ::testing::Not(::testing::IsEmpty()));
+    }
     const Result verified = Run({"-C", destination_, "verify", "--deep"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   }
@@ -264,6 +313,7 @@ class RecoverTest : public CommandRunner {
   struct Made {
     testing::TempDir directory;
     std::vector<std::string> leaf_tables;
+    std::vector<std::string> leaf_copies;
     std::vector<std::string> chunk_tables;
     Model model;
   };

@@ -157,7 +157,6 @@ TEST_F(RecoverLinesTest, RecoverKeepsEveryLine) {
 }
 
 TEST_F(RecoverLinesTest, RepairKeepsEveryLine) {
-  std::filesystem::remove(source_ + "/HEAD");
   std::filesystem::remove(source_ + "/db/CURRENT");
   const Result plan = Run({"repair", source_});
   EXPECT_EQ(plan.code, 1) << plan.out;
@@ -165,7 +164,7 @@ TEST_F(RecoverLinesTest, RepairKeepsEveryLine) {
               HasSubstr("whole: 6 steps: 10, 30, deep/16, orphan/25, trial/15, "
                         "trial/30\n"));
   const json report = Report({"repair", source_, "--yes"}, 0);
-  EXPECT_EQ(report["action"], "rebuild");
+  EXPECT_EQ(report["action"], "mend");
   EXPECT_EQ(report["newest_whole_step"], 30);
   ExpectWhole(source_);
 }

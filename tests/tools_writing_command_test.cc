@@ -37,12 +37,25 @@ TEST_F(WritingCommandTest, TagPinAndRm) {
   EXPECT_EQ(run({"tag", "--delete", "v1"}).code, 0);
   EXPECT_EQ(run({"tag", "--delete", "v1"}).code, 3);
   EXPECT_EQ(run({"rm", "200..300"}).code, 2);  // Nobody to ask.
-  EXPECT_THAT(run({"rm", "200..300", "--dry-run"}).out,
-              StartsWith("would remove step 200\nwould remove step 300\n"
-                         "would free "));
-  EXPECT_EQ(run({"rm", "100..300", "-y"}).code, 2);  // 100 is pinned.
-  EXPECT_THAT(run({"rm", "200..300", "-y"}).out,
-              StartsWith("removed step 200\nremoved step 300\nfreed "));
+  // 200 is tagged.
+  for (const char* how : {"-y", "--dry-run"}) {
+    const Result refused = run({"rm", "200..300", how});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err,
+                HasSubstr("step 200 is tagged @warm; nothing was removed"));
+    EXPECT_THAT(refused.err, HasSubstr("--tagged"));
+    EXPECT_EQ(refused.out, "");
+  }
+  EXPECT_EQ(run({"log", "-o", "csv", "--columns", "step,tags"}).out,
+            "step,tags\n500,\n400,\n300,\n200,warm\n100,\n");
+  EXPECT_THAT(run({"rm", "200..300", "--tagged", "--dry-run"}).out,
+              StartsWith("would remove step 200 and the tag @warm\n"
+                         "would remove step 300\nwould free "));
+  EXPECT_EQ(run({"rm", "100..300", "-y", "--tagged"}).code, 2);  // Pinned.
+  EXPECT_THAT(run({"rm", "200..300", "-y", "--tagged"}).out,
+              StartsWith("removed step 200 and the tag @warm\n"
+                         "removed step 300\nfreed "));
+  EXPECT_EQ(run({"tag", "-o", "tsv", "--no-header"}).out, "");
   EXPECT_EQ(run({"pin", "--delete", "100"}).code, 0);
   EXPECT_EQ(run({"pin", "400"}).code, 0);
   EXPECT_EQ(run({"log", "-o", "csv", "--columns", "step,pinned"}).out,

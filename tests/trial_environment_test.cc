@@ -6,7 +6,6 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,25 +27,10 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/fault_random.h"
+#include "tests/testutil/shifted_clock.h"
 #include "tests/trial_directory.h"
 #include "tests/trial_runner.h"
 #include "tests/trial_store.h"
-
-namespace {
-
-// Added to the wall clock of this process.
-std::atomic<std::int64_t> clock_offset_seconds{0};
-
-}  // namespace
-
-// Before the C library's: the engine's threads read this clock.
-extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
-  const long result = syscall(SYS_clock_gettime, clock, now);
-  if (result == 0 && clock == CLOCK_REALTIME) {
-    now->tv_sec += clock_offset_seconds.load();
-  }
-  return static_cast<int>(result);
-}
 
 namespace ckptree::testing {
 namespace {
@@ -322,6 +306,7 @@ TEST_F(TrialEnvironmentTest, NoPermission) {
                 absl::StrContains(std::string(status.message()), store()));
   };
   // 0700, another's: nothing can be seen.
+  chmod(store().c_str(), 0700);
   as_nobody([&](const Must& must) {
     for (const bool read_only : {false, true}) {
       const auto open = OpenStore(store(), 1, nullptr, read_only);

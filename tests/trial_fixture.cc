@@ -36,7 +36,7 @@ SaveHandle BeginModel(Store& store, std::int64_t step,
                       const ModelStep& content) {
   StepBuilder builder = store.Begin(step);
   PutAll(content, builder);
-  return std::move(builder).Commit();
+  return std::move(builder).Submit();
 }
 
 TrialRulesTest::TrialRulesTest() {
@@ -79,33 +79,6 @@ void TrialRulesTest::ExpectStore(const std::vector<ModelState>& allowed,
     JudgeStore(directory_.store(), allowed, false, pipe);
   });
   EXPECT_EQ(Wrongs(judged), std::vector<std::string>()) << what;
-}
-
-void TrialRulesTest::ExpectDataLoss(std::string_view what) {
-  const TrialResult result = RunChild([&](const TrialPipe& pipe) {
-    absl::StatusOr<Store> store = OpenStore(directory_.store(), 1);
-    pipe.Say(absl::IsDataLoss(store.status())
-                 ? "LOSS"
-                 : "OPENED " + std::string(store.status().ToString()));
-    if (!store.ok()) return;
-    absl::StatusOr<std::vector<StepInfo>> steps = store->Steps();
-    for (const StepInfo& info : *steps) {
-      pipe.Say(absl::StrFormat("STEP %d", info.step));
-    }
-  });
-  EXPECT_EQ(result.Said("LOSS").size(), 1u) << what << ": " << result.Text();
-}
-
-std::vector<std::string> TrialRulesTest::WalFiles() const {
-  std::vector<std::string> files;
-  for (const auto& entry :
-       fs::recursive_directory_iterator(directory_.store())) {
-    if (entry.path().extension() == ".log") {
-      files.push_back(entry.path().string());
-    }
-  }
-  std::ranges::sort(files);
-  return files;
 }
 
 }  // namespace ckptree::testing

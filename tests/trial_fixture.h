@@ -48,10 +48,6 @@ class TrialRulesTest : public ::testing::Test {
   // The store is one of `allowed`, whole and usable.
   void ExpectStore(const std::vector<ModelState>& allowed,
                    std::string_view what = "");
-  // The store does not open and says that commits are lost.
-  void ExpectDataLoss(std::string_view what);
-
-  std::vector<std::string> WalFiles() const;  // Oldest first.
 
   TrialDirectory directory_;
   SharedFaultCounts counts_;

@@ -128,7 +128,9 @@ TrialAction SaveAction(std::int64_t step, ModelState::Content content,
 
 TrialAction DeleteAction(std::int64_t step) {
   return {absl::StrFormat("delete %d", step),
-          [=](TrialContext& context) { return context.store->Delete(step); },
+          [=](TrialContext& context) {
+            return context.store->Delete(step, {.tagged = true});
+          },
           [=](ModelState& state) { state.Delete(step); }};
 }
 
@@ -214,14 +216,14 @@ std::vector<TrialScenario> AllScenarios() {
                      SaveAction(40, c.nudged), SaveAction(35, c.changed),
                      DeleteAction(20),        DeleteAction(35),
                      DeleteAction(10)};
-  // 10 is pinned and 20 tagged; at last the step itself is not kept, the second
-  // time one that takes the place of another.
+  // 10 is pinned and 20 tagged; then the step itself is not kept, but for being
+  // the newest; at last one takes the place of another.
   all.push_back(OnOpenStore(
       "policy",
       {PolicyAction("latest(1)"), JudgedSaveAction(40, c.half_new, {30}),
-       JudgedSaveAction(50, c.nudged, {40}), PolicyAction("steps(50)"),
-       JudgedSaveAction(60, c.changed, {60}), PolicyAction("steps(60)"),
-       JudgedSaveAction(50, c.tiny, {50}, true)}));
+       JudgedSaveAction(50, c.nudged, {40}), PolicyAction("every(50)"),
+       JudgedSaveAction(60, c.changed, {}), PolicyAction("every(30)"),
+       JudgedSaveAction(60, c.tiny, {50}, true)}));
   all.push_back({.name = "open", .base = Base(),
                  .body = {OpenAction(), CloseAction()}});
   all.push_back({.name = "open_after_kill", .base = Base(), .base_dies = true,

@@ -11,6 +11,8 @@ namespace {
 
 StoreOptions Options(int threads, bool read_only) {
   StoreOptions options;
+  // Trials hold several at once, one waiting for the next.
+  options.max_saves_in_flight = 8;
   options.threads = threads;
   options.read_only = read_only;
   options.collect = false;  // The calls of a trial are always the same.

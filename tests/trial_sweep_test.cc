@@ -107,7 +107,7 @@ TEST(TrialMutantTest, ADiskThatLiesIsCaught) {
     std::string scenario;
   };
   const std::vector<Lie> lies = {
-      {CallKind::kSync, Bit(FileClass::kWal), "save_small"},
+      {CallKind::kSync, Bit(FileClass::kJournal), "save_small"},
       // RocksDB syncs a segment once more when it takes it in.
       {CallKind::kSync, Bit(FileClass::kStaging) | Bit(FileClass::kSst),
        "save_large"},

@@ -58,6 +58,7 @@ constexpr FlagSpec kPinFlags[] = {
 };
 constexpr FlagSpec kRmFlags[] = {
     {"dry-run", 0, "", "only say what would go"},
+    {"tagged", 0, "", "tagged steps, too, and their tags with them"},
     {"yes", 'y', "", "do not ask"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
@@ -169,7 +170,8 @@ constexpr Command kCommands[] = {
     {"rm", "REV...", "remove steps",
      "Bytes that other steps share stay; the rest is freed at once, but for\n"
      "what lies in files with bytes that stay: `ckptree gc` writes such files\n"
-     "again. Pinned steps are refused. A REV may be a range.\n\n"
+     "again. Pinned steps are refused, tagged ones but for --tagged. A REV may be a\n"
+     "range.\n\n"
      "  ckptree rm 0..900 --dry-run\n"
      "  ckptree rm 1000 -y\n"
      "  ckptree rm trial/1000..2000",
@@ -243,15 +245,15 @@ constexpr Command kCommands[] = {
      "tags and pins. Lost leaves are listed with the reason, and the step's\n"
      "note says how many. Exit code 0: nothing is lost. 1: something is, and\n"
      "is listed.\n\n"
-     "STORE is never changed. It may lack HEAD, CURRENT, its MANIFEST, tables\n"
-     "or a part of its log; nobody may be writing to it. Where it does not\n"
-     "open whole, a database is put together beside NEW_STORE, of links to\n"
-     "its files or, on another file system, of copies. Where the MANIFEST is\n"
-     "lost, steps that had been removed may come back. An array is held in\n"
-     "memory as a whole.\n\n"
+     "STORE is never changed. It may lack any of its files; nobody may be\n"
+     "writing to it. Where it does not open whole, a database is put together\n"
+     "beside NEW_STORE, of links to its files or, on another file system, of\n"
+     "copies. Commits of which nothing is left are listed; where rows had to\n"
+     "be taken from the index, steps that had been removed may come back. An\n"
+     "array is held in memory as a whole.\n\n"
      "NEW_STORE appears when all is saved. Until then everything is in the\n"
      "folder NEW_STORE.recovering, which goes away on Ctrl-C and on errors; a\n"
-     "second Ctrl-C, or a kill, leaves it to be removed by hand.\n\n"
+     "second Ctrl-C, or a kill, leaves it to the next recovery there.\n\n"
      "  ckptree recover /runs/lm /runs/lm-recovered",
      {},
      true,
@@ -262,12 +264,12 @@ constexpr Command kCommands[] = {
      "Reads all of STORE and says what is wrong, which steps are whole, which\n"
      "leaves are lost, and what --yes would do. Nobody may be writing to it.\n"
      "Without --yes nothing is changed.\n\n"
-     "Where only HEAD is lost, or acknowledges commits that are gone, HEAD is\n"
-     "written anew. All else is rebuilt: what can be read is saved into a new\n"
-     "store, as `ckptree recover` does it, and that takes the place of STORE.\n"
-     "The damaged store is kept beside it as STORE.damaged. That needs as "
-     "much\n"
-     "space again; the new store is made in the folder STORE.repairing.\n\n"
+     "Where one of two copies is damaged, it is made anew from the other, as\n"
+     "the next open for writing would: nothing is lost. All else is rebuilt:\n"
+     "what can be read is saved into a new store, as `ckptree recover` does\n"
+     "it, and that takes the place of STORE. The damaged store is kept beside\n"
+     "it as STORE.damaged. That needs as much space again; the new store is\n"
+     "made in the folder STORE.repairing.\n\n"
      "Ctrl-C leaves STORE as it was. After a kill, repair it again: that ends\n"
      "what was begun. Exit code 0: nothing is wrong, or all was repaired. 1:\n"
      "something is wrong, or something is lost; all of it is listed.\n\n"

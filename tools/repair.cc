@@ -32,8 +32,8 @@ std::string_view ActionName(Action action) {
   switch (action) {
     case Action::kNothing:
       return "nothing";
-    case Action::kWriteHead:
-      return "write-head";
+    case Action::kMend:
+      return "mend";
     case Action::kRebuild:
       return "rebuild";
     case Action::kFinish:
@@ -106,9 +106,9 @@ std::string PlanText(const RepairReport& report, const std::string& store) {
   switch (report.action) {
     case Action::kNothing:
       return "";
-    case Action::kWriteHead:
-      return "repair: HEAD is written anew, for the newest commit that is "
-             "there; nothing else is changed\n";
+    case Action::kMend:
+      return "repair: what is damaged is made anew from its other copy; nothing "
+             "is lost\n";
     case Action::kRebuild:
       return absl::StrFormat(
           "repair: what can be read is saved into a new store, which takes the "

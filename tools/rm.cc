@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tools/command.h"
 #include "tools/failure.h"
 #include "tools/freeing.h"
@@ -31,6 +32,41 @@ absl::StatusOr<std::vector<StepInfo>> Named(Session& session) {
   std::vector<StepInfo> steps;
   for (auto& [name, info] : named) steps.push_back(std::move(info));
   return steps;
+}
+
+// " and the tags @a, @b"; empty where none of the steps has one.
+std::string TagsText(const std::vector<StepInfo>& steps) {
+  std::vector<std::string> tags;
+  for (const StepInfo& info : steps) {
+    for (const std::string& tag : info.tags) tags.push_back("@" + tag);
+  }
+  if (tags.empty()) return "";
+  return absl::StrFormat(" and the %s %s", tags.size() == 1 ? "tag" : "tags",
+                         absl::StrJoin(tags, ", "));
+}
+
+// Nothing is removed where one of them is to stay.
+absl::Status CheckMayGo(const Session& session,
+                        const std::vector<StepInfo>& steps) {
+  for (const StepInfo& info : steps) {
+    const std::string name = StepText(info.line, info.step);
+    if (info.pinned) {
+      return WithHint(
+          absl::FailedPreconditionError(
+              absl::StrFormat("step %s is pinned; nothing was removed", name)),
+          absl::StrFormat("`ckptree pin --delete %s` unpins it", name));
+    }
+    if (!info.tags.empty() && !session.arguments().Has("tagged")) {
+      return WithHint(
+          absl::FailedPreconditionError(absl::StrFormat(
+              "step %s is tagged @%s; nothing was removed", name,
+              info.tags.front())),
+          absl::StrFormat("--tagged removes it and its tags; `ckptree tag "
+                          "--delete %s` takes the tag away",
+                          info.tags.front()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -59,17 +95,13 @@ absl::StatusOr<int> RunRm(Session& session) {
   if (!store.ok()) return store.status();
   const absl::StatusOr<std::vector<StepInfo>> steps = Named(session);
   if (!steps.ok()) return steps.status();
-  for (const StepInfo& info : *steps) {
-    if (!info.pinned) continue;
-    const std::string name = StepText(info.line, info.step);
-    return WithHint(
-        absl::FailedPreconditionError(
-            absl::StrFormat("step %s is pinned; nothing was removed", name)),
-        absl::StrFormat("`ckptree pin --delete %s` unpins it", name));
+  if (absl::Status status = CheckMayGo(session, *steps); !status.ok()) {
+    return status;
   }
   if (steps->empty()) session.Note("no steps there");
   if (asks && !steps->empty() &&
-      !session.Ask("remove " + CountText(steps->size(), "step", "steps"))) {
+      !session.Ask("remove " + CountText(steps->size(), "step", "steps") +
+                   TagsText(*steps))) {
     session.Note("nothing was removed");
     return kExitNegative;
   }
@@ -81,15 +113,19 @@ absl::StatusOr<int> RunRm(Session& session) {
   }
   if (!dry_run) {
     std::vector<StepSelector> selectors;
-    for (const StepInfo& info : *steps) selectors.push_back(AtStep(info.step, info.line));
-    if (absl::Status status = (*store)->Delete(selectors); !status.ok()) {
+    for (const StepInfo& info : *steps) {
+      selectors.push_back(AtStep(info.step, info.line));
+    }
+    if (absl::Status status = (*store)->Delete(
+            selectors, {.tagged = session.arguments().Has("tagged")});
+        !status.ok()) {
       return status;
     }
   }
   for (const StepInfo& info : *steps) {
-    session.out().Write(absl::StrFormat("%s step %s\n",
-                                        dry_run ? "would remove" : "removed",
-                                        StepText(info.line, info.step)));
+    session.out().Write(absl::StrFormat(
+        "%s step %s%s\n", dry_run ? "would remove" : "removed",
+        StepText(info.line, info.step), TagsText({info})));
   }
   session.out().Write(freed);
   if (!dry_run && !steps->empty()) {

@@ -37,11 +37,21 @@ std::string LogHint(std::string_view line, std::string_view more) {
 
 }  // namespace
 
+// Each of the two may be lost, and others may have folders of these names.
 bool IsStore(const std::string& directory) {
   std::error_code error;
   const std::filesystem::path folder(directory);
-  return std::filesystem::is_regular_file(folder / "HEAD", error) &&
-         std::filesystem::is_directory(folder / "db", error);
+  for (std::filesystem::directory_iterator it(folder / "journal", error), end;
+       !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    for (const std::string_view prefix : {"a-", "b-", "rows-"}) {
+      if (name.starts_with(prefix)) return true;
+    }
+  }
+  for (const std::string_view name : {"LOCK", "db/CURRENT", "db/IDENTITY"}) {
+    if (!std::filesystem::is_regular_file(folder / name, error)) return false;
+  }
+  return true;
 }
 
 Session::Session(Arguments arguments, ByteSink* out)

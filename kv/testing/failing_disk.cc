@@ -36,6 +36,11 @@ class FailingFile : public rocksdb::FSWritableFileOwnerWrapper {
     return Run(
         plan_, [&] { return FSWritableFileOwnerWrapper::Sync(options, dbg); });
   }
+  IOStatus RangeSync(std::uint64_t offset, std::uint64_t bytes,
+                     const IOOptions& options, IODebugContext* dbg) override {
+    if (plan_->WriteBackFails()) return IOStatus::IOError("injected");
+    return FSWritableFileOwnerWrapper::RangeSync(offset, bytes, options, dbg);
+  }
 
  private:
   FailurePlan* const plan_;

@@ -24,7 +24,18 @@ class FailurePlan {
   // Counts one operation; true where it must fail.
   bool Fails();
 
+  // From now on sync_file_range() fails, which no other operation is counted
+  // with.
+  void FailWriteBacks(bool fail) { fail_write_backs_ = fail; }
+  bool WriteBackFails() {
+    if (fail_write_backs_) ++failed_write_backs_;
+    return fail_write_backs_;
+  }
+  std::int64_t failed_write_backs() const { return failed_write_backs_; }
+
  private:
+  std::atomic<bool> fail_write_backs_{false};
+  std::atomic<std::int64_t> failed_write_backs_{0};
   std::atomic<std::int64_t> count_{0};
   std::atomic<std::int64_t> fail_at_{-1};
   std::atomic<bool> sticky_{false};

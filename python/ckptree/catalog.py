@@ -33,15 +33,16 @@ class Catalog:
         """
         return StepInfo(**self._engine.resolve(selector_text(step)))
 
-    def delete(self, *steps: Selector) -> None:
+    def delete(self, *steps: Selector, tagged: bool = False) -> None:
         """Removes steps, durably, all or none. Their bytes are freed in the
-        background, or by collect(). StateError where one is pinned.
+        background, or by collect(). StateError where one is pinned, or has a
+        tag: with `tagged` such steps go, too, and their tags.
 
         >>> store.delete(100)
         >>> 100 in store
         False
         """
-        self._engine.delete([selector_text(step) for step in steps])
+        self._engine.delete([selector_text(step) for step in steps], tagged)
 
     def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
         """A name for a step: "@name". FileExistsError without `move` where

@@ -183,7 +183,9 @@ class Difference(NamedTuple):
     """
 
     path: str
-    problem: str  # "missing", "unexpected", "kind", "dtype" or "shape"
+    # "missing", "unexpected", "kind", "dtype", "shape", or "value": what
+    # `cast` would make of it, in `found`, is another one.
+    problem: str
     expected: str
     found: str
     suggestion: str = ""
@@ -193,6 +195,11 @@ class Difference(NamedTuple):
             text = f"{self.path}: missing, expected {self.expected}"
         elif self.problem == "unexpected":
             text = f"{self.path}: unexpected, the step has {self.found}"
+        elif self.problem == "value":
+            text = (
+                f"{self.path}: as {self.expected} its value would change "
+                f"{self.found}"
+            )
         else:
             text = (
                 f"{self.path}: {self.problem} differs, expected "
@@ -210,7 +217,7 @@ class MismatchError(InvalidArgumentError):
     ...         store.restore(1, like={"lr": 1})
     ...     except ckptree.MismatchError as error:
     ...         print(error.differences[0])
-    lr: kind differs, expected int, the step has float (or pass cast=True)
+    lr: kind differs, expected int, the step has float
     """
 
     def __init__(self, step: str, differences: list[Difference]) -> None:

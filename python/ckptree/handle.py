@@ -36,7 +36,7 @@ class SaveHandle:
         """
         return self._engine.step
 
-    def staged(self, timeout: float | None = None) -> None:
+    def wait_staged(self, timeout: float | None = None) -> None:
         """Waits until the memory of what was saved may change again.
 
         At once, but for arrays that were borrowed. Raises TimeoutError after
@@ -44,10 +44,19 @@ class SaveHandle:
 
         >>> w = np.zeros(3)
         >>> handle = store.save(2, {"w": w}, borrow=True)
-        >>> handle.staged()
+        >>> handle.wait_staged()
         >>> w += 1  # Not before.
         """
         self._engine.wait_staged(timeout)
+
+    def staged(self) -> bool:
+        """True once the memory of what was saved may change again, however the
+        save ends. Never waits; wait_staged() does.
+
+        >>> handle.staged()  # Nothing was borrowed.
+        True
+        """
+        return self._engine.staged()
 
     def result(self, timeout: float | None = None) -> int:
         """Waits until the step is durable and visible; returns its number.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
 
-from ckptree import _engine, _rules, dtypes, memory, values
+from ckptree import _engine, _rules, casting, dtypes, memory, values
 from ckptree.shardings import LeafSharding
 
 try:
@@ -262,6 +262,7 @@ class Request(NamedTuple):
     sharding: Any  # None: the default device.
     dtype: str
     weak: bool = False  # JAX's weak type, which gives way to other types.
+    lossy: bool = True  # Another type may make other values of it.
 
 
 class _Job(NamedTuple):
@@ -298,13 +299,22 @@ def load(
 def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
     """Arrays of leaves. Each box that a device wants is read once, whatever
     number of devices want it."""
+    return load_cast(step, requests)[0]
+
+
+def load_cast(
+    step: _engine.Step, requests: Sequence[Request]
+) -> tuple[list[Any], dict[int, str]]:
+    """As load_as(); and by the place of its request what another type would
+    change in an array, where that is not `lossy`."""
+    changed: dict[int, str] = {}
     on_devices: list[list[Any]] = [[] for _ in requests]
     batch: list[_Job] = []
     size = 0
 
     def run() -> None:
         nonlocal batch, size
-        _run(step, requests, batch, on_devices)
+        _run(step, requests, batch, on_devices, changed)
         batch, size = [], 0
 
     for request in requests:
@@ -321,10 +331,11 @@ def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
             batch.append(job)
             size += job_bytes
     run()
-    return [
+    arrays = [
         _assemble(request, parts)
         for request, parts in zip(requests, on_devices)
     ]
+    return arrays, changed
 
 
 def _at_once(request: Request, jobs: list[_Job]) -> int:
@@ -375,6 +386,7 @@ def _run(
     requests: Sequence[Request],
     jobs: list[_Job],
     on_devices: list[list[Any]],
+    changed: dict[int, str],
 ) -> None:
     """Reads the boxes of `jobs` in one pass and sends them to their devices."""
     hosts = []
@@ -392,7 +404,12 @@ def _run(
     for job, host in zip(jobs, hosts):
         name = requests[job.request].dtype
         if dtypes.NAMES[host.dtype] != name:
-            host = host.astype(dtypes.by_name(name))
+            dtype, lossy = dtypes.by_name(name), requests[job.request].lossy
+            try:
+                host = casting.array(host, dtype, lossy=lossy)
+            except casting.Changed as what:
+                changed.setdefault(job.request, str(what))
+                host = casting.array(host, dtype, lossy=True)
         if not job.devices:
             unplaced.append((job.request, host))
         placed += [(job.request, host, device) for device in job.devices]

@@ -19,7 +19,8 @@ class Leaf:
     before its value is asked for, and of a slice only the chunks that it
     touches. What is read is checked against the digest that the save wrote.
 
-    Thread-safe. Valid until the store is closed.
+    Thread-safe. Valid until the store is closed, which it is not while a leaf
+    is all that holds it.
 
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
@@ -37,11 +38,13 @@ class Leaf:
         info: _engine.LeafInfo,
         name: str | None = None,
         detail: LeafDetail | None = None,
+        owner: object = None,
     ) -> None:
         self._step = step
         self._info = info
         self._name = info.name if name is None else name
         self._detail = detail
+        self._owner = owner  # The store, as in Step.
 
     @property
     def name(self) -> str:

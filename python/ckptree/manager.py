@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping
 
 from ckptree import _engine
 from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import to_json
+from ckptree.paths import local_path
 from ckptree.policies import of_metrics
 from ckptree.records import ItemInfo
 from ckptree.retention import engine_policy
@@ -87,11 +88,12 @@ class CheckpointManager(Closing):
         save_timeout: float | None = 1200,
         lock_wait: float = 0,
         threads: int = 0,
-        staging_bytes: int = 4 << 30,
+        staging_bytes: int = 0,
         chunk_bytes: int = 4 << 20,
         collect: bool = True,
         collect_bytes_per_second: int = 256 << 20,
         statistics: bool = True,
+        permissions: int = 0o666,
     ) -> None:
         if best_mode not in ("min", "max"):
             raise ValueError(f"best_mode {best_mode!r}: 'min' or 'max'")
@@ -124,9 +126,12 @@ class CheckpointManager(Closing):
             "collect": collect,
             "collect_bytes_per_second": collect_bytes_per_second,
             "statistics": statistics,
+            "permissions": permissions,
         }
         with while_opening():
-            self._engine = _engine.open_manager(os.fspath(path), lock_wait, options)
+            self._engine = _engine.open_manager(
+                local_path(path), lock_wait, options
+            )
         self._store = Store._opened(self._engine.store)
         self._last: SaveHandle | None = None
 
@@ -155,7 +160,8 @@ class CheckpointManager(Closing):
         """Saves `state`, of any kind that Store.save() takes, where the step is
         to be saved: returns whether. The save goes on in the background; the
         arrays may change at once, but for `borrow`: not before
-        last_save.staged(). At a preemption it returns when the step is durable.
+        last_save.wait_staged(). At a preemption it returns when the step is
+        durable.
 
         `force`: whatever the decision is, also before the latest step.
         FileExistsError: there is such a step; `overwrite` replaces it.
@@ -256,9 +262,11 @@ class CheckpointManager(Closing):
         *,
         items: Iterable[str] = (),
         partial: bool | str | list[str] = False,
-        cast: bool = False,
+        cast: bool | Literal["lossy"] = False,
         rename: dict[str, str] | None = None,
         sharding: Any = None,
+        arrays: Literal["numpy", "jax", "torch"] = "numpy",
+        device: Any = None,
     ) -> Any:
         """The state of a step: None or "latest", a number, "best" by the metric
         of the options or of the policy, "healthy", ... as in Store.restore().
@@ -275,7 +283,13 @@ class CheckpointManager(Closing):
 
             opened._engine = ItemsOfStep.of(opened._engine, names)
         return opened.restore(
-            like, partial=partial, cast=cast, rename=rename, sharding=sharding
+            like,
+            partial=partial,
+            cast=cast,
+            rename=rename,
+            sharding=sharding,
+            arrays=arrays,
+            device=device,
         )
 
     def _open(self, step: Selector | None, items: list[str]) -> Step:
@@ -284,7 +298,9 @@ class CheckpointManager(Closing):
         selector = selector_text("latest" if step is None else step)
         self._engine.settle()
         return Step(
-            _engine.restore_managed(self._engine.store, selector, items), selector
+            _engine.restore_managed(self._engine.store, selector, items),
+            selector,
+            self._store,
         )
 
     def __getitem__(self, step: Selector) -> Step:
@@ -356,23 +372,25 @@ class CheckpointManager(Closing):
 
     # ---- Changing ----
 
-    def delete(self, step: int) -> None:
-        """KeyError where there is none; StateError where it is pinned.
+    def delete(self, step: int, *, tagged: bool = False) -> None:
+        """KeyError where there is none; StateError where it is pinned, or,
+        without `tagged`, has a tag.
 
         >>> manager.delete(0)
         >>> manager.all_steps()
         [1, 2, 3]
         """
-        self._engine.delete(step)
+        self._engine.delete(step, tagged)
 
-    def delete_after(self, step: int) -> None:
-        """Deletes all later steps, to go on from this one.
+    def delete_after(self, step: int, *, tagged: bool = False) -> None:
+        """Deletes all later steps, to go on from this one; none where one is
+        pinned, or, without `tagged`, has a tag.
 
         >>> manager.delete_after(1)
         >>> manager.all_steps()
         [0, 1]
         """
-        self._engine.delete_after(step)
+        self._engine.delete_after(step, tagged)
 
     def fork_from(self, step: int, line: str) -> None:
         """Goes on from this step on a new line, and leaves the later ones on

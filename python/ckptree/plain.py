@@ -30,20 +30,36 @@ class _Node:
         self.children: dict[tuple[int, Any], _Node] = {}
 
 
-def restore(step: _engine.Step, sharding: Any = None) -> Any:
-    """The whole state. With a sharding, arrays are those of JAX."""
+def restore(
+    step: _engine.Step,
+    sharding: Any = None,
+    arrays: values.Arrays = "numpy",
+    device: Any = None,
+) -> Any:
+    """The whole state. With a sharding, arrays are those of JAX; `device`: of
+    PyTorch."""
+    if arrays not in ("numpy", "jax", "torch"):
+        raise ValueError(f"arrays={arrays!r}: 'numpy', 'jax' or 'torch'")
+    if device is not None and arrays != "torch":
+        raise ValueError("device= goes with arrays='torch'")
+    if sharding is not None and arrays == "torch":
+        raise ValueError("sharding= is of JAX: with arrays='torch', device=")
     infos = step.leaves("")
     leaves = [info for info in infos if info.is_leaf]
     names = {info.name for info in leaves}
     # A leaf of an item that is left out may be shared with one that is not.
     ties = {info.tie_to for info in infos if info.tie_to is not None}
     leaves += [step.find(name) for name in sorted(ties - names)]
-    if sharding is None:
-        read = values.read(step, leaves)
-    else:
+    if arrays == "torch":
+        from ckptree import torch
+
+        read = torch.load_state(step, leaves, device)
+    elif arrays == "jax" or sharding is not None:
         from ckptree import jax
 
         read = jax.load_state(step, leaves, sharding)
+    else:
+        read = values.read(step, leaves)
     by_name = {info.name: value for info, value in zip(leaves, read)}
     root = _Node()
     for info in infos:

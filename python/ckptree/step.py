@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Iterator,
+    Literal,
+    Mapping,
+    NamedTuple,
+)
 
 from ckptree import _engine
 from ckptree.leaf import Leaf
@@ -30,7 +37,8 @@ class Step(Mapping[str, Leaf]):
     "params/dense/kernel", "layers/[0]/w" of a list, "opt/.mu/w" of a field.
 
     Of a step that is deleted meanwhile all stays readable. Thread-safe. Valid
-    until the store is closed.
+    until the store is closed; a store that nobody else holds stays open for its
+    steps and leaves.
 
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
@@ -43,9 +51,13 @@ class Step(Mapping[str, Leaf]):
     0.1
     """
 
-    def __init__(self, engine: _engine.Step, selector: str) -> None:
+    def __init__(
+        self, engine: _engine.Step, selector: str, owner: object = None
+    ) -> None:
         self._engine = engine
         self._selector = selector
+        # The store: it closes when nobody holds it any more.
+        self._owner = owner
         self._info: StepInfo | None = None
         self._names: dict[str, _engine.LeafInfo] | None = None
 
@@ -110,12 +122,13 @@ class Step(Mapping[str, Leaf]):
             )
         found = self._engine.find(name)
         if found.tie_to is not None:
-            return Leaf(self._engine, self._engine.find(found.tie_to), name)
+            tied = self._engine.find(found.tie_to)
+            return Leaf(self._engine, tied, name, owner=self._owner)
         if not found.is_leaf:
             raise KeyError(
                 f"step {self.step}: {found.name} is a {found.kind}, not a leaf"
             )
-        return Leaf(self._engine, found)
+        return Leaf(self._engine, found, owner=self._owner)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaf_names())
@@ -137,7 +150,12 @@ class Step(Mapping[str, Leaf]):
         chosen = [i for i in self._engine.leaves(glob) if i.is_leaf]
         details = self._engine.details(chosen)
         return [
-            Leaf(self._engine, info, detail=LeafDetail.of(fields))
+            Leaf(
+                self._engine,
+                info,
+                detail=LeafDetail.of(fields),
+                owner=self._owner,
+            )
             for info, fields in zip(chosen, details)
         ]
 
@@ -189,9 +207,11 @@ class Step(Mapping[str, Leaf]):
         like: Any = None,
         *,
         partial: bool | str | list[str] = False,
-        cast: bool = False,
+        cast: bool | Literal["lossy"] = False,
         rename: dict[str, str] | None = None,
         sharding: Any = None,
+        arrays: Literal["numpy", "jax", "torch"] = "numpy",
+        device: Any = None,
     ) -> Any:
         """The state: see Store.restore().
 
@@ -200,8 +220,21 @@ class Step(Mapping[str, Leaf]):
         """
         from ckptree import template
 
-        options = template.Options(partial, cast, rename or {}, sharding)
+        options = template.Options(
+            partial, cast, rename or {}, sharding, arrays, device
+        )
         return template.restore(self._engine, self._selector, like, options)
+
+    def torch(self, device: Any = None) -> Any:
+        """The state with tensors of PyTorch for its arrays, on the host or that
+        device: as load_state_dict() of modules and optimizers takes it, of an
+        optimizer that has made no step, too. load_state_dict() moves tensors of
+        the host to where it wants them.
+
+        >>> step.torch()["params"]["w"]
+        tensor([1., 1., 1., 1.], dtype=torch.float64)
+        """
+        return self.restore(arrays="torch", device=device)
 
     def _leaf_names(self) -> dict[str, _engine.LeafInfo]:
         if self._names is None:
@@ -221,7 +254,10 @@ class Step(Mapping[str, Leaf]):
         return html.step(self)
 
 
-def open_step(store: _engine.Store, step: Selector) -> Step:
-    """The step, open for reading. KeyError where nothing matches."""
+def open_step(
+    store: _engine.Store, step: Selector, owner: object = None
+) -> Step:
+    """The step, open for reading; it keeps its `owner` alive. KeyError where
+    nothing matches."""
     selector = selector_text(step)
-    return Step(_engine.restore(store, selector), selector)
+    return Step(_engine.restore(store, selector), selector, owner)

@@ -6,7 +6,7 @@ import atexit
 import os
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Mapping
 
 from ckptree import _engine
 from ckptree.catalog import Catalog
@@ -15,6 +15,7 @@ from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.history import History
 from ckptree.metadata import to_json
+from ckptree.paths import local_path
 from ckptree.records import StoreInfo, StoreStats
 from ckptree.retention import Retention
 from ckptree.selector import selector_text
@@ -42,13 +43,17 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     on a fork "LINE/latest"; KeyError where nothing matches.
 
     `threads`: that hash, write and read; 0: one per processor. `staging_bytes`:
-    bound of the memory that copies of arrays wait in. `chunk_bytes`: of arrays,
-    64 KiB to 16 MiB. `collect`: free the bytes of deleted steps in the
-    background. `statistics`: record NaN, mean, norm, ... of every array.
+    bound of the memory that copies of arrays wait in; 0: an eighth of the
+    machine's, at most 4 GiB. `chunk_bytes`: of arrays, 64 KiB to 16 MiB.
+    `collect`: free the bytes of deleted steps in the background. `statistics`:
+    record NaN, mean, norm, ... of every array. `permissions`: bits that files
+    may have besides what the umask takes; 0o600: the owner's alone. Only the
+    owner of the directory writes. `max_saves_in_flight`: a save beyond waits.
 
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
-    child is a StateError. At the exit of the interpreter saves in flight are
-    finished.
+    child is a StateError, and so is opening for writing there, whether or not
+    the store was closed before; reading is possible. At the exit of the
+    interpreter saves in flight are finished.
 
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
@@ -68,11 +73,13 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         mode: str = "write or create",
         lock_wait: float = 0,
         threads: int = 0,
-        staging_bytes: int = 4 << 30,
+        staging_bytes: int = 0,
         chunk_bytes: int = 4 << 20,
         collect: bool = True,
         collect_bytes_per_second: int = 256 << 20,
         statistics: bool = True,
+        permissions: int = 0o666,
+        max_saves_in_flight: int = 2,
     ) -> None:
         if mode not in ("write or create", "write", "create", "read"):
             raise ValueError(
@@ -80,7 +87,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
             )
         with while_opening():
             self._engine = _engine.open(
-                os.fspath(path),
+                local_path(path),
                 mode=mode,
                 lock_wait=lock_wait,
                 threads=threads,
@@ -89,6 +96,8 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
                 collect=collect,
                 collect_bytes_per_second=collect_bytes_per_second,
                 statistics=statistics,
+                permissions=permissions,
+                max_saves_in_flight=max_saves_in_flight,
             )
         _open_stores.add(self)
 
@@ -132,6 +141,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         note: str = "",
         metadata: Any = None,
         overwrite: bool = False,
+        delete_later: bool = False,
         line: str = "",
         borrow: bool = False,
     ) -> SaveHandle:
@@ -148,12 +158,15 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         back as one array.
 
         Arrays of JAX cannot change, so they are not copied. `borrow` promises
-        the same of the others: do not change them before handle.staged().
+        the same of the others: do not change them before
+        handle.wait_staged().
 
         `metrics`: at most 16 numbers, for "best:NAME". `metadata`: what json
         can write. `line`: a fork to save to.
 
         FileExistsError: there is such a step; `overwrite` replaces it.
+        `delete_later`: all steps after it are deleted when it is committed, to
+        go on from an older one; StateError where one is pinned or tagged.
         TypeError, ValueError: what cannot be saved, by its path. A failure of
         an earlier save that nobody has seen is raised here.
 
@@ -175,6 +188,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
                 state=state,
                 rules=_rules,
                 overwrite=overwrite,
+                delete_later=delete_later,
                 line=line,
                 metrics={k: float(v) for k, v in (metrics or {}).items()},
                 note=note,
@@ -189,23 +203,32 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         like: Any = None,
         *,
         partial: bool | str | list[str] = False,
-        cast: bool = False,
+        cast: bool | Literal["lossy"] = False,
         rename: dict[str, str] | None = None,
         sharding: Any = None,
+        arrays: Literal["numpy", "jax", "torch"] = "numpy",
+        device: Any = None,
     ) -> Any:
         """The state of a step.
 
         Without `like`: dicts, lists, tuples, numbers, str, bytes and arrays of
         NumPy; named tuples come back as such, dataclasses and other objects as
-        dicts of their fields. No framework is imported.
+        dicts of their fields. No framework is imported. `arrays`: "torch" gives
+        tensors of PyTorch, on `device` or the host, "jax" jax.Arrays.
 
         `like`: a state of the same structure, whose containers and types are
         taken; its values are not read: jax.ShapeDtypeStruct does, or a tensor
-        on the meta device. A new state is returned. MismatchError lists every path that is missing, unexpected
-        or of another kind, shape or dtype. `partial`: what the step lacks keeps
-        the value of `like`, what `like` lacks is left out; a glob, or a list of
-        them: only that is restored. `cast`: converts elements. `rename`: names
-        in `like` to names in the step, of leaves or whole subtrees.
+        on the meta device. A new state is returned. MismatchError lists every
+        path that is missing, unexpected or of another kind, shape or dtype.
+        `partial`: what the step lacks keeps the value of `like`, what `like`
+        lacks is left out; a glob, or a list of them: only that is restored;
+        KeyError where that is nothing. `rename`: names in `like` to names in
+        the step, of leaves or whole subtrees.
+
+        `cast`: converts to the types of `like`, where the values stay the same;
+        arrays are rounded from one floating type to another, but not to Inf.
+        Where a value would change (0.5 as an int, a float of Python as a
+        float32) that is a MismatchError. "lossy": whatever comes of it.
 
         `sharding`: of JAX, one for all arrays or a tree like the state.
 
@@ -218,14 +241,20 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
           biases: unexpected, the step has float
         """
         return self[step].restore(
-            like, partial=partial, cast=cast, rename=rename, sharding=sharding
+            like,
+            partial=partial,
+            cast=cast,
+            rename=rename,
+            sharding=sharding,
+            arrays=arrays,
+            device=device,
         )
 
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches."""
         from ckptree.step import open_step
 
-        return open_step(self._engine, step)
+        return open_step(self._engine, step, self)
 
     def __contains__(self, step: Selector) -> bool:
         try:
@@ -295,7 +324,8 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
 
     def close(self) -> None:
         """Waits for saves in flight, then closes; raises what failed unseen.
-        Steps and leaves of the store cannot be read any more.
+        Steps and leaves of the store cannot be read any more. A store that is
+        not closed is when nobody holds it, nor a step or a leaf of it.
 
         >>> store.close()
         >>> store.steps()
@@ -352,11 +382,5 @@ def _close_all() -> None:
         store.close()
 
 
-def _after_fork_in_child() -> None:
-    if _open_stores:
-        _engine.exit_without_destructors()
-
-
 # Whoever registers later is called earlier: what saves at exit still can.
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -7,12 +7,13 @@ Strict: every path where the two differ is in one MismatchError, unless `partial
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, NamedTuple
+import warnings
+from typing import Any, Iterable, NamedTuple
 
 import numpy as np
 
-from ckptree import _engine, _rules, dtypes, plain, values
-from ckptree.errors import Difference, MismatchError
+from ckptree import _engine, _rules, casting, dtypes, plain, values
+from ckptree.errors import Difference, MismatchError, NotFoundError
 from ckptree.inventory import Inventory, shown_node
 from ckptree.suggest import Renames, closest
 
@@ -23,9 +24,11 @@ class Options(NamedTuple):
     # True: what the step lacks keeps the template's value, what the template
     # lacks is left out. Globs: of what matches; the rest keeps its value.
     partial: bool | str | list[str]
-    cast: bool  # Convert elements to the template's type.
+    cast: casting.Cast  # Convert elements to the template's type.
     rename: dict[str, str]  # Names of the template to names of the step.
     sharding: Any  # Of JAX: one for all arrays, or a tree of them.
+    arrays: values.Arrays  # What they are without a template.
+    device: Any  # Of PyTorch, without a template.
 
 
 class Expected(NamedTuple):
@@ -53,10 +56,18 @@ def restore(
     step: _engine.Step, selector: str, like: Any, options: Options
 ) -> Any:
     """The state of `step`, like `like`; plain where that is None."""
+    casting.check_option(options.cast)
     if like is None:
         if options.partial or options.cast or options.rename:
             raise ValueError("partial, cast and rename need a template: like=")
-        return plain.restore(step, options.sharding)
+        return plain.restore(
+            step, options.sharding, options.arrays, options.device
+        )
+    if options.arrays != "numpy" or options.device is not None:
+        raise ValueError(
+            "arrays= and device= go without a template: what arrays become, and "
+            "where, the template says"
+        )
     return _Restore(step, selector, like, options).run()
 
 
@@ -92,20 +103,13 @@ _PLAIN = {
     for kind in (bool, int, float, complex, str, bytes)
 }
 
-_NUMBERS: dict[str, Callable[[Any], Any]] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "complex": complex,
-}
-
 
 def _are_numbers(
     kind: str, shape: tuple[int, ...], expected: Expected
 ) -> bool:
     """True where both are one number: `cast` makes one of the other."""
-    there = kind in _NUMBERS or (kind == "array" and shape == ())
-    here = expected.kind in _NUMBERS or (
+    there = casting.is_number(kind) or (kind == "array" and shape == ())
+    here = casting.is_number(expected.kind) or (
         expected.kind == "array" and expected.shape == () and not expected.tag
     )
     return there and here
@@ -141,16 +145,38 @@ class _Restore:
             if found is not None:
                 self.infos[name] = found
         self._compare()
-        if self.differences:
-            info = self.step.info()
-            name = f"{info['line']}/{info['step']}".lstrip("/")
-            raise MismatchError(name, self.differences)
+        self._check()
+        if self.leaves and not self.infos:
+            raise NotFoundError(self._nothing())
         restored = self._read()
+        self._check()
         return _engine.map_state(
             self.like,
             _rules,
             lambda name, kind, empty: None,
             lambda name, leaf: restored.get(name, leaf),
+        )
+
+    def _check(self) -> None:
+        """MismatchError where anything differs."""
+        if self.differences:
+            raise MismatchError(self._step_name(), self.differences)
+
+    def _step_name(self) -> str:
+        info = self.step.info()
+        return f"{info['line']}/{info['step']}".lstrip("/")
+
+    def _nothing(self) -> str:
+        """What is said where the two have no leaf in common."""
+        chosen = self.chosen
+        there = [i.name for i in self.there.values()]
+        if chosen is not None:
+            there = [name for name in there if name in chosen]
+        return (
+            f"partial={self.options.partial!r}: step {self._step_name()} has "
+            f"nothing of the template: that has {_first(self.leaves)}, the "
+            f"step {_first(there)}; rename={{'IN_THE_TEMPLATE': 'IN_THE_STEP'}} "
+            "gives subtrees other names"
         )
 
     def _expect(self, name: str, leaf: Any) -> Any:
@@ -188,12 +214,45 @@ class _Restore:
         for name, kind, empty in self.nodes:
             self._compare_node(name, kind, empty)
         if self.options.partial:
+            if self.chosen is None:
+                self._warn_of_empty(unexpected)
             return
         claimed.update(self.renames.apply(name) for name, _, _ in self.nodes)
+        # An optimizer of PyTorch has its moments from its first step on.
+        tensors = any(e.tensor is not None for e in self.leaves.values())
+        fresh = self._empty_dicts() if tensors else set()
         for info in [*unexpected, *self.there.empty_nodes()]:
             if info.name not in claimed:
                 shown = self.there.shown(info)
-                self._differ(info.name, "unexpected", "", shown)
+                hint = ""
+                if fresh and any(name in fresh for name, _ in info.parents()):
+                    hint = "or restore without a template: arrays='torch'"
+                self._differ(info.name, "unexpected", "", shown, hint)
+
+    def _empty_dicts(self) -> set[str]:
+        """Where the template has empty dicts, by their names in the step."""
+        return {
+            self.renames.apply(name)
+            for name, kind, empty in self.nodes
+            if empty and kind == "dict"
+        }
+
+    def _warn_of_empty(self, left_out: list[_engine.LeafInfo]) -> None:
+        """Says that an empty dict was to take nothing: the state of an
+        optimizer of PyTorch is one before its first step."""
+        counts = dict.fromkeys(self._empty_dicts(), 0)
+        for info in left_out if counts else ():
+            for name, _ in info.parents():
+                if name in counts:
+                    counts[name] += 1
+        for name, count in counts.items():
+            if count:
+                warnings.warn(
+                    f"{name}: empty in the template, so {count} values of step "
+                    f"{self._step_name()} are left out; restore() without a "
+                    "template gives all, with arrays='torch' as tensors",
+                    stacklevel=6,
+                )
 
     def _compare_leaf(
         self,
@@ -228,9 +287,11 @@ class _Restore:
             if not _are_numbers(kind, info.shape, expected):
                 self._differ(name, "kind", str(expected), found)
             elif not self.options.cast:
-                self._differ(
-                    name, "kind", str(expected), found, "or pass cast=True"
+                hint = _cast_hint(
+                    info.dtype_name if kind == "array" else kind,
+                    expected.dtype or expected.kind,
                 )
+                self._differ(name, "kind", str(expected), found, hint)
             return
         if kind != "array":
             return
@@ -245,7 +306,8 @@ class _Restore:
         elif shape != expected.shape:
             problem = "shape"
         elif info.dtype_name != expected.dtype and not self.options.cast:
-            problem, hint = "dtype", "or pass cast=True"
+            problem = "dtype"
+            hint = _cast_hint(info.dtype_name, expected.dtype)
         if problem:
             found = self.there.shown(info)
             self._differ(name, problem, str(expected), found, hint)
@@ -283,7 +345,7 @@ class _Restore:
         plain_names = [name for name in infos if name not in elsewhere]
         read = values.read(self.step, [infos[name] for name in plain_names])
         restored = {
-            name: self._cast(wanted[name], value)
+            name: self._cast(name, wanted[name], value)
             for name, value in zip(plain_names, read)
         }
         if tensors:
@@ -291,7 +353,9 @@ class _Restore:
 
             loaded = torch.load(self.step, [infos[name] for name in tensors])
             for name, tensor in zip(tensors, loaded):
-                restored[name] = torch.like(tensor, wanted[name].tensor)
+                restored[name] = self._made(
+                    name, torch.like, tensor, wanted[name].tensor
+                )
         if onto:
             from ckptree import jax
 
@@ -302,10 +366,14 @@ class _Restore:
                     shardings.of(name, wanted[name].sharding),
                     wanted[name].dtype,
                     wanted[name].weak,
+                    self._lossy,
                 )
                 for name in onto
             ]
-            restored |= dict(zip(onto, jax.load_as(self.step, requests)))
+            loaded_on, changed = jax.load_cast(self.step, requests)
+            for i, what in changed.items():
+                self._differ_in_value(onto[i], what)
+            restored |= dict(zip(onto, loaded_on))
         return restored
 
     def _on_device(self, name: str) -> bool:
@@ -316,22 +384,52 @@ class _Restore:
             return True
         return self.options.sharding is not None and expected.kind == "array"
 
-    def _cast(self, expected: Expected, value: Any) -> Any:
-        if expected.kind in _NUMBERS:
-            number = value.item() if hasattr(value, "item") else value
-            return _NUMBERS[expected.kind](number)
+    @property
+    def _lossy(self) -> bool:
+        return self.options.cast == "lossy"
+
+    def _made(self, name: str, make: Any, *arguments: Any) -> Any:
+        """What `make` makes of a value; None where it would be another one,
+        which is one more difference."""
+        try:
+            return make(*arguments, lossy=self._lossy)
+        except casting.Changed as changed:
+            self._differ_in_value(name, str(changed))
+            return None
+
+    def _differ_in_value(self, name: str, what: str) -> None:
+        expected = str(self.leaves[name])
+        self._differ(name, "value", expected, what, "or pass cast='lossy'")
+
+    def _cast(self, name: str, expected: Expected, value: Any) -> Any:
+        if casting.is_number(expected.kind):
+            return self._made(name, casting.number, value, expected.kind)
         if expected.kind != "array":
             return value
         if expected.tensor is not None:
             from ckptree import torch
 
-            return torch.like(value, expected.tensor)
+            return self._made(name, torch.like, value, expected.tensor)
         dtype = dtypes.by_name(expected.dtype)
-        array = np.asarray(value)
-        if array.dtype != dtype:
-            array = array.astype(dtype)
+        array = self._made(name, casting.array, value, dtype)
+        if array is None:
+            return None
         if expected.device:
             from ckptree import jax
 
             return jax.put(array, expected.sharding)
         return value if array.dtype == getattr(value, "dtype", None) else array
+
+
+def _cast_hint(found: str, wanted: str) -> str:
+    """Of what is no number of the other type `cast` makes none."""
+    return "or pass cast=True" if casting.may_fit(found, wanted) else ""
+
+
+def _first(names: Iterable[str]) -> str:
+    """The first three names of many."""
+    known = list(names)
+    text = ", ".join(map(repr, known[:3]))
+    if len(known) > 3:
+        text += f" and {len(known) - 3} more"
+    return text or "nothing"

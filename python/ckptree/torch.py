@@ -13,6 +13,9 @@ PyTorch is imported. Importing this module imports PyTorch.
 torch.Size([2, 3])
 >>> model.load_state_dict(restored["model"])
 <All keys matched successfully>
+
+Without a template step.torch() gives tensors, also for an optimizer that has no
+moments to be a template of.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
-from ckptree import _engine, _rules, dtypes
+from ckptree import _engine, _rules, casting, dtypes, values
 
 try:
     import torch
@@ -191,10 +194,81 @@ def load(
     return tensors
 
 
-def like(value: torch.Tensor | float, template: torch.Tensor) -> torch.Tensor:
-    """What was read, as the template has it: its type, device and gradient."""
+def load_state(
+    step: _engine.Step, infos: Sequence[_engine.LeafInfo], device: Any = None
+) -> list[Any]:
+    """The values of `infos`, arrays as tensors on that device. Scalars of
+    NumPy stay what they are: options of an optimizer are no tensors."""
+    is_array = [
+        values.kind_of(i) == "array" and i.tag != values.SCALAR_TAG
+        for i in infos
+    ]
+    tensors = iter(load(step, [i for i, a in zip(infos, is_array) if a]))
+    others = iter(
+        values.read(step, [i for i, a in zip(infos, is_array) if not a])
+    )
+    loaded = []
+    for one in is_array:
+        if not one:
+            loaded.append(next(others))
+            continue
+        tensor = next(tensors)
+        loaded.append(tensor if device is None else tensor.to(device))
+    return loaded
+
+
+def like(
+    value: torch.Tensor | float, template: torch.Tensor, *, lossy: bool = True
+) -> torch.Tensor:
+    """What was read, as the template has it: its type, device and gradient.
+    casting.Changed where it would be another value, unless `lossy`."""
     device = template.device if template.device.type != "meta" else "cpu"
-    made = torch.as_tensor(value).to(dtype=template.dtype, device=device)
+    if isinstance(value, torch.Tensor):
+        drops = value.is_complex() and not template.is_complex()
+        real = value.real if drops else value
+        converted = real.to(dtype=template.dtype)
+        if not lossy and value.dtype != template.dtype:
+            _check_values(value, converted)
+    else:
+        converted = _of_number(value, template.dtype, lossy)
+    made = converted.to(device=device)
     if isinstance(template, torch.nn.Parameter):
         return torch.nn.Parameter(made, requires_grad=template.requires_grad)
     return made.requires_grad_(template.requires_grad)
+
+
+def _of_number(
+    value: float, dtype: torch.dtype, lossy: bool
+) -> torch.Tensor:
+    try:
+        number = value
+        if isinstance(value, complex) and not dtype.is_complex:
+            number = value.real
+        made = torch.as_tensor(np.asarray(number)).to(dtype)
+    except TypeError:  # An int of more than 64 bits.
+        raise casting.Changed(f"{value!r} is no {_NAMES[dtype]}") from None
+    there = made.item()
+    if not lossy and there != value and value == value:
+        raise casting.Changed(f"from {value!r} to {there!r} ({_NAMES[dtype]})")
+    return made
+
+
+def _check_values(before: torch.Tensor, made: torch.Tensor) -> None:
+    """casting.Changed where two tensors of the host differ."""
+    olds, news = before.reshape(-1), made.reshape(-1)
+    for start in range(0, olds.numel(), casting.ELEMENTS_AT_ONCE):
+        part = slice(start, start + casting.ELEMENTS_AT_ONCE)
+        casting.check(
+            _wide_array(olds[part]),
+            _wide_array(news[part]),
+            _NAMES[before.dtype],
+            _NAMES[made.dtype],
+        )
+
+
+def _wide_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The values of a tensor of the host, in elements that NumPy has."""
+    if tensor.dtype in _CARRIERS:
+        wide = torch.complex64 if tensor.is_complex() else torch.float32
+        tensor = tensor.to(wide)
+    return _array(tensor)

@@ -74,6 +74,7 @@ ManagerOptions ToOptions(const nb::dict& given) {
   options.store.collect_bytes_per_second =
       Option<std::uint64_t>(given, "collect_bytes_per_second");
   options.store.statistics = Option<bool>(given, "statistics");
+  options.store.permissions = Option<int>(given, "permissions");
   options.line = Option<std::string>(given, "line");
   options.save_interval_steps = Option<Count>(given, "save_interval_steps");
   options.save_on_steps =
@@ -159,7 +160,7 @@ std::optional<Handle> Save(const Manager& self, std::int64_t step,
         const absl::MutexLock lock(self.ending.get());
         SaveHandle last;
         ended = self.store->WithManager([&](CheckpointManager& manager) {
-          absl::Status status = manager.EndSave(std::move(begun));
+          absl::Status status = manager.SubmitSave(std::move(begun));
           last = manager.LastSave();
           return status;
         });
@@ -275,18 +276,20 @@ void BindCatalog(nb::class_<Manager>& manager) {
            })
       .def(
           "delete",
-          [](const Manager& self, std::int64_t step) {
-            Check(self.With(
-                [&](CheckpointManager& m) { return m.Delete(step); }));
+          [](const Manager& self, std::int64_t step, bool tagged) {
+            Check(self.With([&](CheckpointManager& m) {
+              return m.Delete(step, {.tagged = tagged});
+            }));
           },
-          nb::arg("step"))
+          nb::arg("step"), nb::arg("tagged") = false)
       .def(
           "delete_after",
-          [](const Manager& self, std::int64_t step) {
-            Check(self.With(
-                [&](CheckpointManager& m) { return m.DeleteAfter(step); }));
+          [](const Manager& self, std::int64_t step, bool tagged) {
+            Check(self.With([&](CheckpointManager& m) {
+              return m.DeleteAfter(step, {.tagged = tagged});
+            }));
           },
-          nb::arg("step"))
+          nb::arg("step"), nb::arg("tagged") = false)
       .def(
           "fork_from",
           [](const Manager& self, std::int64_t step, const std::string& line) {

@@ -7,14 +7,12 @@
 
 #include "ckptree/version.h"
 #include "python/src/bindings.h"
-#include "python/src/forked_exit.h"
 
 NB_MODULE(_engine, m) {
   m.doc() = "The engine behind the package ckptree; no interface of its own.";
   const std::string version(ckptree::Version());
   m.attr("VERSION") = nanobind::str(version.c_str());
   m.attr("FORMAT") = ckptree::FormatNumber();
-  m.def("exit_without_destructors", &ckptree::python::ExitWithoutDestructors);
   ckptree::python::BindPolicy(m);
   ckptree::python::BindStore(m);
   ckptree::python::BindStep(m);

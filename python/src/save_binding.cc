@@ -20,14 +20,16 @@ namespace {
 
 Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
             nb::object state, nb::object rules_module, bool overwrite,
-            const std::string& line,
+            bool delete_later, const std::string& line,
             const std::map<std::string, double>& metrics,
             const std::string& note, const std::string& metadata, bool borrow) {
   store->release_queue()->Drain();
   StepBuilder builder = Take(WithoutGil([&] {
     return store->With([&](Store& open) -> absl::StatusOr<StepBuilder> {
       StepBuilder begun =
-          open.Begin(step, {.overwrite = overwrite, .line = line});
+          open.Begin(step, {.overwrite = overwrite,
+                            .delete_later = delete_later,
+                            .line = line});
       return begun;
     });
   }));
@@ -37,7 +39,7 @@ Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
   absl::Status staged;
   Handle handle = SaveState(
       store, std::move(builder), state, rules_module, borrow,
-      [](StepBuilder begun) { return std::move(begun).Commit(); }, &staged);
+      [](StepBuilder begun) { return std::move(begun).Submit(); }, &staged);
   Check(staged);
   return handle;
 }
@@ -64,6 +66,7 @@ void BindSave(nb::module_& m) {
             Check(self.WaitDone(timeout));
           },
           nb::arg("timeout").none())
+      .def("staged", [](const Handle& self) { return self.save.Staged(); })
       .def("done", [](const Handle& self) { return self.save.Done(); })
       .def("cancel", [](Handle& self) { self.save.Cancel(); })
       .def("progress",
@@ -74,8 +77,8 @@ void BindSave(nb::module_& m) {
 
   m.def("save", &Save, nb::arg("store"), nb::arg("step"),
         nb::arg("state").none(), nb::arg("rules"), nb::arg("overwrite"),
-        nb::arg("line"), nb::arg("metrics"), nb::arg("note"),
-        nb::arg("metadata"), nb::arg("borrow"));
+        nb::arg("delete_later"), nb::arg("line"), nb::arg("metrics"),
+        nb::arg("note"), nb::arg("metadata"), nb::arg("borrow"));
   m.def(
       "map_state",
       [](nb::handle state, nb::handle rules, nb::handle on_node,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "ckptree/local_path.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 #include "python/src/records.h"
@@ -51,7 +52,8 @@ Result WithCancel(const StorePtr& store, Use&& use) {
 StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       double lock_wait, int threads, std::size_t staging_bytes,
                       std::size_t chunk_bytes, bool collect,
-                      std::uint64_t collect_bytes_per_second, bool statistics) {
+                      std::uint64_t collect_bytes_per_second, bool statistics,
+                      int permissions, int max_saves_in_flight) {
   StoreOptions options;
   options.create_if_missing = mode == "write or create";
   options.read_only = mode == "read";
@@ -61,6 +63,8 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   options.collect = collect;
   options.collect_bytes_per_second = collect_bytes_per_second;
   options.statistics = statistics;
+  options.permissions = permissions;
+  options.max_saves_in_flight = max_saves_in_flight;
   const std::string name = FromFileName(directory);
   const absl::Duration wait = ToDuration(lock_wait);
   std::optional<absl::StatusOr<Store>> opened;
@@ -135,11 +139,14 @@ void BindChanges(nb::class_<OpenStore>& store) {
   store
       .def(
           "delete",
-          [](const StorePtr& self, const std::vector<std::string>& steps) {
+          [](const StorePtr& self, const std::vector<std::string>& steps,
+             bool tagged) {
             const auto selectors = Parse(steps);
-            Check(With(self, [&](Store& s) { return s.Delete(selectors); }));
+            Check(With(self, [&](Store& s) {
+              return s.Delete(selectors, {.tagged = tagged});
+            }));
           },
-          nb::arg("steps"))
+          nb::arg("steps"), nb::arg("tagged"))
       .def(
           "tag",
           [](const StorePtr& self, const std::string& name,
@@ -295,10 +302,18 @@ void BindStore(nb::module_& m) {
   BindChanges(store);
   BindQuestions(store);
   BindStorePolicy(store);
+  // Of a path as os.fspath() gives it.
+  m.def(
+      "local_path",
+      [](nb::handle path) {
+        return ToFileName(Take(LocalPath(FromFileName(path))));
+      },
+      nb::arg("path"));
   m.def("open", &OpenOrCreate, nb::arg("directory"), nb::arg("mode"),
         nb::arg("lock_wait"), nb::arg("threads"), nb::arg("staging_bytes"),
         nb::arg("chunk_bytes"), nb::arg("collect"),
-        nb::arg("collect_bytes_per_second"), nb::arg("statistics"));
+        nb::arg("collect_bytes_per_second"), nb::arg("statistics"),
+        nb::arg("permissions"), nb::arg("max_saves_in_flight"));
 }
 
 }  // namespace ckptree::python

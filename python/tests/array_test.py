@@ -116,7 +116,8 @@ def test_the_bytes_are_those_at_the_call(tmp_path, staging_bytes):
 def test_borrowed_arrays_are_read_until_staged(store):
     array = np.arange(1 << 18, dtype=np.int64)
     handle = store.save(1, {"a": array}, borrow=True)
-    handle.staged(timeout=60)
+    handle.wait_staged(timeout=60)
+    assert handle.staged()
     array[:] = -1
     handle.result(timeout=60)
     np.testing.assert_array_equal(store.restore(1)["a"], np.arange(1 << 18))

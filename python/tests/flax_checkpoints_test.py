@@ -4,6 +4,7 @@ under Flax and under ckptree."""
 import importlib
 from typing import Any
 
+import ckptree
 import flax
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from flax import linen
 from flax.training import train_state
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from no_room import no_room, too_large
 from orbax_both import assert_same
 
 
@@ -324,3 +326,196 @@ def test_convert_pre_linen(checkpoints):  # FX-17
         "other": 4,
     }
     assert flax.core.unfreeze(checkpoints.convert_pre_linen(converted)) == converted
+
+
+# ---- Names of checkpoints, and checkpointers that are given ----
+
+
+@pytest.mark.parametrize("prefix", ["best_", "v2", "run-7_", "checkpoint_old_"])
+def test_a_name_whatever_its_prefix(checkpoints, ckpt_dir, prefix):  # FX-11
+    for step in (3, 21):
+        saved = checkpoints.save_checkpoint(
+            ckpt_dir, {"a": step}, step, prefix=prefix, keep=2
+        )
+        assert checkpoints.restore_checkpoint(saved, {"a": 0})["a"] == step
+        latest = checkpoints.latest_checkpoint(ckpt_dir, prefix=prefix)
+        assert latest == saved == f"{ckpt_dir}/{prefix}{step}"
+    assert checkpoints.restore_checkpoint(f"{ckpt_dir}/{prefix}3", None)["a"] == 3
+
+
+def test_names_that_two_prefixes_have(checkpoints, ckpt_dir):
+    checkpoints.save_checkpoint(ckpt_dir, {"a": 1}, 23, "v", keep=9)
+    checkpoints.save_checkpoint(ckpt_dir, {"a": 2}, 4, "v2", keep=9)
+    assert checkpoints.restore_checkpoint(f"{ckpt_dir}/v23", {"a": 0})["a"] == 1
+    assert checkpoints.restore_checkpoint(f"{ckpt_dir}/v24", {"a": 0})["a"] == 2
+
+
+@pytest.fixture
+def noted(both):
+    """An asynchronous checkpointer, and when it was waited for."""
+    _, ocp = both
+    waited = []
+
+    class Noted(ocp.AsyncCheckpointer):
+        def wait_until_finished(self):
+            waited.append(True)
+            super().wait_until_finished()
+
+    checkpointer = Noted(ocp.PyTreeCheckpointHandler())
+    yield checkpointer, waited
+    checkpointer.close()
+
+
+def test_a_restore_waits_for_its_checkpointer(checkpoints, ckpt_dir, noted):  # FX-11
+    checkpointer, waited = noted
+    target = {"a": np.zeros(1 << 20)}
+    for step in (1, 2, 3):
+        checkpoints.save_checkpoint(
+            ckpt_dir,
+            {"a": np.full(1 << 20, float(step))},
+            step,
+            keep=3,
+            orbax_checkpointer=checkpointer,
+        )
+        waited.clear()
+        restored = checkpoints.restore_checkpoint(
+            ckpt_dir, target, orbax_checkpointer=checkpointer
+        )
+        assert waited  # Before it looked for steps.
+        assert restored["a"][0] == step
+
+
+def test_an_overwrite_that_fails(checkpoints, ours, ckpt_dir):  # FX-05
+    for step in (1, 2, 3):
+        checkpoints.save_checkpoint(ckpt_dir, {"a": np.full(9, step)}, step, keep=9)
+    with no_room(), pytest.raises(Exception):
+        checkpoints.save_checkpoint(
+            ckpt_dir, {"a": too_large()}, 1, keep=9, overwrite=True
+        )
+    if ours:  # Orbax has removed the step that it was to replace.
+        assert checkpoints.available_steps(ckpt_dir) == [1, 2, 3]
+        assert checkpoints.restore_checkpoint(ckpt_dir, None, step=1)["a"][0] == 1
+    assert checkpoints.restore_checkpoint(ckpt_dir, None)["a"][0] == 3
+
+
+def test_an_overwrite_in_the_background(both, ours, ckpt_dir):  # FX-05
+    checkpoints, ocp = both
+    if not ours:
+        pytest.skip("Flax removes the folder that is being written")
+    for step in range(1, 6):
+        checkpoints.save_checkpoint(ckpt_dir, {"a": step}, step, keep=9)
+    checkpointer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
+    checkpoints.save_checkpoint(
+        ckpt_dir,
+        {"a": 30},
+        3,
+        keep=2,
+        overwrite=True,
+        orbax_checkpointer=checkpointer,
+    )
+    checkpointer.close()
+    assert checkpoints.available_steps(ckpt_dir) == [2, 3]
+    assert checkpoints.restore_checkpoint(ckpt_dir, None)["a"] == 30
+    # From now on as if nothing had been replaced.
+    checkpoints.save_checkpoint(ckpt_dir, {"a": 4}, 4, keep=2)
+    assert checkpoints.available_steps(ckpt_dir) == [3, 4]
+    with ckptree.open(f"{ckpt_dir}/checkpoint") as store:
+        assert store.policy().text == "latest(2)"
+
+
+def test_an_overwrite_of_what_is_held(tmp_path):
+    from ckptree.flax import checkpoints
+
+    for step in (1, 2, 3):
+        checkpoints.save_checkpoint(tmp_path, {"a": step}, step, keep=9)
+    with ckptree.Store(tmp_path / "checkpoint") as store:
+        store.tag("good", 3)
+    with pytest.raises(ckptree.StateError, match="step 3"):
+        checkpoints.save_checkpoint(tmp_path, {"a": 0}, 1, keep=9, overwrite=True)
+    assert checkpoints.available_steps(tmp_path) == [1, 2, 3]
+
+
+def test_an_older_step_that_keep_would_remove_at_once(tmp_path):
+    from ckptree.flax import checkpoints
+
+    for step in (5, 6):
+        checkpoints.save_checkpoint(tmp_path, {"a": step}, step, keep=2)
+    with pytest.raises(ckptree.StateError, match="step 3 was not saved"):
+        checkpoints.save_checkpoint(tmp_path, {"a": 3}, 3, keep=2)
+    assert checkpoints.available_steps(tmp_path) == [5, 6]
+    checkpoints.save_checkpoint(tmp_path, {"a": 3}, 3, keep=2, overwrite=True)
+    assert checkpoints.available_steps(tmp_path) == [3]
+
+
+def test_a_handler_of_the_users_own(both, ours, ckpt_dir):  # HR-01
+    checkpoints, ocp = both
+    kinds = [ocp.AsyncCheckpointer]
+    if ours:  # In Orbax its save() does not call async_save().
+        kinds.append(ocp.Checkpointer)
+
+    class Tenfold(ocp.PyTreeCheckpointHandler):
+        async def async_save(self, directory, item=None, args=None):
+            tree = {key: value * 10 for key, value in args.item.items()}
+            args = ocp.args.PyTreeSave(tree)
+            return await super().async_save(directory, args=args)
+
+        def restore(self, directory, item=None, *more, args=None, **others):
+            made = super().restore(directory, args=args)
+            return {key: value / 4 for key, value in made.items()}
+
+    @ocp.args.register_with_handler(Tenfold, for_save=True)
+    class Save(ocp.args.PyTreeSave):
+        pass
+
+    @ocp.args.register_with_handler(Tenfold, for_restore=True)
+    class Restore(ocp.args.PyTreeRestore):
+        pass
+
+    for kind in kinds:
+        checkpointer = kind(Tenfold())
+        step = len(checkpoints.available_steps(ckpt_dir))
+        tree = {"a": np.arange(3.0)}
+        checkpoints.save_checkpoint(
+            ckpt_dir, tree, step, keep=9, orbax_checkpointer=checkpointer
+        )
+        checkpointer.close()
+        raw = checkpoints.restore_checkpoint(ckpt_dir, None, step=step)
+        assert raw["a"].tolist() == [0, 10, 20]
+        for target in (None, tree):
+            restored = checkpoints.restore_checkpoint(
+                ckpt_dir, target, step=step, orbax_checkpointer=checkpointer
+            )
+            assert restored["a"].tolist() == [0, 2.5, 5]
+
+
+KILLED = """
+import os, sys, numpy as np
+import ckptree.orbax as ocp
+from ckptree.flax import checkpoints
+checkpointer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
+checkpoints.save_checkpoint(
+    sys.argv[1], {"a": np.random.default_rng(1).random(1 << 22)}, 1, keep=9,
+    overwrite=True, orbax_checkpointer=checkpointer)
+os._exit(9)
+"""
+
+
+def test_an_overwrite_that_is_killed(tmp_path):  # FX-05
+    import subprocess
+    import sys
+
+    from ckptree.flax import checkpoints
+
+    for step in (1, 2, 3):
+        checkpoints.save_checkpoint(tmp_path, {"a": np.full(9, step)}, step, keep=9)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)])
+    assert ended.returncode == 9
+    raw = checkpoints.restore_checkpoint(tmp_path, None)
+    if len(raw["a"]) == 1 << 22:  # It was too late.
+        assert checkpoints.available_steps(tmp_path) == [1]
+    else:
+        assert checkpoints.available_steps(tmp_path) == [1, 2, 3]
+        assert raw["a"].tolist() == [3] * 9
+    # And the directory goes on.
+    checkpoints.save_checkpoint(tmp_path, {"a": np.zeros(1)}, 4, keep=1)
+    assert checkpoints.available_steps(tmp_path) == [4]

@@ -1,7 +1,7 @@
 """Stores of newer engines: refused, or only read, and what to do is said.
 
-A store is made one by a changed record of the store: it stands in the
-write-ahead log until more is written.
+A store is made one by a changed record of the store, in both copies of its
+journal.
 """
 
 import struct
@@ -11,53 +11,57 @@ import numpy as np
 import pytest
 import xxhash
 
-LOG_HEADER = struct.Struct("<IHB")  # Checksum, length, type.
+PREFACE, HEADER = 4096, 120  # Of a file of the journal, and of its records.
 ENVELOPE = struct.Struct(">2sBBI")  # Magic, kind, format, length.
 # Of the record's fields, each with its length behind: the text in it becomes
 # the name of a feature that no engine knows.
 CREATED_BY, INCOMPAT, RO_COMPAT = b"\x22", b"\x2a", b"\x32"
 
 
-def crc32c(data):
-    crc = ~0 & 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return ~crc & 0xFFFFFFFF
+def changed(record, format, field):
+    """The bytes of a record of the store with another format, or field."""
+    size = ENVELOPE.unpack_from(record)[3]
+    body = record[ENVELOPE.size + 8 :]
+    assert len(body) == size
+    version = ckptree.__version__.encode()
+    name = CREATED_BY + bytes([len(version)]) + version
+    assert body.count(name) == 1
+    body = body.replace(name, field + name[1:])
+    head = ENVELOPE.pack(b"ck", 1, format, size)
+    return head + xxhash.xxh3_64_digest(head + body) + body
 
 
 def change(store, format=0, field=CREATED_BY):
-    """Writes another format, or field, into the record of a closed store."""
-    changed = 0
-    for path in (store / "db").glob("*.log"):
-        log = bytearray(path.read_bytes())
-        at = 0
-        while at + LOG_HEADER.size < len(log):
-            _, length, kind = LOG_HEADER.unpack_from(log, at)
-            if kind == 0:
-                break
-            begin, end = at + LOG_HEADER.size, at + LOG_HEADER.size + length
-            found = log.find(b"ck\x01\x00", begin, end)
+    """Writes another format, or field, into the record of a closed store: that
+    row is put by the first record of the journal, whose hash the next one has."""
+    folder, places = store / "journal", 0
+    hashes = {bytes(16): bytes(16)}  # Of records, as they were and as they are.
+    for path in sorted(folder.glob("[ab]-*")):
+        data, at = bytearray(path.read_bytes()), PREFACE
+        while data[at : at + 4] == b"CKJR":
+            rows_bytes, blocks_bytes = struct.unpack_from(">QQ", data, at + 80)
+            end = at + HEADER + rows_bytes
+            before = xxhash.xxh3_128_digest(data[at:end])
+            found = data.find(b"ck\x01\x00", at + HEADER, end)
             if found >= 0:
-                body_at = found + ENVELOPE.size + 8
-                size = ENVELOPE.unpack_from(log, found)[3]
-                body = bytes(log[body_at : body_at + size])
-                version = ckptree.__version__.encode()
-                name = CREATED_BY + bytes([len(version)]) + version
-                assert body.count(name) == 1
-                body = body.replace(name, field + name[1:])
-                head = ENVELOPE.pack(b"ck", 1, format, size)
-                log[found : body_at + size] = (
-                    head + xxhash.xxh3_64_digest(head + body) + body
-                )
-                crc = crc32c(log[at + 6 : end])
-                masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-                struct.pack_into("<I", log, at, masked)
-                changed += 1
+                size = ENVELOPE.size + 8 + ENVELOPE.unpack_from(data, found)[3]
+                record = bytes(data[found : found + size])
+                data[found : found + size] = changed(record, format, field)
+                places += 1
+            data[at + 96 : at + 112] = hashes[bytes(data[at + 96 : at + 112])]
+            data[at + 112 : at + 120] = xxhash.xxh3_64_digest(
+                data[at : at + 112] + data[at + 120 : end]
+            )
+            hashes[before] = xxhash.xxh3_128_digest(data[at:end])
             at = end
-        path.write_bytes(log)
-    assert changed == 1
+            if path.name[0] == "a":
+                at += blocks_bytes + -(end + blocks_bytes) % 4096
+        path.write_bytes(data)
+    tip = bytearray((folder / "tip").read_bytes())
+    tip[52:68] = hashes[bytes(tip[52:68])]
+    tip[68:76] = xxhash.xxh3_64_digest(tip[:68])
+    (folder / "tip").write_bytes(tip)
+    assert places == 2  # One in each copy.
 
 
 @pytest.fixture
@@ -76,7 +80,10 @@ def openings(path):
 
 
 def test_a_record_that_did_not_change_opens(closed):
+    journal = sorted((closed / "journal").iterdir())
+    before = [path.read_bytes() for path in journal]
     change(closed)
+    assert [path.read_bytes() for path in journal] == before
     for call in openings(closed).values():
         call().close()
 

@@ -55,6 +55,50 @@ def test_a_callback_may_use_the_store(store):
     assert found == [1] and second.step == 2
 
 
+class Gate:
+    """A policy that keeps all, and holds up its first save until opened."""
+
+    def __init__(self):
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, steps):
+        self.reached.set()
+        assert self.opened.wait(timeout=60)
+        return [True for _ in steps]
+
+
+def test_staged_is_a_question_that_does_not_wait(store):
+    gate = Gate()
+    store.set_policy(ckptree.Custom(gate))
+    first = store.save(1, {"n": 1})
+    assert gate.reached.wait(timeout=60)
+    # Its memory is not read before the first save is done.
+    second = store.save(2, {"w": np.ones(1 << 16)}, borrow=True)
+    assert second.staged() is False
+    with pytest.raises(TimeoutError):
+        second.wait_staged(timeout=0)
+    gate.opened.set()
+    second.wait_staged(timeout=60)
+    assert second.staged() is True
+    assert second.result(timeout=60) == 2 and first.staged() is True
+
+
+def test_who_asks_whether_it_is_staged_has_not_seen_its_failure(tmp_path):
+    store = ckptree.Store(tmp_path / "run")
+    gate, told = Gate(), Told()
+    store.set_policy(ckptree.Custom(gate))
+    store.save(1, {"n": 1})
+    assert gate.reached.wait(timeout=60)
+    store.save(2, {"n": 2})
+    failed = store.save(2, {"n": 3})  # Of which nobody can know yet.
+    failed.on_complete(told)
+    gate.opened.set()
+    told.wait()
+    assert failed.staged() is True
+    with pytest.raises(FileExistsError, match="step 2"):
+        store.close()
+
+
 def test_what_a_callback_raises_is_reported(store, monkeypatch):
     reported = []
     event = threading.Event()

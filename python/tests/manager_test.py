@@ -202,6 +202,34 @@ def test_a_decision_that_raises_keeps_its_type(manage):
     assert asked == [(1, None), (2, 1), (2, 1), (3, 1), (4, 1)]
 
 
+def test_a_function_that_decides_waits_for_no_save(manage):
+    commits, go_on, asked = threading.Event(), threading.Event(), []
+
+    def all_of_them(steps):
+        commits.set()
+        assert go_on.wait(timeout=60)
+        return [True for _ in steps]
+
+    def decide(step, latest):
+        asked.append((step, latest))
+        return True
+
+    manager = manage(
+        save_decision=decisions.SaveIf(decide),
+        preservation=ckptree.Custom(all_of_them),
+        max_saves_in_flight=2,
+    )
+    assert manager.save(1, {"n": 1})
+    assert commits.wait(timeout=60)
+    # The first is held up where it commits, and stays so until here.
+    assert manager.should_save(2) and manager.save(2, {"n": 2})
+    assert manager.is_saving_in_progress() and not go_on.is_set()
+    assert asked == [(1, None), (2, 1), (2, 1)]
+    go_on.set()
+    manager.wait_until_finished(timeout=60)
+    assert manager.all_steps() == [1, 2]
+
+
 def test_a_policy_that_raises_is_told_once_and_removes_nothing(manage):
     def should_keep(step):
         raise Mine("no idea")

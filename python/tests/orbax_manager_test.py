@@ -159,7 +159,6 @@ def test_a_policy_and_its_older_options(ocp, managed, wrong):  # OPT-25
 @pytest.mark.parametrize(
     "options, kept",
     [
-        ({"max_to_keep": 0}, []),
         ({"max_to_keep": 1, "keep_period": 4}, [0, 4, 8, 9]),
         ({"max_to_keep": None, "keep_period": 4}, list(range(10))),
         ({"max_to_keep": 2, "keep_time_interval": datetime.timedelta(days=1)}, [0, 8, 9]),
@@ -172,6 +171,27 @@ def test_options_of_policies(managed, save, options, kept):
     for step in range(10):
         save(manager, step)
     assert steps(manager) == kept
+
+
+def test_nothing_to_keep(ours, managed, save):
+    if ours:
+        with pytest.raises(ValueError, match="may keep nothing"):
+            managed(max_to_keep=0)
+        return
+    manager = managed(max_to_keep=0)
+    save(manager, 1)
+    assert steps(manager) == []
+
+
+def test_the_newest_stays(ours, managed, save):
+    manager = managed(max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min")
+    for step, loss in enumerate([5, 3, 4, 9]):
+        save(manager, step, metrics={"loss": loss})
+        manager.wait_until_finished()
+        if ours:
+            assert steps(manager)[-1] == step
+    assert steps(manager) == ([1, 2, 3] if ours else [1, 2])
+    assert manager.best_step() == 1
 
 
 def test_the_best(managed, save):

@@ -126,6 +126,7 @@ def test_the_names_of_a_module(module):
 
 def test_neither_orbax_nor_tensorstore_nor_jax_is_needed(tmp_path):
     program = """
+import pathlib
 import sys
 
 class Blocked:
@@ -144,8 +145,11 @@ with ocp.CheckpointManager(sys.argv[1]) as manager:
     assert manager.save(0, args=args)
     restored = manager.restore(0)
     assert restored.state["w"].tolist() == [0, 1, 2] and restored.config == {"a": 1}
+of_orbax = pathlib.Path(sys.argv[1] + "1")
+of_orbax.mkdir()
+(of_orbax / "_METADATA").write_text("{}")
 try:
-    ocp.import_checkpoint(sys.argv[1], sys.argv[1] + "2")
+    ocp.import_checkpoint(of_orbax, sys.argv[1] + "2")
 except ImportError as error:
     assert "pip install" in str(error)
 else:

@@ -193,3 +193,29 @@ def test_a_loop_that_runs_may_save(ocp, ours, tmp_path):
 
     if ours:
         assert asyncio.run(main()) == 3
+
+
+def test_a_subclass_of_the_handler_of_trees(ocp, tmp_path):
+    """What it saved by its base class is a tree for that, too."""
+
+    class Tenfold(ocp.handlers.PyTreeHandler):
+        async def save(self, directory, checkpointable):
+            tenfold = {key: value * 10 for key, value in checkpointable.items()}
+            return await super().save(directory, tenfold)
+
+        async def metadata(self, directory):
+            return sorted(await super().metadata(directory))
+
+    registry = ocp.handlers.local_registry().add(Tenfold, checkpointable_name="tree")
+    with context_with(ocp, registry):
+        ocp.save_checkpointables(tmp_path / "a", {"tree": {"w": np.arange(3), "n": 1}})
+        loaded = ocp.load_checkpointables(tmp_path / "a")["tree"]
+        assert loaded["w"].tolist() == [0, 10, 20] and loaded["n"] == 10
+        found = ocp.checkpointables_metadata(tmp_path / "a").metadata
+        assert found == {"tree": ["n", "w"]}
+    plain = ocp.handlers.local_registry().add(
+        ocp.handlers.PyTreeHandler, checkpointable_name="tree"
+    )
+    with context_with(ocp, plain):
+        loaded = ocp.load_checkpointables(tmp_path / "a")["tree"]
+        assert loaded["w"].tolist() == [0, 10, 20]

@@ -125,11 +125,15 @@ def test_whether_to_save(vector):
 @pytest.mark.parametrize("vector", vectors("A.4", 6))
 def test_whole_managers(vector, tmp_path):
     keep = vector["keep_policy"]
-    with ckptree.CheckpointManager(
-        tmp_path / "s",
-        preservation=None if keep is None else policy_of(keep),
-        save_decision=decision_of(vector["save_policy"]),
-    ) as manager:
+    options = {
+        "preservation": None if keep is None else policy_of(keep),
+        "save_decision": decision_of(vector["save_policy"]),
+    }
+    if vector["id"] == "A4-007":  # latest(0): would keep nothing.
+        with pytest.raises(ckptree.InvalidArgumentError, match="may keep nothing"):
+            ckptree.CheckpointManager(tmp_path / "s", **options)
+        return
+    with ckptree.CheckpointManager(tmp_path / "s", **options) as manager:
         for step, expected in zip(vector["calls"], vector["result"]):
             if step in vector.get("preempt", []):
                 manager.request_preemption()

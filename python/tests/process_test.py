@@ -84,6 +84,74 @@ print(process.exitcode)
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+# Every thread of the engine has worked.
+USED_AND_CLOSED = """
+import multiprocessing, os, signal, sys, ckptree, numpy as np
+with ckptree.Store(sys.argv[1]) as store:
+    for step in range(1, 4):
+        store.save(step, {"w": np.full(1 << 20, step)}).result(timeout=60)
+    store.delete(1)
+    store.collect()
+    store.verify()
+
+def waited(child):
+    signal.alarm(60)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+
+def test_children_forked_after_a_store_was_closed_exit(tmp_path):
+    code = USED_AND_CLOSED + """
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        sys.exit(7)
+    print(waited(child))
+def work(i): return i * i
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(work, range(4)))
+"""
+    done = run(code, tmp_path / "s")
+    assert done.stderr == ""
+    assert done.stdout == "7\n" * 5 + "[0, 1, 4, 9]\n"
+
+
+def test_a_child_forked_after_a_store_was_closed_reads_only(tmp_path):
+    code = USED_AND_CLOSED + """
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    for path in (sys.argv[1], sys.argv[1] + "-new"):
+        try:
+            ckptree.Store(path)
+            print("no error")
+        except ckptree.StateError as error:
+            print("spawn" in str(error))
+    with ckptree.open(sys.argv[1]) as reader:
+        print(int(reader.restore(3)["w"].sum()) == 3 << 20)
+    sys.exit(0)
+print(waited(child))
+"""
+    done = run(code, tmp_path / "s")
+    assert done.stderr == ""
+    assert done.stdout == "True\nTrue\nTrue\n0\n"
+
+
+def test_permissions_keep_a_store_to_its_owner(tmp_path):
+    for permissions, expected in ((0o666, 0o644), (0o600, 0o600)):
+        path = tmp_path / f"{permissions:o}"
+        code = """
+import os, sys, ckptree
+os.umask(0o022)
+with ckptree.Store(sys.argv[1], permissions=int(sys.argv[2])) as store:
+    store.save(1, {"a": 1}).result(timeout=60)
+"""
+        assert run(code, path, permissions).stderr == ""
+        files = [file for file in path.rglob("*") if file.is_file()]
+        assert {file.stat().st_mode & 0o777 for file in files} == {expected}
+
+
 @pytest.mark.parametrize("borrow", [True, False])
 def test_the_exit_of_the_interpreter_finishes_saves(tmp_path, borrow):
     code = f"""

@@ -147,8 +147,12 @@ def test_steps_tags_and_pins(store):
     with pytest.raises(ckptree.StateError, match="pinned"):
         store.delete(1)
     store.unpin(1)
-    store.delete(1, 2)
-    assert store.steps() == []
+    store.tag("kept", 2)
+    with pytest.raises(ckptree.StateError, match="step 2 is tagged 'kept'"):
+        store.delete(1, 2)
+    assert [info.step for info in store.steps()] == [1, 2]
+    store.delete(1, 2, tagged=True)
+    assert store.steps() == [] and store.tags() == []
     with pytest.raises(KeyError):
         store.delete(1)
 
@@ -159,6 +163,19 @@ def test_a_step_is_overwritten_only_when_asked(store):
         store.save(1, {"w": 2})
     store.save(1, {"w": 2}, overwrite=True).result(timeout=60)
     assert store.restore(1) == {"w": 2}
+
+
+def test_later_steps_are_deleted_with_a_save_that_asks_for_it(store):
+    store.set_policy(ckptree.Latest(3))
+    save(store, 1, 2, 3)
+    store.pin(3)
+    with pytest.raises(ckptree.StateError, match="step 3 is pinned"):
+        store.save(2, {"w": 5}, overwrite=True, delete_later=True).result(timeout=60)
+    assert [s.step for s in store.steps()] == [1, 2, 3]
+    store.unpin(3)
+    store.save(2, {"w": 5}, overwrite=True, delete_later=True).result(timeout=60)
+    assert [s.step for s in store.steps()] == [1, 2]
+    assert store.restore("latest") == {"w": 5}
 
 
 def test_forks(store):
@@ -233,7 +250,7 @@ def test_after_close_everything_is_refused(tmp_path):
 def test_saves_run_beside_python(store):
     handle = store.save(1, {"w": np.ones(1 << 20)}, borrow=True)
     assert handle.progress().step == 1
-    handle.staged(timeout=60)
+    handle.wait_staged(timeout=60)
     assert handle.result(timeout=60) == 1
     assert handle.done() and handle.progress().phase == "done"
     with pytest.raises(ValueError, match="timeout"):

@@ -120,6 +120,173 @@ def test_cast_converts_numbers_and_elements(saved):
     assert problems(saved, wrong, cast=True) == {"opt/count": "kind"}
 
 
+def test_partial_that_matches_nothing_is_an_error(saved):
+    like = {"model": {"kernel": np.full((2, 3), 9.0), "bias": np.zeros(3)}}
+    for partial in (True, "params/**", ["opt/**", "params/*"]):
+        with pytest.raises(KeyError) as error:
+            saved.restore(5, like, partial=partial)
+        said = str(error.value)
+        assert "partial=" in said and "step 5" in said and "rename=" in said
+        assert "'model/kernel', 'model/bias'" in said
+        there = "'opt/count', 'opt/mu/w'" if partial != "params/**" else "'params/b'"
+        assert there in said
+    # Of a long list the first names are enough.
+    with pytest.raises(KeyError, match="'x0', 'x1', 'x2' and 997 more") as error:
+        saved.restore(5, {f"x{i}": 0 for i in range(1000)}, partial=True)
+    assert len(str(error.value)) < 500
+    # One match is a match, and a template without leaves has none to lose.
+    assert saved.restore(5, {"opt": {"count": 0}, "x": 1}, partial=True) == {
+        "opt": {"count": 7}, "x": 1,
+    }
+    assert saved.restore(5, {"empty": {}}, partial=True) == {"empty": {}}
+
+
+# What is saved, what the template has, and what comes back with cast=True; None:
+# that is refused. By hand, not from what the package computes.
+F16_MAX = 65504
+CASTS = {
+    "a rate as an int": (3e-4, 0, None),
+    "a whole float as an int": (3.0, 0, 3),
+    "nan as an int": (float("nan"), 0, None),
+    "inf as an int": (float("inf"), 0, None),
+    "an int as a bool": (2, False, None),
+    "one as a bool": (1, False, True),
+    "an int as a float": (2**53, 0.0, 2.0**53),
+    "an int that no float has": (2**53 + 1, 0.0, None),
+    "an int beyond all floats": (10**400, 0.0, None),
+    "a complex number as a float": (1 + 2j, 0.0, None),
+    "a real complex number": (1 + 0j, 0.0, 1.0),
+    "nan as a complex number": (float("inf"), 0j, complex("inf")),
+    "a float of Python as float32": (3e-4, np.float32(0), None),
+    "a half as float32": (0.5, np.float32(0), np.float32(0.5)),
+    "an int as int8": (300, np.int8(0), None),
+    "a small int as int8": (-128, np.int8(0), np.int8(-128)),
+    "an int of 100 bits as int64": (2**100, np.int64(0), None),
+    "float32 as a float": (np.float32(0.1), 0.0, float(np.float32(0.1))),
+    "an element as an int": (np.array(2.5), 0, None),
+    "floats are rounded": ([1 / 3, -1e-9], "f4", [1 / 3, -1e-9]),
+    "inf stays inf": ([np.inf, -np.inf, np.nan], "f2", [np.inf, -np.inf, np.nan]),
+    "the largest": ([F16_MAX], "f2", [F16_MAX]),
+    "too large": ([1.0, 1e5], "f2", None),
+    "floats as ints": ([1.0, 2.5], "i4", None),
+    "whole floats as ints": ([1.0, -2.0], "i4", [1, -2]),
+    "floats beyond the ints": ([2.0**31], "i4", None),
+    "the lowest int": ([-(2.0**31)], "i4", [-(2**31)]),
+    "a float just beyond": ([2.0**63], "i8", None),
+    "below zero": ([-1.0], "u4", None),
+    "nan among ints": ([np.nan], "i8", None),
+    "ints that fit": (np.array([-128, 127]), "i1", [-128, 127]),
+    "ints that do not": (np.array([-128, 128]), "i1", None),
+    "a sign lost": (np.array([-1]), "u8", None),
+    "a sign made": (np.array([2**63], "u8"), "i8", None),
+    "ints as floats": (np.array([2**24]), "f4", [2**24]),
+    "ints that no float32 has": (np.array([2**24 + 1]), "f4", None),
+    "the largest int as a float": (np.array([2**63 - 1]), "f8", None),
+    "ints as bools": (np.array([0, 1, 2]), "?", None),
+    "bools as ints": (np.array([True, False]), "i2", [1, 0]),
+    "half a bool": ([0.5], "?", None),
+    "complex numbers as floats": (np.array([1 + 1j]), "f8", None),
+    "real ones": (np.array([1.5 + 0j]), "f4", [1.5]),
+    "floats as complex numbers": ([1.5], "c8", [1.5 + 0j]),
+    "complex numbers rounded": (np.array([1 / 3 + 1j]), "c8", [1 / 3 + 1j]),
+    "complex numbers too large": (np.array([1e300 + 1j]), "c8", None),
+    "ints as complex numbers": (np.array([2**24 + 1]), "c8", None),
+}
+TENSORS = {name for name, case in CASTS.items() if isinstance(case[1], str)}
+
+
+def frameworks():
+    """What makes a template of an array of NumPy, and an array of its leaf."""
+    yield "numpy", lambda array: array, np.asarray
+    try:
+        import jax
+
+        yield "jax", jax.numpy.asarray, np.asarray
+    except ImportError:
+        pass
+    try:
+        import torch
+
+        yield "torch", torch.from_numpy, lambda tensor: tensor.numpy()
+    except ImportError:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("name", CASTS)
+def test_a_cast_changes_no_value(store, name, kind):
+    found, wanted, expected = CASTS[name]
+    if name not in TENSORS:
+        if kind != "numpy":
+            pytest.skip("no array")
+        like = wanted
+    else:
+        found = np.array(found) if isinstance(found, list) else found
+        like = np.zeros(found.shape, wanted)
+    makes = {made: (make, read) for made, make, read in frameworks()}
+    if kind not in makes:
+        pytest.skip(f"{kind} is not installed")
+    make, read = makes[kind]
+    template = make(like) if name in TENSORS else like
+    if kind == "jax" and template.dtype != like.dtype:
+        pytest.skip("JAX has no such elements here")
+    # In the last of more elements than are looked at in one go.
+    if name in TENSORS and kind == "numpy":
+        found = np.concatenate([np.zeros(1 << 20, found.dtype), found])
+        template = np.concatenate([np.zeros(1 << 20, like.dtype), like])
+        if expected is not None:
+            expected = np.concatenate([np.zeros(1 << 20), expected])
+    store.save(5, {"x": found, "n": 1}).result(timeout=60)
+    state = {"x": template, "n": 0}
+    assert list(problems(store, state)) == ["x"]
+    if expected is None:
+        assert problems(store, state, cast=True) == {"x": "value"}
+        with pytest.raises(ValueError, match="\n  x: .*cast='lossy'"):
+            store.restore(5, state, cast=True)
+        return
+    restored = store.restore(5, state, cast=True)["x"]
+    if name not in TENSORS:
+        assert restored == expected
+        assert getattr(restored, "dtype", type(restored)) == getattr(
+            wanted, "dtype", type(wanted)
+        )
+        return
+    assert type(restored) is type(template)
+    assert restored.dtype == template.dtype
+    expected = np.array(expected).astype(like.dtype)
+    np.testing.assert_array_equal(read(restored), expected)
+
+
+def test_every_value_that_a_cast_would_change_is_named(saved):
+    state = dict(STATE, lr=3e-4, ids=np.array([1, 300]), w=np.array([1.5, 2]))
+    saved.save(6, state).result(timeout=60)
+    like = dict(state, lr=0, ids=np.zeros(2, "i1"), w=np.zeros(2, "f4"))
+    with pytest.raises(ckptree.MismatchError) as error:
+        saved.restore(6, like, cast=True)
+    assert {d.path: d.problem for d in error.value.differences} == {
+        "lr": "value", "ids": "value",
+    }
+    said = str(error.value)
+    assert "lr: as int its value would change from 0.0003 to 0" in said
+    assert "ids: as int8[2] its value would change from 300 to 44" in said
+    # The explicit word for it.
+    lossy = saved.restore(6, like, cast="lossy")
+    assert lossy["lr"] == 0 and lossy["ids"].tolist() == [1, 44]
+    assert lossy["w"].dtype == np.float32 and lossy["w"].tolist() == [1.5, 2]
+    for word in ("same", "yes", 2):
+        with pytest.raises(ValueError, match="False, True or 'lossy'"):
+            saved.restore(6, like, cast=word)
+
+
+def test_no_cast_is_suggested_that_would_be_refused(saved):
+    saved.save(6, {"lr": 3e-4, "n": 1, "w": np.ones(2)}).result(timeout=60)
+    like = {"lr": 0, "n": 0.0, "w": np.zeros(2, "i4")}
+    with pytest.raises(ckptree.MismatchError) as error:
+        saved.restore(6, like)
+    hints = {d.path: d.suggestion for d in error.value.differences}
+    assert hints == {"lr": "", "n": "or pass cast=True", "w": ""}
+
+
 def test_rename_moves_leaves_and_subtrees(saved):
     like = {
         "model": {"kernel": np.zeros((2, 3), "f4"), "b": np.zeros(3, "f4")},

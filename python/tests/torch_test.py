@@ -174,6 +174,86 @@ def test_a_training_goes_on_as_if_it_had_not_stopped(store):
     )
 
 
+def test_without_a_template_arrays_are_tensors_and_numbers_are_not(store):
+    w = torch.arange(6.0).reshape(2, 3)
+    state = {
+        "w": w,
+        "again": w,
+        "half": w.to(torch.bfloat16),
+        "none": None,
+        "array": np.arange(3),
+        "scalar": np.float64(1e-3),
+        "step": torch.tensor(7.0),
+        "groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "foreach": None,
+                    "amsgrad": False, "params": [0, 1], "name": "all"}],
+        "state": {0: {"step": torch.tensor(3)}, 1: {}},
+    }
+    store.save(1, state).result(timeout=60)
+    for restored in (store[1].torch(), store.restore(1, arrays="torch", device="cpu")):
+        assert_equal_states({k: restored[k] for k in ("w", "half", "step")},
+                            {k: state[k] for k in ("w", "half", "step")})
+        assert restored["again"] is restored["w"]
+        assert_same(restored["array"], torch.arange(3))
+        assert type(restored["scalar"]) is np.float64
+        assert restored["groups"] == state["groups"]
+        assert type(restored["groups"][0]["betas"]) is tuple
+        assert restored["groups"][0]["amsgrad"] is False
+        assert list(restored["state"]) == [0, 1] and restored["none"] is None
+        assert_same(restored["state"][0]["step"], torch.tensor(3))
+    meta = store.restore(1, arrays="torch", device="meta")
+    assert meta["w"].device.type == "meta" and meta["again"].shape == (2, 3)
+    import jax
+
+    store.save(2, {"w": w, "lr": 0.5}).result(timeout=60)
+    restored = store.restore(2, arrays="jax")
+    assert isinstance(restored["w"], jax.Array) and restored["lr"] == 0.5
+    np.testing.assert_array_equal(restored["w"], w)
+
+
+def test_what_goes_with_arrays(store):
+    import jax
+
+    store.save(1, {"w": torch.ones(2)}).result(timeout=60)
+    one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    for options, words in (
+        ({"arrays": "tensorflow"}, "'numpy', 'jax' or 'torch'"),
+        ({"device": "cpu"}, "arrays='torch'"),
+        ({"arrays": "jax", "device": "cpu"}, "arrays='torch'"),
+        ({"arrays": "torch", "sharding": one}, "sharding"),
+        ({"arrays": "torch", "like": {"w": torch.ones(2)}}, "without a template"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            store.restore(1, **options)
+
+
+def test_a_manager_restores_tensors_without_a_template(tmp_path):
+    with ckptree.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, {"model": {"w": torch.ones(2)}, "step": 1})
+        restored = manager.restore(arrays="torch", items=["model"])
+        assert list(restored) == ["model"]
+        assert_same(restored["model"]["w"], torch.ones(2))
+        assert_same(manager["latest"].torch()["model"]["w"], torch.ones(2))
+
+
+def test_a_fresh_optimizer_as_a_template_loses_no_moment_silently(store):
+    model, optimizer = trained(0, steps=2)
+    store.save(2, state_of(model, optimizer)).result(timeout=60)
+    fresh = Tied()
+    like = state_of(fresh, torch.optim.AdamW(fresh.parameters(), lr=1e-2))
+    assert like["optimizer"]["state"] == {}
+    with pytest.raises(ckptree.MismatchError) as error:
+        store.restore(2, like)
+    assert {d.suggestion for d in error.value.differences} == {
+        "or restore without a template: arrays='torch'"
+    }
+    with pytest.warns(UserWarning, match="optimizer/state: .* left out.*'torch'"):
+        store.restore(2, like, partial=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Who asks for the model alone, gets it.
+        store.restore(2, like, partial="model/**")
+        store.restore(2, {"model": like["model"]}, partial=True)
+
+
 def test_tied_parameters_are_saved_once(store):
     model = Tied()
     state = model.state_dict()

@@ -36,7 +36,6 @@ void Loop(const char* directory) {
       builder.Put("params/wte", {DType::kFloat32, {512, 64}, wte.data()});
       return builder.status();
     }, {.metrics = {{"loss", loss}}}).status());
-    Check(manager->LastSave().WaitStaged(absl::Seconds(30)));
     if (manager->SavedForPreemption()) break;  // SIGTERM: it is on the disk.
   }
   Check(manager->Close());

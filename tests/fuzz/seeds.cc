@@ -10,8 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kv/commit_log.h"
-#include "kv/head.h"
+#include "kv/journal/preface.h"
+#include "kv/journal/record.h"
+#include "kv/write_batch.h"
 #include "schema/dead_list.h"
 #include "schema/digest.h"
 #include "schema/envelope.h"
@@ -165,25 +166,33 @@ void AddRecords(Folder rows, Folder tree, Folder leaf, Folder segment) {
   leaf.Add("\x10" + schema::EncodeLeafMap(schema::SampleMap()));
 }
 
-void AddHead(Folder folder) {
-  kv::HeadSlot slot;
-  slot.write_count = 5;
-  slot.ordinal = 9;
-  slot.incarnation = 1;
-  slot.version_ceiling = 12;
-  const std::string bytes = kv::EncodeHeadSlot(slot);
-  constexpr std::size_t kFields = 92;
+void AddJournal(Folder folder) {
   constexpr std::size_t kChecksum = 8;
-  folder.Add(std::string(1, '\0') + bytes.substr(0, kFields));
-  folder.Add('\2' + bytes.substr(0, kFields + kChecksum));
-  kv::CommitRecord commit;
-  commit.ordinal = 9;
-  commit.version = 7;
-  commit.small = true;
-  commit.engine = "0.1.0";
-  const std::string stored = kv::EncodeCommitRecord(commit);
-  folder.Add('\1' + stored.substr(0, stored.size() - kChecksum));
-  folder.Add('\3' + stored);
+  constexpr std::size_t kPrefaceFields = 144;
+  constexpr std::size_t kTipFields = 68;
+  kv::Preface preface;
+  preface.file = 3;
+  preface.session = 2;
+  preface.follows = 9;
+  preface.engine = "0.1.0";
+  const std::string front = kv::EncodePreface(preface);
+  folder.Add(std::string(1, '\0') + front.substr(0, kPrefaceFields));
+  folder.Add('\4' + front.substr(0, kPrefaceFields + kChecksum));
+  const std::string tip = kv::EncodeTip({.session = 2, .ordinal = 9});
+  folder.Add('\1' + tip.substr(0, kTipFields));
+  kv::WriteBatch batch;
+  batch.Put(schema::Space::kRecords, "key", "value");
+  batch.PutBlock("block", "bytes");
+  batch.Delete(schema::Space::kSmall, "gone");
+  const kv::EncodedBatch encoded = kv::EncodeBatch(batch);
+  kv::RecordHeader header;
+  header.ordinal = 9;
+  header.rows_bytes = encoded.rows.size();
+  std::string record = kv::EncodeRecord(header, encoded.rows);
+  folder.Add('\6' + record);
+  record.erase(kv::kRecordHeaderBytes - kChecksum, kChecksum);
+  folder.Add('\2' + record);
+  folder.Add('\3' + encoded.rows);
 }
 
 void AddTexts(Folder command, Folder arguments, Folder slice) {
@@ -222,7 +231,7 @@ int main(int argc, char** argv) {
   ckptree::fuzz::AddGlobs({corpus, "glob"});
   ckptree::fuzz::AddRecords({corpus, "record"}, {corpus, "tree"},
                             {corpus, "leaf"}, {corpus, "segment"});
-  ckptree::fuzz::AddHead({corpus, "head"});
+  ckptree::fuzz::AddJournal({corpus, "journal"});
   ckptree::fuzz::AddTexts({corpus, "command"}, {corpus, "arguments"},
                           {corpus, "slice"});
   return 0;

@@ -1,9 +1,13 @@
 // absl::Mutex on std::mutex, for the thread sanitizer: see README.md. Linked
 // into a program it stands before Abseil's library, also for that library.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
+#include <thread>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -18,6 +22,7 @@ namespace {
 struct alignas(256) Slot {
   std::mutex mu;
   std::condition_variable changed;
+  std::atomic<std::thread::id> holder;
 };
 
 Slot& SlotIn(std::atomic<std::intptr_t>& word) {
@@ -33,17 +38,45 @@ Slot& SlotIn(std::atomic<std::intptr_t>& word) {
   return *reinterpret_cast<Slot*>(there);
 }
 
+// The caller holds the lock; where the condition does not hold, he is about to
+// give it away.
+bool Holds(Slot& slot, const Condition& condition) {
+  slot.holder = std::this_thread::get_id();
+  if (condition.Eval()) return true;
+  slot.holder = std::thread::id();
+  return false;
+}
+
 }  // namespace
 
-void Mutex::Lock() { SlotIn(mu_).mu.lock(); }
+void Mutex::Lock() {
+  Slot& slot = SlotIn(mu_);
+  slot.mu.lock();
+  slot.holder = std::this_thread::get_id();
+}
 
-bool Mutex::TryLock() { return SlotIn(mu_).mu.try_lock(); }
+bool Mutex::TryLock() {
+  Slot& slot = SlotIn(mu_);
+  if (!slot.mu.try_lock()) return false;
+  slot.holder = std::this_thread::get_id();
+  return true;
+}
 
 // Whoever waits looks whether its condition holds now.
 void Mutex::Unlock() {
   Slot& slot = SlotIn(mu_);
   slot.changed.notify_all();
+  slot.holder = std::thread::id();
   slot.mu.unlock();
+}
+
+void Mutex::AssertHeld() const {
+  const Slot& slot = SlotIn(const_cast<std::atomic<std::intptr_t>&>(mu_));
+  if (slot.holder != std::this_thread::get_id()) {
+    std::fputs("absl::Mutex::AssertHeld: another thread holds it, or none\n",
+               stderr);
+    std::abort();
+  }
 }
 
 void Mutex::ReaderLock() { Lock(); }
@@ -54,7 +87,7 @@ void Mutex::Await(const Condition& condition) {
   Slot& slot = SlotIn(mu_);
   std::unique_lock<std::mutex> lock(slot.mu, std::adopt_lock);
   slot.changed.notify_all();
-  slot.changed.wait(lock, [&] { return condition.Eval(); });
+  slot.changed.wait(lock, [&] { return Holds(slot, condition); });
   lock.release();
 }
 
@@ -66,8 +99,10 @@ bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
   Slot& slot = SlotIn(mu_);
   std::unique_lock<std::mutex> lock(slot.mu, std::adopt_lock);
   slot.changed.notify_all();
-  const bool holds = slot.changed.wait_until(lock, ToChronoTime(deadline),
-                                             [&] { return condition.Eval(); });
+  const bool holds =
+      slot.changed.wait_until(lock, ToChronoTime(deadline),
+                              [&] { return Holds(slot, condition); });
+  slot.holder = std::this_thread::get_id();
   lock.release();
   return holds;
 }

@@ -20,6 +20,7 @@
 //   step->Read("params/wte", destination);
 
 #include "ckptree/collect.h"        // IWYU pragma: export
+#include "ckptree/local_path.h"     // IWYU pragma: export
 #include "ckptree/manager.h"        // IWYU pragma: export
 #include "ckptree/options.h"        // IWYU pragma: export
 #include "ckptree/policy.h"         // IWYU pragma: export

@@ -46,7 +46,8 @@ struct CollectReport {
   std::uint64_t files_dropped = 0;  // Without a living byte.
   std::uint64_t files_rewritten = 0;
   std::uint64_t bytes_written = 0;      // By rewriting.
-  std::uint64_t file_bytes_before = 0;  // Of all files of arrays and leaves.
+  // Of all files of the database and the journal.
+  std::uint64_t file_bytes_before = 0;
   std::uint64_t file_bytes_after = 0;
   std::vector<KeptVersion> kept = {};
   std::vector<std::string> damaged = {};  // Files left alone, and why.

@@ -58,8 +58,8 @@ struct ManagerOptions {
   std::optional<std::int64_t> keep_period = {};  // Steps that it divides.
   std::optional<absl::Duration> keep_time_interval = {};  // Whole seconds.
   KeepFn should_keep_fn = {};
-  // The best by a metric, or a function of them, instead of the latest. The
-  // newest step may go then: it is not better for being new.
+  // The best by a metric, or a function of them, instead of the latest; besides
+  // them the newest step stays until a later one is saved.
   std::string best_metric = {};
   MetricFn best_fn = {};
   BestN::Mode best_mode = BestN::Mode::kMax;
@@ -126,8 +126,9 @@ class CheckpointManager {
 
   // Where the step is to be saved: `fill` puts it together (its error fails
   // this call, and nothing is saved), the save begins, and goes on in the
-  // background. False: not to be saved; `fill` was not called. What is lent to
-  // the builder stays lent until LastSave().WaitStaged().
+  // background. False: not to be saved; `fill` was not called. As after
+  // StepBuilder::Commit() arrays may be changed at once, but those that were
+  // lent: these stay lent until LastSave().WaitStaged().
   // At a preemption the call returns when the step is committed.
   absl::StatusOr<bool> Save(std::int64_t step,
                             absl::FunctionRef<absl::Status(StepBuilder&)> fill,
@@ -136,6 +137,8 @@ class CheckpointManager {
   absl::StatusOr<std::optional<StepBuilder>> BeginSave(
       std::int64_t step, const SaveArguments& arguments = {});
   absl::Status EndSave(StepBuilder builder);
+  // As EndSave(), and no array may be changed before LastSave().WaitStaged().
+  absl::Status SubmitSave(StepBuilder builder);
   // Of the save that was begun last.
   SaveHandle LastSave() const;
 
@@ -177,14 +180,15 @@ class CheckpointManager {
 
   // ---- changing ----
 
-  // kNotFound; kFailedPrecondition: pinned.
-  absl::Status Delete(std::int64_t step);
+  // kNotFound; kFailedPrecondition: pinned, or tagged.
+  absl::Status Delete(std::int64_t step, const DeleteOptions& options = {});
 
   // To go on from an older step one says what becomes of the later ones. Waits
   // for saves in flight.
   //
-  // Deletes them, all or (where one is pinned) none.
-  absl::Status DeleteAfter(std::int64_t step);
+  // Deletes them, all or (where one is pinned, or tagged) none.
+  absl::Status DeleteAfter(std::int64_t step,
+                           const DeleteOptions& options = {});
   // Leaves them on their line, and goes on on a new one, with the same policy.
   absl::Status ForkFrom(std::int64_t step, std::string_view line);
 

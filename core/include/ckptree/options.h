@@ -52,9 +52,22 @@ struct StoreOptions {
   // Threads that hash, write and read; 0: one per processor.
   int threads = 0;
 
-  // Bound of the memory that copied values wait in. A step that is larger is
-  // staged piece by piece, as fast as pieces are written.
-  std::size_t staging_bytes = std::size_t{4} << 30;
+  // Bits that the files of the store may have, besides what the umask takes:
+  // 0600 keeps a store to its owner. Who may read may enter the folders.
+  int permissions = 0666;
+
+  // Bound of the memory that copied values wait in; 0: an eighth of the memory
+  // that the machine, or the process's cgroup, has, at most 4 GiB. A step that
+  // is larger is staged piece by piece, as fast as pieces are written.
+  std::size_t staging_bytes = 0;
+  // Staging memory goes back to the system once no save was in flight for
+  // this long.
+  absl::Duration staging_idle = absl::Seconds(10);
+
+  // Saves that are committed to and not yet over: StepBuilder::Commit() of one
+  // more waits. A step that was begun before and is not committed yet never
+  // makes it wait.
+  int max_saves_in_flight = 2;
 
   // Chunks of arrays: 64 KiB to 16 MiB.
   std::size_t chunk_bytes = std::size_t{4} << 20;

@@ -32,7 +32,8 @@ struct PolicyVerdict {
   std::uint64_t version = 0;
   std::int64_t begun_ns = 0;  // The time that the policy goes by.
   bool kept = true;
-  // "latest(3)", "pinned", "tag best": all that keeps it.
+  // "latest(3)", "pinned", "tag best": all that keeps it; "newest" where only
+  // that does.
   std::vector<std::string> why = {};
 };
 

@@ -58,10 +58,10 @@ struct RecoverOptions {
 // all their steps; one whose origin is gone shares nothing with the others.
 // Never changes `from`, and `to` is there when all is done or not at all: a
 // folder `to`.recovering holds what is being made, and goes away also on an
-// error.
+// error; what a killed recovery left there the next one takes away.
 //
-// kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`
-// or `to`.recovering. kInvalidArgument: `to` would lie in `from`. kUnavailable:
+// kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`,
+// or another recovery in `to`.recovering. kInvalidArgument: `to` would lie in `from`. kUnavailable:
 // `from` is damaged and has a live writer. kCancelled.
 absl::StatusOr<RecoverReport> Recover(const std::string& from,
                                       const std::string& to,

@@ -18,9 +18,9 @@ namespace ckptree {
 struct RepairReport {
   enum class Action {
     kNothing,  // The store is whole.
-    // The database is whole, HEAD is not or says something else: HEAD is
-    // written anew. Nothing is read from anywhere else and nothing is moved.
-    kWriteHead,
+    // Nothing is lost: one copy of what the store keeps twice is damaged, and is
+    // made anew from the other. An open for writing does the same.
+    kMend,
     // All that can be read is saved into a new store, which takes the place of
     // the damaged one; that is kept, under another name.
     kRebuild,

@@ -58,6 +58,9 @@ class SaveHandle {
   // learn which.
   absl::Status WaitCommitted(absl::Duration timeout);
 
+  // True once the caller's memory is free again, however the save ends; never
+  // blocks, and a failure stays unseen.
+  bool Staged() const;
   // True once committed, failed or cancelled; never blocks.
   bool Done() const;
 
@@ -80,7 +83,10 @@ class SaveHandle {
   absl::Status PolicyProblem() const;
 
  private:
+  friend class CheckpointManager;
   friend class StepBuilder;
+  // Until the arrays that were not lent are free, or the save is over.
+  void WaitCopied();
   explicit SaveHandle(std::shared_ptr<internal::Save> save);
   std::shared_ptr<internal::Save> save_;
 };
@@ -89,8 +95,13 @@ struct SaveOptions {
   // Take the row of an existing step; kFailedPrecondition where it is pinned.
   // Without it an existing step is kAlreadyExists.
   bool overwrite = false;
-  // The policy of the line does not remove the step with its own save.
+  // Save it whatever the policy of the line says. Without this, a step below the
+  // newest of its line that the policy would not keep is kFailedPrecondition.
   bool stays = false;
+  // The later steps of the line are deleted in the commit of the save: a run
+  // that goes on from an older step. kFailedPrecondition, with nothing changed,
+  // where one of them is pinned or tagged.
+  bool delete_later = false;
   // When it was, for policies and listings; nothing: now.
   std::optional<absl::Time> time = {};
   // The fork to save to; empty: the main line. kNotFound where there is none.
@@ -155,9 +166,14 @@ class StepBuilder {
   // The first mistake so far.
   absl::Status status() const;
 
-  // Starts the save and returns at once; saves of a store are committed in the
-  // order of their Begin().
+  // Starts the save and returns when the arrays that were not lent (kCopy) are
+  // copied, or were read by the save because the staging pool is full: they may
+  // be changed at once. Saves of a store are committed in the order of their
+  // Begin(). Not to be called by a callback of the store.
   [[nodiscard]] SaveHandle Commit() &&;
+  // The same without waiting: no array may be changed before
+  // SaveHandle::WaitStaged().
+  [[nodiscard]] SaveHandle Submit() &&;
 
  private:
   friend class Store;

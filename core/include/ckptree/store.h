@@ -99,6 +99,11 @@ struct StoreInfo {
   std::vector<std::string> warnings = {};  // Met at open.
 };
 
+struct DeleteOptions {
+  // Tagged steps, too, and their tags with them.
+  bool tagged = false;
+};
+
 // Thread-safe. One writer in one process at a time; any number of readers
 // anywhere. In a forked child every call is kFailedPrecondition.
 //
@@ -107,13 +112,14 @@ struct StoreInfo {
 class Store {
  public:
   // kAlreadyExists where there is a store; kInvalidArgument where the directory
-  // holds anything else.
+  // holds anything else, or is one of another machine: see LocalPath().
   static absl::StatusOr<Store> Create(const std::string& directory,
                                       StoreOptions options = {});
 
   // kNotFound: no store there. kUnavailable: another writer, named by pid and
   // host. kDataLoss: acknowledged commits are missing; says which.
   // kFailedPrecondition: a newer format or unknown feature, by name and number.
+  // kInvalidArgument: as above.
   static absl::StatusOr<Store> Open(const std::string& directory,
                                     StoreOptions options = {});
 
@@ -136,13 +142,17 @@ class Store {
 
   // Removes the step from the catalog, durably. Its bytes are freed in the
   // background, or by Collect().
-  // kNotFound; kFailedPrecondition where it is pinned.
-  absl::Status Delete(const StepSelector& step) {
-    return Delete(std::vector<StepSelector>{step});
+  // kNotFound; kFailedPrecondition where it is pinned, or tagged.
+  absl::Status Delete(const StepSelector& step,
+                      const DeleteOptions& options = {}) {
+    return Delete(std::vector<StepSelector>{step}, options);
   }
-  absl::Status Delete(std::int64_t step) { return Delete(AtStep(step)); }
+  absl::Status Delete(std::int64_t step, const DeleteOptions& options = {}) {
+    return Delete(AtStep(step), options);
+  }
   // All of them in one commit, or none.
-  absl::Status Delete(const std::vector<StepSelector>& steps);
+  absl::Status Delete(const std::vector<StepSelector>& steps,
+                      const DeleteOptions& options = {});
 
   // A name for a step; moving an existing name needs `move`.
   absl::Status Tag(std::string_view name, const StepSelector& step,
@@ -172,8 +182,10 @@ class Store {
 
   // Which steps of a line live: from now on every save to it, by whatever
   // program, removes those that `policy` does not keep, in its own commit.
-  // Pinned and tagged steps stay. Nothing is removed by this call.
-  // kInvalidArgument: see Check().
+  // Pinned and tagged steps stay, and so does the newest of the line; a save
+  // below it that `policy` would not keep is kFailedPrecondition. Nothing is
+  // removed by this call. kInvalidArgument: see Check(); or `policy` may keep
+  // nothing of a run, as latest(0), steps(5), latest(3) & every(7).
   absl::Status SetPolicy(const Preservation& policy, std::string_view line = "",
                          bool of_program = false);
   absl::StatusOr<PolicyInfo> Policy(std::string_view line = "") const;
@@ -217,7 +229,8 @@ class Store {
   StoreInfo Info() const;
   Stats GetStats() const;
 
-  // Waits for saves in flight, then closes. Destroy steps and views first.
+  // Waits for saves in flight, then closes; a second call waits for the first.
+  // Destroy steps and views first. kFailedPrecondition in a callback.
   absl::Status Close();
 
  private:

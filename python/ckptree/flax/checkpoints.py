@@ -18,19 +18,22 @@ from flax import errors
 
 import ckptree
 from ckptree.errors import AlreadyExistsError
+from ckptree.flax import directory
 from ckptree.flax.params import convert_pre_linen
 from ckptree.flax.restoring import args_of
 from ckptree.orbax import _items, _place
+from ckptree.orbax._array_handlers import ArrayCheckpointHandler
+from ckptree.orbax._handler import overrides
 from ckptree.orbax._items import StoredItem
 from ckptree.orbax._tree_restore import Strictness, restore
 from ckptree.orbax._tree_save import save as _item_of
-from ckptree.orbax.checkpointers import AsyncCheckpointer
+from ckptree.orbax.checkpointers import AsyncCheckpointer, Checkpointer
 from ckptree.orbax.type_handlers import SaveArgs
+from ckptree.paths import local_path
 from ckptree.policies import EveryN, Latest, Policy
 
 if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
-    from ckptree.step import Step
     from ckptree.store import Store
 
     PathLike = str | os.PathLike[str]
@@ -50,7 +53,6 @@ __all__ = [
     "save_checkpoint_multiprocess",
 ]
 
-_NUMBER = re.compile(r"-?\d+")
 _SPLIT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _SPLIT_UNSIGNED = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 
@@ -108,24 +110,21 @@ def save_checkpoint(
     >>> restore_checkpoint(tmp / "run", target=None)
     {'w': array([1., 1.])}
     """
-    number = _integer(step)
+    number = directory.integer(step)
     policy = _policy(keep, keep_every_n_steps)
     if async_manager is not None:
         async_manager.wait_previous_save()
-    if isinstance(orbax_checkpointer, AsyncCheckpointer):
-        orbax_checkpointer.wait_until_finished()
-    if not _is_tree(target):
-        raise ValueError(
-            f"a tree is wanted as target, not one {type(target).__name__}: put "
-            "it into a dict"
-        )
-    item = _item_of(target, None)
-    name = os.path.join(os.fspath(ckpt_dir), f"{prefix}{number}")
-    folder = _folder(ckpt_dir, prefix)
+    _wait(orbax_checkpointer)
+    items = _items_of(target, orbax_checkpointer)
+    name = directory.name(ckpt_dir, prefix, number)
+    folder = directory.folder(ckpt_dir, prefix)
+    if not _place.is_store(folder):
+        directory.check_not_of_flax(ckpt_dir, prefix)
     folder.parent.mkdir(parents=True, exist_ok=True)
     store = ckptree.Store(folder)
     try:
-        handle = _begin(store, number, item, policy, overwrite)
+        store.set_policy(policy)
+        handle = _begin(store, number, items, overwrite)
     except AlreadyExistsError:
         store.close()
         raise InvalidCheckpointError(name, number) from None
@@ -146,6 +145,13 @@ def save_checkpoint(
     else:
         finish()
     return name
+
+
+def _wait(orbax_checkpointer: Any) -> None:
+    """For what an asynchronous checkpointer saves."""
+    wait = getattr(orbax_checkpointer, "wait_until_finished", None)
+    if wait is not None:
+        wait()
 
 
 def save_checkpoint_multiprocess(
@@ -180,21 +186,32 @@ def save_checkpoint_multiprocess(
     )
 
 
+def _items_of(target: Any, orbax_checkpointer: Any) -> dict[str, _items.Item]:
+    """What the handler of the checkpointer makes of it, where one is given."""
+    handler = getattr(orbax_checkpointer, "handler", None)
+    if not _is_tree(target) and not isinstance(handler, ArrayCheckpointHandler):
+        raise ValueError(
+            f"a tree is wanted as target, not one {type(target).__name__}: put "
+            "it into a dict"
+        )
+    if isinstance(orbax_checkpointer, Checkpointer):
+        return orbax_checkpointer._pack((target,), {})
+    return {_items.DEFAULT: _item_of(target, None)}
+
+
 def _begin(
     store: Store,
     step: int,
-    item: _items.Item,
-    policy: Policy,
+    items: dict[str, _items.Item],
     overwrite: bool,
 ) -> SaveHandle:
-    kept = _items.about({_items.DEFAULT: item}, None)
-    if overwrite:
-        later = [info.step for info in store.steps() if info.step > step]
-        if later:
-            store.delete(*later)
-    store.set_policy(policy)
+    kept = _items.about(items, None)
     return store.save(
-        step, {_items.DEFAULT: item.state}, metadata=kept, overwrite=overwrite
+        step,
+        _items.states(items),
+        metadata=kept,
+        overwrite=overwrite,
+        delete_later=overwrite,
     )
 
 
@@ -214,21 +231,27 @@ def restore_checkpoint(
     saved; where `target` has arrays of JAX with a sharding, their sharding.
 
     `ckpt_dir`: a directory, or a name that save_checkpoint() returned. Where
-    there is no checkpoint `target` is returned, with a warning. ValueError:
-    there is no such step, or it lacks what `target` has; what `target` lacks is
-    left out.
+    there is no checkpoint `target` is returned, with a warning. Waits for what
+    `orbax_checkpointer` saves. ValueError: there is no such step, it lacks what
+    `target` has, or Flax wrote it: import it first; what `target` lacks is left
+    out.
     """
     if orbax_transforms is not None:
         raise NotImplementedError(
             "orbax_transforms: restore by ckptree.orbax.PyTreeCheckpointer, with "
             "transforms"
         )
-    folder, number = _find(ckpt_dir, prefix)
-    number = number if step is None else _integer(step)
+    _wait(orbax_checkpointer)
+    folder, number = directory.find(ckpt_dir, prefix)
+    number = number if step is None else directory.integer(step)
     if not _place.is_store(folder):
-        _place.check_not_of_orbax(pathlib.Path(os.fspath(ckpt_dir)))
+        directory.check_not_of_flax(ckpt_dir, prefix)
+        _place.check_not_of_orbax(pathlib.Path(local_path(ckpt_dir)))
         if step is not None:
-            raise ValueError(f"Matching checkpoint not found: {_name(ckpt_dir, prefix, step)}")
+            raise ValueError(
+                "Matching checkpoint not found: "
+                f"{directory.name(ckpt_dir, prefix, step)}"
+            )
         return _nothing(ckpt_dir, target)
     with ckptree.open(folder) as store:
         if number is None:
@@ -237,13 +260,19 @@ def restore_checkpoint(
             number = store.info().step
         if number not in store:
             raise ValueError(
-                f"Matching checkpoint not found: {_name(ckpt_dir, prefix, number)}"
+                "Matching checkpoint not found: "
+                f"{directory.name(ckpt_dir, prefix, number)}"
             )
-        return _restored(store[number], str(folder), target)
+        item = _items.stored(store[number], _items.DEFAULT, str(folder))
+        if isinstance(orbax_checkpointer, Checkpointer):
+            handler = orbax_checkpointer.handler
+            if overrides(handler):
+                asked = {} if target is None else {"item": target}
+                return orbax_checkpointer._unpack(item, asked)
+        return _restored(item, target)
 
 
-def _restored(step: Step, folder: str, target: Any) -> Any:
-    item: StoredItem = _items.stored(step, _items.DEFAULT, folder)
+def _restored(item: StoredItem, target: Any) -> Any:
     if target is None:
         return _state_dict(restore(item))
     return restore(
@@ -280,7 +309,7 @@ def latest_checkpoint(
     True
     """
     steps = available_steps(ckpt_dir, prefix)
-    return _name(ckpt_dir, prefix, steps[-1]) if steps else None
+    return directory.name(ckpt_dir, prefix, steps[-1]) if steps else None
 
 
 def available_steps(
@@ -293,8 +322,9 @@ def available_steps(
     >>> available_steps(tmp / "nothing")
     []
     """
-    folder = _folder(ckpt_dir, prefix)
+    folder = directory.folder(ckpt_dir, prefix)
     if not _place.is_store(folder):
+        directory.check_not_of_flax(ckpt_dir, prefix)
         return []
     with ckptree.open(folder) as store:
         return [step_type(info.step) for info in store.steps()]
@@ -363,37 +393,3 @@ def _is_tree(target: Any) -> bool:
 
     leaf = jax.tree_util.tree_structure(0)
     return bool(jax.tree_util.tree_structure(target) != leaf)
-
-
-def _integer(step: int | float) -> int:
-    number = int(step)
-    if number != step:
-        raise ValueError(
-            f"step {step}: steps of a store are whole numbers; save it as "
-            "int(step * 1000), say"
-        )
-    return number
-
-
-def _folder(ckpt_dir: PathLike, prefix: str) -> pathlib.Path:
-    name = prefix.rstrip("_") or "checkpoint"
-    if "/" in name or name in (".", ".."):
-        raise ValueError(f"prefix {prefix!r}: it becomes the name of a folder")
-    return pathlib.Path(os.fspath(ckpt_dir)) / name
-
-
-def _find(path: PathLike, prefix: str) -> tuple[pathlib.Path, int | None]:
-    """The store, and the step where the path names one."""
-    folder = _folder(path, prefix)
-    if _place.is_store(folder):
-        return folder, None
-    given = pathlib.Path(os.fspath(path))
-    if given.name.startswith(prefix) and _NUMBER.fullmatch(given.name[len(prefix) :]):
-        above = _folder(given.parent, prefix)
-        if _place.is_store(above):
-            return above, int(given.name[len(prefix) :])
-    return folder, None
-
-
-def _name(ckpt_dir: PathLike, prefix: str, step: int | float) -> str:
-    return os.path.join(os.fspath(ckpt_dir), f"{prefix}{_integer(step)}")

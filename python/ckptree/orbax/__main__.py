@@ -1,5 +1,5 @@
-"""python -m ckptree.orbax import|export: checkpoints of Orbax into a store, and
-back."""
+"""python -m ckptree.orbax import|export: checkpoints of Orbax and Flax into a
+store, and back to Orbax."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code 0, 1 where it failed, 2 for wrong usage, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m ckptree.orbax",
-        description="Moves checkpoints between Orbax and ckptree. Needs Orbax.",
+        description="Moves checkpoints of Orbax and Flax into ckptree, and back to "
+        "Orbax. Needs Orbax, but for files of Flax.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name, what in (
-        ("import", "makes a store of a directory that Orbax wrote"),
+        ("import", "makes a store of what Orbax or Flax wrote"),
         ("export", "writes the steps of a store as Orbax would"),
     ):
         verb = verbs.add_parser(name, help=what, description=what)

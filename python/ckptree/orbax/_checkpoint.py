@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 import ckptree
 from ckptree.orbax import _items, _place
+from ckptree.paths import local_path
 
 if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
@@ -29,7 +30,7 @@ def begin(
 ) -> tuple[Store, SaveHandle]:
     """Starts saving `items` to a store at `directory`, which is made. What is
     there already: ValueError, or with `force` replaced, in one commit."""
-    path = pathlib.Path(os.fspath(directory))
+    path = pathlib.Path(local_path(directory))
     kept = _items.about(items, custom)
     there = check_free(path, force=force)
     existed = path.is_dir()
@@ -40,7 +41,7 @@ def begin(
             path.chmod(permissions)
         handle = store.save(
             _place.ONLY_STEP,
-            {name: item.state for name, item in items.items()},
+            _items.states(items),
             metadata=kept,
             overwrite=bool(store.steps()),
         )

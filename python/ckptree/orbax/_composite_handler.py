@@ -6,13 +6,15 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ckptree.orbax import _checkpoint, _items
+from ckptree.orbax import _checkpoint, _folders, _items
 from ckptree.orbax._files_handler import FilesHandler
 from ckptree.orbax._handler import (
-    AsyncCheckpointHandler,
     CheckpointHandler,
     StoreHandler,
+    StoringHandler,
     is_of_a_store,
+    overrides,
+    shown_type,
 )
 from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry, HandlerTable
 from ckptree.orbax.args import Composite
@@ -38,17 +40,21 @@ class CompositeOptions:
     async_options: Any = None
 
 
-def as_store_handler(handler: CheckpointHandler) -> StoreHandler:
-    """`handler`, or one that keeps the files that it writes."""
+def as_store_handler(
+    handler: CheckpointHandler, synchronous: bool = False
+) -> StoreHandler:
+    """`handler`, or one that calls its methods; see FilesHandler."""
     if is_of_a_store(handler):
         assert isinstance(handler, StoreHandler)
         return handler
-    return FilesHandler(handler)
+    return FilesHandler(handler, synchronous)
 
 
-def pack_item(handler: CheckpointHandler, args: Any) -> Item:
+def pack_item(
+    handler: CheckpointHandler, args: Any, synchronous: bool = False
+) -> Item:
     """The item that a handler makes; which it was is kept with it."""
-    made = as_store_handler(handler).pack(args)
+    made = as_store_handler(handler, synchronous).pack(args)
     return made._replace(about={**made.about, "handler": handler.typestr()})
 
 
@@ -61,7 +67,7 @@ def pack(table: HandlerTable, args: Composite) -> dict[str, Item]:
         if not isinstance(given, CheckpointArgs):
             raise ValueError(
                 f"item {name!r}: CheckpointArgs are wanted, such as "
-                f"args.StandardSave(...), not {type(given).__name__}"
+                f"args.StandardSave(...), not {shown_type(given)}"
             )
         items[name] = pack_item(table.find(name, given), given)
     return items
@@ -99,7 +105,7 @@ def unpack(
         elif not isinstance(given, CheckpointArgs):
             raise ValueError(
                 f"item {name!r}: CheckpointArgs are wanted, such as "
-                f"args.StandardRestore(...), not {type(given).__name__}"
+                f"args.StandardRestore(...), not {shown_type(given)}"
             )
         else:
             handler = table.find(name, given)
@@ -149,7 +155,7 @@ def of_one_item(found: StepMetadata) -> StepMetadata:
     )
 
 
-class CompositeCheckpointHandler(AsyncCheckpointHandler):
+class CompositeCheckpointHandler(StoringHandler):
     """Several items. Those that are named may be saved; without names any."""
 
     def __init__(
@@ -175,13 +181,16 @@ class CompositeCheckpointHandler(AsyncCheckpointHandler):
                 )
         return pack(self.table, args)
 
-    def save(self, directory: Any, *args: Any, **kwargs: Any) -> None:
+    def _save(
+        self, directory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         given = kwargs.get("args", args[0] if args else None)
-        _checkpoint.save(directory, self.pack(composite(given)), force=True)
-
-    async def async_save(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
-        self.save(directory, *args, **kwargs)
-        return []
+        items = self.pack(composite(given))
+        folder = _folders.at(directory)
+        if folder is not None and folder.several:
+            folder.take(items)
+        else:
+            _checkpoint.save(directory, items, force=True)
 
     def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
         given = kwargs.get("args", args[0] if args else None)
@@ -198,8 +207,18 @@ class CompositeCheckpointHandler(AsyncCheckpointHandler):
         self.table.close()
 
 
+def pack_composite(
+    handler: CompositeCheckpointHandler, args: Any, synchronous: bool = False
+) -> dict[str, Item]:
+    """The items that it makes of `args`, a Composite."""
+    given = composite(args)
+    if overrides(handler, "save", "async_save", "finalize"):
+        return FilesHandler(handler, synchronous).pack_all(given)
+    return handler.pack(given)
+
+
 def composite(args: Any) -> Composite:
     """ValueError: it is none."""
     if not isinstance(args, Composite):
-        raise ValueError(f"a Composite of items is wanted, not {type(args).__name__}")
+        raise ValueError(f"a Composite of items is wanted, not {shown_type(args)}")
     return args

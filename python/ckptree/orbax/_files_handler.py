@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import pathlib
-import tempfile
 from typing import TYPE_CHECKING, Any, Callable
 
 from ckptree._rules import Content, Document
+from ckptree.orbax import _folders, _loops
 from ckptree.orbax._handler import (
     AsyncCheckpointHandler,
     CheckpointHandler,
@@ -29,42 +27,50 @@ class PlainArgs:
 
 
 class FilesHandler(StoreHandler):
-    """A handler of files as one of a store: gives it a directory that is there
-    for the call only."""
+    """A handler with methods of its own as one of a store: gives it a folder
+    that is there for the call only. `synchronous`: by save(), not by
+    async_save()."""
 
-    def __init__(self, handler: CheckpointHandler) -> None:
+    def __init__(
+        self, handler: CheckpointHandler, synchronous: bool = False
+    ) -> None:
         self.handler = handler
+        self._synchronous = synchronous
 
     def pack(self, args: Any) -> Item:
-        with tempfile.TemporaryDirectory() as name:
-            directory = pathlib.Path(name)
-            if isinstance(self.handler, AsyncCheckpointHandler):
-                self._save_async(directory, args)
-            else:
-                _call(self.handler.save, directory, args)
-            self.handler.finalize(directory)
-            return Item(packed(directory), {"files": True})
+        with _folders.given() as folder:
+            self._save_to(folder.path, args)
+            return item_of(folder)
 
-    def _save_async(self, directory: pathlib.Path, args: Any) -> None:
-        async def save() -> Any:
-            made = _call(self.handler.async_save, directory, args)  # type: ignore[attr-defined]
-            return await made if inspect.isawaitable(made) else made
+    def pack_all(self, args: Any) -> dict[str, Item]:
+        """Of a handler of several items."""
+        with _folders.given(several=True) as folder:
+            self._save_to(folder.path, args)
+            if packed(folder.path):
+                raise NotImplementedError(
+                    f"{type(self.handler).__qualname__} writes files beside its "
+                    "items: make them an item by a handler of their own"
+                )
+            return dict(folder.saved or {})
 
-        for future in asyncio.run(save()) or ():
-            future.result()
+    def _save_to(self, directory: pathlib.Path, args: Any) -> None:
+        handler = self.handler
+        if isinstance(handler, AsyncCheckpointHandler) and not self._synchronous:
+            _loops.run_save(lambda: _call(handler.async_save, directory, args))
+        else:
+            _call(handler.save, directory, args)
+        handler.finalize(directory)
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
-        with tempfile.TemporaryDirectory() as name:
-            directory = pathlib.Path(name)
-            unpack(item, directory)
-            return _call(self.handler.restore, directory, args)
+        with _folders.given(stored=item) as folder:
+            write(item, folder.path)
+            return _call(self.handler.restore, folder.path, args)
 
     def describe(self, item: StoredItem) -> Any:
-        with tempfile.TemporaryDirectory() as name:
-            directory = pathlib.Path(name)
-            unpack(item, directory)
+        with _folders.given(stored=item) as folder:
+            write(item, folder.path)
             try:
-                return self.handler.metadata(directory)
+                return self.handler.metadata(folder.path)
             except NotImplementedError:
                 return None
 
@@ -80,6 +86,15 @@ def _call(function: Callable[..., Any], directory: pathlib.Path, args: Any) -> A
     return function(directory, args=args)
 
 
+def item_of(folder: _folders.Folder) -> Item:
+    """What was saved to it: a tree of this package's, files, or both."""
+    files = packed(folder.path)
+    if folder.saved is None:
+        return Item(files, {"files": True})
+    made: Item = folder.saved._replace(files=files)
+    return made
+
+
 def packed(directory: pathlib.Path) -> dict[str, Any]:
     """What is in a directory, as a tree of files."""
     made: dict[str, Any] = {}
@@ -91,6 +106,16 @@ def packed(directory: pathlib.Path) -> dict[str, Any]:
         else:
             raise ValueError(f"{child.name}: a handler may write files only")
     return made
+
+
+def write(item: StoredItem, directory: pathlib.Path) -> None:
+    """The files of an item, or those beside its tree."""
+    if item.about.get("files"):
+        unpack(item, directory)
+        return
+    beside = item.files()
+    if beside is not None:
+        unpack(beside, directory)
 
 
 def unpack(item: StoredItem, directory: pathlib.Path) -> None:

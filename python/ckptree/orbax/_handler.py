@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator
 
-from ckptree.orbax import _checkpoint, _items
+from ckptree.orbax import _checkpoint, _folders, _items, _loops
 from ckptree.orbax.checkpoint_args import CheckpointArgs, get_registered_args_cls
+from ckptree.orbax.type_handlers import is_of_orbax
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item, StoredItem
@@ -54,7 +56,31 @@ class AsyncCheckpointHandler(CheckpointHandler):
         """As save(); returns futures of what goes on, or None."""
 
 
-class StoreHandler(AsyncCheckpointHandler):
+class StoringHandler(AsyncCheckpointHandler):
+    """A handler of a store: save() and async_save() are the same, and each runs
+    the other where a subclass overrides that one only."""
+
+    def _save(
+        self, directory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        raise NotImplementedError
+
+    def save(self, directory: Any, *args: Any, **kwargs: Any) -> None:
+        """To a directory that is absent or empty."""
+        if overrides(self, "async_save"):
+            _loops.run_save(lambda: self.async_save(directory, *args, **kwargs))
+        else:
+            self._save(directory, args, kwargs)
+
+    async def async_save(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        if overrides(self, "save") and not overrides(self, "async_save"):
+            self.save(directory, *args, **kwargs)
+        else:
+            self._save(directory, args, kwargs)
+        return []
+
+
+class StoreHandler(StoringHandler):
     """A handler that makes and takes items of a store. At a directory it makes
     a store with one item."""
 
@@ -77,24 +103,42 @@ class StoreHandler(AsyncCheckpointHandler):
         """Its metadata."""
         return None
 
-    def save(self, directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Of an item or arguments, to a directory that is absent or empty."""
-        wanted = arguments(self, 0, args, kwargs)
-        items = {_items.DEFAULT: self.pack(wanted)}
-        _checkpoint.save(directory, items, force=True)
-
-    async def async_save(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
-        self.save(directory, *args, **kwargs)
-        return []
+    def _save(
+        self, directory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        item = self.pack(arguments(self, 0, args, kwargs))
+        folder = _folders.at(directory)
+        if folder is not None and not folder.several:
+            folder.take(item)
+        else:
+            _checkpoint.save(directory, {_items.DEFAULT: item}, force=True)
 
     def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
         wanted = arguments(self, 1, args, kwargs)
-        with _checkpoint.opened(directory) as (step, place):
-            return self.unpack(_checkpoint.only_item(step, place), wanted)
+        with self._stored(directory) as item:
+            return self.unpack(item, wanted)
 
     def metadata(self, directory: Any) -> Any:
+        with self._stored(directory) as item:
+            return self.describe(item)
+
+    @contextlib.contextmanager
+    def _stored(self, directory: Any) -> Iterator[StoredItem]:
+        folder = _folders.at(directory)
+        if folder is not None and folder.stored is not None:
+            yield folder.stored
+            return
         with _checkpoint.opened(directory) as (step, place):
-            return self.describe(_checkpoint.only_item(step, place))
+            yield _checkpoint.only_item(step, place)
+
+
+def shown_type(value: Any) -> str:
+    """Of what is no handler or argument here: its type, and where it is of Orbax
+    what to take instead."""
+    name = type(value).__name__
+    if is_of_orbax(value):
+        return f"a {name} of Orbax's own: take that of ckptree.orbax"
+    return f"a {name}"
 
 
 def arguments(
@@ -110,9 +154,7 @@ def arguments(
         given = args[0]
     if given is not None:
         if not isinstance(given, CheckpointArgs):
-            raise ValueError(
-                f"args is a CheckpointArgs, not a {type(given).__name__}"
-            )
+            raise ValueError(f"args is a CheckpointArgs, not {shown_type(given)}")
         return given
     cls: Any = None
     for known in type(handler).__mro__:
@@ -131,11 +173,20 @@ def arguments(
     return made
 
 
-def is_of_a_store(handler: CheckpointHandler) -> bool:
-    """Whether it saves and restores as the classes here do; a subclass that
-    overrides save() or restore() writes files of its own."""
-    return isinstance(handler, StoreHandler) and all(
-        getattr(type(handler), name).__module__.startswith("ckptree.orbax.")
-        for name in ("save", "restore")
+# What a subclass may do in its own way.
+_METHODS = ("save", "async_save", "restore", "metadata", "finalize")
+
+
+def overrides(handler: CheckpointHandler, *names: str) -> bool:
+    """Whether it is of a subclass of the user's that has methods of its own:
+    one of these, or any."""
+    return any(
+        not getattr(type(handler), name).__module__.startswith("ckptree.orbax.")
+        for name in names or _METHODS
     )
 
+
+def is_of_a_store(handler: CheckpointHandler) -> bool:
+    """Whether it saves and restores as the classes here do; for one that does
+    not, its methods are called."""
+    return isinstance(handler, StoreHandler) and not overrides(handler)

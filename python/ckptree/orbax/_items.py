@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 METRICS = "metrics"
 
+# After the name of an item: files that belong to it. No item has a '/'.
+_FILES = "/files"
+
 # Names that are their own text form.
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9-]*")
 
@@ -29,6 +32,8 @@ class Item(NamedTuple):
     state: Any  # For the engine: a tree, or a document.
     # Plain data that restoring it needs besides.
     about: dict[str, Any] = {}
+    # What a handler of the user's own wrote beside it.
+    files: dict[str, Any] = {}
 
 
 class StoredItem:
@@ -51,6 +56,12 @@ class StoredItem:
     def find(self, name: str) -> _engine.LeafInfo:
         """A leaf of the step, by its whole name."""
         return self.step._engine.find(name)
+
+    def files(self) -> StoredItem | None:
+        """What a handler of the user's own wrote beside it."""
+        if self.name + _FILES not in self.step.metadata.items:
+            return None
+        return StoredItem(self.step, self.name + _FILES, self.path, None)
 
     def document(self) -> Any:
         """Its value, where it is one: JSON as what it says, else bytes."""
@@ -102,7 +113,22 @@ def about(items: Mapping[str, Item], custom: Any) -> dict[str, Any]:
 
 def names(step: Step) -> list[str]:
     """The items of a step, in the order of the store."""
-    return list(step.metadata.items)
+    there = step.metadata.items
+    return [
+        name
+        for name in there
+        if not (name.endswith(_FILES) and name.removesuffix(_FILES) in there)
+    ]
+
+
+def states(items: Mapping[str, Item]) -> dict[str, Any]:
+    """What to save of `items`."""
+    made = {}
+    for name, item in items.items():
+        made[name] = item.state
+        if item.files:
+            made[name + _FILES] = item.files
+    return made
 
 
 def stored(step: Step, name: str, directory: str | os.PathLike[str]) -> StoredItem:

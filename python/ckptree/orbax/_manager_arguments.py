@@ -6,7 +6,7 @@ import numbers
 from typing import Any, Mapping
 
 from ckptree.orbax import _items
-from ckptree.orbax._handler import CheckpointHandler, arguments
+from ckptree.orbax._handler import CheckpointHandler, arguments, shown_type
 from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry, HandlerTable
 from ckptree.orbax.args import Composite
 from ckptree.orbax.checkpoint_args import CheckpointArgs
@@ -53,6 +53,7 @@ class ManagerItems:
             self.single = True
             return {_items.DEFAULT: checkpointers.handler}
         if checkpointers is not None:
+            _check_all(checkpointers, Checkpointer, "checkpointers")
             self.single = False
             return {name: c.handler for name, c in checkpointers.items()}
         if isinstance(item_handlers, CheckpointHandler):
@@ -60,6 +61,8 @@ class ManagerItems:
                 raise ValueError("item_names go with handlers by item, not with one")
             self.single = True
             return {_items.DEFAULT: item_handlers}
+        if item_handlers is not None:
+            _check_all(item_handlers, CheckpointHandler, "item_handlers")
         if item_names is not None or item_handlers is not None:
             self.single = False
         return dict(item_handlers or {})
@@ -83,7 +86,7 @@ class ManagerItems:
         if not isinstance(args, CheckpointArgs):
             raise ValueError(
                 "args are CheckpointArgs, such as args.StandardSave(...), not "
-                f"{type(args).__name__}"
+                f"{shown_type(args)}"
             )
         return self._composite(args)
 
@@ -122,6 +125,23 @@ class ManagerItems:
                 "multiple checkpointable objects."
             )
         return Composite(**{_items.DEFAULT: args})
+
+
+def _check_all(given: Any, cls: type, what: str) -> None:
+    """ValueError: it is no dict of such, or has some of Orbax's own."""
+    wrong = [given]
+    if isinstance(given, Mapping):
+        wrong = [
+            value
+            for value in given.values()
+            if not (isinstance(value, cls) or hasattr(value, "restore"))
+            or type(value).__module__.startswith("orbax.")
+        ]
+    if wrong:
+        raise ValueError(
+            f"{what}: a {cls.__name__}, or a dict of such by item, not "
+            f"{shown_type(wrong[0])}"
+        )
 
 
 def step_number(step: Any) -> int:

@@ -68,6 +68,10 @@ class StepMetrics:
             self._known[step] = dict(stored) or None
         return self._known[step]
 
+    def given(self, step: int) -> Any:
+        """Those of a save that is on its way; None: there are none."""
+        return self._known.get(step)
+
     def forget(self) -> None:
         """Another process may have saved others."""
         self._known.clear()

@@ -22,6 +22,7 @@ from ckptree.orbax.options import (
     FileOptions,
     MultiprocessingOptions,
 )
+from ckptree.orbax.type_handlers import is_of_orbax
 from ckptree.policies import Custom, Policy, PolicyStep
 
 _log = logging.getLogger("ckptree.orbax")
@@ -114,6 +115,22 @@ class CheckpointManagerOptions:
         self.create = False
         self.cleanup_tmp_directories = False
         self.save_on_steps = frozenset()
+
+
+def as_options(given: Any) -> CheckpointManagerOptions:
+    """`given`, or the same of Orbax's own. TypeError: it is none."""
+    if given is None:
+        return CheckpointManagerOptions()
+    if isinstance(given, CheckpointManagerOptions):
+        return given
+    if not is_of_orbax(given, "CheckpointManagerOptions"):
+        raise TypeError(
+            f"options: CheckpointManagerOptions, not a {type(given).__name__}"
+        )
+    names = [field.name for field in dataclasses.fields(CheckpointManagerOptions)]
+    return CheckpointManagerOptions(
+        **{name: getattr(given, name) for name in names if hasattr(given, name)}
+    )
 
 
 def check_options(options: CheckpointManagerOptions) -> None:
@@ -220,9 +237,16 @@ class Kept:
         if error is not None:
             self.raised = error
 
-    def take(self) -> BaseException | None:
-        """What was raised since the last time."""
-        raised, self.raised = self.raised, None
+    def take(self, message: str) -> BaseException | None:
+        """What was raised, if it is that of which an error of the engine
+        speaks."""
+        raised = self.raised
+        if raised is None:
+            return None
+        said = type(raised).__name__ + (f": {raised}" if str(raised) else "")
+        if said not in message:
+            return None
+        self.raised = None
         return raised
 
 

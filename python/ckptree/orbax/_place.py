@@ -12,6 +12,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ckptree.errors import NotFoundError, StoreNotFoundError
+from ckptree.orbax import _flax_files
+from ckptree.paths import local_path
 
 if TYPE_CHECKING:
     from ckptree.step import Step
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 ONLY_STEP = 0
 
 _STEP_NAME = re.compile(r"(?:.*\D)?(\d+)")
+_OF_A_JOURNAL = re.compile(r"(?:[ab]|rows)-\d+|tip")
 _OF_ORBAX = ("_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt")
 
 
@@ -37,14 +40,20 @@ class OrbaxCheckpointError(ValueError):
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    return os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(
-        os.path.join(path, "db")
-    )
+    """By its journal: what else is missing or damaged the engine tells, or makes
+    anew."""
+    try:
+        names = os.listdir(os.path.join(path, "journal"))
+    except PermissionError:
+        return True  # For the engine to say.
+    except OSError:
+        return False
+    return any(_OF_A_JOURNAL.fullmatch(name) for name in names)
 
 
 def locate(path: str | os.PathLike[str]) -> Place:
     """FileNotFoundError: there is nothing. ValueError: it is Orbax's."""
-    given = pathlib.Path(os.fspath(path))
+    given = pathlib.Path(local_path(path))
     if is_store(given):
         return Place(given)
     if is_store(given.parent):
@@ -73,6 +82,12 @@ def step_number(name: str) -> int | None:
 
 def check_not_of_orbax(path: pathlib.Path) -> None:
     """OrbaxCheckpointError where Orbax or Flax wrote `path` or a step in it."""
+    if _flax_files.is_file(path):
+        raise OrbaxCheckpointError(
+            f"{path} was written by Flax: python -m ckptree.orbax import {path} "
+            "NEW_PATH, or ckptree.orbax.import_checkpoint(), makes a store of it, "
+            "which this can read"
+        )
     for folder in (path, *_steps_in(path)):
         if any((folder / name).exists() for name in _OF_ORBAX):
             raise OrbaxCheckpointError(

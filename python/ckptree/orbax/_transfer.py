@@ -1,5 +1,5 @@
-"""Checkpoints of Orbax into a store, and back. Needs Orbax, which reads and
-writes them."""
+"""Checkpoints of Orbax and Flax into a store, and back to Orbax. Needs Orbax,
+which reads and writes its own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 import numpy as np
 
 import ckptree
-from ckptree.orbax import _checkpoint, _items, _place
+from ckptree.orbax import _checkpoint, _flax_files, _items, _place
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._items import About, Item
 from ckptree.orbax._keys import keys_of
 from ckptree.orbax._sharding import to_plain
 from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax._tree_save import save as tree_item
+from ckptree.paths import local_path
 
 if TYPE_CHECKING:
+    from ckptree.orbax._flax_files import FlaxStep
     from ckptree.step import Step
 
     PathLike = str | os.PathLike[str]
@@ -48,51 +50,126 @@ def import_checkpoint(
     steps: Iterable[int] | None = None,
     progress: Progress | None = None,
 ) -> list[int]:
-    """Makes a store of a directory that Orbax wrote: of a manager, with all its
-    steps or `steps`, or of one checkpoint. Returns the steps. Arrays come back
-    with the same bits, on the same devices where those are there. What a handler
-    wrote that is not known here: NotImplementedError.
+    """Makes a store of what Orbax or Flax wrote. Returns the steps, those of
+    `steps` only where it is given.
+
+    Of a manager's directory, with all its steps, whatever their names; of one
+    checkpoint, or one file of Flax: a store with one step. Of a directory of
+    flax.training.checkpoints, with files or folders, one that ckptree.flax
+    reads. Arrays come back with the same bits, on the same devices where those
+    are there. What a handler wrote that is not known here: NotImplementedError.
 
     `progress(done, all)` is called after each step. A step that is in the store
     already is left as it is, so that an import that was interrupted can go on.
     """
-    ocp = _orbax()
-    root = pathlib.Path(os.fspath(source)).absolute()
+    root = pathlib.Path(local_path(source)).absolute()
+    destination = local_path(destination)
+    if root.is_file():
+        _checkpoint.save(destination, _read_file(root))
+        return [_place.ONLY_STEP]
     if not root.is_dir():
         raise FileNotFoundError(f"there is no directory {root}")
     if _is_checkpoint(root):
+        ocp = _orbax()
         items = _read_items(ocp, root)
         custom = _custom_metadata(ocp, root)
         _checkpoint.save(destination, items, custom)
         return [_place.ONLY_STEP]
+    folders = _step_folders(root)
+    of_flax = [] if folders else _flax_files.steps_in(root)
+    there = sorted(folders) or [step.step for step in of_flax]
+    wanted = set(there if steps is None else steps)
+    if not wanted:
+        raise ValueError(f"{root} holds no checkpoint of Orbax or Flax")
+    lacking = wanted.difference(there)
+    if lacking:
+        raise FileNotFoundError(f"{root}: there is no step {min(lacking)}")
+    if folders:
+        _import_manager(root, folders, sorted(wanted), destination, progress)
+        return sorted(wanted)
+    chosen = [step for step in of_flax if step.step in wanted]
+    _import_flax(chosen, pathlib.Path(os.fspath(destination)), progress)
+    return [step.step for step in chosen]
+
+
+def _import_manager(
+    root: pathlib.Path,
+    folders: dict[int, pathlib.Path],
+    wanted: list[int],
+    destination: PathLike,
+    progress: Progress | None,
+) -> None:
+    ocp = _orbax()
     options = ocp.CheckpointManagerOptions(read_only=True)
     with ocp.CheckpointManager(root, options=options) as manager:
-        wanted = sorted(manager.all_steps() if steps is None else steps)
-        if not wanted:
-            raise ValueError(f"{root} holds no checkpoint of Orbax")
-        pathlib.Path(destination).parent.mkdir(parents=True, exist_ok=True)
-        with ckptree.Store(destination) as store:
-            said = dict(manager.metadata().custom_metadata or {})
-            if said and store.metadata() is None:
-                store.set_metadata(said)
-            for done, step in enumerate(wanted, 1):
-                if step not in store:
-                    folder = _step_folder(root, step)
-                    _import_step(ocp, store, step, folder)
-                if progress is not None:
-                    progress(done, len(wanted))
-    return wanted
+        said = dict(manager.metadata().custom_metadata or {})
+    pathlib.Path(destination).parent.mkdir(parents=True, exist_ok=True)
+    with ckptree.Store(destination) as store:
+        if said and store.metadata() is None:
+            store.set_metadata(said)
+        for done, step in enumerate(wanted, 1):
+            if step not in store:
+                _import_step(ocp, store, step, folders[step])
+            if progress is not None:
+                progress(done, len(wanted))
 
 
-def _step_folder(root: pathlib.Path, step: int) -> pathlib.Path:
-    for child in root.iterdir():
-        if child.is_dir() and _place.step_number(child.name) == step:
-            return child
-    raise FileNotFoundError(f"{root}: there is no step {step}")
+def _step_folders(root: pathlib.Path) -> dict[int, pathlib.Path]:
+    """The steps of a manager, whatever name format it has. ValueError: two
+    folders may be of one step."""
+    found: dict[int, pathlib.Path] = {}
+    for child in sorted(root.iterdir()):
+        number = _place.step_number(child.name)
+        if number is None or _flax_files.UNFINISHED in child.name:
+            continue
+        if not child.is_dir() or not _has_items(child):
+            continue
+        if number in found:
+            raise ValueError(
+                f"{found[number]} and {child} may both be step {number}: move one "
+                "elsewhere"
+            )
+        found[number] = child
+    return found
+
+
+def _has_items(folder: pathlib.Path) -> bool:
+    if _flax_files.is_tree_folder(folder):
+        return False  # Flax's, or a loop's own.
+    below = [child for child in folder.iterdir() if child.is_dir()]
+    if (folder / "_CHECKPOINT_METADATA").exists() or folder.name.isdigit():
+        return bool(below)
+    return any(_flax_files.is_tree_folder(child) for child in below)
+
+
+def _import_flax(
+    chosen: list[FlaxStep], destination: pathlib.Path, progress: Progress | None
+) -> None:
+    """Each prefix into a store of its own, as ckptree.flax has them."""
+    destination.mkdir(parents=True, exist_ok=True)
+    for done, found in enumerate(chosen, 1):
+        # Without a prefix they are a loop's own, PATH/STEP.
+        below = _flax_files.folder_name(found.prefix) if found.prefix else ""
+        with ckptree.Store(destination / below) as store:
+            if found.step not in store:
+                if found.path.is_dir():
+                    _import_step(_orbax(), store, found.step, found.path)
+                else:
+                    _save(store, found.step, _read_file(found.path), {}, {})
+        if progress is not None:
+            progress(done, len(chosen))
+
+
+def _read_file(path: pathlib.Path) -> dict[str, Item]:
+    """Of a file of Flax."""
+    item = tree_item(_flax_files.read(path), None)
+    return {_items.DEFAULT: _of(item, _TREES[1])}
 
 
 def _is_checkpoint(path: pathlib.Path) -> bool:
-    return (path / "_METADATA").exists() or (path / "_CHECKPOINT_METADATA").exists()
+    return _flax_files.is_tree_folder(path) or (
+        path / "_CHECKPOINT_METADATA"
+    ).exists()
 
 
 def _import_step(
@@ -108,16 +185,26 @@ def _import_step(
                 for name, value in found.items()
                 if isinstance(value, (int, float))
             }
+    _save(store, step, items, metrics, _custom_metadata(ocp, folder))
+
+
+def _save(
+    store: ckptree.Store,
+    step: int,
+    items: dict[str, Item],
+    metrics: dict[str, float],
+    custom: dict[str, Any],
+) -> None:
     store.save(
         step,
-        {name: item.state for name, item in items.items()},
+        _items.states(items),
         metrics=metrics,
-        metadata=_items.about(items, _custom_metadata(ocp, folder)),
+        metadata=_items.about(items, custom),
     ).result()
 
 
 def _custom_metadata(ocp: Any, folder: pathlib.Path) -> dict[str, Any]:
-    single = (folder / "_METADATA").exists()
+    single = _flax_files.is_tree_folder(folder)
     handler = (
         ocp.PyTreeCheckpointHandler() if single else ocp.CompositeCheckpointHandler()
     )
@@ -126,7 +213,7 @@ def _custom_metadata(ocp: Any, folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _read_items(ocp: Any, folder: pathlib.Path) -> dict[str, Item]:
-    if (folder / "_METADATA").exists():
+    if _flax_files.is_tree_folder(folder):
         return {_items.DEFAULT: _read_tree(ocp, folder)}
     made = {}
     for child in sorted(folder.iterdir()):
@@ -235,8 +322,9 @@ def export_orbax(
     """Writes the steps of a store, or `steps`, as Orbax's CheckpointManager
     would: at destination/STEP. Returns the steps. ValueError: the destination
     has something in it. Files of handlers of your own: NotImplementedError."""
+    root = pathlib.Path(local_path(destination)).absolute()
+    source = local_path(source)
     ocp = _orbax()
-    root = pathlib.Path(os.fspath(destination)).absolute()
     if root.exists() and any(root.iterdir()):
         raise ValueError(f"{root} is not empty: choose another directory")
     with ckptree.open(source) as store:
@@ -286,7 +374,7 @@ def _arguments(ocp: Any, step: Step, directory: str) -> dict[str, Any]:
         if kind == "json":
             if name != _items.METRICS:
                 made[name] = ocp.args.JsonSave(item.document())
-        elif kind != "tree":
+        elif kind != "tree" or item.files() is not None:
             raise NotImplementedError(
                 f"step {step.step}: the item {name!r} is of a handler of your own "
                 f"({handler or kind}), which Orbax lacks"

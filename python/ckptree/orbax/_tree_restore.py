@@ -20,7 +20,7 @@ from ckptree.orbax._keys import Keys, item_of, keys_of
 from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax._wanted import AsSaved, Wanted
 from ckptree.orbax.metadata import tree_of
-from ckptree.orbax.type_handlers import RestoreArgs
+from ckptree.orbax.type_handlers import RestoreArgs, as_restore_args
 
 if TYPE_CHECKING:
     from ckptree import _engine
@@ -66,6 +66,22 @@ def restore(
     if template is None:
         return _Plain(item, restore_args, sharding).run()
     return _Templated(item, template, restore_args, strictness, sharding).run()
+
+
+def args_by_keys(restore_args: Any) -> dict[Keys, RestoreArgs]:
+    """Of a tree of RestoreArgs, or None. ValueError: it has something else."""
+    found: dict[Keys, RestoreArgs] = {}
+
+    def on_leaf(name: str, leaf: Any) -> Any:
+        args = as_restore_args(leaf)
+        if args is None:
+            raise ValueError(f"restore_args: {name} is no RestoreArgs: {leaf!r}")
+        found[keys_of(name)] = args
+        return leaf
+
+    if restore_args is not None:
+        map_leaves(restore_args, on_leaf, leaves=(RestoreArgs,))
+    return found
 
 
 class _Leaves:
@@ -141,10 +157,8 @@ class _Leaves:
             return Wanted("saved")
         return Wanted("jax", sharding=self.placement(name))
 
-    def asked(self, name: str, args: Any) -> Wanted:
+    def asked(self, name: str, args: RestoreArgs) -> Wanted:
         """What RestoreArgs ask for."""
-        if not isinstance(args, RestoreArgs):
-            raise ValueError(f"restore_args: {name} is no RestoreArgs: {args!r}")
         return _wanted.of_args(args, self.as_saved(name))
 
 
@@ -156,13 +170,7 @@ class _Plain:
     ) -> None:
         self.there = _Leaves(item)
         self.sharding = sharding
-        self.args: dict[Keys, Any] = {}
-        if restore_args is not None:
-            map_leaves(
-                restore_args,
-                lambda name, leaf: self.args.setdefault(keys_of(name), leaf),
-                leaves=(RestoreArgs,),
-            )
+        self.args = args_by_keys(restore_args)
 
     def run(self) -> Any:
         wanted = {name: self._wanted(name) for name in self.there.leaves}
@@ -201,13 +209,7 @@ class _Templated:
         self.there = _Leaves(item)
         self.by_keys = {keys_of(name): name for name in self.there.leaves}
         self.differences: list[Difference] = []
-        self.args: dict[Keys, Any] = {}
-        if restore_args is not None:
-            map_leaves(
-                restore_args,
-                lambda name, leaf: self.args.setdefault(keys_of(name), leaf),
-                leaves=(RestoreArgs,),
-            )
+        self.args = args_by_keys(restore_args)
 
     def run(self) -> Any:
         leaves: dict[str, Any] = {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ckptree import _engine, _rules
 from ckptree.orbax._items import Item
-from ckptree.orbax.type_handlers import SaveArgs
+from ckptree.orbax.type_handlers import SaveArgs, as_save_args, is_of_orbax
 
 if TYPE_CHECKING:
     Check = Callable[[str, Any], None]
@@ -40,10 +40,13 @@ def map_leaves(
     leaves: tuple[type, ...] = (),
     on_node: Callable[[str, str, bool], None] | None = None,
 ) -> Any:
-    """`tree` with other leaves, by their names under the root."""
+    """`tree` with other leaves, by their names under the root. Where `leaves`
+    are told, which would be containers, objects of Orbax's own are some, too."""
     made = _engine.map_state(
         {ROOT: tree},
-        Leaves(lambda value: isinstance(value, leaves)) if leaves else _rules,
+        Leaves(lambda value: isinstance(value, leaves) or is_of_orbax(value))
+        if leaves
+        else _rules,
         on_node or (lambda name, kind, empty: None),
         on_leaf,
     )
@@ -91,10 +94,11 @@ def _conversions(save_args: Any) -> dict[str, Any]:
         return found
 
     def on_leaf(name: str, leaf: Any) -> Any:
-        if not isinstance(leaf, SaveArgs):
-            raise ValueError(f"save_args: {name} is no SaveArgs")
-        if leaf.dtype is not None:
-            found[name] = np.dtype(leaf.dtype)
+        args = as_save_args(leaf)
+        if args is None:
+            raise ValueError(f"save_args: {name} is no SaveArgs: {leaf!r}")
+        if args.dtype is not None:
+            found[name] = np.dtype(args.dtype)
         return leaf
 
     map_leaves(save_args, on_leaf, leaves=(SaveArgs,))

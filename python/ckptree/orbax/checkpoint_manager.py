@@ -15,6 +15,7 @@ from ckptree.errors import Error, NotFoundError
 from ckptree.orbax import _composite_handler, _items, _place, multihost
 from ckptree.orbax._composite_handler import describe, of_one_item
 from ckptree.orbax._entries import Entry
+from ckptree.orbax._following import Following, after_commit
 from ckptree.orbax._manager_arguments import (
     ManagerItems,
     listed_steps,
@@ -24,6 +25,7 @@ from ckptree.orbax._manager_metrics import StepMetrics
 from ckptree.orbax._manager_options import (
     CheckpointManagerOptions,
     Kept,
+    as_options,
     check_options,
 )
 from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry
@@ -37,6 +39,7 @@ from ckptree.orbax.logging import StandardLogger
 from ckptree.orbax.metadata import RootMetadata, StepMetadata
 from ckptree.orbax.options import AsyncOptions, FileOptions, MultiprocessingOptions
 from ckptree.orbax.path.step import name_format_of
+from ckptree.paths import local_path
 from ckptree.policies import MetricOfStep
 
 if TYPE_CHECKING:
@@ -106,9 +109,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         logger: Any = None,
         handler_registry: DefaultCheckpointHandlerRegistry | None = None,
     ) -> None:
-        self._options = options or CheckpointManagerOptions()
+        self._options = as_options(options)
         check_options(self._options)
-        self._directory = pathlib.Path(os.fspath(directory))
+        self._directory = pathlib.Path(local_path(directory))
         self._names = name_format_of(self._options)
         self._logger = StandardLogger() if logger is None else logger
         # One item without a name, or several: the first use says which.
@@ -117,6 +120,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         )
         self._metrics = StepMetrics(self._options)
         self._kept = Kept(self._metrics.of)
+        self._following: Following | None = None
+        self._saving: CheckpointInfo | None = None
         self._manager = self._open(metadata)
 
     def _open(
@@ -202,17 +207,17 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         sees_saves = self._options.enable_should_save_is_saving_in_progress_check
         if policy is None or (sees_saves and decision_of(policy) is not None):
             return manager.should_save(step_number(step))
-        latest = self.latest_step()
-        if latest is not None and latest >= step:
+        infos = self._infos()  # Waits for no save: the policy may ask for one.
+        if infos and infos[-1].step >= step:
             return False
         now = datetime.datetime.now(datetime.timezone.utc)
         context = DecisionContext(
-            is_saving_in_progress=sees_saves and manager.is_saving_in_progress(),
+            is_saving_in_progress=sees_saves and self.is_saving_in_progress(),
             reached_preemption=manager.reached_preemption(),
             multiprocessing_options=self._options.multiprocessing_options,
         )
         info = PolicyCheckpointInfo(step_number(step), now)
-        return bool(policy.should_save(info, self._infos(), context=context))
+        return bool(policy.should_save(info, infos, context=context))
 
     def save(
         self,
@@ -281,32 +286,43 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         """Begins to save items, whatever the policies say. `overwrite` replaces
         a step, in one commit."""
         manager = self._engine
+        self._wait_for_callback()
         self._metrics.learn(self._store)
         stored = self._metrics.put(step, made, metrics)
+        now = datetime.datetime.now(datetime.timezone.utc)
         with self._told():
             manager.save(
                 step,
-                {name: item.state for name, item in made.items()},
+                _items.states(made),
                 metrics=stored,
                 metadata=_items.about(made, custom),
                 force=True,
                 overwrite=overwrite,
             )
+        self._saving = CheckpointInfo(step, now, self._metrics.given(step))
         callback = (self._options.async_options or AsyncOptions()).post_finalization_callback
         if callback is not None and manager.last_save is not None:
-            manager.last_save.on_complete(lambda handle: callback())
+            self._following = after_commit(manager.last_save, callback)
 
     def wait_until_finished(self) -> None:
-        """Until no save is in flight. Raises what failed, once."""
+        """Until no save is in flight, and the callback of the options has run.
+        Raises what failed, once."""
         if self._manager is not None:
             with self._told():
                 self._manager.wait_until_finished()
+        self._wait_for_callback()
 
     def check_for_errors(self) -> None:
         """Raises what failed, once; never waits."""
         if self._manager is not None:
             with self._told():
                 self._manager.check_for_errors()
+        if self._following is not None and self._following.ended():
+            self._wait_for_callback()
+
+    def _wait_for_callback(self) -> None:
+        if self._following is not None:
+            self._following.wait()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -315,13 +331,16 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             yield
         except TypeError as error:
             raise ValueError(str(error)) from error  # What is no leaf.
-        except Error:
-            raised = self._kept.take()
+        except Error as error:
+            raised = self._kept.take(str(error))
             if raised is not None:
                 raise raised from None
             raise
 
     def is_saving_in_progress(self) -> bool:
+        """Also while the callback of the options runs."""
+        if self._following is not None and not self._following.ended():
+            return True
         return self._manager is not None and self._manager.is_saving_in_progress()
 
     def reached_preemption(self, step: int) -> bool:
@@ -397,8 +416,12 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         return self._manager
 
     def _infos(self) -> list[PolicyCheckpointInfo]:
-        return [
-            CheckpointInfo(
+        """The steps there are, and the one on its way; by number."""
+        saving = self._saving  # Before the list: it may be in it by then.
+        last = self._engine.last_save
+        underway = last is not None and not last.done()
+        infos: dict[int, PolicyCheckpointInfo] = {
+            info.step: CheckpointInfo(
                 info.step,
                 datetime.datetime.fromtimestamp(
                     info.begun_ns / 1e9, datetime.timezone.utc
@@ -406,7 +429,10 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
                 self._metrics.of(info.step, info.metrics),
             )
             for info in self._store.steps()
-        ]
+        }
+        if saving is not None and underway:
+            infos.setdefault(saving.step, saving)
+        return [infos[number] for number in sorted(infos)]
 
     def metrics(self, step: int) -> Any:
         """As they were given; None: there are none."""
@@ -468,5 +494,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             self._items.table.close()
         finally:
             if self._manager is not None and not self._manager.closed:
-                with self._told():
-                    self._manager.close()
+                try:
+                    with self._told():
+                        self._manager.close()
+                finally:
+                    self._wait_for_callback()

@@ -10,13 +10,14 @@ from ckptree.closing import Closing
 from ckptree.orbax import _checkpoint, _items
 from ckptree.orbax._composite_handler import (
     CompositeCheckpointHandler,
-    composite,
     describe,
     of_one_item,
+    pack_composite,
     pack_item,
     unpack_item,
 )
 from ckptree.orbax._files_handler import PlainArgs
+from ckptree.orbax._following import Following
 from ckptree.orbax._handler import CheckpointHandler, StoreHandler, arguments
 from ckptree.orbax._registry import HandlerTable
 from ckptree.orbax._tree_handlers import (
@@ -27,10 +28,11 @@ from ckptree.orbax.args import StandardRestore, StandardSave
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.metadata import StepMetadata, TreeMetadata
 from ckptree.orbax.options import AsyncOptions, FileOptions
+from ckptree.paths import local_path
 
 if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
-    from ckptree.orbax._items import Item
+    from ckptree.orbax._items import Item, StoredItem
     from ckptree.store import Store
 
     PathLike = str | os.PathLike[str]
@@ -50,6 +52,8 @@ class Checkpointer(AbstractCheckpointer, Closing):
     >>> checkpointer.restore(tmp / "one")
     {'name': 'x', 'w': array([1., 1.])}
     """
+
+    _synchronous = True  # By save() of its handler, where it has another one.
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class Checkpointer(AbstractCheckpointer, Closing):
         force: bool,
         custom: Any,
     ) -> tuple[Store, SaveHandle]:
-        _checkpoint.check_free(pathlib.Path(directory), force=force)
+        _checkpoint.check_free(pathlib.Path(local_path(directory)), force=force)
         return _checkpoint.begin(
             directory,
             self._pack(args, kwargs),
@@ -103,8 +107,9 @@ class Checkpointer(AbstractCheckpointer, Closing):
     ) -> dict[str, Item]:
         if isinstance(self._handler, CompositeCheckpointHandler):
             given = kwargs.get("args", args[0] if args else None)
-            return self._handler.pack(composite(given))
-        return {_items.DEFAULT: pack_item(self._handler, self._args(0, args, kwargs))}
+            return pack_composite(self._handler, given, self._synchronous)
+        wanted = self._args(0, args, kwargs)
+        return {_items.DEFAULT: pack_item(self._handler, wanted, self._synchronous)}
 
     def _args(
         self, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -125,6 +130,9 @@ class Checkpointer(AbstractCheckpointer, Closing):
         with _checkpoint.opened(directory) as (step, place):
             item = _checkpoint.only_item(step, place)
             return unpack_item(self._handler, item, given)
+
+    def _unpack(self, item: StoredItem, kwargs: dict[str, Any]) -> Any:
+        return unpack_item(self._handler, item, self._args(1, (), kwargs))
 
     def metadata(self, directory: PathLike) -> StepMetadata:
         """What is known of it; reads no array."""
@@ -153,6 +161,8 @@ class AsyncCheckpointer(Checkpointer):
     The next save(), wait_until_finished(), restore() and close() wait for the
     one before, and raise what it failed of, once."""
 
+    _synchronous = False
+
     def __init__(
         self,
         handler: CheckpointHandler,
@@ -167,7 +177,7 @@ class AsyncCheckpointer(Checkpointer):
         if timeout < 0:
             raise ValueError(f"timeout_secs={timeout}: it must be positive")
         self._timeout = timeout
-        self._going_on: tuple[Store, SaveHandle] | None = None
+        self._going_on: Following | None = None
 
     def save(
         self,
@@ -180,8 +190,8 @@ class AsyncCheckpointer(Checkpointer):
         """As Checkpointer.save(); goes on in the background."""
         kwargs.pop("save_context", None)
         self.wait_until_finished()
-        self._going_on = self._begin(
-            directory, args, kwargs, force, custom_metadata
+        self.follow(
+            *self._begin(directory, args, kwargs, force, custom_metadata)
         )
 
     def restore(self, directory: PathLike, *args: Any, **kwargs: Any) -> Any:
@@ -193,33 +203,33 @@ class AsyncCheckpointer(Checkpointer):
         return super().metadata(directory)
 
     def wait_until_finished(self) -> None:
-        """Until the save is durable. TimeoutError: it goes on."""
-        if self._going_on is None:
+        """Until the save is durable, and the callback of the options has run.
+        TimeoutError: it goes on."""
+        following = self._going_on
+        if following is None:
             return
-        store, handle = self._going_on
         try:
-            handle.result(timeout=self._timeout)
-        except TimeoutError:
-            raise
-        except BaseException:
-            self._finish(store)
-            raise
-        self._finish(store)
-        if self._options.post_finalization_callback is not None:
-            self._options.post_finalization_callback()
+            following.wait(self._timeout)
+        finally:
+            if following.ended():
+                self._going_on = None
 
     def follow(self, store: Store, handle: SaveHandle) -> None:
-        """A save that was begun elsewhere becomes this one's: it is waited for,
-        and its store closed."""
-        self._going_on = (store, handle)
+        """A save to `store` becomes this one's: it is waited for, and the store
+        closed."""
+        callback = self._options.post_finalization_callback
 
-    def _finish(self, store: Store) -> None:
-        self._going_on = None
-        store.close()
+        def run(handle: SaveHandle) -> None:
+            with store:
+                handle.result()
+            if callback is not None:
+                callback()
+
+        self._going_on = Following(handle, run)
 
     def check_for_errors(self) -> None:
         """Raises what a save failed of, if it did by now."""
-        if self._going_on is not None and self._going_on[1].done():
+        if self._going_on is not None and self._going_on.ended():
             self.wait_until_finished()
 
     def close(self) -> None:

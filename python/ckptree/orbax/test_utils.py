@@ -7,6 +7,8 @@ import pathlib
 import shutil
 from typing import Any
 
+from ckptree.paths import local_path
+
 
 def erase_and_create_empty(directory: str | os.PathLike[str]) -> pathlib.Path:
     """The directory, without what was in it.
@@ -14,7 +16,7 @@ def erase_and_create_empty(directory: str | os.PathLike[str]) -> pathlib.Path:
     >>> erase_and_create_empty(tmp / "new").exists()
     True
     """
-    path = pathlib.Path(os.fspath(directory))
+    path = pathlib.Path(local_path(directory))
     if path.exists():
         shutil.rmtree(path)
     path.mkdir(parents=True)

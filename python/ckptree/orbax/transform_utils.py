@@ -8,9 +8,10 @@ from typing import Any, Callable
 
 from ckptree.orbax import _wanted
 from ckptree.orbax._keys import keys_of
+from ckptree.orbax._tree_restore import args_by_keys
 from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax.tree import from_flat_dict, to_flat_dict
-from ckptree.orbax.type_handlers import RestoreArgs
+from ckptree.orbax.type_handlers import is_of_orbax
 
 _SEP = "/"
 
@@ -63,7 +64,7 @@ def apply_transformations(
     original = _flat(original_tree)
     rules = _flat(transformations, Transform)
     for key, rule in rules.items():
-        if not isinstance(rule, Transform):
+        if not isinstance(rule, Transform) and not is_of_orbax(rule, "Transform"):
             raise ValueError(f"transformations: {key} is no Transform")
 
     def value(name: str, leaf: Any) -> Any:
@@ -123,10 +124,10 @@ def _flat(tree: Any, *leaves: type) -> dict[str, Any]:
 
 def converted(tree: Any, restore_args: Any) -> Any:
     """Leaves as RestoreArgs in a tree like it ask for."""
-    asked = _flat(restore_args, RestoreArgs)
+    asked = args_by_keys(restore_args)
 
     def value(name: str, leaf: Any) -> Any:
-        args = asked.get(_SEP.join(keys_of(name)))
+        args = asked.get(keys_of(name))
         if args is None:
             return leaf
         return _wanted.converted(name, leaf, args)

@@ -62,6 +62,41 @@ class ArrayRestoreArgs(RestoreArgs):
             )
 
 
+# What the classes here have, of objects of Orbax's own classes.
+_OF_RESTORE = ("restore_type", "dtype")
+_OF_ARRAY = ("mesh", "mesh_axes", "sharding", "global_shape", "shape", "strict")
+
+
+def is_of_orbax(value: Any, name: str = "") -> bool:
+    """Whether it is an object of Orbax itself, of a class of that name."""
+    return any(
+        cls.__module__.partition(".")[0] == "orbax" and name in ("", cls.__name__)
+        for cls in type(value).__mro__
+    )
+
+
+def as_save_args(value: Any) -> SaveArgs | None:
+    """SaveArgs, ours or Orbax's; None: it is none."""
+    if isinstance(value, SaveArgs):
+        return value
+    if is_of_orbax(value, "SaveArgs"):
+        return SaveArgs(dtype=value.dtype)
+    return None
+
+
+def as_restore_args(value: Any) -> RestoreArgs | None:
+    """RestoreArgs, ours or Orbax's; None: it is none."""
+    if isinstance(value, RestoreArgs):
+        return value
+    for cls, names in (
+        (ArrayRestoreArgs, _OF_RESTORE + _OF_ARRAY),
+        (RestoreArgs, _OF_RESTORE),
+    ):
+        if is_of_orbax(value, cls.__name__):
+            return cls(**{n: getattr(value, n) for n in names if hasattr(value, n)})
+    return None
+
+
 class SingleReplicaArrayRestoreArgs(ArrayRestoreArgs):
     """As ArrayRestoreArgs: one process reads everything."""
 

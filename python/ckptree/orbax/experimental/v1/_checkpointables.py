@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
-import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
-from ckptree.orbax import _files_handler, _items
+from ckptree.orbax import _files_handler, _folders, _items
 from ckptree.orbax.experimental.v1 import _running
 from ckptree.orbax.experimental.v1._checkpointable import StatefulCheckpointable
 from ckptree.orbax.experimental.v1._handler_registry import (
@@ -117,12 +116,10 @@ def _packed(kind: type[Any], value: Any, context: Context) -> Item:
     if in_store(handler):
         item: Item = handler.pack(value, context)
     else:
-        with tempfile.TemporaryDirectory() as name:
-            directory = pathlib.Path(name) / "item"
-            directory.mkdir()
-            awaiting = PathAwaitingCreation(directory)
+        with _folders.given() as folder:
+            awaiting = PathAwaitingCreation(folder.path)
             _running.run_both(handler.save(awaiting, value))
-            item = _items.Item(_files_handler.packed(directory), {"files": True})
+            item = _files_handler.item_of(folder)
     return item._replace(about={**item.about, "handler": typestr_of(kind)})
 
 
@@ -174,7 +171,7 @@ def describe_one(
         handler = _handler_of(item, context)
     except KeyError:
         return None
-    if in_store(handler):
+    if in_store(handler, "save", "load", "metadata"):
         return handler.describe(item)
     return _in_files(item, lambda path: _running.run_one(handler.metadata(path)))
 
@@ -217,8 +214,7 @@ _TREES: tuple[str | None, ...] = (
 
 
 def _in_files(item: StoredItem, function: Callable[[pathlib.Path], Any]) -> Any:
-    with tempfile.TemporaryDirectory() as name:
-        directory = pathlib.Path(name) / item.name.replace("/", "_")
-        directory.mkdir()
-        _files_handler.unpack(item, directory)
-        return function(directory)
+    name = item.name.replace("/", "_")
+    with _folders.given(stored=item, name=name) as folder:
+        _files_handler.write(item, folder.path)
+        return function(folder.path)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import inspect
 from typing import Any
+
+from ckptree.orbax import _loops
 
 
 def run_both(call: Any) -> Any:
@@ -15,7 +15,7 @@ def run_both(call: Any) -> Any:
         result = await call
         return await result if inspect.isawaitable(result) else result
 
-    return _run(both())
+    return _loops.run(both())
 
 
 def run_one(call: Any) -> Any:
@@ -24,14 +24,5 @@ def run_one(call: Any) -> Any:
     async def one() -> Any:
         return await call
 
-    return _run(one()) if inspect.isawaitable(call) else call
+    return _loops.run(one()) if inspect.isawaitable(call) else call
 
-
-def _run(coroutine: Any) -> Any:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    # The caller's loop, such as a notebook's, cannot run it while it waits.
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()

@@ -10,6 +10,7 @@ from ckptree.orbax import _checkpoint
 from ckptree.orbax.experimental.v1 import _checkpointables
 from ckptree.orbax.experimental.v1._context import get_context
 from ckptree.orbax.experimental.v1._response import AsyncResponse
+from ckptree.paths import local_path
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item
@@ -88,7 +89,7 @@ def _begin(
     context: Context,
 ) -> Callable[[], None]:
     """Starts it; returns what waits for it, and closes the store."""
-    directory = pathlib.Path(os.fspath(path))
+    directory = pathlib.Path(local_path(path))
     if directory.exists() and not overwrite:
         raise ValueError(
             f"Destination {directory} already exists: pass overwrite=True to "

@@ -54,12 +54,12 @@ class ItemHandler:
         return None
 
 
-def in_store(handler: Any) -> bool:
-    """Whether it saves and loads as the classes here do; a subclass that
-    overrides save() or load() writes files of its own."""
+def in_store(handler: Any, *methods: str) -> bool:
+    """Whether these methods of it, save() and load() where none are named, are
+    those of the classes here; what a subclass overrides is called."""
     return isinstance(handler, ItemHandler) and all(
         getattr(type(handler), name).__module__ == __name__
-        for name in ("save", "load")
+        for name in methods or ("save", "load")
     )
 
 

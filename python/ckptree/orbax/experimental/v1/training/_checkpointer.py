@@ -225,6 +225,7 @@ class Checkpointer(Closing):
         def finish() -> bool:
             with manager._told():
                 handle.result()
+            manager._wait_for_callback()
             return True
 
         return AsyncResponse(finish)

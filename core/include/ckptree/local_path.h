@@ -1,0 +1,23 @@
+// Where a store is: a directory of this machine.
+
+#ifndef CKPTREE_LOCAL_PATH_H_
+#define CKPTREE_LOCAL_PATH_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace ckptree {
+
+// The path that is meant: `where` itself, or of "file:///a%20b" that is
+// "/a b". kInvalidArgument, by the name of its scheme, for every other URL
+// ("gs://b/run"): no folder is made that is called so. Who wants such a folder
+// says "./gs://b/run".
+//
+// Every call of this library that takes a directory asks here.
+absl::StatusOr<std::string> LocalPath(std::string_view where);
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_LOCAL_PATH_H_

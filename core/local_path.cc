@@ -1,0 +1,68 @@
+#include "ckptree/local_path.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+
+namespace ckptree {
+namespace {
+
+// "gs" of "gs://b/run"; empty where that is no URL.
+std::string_view SchemeOf(std::string_view where) {
+  const std::size_t end = where.find("://");
+  if (end == std::string_view::npos || end == 0) return "";
+  const std::string_view scheme = where.substr(0, end);
+  if (!absl::ascii_isalpha(static_cast<unsigned char>(scheme[0]))) return "";
+  for (const char c : scheme) {
+    const bool may_be = absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                        c == '+' || c == '-' || c == '.';
+    if (!may_be) return "";
+  }
+  return scheme;
+}
+
+// "%20" is a space; what is no such escape stays.
+std::string Unescaped(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const end = text.data() + std::min(i + 3, text.size());
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && end - digits == 2 &&
+        std::from_chars(digits, end, byte, 16).ptr == end) {
+      plain += static_cast<char>(byte);
+      i += 2;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> LocalPath(std::string_view where) {
+  const std::string_view scheme = SchemeOf(where);
+  if (scheme.empty()) return std::string(where);
+  if (absl::AsciiStrToLower(std::string(scheme)) != "file") {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: there are no stores on '%s' yet, only in directories of this "
+        "machine; give the path of one, also of a bucket that is mounted",
+        where, scheme));
+  }
+  std::string path = Unescaped(where.substr(scheme.size() + 3));
+  if (path.empty() || path.front() != '/' ||
+      path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: a file URL of this machine is file:// and an absolute path, as in "
+        "file:///runs/lm",
+        where));
+  }
+  return path;
+}
+
+}  // namespace ckptree

@@ -1,0 +1,210 @@
+#include "kv/journal/file_pair.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kv/journal/replay.h"
+
+namespace ckptree::kv {
+namespace {
+
+bool AllZero(std::string_view bytes) {
+  return bytes.find_first_not_of('\0') == std::string_view::npos;
+}
+
+}  // namespace
+
+void FilePair::Parse() {
+  while (Advance() || Jump() || Search()) {
+  }
+  // Where header or rows of a record are damaged in a, b says where its blocks
+  // stand; their digests say which are whole.
+  for (JournalRecord& record : records_) {
+    if (record.blocks.empty()) TakeBlocks(&record);
+  }
+}
+
+void FilePair::TellDamage(bool oldest, bool last) {
+  if (records_.empty()) return;
+  std::uint64_t newest = 0;
+  for (const JournalRecord& record : records_) {
+    newest = std::max(newest, record.header.ordinal);
+  }
+  for (const Copy copy : kBoth) {
+    CopyBytes& from = of(copy);
+    if (from.preface.has_value()) continue;
+    if (from.bytes == nullptr) {
+      // A crash may leave a new file without its second copy; whatever was
+      // written to it later was written to both.
+      if (copy == Copy::kB && (oldest || newest <= follows())) continue;
+      damage_.push_back(absl::StrFormat(
+          "journal/%s is missing; its other copy is read", from.name));
+    } else if (copy == Copy::kA || !last ||
+               (from.view().size() >= kPrefaceBytes &&
+                !AllZero(from.view().substr(0, kPrefaceBytes)))) {
+      if (!from.view().empty()) Tell(from, 0);
+    }
+  }
+  CopyBytes& a = of(Copy::kA);
+  for (const JournalRecord& record : records_) {
+    if (a.bytes != nullptr && record.a_place >= a.at) {
+      Tell(a, a.at);
+    }
+  }
+}
+
+bool FilePair::Report(bool ragged, std::vector<std::string>* damage) const {
+  damage->insert(damage->end(), damage_.begin(), damage_.end());
+  if (ragged) return !damage_of_b_.empty();
+  damage->insert(damage->end(), damage_of_b_.begin(), damage_of_b_.end());
+  return false;
+}
+
+void FilePair::DropTorn(const std::optional<TipNote>& tip) {
+  if (records_.empty()) return;
+  const auto last = std::max_element(
+      records_.begin(), records_.end(), [](const auto& x, const auto& y) {
+        return x.header.ordinal < y.header.ordinal;
+      });
+  if (last->header.block_bytes == 0 || InB(*last) ||
+      (tip.has_value() && tip->hash == last->hash)) {
+    return;
+  }
+  if (!BlocksAreWhole(*last)) records_.erase(last);
+}
+
+bool FilePair::BlocksAreWhole(const JournalRecord& record) {
+  const auto rows = DecodeRows(record.rows);
+  if (!rows.ok() || record.blocks.size() != record.header.block_bytes) {
+    return false;
+  }
+  return std::all_of(rows->begin(), rows->end(), [&](const RowChange& row) {
+    return row.what != RowChange::What::kBlock ||
+           BlockOf(record, row).has_value();
+  });
+}
+
+std::optional<ParsedRecord> FilePair::RecordAt(Copy copy,
+                                               std::uint64_t offset) {
+  std::optional<ParsedRecord> record = ParseRecord(of(copy).view(), offset);
+  if (!record.has_value()) return std::nullopt;
+  const RecordHeader& header = record->header;
+  if (header.file == file_ && PlaceIn(copy, *record) == offset) {
+    return record;
+  }
+  // The copy of the record before, which an open put first.
+  const Preface* const front = preface();
+  if (offset == kPrefaceBytes && front != nullptr &&
+      header.ordinal == front->follows &&
+      record->hash == front->follows_hash) {
+    record->a_place = kPrefaceBytes;
+    record->b_place = kPrefaceBytes;
+    return record;
+  }
+  return std::nullopt;
+}
+
+void FilePair::Add(Copy copy, const ParsedRecord& found) {
+  if (found.header.kind == CommitKind::kSeal) {
+    of(copy).sealed = true;
+    return;
+  }
+  const CopyBytes& from = of(copy);
+  JournalRecord* record = nullptr;
+  for (JournalRecord& known : records_) {
+    if (known.hash == found.hash) record = &known;
+  }
+  if (record == nullptr) {
+    record = &records_.emplace_back();
+    static_cast<ParsedRecord&>(*record) = found;
+    record->file = file_;
+    record->held[1] = from.bytes;
+  }
+  if (copy == Copy::kA) TakeBlocks(record);
+}
+
+void FilePair::TakeBlocks(JournalRecord* record) {
+  const CopyBytes& a = of(Copy::kA);
+  const RecordHeader& header = record->header;
+  const std::uint64_t begin =
+      record->a_place + kRecordHeaderBytes + header.rows_bytes;
+  if (header.block_bytes == 0 || begin > a.view().size() ||
+      header.block_bytes > a.view().size() - begin) {
+    return;
+  }
+  record->blocks = a.view().substr(begin, header.block_bytes);
+  record->held[0] = a.bytes;
+}
+
+bool FilePair::Advance() {
+  bool any = false;
+  for (const Copy copy : kBoth) {
+    CopyBytes& from = of(copy);
+    while (!from.sealed) {
+      const auto record = RecordAt(copy, from.at);
+      if (!record.has_value()) break;
+      Add(copy, *record);
+      from.at = EndIn(copy, *record);
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool FilePair::Jump() {
+  for (const Copy copy : kBoth) {
+    CopyBytes& from = of(copy);
+    if (from.sealed || from.bytes == nullptr) continue;
+    std::optional<std::uint64_t> next;
+    for (const JournalRecord& record : records_) {
+      const std::uint64_t at = PlaceIn(copy, record);
+      const std::uint64_t to = at == from.at ? EndIn(copy, record) : at;
+      if (at >= from.at && to > from.at && to < from.view().size()) {
+        next = std::min(next.value_or(to), to);
+      }
+    }
+    if (!next.has_value()) continue;
+    Tell(from, from.at);
+    from.at = *next;
+    return true;
+  }
+  return false;
+}
+
+bool FilePair::Search() {
+  CopyBytes& a = of(Copy::kA);
+  if (a.sealed) return false;
+  for (std::uint64_t at = a.at + kJournalSector;
+       at + kRecordHeaderBytes <= a.view().size(); at += kJournalSector) {
+    if (!a.view().substr(at).starts_with("CKJR")) continue;
+    if (!RecordAt(Copy::kA, at).has_value()) continue;
+    Tell(a, a.at);
+    a.at = at;
+    return true;
+  }
+  return false;
+}
+
+void FilePair::Tell(CopyBytes& copy, std::uint64_t at) {
+  if (copy.told) return;
+  copy.told = true;
+  std::string text = absl::StrFormat(
+      "journal/%s is damaged at byte %d; its other copy is read", copy.name,
+      at);
+  (&copy == &of(Copy::kB) ? damage_of_b_ : damage_).push_back(
+      std::move(text));
+}
+
+bool FilePair::a_ends_in_zeros() const {
+  const CopyBytes& a = copies_[0];
+  return a.view().size() >= a.at + kJournalSector &&
+         AllZero(a.view().substr(a.at, kJournalSector));
+}
+
+bool FilePair::a_goes_on() const {
+  const CopyBytes& a = copies_[0];
+  return a.view().size() > a.at && !AllZero(a.view().substr(a.at));
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,126 @@
+// Both copies of one file of the journal: the records that they have together,
+// and what is wrong with either.
+
+#ifndef CKPTREE_KV_JOURNAL_FILE_PAIR_H_
+#define CKPTREE_KV_JOURNAL_FILE_PAIR_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kv/journal/preface.h"
+#include "kv/journal/reader.h"
+#include "kv/journal/record.h"
+
+namespace ckptree::kv {
+
+// One copy of one file, as it lies there.
+struct CopyBytes {
+  std::string name;
+  std::shared_ptr<const std::string> bytes;  // Null: not there.
+  std::optional<Preface> preface;
+  std::uint64_t at = kPrefaceBytes;  // Up to where it was read.
+  bool sealed = false;
+  // Told once each.
+  bool told = false;
+
+  std::string_view view() const {
+    return bytes == nullptr ? std::string_view() : std::string_view(*bytes);
+  }
+};
+
+// Both copies of one file number.
+class FilePair {
+ public:
+  FilePair(std::uint64_t file, CopyBytes a, CopyBytes b)
+      : file_(file), copies_{std::move(a), std::move(b)} {}
+
+  // Finds the records. Once, before all else.
+  void Parse();
+
+  // Whether the file was ever written to.
+  bool used() const {
+    if (!records_.empty()) return true;
+    return copies_[0].preface.has_value() || copies_[1].preface.has_value();
+  }
+  std::uint64_t file() const { return file_; }
+  bool sealed() const { return copies_[0].sealed || copies_[1].sealed; }
+  // Behind the last record of a is nothing but what was made ahead.
+  bool a_ends_in_zeros() const;
+  // Something was begun behind it.
+  bool a_goes_on() const;
+  const Preface* preface() const {
+    for (const CopyBytes& copy : copies_) {
+      if (copy.preface.has_value()) return &*copy.preface;
+    }
+    return nullptr;
+  }
+  std::vector<JournalRecord>& records() { return records_; }
+  std::uint64_t follows() const {
+    return preface() == nullptr ? 0 : preface()->follows;
+  }
+  // What is wrong with a copy of a file that has records, but for its tail: a
+  // may have a record that was never finished, and b may end earlier, or lack
+  // what was not synced.
+  //
+  // `oldest`: of all files; a crash while they are dropped, second copy first,
+  // may leave its first copy alone. `last`: that was written to.
+  void TellDamage(bool oldest, bool last);
+
+  // `ragged`: a crash left it so, and b may have holes where it was not synced.
+  // True where it has.
+  bool Report(bool ragged, std::vector<std::string>* damage) const;
+  // Takes the last record back where only a has it and a block of it is not
+  // whole: it was never finished.
+  void DropTorn(const std::optional<TipNote>& tip);
+
+ private:
+  static constexpr std::array<Copy, 2> kBoth = {Copy::kA, Copy::kB};
+
+  CopyBytes& of(Copy copy) { return copies_[copy == Copy::kA ? 0 : 1]; }
+
+  static std::uint64_t PlaceIn(Copy copy, const ParsedRecord& record) {
+    return copy == Copy::kA ? record.a_place : record.b_place;
+  }
+  static std::uint64_t EndIn(Copy copy, const ParsedRecord& record) {
+    return copy == Copy::kA ? record.a_end() : record.b_end();
+  }
+  bool InB(const JournalRecord& record) const {
+    return record.b_place < copies_[1].at;
+  }
+  static bool BlocksAreWhole(const JournalRecord& record);
+
+  // The record at `offset` that belongs there.
+  std::optional<ParsedRecord> RecordAt(Copy copy, std::uint64_t offset);
+
+  void Add(Copy copy, const ParsedRecord& found);
+
+  // As they stand in a, whole or not.
+  void TakeBlocks(JournalRecord* record);
+
+  // Reads on in both as far as one record follows the other.
+  bool Advance();
+
+  // Past a damaged record of one copy, by what the other says of it.
+  bool Jump();
+
+  // Behind damage in both: records of a stand at multiples of a sector.
+  bool Search();
+
+  void Tell(CopyBytes& copy, std::uint64_t at);
+
+  const std::uint64_t file_;
+  std::array<CopyBytes, 2> copies_;
+  std::vector<JournalRecord> records_;
+  std::vector<std::string> damage_;
+  std::vector<std::string> damage_of_b_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_JOURNAL_FILE_PAIR_H_

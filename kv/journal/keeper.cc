@@ -1,0 +1,425 @@
+#include "kv/journal/keeper.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "kv/file_system.h"
+#include "kv/status_macros.h"
+#include "kv/store_directory.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr absl::Duration kSyncEvery = absl::Seconds(1);
+constexpr absl::Duration kTryAgainAfter = absl::Seconds(5);
+// Of records and their blocks behind the file of all rows, and behind the last
+// flush of the index: what a reader or an open reads.
+constexpr std::uint64_t kMostBehind = std::uint64_t{16} << 20;
+// A closed store keeps at most this.
+constexpr std::uint64_t kMostWhenClosed = std::uint64_t{8} << 20;
+// Of the first file of a session: most commands make one commit.
+constexpr std::uint64_t kFirstFileBytes =
+    kJournalReserveBytes + (std::uint64_t{256} << 10);
+
+}  // namespace
+
+bool GiveReserve(const Options& options, const std::string& directory) {
+  const std::string path =
+      Join(Join(directory, kJournalName), kReserveName);
+  return FileSize(options, path).ok() && RemoveFile(options, path).ok();
+}
+
+absl::Status MakeReserve(const Options& options,
+                         const std::string& directory) {
+  const std::string path =
+      Join(Join(directory, kJournalName), kReserveName);
+  const absl::StatusOr<std::uint64_t> size = FileSize(options, path);
+  if (size.ok() && *size == kReserveBytes) return absl::OkStatus();
+  const absl::Status made =
+      WriteFile(options, path, std::string(kReserveBytes, '\0'));
+  if (!made.ok()) RemoveFile(options, path).IgnoreError();
+  return made;
+}
+
+JournalKeeper::JournalKeeper(KeeperContext context)
+    : last_(std::exchange(context.last, std::nullopt)),
+      context_(std::move(context)) {
+  const absl::MutexLock lock(&mutex_);
+  rows_ = context_.rows;
+  bytes_since_rows_ = context_.journal_bytes;
+  unsealed_ = last_.has_value() && !context_.sealed;
+  mend_ = context_.mend || unsealed_;
+}
+
+JournalKeeper::~JournalKeeper() = default;
+
+void JournalKeeper::Warn(const absl::Status& status) const {
+  if (!status.ok() && context_.options.log) {
+    context_.options.log(Severity::kWarning,
+                         "the journal: " + std::string(status.message()));
+  }
+}
+
+absl::Status JournalKeeper::Begin() {
+  const absl::MutexLock lock(&appending_);
+  return BeginLocked();
+}
+
+absl::Status JournalKeeper::BeginLocked() {
+  if (writer_ != nullptr) return absl::OkStatus();
+  JournalWriter::Start start;
+  start.preface = context_.preface;
+  start.tip = context_.tip;
+  start.file = context_.next_file;
+  start.file_bytes = context_.options.journal_file_bytes;
+  start.first_file_bytes = start.file_bytes != 0 ? start.file_bytes
+                                                 : kFirstFileBytes;
+  const JournalRecord* const last =
+      last_.has_value() ? &*last_ : nullptr;
+  absl::StatusOr<std::unique_ptr<JournalWriter>> made = JournalWriter::Create(
+      context_.options, context_.directory, start, last);
+  if (absl::IsResourceExhausted(made.status()) &&
+      GiveReserve(context_.options, context_.directory)) {
+    made = JournalWriter::Create(context_.options, context_.directory, start,
+                                 last);
+  }
+  CKPTREE_RETURN_IF_ERROR(made.status());
+  // What a killed process left may be in the page cache alone, and what follows
+  // is built on its second copy, too.
+  if (last_.has_value()) {
+    CKPTREE_RETURN_IF_ERROR(SyncFile(
+        context_.options,
+        Join(Join(context_.directory, kJournalName),
+             JournalFileName(Copy::kB, last_->file))));
+  }
+  writer_ = *std::move(made);
+  last_.reset();  // It holds the bytes of both its files.
+  const absl::MutexLock lock(&mutex_);
+  file_ = writer_->file();
+  begun_ = true;
+  StartThread();
+  return absl::OkStatus();
+}
+
+void JournalKeeper::StartThread() {
+  if (!begun_ || !ready_ || stopping_ || thread_.joinable()) return;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void JournalKeeper::Ready() {
+  const absl::MutexLock lock(&mutex_);
+  ready_ = true;
+  StartThread();
+}
+
+JournalWriter::Appended JournalKeeper::Append(
+    const JournalWriter::Commit& commit, const EncodedBatch& batch) {
+  const absl::MutexLock lock(&appending_);
+  if (absl::Status status = BeginLocked(); !status.ok()) {
+    return {JournalWriter::Result::kFailed, std::move(status), {}};
+  }
+  const std::uint64_t before = writer_->bytes_written();
+  JournalWriter::Appended done = writer_->Append(commit, batch);
+  if (done.result != JournalWriter::Result::kDurable) return done;
+  const std::uint64_t bytes = writer_->bytes_written() - before;
+  const absl::Status second = writer_->second_copy();
+  const absl::MutexLock state(&mutex_);
+  if (!second.ok() && !mend_) {
+    Warn(second);
+    mend_ = true;
+  }
+  if (file_ != writer_->file()) bytes_in_file_ = 0;
+  file_ = writer_->file();
+  bytes_in_file_ += bytes;
+  bytes_since_rows_ += bytes;
+  bytes_since_flush_ += bytes;
+  unsynced_ = true;
+  return done;
+}
+
+void JournalKeeper::Acknowledged() {
+  const absl::MutexLock lock(&appending_);
+  writer_->NoteTip();
+}
+
+ChainPoint JournalKeeper::tip() const {
+  const absl::MutexLock lock(&appending_);
+  return writer_ == nullptr ? context_.tip : writer_->tip();
+}
+
+absl::Status JournalKeeper::Secure() {
+  JournalWriter* writer = nullptr;
+  {
+    const absl::MutexLock lock(&appending_);
+    CKPTREE_RETURN_IF_ERROR(BeginLocked());
+    writer = writer_.get();
+  }
+  bool index_is_second = false;
+  {
+    const absl::MutexLock lock(&mutex_);
+    unsynced_ = false;
+    index_is_second = unsealed_;
+  }
+  // Where a second copy failed, or a crash may have kept it short, the index is
+  // the second place.
+  if (writer->SyncSecond().ok() && !index_is_second) return absl::OkStatus();
+  return context_.flush();
+}
+
+std::uint64_t JournalKeeper::RowsLimit() const {
+  const std::uint64_t most = context_.options.journal_rows_bytes != 0
+                                 ? context_.options.journal_rows_bytes
+                                 : kMostBehind;
+  return std::max(most, rows_.bytes);
+}
+
+bool JournalKeeper::HasWork() const {
+  if (stopping_) return true;
+  if (absl::Now() < not_before_) return false;
+  return mend_ || bytes_since_rows_ > RowsLimit() ||
+         bytes_since_flush_ > kMostBehind || WantsNext();
+}
+
+bool JournalKeeper::HasRoom() const {
+  return !thread_.joinable() || stopping_ || absl::Now() < not_before_ ||
+         (bytes_since_rows_ <= 2 * RowsLimit() &&
+          bytes_since_flush_ <= 2 * kMostBehind);
+}
+
+void JournalKeeper::WaitForRoom() {
+  const absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &JournalKeeper::HasRoom));
+}
+
+bool JournalKeeper::WantsNext() const {
+  return bytes_in_file_ > kFirstFileBytes / 10 && prepared_after_ != file_;
+}
+
+void JournalKeeper::Loop() {
+  // Only wanted on a disk that gets full: not worth a word.
+  MakeReserve(context_.options, context_.directory).IgnoreError();
+  while (true) {
+    bool sync = false;
+    bool rows = false;
+    bool flush = false;
+    bool prepare = false;
+    JournalWriter* writer = nullptr;
+    {
+      const absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithTimeout(absl::Condition(this, &JournalKeeper::HasWork),
+                              unsynced_ || absl::Now() < not_before_
+                                  ? kSyncEvery
+                                  : absl::Hours(1));
+      if (stopping_) return;
+      sync = std::exchange(unsynced_, false);
+      if (absl::Now() >= not_before_) {
+        rows = mend_ || bytes_since_rows_ > RowsLimit();
+        flush = bytes_since_flush_ > kMostBehind;
+        prepare = WantsNext();
+      }
+    }
+    {
+      const absl::MutexLock lock(&appending_);
+      writer = writer_.get();
+    }
+    absl::Status status;
+    if (prepare) {
+      std::uint64_t file = 0;
+      {
+        const absl::MutexLock lock(&mutex_);
+        file = file_;
+      }
+      status.Update(writer->PrepareNext());
+      const absl::MutexLock lock(&mutex_);
+      if (status.ok()) prepared_after_ = file;
+    }
+    if (sync) status.Update(writer->SyncSecond());
+    if (rows) {
+      status.Update(WriteRows());
+    } else if (flush) {
+      const absl::Status flushed = context_.flush();
+      status.Update(flushed);
+      const absl::MutexLock lock(&mutex_);
+      if (flushed.ok()) bytes_since_flush_ = 0;
+    }
+    if (!status.ok()) {
+      Warn(status);
+      const absl::MutexLock lock(&mutex_);
+      not_before_ = absl::Now() + kTryAgainAfter;
+    }
+  }
+}
+
+absl::Status JournalKeeper::MergeInto(const JournalContent& journal,
+                                      const ChainPoint& as_of,
+                                      const RowsHead& head) {
+  RowsFile file;
+  {
+    const absl::MutexLock lock(&mutex_);
+    file = rows_;
+  }
+  std::unique_ptr<RowsReader> base;
+  if (file.ordinal > 0) {
+    CKPTREE_ASSIGN_OR_RETURN(base,
+                             RowsReader::Open(context_.options, file.path));
+  }
+  // Rows of a commit that the journal does not have would hide one that was
+  // made in its place.
+  if (base != nullptr &&
+      (file.ordinal > as_of.ordinal ||
+       (file.ordinal == as_of.ordinal && base->head().hash != as_of.hash))) {
+    return absl::DataLossError("the file of all rows is of another chain");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const RowChanges changes,
+                           ChangesOf(journal, file.ordinal, as_of.ordinal));
+  if (as_of.ordinal > file.ordinal) {
+    if (journal.records.at(as_of.ordinal).hash != as_of.hash ||
+        (base != nullptr &&
+         journal.records.at(file.ordinal + 1).header.previous !=
+             base->head().hash)) {
+      return absl::DataLossError("the journal is of another chain");
+    }
+  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RowsWriter> rows,
+      RowsWriter::Create(context_.options,
+                         Join(context_.directory, kJournalName), head));
+  CKPTREE_RETURN_IF_ERROR(MergeRows(base.get(), changes, rows.get()));
+  return rows->Finish();
+}
+
+absl::Status JournalKeeper::ScanInto(RowsHead head, ChainPoint* as_of) {
+  std::unique_ptr<RowsWriter> rows;
+  const std::string journal = Join(context_.directory, kJournalName);
+  CKPTREE_RETURN_IF_ERROR(context_.scan(
+      [&](const ChainPoint& point) -> absl::Status {
+        *as_of = point;
+        head.ordinal = point.ordinal;
+        head.hash = point.hash;
+        CKPTREE_ASSIGN_OR_RETURN(
+            rows, RowsWriter::Create(context_.options, journal, head));
+        return absl::OkStatus();
+      },
+      [&rows](const RowKey& key, const RowValue& value) {
+        return rows->Add(key, value);
+      }));
+  return rows->Finish();
+}
+
+absl::Status JournalKeeper::WriteRows() {
+  const absl::MutexLock one(&writing_rows_);
+  JournalWriter* writer = nullptr;
+  ChainPoint as_of;
+  std::uint64_t file = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t ceiling = 0;
+  {
+    const absl::MutexLock lock(&appending_);
+    CKPTREE_RETURN_IF_ERROR(BeginLocked());
+    writer = writer_.get();
+    as_of = writer_->tip();
+    file = writer_->file();
+    ceiling = writer_->version_ceiling();
+    const absl::MutexLock state(&mutex_);
+    bytes = bytes_since_rows_;
+  }
+  RowsHead head;
+  head.uuid = context_.preface.uuid;
+  head.ordinal = as_of.ordinal;
+  head.hash = as_of.hash;
+  head.incarnation = context_.preface.incarnation;
+  head.version_ceiling = ceiling;
+  // Before rows of a commit have their name it is in two places: else they
+  // could outlive it.
+  if (!writer->SyncSecond().ok()) CKPTREE_RETURN_IF_ERROR(context_.flush());
+  // It is being written to; what is behind `as_of` does not matter.
+  const absl::StatusOr<JournalContent> journal =
+      ReadJournal(context_.options, context_.directory, 1,
+                  /*beside_writer=*/true);
+  absl::Status merged = journal.ok() ? MergeInto(*journal, as_of, head)
+                                     : journal.status();
+  if (absl::IsDataLoss(merged)) {
+    // What the journal has lost the index still has.
+    Warn(merged);
+    merged = ScanInto(head, &as_of);
+  }
+  CKPTREE_RETURN_IF_ERROR(merged);
+  RowsFile kept;
+  kept.ordinal = as_of.ordinal;
+  kept.path = Join(Join(context_.directory, kJournalName),
+                   RowsFileName(as_of.ordinal));
+  CKPTREE_ASSIGN_OR_RETURN(kept.bytes,
+                           FileSize(context_.options, kept.path));
+  // Blocks of array bytes are in the index alone from here on.
+  CKPTREE_RETURN_IF_ERROR(context_.flush());
+  if (journal.ok()) {
+    CKPTREE_RETURN_IF_ERROR(context_.keep_blocks(BlocksIn(*journal)));
+  }
+  writer->Covered(as_of.ordinal);
+  // Where a second copy failed, what it lacks is in the rows and in the index.
+  Warn(writer->SyncSecond());
+  CKPTREE_RETURN_IF_ERROR(DropFiles(file, kept));
+  const absl::MutexLock state(&mutex_);
+  rows_ = kept;
+  bytes_since_rows_ -= bytes;
+  bytes_since_flush_ = 0;
+  mend_ = false;
+  unsealed_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status JournalKeeper::DropFiles(std::uint64_t below,
+                                      const RowsFile& kept) {
+  const std::string journal = Join(context_.directory, kJournalName);
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           ListDirectory(context_.options, journal));
+  std::set<std::uint64_t> numbers;
+  for (const std::string& name : names) {
+    const auto id = ParseJournalFileName(name);
+    if (id.has_value() && id->file < below) numbers.insert(id->file);
+  }
+  // The oldest first, so that no gap is left in what a crash keeps; of each the
+  // second copy first, for a file without one is known to be unused.
+  for (const std::uint64_t number : numbers) {
+    for (const Copy copy : {Copy::kB, Copy::kA}) {
+      CKPTREE_RETURN_IF_ERROR(
+          RemoveFile(context_.options,
+                     Join(journal, JournalFileName(copy, number))));
+    }
+  }
+  for (const std::string& name : names) {
+    const auto ordinal = OrdinalOfRowsFile(name);
+    if (ordinal.has_value() && *ordinal != kept.ordinal) {
+      CKPTREE_RETURN_IF_ERROR(
+          RemoveFile(context_.options, Join(journal, name)));
+    }
+  }
+  return SyncDirectory(context_.options, journal);
+}
+
+absl::Status JournalKeeper::Close(bool flushed) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+  bool behind = false;
+  {
+    const absl::MutexLock lock(&mutex_);
+    behind = begun_ && flushed &&
+             (mend_ || bytes_since_rows_ > kMostWhenClosed);
+  }
+  // Not needed to be whole: the next open does it.
+  if (behind) Warn(WriteRows());
+  const absl::MutexLock lock(&appending_);
+  if (writer_ == nullptr) return absl::OkStatus();
+  absl::Status status = writer_->Close();
+  writer_.reset();
+  return status;
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,142 @@
+#include "kv/journal/preface.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "absl/strings/str_format.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::string_view kMagic = "CKPTJRNL";
+constexpr std::string_view kTipMagic = "CKPTJTIP";
+constexpr std::uint32_t kLayout = 1;
+constexpr std::size_t kEngineBytes = 31;
+constexpr std::size_t kCheckedBytes = 144;
+constexpr std::size_t kTipCheckedBytes = 68;
+constexpr std::size_t kNumberDigits = 10;
+
+// The rest of a sector that is whole: its checksum, then zeros.
+bool EndsWell(std::string_view sector, std::size_t checked) {
+  constexpr std::size_t kChecksum = sizeof(std::uint64_t);
+  return BigEndianReader(sector.substr(checked)).Read<std::uint64_t>() ==
+             Checksum(sector.substr(0, checked)) &&
+         sector.find_first_not_of('\0', checked + kChecksum) ==
+             std::string_view::npos;
+}
+
+}  // namespace
+
+std::string EncodePreface(const Preface& preface) {
+  std::string bytes;
+  bytes.reserve(kPrefaceBytes);
+  bytes.append(kMagic);
+  AppendBigEndian(kLayout, &bytes);
+  AppendBigEndian(static_cast<std::uint32_t>(preface.copy), &bytes);
+  bytes.append(preface.uuid.begin(), preface.uuid.end());
+  AppendBigEndian(preface.file, &bytes);
+  AppendBigEndian(preface.session, &bytes);
+  AppendBigEndian(preface.incarnation, &bytes);
+  AppendBigEndian(preface.device, &bytes);
+  AppendBigEndian(preface.inode, &bytes);
+  AppendBigEndian(preface.version_ceiling, &bytes);
+  AppendBigEndian(preface.follows, &bytes);
+  bytes.append(preface.follows_hash.begin(), preface.follows_hash.end());
+  AppendBigEndian(static_cast<std::uint64_t>(preface.time_ns), &bytes);
+  const std::string_view engine =
+      std::string_view(preface.engine).substr(0, kEngineBytes);
+  AppendBigEndian(static_cast<std::uint8_t>(engine.size()), &bytes);
+  bytes.append(engine);
+  bytes.resize(kCheckedBytes, '\0');
+  AppendBigEndian(Checksum(bytes), &bytes);
+  bytes.resize(kPrefaceBytes, '\0');
+  return bytes;
+}
+
+std::optional<Preface> DecodePreface(std::string_view bytes) {
+  if (bytes.size() < kPrefaceBytes || !bytes.starts_with(kMagic)) {
+    return std::nullopt;
+  }
+  bytes = bytes.substr(0, kPrefaceBytes);
+  BigEndianReader reader(bytes);
+  reader.Skip(kMagic.size());
+  if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
+  const auto copy = reader.Read<std::uint32_t>();
+  if (copy != static_cast<std::uint32_t>(Copy::kA) &&
+      copy != static_cast<std::uint32_t>(Copy::kB)) {
+    return std::nullopt;
+  }
+  Preface preface;
+  preface.copy = static_cast<Copy>(copy);
+  reader.ReadBytes(preface.uuid);
+  preface.file = reader.Read<std::uint64_t>();
+  preface.session = reader.Read<std::uint64_t>();
+  preface.incarnation = reader.Read<std::uint64_t>();
+  preface.device = reader.Read<std::uint64_t>();
+  preface.inode = reader.Read<std::uint64_t>();
+  preface.version_ceiling = reader.Read<std::uint64_t>();
+  preface.follows = reader.Read<std::uint64_t>();
+  reader.ReadBytes(preface.follows_hash);
+  preface.time_ns = static_cast<std::int64_t>(reader.Read<std::uint64_t>());
+  const std::size_t engine_bytes = reader.Read<std::uint8_t>();
+  if (engine_bytes > kEngineBytes || !EndsWell(bytes, kCheckedBytes)) {
+    return std::nullopt;
+  }
+  preface.engine = bytes.substr(reader.position(), engine_bytes);
+  return preface;
+}
+
+std::string EncodeTip(const TipNote& tip) {
+  std::string bytes;
+  bytes.reserve(kPrefaceBytes);
+  bytes.append(kTipMagic);
+  AppendBigEndian(kLayout, &bytes);
+  bytes.append(tip.uuid.begin(), tip.uuid.end());
+  AppendBigEndian(tip.session, &bytes);
+  AppendBigEndian(tip.file, &bytes);
+  AppendBigEndian(tip.ordinal, &bytes);
+  bytes.append(tip.hash.begin(), tip.hash.end());
+  AppendBigEndian(Checksum(bytes), &bytes);
+  bytes.resize(kPrefaceBytes, '\0');
+  return bytes;
+}
+
+std::optional<TipNote> DecodeTip(std::string_view bytes) {
+  if (bytes.size() != kPrefaceBytes || !bytes.starts_with(kTipMagic)) {
+    return std::nullopt;
+  }
+  BigEndianReader reader(bytes);
+  reader.Skip(kTipMagic.size());
+  if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
+  TipNote tip;
+  reader.ReadBytes(tip.uuid);
+  tip.session = reader.Read<std::uint64_t>();
+  tip.file = reader.Read<std::uint64_t>();
+  tip.ordinal = reader.Read<std::uint64_t>();
+  reader.ReadBytes(tip.hash);
+  if (!EndsWell(bytes, kTipCheckedBytes)) return std::nullopt;
+  return tip;
+}
+
+std::string JournalFileName(Copy copy, std::uint64_t file) {
+  return absl::StrFormat("%c-%0*d", static_cast<char>(copy),
+                         static_cast<int>(kNumberDigits), file);
+}
+
+std::optional<JournalFileId> ParseJournalFileName(std::string_view name) {
+  if (name.size() < 2 + kNumberDigits || name[1] != '-' ||
+      (name[0] != 'a' && name[0] != 'b')) {
+    return std::nullopt;
+  }
+  JournalFileId id;
+  id.copy = static_cast<Copy>(name[0]);
+  const char* const end = name.data() + name.size();
+  const auto [ptr, error] = std::from_chars(name.data() + 2, end, id.file);
+  if (error != std::errc() || ptr != end || id.file == 0 ||
+      JournalFileName(id.copy, id.file) != name) {
+    return std::nullopt;
+  }
+  return id;
+}
+
+}  // namespace ckptree::kv

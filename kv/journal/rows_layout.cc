@@ -1,0 +1,226 @@
+#include "kv/journal/rows_layout.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "kv/hash.h"
+#include "kv/journal/row.h"
+#include "kv/journal/rows_file.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::string_view kPrefaceMagic = "CKPTROWS";
+constexpr std::string_view kFooterMagic = "CKPTROWE";
+constexpr std::uint32_t kLayout = 1;
+constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
+
+enum class Kind : std::uint8_t { kBytes = 0, kBlockName = 1 };
+
+void AppendHead(const RowsHead& head, std::string* bytes) {
+  AppendBigEndian(kLayout, bytes);
+  bytes->append(head.uuid.begin(), head.uuid.end());
+  AppendBigEndian(head.ordinal, bytes);
+  bytes->append(head.hash.begin(), head.hash.end());
+  AppendBigEndian(head.incarnation, bytes);
+  AppendBigEndian(head.version_ceiling, bytes);
+}
+
+std::optional<RowsHead> ReadHead(BigEndianReader& reader) {
+  if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
+  RowsHead head;
+  reader.ReadBytes(head.uuid);
+  head.ordinal = reader.Read<std::uint64_t>();
+  reader.ReadBytes(head.hash);
+  head.incarnation = reader.Read<std::uint64_t>();
+  head.version_ceiling = reader.Read<std::uint64_t>();
+  return head;
+}
+
+// Of `size` bytes that begin with `magic` and end with their checksum.
+bool IsWhole(std::string_view bytes, std::size_t size,
+             std::string_view magic) {
+  if (bytes.size() != size || !bytes.starts_with(magic)) return false;
+  BigEndianReader reader(bytes.substr(size - kChecksumBytes));
+  return reader.Read<std::uint64_t>() ==
+         Checksum(bytes.substr(0, size - kChecksumBytes));
+}
+
+std::uint64_t HeaderChecksum(std::uint64_t preface_checksum,
+                             std::string_view fields) {
+  std::string bytes;
+  AppendBigEndian(preface_checksum, &bytes);
+  bytes.append(fields);
+  return Checksum(bytes);
+}
+
+}  // namespace
+
+std::string EncodeRowsPreface(const RowsHead& head) {
+  std::string bytes(kPrefaceMagic);
+  AppendHead(head, &bytes);
+  AppendBigEndian(Checksum(bytes), &bytes);
+  return bytes;
+}
+
+std::optional<RowsHead> DecodeRowsPreface(std::string_view bytes) {
+  if (!IsWhole(bytes, kRowsPrefaceBytes, kPrefaceMagic)) return std::nullopt;
+  BigEndianReader reader(bytes);
+  reader.Skip(kPrefaceMagic.size());
+  return ReadHead(reader);
+}
+
+std::uint64_t RowsPrefaceChecksum(const RowsHead& head) {
+  const std::string bytes = EncodeRowsPreface(head);
+  return Checksum(
+      std::string_view(bytes).substr(0, bytes.size() - kChecksumBytes));
+}
+
+std::string EncodeRowsBlockHeader(const RowsBlockHeader& header,
+                                  std::uint64_t offset,
+                                  std::uint64_t preface_checksum) {
+  std::string bytes(kRowsHeaderMagic);
+  AppendBigEndian(header.length, &bytes);
+  AppendBigEndian(header.count, &bytes);
+  AppendBigEndian(header.rows_before, &bytes);
+  AppendBigEndian(offset, &bytes);
+  AppendBigEndian(header.checksum, &bytes);
+  AppendBigEndian(HeaderChecksum(preface_checksum, bytes), &bytes);
+  return bytes;
+}
+
+std::optional<RowsBlockHeader> DecodeRowsBlockHeader(
+    std::string_view bytes, std::uint64_t offset,
+    std::uint64_t preface_checksum) {
+  if (bytes.size() != kRowsHeaderBytes ||
+      !bytes.starts_with(kRowsHeaderMagic)) {
+    return std::nullopt;
+  }
+  BigEndianReader reader(bytes);
+  reader.Skip(kRowsHeaderMagic.size());
+  RowsBlockHeader header;
+  header.length = reader.Read<std::uint32_t>();
+  header.count = reader.Read<std::uint32_t>();
+  header.rows_before = reader.Read<std::uint64_t>();
+  const auto place = reader.Read<std::uint64_t>();
+  header.checksum = reader.Read<std::uint64_t>();
+  if (place != offset || header.count == 0 ||
+      reader.Read<std::uint64_t>() !=
+          HeaderChecksum(
+              preface_checksum,
+              bytes.substr(0, kRowsHeaderBytes - kChecksumBytes))) {
+    return std::nullopt;
+  }
+  return header;
+}
+
+std::uint64_t ExtendRowsDigest(std::uint64_t digest, std::string_view header) {
+  std::string bytes;
+  AppendBigEndian(digest, &bytes);
+  bytes.append(header);
+  return Checksum(bytes);
+}
+
+std::string EncodeRowsFooter(const RowsFooter& footer, std::uint64_t offset) {
+  std::string bytes(kFooterMagic);
+  AppendHead(footer.head, &bytes);
+  AppendBigEndian(footer.rows, &bytes);
+  AppendBigEndian(footer.blocks, &bytes);
+  AppendBigEndian(footer.digest, &bytes);
+  AppendBigEndian(offset, &bytes);
+  AppendBigEndian(Checksum(bytes), &bytes);
+  return bytes;
+}
+
+std::optional<RowsFooter> DecodeRowsFooter(std::string_view bytes,
+                                           std::uint64_t offset) {
+  if (!IsWhole(bytes, kRowsFooterBytes, kFooterMagic)) return std::nullopt;
+  BigEndianReader reader(bytes);
+  reader.Skip(kFooterMagic.size());
+  const std::optional<RowsHead> head = ReadHead(reader);
+  if (!head.has_value()) return std::nullopt;
+  RowsFooter footer;
+  footer.head = *head;
+  footer.rows = reader.Read<std::uint64_t>();
+  footer.blocks = reader.Read<std::uint64_t>();
+  footer.digest = reader.Read<std::uint64_t>();
+  if (reader.Read<std::uint64_t>() != offset) return std::nullopt;
+  return footer;
+}
+
+std::uint64_t RowsEntryBytes(const RowKey& key, const RowValue& value) {
+  std::uint64_t bytes = 2 + sizeof(std::uint32_t) + key.key.size();
+  if (const auto* const stored = std::get_if<std::string>(&value)) {
+    bytes += sizeof(std::uint32_t) + stored->size();
+  } else {
+    bytes += sizeof(std::uint64_t) + sizeof(Hash);
+  }
+  return bytes;
+}
+
+void AppendRowsEntry(const RowKey& key, const RowValue& value,
+                     std::string* bytes) {
+  const auto* const stored = std::get_if<std::string>(&value);
+  AppendBigEndian(static_cast<std::uint8_t>(key.space), bytes);
+  AppendBigEndian(static_cast<std::uint8_t>(
+                      stored != nullptr ? Kind::kBytes : Kind::kBlockName),
+                  bytes);
+  AppendBigEndian(static_cast<std::uint32_t>(key.key.size()), bytes);
+  bytes->append(key.key);
+  if (stored != nullptr) {
+    AppendBigEndian(static_cast<std::uint32_t>(stored->size()), bytes);
+    bytes->append(*stored);
+    return;
+  }
+  const auto& name = std::get<BlockName>(value);
+  AppendBigEndian(name.length, bytes);
+  bytes->append(name.digest.begin(), name.digest.end());
+}
+
+bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
+  // Each is checked to be there before it is read.
+  const auto has = [&](std::uint64_t count) { return bytes->size() >= count; };
+  const auto take = [&](std::size_t count) {
+    const std::string_view taken = bytes->substr(0, count);
+    bytes->remove_prefix(count);
+    return taken;
+  };
+  const auto take_length = [&] {
+    return BigEndianReader(take(sizeof(std::uint32_t))).Read<std::uint32_t>();
+  };
+  if (!has(2 + sizeof(std::uint32_t))) return false;
+  const auto space = static_cast<schema::Space>(take(1).front());
+  const auto kind = static_cast<Kind>(take(1).front());
+  if (space != schema::Space::kRecords && space != schema::Space::kSmall) {
+    return false;
+  }
+  entry->key.space = space;
+  const std::uint32_t key_length = take_length();
+  if (!has(key_length)) return false;
+  entry->key.key = take(key_length);
+  if (kind == Kind::kBytes) {
+    if (!has(sizeof(std::uint32_t))) return false;
+    const std::uint32_t length = take_length();
+    if (!has(length)) return false;
+    entry->value = std::string(take(length));
+    return true;
+  }
+  if (kind != Kind::kBlockName ||
+      !has(sizeof(std::uint64_t) + sizeof(Hash))) {
+    return false;
+  }
+  BlockName name;
+  name.length =
+      BigEndianReader(take(sizeof(std::uint64_t))).Read<std::uint64_t>();
+  BigEndianReader(take(sizeof(Hash))).ReadBytes(name.digest);
+  entry->value = name;
+  return true;
+}
+
+}  // namespace ckptree::kv

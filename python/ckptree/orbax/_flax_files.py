@@ -1,0 +1,202 @@
+"""Files of Flax's legacy checkpoints, and directories of checkpoints that
+flax.training.checkpoints wrote: as files, or by Orbax as folders."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ckptree import dtypes
+
+# A prefix and the number of a step; "1e5" is one, too.
+_NAME = re.compile(r"(.*?)((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+# What is beside them, and what a save that was killed left.
+_BESIDE = "_gda"
+UNFINISHED = ".orbax-checkpoint-tmp"
+# A folder of a tree has one of these, or a file of msgpack of that name.
+_TREE = ("_METADATA", "manifest.ocdbt")
+_LEGACY_TREE = "checkpoint"
+
+_USUAL_PREFIX = "checkpoint_"
+# The first bytes of a dict and of an array, as msgpack has them.
+_FIRST = frozenset(
+    [*range(0x80, 0x90), 0xDE, 0xDF, 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)]
+)
+
+_ARRAY, _COMPLEX, _SCALAR = 1, 2, 3
+_CHUNKED = "__msgpack_chunked_array__"
+_ELSEWHERE = "//GDAPlaceholder:"
+
+
+class FlaxStep(NamedTuple):
+    """A checkpoint in a directory of Flax."""
+
+    prefix: str
+    number: float
+    path: pathlib.Path  # A file of msgpack, or a folder of Orbax.
+
+    @property
+    def step(self) -> int:
+        """ValueError: a store has no such step."""
+        whole = int(self.number)
+        if whole != self.number or whole < 0:
+            raise ValueError(
+                f"{self.path}: steps of a store are whole numbers from 0: give "
+                "it such a name"
+            )
+        return whole
+
+
+def folder_name(prefix: str) -> str:
+    """Of the store with the steps of that prefix. ValueError.
+
+    >>> folder_name("checkpoint_"), folder_name("")
+    ('checkpoint', 'checkpoint')
+    """
+    name = prefix.rstrip("_") or "checkpoint"
+    if "/" in name or name in (".", ".."):
+        raise ValueError(f"prefix {prefix!r}: it becomes the name of a folder")
+    return name
+
+
+def steps_in(
+    directory: pathlib.Path, prefix: str | None = None
+) -> list[FlaxStep]:
+    """What Flax wrote there, of one prefix or all, by prefix and number."""
+    if not directory.is_dir():
+        return []
+    found = []
+    for child in directory.iterdir():
+        named = _parse(child.name, prefix)
+        if named is not None and _is_of_flax(child, named[0]):
+            found.append(FlaxStep(*named, child))
+    return sorted(found)
+
+
+def _parse(name: str, prefix: str | None) -> tuple[str, float] | None:
+    if name.endswith(_BESIDE) or UNFINISHED in name:
+        return None
+    if prefix is not None:
+        below = name.removeprefix(prefix)
+        if name.startswith(prefix) and _NUMBER.fullmatch(below):
+            return prefix, float(below)
+        return None
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    before, number = found[1], float(found[2])
+    if before.endswith("_-"):
+        return before[:-1], -number
+    return before, number
+
+
+def _is_of_flax(path: pathlib.Path, prefix: str) -> bool:
+    if path.is_dir():
+        return is_tree_folder(path)
+    return path.is_file() and (
+        prefix == _USUAL_PREFIX or _begins_as_msgpack(path)
+    )
+
+
+def is_tree_folder(path: pathlib.Path) -> bool:
+    """Whether Orbax wrote a tree into this very folder."""
+    return any((path / name).is_file() for name in _TREE) or is_file(
+        path / _LEGACY_TREE
+    )
+
+
+def _begins_as_msgpack(path: pathlib.Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(1)[:1] in {bytes([n]) for n in _FIRST}
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path may be a file that Flax wrote."""
+    given = pathlib.Path(os.fspath(path))
+    return given.is_file() and _begins_as_msgpack(given)
+
+
+def read(path: str | os.PathLike[str]) -> Any:
+    """The state dict in a file of Flax: dicts, arrays of NumPy, numbers, str.
+    Executes nothing. ValueError: it is none, or damaged."""
+    try:
+        return decode(pathlib.Path(os.fspath(path)).read_bytes())
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{os.fspath(path)} is no whole checkpoint of Flax: {error}"
+        ) from error
+    except NotImplementedError as error:
+        raise NotImplementedError(f"{os.fspath(path)}: {error}") from None
+
+
+def decode(data: bytes) -> Any:
+    """As read(), of bytes."""
+    msgpack = _msgpack()
+    try:
+        tree = msgpack.unpackb(
+            data, ext_hook=_extension, raw=False, strict_map_key=False
+        )
+    except msgpack.UnpackException as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+    return _joined(tree)
+
+
+def _msgpack() -> Any:
+    try:
+        import msgpack
+    except ImportError:
+        raise ImportError(
+            "files of Flax are in the format of msgpack: pip install msgpack"
+        ) from None
+    return msgpack
+
+
+def _extension(code: int, data: bytes) -> Any:
+    if code == _ARRAY:
+        return _array(data)
+    if code == _SCALAR:
+        return _array(data)[()]
+    if code == _COMPLEX:
+        real, imaginary = _msgpack().unpackb(data)
+        return complex(real, imaginary)
+    raise ValueError(f"a value of the unknown kind {code}")
+
+
+def _array(data: bytes) -> np.ndarray[Any, Any]:
+    shape, name, elements = _msgpack().unpackb(data, raw=True)
+    dtype = dtypes.by_name(name.decode())
+    return np.frombuffer(elements, dtype).reshape(shape)
+
+
+def _joined(tree: Any) -> Any:
+    """With arrays that were too large for one value joined again."""
+    if isinstance(tree, str) and tree.startswith(_ELSEWHERE):
+        raise NotImplementedError(
+            f"{tree.removeprefix(_ELSEWHERE)} was saved by several processes, "
+            "beside the file: restore it by Flax, and save it"
+        )
+    if isinstance(tree, list):
+        return [_joined(value) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if _CHUNKED not in tree:
+        return {key: _joined(value) for key, value in tree.items()}
+    parts = _listed(tree.get("chunks"))
+    if not all(isinstance(part, np.ndarray) for part in parts):
+        raise ValueError("a part of an array is none")
+    return np.concatenate(parts).reshape(_listed(tree.get("shape")))
+
+
+def _listed(numbered: Any) -> list[Any]:
+    """Of a dict with the keys "0", "1", ..."""
+    if not isinstance(numbered, dict):
+        raise ValueError("an array in parts lacks its parts or shape")
+    try:
+        return [numbered[str(i)] for i in range(len(numbered))]
+    except KeyError as lacking:
+        raise ValueError(f"an array in parts lacks part {lacking}") from None

@@ -1,0 +1,32 @@
+"""Coroutines run to their end where nothing can wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import inspect
+from typing import Any, Callable, Coroutine
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What it returns."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    # The caller's loop, such as a notebook's, cannot run it while it waits.
+    context = contextvars.copy_context()
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(context.run, asyncio.run, coroutine).result()
+
+
+def run_save(call: Callable[[], Any]) -> None:
+    """Calls an async_save() and waits for all that it began."""
+
+    async def save() -> Any:
+        made = call()
+        return await made if inspect.isawaitable(made) else made
+
+    for future in run(save()) or ():
+        future.result()

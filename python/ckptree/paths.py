@@ -1,0 +1,35 @@
+"""Paths: stores are in directories of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ckptree import _engine
+
+# pathlib makes one slash of two.
+_MOUNTED_NOWHERE = re.compile(
+    rb"(?i)(abfss?|adl|az|cos|file|ftp|gc?s|hdfs|https?|oss|r2|s3[an]?|swift|wasbs?)"
+    rb":/(?!/)"
+)
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """The path of this machine that is meant; every call that takes a directory
+    asks here. ValueError for URLs, by the name of their scheme; one of a file
+    is its path.
+
+    >>> local_path("file:///runs/lm"), local_path("runs/lm")
+    ('/runs/lm', 'runs/lm')
+    >>> local_path("gs://bucket/lm")
+    Traceback (most recent call last):
+    ckptree.errors.InvalidArgumentError: ...no stores on 'gs'...
+    """
+    given = os.fspath(path)
+    start = os.fsencode(given)
+    found = _MOUNTED_NOWHERE.match(start)
+    if found is None:
+        return _engine.local_path(given)
+    scheme = found.end() - 1
+    url = start[:scheme] + (b"//" if found[1].lower() == b"file" else b"/")
+    return _engine.local_path(os.fsdecode(url + start[scheme:]))
