@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,6 +28,14 @@ namespace {
 using rocksdb::FileOptions;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+bool AllZero(std::string_view bytes) {
+  return bytes.empty() ||
+         (bytes[0] == '\0' &&
+          std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+}
 
 absl::Status Context(const IOStatus& status, std::string_view action,
                      const std::string& path) {
@@ -57,23 +66,31 @@ absl::Status WriteFile(const Options& options, const std::string& path,
 
 absl::StatusOr<std::string> ReadFile(const Options& options,
                                      const std::string& path,
-                                     std::size_t max_bytes) {
+                                     std::size_t max_bytes,
+                                     std::size_t max_zeros) {
   const auto fs = FileSystemOf(options);
   std::unique_ptr<rocksdb::FSSequentialFile> file;
   CKPTREE_RETURN_IF_ERROR(
       Context(fs->NewSequentialFile(path, FileOptions(), &file, nullptr),
               "opening", path));
   std::string content;
-  std::string buffer(max_bytes, '\0');
-  while (content.size() < max_bytes) {
+  std::size_t zeros = 0;  // Behind `content`.
+  std::string buffer(std::min(max_bytes, kPieceBytes), '\0');
+  while (content.size() + zeros < max_bytes) {
     rocksdb::Slice slice;
-    CKPTREE_RETURN_IF_ERROR(
-        Context(file->Read(max_bytes - content.size(), IOOptions(), &slice,
-                           buffer.data(), nullptr),
-                "reading", path));
+    CKPTREE_RETURN_IF_ERROR(Context(
+        file->Read(std::min(max_bytes - content.size() - zeros, buffer.size()),
+                   IOOptions(), &slice, buffer.data(), nullptr),
+        "reading", path));
     if (slice.empty()) break;
+    if (AllZero({slice.data(), slice.size()})) {
+      zeros += slice.size();
+      continue;
+    }
+    content.append(std::exchange(zeros, 0), '\0');
     content.append(slice.data(), slice.size());
   }
+  content.append(std::min(zeros, max_zeros), '\0');
   return content;
 }
 

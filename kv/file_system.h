@@ -25,10 +25,12 @@ std::shared_ptr<rocksdb::FileSystem> FileSystemOf(const Options& options);
 absl::Status WriteFile(const Options& options, const std::string& path,
                        std::string_view content);
 
-// At most `max_bytes` from the start of the file. kNotFound without it.
+// At most `max_bytes` from the start of the file, and of the zeros that these
+// end in at most `max_zeros`: of what was made ahead. kNotFound without it.
 absl::StatusOr<std::string> ReadFile(const Options& options,
                                      const std::string& path,
-                                     std::size_t max_bytes);
+                                     std::size_t max_bytes,
+                                     std::size_t max_zeros = SIZE_MAX);
 
 absl::StatusOr<std::uint64_t> FileSize(const Options& options,
                                        const std::string& path);

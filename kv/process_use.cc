@@ -13,6 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "kv/process_mark.h"
 
 namespace ckptree::kv {
@@ -32,9 +34,20 @@ void EndForkedChild(int status, void*) {
 // far. RocksDB makes some of its statics when it first needs them.
 void EndBeforeDestructors() { on_exit(&EndForkedChild, nullptr); }
 
+// Before a fork. The first thread of a process that waits in an absl::Mutex
+// measures the clock's rate, for milliseconds, and the others wait for that. A
+// child forked meanwhile would wait for ever: for a thread that it has not. A
+// wait that ends at once has it measured, or waits until it is.
+void HaveTheClockMeasured() {
+  absl::Mutex mutex;
+  const absl::MutexLock lock(&mutex);
+  bool never = false;
+  mutex.AwaitWithTimeout(absl::Condition(&never), absl::ZeroDuration());
+}
+
 const ProcessMark* BeginUse() {
   first_use.store(new ProcessMark);  // Outlives every static.
-  pthread_atfork(nullptr, nullptr, &EndBeforeDestructors);
+  pthread_atfork(&HaveTheClockMeasured, nullptr, &EndBeforeDestructors);
   return first_use.load();
 }
 

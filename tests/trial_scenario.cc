@@ -360,6 +360,7 @@ TrialOutcome TrialBench::Run(const std::vector<FaultPlan>& plans, int threads,
   for (std::string& wrong : Wrongs(judged)) {
     outcome.wrongs.push_back(std::move(wrong));
   }
+  if (follows) outcome.torn_manifest = ForgiveTornManifest(&outcome.wrongs) > 0;
   if (!outcome.wrongs.empty()) {
     std::string said;
     for (const std::string& line : worker.lines) {

@@ -73,6 +73,7 @@ struct TrialOutcome {
   bool died = false;       // The worker, by its fault.
   bool saw_error = false;  // An action failed.
   bool unknown = false;    // ... with an unknown outcome.
+  bool torn_manifest = false;  // By a power cut: the index was made anew.
   std::string fired_at;
   std::vector<std::string> wrongs;
 };

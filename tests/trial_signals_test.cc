@@ -222,7 +222,7 @@ TEST_F(TrialSignalsTest, Recover) {
       "recover", {CKPTREE_BINARY, "recover", store_, to},
       [&] {
         CopyMade();
-        if (round++ % 2 == 1) fs::remove(store_ + "/HEAD");
+        if (round++ % 2 == 1) fs::remove(store_ + "/db/CURRENT");
       },
       [&](const ShimResult& result) -> std::string {
         if (result.code == 0 && Left() != "new store") return "nothing made";

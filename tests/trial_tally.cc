@@ -13,6 +13,7 @@ void TrialTally::Add(const TrialOutcome& outcome, std::string_view scenario,
   died += outcome.died ? 1 : 0;
   errors += outcome.saw_error ? 1 : 0;
   unknown += outcome.unknown ? 1 : 0;
+  indexes += outcome.torn_manifest ? 1 : 0;
   if (outcome.wrongs.empty()) return;
   std::cout << scenario << ", " << testing::Text(plan) << ", at "
             << outcome.fired_at << ":\n";
@@ -40,6 +41,7 @@ void TrialTally::Add(const TrialTally& tally) {
   died += tally.died;
   errors += tally.errors;
   unknown += tally.unknown;
+  indexes += tally.indexes;
   lost += tally.lost;
   torn += tally.torn;
   unopenable += tally.unopenable;
@@ -48,9 +50,11 @@ void TrialTally::Add(const TrialTally& tally) {
 
 std::string TrialTally::Text() const {
   return absl::StrFormat(
-      "%d trials, %d fired, %d died, %d with errors (%d unknown): %d lost, "
-      "%d torn, %d unopenable, %d otherwise wrong",
-      trials, fired, died, errors, unknown, lost, torn, unopenable, other);
+      "%d trials, %d fired, %d died, %d with errors (%d unknown), "
+      "%d indexes made anew: %d lost, %d torn, %d unopenable, "
+      "%d otherwise wrong",
+      trials, fired, died, errors, unknown, indexes, lost, torn, unopenable,
+      other);
 }
 
 }  // namespace ckptree::testing

@@ -17,6 +17,7 @@ struct TrialTally {
   int died = 0;
   int errors = 0;   // Trials in which an action failed.
   int unknown = 0;  // ... with an unknown outcome.
+  int indexes = 0;  // Made anew after a power cut.
   int lost = 0;
   int torn = 0;
   int unopenable = 0;

@@ -25,19 +25,20 @@ void FilePair::Parse() {
   }
 }
 
-void FilePair::TellDamage(bool oldest, bool last) {
+void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
   if (records_.empty()) return;
-  std::uint64_t newest = 0;
+  std::uint64_t ends_at = 0;
   for (const JournalRecord& record : records_) {
-    newest = std::max(newest, record.header.ordinal);
+    ends_at = std::max(ends_at, record.header.ordinal);
   }
+  const bool dropped = !newest && ends_at <= covered;
   for (const Copy copy : kBoth) {
     CopyBytes& from = of(copy);
     if (from.preface.has_value()) continue;
     if (from.bytes == nullptr) {
       // A crash may leave a new file without its second copy; whatever was
       // written to it later was written to both.
-      if (copy == Copy::kB && (oldest || newest <= follows())) continue;
+      if (dropped || (copy == Copy::kB && ends_at <= follows())) continue;
       damage_.push_back(absl::StrFormat(
           "journal/%s is missing; its other copy is read", from.name));
     } else if (copy == Copy::kA || !last ||

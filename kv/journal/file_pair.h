@@ -68,9 +68,10 @@ class FilePair {
   // may have a record that was never finished, and b may end earlier, or lack
   // what was not synced.
   //
-  // `oldest`: of all files; a crash while they are dropped, second copy first,
-  // may leave its first copy alone. `last`: that was written to.
-  void TellDamage(bool oldest, bool last);
+  // `covered`: the ordinal that the file of all rows goes to. Files that end
+  // there are dropped, and a crash meanwhile may leave one copy; but not `newest`,
+  // the file with the highest number. `last`: that was written to.
+  void TellDamage(std::uint64_t covered, bool newest, bool last);
 
   // `ragged`: a crash left it so, and b may have holes where it was not synced.
   // True where it has.

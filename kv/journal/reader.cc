@@ -17,6 +17,9 @@ namespace {
 
 // Far above every file that the writer makes: the largest batch and its blocks.
 constexpr std::size_t kMostFileBytes = std::size_t{600} << 20;
+// A file has some of them made ahead; one that was damaged may have no end of
+// them. More than the blocks of any record, which may be zeros.
+constexpr std::size_t kMostZeros = std::size_t{32} << 20;
 
 // The files of the journal, by what they say of themselves: a name may be
 // wrong where files were moved about.
@@ -55,7 +58,7 @@ class Reader {
           size));
     }
     return ReadFile(options_, path,
-                    std::min<std::size_t>(size, max_bytes));
+                    std::min<std::size_t>(size, max_bytes), kMostZeros);
   }
 
   absl::Status List() {
@@ -65,8 +68,7 @@ class Reader {
     std::optional<Preface> in_tip;  // Files may have changed their names.
     for (const std::string& name : names) {
       if (const auto id = ParseJournalFileName(name)) named[*id] = name;
-      // Only what it covers is dropped.
-      has_rows_ = has_rows_ || OrdinalOfRowsFile(name).has_value();
+      covered_ = std::max(covered_, OrdinalOfRowsFile(name).value_or(0));
       if (name != kTipName) continue;
       const absl::StatusOr<std::string> bytes = Read(name, kPrefaceBytes);
       if (absl::IsNotFound(bytes.status())) continue;
@@ -169,12 +171,6 @@ class Reader {
     return copy;
   }
 
-  std::uint64_t SmallestFile() const {
-    std::uint64_t smallest = ~std::uint64_t{0};
-    for (const auto& [id, name] : names_) smallest = std::min(smallest, id.file);
-    return smallest;
-  }
-
   absl::Status ReadPairs() {
     const std::uint64_t first = FirstFile();
     std::vector<std::uint64_t> numbers;
@@ -199,7 +195,7 @@ class Reader {
     for (FilePair& pair : pairs_) {
       const bool is_last = last != pairs_.rend() && &pair == &*last;
       if (!beside_writer_) {
-        pair.TellDamage(has_rows_ && pair.file() == SmallestFile(), is_last);
+        pair.TellDamage(covered_, &pair == &pairs_.back(), is_last);
       }
       content_.ragged |= pair.Report(
           !beside_writer_ && is_last, &content_.damage);
@@ -325,7 +321,7 @@ class Reader {
   const bool beside_writer_;
   JournalContent content_;
   std::optional<TipNote> tip_;
-  bool has_rows_ = false;
+  std::uint64_t covered_ = 0;  // By a file of all rows.
   std::array<std::uint8_t, 16> uuid_{};
   std::map<JournalFileId, std::optional<Preface>> prefaces_;  // By name.
   std::map<JournalFileId, std::string> names_;  // By what they are.
