@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -34,15 +36,33 @@ void EndForkedChild(int status, void*) {
 // far. RocksDB makes some of its statics when it first needs them.
 void EndBeforeDestructors() { on_exit(&EndForkedChild, nullptr); }
 
-// Before a fork. The first thread of a process that waits in an absl::Mutex
-// measures the clock's rate, for milliseconds, and the others wait for that. A
-// child forked meanwhile would wait for ever: for a thread that it has not. A
-// wait that ends at once has it measured, or waits until it is.
+// Before a fork. The first thread of a process that stands behind another one
+// at an absl::Mutex measures the clock's rate, for milliseconds, and the others
+// wait for that. A child forked meanwhile would wait for ever: for a thread that
+// it does not have. So this one stands behind another before the first fork.
 void HaveTheClockMeasured() {
+  static std::atomic<bool> measured{false};
+  if (measured.load()) return;
   absl::Mutex mutex;
-  const absl::MutexLock lock(&mutex);
+  bool waits = false;
+  bool done = false;
+  std::thread first;
+  try {
+    first = std::thread([&] {
+      const absl::MutexLock lock(&mutex);
+      waits = true;
+      mutex.Await(absl::Condition(&done));
+    });
+  } catch (const std::system_error&) {
+    return;  // No room for a thread: the next fork tries again.
+  }
+  mutex.LockWhen(absl::Condition(&waits));
   bool never = false;
   mutex.AwaitWithTimeout(absl::Condition(&never), absl::ZeroDuration());
+  done = true;
+  mutex.Unlock();
+  first.join();
+  measured.store(true);
 }
 
 const ProcessMark* BeginUse() {
