@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
+#include "kv/file_system.h"
 #include "kv/instance.h"
 #include "kv/journal/keeper.h"
 #include "kv/journal/record.h"
@@ -30,6 +31,7 @@
 #include "kv/status.h"
 #include "kv/status_macros.h"
 #include "rocksdb/db.h"
+#include "rocksdb/file_system.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
 #include "rocksdb/slice.h"
@@ -39,6 +41,8 @@
 namespace ckptree::kv {
 namespace {
 
+// Of a flush, beside the rows themselves: MANIFEST, footers, blocks half full.
+constexpr std::uint64_t kFlushExtraBytes = std::uint64_t{256} << 10;
 // Far above every batch the engine makes; lengths of values are 32 bits.
 constexpr std::size_t kMaxBatchBytes = std::size_t{256} << 20;
 
@@ -197,8 +201,36 @@ absl::Status Database::WriteRows() {
   return impl.keeper->WriteRows();
 }
 
+absl::Status Database::Impl::CheckRoom(std::uint64_t wanted,
+                                       std::string_view what) const {
+  const auto free = [this] {
+    std::uint64_t bytes = 0;
+    const rocksdb::IOStatus asked = FileSystemOf(reader_options)->GetFreeSpace(
+        directory, rocksdb::IOOptions(), &bytes, nullptr);
+    // Where nobody can say, the disk will.
+    return asked.ok() ? bytes : ~std::uint64_t{0};
+  };
+  if (free() >= wanted) return absl::OkStatus();
+  if (GiveReserve(writer_options, directory) && free() >= wanted) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d bytes are free in %s, and %s may take %d", free(),
+                      directory, what, wanted));
+}
+
 absl::Status Database::Impl::FlushIndex() {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Writing());
+  std::uint64_t bytes = kFlushExtraBytes;
+  for (const schema::Space space :
+       {schema::Space::kRecords, schema::Space::kSmall}) {
+    std::uint64_t in_memory = 0;
+    open->db()->GetIntProperty(
+        open->family(space), rocksdb::DB::Properties::kCurSizeAllMemTables,
+        &in_memory);
+    bytes += in_memory;
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckRoom(bytes, "writing the index"));
   return ToStatus(open->db()->Flush(rocksdb::FlushOptions(),
                                     {open->family(schema::Space::kRecords),
                                      open->family(schema::Space::kSmall)}),

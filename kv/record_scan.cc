@@ -12,6 +12,7 @@
 #include "kv/table_parts.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/slice.h"
+#include "schema/limits.h"
 
 namespace ckptree::kv {
 namespace {
@@ -24,6 +25,8 @@ constexpr std::uint64_t kSearchBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kDiskBytes = 4096;
 // Blocks of many records are 16 KiB and a record.
 constexpr std::uint64_t kMostFlippedBlock = 24 << 10;
+// No record of ours is longer, and what stands around one in its block.
+constexpr std::uint64_t kMostBlock = schema::kMaxRecordBytes + (64 << 10);
 // What all searches for a flipped bit may read.
 constexpr std::uint64_t kFlipBudget = std::uint64_t{8} << 30;
 // Restarts of a block stand at each record, or at each of so many.
@@ -174,6 +177,9 @@ class Scanner {
       for (std::size_t i = view.find('\0');
            i < std::min<std::size_t>(kSearchBytes, view.size());
            i = view.find('\0', i + 1)) {
+        // A block begins with one zero, and the size of a key: of a run of
+        // zeros, as a file that was made longer has it, only the last can be it.
+        i = std::min(view.find_first_not_of('\0', i), view.size()) - 1;
         if (!ParseFirst(view.substr(i, kHeadBytes)).has_value()) continue;
         const auto size = BlockAt(from + i);
         if (size.has_value() && Holds(Bytes(
@@ -194,8 +200,10 @@ class Scanner {
                LittleEndian32(bytes.substr(size + 1));
   }
 
-  void Take(const Extent& extent) {
+  void Take(Extent extent) {
     if (how_.headers_only) return TakeHead(extent);
+    // What is damaged may seem longer than any block.
+    extent.size = std::min(extent.size, kMostBlock);
     std::string bytes =
         Bytes(extent.offset, extent.size + kBlockTrailerBytes);
     if (bytes.size() != extent.size + kBlockTrailerBytes) return;

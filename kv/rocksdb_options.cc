@@ -128,7 +128,9 @@ rocksdb::ColumnFamilyOptions SpaceOptions(
   switch (space) {
     case Space::kRecords:
     case Space::kSmall:
-      options.write_buffer_size = 8 * kMiB;
+      // Never full: the keeper of the journal flushes at 8 MiB, and holds up
+      // commits long before this.
+      options.write_buffer_size = 128 * kMiB;
       options.target_file_size_base = 16 * kMiB;
       options.max_bytes_for_level_base = 64 * kMiB;
       // High: a write stall can hang the database (8.7).

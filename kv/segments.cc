@@ -177,7 +177,6 @@ absl::Status Database::CompactSmall() {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl.Writing());
   CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
-  // A compaction that runs out of room ends the handle: it is not begun.
   std::vector<rocksdb::LiveFileMetaData> files;
   instance->db()->GetLiveFilesMetaData(&files);
   std::uint64_t wanted = kReserveBytes;
@@ -187,15 +186,7 @@ absl::Status Database::CompactSmall() {
       wanted += file.size;
     }
   }
-  CKPTREE_ASSIGN_OR_RETURN(std::uint64_t free, FreeBytes());
-  if (free < wanted && GiveReserve(impl.writer_options, impl.directory)) {
-    CKPTREE_ASSIGN_OR_RETURN(free, FreeBytes());
-  }
-  if (free < wanted) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%d bytes are free in %s, and compacting `small` may take %d", free,
-        impl.directory, wanted));
-  }
+  CKPTREE_RETURN_IF_ERROR(impl.CheckRoom(wanted, "compacting `small`"));
   rocksdb::CompactRangeOptions options;
   options.exclusive_manual_compaction = false;
   options.bottommost_level_compaction =

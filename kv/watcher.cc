@@ -30,12 +30,16 @@ class Listener : public rocksdb::EventListener {
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
                          rocksdb::Status* error) override {
     if (reason == rocksdb::BackgroundErrorReason::kCompaction &&
-        (error->IsCorruption() || RewriteScope::Active())) {
-      // A damaged block or a full disk that collection met must not stop the
-      // saves: the compaction failed and changed nothing. Where it was the
-      // MANIFEST that failed, the guard file system has spoken already.
-      watcher_->Log(Severity::kError,
-                    "compaction failed: " + error->ToString());
+        (error->IsCorruption() || error->IsNoSpace() ||
+         RewriteScope::Active())) {
+      // A damaged block or a full disk must not stop the saves: the compaction
+      // failed and changed nothing. Where it was the MANIFEST that failed, the
+      // guard file system has spoken already. RocksDB tries again every second:
+      // the same words are said once.
+      std::string text = "compaction failed: " + error->ToString();
+      const absl::MutexLock lock(&mutex_);
+      if (text != said_) watcher_->Log(Severity::kError, text);
+      said_ = std::move(text);
       *error = rocksdb::Status::OK();
       return;
     }
@@ -44,6 +48,8 @@ class Listener : public rocksdb::EventListener {
 
  private:
   const std::shared_ptr<Watcher> watcher_;
+  absl::Mutex mutex_;
+  std::string said_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

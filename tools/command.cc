@@ -204,7 +204,8 @@ constexpr Command kCommands[] = {
      "at most --budget bytes a second. A trainer that has the store open does\n"
      "this in the background; --dry-run works beside it. Ctrl-C ends it at "
      "any\n"
-     "moment: what was freed stays so. Exit code 1: damaged files were left\n"
+     "moment: what was freed stays so. What needs room that a full disk does\n"
+     "not have is left out, and said. Exit code 1: damaged files were left\n"
      "alone.\n\n"
      "  ckptree gc --dry-run\n"
      "  ckptree gc --full --budget 200MB/s",

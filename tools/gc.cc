@@ -78,7 +78,8 @@ Json ReportJson(const CollectReport& report) {
           {"file_bytes_before", report.file_bytes_before},
           {"file_bytes_after", report.file_bytes_after},
           {"kept", KeptJson(report.kept)},
-          {"damaged", report.damaged}};
+          {"damaged", report.damaged},
+          {"no_room", report.no_room}};
 }
 
 std::string ReportText(const CollectReport& report, bool exact) {
@@ -101,6 +102,10 @@ std::string ReportText(const CollectReport& report, bool exact) {
   for (const std::string& damaged : report.damaged) {
     absl::StrAppendFormat(&text, "DAMAGED, left alone: %s\n",
                           EscapeLines(damaged));
+  }
+  for (const std::string& what : report.no_room) {
+    absl::StrAppendFormat(&text, "no room to free more: %s\n",
+                          EscapeLines(what));
   }
   return text;
 }

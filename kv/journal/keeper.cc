@@ -19,6 +19,10 @@ constexpr absl::Duration kTryAgainAfter = absl::Seconds(5);
 // Of records and their blocks behind the file of all rows, and behind the last
 // flush of the index: what a reader or an open reads.
 constexpr std::uint64_t kMostBehind = std::uint64_t{16} << 20;
+// The index is flushed here alone, and not by RocksDB, which would end the handle
+// where a full disk has no room for it. So the tables of small saves have this
+// size.
+constexpr std::uint64_t kFlushBytes = std::uint64_t{8} << 20;
 // A closed store keeps at most this.
 constexpr std::uint64_t kMostWhenClosed = std::uint64_t{8} << 20;
 // Of the first file of a session: most commands make one commit.
@@ -181,7 +185,7 @@ bool JournalKeeper::HasWork() const {
   if (stopping_) return true;
   if (absl::Now() < not_before_) return false;
   return mend_ || bytes_since_rows_ > RowsLimit() ||
-         bytes_since_flush_ > kMostBehind || WantsNext();
+         bytes_since_flush_ > kFlushBytes || WantsNext();
 }
 
 bool JournalKeeper::HasRoom() const {
@@ -218,7 +222,7 @@ void JournalKeeper::Loop() {
       sync = std::exchange(unsynced_, false);
       if (absl::Now() >= not_before_) {
         rows = mend_ || bytes_since_rows_ > RowsLimit();
-        flush = bytes_since_flush_ > kMostBehind;
+        flush = bytes_since_flush_ > kFlushBytes;
         prepare = WantsNext();
       }
     }

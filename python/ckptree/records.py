@@ -177,6 +177,7 @@ class CollectReport(NamedTuple):
     file_bytes_after: int
     kept: list[KeptVersion]
     damaged: list[str]  # Files left alone, and why.
+    no_room: list[str]  # What found no room to free more; done another time.
 
     @staticmethod
     def of(fields: dict[str, Any]) -> CollectReport:

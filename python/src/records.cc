@@ -171,7 +171,8 @@ Record ToDict(const CollectReport& report) {
              "bytes_written", report.bytes_written)("file_bytes_before",
                                                     report.file_bytes_before)(
              "file_bytes_after", report.file_bytes_after)(
-             "kept", ToDicts(report.kept))("damaged", Texts(report.damaged))
+             "kept", ToDicts(report.kept))("damaged", Texts(report.damaged))(
+             "no_room", Texts(report.no_room))
       .Take();
 }
 

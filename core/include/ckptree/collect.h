@@ -51,6 +51,9 @@ struct CollectReport {
   std::uint64_t file_bytes_after = 0;
   std::vector<KeptVersion> kept = {};
   std::vector<std::string> damaged = {};  // Files left alone, and why.
+  // What would have freed more and found no room on the disk, which writing
+  // living bytes again takes first; a later collection does it.
+  std::vector<std::string> no_room = {};
 };
 
 }  // namespace ckptree
