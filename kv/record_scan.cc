@@ -12,7 +12,6 @@
 #include "kv/table_parts.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/slice.h"
-#include "schema/limits.h"
 
 namespace ckptree::kv {
 namespace {
@@ -26,7 +25,7 @@ constexpr std::uint64_t kDiskBytes = 4096;
 // Blocks of many records are 16 KiB and a record.
 constexpr std::uint64_t kMostFlippedBlock = 24 << 10;
 // No record of ours is longer, and what stands around one in its block.
-constexpr std::uint64_t kMostBlock = schema::kMaxRecordBytes + (64 << 10);
+constexpr std::uint64_t kMostBlock = (std::uint64_t{64} << 20) + (64 << 10);
 // What all searches for a flipped bit may read.
 constexpr std::uint64_t kFlipBudget = std::uint64_t{8} << 30;
 // Restarts of a block stand at each record, or at each of so many.
