@@ -86,7 +86,7 @@ bool ManySteps(const Settings& settings) {
   const int steps = settings.quick ? 1000 : 10000;
   const int window = steps / 10;
   State state(64 << 10);
-  std::vector<double> commits, sync;
+  std::vector<double> commits, sync, nothing_new, one_new;
   const std::string path = settings.directory + "/many";
   {
     Store store = FreshStore(path);
@@ -97,6 +97,21 @@ bool ManySteps(const Settings& settings) {
       if (i % window == 0) {
         sync.push_back(RawWrite(settings.directory, state.bytes()) * 1e3);
       }
+    }
+    // A reader beside the writer.
+    const auto refresh = [](Store& reader) {
+      const Stopwatch watch;
+      Check(reader.Refresh());
+      return watch.Seconds() * 1e6;
+    };
+    auto reader = Store::Open(path, {.read_only = true});
+    Check(reader.status());
+    for (int i = 0; i < 100; ++i) {
+      state.Touch(4096, static_cast<std::uint64_t>(steps + i) + 1);
+      SaveLeaves(store, steps + i, state, 64 << 10, Ownership::kCopy);
+      one_new.push_back(refresh(*reader));
+      if (reader->Steps()->back().step != steps + i) Fail("not the newest");
+      for (int j = 0; j < 10; ++j) nothing_new.push_back(refresh(*reader));
     }
   }
   const std::vector<double> first(commits.begin(), commits.begin() + window);
@@ -111,7 +126,9 @@ bool ManySteps(const Settings& settings) {
     const Stopwatch list;
     const auto all = store->Steps();
     Check(all.status());
-    if (all->size() != static_cast<std::size_t>(steps)) Fail("steps are lost");
+    if (all->size() != static_cast<std::size_t>(steps) + one_new.size()) {
+      Fail("steps are lost");
+    }
     log.push_back(list.Seconds() * 1e3);
   }
   std::filesystem::remove_all(path);
@@ -121,8 +138,13 @@ bool ManySteps(const Settings& settings) {
   Print("many_steps", "commit p99, last tenth", {Percentile(last, 0.99)}, "ms");
   Print("many_steps", "open, cold", open, "ms");
   Print("many_steps", "list all steps", log, "ms");
+  Print("many_steps", "refresh, one new step", one_new, "us");
+  const bool fresh =
+      Judge(settings, "many_steps", "refresh, nothing new, us", nothing_new, 50,
+            /*at_least=*/false, /*absolute=*/true);
   return Judge(settings, "many_steps", "commit p50, last / first",
-               {Median(last) / Median(first)}, 1.2, /*at_least=*/false);
+               {Median(last) / Median(first)}, 1.2, /*at_least=*/false) &&
+         fresh;
 }
 
 bool Query(const Settings& settings) {

@@ -103,9 +103,14 @@ absl::StatusOr<CollectReport> Collector::Collect(
   CountWaiting(-1);
   CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_before,
                            context_.database->FileBytes());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_before, DeadBytes());
   CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
   CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_after,
                            context_.database->FileBytes());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_after, DeadBytes());
+  pass.report.bytes_left =
+      std::min(pass.report.bytes_freed,
+               dead_after - std::min(dead_after, dead_before));
   const Chain chain = context_.keeper->chain();
   const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
   for (const std::uint64_t version : chain.removed()) {
@@ -122,6 +127,15 @@ absl::StatusOr<CollectReport> Collector::Collect(
     pass.report.kept.push_back(std::move(kept));
   }
   return std::move(pass.report);
+}
+
+absl::StatusOr<std::uint64_t> Collector::DeadBytes() const {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::vector<SegmentFile> files,
+      ListSegmentFiles(*context_.database, context_.version_in_flight));
+  std::uint64_t bytes = 0;
+  for (const SegmentFile& file : files) bytes += file.dead_bytes;
+  return bytes;
 }
 
 void Collector::CountWaiting(int more) {

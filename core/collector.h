@@ -93,6 +93,8 @@ class Collector {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status SweepSmall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status DropFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
+  // In files that live on.
+  absl::StatusOr<std::uint64_t> DeadBytes() const;
   absl::Status RewriteFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status Secure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   // Asked to, or somebody waits for a pass of the background to end.

@@ -233,6 +233,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
     absl::MutexLock lock(&mu_);
     const auto& known = database_->report().warnings;
     warnings_.insert(warnings_.end(), known.begin(), known.end());
+    loaded_view_ = database_->view();
     bad_rows_ = catalog_.Load(*database_);
   }
   if (options_.read_only) {
@@ -333,8 +334,10 @@ void Engine::TellOfOpen() const {
 }
 
 void Engine::ReloadCatalog() {
+  const std::uint64_t view = database_->view();
   std::vector<std::string> problems = catalog_.Load(*database_);
   absl::MutexLock lock(&mu_);
+  loaded_view_ = view;
   problems.swap(bad_rows_);
   for (const std::string& row : bad_rows_) {
     if (std::find(problems.begin(), problems.end(), row) != problems.end()) {
@@ -381,6 +384,13 @@ absl::Status Engine::Refresh() {
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.
   CKPTREE_RETURN_IF_ERROR(database_->Refresh());
+  {
+    const absl::MutexLock lock(&mu_);
+    // What could not be read is tried again.
+    if (loaded_view_ == database_->view() && bad_rows_.empty()) {
+      return absl::OkStatus();
+    }
+  }
   ReloadCatalog();
   return database_->Refresh();
 }

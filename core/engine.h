@@ -171,6 +171,7 @@ class Engine {
   std::vector<std::string> warnings_ ABSL_GUARDED_BY(mu_);  // Of the open.
   // Rows that the last look at the catalog could not read.
   std::vector<std::string> bad_rows_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t loaded_view_ ABSL_GUARDED_BY(mu_) = 0;  // Of the database.
   std::map<schema::Digest, std::weak_ptr<const StepTree>> trees_
       ABSL_GUARDED_BY(mu_);
   // The tree used last stays: a query after a query finds its pages decoded.

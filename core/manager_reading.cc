@@ -26,6 +26,8 @@ std::string FirstKey(const LeafInfo& leaf) {
 absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
                                             const StepSelector& latest) {
   if (latest.line.empty() || latest.back > 0) return latest;
+  // Not where rows of its steps cannot be read.
+  if (!absl::IsNotFound(store.Resolve(latest).status())) return latest;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> lines, store.Lines());
   for (const LineInfo& line : lines) {
     if (line.name == latest.line && line.steps == 0) {
@@ -92,7 +94,9 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
                            impl_->store.Policy(impl_->Line()));
   const std::optional<BestN> rule =
       internal::BestOf(impl_->options, policy.policy);
-  if (!rule.has_value()) return LatestStep();
+  // An error where rows of steps cannot be read: one of them may be better.
+  const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
+  if (!rule.has_value() || !latest.ok()) return latest;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
                            impl_->store.Steps(impl_->Line()));
   std::optional<std::int64_t> found;

@@ -95,6 +95,7 @@ void Database::Impl::Replace(std::shared_ptr<Instance> with, bool is_following,
     instance.swap(with);
     overlay.swap(over);
     following = is_following;
+    ++views;
   }
   // Not before: a reader might list the files of the old one again.
   ForgetFiles();
@@ -103,7 +104,10 @@ void Database::Impl::Replace(std::shared_ptr<Instance> with, bool is_following,
 void Database::Impl::ReplaceOverlay(std::shared_ptr<const Overlay> over) {
   const absl::MutexLock hold(&instance_mutex);
   overlay.swap(over);
+  ++views;
 }
+
+std::uint64_t Database::view() const { return impl_->views.load(); }
 
 std::uint64_t Database::newest_ordinal() const {
   return impl_->newest_ordinal.load();

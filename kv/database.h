@@ -141,6 +141,8 @@ class Database {
   // whole. Two small reads where there are none. Views and iterators made
   // before stay valid.
   absl::Status Refresh();
+  // kRead: another number than before where rows may be other ones since.
+  std::uint64_t view() const;
 
   // ---- reading ----
 

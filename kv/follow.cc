@@ -312,6 +312,7 @@ bool Database::Impl::ReadRowsFromJournal(const absl::Status& met) {
     // A commit that came meanwhile is not in it.
     if (keeper != nullptr && keeper->tip() != standing.journal.tip) continue;
     overlay = over;
+    ++views;
     rows_in_memory = true;
     break;
   }

@@ -20,7 +20,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
+#include "kv/hash.h"
+#include "schema/digest_kernel.h"
+#include "schema/envelope.h"
 #include "schema/keys.h"
+#include "schema/limits.h"
 #include "tests/core_fixture.h"
 
 namespace ckptree::testing {
@@ -68,6 +72,67 @@ TEST_F(EngineTest, RefreshTellsOfARowThatIsDamagedMeanwhile) {
     EXPECT_THAT(reader.Info().warnings, ElementsAre(HasSubstr("step 1")));
   }
   EXPECT_EQ(reader.Steps()->size(), 1u);
+}
+
+// Nobody can say what the step was that cannot be read: newer, or better.
+TEST_F(EngineTest, WhereARowIsDamagedNoStepIsTheLatestOrTheBest) {
+  for (const int step : {1, 2, 3}) {
+    StepBuilder builder = store_->Begin(step);
+    builder.PutInt("n", step).SetMetric("loss", 4 - step);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(kLong));
+  }
+  const auto told = [](const absl::Status& status) {
+    return absl::IsDataLoss(status) &&
+           std::string(status.message()).find("nobody can say which step") !=
+               std::string::npos;
+  };
+  // The newest, and one before it; damaged, and of a format from later on.
+  std::string later =
+      schema::Envelope(schema::RecordKind::kStep, "what comes later");
+  later[3] = static_cast<char>(schema::kFormatNumber + 1);
+  const std::string checked =
+      later.substr(0, 8) + later.substr(schema::kEnvelopeBytes);
+  std::string checksum;
+  kv::AppendBigEndian(schema::ChosenKernel().checksum(checked.data(),
+                                                      checked.size()),
+                      &checksum);
+  later.replace(8, 8, checksum);
+  for (const int victim : {3, 2}) {
+    for (const std::string& bytes : {std::string("x"), later}) {
+      SCOPED_TRACE(absl::StrCat(victim, ": ", bytes.size(), " bytes"));
+      const std::string key = schema::StepKey(0, victim);
+      const auto whole =
+          engine().database().Get(schema::Space::kRecords, key);
+      ASSERT_OK(whole.status());
+      const auto put = [&](const std::string& value) {
+        kv::CommitRequest request;
+        request.kind = kv::CommitKind::kSave;
+        request.batch.Put(schema::Space::kRecords, key, value);
+        return engine().mutable_database()->Commit(std::move(request)).status;
+      };
+      ASSERT_OK(put(bytes));
+      Store reader = Reader();
+      EXPECT_PRED1(told, reader.Resolve(Latest()).status());
+      StepSelector before = Latest();
+      before.back = 1;
+      EXPECT_PRED1(told, reader.Resolve(before).status());
+      EXPECT_PRED1(told, reader.Resolve(Best("loss")).status());
+      EXPECT_PRED1(told, reader.Resolve(LatestHealthy()).status());
+      EXPECT_PRED1(told, reader.Restore(Latest()).status());
+      EXPECT_OK(reader.Restore(AtStep(1)).status());
+      ManagerOptions options;
+      options.store.read_only = true;
+      options.best_metric = "loss";
+      options.best_mode = BestN::Mode::kMin;
+      ASSERT_OK_AND_ASSIGN(CheckpointManager manager,
+                           CheckpointManager::Open(path(), options));
+      EXPECT_PRED1(told, manager.LatestStep().status());
+      EXPECT_PRED1(told, manager.BestStep().status());
+      EXPECT_PRED1(told, manager.Restore(Latest()).status());
+      EXPECT_PRED1(told, manager.Restore(Best("")).status());
+      ASSERT_OK(put(**whole));
+    }
+  }
 }
 
 // What a commit of the store says of itself is its place in the chain.

@@ -116,6 +116,48 @@ TEST_F(ToolsCollectTest, RmSaysWhatItFreed) {
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
 }
 
+// What is dead beside what lives is given back by gc alone: rm does not count it.
+TEST_F(ToolsCollectTest, RmCountsNothingThatStaysInFiles) {
+  const std::string half = scratch_ / "half";
+  {
+    ASSERT_OK_AND_ASSIGN(
+        Store store,
+        Store::Open(half, {.create_if_missing = true, .collect = false}));
+    std::vector<std::byte> bytes = RandomBytes(kArray, 1);
+    for (int step = 1; step <= 2; ++step) {
+      StepBuilder builder = store.Begin(step);
+      builder.Put("w", {.dtype = DType::kUint8,
+                        .shape = {static_cast<std::int64_t>(bytes.size())},
+                        .data = bytes.data(),
+                        .chunk_shape = {64 << 10}});
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+      // A third is another one in the step that follows.
+      const std::vector<std::byte> other = RandomBytes(kArray / 3, 2);
+      std::copy(other.begin(), other.end(), bytes.begin());
+    }
+    ASSERT_OK(store.Close());
+  }
+  const auto tables = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(half + "/db")) {
+      if (entry.path().extension() == ".sst") sum += entry.file_size();
+    }
+    return sum;
+  };
+  const std::uint64_t before = tables();
+  const Result removed = Run({"-C", half, "rm", "1", "-y"});
+  EXPECT_EQ(removed.code, 0) << removed.err;
+  EXPECT_THAT(removed.out,
+              HasSubstr("removed step 1\nfreed 0 B; about 1.0 MiB more are dead "
+                        "in files that hold other bytes"));
+  EXPECT_GE(tables() + 50000, before);
+  const Result gc = Run({"-C", half, "gc", "--full"});
+  EXPECT_EQ(gc.code, 0) << gc.err;
+  EXPECT_LE(tables() + kArray / 3, before + 50000);
+  EXPECT_EQ(Run({"-C", half, "verify", "--deep"}).code, 0);
+}
+
 TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
   {
     StoreOptions options;

@@ -121,6 +121,7 @@ TEST_F(WritingCommandTest, DamageIsOneForVerifyAndFiveForOthers) {
   EXPECT_THAT(verify.out, HasSubstr("damage"));
   EXPECT_THAT(verify.out, HasSubstr("7"));
   EXPECT_THAT(verify.out, HasSubstr("the newest unharmed step is 3\n"));
+  EXPECT_THAT(verify.out, HasSubstr("`ckptree repair " + own + "` says"));
   const Result json = Run({"-C", own, "verify", "--json"});
   EXPECT_THAT(json.out, HasSubstr("\"newest_unharmed_step\": 3"));
   const Result get = Run({"-C", own, "get", "7:w", "-o", "raw"});

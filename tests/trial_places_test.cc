@@ -11,12 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -187,8 +190,12 @@ class TrialPlacesTest : public ::testing::Test {
 
   std::string Disk() const { return directory_.path() + "/disk"; }
 
+  // The store on a disk of its own, that of this process alone.
+  void MountDisk() const;
   // Runs the verb where not a byte is free; `known_` is what was acknowledged.
   Verdict OnFullDisk(const DeletingVerb& verb, bool open_before);
+  // The program, with exit code 0.
+  Verdict ProgramOnFullDisk(const std::string& words) const;
 
   // Sixteen processes that create the store where it is missing, wait for each
   // other, and save a step each.
@@ -212,8 +219,7 @@ class TrialPlacesTest : public ::testing::Test {
 
 // ---- a disk without a free byte ----
 
-Verdict TrialPlacesTest::OnFullDisk(const DeletingVerb& verb,
-                                    bool open_before) {
+void TrialPlacesTest::MountDisk() const {
   std::uint64_t size = kSlack;
   for (const auto& [name, bytes] : files_.bytes) size += bytes.size() + 4096;
   fs::create_directory(Disk());
@@ -223,9 +229,35 @@ Verdict TrialPlacesTest::OnFullDisk(const DeletingVerb& verb,
             absl::StrFormat("size=%d", size).c_str()) != 0) {
     std::abort();
   }
+  WriteFiles(files_, {}, Disk() + "/store");
+}
+
+Verdict TrialPlacesTest::ProgramOnFullDisk(const std::string& words) const {
+  MountDisk();
+  const std::string filler = Disk() + "/filler";
+  if (!Fill(filler)) std::abort();
+  const std::string output = directory_.path() + "/output";
+  const int status = std::system(
+      absl::StrFormat("'%s' -C '%s/store' %s > '%s' 2>&1", CKPTREE_BINARY,
+                      Disk(), words, output)
+          .c_str());
+  Verdict verdict;
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    std::ifstream text(output);
+    verdict.Add(kNoWrite,
+                absl::StrCat(words, ": ",
+                             std::string(std::istreambuf_iterator<char>(text),
+                                         std::istreambuf_iterator<char>())));
+  }
+  fs::remove(filler);
+  return verdict;
+}
+
+Verdict TrialPlacesTest::OnFullDisk(const DeletingVerb& verb,
+                                    bool open_before) {
+  MountDisk();
   const std::string path = Disk() + "/store";
   const std::string filler = Disk() + "/filler";
-  WriteFiles(files_, {}, path);
   Verdict verdict;
   absl::Status status;
   {
@@ -266,6 +298,39 @@ TEST_F(TrialPlacesTest, NoByteIsFree) {
     }
   }
   Report("no byte is free");
+}
+
+// As a person meets it: the disk is full, and he asks the program.
+TEST_F(TrialPlacesTest, NoByteIsFreeForTheProgram) {
+  if (geteuid() != 0) {
+    std::cout << "SKIPPED: places: a full disk needs root, to mount\n";
+    GTEST_SKIP() << "needs root";
+  }
+  for (const char* const kind : {"forks", "mixed", "killed"}) {
+    ASSERT_NO_FATAL_FAILURE(Make(kind));
+    std::int64_t victim = -1;
+    for (const auto& [key, content] : known_.state.steps) {
+      const bool tagged = std::any_of(
+          known_.state.tags.begin(), known_.state.tags.end(),
+          [&](const auto& tag) { return tag.second == key; });
+      if (!known_.state.pins.contains(key) && !tagged && key < kLineSteps) {
+        victim = key;
+        break;
+      }
+    }
+    ASSERT_GE(victim, 0);
+    Acknowledged after = known_;
+    after.state.Delete(victim);
+    Try("rm", "the program", "", 0, [&](std::vector<Verdict>* verdicts) {
+      verdicts->push_back(ProgramOnFullDisk(absl::StrCat("rm -y ", victim)));
+      verdicts->push_back(Judged(Disk(), Verb::kWrite, after));
+    });
+    Try("gc", "the program", "", 0, [&](std::vector<Verdict>* verdicts) {
+      verdicts->push_back(ProgramOnFullDisk("gc --full"));
+      verdicts->push_back(Judged(Disk(), Verb::kWrite, known_));
+    });
+  }
+  Report("no byte is free for the program");
 }
 
 // ---- files of another owner ----

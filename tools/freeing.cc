@@ -31,6 +31,19 @@ std::string KeptText(const std::vector<KeptVersion>& kept) {
   return text;
 }
 
+std::string FreedText(const CollectReport& report, bool exact) {
+  std::string text =
+      "freed " + SizeText(report.bytes_freed - report.bytes_left, exact);
+  if (report.bytes_left > 0) {
+    absl::StrAppendFormat(
+        &text,
+        "; about %s more are dead in files that hold other bytes, which "
+        "`ckptree gc --full` writes again",
+        SizeText(report.bytes_left, exact));
+  }
+  return text;
+}
+
 Json KeptJson(const std::vector<KeptVersion>& kept) {
   Json json = Json::array();
   for (const KeptVersion& version : kept) {
@@ -75,8 +88,7 @@ absl::Status FreeRemoved(Session& session, Store* store) {
     return WithHint(report.status(),
                     "the steps are removed; `ckptree gc` frees their bytes");
   }
-  session.out().Write(
-      absl::StrFormat("freed %s\n", SizeText(report->bytes_freed)));
+  session.out().Write(FreedText(*report, /*exact=*/false) + "\n");
   session.out().Write(KeptText(report->kept));
   return absl::OkStatus();
 }

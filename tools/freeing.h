@@ -13,6 +13,8 @@
 
 namespace ckptree::tools {
 
+// What files gave back, and what stays dead in them.
+std::string FreedText(const CollectReport& report, bool exact);
 // A line for each step whose bytes stay, and why.
 std::string KeptText(const std::vector<KeptVersion>& kept);
 Json KeptJson(const std::vector<KeptVersion>& kept);

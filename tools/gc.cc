@@ -72,6 +72,7 @@ Json ReportJson(const CollectReport& report) {
           {"versions", report.versions},
           {"blocks_freed", report.blocks_freed},
           {"bytes_freed", report.bytes_freed},
+          {"bytes_left", report.bytes_left},
           {"files_dropped", report.files_dropped},
           {"files_rewritten", report.files_rewritten},
           {"bytes_written", report.bytes_written},
@@ -89,8 +90,8 @@ std::string ReportText(const CollectReport& report, bool exact) {
     text = "there was nothing to free\n";
   } else {
     text = absl::StrFormat(
-        "freed %s of %s\n", SizeText(report.bytes_freed, exact),
-        CountText(report.versions, "removed step", "removed steps"));
+        "%s removed: %s\n", CountText(report.versions, "step", "steps"),
+        FreedText(report, exact));
     absl::StrAppendFormat(
         &text, "files: %d dropped, %d written again (%s), %s -> %s\n",
         report.files_dropped, report.files_rewritten,

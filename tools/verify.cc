@@ -14,6 +14,7 @@
 #include "tools/progress_line.h"
 #include "tools/quantity.h"
 #include "tools/step_range.h"
+#include "tools/terminal.h"
 
 namespace ckptree::tools {
 namespace {
@@ -166,9 +167,11 @@ absl::StatusOr<int> RunVerify(Session& session) {
   if (people) {
     const std::string outcome =
         damaged ? absl::StrFormat(
-                      "DAMAGED: %s in %s",
+                      "DAMAGED: %s %s",
                       CountText(report->findings.size(), "finding", "findings"),
-                      CountText(hurt.size(), "step", "steps"))
+                      hurt.empty() ? "that no step is hurt by"
+                                   : "in " + CountText(hurt.size(), "step",
+                                                       "steps"))
         : report->findings.empty()
             ? std::string("no damage")
             : absl::StrFormat(
@@ -185,6 +188,11 @@ absl::StatusOr<int> RunVerify(Session& session) {
     if (unharmed.has_value()) {
       session.out().Write(
           absl::StrFormat("the newest unharmed step is %d\n", *unharmed));
+    }
+    if (damaged) {
+      session.out().Write(
+          absl::StrFormat("`ckptree repair %s` says what can be mended\n",
+                          Escape(session.directory())));
     }
   }
   return damaged ? kExitNegative : kExitOk;

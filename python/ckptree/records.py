@@ -170,6 +170,7 @@ class CollectReport(NamedTuple):
     versions: int
     blocks_freed: int
     bytes_freed: int
+    bytes_left: int  # Of these, in files that hold other bytes; about right.
     files_dropped: int
     files_rewritten: int
     bytes_written: int

@@ -43,6 +43,9 @@ struct CollectReport {
   std::uint64_t versions = 0;       // That are gone for good.
   std::uint64_t blocks_freed = 0;   // That nothing refers to any more.
   std::uint64_t bytes_freed = 0;    // Of these.
+  // Of those, still in files that hold other bytes; about right. A collection
+  // that writes such files again (min_dead_fraction) gives them back.
+  std::uint64_t bytes_left = 0;
   std::uint64_t files_dropped = 0;  // Without a living byte.
   std::uint64_t files_rewritten = 0;
   std::uint64_t bytes_written = 0;      // By rewriting.

@@ -303,13 +303,20 @@ def _nothing(ckpt_dir: PathLike, target: Any) -> Any:
 def latest_checkpoint(
     ckpt_dir: PathLike, prefix: str = "checkpoint_"
 ) -> str | None:
-    """The name of the latest one; None: there is none.
+    """The name of the latest one; None: there is none. CorruptionError: nobody can
+    say which it is, as rows of steps cannot be read.
 
     >>> latest_checkpoint(tmp / "nothing") is None
     True
     """
-    steps = available_steps(ckpt_dir, prefix)
-    return directory.name(ckpt_dir, prefix, steps[-1]) if steps else None
+    folder = directory.folder(ckpt_dir, prefix)
+    if not _place.is_store(folder):
+        directory.check_not_of_flax(ckpt_dir, prefix)
+        return None
+    with ckptree.open(folder) as store:
+        if "latest" not in store:
+            return None
+        return directory.name(ckpt_dir, prefix, store["latest"].step)
 
 
 def available_steps(

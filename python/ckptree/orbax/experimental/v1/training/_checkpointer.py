@@ -294,8 +294,8 @@ class Checkpointer(Closing):
     @property
     def latest(self) -> CheckpointMetadata[None] | None:
         """Of the greatest number."""
-        steps = self._manager.all_steps()
-        return self._listed(steps[-1]) if steps else None
+        step = self._manager.latest_step()
+        return None if step is None else self._listed(step)
 
     def metadata(self, step: StepLike = None) -> CheckpointMetadata[Any]:
         """Of a step, and what describes its tree; of the latest without one."""
@@ -330,13 +330,12 @@ class Checkpointer(Closing):
         if isinstance(step, CheckpointMetadata):
             step = step.step
         if step is None:
-            there = self._manager.all_steps()
-            if not there:
+            step = self._manager.latest_step()
+            if step is None:
                 raise StepNotFoundError(
                     "Specified `step=None`, but no checkpoints were found: "
                     f"{self.directory} has none"
                 )
-            step = there[-1]
         self._manager.all_steps()  # Waits for saves in flight.
         try:
             return self._manager._step(step_number(step))
