@@ -300,6 +300,7 @@ class Reader {
           "commit %d is not the one that was acknowledged", tip_->ordinal));
     }
     if (last == nullptr) {
+      if (tip_.has_value()) content_.newest.uuid = tip_->uuid;
       content_.doubt =
           absl::DataLossError("both copies of the journal are gone");
       return;
