@@ -72,6 +72,10 @@ TEST_F(EngineTest, RefreshTellsOfARowThatIsDamagedMeanwhile) {
     EXPECT_THAT(reader.Info().warnings, ElementsAre(HasSubstr("step 1")));
   }
   EXPECT_EQ(reader.Steps()->size(), 1u);
+  // Nobody can say whether it was the latest.
+  EXPECT_THAT(reader.Resolve(Latest()).status(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("nobody can say which step")));
 }
 
 // Nobody can say what the step was that cannot be read: newer, or better.

@@ -14,6 +14,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -137,12 +138,14 @@ TEST_F(ProcessTest, AForkedChildsOutputIsNotLostAtItsExit) {
 }
 
 TEST_F(ProcessTest, AForkedChildMayReadAndNotWrite) {
-  for (const bool open : {false, true}) {
+  // Closed again, open, and open to read alone.
+  for (const std::string_view parent : {"closed", "open", "reads"}) {
     EXPECT_EQ(
         InHelper([&] {
-          absl::StatusOr<Store> store = Store::Open(path(), Options());
-          if (!store.ok() || (!open && !Use(*store))) return 1;
-          if (!open && !store->Close().ok()) return 2;
+          absl::StatusOr<Store> store = Store::Open(
+              path(), parent == "reads" ? ReadOnly() : Options());
+          if (!store.ok() || (parent == "closed" && !Use(*store))) return 1;
+          if (parent == "closed" && !store->Close().ok()) return 2;
           return Ended(Fork([&] {
             const auto refused = [](const absl::Status& status) {
               return absl::IsFailedPrecondition(status) &&
@@ -161,7 +164,7 @@ TEST_F(ProcessTest, AForkedChildMayReadAndNotWrite) {
           }));
         }),
         0)
-        << (open ? "open" : "closed");
+        << parent;
   }
 }
 

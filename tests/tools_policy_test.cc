@@ -101,6 +101,17 @@ TEST_F(PolicyCommandTest, OfALine) {
   EXPECT_EQ(Do({"--line", "nowhere"}).code, 3);
 }
 
+TEST_F(PolicyCommandTest, APolicyThatMayKeepNothingIsRefused) {
+  for (const std::string text : {"latest(0)", "steps(5)",
+                                 "latest(3) & every(7)"}) {
+    const Result result = Do({"--set", text});
+    EXPECT_EQ(result.code, 2) << text << ": " << result.out;
+    EXPECT_THAT(result.err, HasSubstr("may keep nothing")) << text;
+  }
+  EXPECT_EQ(Do({}).out, "no policy: every step stays\n");
+  EXPECT_EQ(Steps(), "step\n500\n400\n300\n200\n100\n");
+}
+
 TEST_F(PolicyCommandTest, SaysWhatItWasAskedWrongly) {
   for (const char* policy :
        {"lates(3)", "latest(-1)", "every(0)", "custom(f)", "", "latest(3) |"}) {
