@@ -11,10 +11,10 @@
 namespace ckptree::internal {
 namespace {
 
-// Calls fn(key, value) for every row of one kind.
+// Calls fn(key, value) for every row of one kind. An error: some were not seen.
 template <typename Fn>
-void ForEachRow(const kv::Database& database, schema::Row row,
-                std::vector<std::string>* problems, Fn fn) {
+absl::Status ForEachRow(const kv::Database& database, schema::Row row,
+                        std::vector<std::string>* problems, Fn fn) {
   const schema::KeyRange range = schema::AllRows(row);
   absl::StatusOr<kv::Iterator> scan =
       database.Scan(schema::Space::kRecords, range.begin, range.end);
@@ -30,6 +30,7 @@ void ForEachRow(const kv::Database& database, schema::Row row,
     status = scan->status();
   }
   if (!status.ok()) problems->push_back(std::string(status.message()));
+  return status;
 }
 
 std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
@@ -46,7 +47,7 @@ std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
 std::vector<std::string> Catalog::Load(const kv::Database& database) {
   Rows rows;
   std::vector<std::string> problems;
-  ForEachRow(
+  rows.unseen.Update(ForEachRow(
       database, schema::Row::kStep, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
         const auto fields = schema::DecodeStepKey(key);
@@ -59,8 +60,8 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
         StepRecordPtr& row = rows.steps[record.line][record.step];
         row = std::make_shared<const schema::StepRecord>(std::move(record));
         return absl::OkStatus();
-      });
-  ForEachRow(
+      }));
+  rows.unseen.Update(ForEachRow(
       database, schema::Row::kLine, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
         CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
@@ -69,8 +70,8 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
           rows.lines[*number] = std::move(line);
         }
         return absl::OkStatus();
-      });
-  ForEachRow(
+      }));
+  rows.unseen.Update(ForEachRow(
       database, schema::Row::kTag, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
         CKPTREE_ASSIGN_OR_RETURN(const schema::TagRecord tag,
@@ -79,8 +80,8 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
           rows.tags[*std::move(name)] = tag;
         }
         return absl::OkStatus();
-      });
-  ForEachRow(
+      }));
+  rows.unseen.Update(ForEachRow(
       database, schema::Row::kPin, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
         CKPTREE_ASSIGN_OR_RETURN(const schema::PinRecord pin,
@@ -89,9 +90,9 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
           rows.pins[*version] = pin;
         }
         return absl::OkStatus();
-      });
+      }));
   if (!problems.empty()) rows.damage = problems.front();
-  ForEachRow(
+  rows.unseen.Update(ForEachRow(
       database, schema::Row::kSettings, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
         CKPTREE_ASSIGN_OR_RETURN(schema::LineSettings settings,
@@ -101,7 +102,7 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
               std::make_shared<const schema::LineSettings>(std::move(settings));
         }
         return absl::OkStatus();
-      });
+      }));
   absl::MutexLock lock(&mu_);
   rows_ = std::move(rows);
   return problems;
@@ -356,6 +357,14 @@ std::string Catalog::LineName(std::uint32_t line) const {
 
 std::string Catalog::NameOf(const schema::StepRecord& record) const {
   return StepText(LineName(record.line), record.step);
+}
+
+absl::Status Catalog::CheckListed() const {
+  absl::MutexLock lock(&mu_);
+  if (rows_.unseen.ok()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "the steps cannot be listed: %s; `ckptree repair` saves what can be read",
+      rows_.unseen.message()));
 }
 
 std::string Catalog::damage() const {

@@ -67,6 +67,8 @@ class Catalog {
   // What a policy must not decide by: rows of steps, tags or pins that could
   // not be read. Empty: none.
   std::string damage() const;
+  // kDataLoss: what is listed is not all that there is.
+  absl::Status CheckListed() const;
 
   // Not OK: acknowledged commits are missing, or may be, so that nobody can say
   // which step is the latest.
@@ -94,6 +96,7 @@ class Catalog {
     std::map<std::uint32_t, std::shared_ptr<const schema::LineSettings>>
         settings;
     std::string damage;
+    absl::Status unseen;  // Why some rows could not be looked at.
   };
 
   absl::StatusOr<std::uint32_t> LineCalled(std::string_view name) const

@@ -240,6 +240,8 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
     // What was listed is complete after one more look.
     return database_->following() ? database_->Refresh() : absl::OkStatus();
   }
+  // Its numbers and names might be taken a second time.
+  CKPTREE_RETURN_IF_ERROR(catalog_.CheckListed());
   CKPTREE_ASSIGN_OR_RETURN(const int orphans, DropOrphans(database_.get()));
   if (orphans > 0) {
     logger_.Log(LogSeverity::kInfo, "open",

@@ -281,17 +281,15 @@ class Repairer {
                              Verify(&engine, verifying));
     // Whichever of the two is damaged, the other has the rows.
     index_damage_ = engine.database().IndexDamage();
-    const absl::Status rows = engine.database().CheckRowsFile();
-    if (absl::IsDataLoss(rows)) {
-      AddNew(&report_.problems,
-             std::vector<std::string>{std::string(rows.message())});
-    }
+    const std::vector<std::string> journal = engine.database().CheckJournal();
+    AddNew(&report_.problems, journal);
     if (!index_damage_.empty()) {
       AddNew(&report_.problems, std::vector<std::string>{index_damage_});
     }
     for (const Finding& finding : verified.findings) {
       if (is_mended(finding.what) || finding.what == index_damage_ ||
-          finding.what == rows.message()) {
+          std::find(journal.begin(), journal.end(), finding.what) !=
+              journal.end()) {
         continue;
       }
       const bool harmless = finding.severity == Finding::Severity::kWarning;

@@ -108,6 +108,7 @@ absl::StatusOr<Step> Store::Restore(const StepSelector& selector) const {
 absl::StatusOr<std::vector<StepInfo>> Store::Steps(
     std::string_view line) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            engine_->catalog().FindLine(line));
   std::vector<StepInfo> steps;
@@ -144,6 +145,7 @@ absl::Status Store::DropLine(std::string_view line) {
 
 absl::StatusOr<std::vector<LineInfo>> Store::Lines() const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
   std::vector<LineInfo> lines;
   const internal::Catalog& catalog = engine_->catalog();
   const auto lines_by_number = catalog.Lines();
@@ -167,6 +169,7 @@ absl::Status Store::Untag(std::string_view name) {
 
 absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
   return engine_->catalog().Tags();
 }
 

@@ -71,10 +71,12 @@ class Verifier {
       }
     }
     // What the journal or the index made good.
-    if (options_.level == Level::kDeep && options_.steps.empty()) {
-      const absl::Status rows = database_.CheckRowsFile();
-      if (!rows.ok()) {
-        damage_.Add(Finding::Severity::kDamage, std::string(rows.message()));
+    if (options_.level != Level::kQuick && options_.steps.empty()) {
+      const std::vector<std::string> known = engine_.warnings();
+      for (std::string& what : database_.CheckJournal()) {
+        if (std::find(known.begin(), known.end(), what) == known.end()) {
+          damage_.Add(Finding::Severity::kDamage, std::move(what));
+        }
       }
     }
     if (std::string damage = database_.IndexDamage(); !damage.empty()) {

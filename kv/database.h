@@ -192,9 +192,9 @@ class Database {
   // of it is not in the second copy as well, byte for byte.
   absl::Status CheckLeafCopies(const LiveFile& file) const;
 
-  // Reads the file of all rows: kDataLoss where it is damaged. OK without one,
-  // and where the writer replaces it meanwhile.
-  absl::Status CheckRowsFile() const;
+  // Reads all of journal/, also what an open does not need: one line for each
+  // damage that its other copy, or the index, makes good.
+  std::vector<std::string> CheckJournal() const;
   // Damage of a table of rows that a read met and that the journal made good:
   // the index is to be made anew. Empty: none was met.
   std::string IndexDamage() const;

@@ -330,7 +330,8 @@ void Database::Impl::NoteIndexDamage(std::string_view what) {
   watcher->Log(
       Severity::kWarning,
       absl::StrFormat("%s: the index is damaged (%s): the journal has what is "
-                      "read; the next open for writing makes it anew",
+                      "read; `ckptree repair` makes it anew, and so does an "
+                      "open for writing that meets it",
                       directory, what));
   if (mode != Mode::kReadWrite) return;
   const absl::Status noted =
@@ -341,27 +342,36 @@ void Database::Impl::NoteIndexDamage(std::string_view what) {
   }
 }
 
-absl::Status Database::CheckRowsFile() const {
+std::vector<std::string> Database::CheckJournal() const {
   const Impl& impl = *impl_;
-  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
-  if (impl.options.forensic) return absl::OkStatus();
-  CKPTREE_ASSIGN_OR_RETURN(const RowsFile file,
-                           FindRowsFile(impl.options, impl.directory));
-  if (file.ordinal == 0) return absl::OkStatus();
+  std::vector<std::string> damage;
+  if (!impl.mark.Check().ok() || impl.options.forensic) return damage;
+  // What a writer is about to write is no damage, and what he drops.
+  const bool beside_writer = impl.mode != Mode::kRead || following();
+  const absl::StatusOr<JournalContent> journal =
+      ReadJournal(impl.reader_options, impl.directory, 1, beside_writer);
+  if (journal.ok()) {
+    damage = journal->damage;
+  } else if (!beside_writer) {
+    damage.emplace_back(journal.status().message());
+  }
   const auto read = [&]() -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const RowsFile file, FindRowsFile(impl.reader_options, impl.directory));
+    if (file.ordinal == 0) return absl::OkStatus();
     CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<RowsReader> reader,
-                             RowsReader::Open(impl.options, file.path));
+                             RowsReader::Open(impl.reader_options, file.path));
     for (;;) {
       CKPTREE_ASSIGN_OR_RETURN(const RowsEntry* const entry, reader->Next());
       if (entry == nullptr) return absl::OkStatus();
     }
   };
-  const absl::Status status = read();
-  if (!absl::IsDataLoss(status)) {
-    return absl::IsNotFound(status) ? absl::OkStatus() : status;
+  const absl::Status rows = read();
+  if (!rows.ok() && !absl::IsNotFound(rows)) {
+    damage.push_back(
+        absl::StrFormat("%s; the index has these rows", rows.message()));
   }
-  return absl::DataLossError(absl::StrFormat(
-      "%s; the index has these rows", status.message()));
+  return damage;
 }
 
 std::string Database::IndexDamage() const {

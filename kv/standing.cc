@@ -126,6 +126,14 @@ absl::StatusOr<Standing> LookAtStanding(const Options& options,
       standing.journal,
       ReadJournal(options, directory, std::max<std::uint64_t>(from, 1),
                   beside_writer));
+  if (!beside_writer &&
+      standing.rows.ordinal < standing.journal.begins_behind) {
+    standing.damage.push_back(absl::StrFormat(
+        "journal/%s is missing: the index alone has the rows of commits %d to "
+        "%d",
+        RowsFileName(standing.journal.begins_behind), standing.rows.ordinal + 1,
+        standing.journal.begins_behind));
+  }
   for (const ChainPoint& marker : markers) {
     if (const std::string problem = CheckMarker(standing.journal, marker);
         !problem.empty()) {

@@ -120,8 +120,10 @@ absl::StatusOr<int> RunVerify(Session& session) {
   if (deep) options.level = VerifyOptions::Level::kDeep;
 
   absl::StatusOr<VerifyReport> report = Check(session, std::move(options));
+  bool opens = true;
   if (absl::IsDataLoss(report.status())) {
     // So damaged that it cannot be opened: that is the finding.
+    opens = false;
     Finding finding;
     finding.what = std::string(report.status().message());
     report.emplace();
@@ -169,9 +171,10 @@ absl::StatusOr<int> RunVerify(Session& session) {
         damaged ? absl::StrFormat(
                       "DAMAGED: %s %s",
                       CountText(report->findings.size(), "finding", "findings"),
-                      hurt.empty() ? "that no step is hurt by"
-                                   : "in " + CountText(hurt.size(), "step",
-                                                       "steps"))
+                      !opens         ? "that the store does not open with"
+                      : hurt.empty() ? "that no step is hurt by"
+                                     : "in " + CountText(hurt.size(), "step",
+                                                         "steps"))
         : report->findings.empty()
             ? std::string("no damage")
             : absl::StrFormat(

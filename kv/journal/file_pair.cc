@@ -52,6 +52,10 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
     if (a.bytes != nullptr && record.a_place >= a.at) {
       Tell(a, a.at);
     }
+    CopyBytes& b = of(Copy::kB);
+    if (closed() && b.bytes != nullptr && record.b_place >= b.at) {
+      Tell(b, b.at);
+    }
   }
 }
 

@@ -50,8 +50,15 @@ class FilePair {
   }
   std::uint64_t file() const { return file_; }
   bool sealed() const { return copies_[0].sealed || copies_[1].sealed; }
+  // A close sealed both, and took what was made ahead from the end of a after b
+  // was durable: b has no holes but by damage.
+  bool closed() const {
+    return copies_[0].sealed && copies_[1].sealed && !a_ends_in_zeros() &&
+           copies_[0].view().size() <= copies_[0].at + kJournalSector;
+  }
   // Behind the last record of a is nothing but what was made ahead.
   bool a_ends_in_zeros() const;
+  std::uint64_t end_of_a() const { return copies_[0].at; }
   // Something was begun behind it.
   bool a_goes_on() const;
   const Preface* preface() const {

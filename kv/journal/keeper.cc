@@ -91,6 +91,12 @@ absl::Status JournalKeeper::BeginLocked() {
     made = JournalWriter::Create(context_.options, context_.directory, start,
                                  last);
   }
+  if (absl::IsResourceExhausted(made.status())) {
+    // What is removed needs no more; it makes room.
+    start.least = true;
+    made = JournalWriter::Create(context_.options, context_.directory, start,
+                                 last);
+  }
   CKPTREE_RETURN_IF_ERROR(made.status());
   // What a killed process left may be in the page cache alone, and what follows
   // is built on its second copy, too.

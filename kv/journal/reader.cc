@@ -76,6 +76,10 @@ class Reader {
       tip_ = DecodeTip(*bytes);
       if (!tip_.has_value()) in_tip = DecodePreface(*bytes);
     }
+    if (named.empty() && !tip_.has_value() && covered_ > 0) {
+      return absl::DataLossError(absl::StrFormat(
+          "both copies of the journal in %s are gone", directory_));
+    }
     if (named.empty() && !tip_.has_value()) {
       return absl::NotFoundError(
           absl::StrFormat("there is no journal in %s", directory_));
@@ -104,6 +108,7 @@ class Reader {
       if (count > votes[uuid_]) uuid_ = uuid;
     }
     if (tip_.has_value() && tip_->uuid != uuid_) tip_.reset();
+    std::uint64_t begins_behind = ~std::uint64_t{0};
     for (const auto& [id, preface] : prefaces_) {
       JournalFileId is = id;
       if (preface.has_value() && preface->uuid != uuid_) {
@@ -117,10 +122,16 @@ class Reader {
             absl::StrFormat("journal/%s is %s under another name", named[id],
                             JournalFileName(is.copy, is.file)));
       }
+      if (preface.has_value()) {
+        begins_behind = std::min(begins_behind, preface->follows);
+      }
       // A file under its own name goes before another that says the same.
       const auto [it, fresh] = names_.try_emplace(is, named[id]);
       if (!fresh && is == id) it->second = named[id];
       content_.highest_file = std::max(content_.highest_file, is.file);
+    }
+    if (begins_behind != ~std::uint64_t{0}) {
+      content_.begins_behind = begins_behind;
     }
     if (in_tip.has_value() && in_tip->uuid == uuid_) {
       const JournalFileId is = {in_tip->copy, in_tip->file};
@@ -198,9 +209,13 @@ class Reader {
         pair.TellDamage(covered_, &pair == &pairs_.back(), is_last);
       }
       content_.ragged |= pair.Report(
-          !beside_writer_ && is_last, &content_.damage);
+          !beside_writer_ && is_last && !pair.closed(), &content_.damage);
     }
-    if (last != pairs_.rend()) last->DropTorn(tip_);
+    if (last != pairs_.rend()) {
+      content_.end_file = last->file();
+      content_.end_offset = last->end_of_a();
+      last->DropTorn(tip_);
+    }
     for (FilePair& pair : pairs_) {
       for (const JournalRecord& record : pair.records()) {
         candidates_[record.header.ordinal].push_back(&record);

@@ -57,7 +57,13 @@ struct JournalContent {
   std::uint64_t version_ceiling = 0;
   std::uint64_t highest_file = 0;     // Number of any file, used or not.
   std::uint64_t highest_session = 0;
+  // Where the next record will stand, if not in a later file: in the first copy
+  // of the last file that was begun. 0: none was.
+  std::uint64_t end_file = 0;
+  std::uint64_t end_offset = 0;
   bool sealed = false;  // The last open closed it.
+  // Commits up to here are in no file that is there, but in that of all rows.
+  std::uint64_t begins_behind = 0;
   std::vector<LostCommits> lost;  // Holes in the chain, and behind the tip.
   // Not OK where newer commits may be missing and nobody can tell.
   absl::Status doubt;

@@ -1,5 +1,6 @@
 #include "kv/journal/tail.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -24,31 +25,35 @@ JournalTail::JournalTail(const Options& options, const std::string& directory)
 JournalTail::~JournalTail() = default;
 
 void JournalTail::Start(const JournalContent& content) {
-  current_.reset();
-  next_.reset();
-  file_ = 0;
+  watched_.clear();
   looked_ = absl::Now();
-  const auto tip = content.records.find(content.tip.ordinal);
-  if (tip == content.records.end()) return;
-  file_ = tip->second.file;
-  offset_ = tip->second.a_end();
+  if (content.end_file == 0) return;
+  watched_.push_back({content.end_file, content.end_offset, nullptr});
+  // A writer that was killed may have made files ahead: the next one begins
+  // behind them.
+  for (const JournalFileId& id : content.files) {
+    if (id.copy == Copy::kA && id.file > content.end_file) {
+      watched_.push_back({id.file, 0, nullptr});
+    }
+  }
+  watched_.push_back(
+      {std::max(content.highest_file, content.end_file) + 1, 0, nullptr});
 }
 
-bool JournalTail::IsEmptyAt(std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
-                            std::uint64_t number, std::uint64_t offset) {
-  if (*file == nullptr) {
+bool JournalTail::IsEmpty(Place* place) const {
+  if (place->open == nullptr) {
     const std::string path =
-        Join(directory_, JournalFileName(Copy::kA, number));
+        Join(directory_, JournalFileName(Copy::kA, place->file));
     const rocksdb::IOStatus opened = FileSystemOf(options_)->NewRandomAccessFile(
-        path, rocksdb::FileOptions(), file, nullptr);
+        path, rocksdb::FileOptions(), &place->open, nullptr);
     // The next one is not there yet.
     if (!opened.ok()) return opened.IsNotFound() || opened.IsPathNotFound();
   }
   std::array<char, kFront> buffer{};
   rocksdb::Slice read;
   const rocksdb::IOStatus status =
-      (*file)->Read(offset, buffer.size(), rocksdb::IOOptions(), &read,
-                    buffer.data(), nullptr);
+      place->open->Read(place->offset, buffer.size(), rocksdb::IOOptions(),
+                        &read, buffer.data(), nullptr);
   if (!status.ok()) return false;
   for (std::size_t i = 0; i < read.size(); ++i) {
     if (read[i] != '\0') return false;
@@ -57,11 +62,9 @@ bool JournalTail::IsEmptyAt(std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
 }
 
 bool JournalTail::Unchanged() {
-  if (file_ == 0) return false;
-  const absl::Time now = absl::Now();
-  if (now - looked_ > kLookAgain) return false;
-  return IsEmptyAt(&current_, file_, offset_) &&
-         IsEmptyAt(&next_, file_ + 1, 0);
+  if (watched_.empty() || absl::Now() - looked_ > kLookAgain) return false;
+  return std::all_of(watched_.begin(), watched_.end(),
+                     [this](Place& place) { return IsEmpty(&place); });
 }
 
 }  // namespace ckptree::kv

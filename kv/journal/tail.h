@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "kv/journal/reader.h"
@@ -26,22 +27,24 @@ class JournalTail {
   // After `content` was read.
   void Start(const JournalContent& content);
 
-  // True where the place of the next record is empty, and so is the file that
-  // would come after this one: two small reads. False where there may be
+  // True where the place of the next record is empty, and so is each file that
+  // may come next: two small reads, or some more after a kill. False where there may be
   // something, and once a second, for files may have been replaced.
   bool Unchanged();
 
  private:
-  bool IsEmptyAt(std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
-                 std::uint64_t number, std::uint64_t offset);
+  struct Place {
+    std::uint64_t file = 0;
+    std::uint64_t offset = 0;
+    std::unique_ptr<rocksdb::FSRandomAccessFile> open;  // Null: not yet.
+  };
+
+  bool IsEmpty(Place* place) const;
 
   const Options& options_;
   const std::string directory_;  // <store>/journal
-  std::uint64_t file_ = 0;
-  std::uint64_t offset_ = 0;
+  std::vector<Place> watched_;
   absl::Time looked_ = absl::InfinitePast();
-  std::unique_ptr<rocksdb::FSRandomAccessFile> current_;
-  std::unique_ptr<rocksdb::FSRandomAccessFile> next_;
 };
 
 }  // namespace ckptree::kv

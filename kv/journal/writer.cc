@@ -18,6 +18,8 @@ using rocksdb::FileOptions;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
+// Of a file that is made where there is no room for more.
+constexpr std::uint64_t kLeastBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kZerosAtOnce = std::uint64_t{1} << 20;
 
 // A second copy that is being written, or waits to be synced.
@@ -127,13 +129,15 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(
   std::unique_ptr<JournalWriter> writer(
       new JournalWriter(options, directory, std::move(start)));
   const std::uint64_t least =
-      2 * kPrefaceBytes + kJournalReserveBytes +
+      2 * kPrefaceBytes +
+      (writer->start_.least ? kLeastBytes : kJournalReserveBytes) +
       (last == nullptr ? 0
                        : ToSectors(kRecordHeaderBytes + last->rows.size() +
                                  last->header.block_bytes));
   const Start& given = writer->start_;
   const std::uint64_t wanted =
-      given.first_file_bytes != 0 ? given.first_file_bytes
+      given.least                   ? 0
+      : given.first_file_bytes != 0 ? given.first_file_bytes
       : given.file_bytes != 0     ? given.file_bytes
                                   : kJournalFileBytes;
   CKPTREE_ASSIGN_OR_RETURN(

@@ -35,6 +35,8 @@ class JournalWriter {
     ChainPoint tip;     // What the first record follows.
     std::uint64_t file = 1;  // Number of the first file.
     std::uint64_t file_bytes = 0;  // 0: kJournalFileBytes.
+    // The first file is as small as a few removals allow; saves are refused.
+    bool least = false;
     std::uint64_t first_file_bytes = 0;  // 0: as the others.
   };
   // Makes both copies of a new file in <directory>/journal, which exists. Its
