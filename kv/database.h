@@ -193,7 +193,8 @@ class Database {
   absl::Status CheckLeafCopies(const LiveFile& file) const;
 
   // Reads all of journal/, also what an open does not need: one line for each
-  // damage that its other copy, or the index, makes good.
+  // damage that its other copy, or the index, makes good. Where there is a
+  // writer only the file of all rows.
   std::vector<std::string> CheckJournal() const;
   // Damage of a table of rows that a read met and that the journal made good:
   // the index is to be made anew. Empty: none was met.

@@ -346,14 +346,16 @@ std::vector<std::string> Database::CheckJournal() const {
   const Impl& impl = *impl_;
   std::vector<std::string> damage;
   if (!impl.mark.Check().ok() || impl.options.forensic) return damage;
-  // What a writer is about to write is no damage, and what he drops.
-  const bool beside_writer = impl.mode != Mode::kRead || following();
-  const absl::StatusOr<JournalContent> journal =
-      ReadJournal(impl.reader_options, impl.directory, 1, beside_writer);
-  if (journal.ok()) {
-    damage = journal->damage;
-  } else if (!beside_writer) {
-    damage.emplace_back(journal.status().message());
+  // A writer mends what a crash left in second copies, and is about to write.
+  if (impl.mode == Mode::kRead && !following()) {
+    const absl::StatusOr<JournalContent> journal =
+        ReadJournal(impl.reader_options, impl.directory, 1,
+                    /*beside_writer=*/false);
+    if (journal.ok()) {
+      damage = journal->damage;
+    } else {
+      damage.emplace_back(journal.status().message());
+    }
   }
   const auto read = [&]() -> absl::Status {
     CKPTREE_ASSIGN_OR_RETURN(
