@@ -35,7 +35,7 @@ struct Collector::Pass {
   CollectProgress progress;
 
   // What there is no room for is left to a later pass, and told.
-  absl::Status Unless(absl::Status status) {
+  absl::Status WhereThereIsRoom(absl::Status status) {
     if (!absl::IsResourceExhausted(status)) return status;
     report.no_room.emplace_back(status.message());
     return absl::OkStatus();
@@ -314,9 +314,11 @@ absl::Status Collector::RunPass(Pass* pass) {
     CKPTREE_RETURN_IF_ERROR(SweepSmall());
     // Deleted blocks of small saves still stand in tables, and in the journal.
     // The journal first: it gives room back without taking much.
-    CKPTREE_RETURN_IF_ERROR(pass->Unless(context_.database->WriteRows()));
-    CKPTREE_RETURN_IF_ERROR(pass->Unless(context_.database->CompactSmall()));
-    return pass->Unless(RewriteFiles(pass));
+    CKPTREE_RETURN_IF_ERROR(
+        pass->WhereThereIsRoom(context_.database->WriteRows()));
+    CKPTREE_RETURN_IF_ERROR(
+        pass->WhereThereIsRoom(context_.database->CompactSmall()));
+    return pass->WhereThereIsRoom(RewriteFiles(pass));
   }
   if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));
   const std::uint64_t newest = context_.keeper->newest();

@@ -22,7 +22,6 @@
 #include "absl/time/clock.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
-#include "kv/file_system.h"
 #include "kv/instance.h"
 #include "kv/journal/keeper.h"
 #include "kv/journal/record.h"
@@ -31,7 +30,6 @@
 #include "kv/status.h"
 #include "kv/status_macros.h"
 #include "rocksdb/db.h"
-#include "rocksdb/file_system.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
 #include "rocksdb/slice.h"
@@ -203,13 +201,8 @@ absl::Status Database::WriteRows() {
 
 absl::Status Database::Impl::CheckRoom(std::uint64_t wanted,
                                        std::string_view what) const {
-  const auto free = [this] {
-    std::uint64_t bytes = 0;
-    const rocksdb::IOStatus asked = FileSystemOf(reader_options)->GetFreeSpace(
-        directory, rocksdb::IOOptions(), &bytes, nullptr);
-    // Where nobody can say, the disk will.
-    return asked.ok() ? bytes : ~std::uint64_t{0};
-  };
+  // Where nobody can say, the disk will.
+  const auto free = [this] { return FreeBytes().value_or(~std::uint64_t{0}); };
   if (free() >= wanted) return absl::OkStatus();
   if (GiveReserve(writer_options, directory) && free() >= wanted) {
     return absl::OkStatus();

@@ -296,12 +296,15 @@ absl::Status Database::CheckLeafCopies(const LiveFile& file) const {
 
 absl::StatusOr<std::uint64_t> Database::FreeBytes() const {
   CKPTREE_RETURN_IF_ERROR(impl_->mark.Check());
+  return impl_->FreeBytes();
+}
+
+absl::StatusOr<std::uint64_t> Database::Impl::FreeBytes() const {
   std::uint64_t bytes = 0;
-  CKPTREE_RETURN_IF_ERROR(
-      ToStatus(FileSystemOf(impl_->reader_options)
-                   ->GetFreeSpace(impl_->directory, rocksdb::IOOptions(),
-                                  &bytes, nullptr),
-               impl_->directory));
+  CKPTREE_RETURN_IF_ERROR(ToStatus(
+      FileSystemOf(reader_options)
+          ->GetFreeSpace(directory, rocksdb::IOOptions(), &bytes, nullptr),
+      directory));
   return bytes;
 }
 

@@ -87,6 +87,8 @@ struct Database::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex);
   // commit.cc: rows in memory see the commit, too.
   void AddToOverlay(const WriteBatch& batch);
+  // On the disk of the store.
+  absl::StatusOr<std::uint64_t> FreeBytes() const;
   // commit.cc: kResourceExhausted where `what` may take more than is free, the
   // reserve included: RocksDB ends a handle that runs out of room.
   absl::Status CheckRoom(std::uint64_t wanted, std::string_view what) const;

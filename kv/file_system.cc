@@ -31,12 +31,6 @@ using rocksdb::IOStatus;
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-bool AllZero(std::string_view bytes) {
-  return bytes.empty() ||
-         (bytes[0] == '\0' &&
-          std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
-}
-
 absl::Status Context(const IOStatus& status, std::string_view action,
                      const std::string& path) {
   if (status.ok()) return absl::OkStatus();
@@ -48,6 +42,12 @@ absl::Status Context(const IOStatus& status, std::string_view action,
 std::shared_ptr<rocksdb::FileSystem> FileSystemOf(const Options& options) {
   if (options.file_system == nullptr) return rocksdb::FileSystem::Default();
   return std::static_pointer_cast<rocksdb::FileSystem>(options.file_system);
+}
+
+bool AllZero(std::string_view bytes) {
+  return bytes.empty() ||
+         (bytes[0] == '\0' &&
+          std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
 absl::Status WriteFile(const Options& options, const std::string& path,

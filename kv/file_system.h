@@ -25,6 +25,9 @@ std::shared_ptr<rocksdb::FileSystem> FileSystemOf(const Options& options);
 absl::Status WriteFile(const Options& options, const std::string& path,
                        std::string_view content);
 
+// As what was made ahead is.
+bool AllZero(std::string_view bytes);
+
 // At most `max_bytes` from the start of the file, and of the zeros that these
 // end in at most `max_zeros`: of what was made ahead. kNotFound without it.
 absl::StatusOr<std::string> ReadFile(const Options& options,

@@ -4,17 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kv/file_system.h"
 #include "kv/journal/replay.h"
 
 namespace ckptree::kv {
-namespace {
-
-bool AllZero(std::string_view bytes) {
-  return bytes.find_first_not_of('\0') == std::string_view::npos;
-}
-
-}  // namespace
-
 void FilePair::Parse() {
   while (Advance() || Jump() || Search()) {
   }

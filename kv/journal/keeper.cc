@@ -84,18 +84,19 @@ absl::Status JournalKeeper::BeginLocked() {
                                                  : kFirstFileBytes;
   const JournalRecord* const last =
       last_.has_value() ? &*last_ : nullptr;
-  absl::StatusOr<std::unique_ptr<JournalWriter>> made = JournalWriter::Create(
-      context_.options, context_.directory, start, last);
+  const auto create = [&] {
+    return JournalWriter::Create(context_.options, context_.directory, start,
+                                 last);
+  };
+  absl::StatusOr<std::unique_ptr<JournalWriter>> made = create();
   if (absl::IsResourceExhausted(made.status()) &&
       GiveReserve(context_.options, context_.directory)) {
-    made = JournalWriter::Create(context_.options, context_.directory, start,
-                                 last);
+    made = create();
   }
   if (absl::IsResourceExhausted(made.status())) {
     // What is removed needs no more; it makes room.
     start.least = true;
-    made = JournalWriter::Create(context_.options, context_.directory, start,
-                                 last);
+    made = create();
   }
   CKPTREE_RETURN_IF_ERROR(made.status());
   // What a killed process left may be in the page cache alone, and what follows

@@ -76,11 +76,11 @@ class Reader {
       tip_ = DecodeTip(*bytes);
       if (!tip_.has_value()) in_tip = DecodePreface(*bytes);
     }
-    if (named.empty() && !tip_.has_value() && covered_ > 0) {
-      return absl::DataLossError(absl::StrFormat(
-          "both copies of the journal in %s are gone", directory_));
-    }
     if (named.empty() && !tip_.has_value()) {
+      if (covered_ > 0) {
+        return absl::DataLossError(absl::StrFormat(
+            "both copies of the journal in %s are gone", directory_));
+      }
       return absl::NotFoundError(
           absl::StrFormat("there is no journal in %s", directory_));
     }
@@ -108,7 +108,7 @@ class Reader {
       if (count > votes[uuid_]) uuid_ = uuid;
     }
     if (tip_.has_value() && tip_->uuid != uuid_) tip_.reset();
-    std::uint64_t begins_behind = ~std::uint64_t{0};
+    std::optional<std::uint64_t> begins_behind;
     for (const auto& [id, preface] : prefaces_) {
       JournalFileId is = id;
       if (preface.has_value() && preface->uuid != uuid_) {
@@ -123,16 +123,15 @@ class Reader {
                             JournalFileName(is.copy, is.file)));
       }
       if (preface.has_value()) {
-        begins_behind = std::min(begins_behind, preface->follows);
+        begins_behind = std::min(begins_behind.value_or(preface->follows),
+                                 preface->follows);
       }
       // A file under its own name goes before another that says the same.
       const auto [it, fresh] = names_.try_emplace(is, named[id]);
       if (!fresh && is == id) it->second = named[id];
       content_.highest_file = std::max(content_.highest_file, is.file);
     }
-    if (begins_behind != ~std::uint64_t{0}) {
-      content_.begins_behind = begins_behind;
-    }
+    content_.begins_behind = begins_behind.value_or(0);
     if (in_tip.has_value() && in_tip->uuid == uuid_) {
       const JournalFileId is = {in_tip->copy, in_tip->file};
       content_.in_tip = JournalFileName(is.copy, is.file);

@@ -309,9 +309,8 @@ def latest_checkpoint(
     >>> latest_checkpoint(tmp / "nothing") is None
     True
     """
-    folder = directory.folder(ckpt_dir, prefix)
-    if not _place.is_store(folder):
-        directory.check_not_of_flax(ckpt_dir, prefix)
+    folder = directory.find_store(ckpt_dir, prefix)
+    if folder is None:
         return None
     with ckptree.open(folder) as store:
         if "latest" not in store:
@@ -329,9 +328,8 @@ def available_steps(
     >>> available_steps(tmp / "nothing")
     []
     """
-    folder = directory.folder(ckpt_dir, prefix)
-    if not _place.is_store(folder):
-        directory.check_not_of_flax(ckpt_dir, prefix)
+    folder = directory.find_store(ckpt_dir, prefix)
+    if folder is None:
         return []
     with ckptree.open(folder) as store:
         return [step_type(info.step) for info in store.steps()]

@@ -77,6 +77,15 @@ def _readings(name: str, prefix: str) -> list[tuple[str, int]]:
     return [(p, n) for p, n in found if p not in (".", "..")]
 
 
+def find_store(ckpt_dir: PathLike, prefix: str) -> pathlib.Path | None:
+    """The store of a prefix; None where there is none. As check_not_of_flax()."""
+    found = folder(ckpt_dir, prefix)
+    if _place.is_store(found):
+        return found
+    check_not_of_flax(ckpt_dir, prefix)
+    return None
+
+
 def check_not_of_flax(ckpt_dir: PathLike, prefix: str) -> None:
     """OrbaxCheckpointError where Flax wrote that file, or checkpoints of that
     prefix into that directory."""
