@@ -160,6 +160,20 @@ std::vector<StepRecordPtr> Catalog::AllSteps() const {
   return all;
 }
 
+std::uint64_t Catalog::HighestVersion() const {
+  absl::MutexLock lock(&mu_);
+  std::uint64_t highest = 0;
+  for (const auto& [number, line] : rows_.lines) {
+    highest = std::max({highest, line.tip, line.origin_version});
+  }
+  for (const auto& [line, steps] : rows_.steps) {
+    for (const auto& [step, record] : steps) {
+      highest = std::max(highest, record->version);
+    }
+  }
+  return highest;
+}
+
 std::vector<TagInfo> Catalog::Tags() const {
   absl::MutexLock lock(&mu_);
   std::vector<TagInfo> tags;

@@ -46,6 +46,8 @@ class Catalog {
   // kNotFound names the lines there are. An empty name is the main line.
   absl::StatusOr<std::uint32_t> FindLine(std::string_view name) const;
   std::map<std::uint32_t, schema::LineRecord> Lines() const;
+  // That a step has, or a line names.
+  std::uint64_t HighestVersion() const;
   std::vector<TagInfo> Tags() const;
   std::optional<schema::TagRecord> FindTag(std::string_view name) const;
   std::vector<std::string> TagsOf(std::uint64_t version) const;

@@ -270,7 +270,10 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.uuid = store_.uuid;
   context.statistics = options_.statistics;
   context.on_progress = options_.on_progress;
-  context.highest_version = database_->report().highest_version;
+  // The journal's ceiling counts where its records are whole.
+  context.highest_version =
+      std::max({database_->report().highest_version, keeper_.newest(),
+                catalog_.HighestVersion()});
   context.keeper = &keeper_;
   context.retention = retention_.get();
   context.commit_mu = &commit_mu_;

@@ -290,7 +290,10 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
                            Engine::OpenForensic(scratch, QuietOptions()));
   const kv::Database& database = engine->database();
   Append(&report->losses, engine->catalog().Load(database));
-  Append(&report->losses, NamelessVersions(database, &report->notes));
+  // With all rows there, a save without its own was removed, or never committed.
+  if (salvaged.rows_missing) {
+    Append(&report->losses, NamelessVersions(database, &report->notes));
+  }
   RecoverySource source(Store(std::move(engine)));
   source.version_ceiling_ = salvaged.version_ceiling;
   return source;

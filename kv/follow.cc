@@ -182,8 +182,10 @@ absl::Status Database::Impl::MakeIndexInMemory(Standing* standing) {
       standing->index,
       Instance::Open(Role::kReadOnly, db, in_memory, nullptr,
                      nullptr));
-  standing->damage.insert(standing->damage.end(), made.losses.begin(),
-                          made.losses.end());
+  for (const auto* lines : {&made.unread, &made.losses}) {
+    standing->damage.insert(standing->damage.end(), lines->begin(),
+                            lines->end());
+  }
   reader_options = in_memory;
   return absl::OkStatus();
 }

@@ -235,7 +235,7 @@ class Rebuilder {
       absl::StatusOr<SegmentTable> table =
           SegmentTable::Open(source_.options, path, source_.space_of);
       if (!table.ok()) {
-        report_.losses.push_back(absl::StrFormat(
+        report_.unread.push_back(absl::StrFormat(
             "the table cannot be read: %s",
             std::string(table.status().message())));
         continue;

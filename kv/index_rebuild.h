@@ -47,6 +47,8 @@ struct RebuildReport {
   // What was there and could not be read, one line each, the blocks of
   // `missing` included.
   std::vector<std::string> losses;
+  // Tables of which nothing can be read; they may have had rows alone.
+  std::vector<std::string> unread;
   // What was met and cost nothing.
   std::vector<std::string> notes;
 };

@@ -109,8 +109,9 @@ absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
       const RebuildReport rebuilt,
       MakeIndex(reader_options, directory, DbDirectory(), standing, made,
                 writer_options));
-  for (const std::string& loss : rebuilt.losses) {
-    report.warnings.push_back(loss);
+  for (const auto* lines : {&rebuilt.unread, &rebuilt.losses}) {
+    report.warnings.insert(report.warnings.end(), lines->begin(),
+                           lines->end());
   }
   for (const std::string& note : rebuilt.notes) {
     watcher->Log(Severity::kInfo, note);

@@ -2,7 +2,8 @@
 //
 //   1. No writer lives; the directory is sane.
 //   2. The rows: the file of all rows and the records after it, as far as they
-//      are whole; where something of them is not, also what the index has.
+//      are whole. Where something of them is not: those of the index and the
+//      records after it, if these are whole; else all that either has.
 //   3. An index is made of them and of every table (kv/index_rebuild.h).
 
 #include "kv/salvage.h"
@@ -106,9 +107,14 @@ class Salvager {
       if (*entry == nullptr) break;
       rows_[(*entry)->key] = (*entry)->value;
     }
-    if (!(*reader)->damage().empty()) {
-      rows_problem_ = absl::StrFormat("%s is damaged: %s", file.path,
-                                      (*reader)->damage().front().what);
+    for (const RowsDamage& damage : (*reader)->damage()) {
+      std::string text =
+          absl::StrFormat("%s is damaged: %s", file.path, damage.what);
+      if (damage.rows == 0u) {
+        report_.notes.push_back(std::move(text));
+      } else if (rows_problem_.empty()) {
+        rows_problem_ = std::move(text);
+      }
     }
     return absl::OkStatus();
   }
@@ -131,13 +137,7 @@ class Salvager {
       if (ordinal <= base_) continue;
       if (ordinal > next) missing_.push_back({next, ordinal - 1});
       next = ordinal + 1;
-      const absl::StatusOr<std::vector<RowChange>> changes =
-          DecodeRows(record.rows);
-      if (!changes.ok()) {
-        missing_.push_back({ordinal, ordinal});
-        continue;
-      }
-      for (const RowChange& change : *changes) Take(change);
+      if (!Take(record, &rows_)) missing_.push_back({ordinal, ordinal});
     }
     for (const LostCommits& lost : journal_.lost) {
       if (lost.last >= next) {
@@ -147,20 +147,26 @@ class Salvager {
     return absl::OkStatus();
   }
 
-  void Take(const RowChange& change) {
-    const RowKey key{change.space, std::string(change.key)};
-    std::optional<RowValue>& row = rows_[key];
-    switch (change.what) {
-      case RowChange::What::kDelete:
-        row.reset();
-        break;
-      case RowChange::What::kPut:
-        row.emplace(std::string(change.value));
-        break;
-      case RowChange::What::kBlock:
-        row.emplace(change.block);
-        break;
+  static bool Take(const JournalRecord& record, RowChanges* rows) {
+    const absl::StatusOr<std::vector<RowChange>> changes =
+        DecodeRows(record.rows);
+    if (!changes.ok()) return false;
+    for (const RowChange& change : *changes) {
+      std::optional<RowValue>& row =
+          (*rows)[{change.space, std::string(change.key)}];
+      switch (change.what) {
+        case RowChange::What::kDelete:
+          row.reset();
+          break;
+        case RowChange::What::kPut:
+          row.emplace(std::string(change.value));
+          break;
+        case RowChange::What::kBlock:
+          row.emplace(change.block);
+          break;
+      }
     }
+    return true;
   }
 
   // Only where something is missing: what the index has of it.
@@ -177,16 +183,35 @@ class Salvager {
     std::uint64_t upto = 0;
     bool gaps = !index.ok();
     if (index.ok()) {
-      upto = std::min(MarkerOf(**index, Space::kRecords),
-                      MarkerOf(**index, Space::kSmall));
+      RowChanges rows;
+      const ChainPoint records = MarkerOf(**index, Space::kRecords);
+      const ChainPoint small = MarkerOf(**index, Space::kSmall);
+      const ChainPoint as_of = records.ordinal < small.ordinal ? records : small;
+      upto = as_of.ordinal;
       for (const Space space : {Space::kRecords, Space::kSmall}) {
-        CKPTREE_ASSIGN_OR_RETURN(const bool whole, TakeSpace(**index, space));
+        CKPTREE_ASSIGN_OR_RETURN(const bool whole,
+                                 TakeSpace(**index, space, &rows));
         gaps = gaps || !whole;
       }
+      const bool all = std::all_of(
+          missing_.begin(), missing_.end(),
+          [upto](const LostCommits& lost) { return lost.last <= upto; });
+      if (!gaps && all && upto >= base_ && records_problem_.empty() &&
+          HashAt(journal_, upto) == as_of.hash) {
+        // It has everything up to there, and nothing that was removed.
+        for (const auto& [ordinal, record] : journal_.records) {
+          if (ordinal > upto) Take(record, &rows);
+        }
+        rows_ = std::move(rows);
+        return absl::OkStatus();
+      }
+      // What the journal says of a row counts, a removal, too.
+      rows_.merge(rows);
       report_.rebuilt = true;
     } else {
       report_.notes.emplace_back(index.status().message());
     }
+    report_.rows_missing = true;
     for (const LostCommits& lost : missing_) {
       if (!gaps && lost.last <= upto) continue;
       report_.losses.push_back(
@@ -207,13 +232,14 @@ class Salvager {
     return absl::OkStatus();
   }
 
-  static std::uint64_t MarkerOf(const Instance& index, Space space) {
+  static ChainPoint MarkerOf(const Instance& index, Space space) {
     const auto marker = ReadMarker(index, space);
-    return marker.ok() && marker->has_value() ? (*marker)->ordinal : 0;
+    return marker.ok() && marker->has_value() ? **marker : ChainPoint();
   }
 
   // True where all of it could be read.
-  absl::StatusOr<bool> TakeSpace(const Instance& index, Space space) {
+  absl::StatusOr<bool> TakeSpace(const Instance& index, Space space,
+                                 RowChanges* rows) {
     rocksdb::ReadOptions options;
     options.fill_cache = false;
     CKPTREE_ASSIGN_OR_RETURN(
@@ -227,12 +253,11 @@ class Salvager {
               CKPTREE_RETURN_IF_ERROR(CheckCancelled());
               if (key >= kEndOfRows) return absl::OkStatus();
               RowKey row{space, std::string(key)};
-              // What the journal says of a row counts, a removal, too.
               if (IsBlockKey(row)) {
-                rows_.try_emplace(row,
+                rows->try_emplace(row,
                                   BlockName{value.size(), HashOf(value)});
               } else {
-                rows_.try_emplace(std::move(row), std::string(value));
+                rows->try_emplace(std::move(row), std::string(value));
               }
               return absl::OkStatus();
             }));
@@ -278,6 +303,10 @@ class Salvager {
         const RebuildReport made,
         RebuildIndex(source, Join(to_, kDbName), options_, cancelled_));
     report_.segments = made.tables;
+    // With all rows there, the steps name what is not in any table.
+    std::vector<std::string>& unread =
+        report_.rows_missing ? report_.losses : report_.notes;
+    unread.insert(unread.end(), made.unread.begin(), made.unread.end());
     report_.losses.insert(report_.losses.end(), made.losses.begin(),
                           made.losses.end());
     report_.notes.insert(report_.notes.end(), made.notes.begin(),

@@ -20,6 +20,8 @@ struct SalvageReport {
   // The journal was not whole, and the index was read, too: what commits that
   // are lost had removed may be back.
   bool rebuilt = false;
+  // Some rows may be missing; else all are here that the last commit left.
+  bool rows_missing = false;
   // No version above it was used, as far as the journal says.
   std::uint64_t version_ceiling = 0;
   std::uint64_t rows = 0;      // Of `records` and `small`.

@@ -25,20 +25,6 @@ absl::Status Lost(std::uint64_t first, std::uint64_t last) {
   return absl::DataLossError(Text(LostCommits{first, last}));
 }
 
-// The hash of a commit, as the journal knows it.
-std::optional<Hash> HashAt(const JournalContent& journal,
-                           std::uint64_t ordinal) {
-  if (const auto it = journal.records.find(ordinal);
-      it != journal.records.end()) {
-    return it->second.hash;
-  }
-  if (const auto it = journal.records.find(ordinal + 1);
-      it != journal.records.end()) {
-    return it->second.header.previous;
-  }
-  return std::nullopt;
-}
-
 // Whether rows up to `marker` are those of this journal's commits.
 std::string CheckMarker(const JournalContent& journal,
                         const ChainPoint& marker) {
@@ -55,36 +41,94 @@ std::string CheckMarker(const JournalContent& journal,
   return "";
 }
 
+// The commit that all rows are as of, without the journal's records.
+ChainPoint CommitOfRows(const Standing& standing) {
+  if (standing.index == nullptr) {
+    return {standing.rows.ordinal, standing.rows.hash.value_or(Hash{})};
+  }
+  return standing.records.ordinal < standing.small.ordinal ? standing.records
+                                                           : standing.small;
+}
+
 // Of commits that nobody has a record of: those that the index does not have
-// either are lost.
-void JudgeLosses(Standing* standing) {
-  const std::uint64_t indexed =
-      standing->index == nullptr
-          ? standing->rows.ordinal
-          : std::min(standing->records.ordinal, standing->small.ordinal);
-  for (const LostCommits& lost : standing->journal.lost) {
-    if (lost.last <= indexed) {
+// either are lost, or the file of all rows where that is read in its place.
+// Where it has the last ones, it is known by them how far the chain goes.
+void JudgeLosses(Standing* standing, bool beside_writer) {
+  JournalContent& journal = standing->journal;
+  std::vector<LostCommits> all = journal.lost;
+  const std::uint64_t seen =
+      std::max({standing->records.ordinal, standing->small.ordinal,
+                standing->rows.ordinal});
+  const std::uint64_t tip = journal.tip.ordinal;
+  if (seen > tip && !all.empty() && all.back().last > tip) {
+    all.back().last = std::max(all.back().last, seen);
+  } else if (seen > tip) {
+    all.push_back({tip + 1, seen});
+  }
+  const ChainPoint rows = CommitOfRows(*standing);
+  // Beside a writer one of the two was read too early.
+  const bool goes_on = rows.ordinal > tip && !beside_writer;
+  const std::uint64_t had = beside_writer ? std::min(rows.ordinal, tip)
+                                          : rows.ordinal;
+  for (const LostCommits& lost : all) {
+    const std::uint64_t last = std::min(lost.last, had);
+    if (lost.first <= last) {
       standing->damage.push_back(absl::StrFormat(
-          "the journal has no record of commits %d to %d any more; the index "
-          "has their rows",
-          lost.first, lost.last));
-    } else if (standing->lost.ok()) {
-      standing->lost = Lost(std::max(lost.first, indexed + 1), lost.last);
+          "the journal has no record of %s any more; %s",
+          lost.first == last
+              ? absl::StrFormat("commit %d", last)
+              : absl::StrFormat("commits %d to %d", lost.first, last),
+          standing->index == nullptr
+              ? RowsFileName(standing->rows.ordinal) + " has the rows"
+              : "the index has the rows"));
+    }
+    if (lost.last > had && standing->lost.ok()) {
+      standing->lost = Lost(std::max(lost.first, had + 1), lost.last);
     }
   }
-  const std::uint64_t furthest =
-      standing->index == nullptr
-          ? 0
-          : std::max(standing->records.ordinal, standing->small.ordinal);
-  if (standing->lost.ok() && furthest > standing->journal.tip.ordinal) {
-    standing->lost = Lost(standing->journal.tip.ordinal + 1, furthest);
+  if (goes_on) {
+    journal.tip = rows;
+    // A seal of an earlier file says nothing of what came behind that.
+    if (journal.open_end.empty()) {
+      journal.open_end = absl::StrFormat(
+          "the journal has no commit after %d, there was one", tip);
+    }
   }
-  if (standing->lost.ok() &&
-      standing->rows.ordinal > standing->journal.tip.ordinal) {
-    standing->lost =
-        Lost(standing->journal.tip.ordinal + 1, standing->rows.ordinal);
+  if (standing->lost.ok()) standing->lost = journal.doubt;
+  if (standing->lost.ok() && !journal.open_end.empty() &&
+      journal.noted != journal.tip) {
+    standing->lost = absl::DataLossError(absl::StrFormat(
+        "%s, and nobody can tell whether commits after %d are missing",
+        journal.open_end, journal.tip.ordinal));
   }
-  if (standing->lost.ok()) standing->lost = standing->journal.doubt;
+}
+
+// Why the file of all rows has another name than its own; empty: it has it.
+std::string WrongName(const RowsFile& rows) {
+  const std::string name(BaseName(rows.path));
+  return rows.ordinal == 0 || name == RowsFileName(rows.ordinal)
+             ? ""
+             : absl::StrFormat("journal/%s is %s under another name", name,
+                               RowsFileName(rows.ordinal));
+}
+
+// Damage that cost no row, the index being whole.
+std::vector<std::string> DamageOfJournal(const Standing& standing,
+                                         bool beside_writer) {
+  std::vector<std::string> damage = standing.journal.damage;
+  if (beside_writer) return damage;
+  const RowsFile& rows = standing.rows;
+  if (std::string wrong = WrongName(rows); !wrong.empty()) {
+    damage.push_back(std::move(wrong));
+  }
+  const std::uint64_t wanted = standing.journal.begins_behind;
+  if (rows.ordinal < wanted) {
+    damage.push_back(absl::StrFormat(
+        "journal/%s is missing: the index alone has the rows of commits %d to "
+        "%d",
+        RowsFileName(wanted), rows.ordinal + 1, wanted));
+  }
+  return damage;
 }
 
 }  // namespace
@@ -126,14 +170,6 @@ absl::StatusOr<Standing> LookAtStanding(const Options& options,
       standing.journal,
       ReadJournal(options, directory, std::max<std::uint64_t>(from, 1),
                   beside_writer));
-  if (!beside_writer &&
-      standing.rows.ordinal < standing.journal.begins_behind) {
-    standing.damage.push_back(absl::StrFormat(
-        "journal/%s is missing: the index alone has the rows of commits %d to "
-        "%d",
-        RowsFileName(standing.journal.begins_behind), standing.rows.ordinal + 1,
-        standing.journal.begins_behind));
-  }
   for (const ChainPoint& marker : markers) {
     if (const std::string problem = CheckMarker(standing.journal, marker);
         !problem.empty()) {
@@ -147,8 +183,8 @@ absl::StatusOr<Standing> LookAtStanding(const Options& options,
   if (!changes->empty()) {
     standing.overlay = Overlay::Make(*std::move(changes), {});
   }
-  standing.damage = standing.journal.damage;
-  JudgeLosses(&standing);
+  standing.damage = DamageOfJournal(standing, beside_writer);
+  JudgeLosses(&standing, beside_writer);
   return standing;
 }
 
@@ -177,9 +213,12 @@ absl::Status ReadAllRows(const Options& options, const std::string& directory,
                         standing->problem, whole.message()));
   }
   standing->damage = journal.damage;
+  if (std::string wrong = WrongName(standing->rows); !wrong.empty()) {
+    standing->damage.push_back(std::move(wrong));
+  }
   standing->damage.push_back(
       absl::StrFormat("the index is damaged: %s", standing->problem));
-  JudgeLosses(standing);
+  JudgeLosses(standing, beside_writer);
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <regex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,24 @@ struct Said {
     });
   }
 };
+
+// Commits that the texts say are missing. Nobody knows what was in one of which
+// no copy is left: it names one step, tag or removal.
+std::size_t MissingCommits(const std::vector<std::string>& texts) {
+  static const std::regex kSaid(
+      "commits? ([0-9]+)(?: to ([0-9]+))? (?:was|were) acknowledged and");
+  std::set<std::uint64_t> commits;
+  for (const std::string& text : texts) {
+    for (std::sregex_iterator it(text.begin(), text.end(), kSaid), end;
+         it != end; ++it) {
+      const std::uint64_t first = std::stoull((*it)[1]);
+      const std::uint64_t last =
+          (*it)[2].matched ? std::stoull((*it)[2]) : first;
+      for (std::uint64_t i = first; i <= last; ++i) commits.insert(i);
+    }
+  }
+  return commits.size();
+}
 
 std::int64_t KeyOf(const std::string& line, std::int64_t step) {
   return LineNumber(line) * kLineSteps + step;
@@ -178,8 +197,17 @@ class Judgement {
              const std::string& where) {
     std::set<LeafOfStep> gone;
     std::set<std::int64_t> harmed;  // Steps of which more than leaves is gone.
+    std::set<std::int64_t> by_commit;
+    std::size_t commits = damaged_.several ? MissingCommits(said.texts) : 0;
     bool any = false;
-    for (const Lack& lack : lacks) {
+    for (Lack lack : lacks) {
+      if (!lack.named && lack.leaf.empty() && lack.key != Lack::kOfStore) {
+        if (!by_commit.contains(lack.key) && commits > 0) {
+          --commits;
+          by_commit.insert(lack.key);
+        }
+        lack.named = by_commit.contains(lack.key);
+      }
       const std::string text = absl::StrCat(where, ": ", lack.text);
       if (lack.kind == Lack::Kind::kWrong) verdict_.Add(kWrongBytes, text);
       if (lack.kind == Lack::Kind::kExtra) verdict_.Add(kOther, text);

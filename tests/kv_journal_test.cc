@@ -261,6 +261,8 @@ TEST_F(JournalTest, ALostTipIsALossByName) {
   EXPECT_EQ(content.tip.ordinal, 8);
   ASSERT_EQ(content.lost.size(), 1);
   EXPECT_EQ(content.lost[0].first, 9);
+  ASSERT_TRUE(content.noted.has_value());
+  EXPECT_EQ(content.noted->ordinal, 9);
 }
 
 TEST_F(JournalTest, AFirstCopyThatIsGoneWithoutAWordOnTheTipIsDoubt) {
@@ -269,7 +271,27 @@ TEST_F(JournalTest, AFirstCopyThatIsGoneWithoutAWordOnTheTipIsDoubt) {
   std::filesystem::remove(Store() + "/journal/tip");
   ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
   EXPECT_EQ(content.tip.ordinal, 9);
-  EXPECT_THAT(content.doubt, Not(IsOk()));
+  EXPECT_OK(content.doubt);
+  EXPECT_THAT(content.open_end, HasSubstr("gone or cut short"));
+  EXPECT_FALSE(content.noted.has_value());
+}
+
+// Without a, b goes on behind what is damaged in it.
+TEST_F(JournalTest, RecordsAreFoundBehindDamageInTheSecondCopyAlone) {
+  ASSERT_NO_FATAL_FAILURE(WriteThreeFiles());
+  ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());
+  const RecordHeader header = before.records.at(2).header;
+  std::filesystem::remove(PathOf(Copy::kA, header.file));
+  const std::string path = PathOf(Copy::kB, header.file);
+  std::string bytes = Contents(path);
+  bytes[header.b_offset + kRecordHeaderBytes - 4] ^= 1;
+  Replace(path, bytes);
+  ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+  EXPECT_EQ(content.tip.ordinal, 9);
+  ASSERT_EQ(content.lost.size(), 1);
+  EXPECT_EQ(content.lost[0].first, 2);
+  EXPECT_EQ(content.lost[0].last, 2);
+  EXPECT_EQ(content.records.size(), 8);
 }
 
 TEST_F(JournalTest, ATornTailWasNeverThere) {

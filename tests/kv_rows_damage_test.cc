@@ -107,6 +107,24 @@ TEST(RowsDamageTest, EveryCutIsNoticed) {
   ASSERT_NO_FATAL_FAILURE(ExpectNoticed(path, whole + whole, rows));
 }
 
+TEST(RowsDamageTest, WhatStandsBehindTheFooterCostsNoRow) {
+  const TempDir dir;
+  const Rows rows = SomeRows(20);
+  const std::string path = Write(dir, rows, 5, /*block_bytes=*/200);
+  const std::string whole = Contents(path);
+  for (const std::string& more :
+       {std::string(1, '\0'), std::string(5000, 'x'), whole}) {
+    Overwrite(path, whole + more);
+    const Found found = ReadAll(path, RowsReader::OnDamage::kGoOn);
+    ASSERT_OK(found.status);
+    EXPECT_EQ(found.rows, rows);
+    ASSERT_EQ(found.damage.size(), 1);
+    EXPECT_EQ(found.damage[0].offset, whole.size());
+    EXPECT_EQ(found.damage[0].bytes, more.size());
+    EXPECT_EQ(found.damage[0].rows, 0u);
+  }
+}
+
 // Zeros, noise, and whole pieces of the file itself or of one of another
 // commit, at other places, several at once.
 TEST(RowsDamageTest, RandomDamageIsNoticed) {

@@ -8,6 +8,7 @@
 //   CKPTREE_TEST_EVERY_BYTE=1  and each byte of the small kinds of stores, each
 //                              4 KiB of the others
 //   CKPTREE_TEST_SCALE=0.1     every tenth alone
+//   CKPTREE_TEST_SHAPE=flip    those of a shape alone, as the table names it
 //   CKPTREE_TEST_TABLE=1       the counts of each kind, shape and class
 //   CKPTREE_TEST_SHOWN=1000    failures that are printed
 //   CKPTREE_TEST_STORES=DIR    stores are kept there, and used again
@@ -106,8 +107,13 @@ class TrialJudgedTest : public ::testing::TestWithParam<std::string> {
     return store;
   }
 
-  // As many as the scale says.
-  static std::vector<PlannedTrial> Part(const std::vector<PlannedTrial>& all) {
+  // Of the shape that is wanted, as many as the scale says.
+  static std::vector<PlannedTrial> Part(std::vector<PlannedTrial> all) {
+    if (const char* const shape = Wanted("CKPTREE_TEST_SHAPE")) {
+      std::erase_if(all, [&](const PlannedTrial& trial) {
+        return trial.shape != shape;
+      });
+    }
     std::vector<PlannedTrial> part;
     const auto stride = static_cast<std::size_t>(TrialStride());
     for (std::size_t i = TrialSeed() % stride; i < all.size(); i += stride) {

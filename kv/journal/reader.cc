@@ -42,6 +42,7 @@ class Reader {
     CKPTREE_RETURN_IF_ERROR(List());
     CKPTREE_RETURN_IF_ERROR(ReadPairs());
     ChooseChain();
+    TakeFollows();
     JudgeTip();
     return std::move(content_);
   }
@@ -297,15 +298,37 @@ class Reader {
     });
   }
 
+  // An open that began a file knew the commit before it, and had it durable.
+  void TakeFollows() {
+    const Preface* newest = nullptr;
+    for (const FilePair& pair : pairs_) {
+      const Preface* const preface = pair.preface();
+      if (preface == nullptr) continue;
+      if (newest == nullptr || preface->session >= newest->session) {
+        newest = preface;
+      }
+    }
+    if (newest == nullptr || newest->follows <= content_.tip.ordinal) return;
+    const std::uint64_t first =
+        std::max(content_.tip.ordinal, content_.begins_behind) + 1;
+    if (first <= newest->follows && newest->follows >= from_) {
+      content_.lost.push_back({first, newest->follows});
+    }
+    content_.tip = {newest->follows, newest->follows_hash};
+  }
+
   void JudgeTip() {
     if (beside_writer_) return;
     const FilePair* last = nullptr;
     for (const FilePair& pair : pairs_) {
       if (pair.used()) last = &pair;
     }
-    const bool noted =
-        tip_.has_value() && tip_->ordinal == content_.tip.ordinal &&
-        tip_->hash == content_.tip.hash;
+    if (tip_.has_value()) {
+      content_.noted = ChainPoint{tip_->ordinal, tip_->hash};
+      content_.highest_session =
+          std::max(content_.highest_session, tip_->session);
+    }
+    const bool noted = content_.noted == content_.tip;
     if (tip_.has_value() && tip_->ordinal > content_.tip.ordinal) {
       content_.lost.push_back({content_.tip.ordinal + 1, tip_->ordinal});
     } else if (tip_.has_value() && tip_->ordinal == content_.tip.ordinal &&
@@ -324,10 +347,9 @@ class Reader {
         last->a_goes_on()) {
       return;
     }
-    content_.doubt = absl::DataLossError(absl::StrFormat(
-        "journal/%s is gone or cut short, and nobody can tell whether commits "
-        "after %d are missing",
-        JournalFileName(Copy::kA, last->file()), content_.tip.ordinal));
+    content_.open_end =
+        absl::StrFormat("journal/%s is gone or cut short",
+                        JournalFileName(Copy::kA, last->file()));
   }
 
   const Options& options_;
@@ -353,6 +375,23 @@ std::string Text(const LostCommits& lost) {
              : absl::StrFormat(
                    "commits %d to %d were acknowledged and are missing",
                    lost.first, lost.last);
+}
+
+std::optional<Hash> HashAt(const JournalContent& journal,
+                           std::uint64_t ordinal) {
+  if (const auto it = journal.records.find(ordinal);
+      it != journal.records.end()) {
+    return it->second.hash;
+  }
+  if (const auto it = journal.records.find(ordinal + 1);
+      it != journal.records.end()) {
+    return it->second.header.previous;
+  }
+  if (journal.tip.ordinal == ordinal) return journal.tip.hash;
+  if (journal.noted.has_value() && journal.noted->ordinal == ordinal) {
+    return journal.noted->hash;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::array<std::uint8_t, 16>> UuidOfStore(

@@ -65,8 +65,12 @@ struct JournalContent {
   // Commits up to here are in no file that is there, but in that of all rows.
   std::uint64_t begins_behind = 0;
   std::vector<LostCommits> lost;  // Holes in the chain, and behind the tip.
+  // The last that was acknowledged, as `tip` has it; it may be an older one.
+  std::optional<ChainPoint> noted;
   // Not OK where newer commits may be missing and nobody can tell.
   absl::Status doubt;
+  // The same, unless somebody else knows that `noted` is the last: why.
+  std::string open_end;
   // Damage that the other copy made good, and that which cost blocks.
   std::vector<std::string> damage;
   std::vector<JournalFileId> files;  // All that are there, ascending.
@@ -88,6 +92,11 @@ absl::StatusOr<JournalContent> ReadJournal(const Options& options,
                                            const std::string& directory,
                                            std::uint64_t from,
                                            bool beside_writer);
+
+// The hash of a commit, as a record or the tip note says it; nothing where
+// neither does.
+std::optional<Hash> HashAt(const JournalContent& journal,
+                           std::uint64_t ordinal);
 
 // The uuid that the journal in `directory` names, whatever else is wrong with
 // it; nothing where no file of it can be read.

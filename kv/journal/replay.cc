@@ -130,28 +130,32 @@ absl::StatusOr<RowsFile> FindRowsFile(const Options& options,
   const std::string journal = Join(directory, kJournalName);
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                            ListDirectory(options, journal));
-  std::map<std::uint64_t, std::string> found;
-  for (const std::string& name : names) {
-    if (const auto ordinal = OrdinalOfRowsFile(name)) {
-      found[*ordinal] = Join(journal, name);
-    }
-  }
   RowsFile newest;
-  for (auto it = found.rbegin(); it != found.rend(); ++it) {
-    newest.ordinal = it->first;
-    newest.path = it->second;
-    if (RowsReader::Open(options, it->second, RowsReader::OnDamage::kGoOn)
-            .ok()) {
-      break;
+  for (const std::string& name : names) {
+    const auto named = OrdinalOfRowsFile(name);
+    if (!named.has_value()) continue;
+    RowsFile file;
+    file.ordinal = *named;
+    file.path = Join(journal, name);
+    const absl::StatusOr<std::unique_ptr<RowsReader>> reader = RowsReader::Open(
+        options, file.path, RowsReader::OnDamage::kGoOn);
+    if (reader.ok()) {
+      file.ordinal = (*reader)->head().ordinal;
+      file.hash = (*reader)->head().hash;
+    } else {
+      // A name alone says nothing of commits that the journal does not know of.
+      const absl::StatusOr<JournalContent> records = ReadJournal(
+          options, directory, ~std::uint64_t{0}, /*beside_writer=*/true);
+      if (records.ok() && records->tip.ordinal != 0 &&
+          *named > records->tip.ordinal) {
+        continue;
+      }
     }
-    // A name alone says nothing of commits that the journal does not know of.
-    const absl::StatusOr<JournalContent> records = ReadJournal(
-        options, directory, ~std::uint64_t{0}, /*beside_writer=*/true);
-    if (!records.ok() || records->tip.ordinal == 0 ||
-        it->first <= records->tip.ordinal) {
-      break;
+    // A file under its own name goes before another that says the same.
+    if (file.ordinal > newest.ordinal ||
+        (file.ordinal == newest.ordinal && *named == file.ordinal)) {
+      newest = std::move(file);
     }
-    newest = RowsFile();
   }
   if (newest.ordinal > 0) {
     const absl::StatusOr<std::uint64_t> bytes =
@@ -168,10 +172,6 @@ absl::Status AllRows(
   std::unique_ptr<RowsReader> base;
   if (file.ordinal > 0) {
     CKPTREE_ASSIGN_OR_RETURN(base, RowsReader::Open(options, file.path));
-    if (base->head().ordinal != file.ordinal) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s has the rows of another commit", file.path));
-    }
   }
   // A record before the first that is there is needed only without the file.
   CKPTREE_ASSIGN_OR_RETURN(

@@ -50,9 +50,11 @@ struct JournalBlocks {
 };
 JournalBlocks BlocksIn(const JournalContent& journal);
 
-// The newest file of all rows in <directory>/journal, by its name.
+// The newest file of all rows in <directory>/journal, by what it says it is; by
+// its name where it says nothing.
 struct RowsFile {
   std::uint64_t ordinal = 0;  // 0: there is none, and none is needed.
+  std::optional<Hash> hash;   // Of that commit, where the file says it.
   std::uint64_t bytes = 0;
   std::string path;
 };

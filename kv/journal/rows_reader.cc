@@ -49,6 +49,8 @@ struct RowsReader::Impl {
   std::optional<std::string> ReadBlock(std::optional<RowsBlockHeader>* header);
   // The first whole header in [from, end).
   std::optional<std::uint64_t> FindHeader(std::uint64_t from);
+  // A footer at `offset`, where the file goes on behind it.
+  bool TakeFooter(std::uint64_t offset);
   absl::Status AtEnd();
 
   // The error of kStop; kGoOn notes it.
@@ -258,6 +260,17 @@ std::optional<std::string> RowsReader::Impl::ReadBlock(
   return std::nullopt;
 }
 
+bool RowsReader::Impl::TakeFooter(std::uint64_t offset) {
+  if (footer.has_value() || end - offset < kRowsFooterBytes) return false;
+  const auto bytes = Read(offset, kRowsFooterBytes);
+  if (!bytes.ok()) return false;
+  const auto found = DecodeRowsFooter(*bytes, offset);
+  if (!found.has_value() || found->head != head) return false;
+  footer = found;
+  end = offset;
+  return true;
+}
+
 absl::StatusOr<bool> RowsReader::Impl::NextBlock() {
   while (position != end) {
     const std::uint64_t at = position;
@@ -272,6 +285,12 @@ absl::StatusOr<bool> RowsReader::Impl::NextBlock() {
           Note(at, position - at, header->count, *wrong));
       passed += header->count;
       continue;
+    }
+    if (TakeFooter(at)) {
+      CKPTREE_RETURN_IF_ERROR(
+          Note(at + kRowsFooterBytes, size - at - kRowsFooterBytes, 0,
+               "something stands behind its end"));
+      return false;
     }
     CKPTREE_RETURN_IF_ERROR(Note(at, 0, std::nullopt, *wrong));
     position = FindHeader(at + 1).value_or(end);
@@ -291,12 +310,13 @@ absl::Status RowsReader::Impl::AtEnd() {
     return Note(end, 0, std::nullopt, "the file is cut: it has no footer");
   }
   if (passed > footer->rows) {
-    return Note(end, 0, 0, "the footer counts fewer rows than there are");
+    return Note(end, 0, std::nullopt,
+                "the footer counts fewer rows than there are");
   }
   CKPTREE_RETURN_IF_ERROR(PassTo(footer->rows, end));
   if (!damage.empty()) return absl::OkStatus();
   if (footer->blocks != blocks || footer->digest != digest) {
-    return Note(end, 0, 0, "the footer does not fit the blocks");
+    return Note(end, 0, std::nullopt, "the footer does not fit the blocks");
   }
   return absl::OkStatus();
 }
