@@ -2,15 +2,21 @@
 
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "core/leaf_reader.h"
+#include "core/open_check.h"
+#include "core/read_plan.h"
 #include "core/step_tree.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
 #include "schema/store_record.h"
+#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 
@@ -117,6 +123,41 @@ absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
     CKPTREE_ASSIGN_OR_RETURN(base.parts[part.part], LoadPart(database, part));
   }
   return base;
+}
+
+absl::Status CheckBlocksAreThere(const kv::Database& database,
+                                 const BaseState& base) {
+  // By key: slices of a pack share one.
+  std::set<std::string> chunks, small;
+  for (const auto& [number, part] : base.parts) {
+    for (const auto& leaf : part->leaves) {
+      for (const schema::ChunkRef& ref : leaf->record.chunks) {
+        (ref.place == Space::kSmall ? small : chunks).insert(ChunkKey(ref));
+      }
+    }
+  }
+  const auto missing = [](Space space, std::string_view key) {
+    return absl::DataLossError(schema::DescribeKey(space, key) +
+                               " is missing");
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           SortedLiveFiles(database));
+  for (const std::string& key : chunks) {
+    const kv::LiveFile* const file =
+        FileOfSegment(files, Space::kChunks, key, key);
+    if (file == nullptr || !file->whole) return missing(Space::kChunks, key);
+  }
+  const std::vector<std::string> keys(small.begin(), small.end());
+  absl::Mutex mu;
+  absl::Status status;
+  tbb::parallel_for(std::size_t{0}, keys.size(), [&](std::size_t i) {
+    const auto value = database.Get(Space::kSmall, keys[i]);
+    if (value.ok() && value->has_value()) return;
+    const absl::MutexLock lock(&mu);
+    // A read that fails for another reason is told by the one who needs it.
+    if (value.ok()) status.Update(missing(Space::kSmall, keys[i]));
+  });
+  return status;
 }
 
 }  // namespace ckptree::internal

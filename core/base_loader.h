@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base_part.h"
 #include "kv/database.h"
@@ -39,6 +40,12 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
 // What the next save of `line` is compared with. Runs in a TBB arena.
 absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
                                    std::uint32_t line);
+
+// kDataLoss names a block that a leaf of `base` refers to and that is not there:
+// a save that shared it could not be read. What is in the blocks is not looked
+// at. Runs in a TBB arena.
+absl::Status CheckBlocksAreThere(const kv::Database& database,
+                                 const BaseState& base);
 
 }  // namespace ckptree::internal
 

@@ -265,14 +265,16 @@ absl::Status StepWriter::LoadTip(std::uint32_t line) {
   context_.arena->execute([&] {
     absl::StatusOr<BaseState> tip = LoadBase(*context_.database, line);
     status = tip.status();
-    if (tip.ok()) tip_ = *std::move(tip);
+    if (!status.ok()) return;
+    status = CheckBlocksAreThere(*context_.database, *tip);
+    tip_ = *std::move(tip);
   });
   if (absl::IsDataLoss(status)) {
     // A damaged base must not stop training: the next save is full.
     context_.logger->Log(
         LogSeverity::kWarning, "save",
-        absl::StrFormat("the last save cannot be read (%s): this one is "
-                        "written whole",
+        absl::StrFormat("the last save of the line is damaged (%s): this one "
+                        "is written whole",
                         status.message()));
     CKPTREE_ASSIGN_OR_RETURN(tip_.version, ReadTip(*context_.database, line));
     tip_.parts.clear();

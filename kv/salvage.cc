@@ -95,6 +95,7 @@ class Salvager {
         reader_options_, file.path, RowsReader::OnDamage::kGoOn);
     if (!reader.ok()) {
       rows_problem_ = std::string(reader.status().message());
+      rows_are_lost_ = true;
       return absl::OkStatus();
     }
     report_.version_ceiling = (*reader)->head().version_ceiling;
@@ -102,6 +103,7 @@ class Salvager {
       const absl::StatusOr<const RowsEntry*> entry = (*reader)->Next();
       if (!entry.ok()) {
         rows_problem_ = std::string(entry.status().message());
+        rows_are_lost_ = true;
         break;
       }
       if (*entry == nullptr) break;
@@ -112,9 +114,10 @@ class Salvager {
           absl::StrFormat("%s is damaged: %s", file.path, damage.what);
       if (damage.rows == 0u) {
         report_.notes.push_back(std::move(text));
-      } else if (rows_problem_.empty()) {
-        rows_problem_ = std::move(text);
+        continue;
       }
+      if (damage.rows.has_value()) rows_are_lost_ = true;
+      if (rows_problem_.empty()) rows_problem_ = std::move(text);
     }
     return absl::OkStatus();
   }
@@ -222,7 +225,10 @@ class Salvager {
     const bool covered = !gaps && upto >= base_ && base_ > 0;
     if (!rows_problem_.empty() && !covered) {
       report_.losses.push_back(absl::StrFormat(
-          "rows of commits up to %d are missing: %s", base_, rows_problem_));
+          "%s up to %d are missing: %s",
+          rows_are_lost_ ? "rows of commits"
+                         : "nobody can tell whether rows of commits",
+          base_, rows_problem_));
     }
     if (!records_problem_.empty()) {
       report_.losses.push_back(
@@ -326,6 +332,7 @@ class Salvager {
   RowChanges rows_;
   std::vector<LostCommits> missing_;
   std::string rows_problem_;
+  bool rows_are_lost_ = false;  // Else they may be.
   std::string records_problem_;
 };
 

@@ -30,6 +30,7 @@ using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 
 constexpr int kLeaves = 4000;
@@ -136,6 +137,31 @@ TEST_F(DamageTest, TheNextSaveIsWhole) {
   // And the one after compares with it again.
   ASSERT_OK(SaveAll(4, second_));
   EXPECT_EQ(store_->Resolve(AtStep(4))->new_bytes, 0);
+}
+
+// A table of arrays is gone: what was in it is lost, and no save shares it.
+TEST_F(DamageTest, NoSaveSharesWhatIsGone) {
+  const std::string path =
+      LargestOf(internal::StoreTestPeer::engine(*store_).database().LiveFiles()
+                    .value(),
+                schema::Space::kChunks);
+  store_.reset();
+  std::filesystem::remove(path);
+  Open();
+  EXPECT_THAT(store_->Info().warnings, Not(IsEmpty()));
+  // Nothing is mended by an open that does not save.
+  Open();
+  ASSERT_OK(SaveAll(3, second_));
+  EXPECT_EQ(store_->Resolve(AtStep(3))->base, 0);
+  EXPECT_EQ(store_->Resolve(AtStep(3))->new_bytes, second_.size());
+  ExpectAll(1, first_);
+  ExpectAll(3, second_);
+  ASSERT_OK(SaveAll(4, second_));
+  EXPECT_EQ(store_->Resolve(AtStep(4))->new_bytes, 0);
+  Open();
+  ASSERT_OK(SaveAll(5, second_));
+  EXPECT_EQ(store_->Resolve(AtStep(5))->new_bytes, 0);
+  ExpectAll(5, second_);
 }
 
 // Leaf records have two copies: nothing is lost with one, and what comes next
@@ -403,6 +429,29 @@ TEST_F(SmallDamageTest, TheJournalLetsNoBlockGoThatTheIndexDoesNotHaveWhole) {
   }
   store_.reset();
   EXPECT_THAT(Damaged(), IsEmpty());
+}
+
+TEST_F(SmallDamageTest, NoSaveSharesABlockThatIsGone) {
+  ASSERT_NO_FATAL_FAILURE(ForgetRecords());
+  ASSERT_NO_FATAL_FAILURE(FindBytes());
+  std::filesystem::remove(table_);
+  Open();
+  EXPECT_THAT(store_->Info().warnings, Not(IsEmpty()));
+  Open();  // That is over, and the block is as gone as before.
+  StepBuilder builder = store_->Begin(2);
+  for (int i = 0; i < kFew; ++i) {
+    builder.Put(Name(i), {.dtype = DType::kUint8,
+                          .shape = {static_cast<std::int64_t>(kFewBytes)},
+                          .data = all_.data() +
+                                  static_cast<std::size_t>(i) * kFewBytes});
+  }
+  ASSERT_OK(Commit(std::move(builder)));
+  const Step step = Restored(AtStep(2));
+  for (int i = 0; i < kFew; ++i) {
+    Bytes value(kFewBytes);
+    ASSERT_OK(step.Read(Name(i), value));
+    EXPECT_EQ(value, Value(i));
+  }
 }
 
 TEST_F(SmallDamageTest, AFileOfSomebodyElseInStagingStopsNobody) {
