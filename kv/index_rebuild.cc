@@ -29,7 +29,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "kv/file_system.h"
 #include "kv/guard.h"
@@ -284,6 +283,8 @@ class Rebuilder {
       }
       table.Forget();
     }
+    std::uint64_t damaged = 0;
+    std::uint64_t missing_bytes = 0;
     for (const auto& [key, name] : wanted_) {
       // With damage in it: digests of its own tell which leaves are whole.
       CKPTREE_ASSIGN_OR_RETURN(
@@ -297,17 +298,25 @@ class Rebuilder {
       }
       if (block.has_value() && block->size() == name.length) {
         CKPTREE_RETURN_IF_ERROR(fresh_.Put(Space::kSmall, key, *block));
-        report_.notes.push_back(absl::StrFormat(
-            "the block %s of `small` is damaged, and taken along as it is",
-            absl::BytesToHexString(key)));
+        ++damaged;
         ++report_.blocks;
         continue;
       }
-      report_.losses.push_back(absl::StrFormat(
-          "%d bytes of an array: the block %s of `small` is nowhere",
-          name.length, absl::BytesToHexString(key)));
+      missing_bytes += name.length;
       report_.missing.push_back({Space::kSmall, key});
     }
+    if (damaged > 0) {
+      report_.notes.push_back(absl::StrFormat(
+          "%d blocks of arrays of small saves are damaged, and taken along as "
+          "they are",
+          damaged));
+    }
+    if (report_.missing.empty()) return absl::OkStatus();
+    // One line for all: each step tells which of its leaves they are.
+    report_.losses.push_back(absl::StrFormat(
+        "%d blocks of arrays of small saves are nowhere, %d bytes: they were in "
+        "the table that is gone or damaged",
+        report_.missing.size(), missing_bytes));
     return absl::OkStatus();
   }
 

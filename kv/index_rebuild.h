@@ -44,8 +44,8 @@ struct RebuildReport {
   std::uint64_t tables = 0;  // Of `leaves` and `chunks`.
   // Rows of blocks that nobody has: they are not in the new index.
   std::vector<RowKey> missing;
-  // What was there and could not be read, one line each, the blocks of
-  // `missing` included.
+  // What was there and could not be read, one line each; one for all blocks of
+  // `missing`.
   std::vector<std::string> losses;
   // Tables of which nothing can be read; they may have had rows alone.
   std::vector<std::string> unread;

@@ -26,6 +26,11 @@
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
+namespace {
+
+absl::Status Missing() { return absl::NotFoundError("it is missing"); }
+
+}  // namespace
 
 // Members are destroyed from the last to the first: what the bytes stand on
 // before the instance.
@@ -82,7 +87,7 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
   if (view.overlay != nullptr) {
     if (const Overlay::Found found = view.overlay->Get(space, key);
         found.known) {
-      if (!found.value.has_value()) return absl::NotFoundError("reading");
+      if (!found.value.has_value()) return Missing();
       value->held = *found.value;
       value->overlay = std::move(view.overlay);
       return Value(std::move(value));
@@ -95,6 +100,7 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
           ? GetLeafRecord(instance, key, &value->pinned)
           : instance.db()->Get(rocksdb::ReadOptions(), instance.family(space),
                                key, &value->pinned);
+  if (status.IsNotFound()) return Missing();
   if (!status.ok()) return ToStatus(status, "reading");
   return Value(std::move(value));
 }
