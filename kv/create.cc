@@ -131,6 +131,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
   impl.Replace(instance, /*is_following=*/false);
   impl.keeper = std::make_unique<JournalKeeper>(impl.ContextOf(Standing()));
   impl.writable = true;
+  impl.watcher->Opened();
   {
     const absl::MutexLock lock(&impl.commit_mutex);
     const CommitResult done =

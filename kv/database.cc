@@ -140,6 +140,11 @@ absl::Status Database::Close() {
   }
   impl.writable = false;
   status.Update(instance->Shutdown());
+  // Nothing of ours is written any more.
+  if (impl.keeper != nullptr && impl.keeper->begun()) {
+    MakeReserve(impl.writer_options, impl.directory, /*smaller=*/true)
+        .IgnoreError();
+  }
   impl.Replace(nullptr, /*is_following=*/false);
   // The instance keeps the lock until it is closed itself.
   impl.lock.reset();

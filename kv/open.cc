@@ -328,6 +328,7 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   Replace(*writing, /*is_following=*/false);
   newest_ordinal = journal.tip.ordinal;
   writable = true;
+  watcher->Opened();
   keeper->Ready();
   return absl::OkStatus();
 }

@@ -36,9 +36,14 @@ class Listener : public rocksdb::EventListener {
       // failed and changed nothing. Where it was the MANIFEST that failed, the
       // guard file system has spoken already. RocksDB tries again every second:
       // the same words are said once.
-      std::string text = "compaction failed: " + error->ToString();
+      const bool full = error->IsNoSpace();
+      std::string text =
+          (full ? "a compaction waits for room: " : "compaction failed: ") +
+          error->ToString();
       const absl::MutexLock lock(&mutex_);
-      if (text != said_) watcher_->Log(Severity::kError, text);
+      if (text != said_) {
+        watcher_->Log(full ? Severity::kWarning : Severity::kError, text);
+      }
       said_ = std::move(text);
       *error = rocksdb::Status::OK();
       return;
@@ -56,9 +61,23 @@ class Listener : public rocksdb::EventListener {
 
 void Watcher::Fail(absl::Status status) {
   if (status.ok()) return;
-  Log(Severity::kError, std::string(status.message()));
-  const absl::MutexLock lock(&mutex_);
-  if (failure_.ok()) failure_ = std::move(status);
+  bool log = false;
+  {
+    const absl::MutexLock lock(&mutex_);
+    log = opened_;
+    if (failure_.ok()) failure_ = status;
+  }
+  if (log) Log(Severity::kError, std::string(status.message()));
+}
+
+void Watcher::Opened() {
+  absl::Status failed;
+  {
+    const absl::MutexLock lock(&mutex_);
+    opened_ = true;
+    failed = failure_;
+  }
+  if (!failed.ok()) Log(Severity::kError, std::string(failed.message()));
 }
 
 void Watcher::Pardon() {

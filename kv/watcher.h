@@ -24,8 +24,10 @@ class Watcher {
  public:
   explicit Watcher(LogFn log) : log_(std::move(log)) {}
 
-  // Makes the handle dead; the first one counts.
+  // Makes the handle dead; the first one counts. Logged where the handle is
+  // open: until then an open returns it, or tries again.
   void Fail(absl::Status status);
+  void Opened();
   absl::Status health() const;
   // Forgets what failed: an open that is tried again.
   void Pardon();
@@ -35,6 +37,7 @@ class Watcher {
  private:
   const LogFn log_;
   mutable absl::Mutex mutex_;
+  bool opened_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

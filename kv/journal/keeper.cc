@@ -10,6 +10,7 @@
 #include "kv/file_system.h"
 #include "kv/status_macros.h"
 #include "kv/store_directory.h"
+#include "rocksdb/file_system.h"
 
 namespace ckptree::kv {
 namespace {
@@ -25,6 +26,8 @@ constexpr std::uint64_t kMostBehind = std::uint64_t{16} << 20;
 constexpr std::uint64_t kFlushBytes = std::uint64_t{8} << 20;
 // A closed store keeps at most this.
 constexpr std::uint64_t kMostWhenClosed = std::uint64_t{8} << 20;
+// Less is of no use.
+constexpr std::uint64_t kLeastReserveBytes = std::uint64_t{256} << 10;
 // Of the first file of a session: most commands make one commit.
 constexpr std::uint64_t kFirstFileBytes =
     kJournalReserveBytes + (std::uint64_t{256} << 10);
@@ -37,14 +40,27 @@ bool GiveReserve(const Options& options, const std::string& directory) {
   return FileSize(options, path).ok() && RemoveFile(options, path).ok();
 }
 
-absl::Status MakeReserve(const Options& options,
-                         const std::string& directory) {
+absl::Status MakeReserve(const Options& options, const std::string& directory,
+                         bool smaller) {
   const std::string path =
       Join(Join(directory, kJournalName), kReserveName);
   const absl::StatusOr<std::uint64_t> size = FileSize(options, path);
   if (size.ok() && *size == kReserveBytes) return absl::OkStatus();
+  // Not by trying: what is written beside it would find the disk full meanwhile.
+  std::uint64_t free = 0;
+  const rocksdb::IOStatus asked = FileSystemOf(options)->GetFreeSpace(
+      directory, rocksdb::IOOptions(), &free, nullptr);
+  std::size_t bytes = kReserveBytes;
+  if (asked.ok() && free < 2 * kReserveBytes) {
+    // What is left of the one that was given up is enough for another time.
+    bytes = std::min<std::size_t>(free / kJournalSector * kJournalSector,
+                                  kReserveBytes);
+    if (!smaller || bytes < kLeastReserveBytes) {
+      return absl::ResourceExhaustedError("there is no room for the reserve");
+    }
+  }
   const absl::Status made =
-      WriteFile(options, path, std::string(kReserveBytes, '\0'));
+      WriteFile(options, path, std::string(bytes, '\0'));
   if (!made.ok()) RemoveFile(options, path).IgnoreError();
   return made;
 }
@@ -212,7 +228,8 @@ bool JournalKeeper::WantsNext() const {
 
 void JournalKeeper::Loop() {
   // Only wanted on a disk that gets full: not worth a word.
-  MakeReserve(context_.options, context_.directory).IgnoreError();
+  MakeReserve(context_.options, context_.directory, /*smaller=*/false)
+      .IgnoreError();
   while (true) {
     bool sync = false;
     bool rows = false;

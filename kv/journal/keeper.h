@@ -28,8 +28,10 @@ namespace ckptree::kv {
 // opened and things in it deleted. True where it was there.
 inline constexpr std::size_t kReserveBytes = std::size_t{4} << 20;
 bool GiveReserve(const Options& options, const std::string& directory);
-// OK where it is there already.
-absl::Status MakeReserve(const Options& options, const std::string& directory);
+// OK where it is there already. `smaller`: of what is free, where that is less;
+// for the end, for nobody in this process can use it then.
+absl::Status MakeReserve(const Options& options, const std::string& directory,
+                         bool smaller);
 
 struct KeeperContext {
   Options options;
@@ -92,6 +94,11 @@ class JournalKeeper {
 
   ChainPoint tip() const;
 
+  // Whether this session has a file of its own.
+  bool begun() const {
+    const absl::MutexLock lock(&mutex_);
+    return begun_;
+  }
   // Ends the thread, seals the journal. `flushed`: the index has everything.
   absl::Status Close(bool flushed);
 
