@@ -11,6 +11,7 @@
 #include "kv/file_system.h"
 #include "kv/status_macros.h"
 #include "schema/keys.h"
+#include "schema/limits.h"
 #include "schema/segment_record.h"
 
 namespace ckptree::internal {
@@ -25,6 +26,10 @@ std::string HandoffPath(const RankPlan& plan, std::uint16_t part) {
 absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
                            std::uint16_t part, StepContent content,
                            const kv::Options& kv_options) {
+  if (part >= schema::kMaxParts) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "part %d: a step has at most %d parts", part, schema::kMaxParts));
+  }
   Engine& engine = StoreTestPeer::engine(store);
   SaveCounters counters;
   PartPlan part_plan;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/block_sink.h"
 #include "core/engine.h"
+#include "core/rank_save.h"
 #include "core/store_test_peer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -232,6 +234,57 @@ TEST_F(LimitsTest, ALargeTreeBesideLargeMetadata) {
   EXPECT_EQ(step.Metadata()->custom.size(),
             std::size_t{schema::kMaxCustomMetadataBytes});
   ExpectClean();
+}
+
+// As many parts as a step may have, a leaf in each, and one more.
+TEST_F(LimitsTest, PartsOfAStep) {
+  const Bytes bytes = RandomBytes(schema::kMaxParts + 1, 9);
+  const auto slice = [&](int part) {
+    return std::span(bytes).subspan(static_cast<std::size_t>(part), 1);
+  };
+  const auto name = [](int part) { return absl::StrFormat("w%d", part); };
+  const auto gather = [&](int first, int end) {
+    return [&, first, end](const internal::RankPlan& plan)
+               -> absl::StatusOr<std::vector<schema::PartHandoff>> {
+      absl::StatusOr<Store> rank = Store::Open(path(), ReadOnly());
+      if (!rank.ok()) return rank.status();
+      std::vector<schema::PartHandoff> all;
+      for (int part = first; part < end; ++part) {
+        const auto number = static_cast<std::uint16_t>(part);
+        internal::ContentBuilder builder(kChunk);
+        absl::Status status = builder.AddTensor(
+            At(name(part)),
+            {.dtype = DType::kUint8, .shape = {1}, .data = slice(part).data()},
+            Ownership::kBorrow);
+        if (!status.ok()) return status;
+        absl::StatusOr<internal::StepContent> content =
+            std::move(builder).Finish();
+        if (!content.ok()) return content.status();
+        status = internal::WriteRankPart(*rank, plan, number,
+                                         *std::move(content), {});
+        if (!status.ok()) return status;
+        absl::StatusOr<schema::PartHandoff> handoff =
+            internal::ReadHandoff(plan, number, {});
+        if (!handoff.ok()) return handoff.status();
+        all.push_back(*std::move(handoff));
+      }
+      return all;
+    };
+  };
+  ASSERT_OK(internal::CommitParts(*store_, 1, gather(0, schema::kMaxParts)));
+  EXPECT_THAT(
+      internal::CommitParts(*store_, 2,
+                            gather(schema::kMaxParts, schema::kMaxParts + 1)),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4096")));
+  Open();
+  EXPECT_EQ(StepNumbers(), std::vector<std::int64_t>{1});
+  const Step step = Restored(AtStep(1));
+  EXPECT_EQ(step.info().leaf_count, schema::kMaxParts);
+  for (const int part : {0, 1, 2'000, schema::kMaxParts - 1}) {
+    Bytes value(1);
+    ASSERT_OK(step.Read(name(part), value));
+    EXPECT_EQ(value[0], slice(part)[0]) << part;
+  }
 }
 
 // A record is 64 MiB at most: an array in more chunks than that is refused by
