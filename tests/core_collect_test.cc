@@ -3,11 +3,20 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <new>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "ckptree/ckptree.h"
+#include "core/collector.h"
+#include "core/engine.h"
+#include "core/logger.h"
+#include "core/store_test_peer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
@@ -354,6 +363,56 @@ TEST_F(CollectTest, ADeadListThatCannotBeReadStopsIt) {
   EXPECT_EQ(Read(AtStep(3)), Changed(first, {4}, 3));
   ASSERT_OK(Save(4, Changed(first, {5}, 4)));
   EXPECT_EQ(Read(AtStep(4)), Changed(first, {5}, 4));
+}
+
+// The thread of the background finds no memory: it says so, and goes on the next
+// time.
+TEST_F(CollectTest, NoMemoryInTheBackgroundIsAWarning) {
+  Open();  // Collects nothing by itself.
+  ASSERT_OK(Save(1, RandomBytes(kLarge, 1)));
+  ASSERT_OK(Save(2, RandomBytes(kLarge, 2)));
+  ASSERT_OK(store_->Delete(1));
+  ASSERT_THAT(LargeTables(), SizeIs(2));
+  internal::Engine& engine = internal::StoreTestPeer::engine(*store_);
+  absl::Mutex mu;
+  int asked = 0;
+  std::vector<std::string> logged;
+  const internal::Logger logger(
+      [&](LogSeverity, std::string_view, std::string_view text) {
+        const absl::MutexLock lock(&mu);
+        logged.emplace_back(text);
+      });
+  internal::CollectorContext context;
+  context.database = engine.mutable_database();
+  context.keeper = &engine.keeper();
+  context.logger = &logger;
+  context.arena = &engine.arena();
+  context.version_in_flight = [] { return std::uint64_t{0}; };
+  context.leased = [&]() -> std::map<std::uint64_t, std::string> {
+    const absl::MutexLock lock(&mu);
+    if (asked++ == 0) throw std::bad_alloc();
+    return {};
+  };
+  internal::Collector collector(std::move(context));
+  {
+    const auto said = [&] { return !logged.empty(); };
+    const absl::MutexLock lock(&mu);
+    mu.Await(absl::Condition(&said));
+    EXPECT_THAT(logged, ElementsAre("collecting: there is no memory"));
+  }
+  EXPECT_THAT(LargeTables(), SizeIs(2));
+  collector.Notify();
+  {
+    const auto again = [&] { return asked == 2; };
+    const absl::MutexLock lock(&mu);
+    mu.Await(absl::Condition(&again));
+  }
+  // Not beside the pass that was begun.
+  ASSERT_OK(collector.Collect(Everything()));
+  collector.Stop();
+  EXPECT_THAT(LargeTables(), SizeIs(1));
+  EXPECT_THAT(logged, SizeIs(1));
+  EXPECT_EQ(Read(AtStep(2)), RandomBytes(kLarge, 2));
 }
 
 TEST_F(CollectTest, RefusesOptionsThatMeanNothing) {

@@ -1,6 +1,8 @@
 #include "kv/journal/keeper.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <set>
 #include <utility>
 #include <vector>
@@ -226,16 +228,55 @@ bool JournalKeeper::WantsNext() const {
   return bytes_in_file_ > kFirstFileBytes / 10 && prepared_after_ != file_;
 }
 
+absl::Status JournalKeeper::Do(const Work& work) {
+  JournalWriter* writer = nullptr;
+  {
+    const absl::MutexLock lock(&appending_);
+    writer = writer_.get();
+  }
+  absl::Status status;
+  if (work.reserve) {
+    status.Update(MakeReserve(context_.options, context_.directory,
+                              /*smaller=*/false));
+  }
+  if (work.prepare) {
+    std::uint64_t file = 0;
+    {
+      const absl::MutexLock lock(&mutex_);
+      file = file_;
+    }
+    status.Update(writer->PrepareNext());
+    const absl::MutexLock lock(&mutex_);
+    if (status.ok()) prepared_after_ = file;
+  }
+  if (work.sync) status.Update(writer->SyncSecond());
+  if (work.rows) {
+    status.Update(WriteRows());
+  } else if (work.flush) {
+    const absl::Status flushed = context_.flush();
+    status.Update(flushed);
+    const absl::MutexLock lock(&mutex_);
+    if (flushed.ok()) bytes_since_flush_ = 0;
+  }
+  return status;
+}
+
+// Nothing that is thrown gets past the thread: a map of rows may find no memory.
+absl::Status JournalKeeper::DoGuarded(const Work& work) {
+  try {
+    return Do(work);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("there is no memory");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
 void JournalKeeper::Loop() {
   // Only wanted on a disk that gets full: not worth a word.
-  MakeReserve(context_.options, context_.directory, /*smaller=*/false)
-      .IgnoreError();
+  DoGuarded({.reserve = true}).IgnoreError();
   while (true) {
-    bool sync = false;
-    bool rows = false;
-    bool flush = false;
-    bool prepare = false;
-    JournalWriter* writer = nullptr;
+    Work work;
     {
       const absl::MutexLock lock(&mutex_);
       mutex_.AwaitWithTimeout(absl::Condition(this, &JournalKeeper::HasWork),
@@ -243,37 +284,14 @@ void JournalKeeper::Loop() {
                                   ? kSyncEvery
                                   : absl::Hours(1));
       if (stopping_) return;
-      sync = std::exchange(unsynced_, false);
+      work.sync = std::exchange(unsynced_, false);
       if (absl::Now() >= not_before_) {
-        rows = mend_ || bytes_since_rows_ > RowsLimit();
-        flush = bytes_since_flush_ > kFlushBytes;
-        prepare = WantsNext();
+        work.rows = mend_ || bytes_since_rows_ > RowsLimit();
+        work.flush = bytes_since_flush_ > kFlushBytes;
+        work.prepare = WantsNext();
       }
     }
-    {
-      const absl::MutexLock lock(&appending_);
-      writer = writer_.get();
-    }
-    absl::Status status;
-    if (prepare) {
-      std::uint64_t file = 0;
-      {
-        const absl::MutexLock lock(&mutex_);
-        file = file_;
-      }
-      status.Update(writer->PrepareNext());
-      const absl::MutexLock lock(&mutex_);
-      if (status.ok()) prepared_after_ = file;
-    }
-    if (sync) status.Update(writer->SyncSecond());
-    if (rows) {
-      status.Update(WriteRows());
-    } else if (flush) {
-      const absl::Status flushed = context_.flush();
-      status.Update(flushed);
-      const absl::MutexLock lock(&mutex_);
-      if (flushed.ok()) bytes_since_flush_ = 0;
-    }
+    const absl::Status status = DoGuarded(work);
     if (!status.ok()) {
       Warn(status);
       const absl::MutexLock lock(&mutex_);

@@ -104,7 +104,16 @@ class JournalKeeper {
 
  private:
   void StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Work {
+    bool reserve = false;
+    bool sync = false;     // The second copy.
+    bool prepare = false;  // The next files.
+    bool rows = false;
+    bool flush = false;
+  };
   void Loop();
+  absl::Status Do(const Work& work);
+  absl::Status DoGuarded(const Work& work);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(appending_);
