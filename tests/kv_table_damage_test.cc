@@ -50,7 +50,9 @@ class TableDamageTest : public IndexRebuildTest {
     ASSERT_EQ(table->space(), space_);
     ASSERT_OK_AND_ASSIGN(const auto* records, table->Records());
     Model found;
+    std::size_t proven = 0;
     for (const FoundRecord& record : *records) {
+      if (record.proven) ++proven;
       if (!found.contains(record.key) || record.proven) {
         found[record.key] = table->Read(record);
       }
@@ -61,7 +63,8 @@ class TableDamageTest : public IndexRebuildTest {
       EXPECT_TRUE(found.contains(key) && found[key] == value)
           << "block at " << at << " of " << bytes_.size();
     }
-    EXPECT_LE(found.size(), most_);
+    // Beside them there may be what looks like a record, and is not proven.
+    EXPECT_LE(proven, most_);
   }
 
   // Every bit on its own, then sectors.
