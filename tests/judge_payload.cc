@@ -147,6 +147,9 @@ bool PayloadMap::ElseWhere(
   int in_tables = 0;
   int others = 0;
   for (const auto& [file, places] : places_) {
+    // No file has a block twice: the same bytes there are those of another save,
+    // which wrote a pack again.
+    if (file == hit_file) continue;
     const auto hit = hits.find(file);
     for (const Place& place : places) {
       const std::uint64_t length = place.end - place.begin;
