@@ -88,6 +88,9 @@ void Collector::Loop() {
       pass_mu_.AssertHeld();
       return RunPass(&pass);
     });
+    for (const std::string& what : pass.report.no_room) {
+      context_.logger->Log(LogSeverity::kWarning, "collect", what);
+    }
     if (absl::IsCancelled(status)) Notify();  // It goes on where it was.
     if (status.ok() || absl::IsCancelled(status)) continue;
     context_.logger->Log(LogSeverity::kWarning, "collect", status);
@@ -307,7 +310,7 @@ absl::Status Collector::RunPass(Pass* pass) {
   const absl::Status collected = CollectVersions(pass);
   // What is dead already goes, though the pass was stopped: it costs nothing.
   if (!collected.ok() && !absl::IsCancelled(collected)) return collected;
-  CKPTREE_RETURN_IF_ERROR(DropFiles(pass));
+  CKPTREE_RETURN_IF_ERROR(pass->WhereThereIsRoom(DropFiles(pass)));
   CKPTREE_RETURN_IF_ERROR(collected);
   if (!pass->background) {
     CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));

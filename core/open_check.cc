@@ -12,6 +12,7 @@
 #include "schema/limits.h"
 #include "schema/segment_record.h"
 #include "schema/step_record.h"
+#include "schema/store_record.h"
 
 namespace ckptree::internal {
 namespace {
@@ -26,7 +27,17 @@ bool IsKnownFeature(std::string_view name) {
                    name) != std::end(kKnownFeatures);
 }
 
-// " (steps 3, 7)" for the versions given.
+// Of a line but the main one, with a slash: "trial/".
+std::string LinePrefix(const kv::Database& database, std::uint32_t line) {
+  const absl::StatusOr<std::optional<std::string>> row =
+      database.Get(Space::kRecords, schema::LineKey(line));
+  if (!row.ok() || !row->has_value()) return "";
+  const absl::StatusOr<schema::LineRecord> record =
+      schema::DecodeLineRecord(**row);
+  return record.ok() && !record->name.empty() ? record->name + "/" : "";
+}
+
+// " (step 3, trial/7)" for the versions given.
 std::string StepsText(const kv::Database& database,
                       const std::set<std::uint64_t>& versions) {
   const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
@@ -38,8 +49,8 @@ std::string StepsText(const kv::Database& database,
     const absl::StatusOr<schema::StepRecord> record =
         schema::DecodeStepRecord(scan->value());
     if (!record.ok() || !versions.contains(record->version)) continue;
-    absl::StrAppendFormat(&text, "%s%d", text.empty() ? "step " : ", ",
-                          record->step);
+    absl::StrAppendFormat(&text, "%s%s%d", text.empty() ? "step " : ", ",
+                          LinePrefix(database, record->line), record->step);
   }
   return text.empty() ? text : " (" + text + ")";
 }

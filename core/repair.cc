@@ -281,15 +281,20 @@ class Repairer {
                              Verify(&engine, verifying));
     // Whichever of the two is damaged, the other has the rows.
     index_damage_ = engine.database().IndexDamage();
-    const std::vector<std::string> journal = engine.database().CheckJournal();
+    std::vector<std::string> ragged;
+    const std::vector<std::string> journal =
+        engine.database().CheckJournal(&ragged);
     AddNew(&report_.problems, journal);
+    AddNew(&report_.problems, ragged);
     if (!index_damage_.empty()) {
       AddNew(&report_.problems, std::vector<std::string>{index_damage_});
     }
     for (const Finding& finding : verified.findings) {
       if (is_mended(finding.what) || finding.what == index_damage_ ||
           std::find(journal.begin(), journal.end(), finding.what) !=
-              journal.end()) {
+              journal.end() ||
+          std::find(ragged.begin(), ragged.end(), finding.what) !=
+              ragged.end()) {
         continue;
       }
       const bool harmless = finding.severity == Finding::Severity::kWarning;

@@ -73,10 +73,14 @@ class Verifier {
     // What the journal or the index made good.
     if (options_.level != Level::kQuick && options_.steps.empty()) {
       const std::vector<std::string> known = engine_.warnings();
-      for (std::string& what : database_.CheckJournal()) {
+      std::vector<std::string> ragged;
+      for (std::string& what : database_.CheckJournal(&ragged)) {
         if (std::find(known.begin(), known.end(), what) == known.end()) {
           damage_.Add(Finding::Severity::kDamage, std::move(what));
         }
+      }
+      for (std::string& what : ragged) {
+        damage_.Add(Finding::Severity::kWarning, std::move(what));
       }
     }
     if (std::string damage = database_.IndexDamage(); !damage.empty()) {

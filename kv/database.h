@@ -193,9 +193,10 @@ class Database {
   absl::Status CheckLeafCopies(const LiveFile& file) const;
 
   // Reads all of journal/, also what an open does not need: one line for each
-  // damage that its other copy, or the index, makes good. Where there is a
-  // writer only the file of all rows.
-  std::vector<std::string> CheckJournal() const;
+  // damage that its other copy, or the index, makes good; `ragged`: what a crash
+  // may have left, which is no damage. Where there is a writer only the file of
+  // all rows.
+  std::vector<std::string> CheckJournal(std::vector<std::string>* ragged) const;
   // Damage of a table of rows that a read met and that the journal made good:
   // the index is to be made anew. Empty: none was met.
   std::string IndexDamage() const;

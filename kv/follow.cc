@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "kv/database.h"
 #include "kv/database_impl.h"
@@ -183,8 +184,11 @@ absl::Status Database::Impl::MakeIndexInMemory(Standing* standing) {
       Instance::Open(Role::kReadOnly, db, in_memory, nullptr,
                      nullptr));
   for (const auto* lines : {&made.unread, &made.losses}) {
-    standing->damage.insert(standing->damage.end(), lines->begin(),
-                            lines->end());
+    for (const std::string& line : *lines) {
+      // By the name that the user knows.
+      standing->damage.push_back(
+          absl::StrReplaceAll(line, {{OnDisk(db), db}}));
+    }
   }
   reader_options = in_memory;
   return absl::OkStatus();
@@ -344,7 +348,8 @@ void Database::Impl::NoteIndexDamage(std::string_view what) {
   }
 }
 
-std::vector<std::string> Database::CheckJournal() const {
+std::vector<std::string> Database::CheckJournal(
+    std::vector<std::string>* ragged) const {
   const Impl& impl = *impl_;
   std::vector<std::string> damage;
   if (!impl.mark.Check().ok() || impl.options.forensic) return damage;
@@ -355,6 +360,7 @@ std::vector<std::string> Database::CheckJournal() const {
                     /*beside_writer=*/false);
     if (journal.ok()) {
       damage = journal->damage;
+      *ragged = journal->ragged;
     } else {
       damage.emplace_back(journal.status().message());
     }

@@ -166,7 +166,7 @@ KeeperContext Database::Impl::ContextOf(const Standing& standing) {
                              JournalFileName(file.copy, file.file)));
     if (bytes.ok()) context.journal_bytes += *bytes;
   }
-  context.mend = !standing.damage.empty() || journal.ragged;
+  context.mend = !standing.damage.empty() || !journal.ragged.empty();
   context.sealed = journal.sealed;
   context.flush = [this] { return FlushIndex(); };
   context.keep_blocks = [this](const JournalBlocks& blocks) {
@@ -201,7 +201,7 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   CKPTREE_ASSIGN_OR_RETURN(
       Standing standing,
       LookAtStanding(reader_options, directory, Role::kReadOnly,
-                     /*beside_writer=*/false));
+                     /*beside_writer=*/false, /*all_files=*/true));
   const std::string rebuild_note =
       Join(Join(directory, kJournalName), kRebuildName);
   std::string problem = standing.problem;
@@ -297,7 +297,8 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   if (keeper == nullptr) {
     keeper = std::make_unique<JournalKeeper>(ContextOf(standing));
   }
-  if (standing.behind() || !standing.damage.empty() || journal.ragged) {
+  if (standing.behind() || !standing.damage.empty() ||
+      !journal.ragged.empty()) {
     CKPTREE_RETURN_IF_ERROR(keeper->Begin());
   }
   if (standing.behind()) {

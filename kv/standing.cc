@@ -135,7 +135,8 @@ std::vector<std::string> DamageOfJournal(const Standing& standing,
 
 absl::StatusOr<Standing> LookAtStanding(const Options& options,
                                         const std::string& directory,
-                                        Role role, bool beside_writer) {
+                                        Role role, bool beside_writer,
+                                        bool all_files) {
   Standing standing;
   const auto mend = [&](std::string problem) -> absl::StatusOr<Standing> {
     if (beside_writer) return absl::DataLossError(problem);
@@ -168,7 +169,8 @@ absl::StatusOr<Standing> LookAtStanding(const Options& options,
       std::min(standing.records.ordinal, standing.small.ordinal);
   CKPTREE_ASSIGN_OR_RETURN(
       standing.journal,
-      ReadJournal(options, directory, std::max<std::uint64_t>(from, 1),
+      ReadJournal(options, directory,
+                  all_files ? 1 : std::max<std::uint64_t>(from, 1),
                   beside_writer));
   for (const ChainPoint& marker : markers) {
     if (const std::string problem = CheckMarker(standing.journal, marker);

@@ -1,15 +1,18 @@
 // Two damages at once that the index, or the file of all rows, makes good.
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
 #include "schema/spaces.h"
 #include "tests/kv_recovery_fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace ckptree::kv {
@@ -118,6 +121,83 @@ TEST_F(EndOfJournalTest, AFileOfAllRowsThatIsGoneIsToldAndMadeAnew) {
   EXPECT_EQ(rows_files().size(), 1);
   fs::remove_all(Store() + "/db/CURRENT");
   ExpectReadsAndWrites();
+}
+
+// An open for writing reads all of the journal: what is wrong with a file that
+// it does not need is told, and mended.
+TEST_F(EndOfJournalTest, EarlierFilesAreMendedToo) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
+  fs::rename(Store(), dir_ / "whole");
+  const auto damage = [this](const std::string& file, int how) {
+    const std::string path = Store() + "/journal/" + file;
+    const std::uintmax_t size = fs::file_size(path);
+    if (how == 0) fs::remove(path);
+    if (how == 1) fs::resize_file(path, 0);
+    if (how == 2) fs::resize_file(path, size / 2);
+    if (how == 3) fs::resize_file(path, 100);
+    if (how == 4) fs::resize_file(path, size - 100);
+    if (how == 5) testing::FlipByte(path, 4096 + 30);
+  };
+  for (const std::string file :
+       {"a-0000000001", "b-0000000001", "a-0000000002", "b-0000000002"}) {
+    for (int how = 0; how < 6; ++how) {
+      if (how == 4 && file[0] == 'a') continue;  // Zeros behind its seal.
+      SCOPED_TRACE(absl::StrFormat("%s, damage %d", file, how));
+      fs::remove_all(Store());
+      fs::copy(dir_ / "whole", Store(), fs::copy_options::recursive);
+      damage(file, how);
+      {
+        ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+        std::vector<std::string> ragged;
+        EXPECT_THAT(reader->CheckJournal(&ragged),
+                    Contains(HasSubstr("journal/" + file)));
+        EXPECT_THAT(ragged, IsEmpty());
+      }
+      {
+        ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+        ExpectAll(*writer);
+        EXPECT_THAT(writer->report().warnings,
+                    Contains(HasSubstr("journal/" + file)));
+        ASSERT_OK(writer->Close());
+      }
+      ASSERT_OK_AND_ASSIGN(const auto again, Open(Mode::kRead));
+      std::vector<std::string> ragged;
+      EXPECT_THAT(again->CheckJournal(&ragged), IsEmpty());
+      EXPECT_THAT(ragged, IsEmpty());
+    }
+  }
+}
+
+// The second copy that a kill leaves is whole, but nobody can tell it from what
+// power leaves: it is mended without a word, and a verification tells.
+TEST_F(EndOfJournalTest, AShortSecondCopyIsMendedByTheNextWriter) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/false));
+  fs::rename(Store(), dir_ / "whole");
+  for (const std::uintmax_t left : {0, 3989, 4096, 4500}) {
+    SCOPED_TRACE(left);
+    fs::remove_all(Store());
+    fs::copy(dir_ / "whole", Store(), fs::copy_options::recursive);
+    ASSERT_GT(fs::file_size(Store() + "/journal/b-0000000002"), left);
+    fs::resize_file(Store() + "/journal/b-0000000002", left);
+    std::vector<std::string> ragged;
+    {
+      ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+      EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+      EXPECT_THAT(ragged, Contains(HasSubstr("journal/b-0000000002")));
+      EXPECT_THAT(reader->report().warnings, IsEmpty());
+    }
+    {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      ExpectAll(*writer);
+      EXPECT_THAT(writer->report().warnings, IsEmpty());
+      ASSERT_OK(writer->Close());
+    }
+    // One more damage costs nothing again.
+    for (const std::string& file : Files()) {
+      if (file.starts_with("journal/a-")) fs::resize_file(Store() + "/" + file, 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectReadsAndWrites());
+  }
 }
 
 // A file of all rows is known by what it says, whatever its name.

@@ -44,6 +44,15 @@ std::string FreedText(const CollectReport& report, bool exact) {
   return text;
 }
 
+std::string NoRoomText(const CollectReport& report) {
+  std::string text;
+  for (const std::string& what : report.no_room) {
+    absl::StrAppendFormat(&text, "no room to free more: %s\n",
+                          EscapeLines(what));
+  }
+  return text;
+}
+
 Json KeptJson(const std::vector<KeptVersion>& kept) {
   Json json = Json::array();
   for (const KeptVersion& version : kept) {
@@ -89,6 +98,7 @@ absl::Status FreeRemoved(Session& session, Store* store) {
                     "the steps are removed; `ckptree gc` frees their bytes");
   }
   session.out().Write(FreedText(*report, /*exact=*/false) + "\n");
+  session.out().Write(NoRoomText(*report));
   session.out().Write(KeptText(report->kept));
   return absl::OkStatus();
 }

@@ -15,6 +15,8 @@ namespace ckptree::tools {
 
 // What files gave back, and what stays dead in them.
 std::string FreedText(const CollectReport& report, bool exact);
+// A line for each thing that a full disk left undone.
+std::string NoRoomText(const CollectReport& report);
 // A line for each step whose bytes stay, and why.
 std::string KeptText(const std::vector<KeptVersion>& kept);
 Json KeptJson(const std::vector<KeptVersion>& kept);

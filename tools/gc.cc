@@ -104,11 +104,7 @@ std::string ReportText(const CollectReport& report, bool exact) {
     absl::StrAppendFormat(&text, "DAMAGED, left alone: %s\n",
                           EscapeLines(damaged));
   }
-  for (const std::string& what : report.no_room) {
-    absl::StrAppendFormat(&text, "no room to free more: %s\n",
-                          EscapeLines(what));
-  }
-  return text;
+  return text + NoRoomText(report);
 }
 
 }  // namespace

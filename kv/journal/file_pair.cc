@@ -34,10 +34,15 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
       if (dropped || (copy == Copy::kB && ends_at <= follows())) continue;
       damage_.push_back(absl::StrFormat(
           "journal/%s is missing; its other copy is read", from.name));
-    } else if (copy == Copy::kA || !last ||
+    } else if (copy == Copy::kA || !last || closed() ||
                (from.view().size() >= kPrefaceBytes &&
                 !AllZero(from.view().substr(0, kPrefaceBytes)))) {
-      if (!from.view().empty()) Tell(from, 0);
+      Tell(from, 0);
+    } else {
+      ragged_ = absl::StrFormat(
+          "journal/%s lacks its first bytes, as a crash may leave it: the next "
+          "open for writing mends it",
+          from.name);
     }
   }
   CopyBytes& a = of(Copy::kA);
@@ -46,17 +51,27 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
       Tell(a, a.at);
     }
     CopyBytes& b = of(Copy::kB);
-    if (closed() && b.bytes != nullptr && record.b_place >= b.at) {
-      Tell(b, b.at);
+    if (b.bytes != nullptr && record.b_place >= b.at && ragged_.empty()) {
+      if (closed()) {
+        Tell(b, b.at);
+      } else {
+        ragged_ = absl::StrFormat(
+            "journal/%s ends at byte %d, before its first copy does, as a crash "
+            "may leave it: the next open for writing mends it",
+            b.name, std::min<std::uint64_t>(b.at, b.view().size()));
+      }
     }
   }
+  CopyBytes& b = of(Copy::kB);
+  if (closed() && b.bytes != nullptr && !b.sealed) Tell(b, b.at);
 }
 
-bool FilePair::Report(bool ragged, std::vector<std::string>* damage) const {
+void FilePair::Report(bool crashed, std::vector<std::string>* damage,
+                      std::vector<std::string>* ragged) const {
   damage->insert(damage->end(), damage_.begin(), damage_.end());
-  if (ragged) return !damage_of_b_.empty();
-  damage->insert(damage->end(), damage_of_b_.begin(), damage_of_b_.end());
-  return false;
+  std::vector<std::string>* const of_b = crashed ? ragged : damage;
+  of_b->insert(of_b->end(), damage_of_b_.begin(), damage_of_b_.end());
+  if (!ragged_.empty()) ragged->push_back(ragged_);
 }
 
 void FilePair::DropTorn(const std::optional<TipNote>& tip) {

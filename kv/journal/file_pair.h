@@ -51,9 +51,9 @@ class FilePair {
   std::uint64_t file() const { return file_; }
   bool sealed() const { return copies_[0].sealed || copies_[1].sealed; }
   // A close sealed both, and took what was made ahead from the end of a after b
-  // was durable: b has no holes but by damage.
+  // was durable: b has no holes, and no earlier end, but by damage.
   bool closed() const {
-    return copies_[0].sealed && copies_[1].sealed && !a_ends_in_zeros() &&
+    return copies_[0].sealed && !a_ends_in_zeros() &&
            copies_[0].view().size() <= copies_[0].at + kJournalSector;
   }
   // Behind the last record of a is nothing but what was made ahead.
@@ -80,9 +80,10 @@ class FilePair {
   // the file with the highest number. `last`: that was written to.
   void TellDamage(std::uint64_t covered, bool newest, bool last);
 
-  // `ragged`: a crash left it so, and b may have holes where it was not synced.
-  // True where it has.
-  bool Report(bool ragged, std::vector<std::string>* damage) const;
+  // `crashed`: it was being written to, and b may have holes where it was not
+  // synced. What may be that, or the end of b, goes to `ragged`.
+  void Report(bool crashed, std::vector<std::string>* damage,
+              std::vector<std::string>* ragged) const;
   // Takes the last record back where only a has it and a block of it is not
   // whole: it was never finished.
   void DropTorn(const std::optional<TipNote>& tip);
@@ -127,6 +128,7 @@ class FilePair {
   std::vector<JournalRecord> records_;
   std::vector<std::string> damage_;
   std::vector<std::string> damage_of_b_;
+  std::string ragged_;
 };
 
 }  // namespace ckptree::kv

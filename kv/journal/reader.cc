@@ -208,8 +208,8 @@ class Reader {
       if (!beside_writer_) {
         pair.TellDamage(covered_, &pair == &pairs_.back(), is_last);
       }
-      content_.ragged |= pair.Report(
-          !beside_writer_ && is_last && !pair.closed(), &content_.damage);
+      pair.Report(!beside_writer_ && is_last && !pair.closed(),
+                  &content_.damage, &content_.ragged);
     }
     if (last != pairs_.rend()) {
       content_.end_file = last->file();

@@ -74,9 +74,9 @@ struct JournalContent {
   // Damage that the other copy made good, and that which cost blocks.
   std::vector<std::string> damage;
   std::vector<JournalFileId> files;  // All that are there, ascending.
-  // The second copy of the last file has holes, as a crash leaves them where it
-  // was not synced: to be mended without a word.
-  bool ragged = false;
+  // Second copies that have holes or end early, as a crash leaves them where they
+  // were not synced: to be mended without a word.
+  std::vector<std::string> ragged;
   // The name of the file that is in the place of `tip`; empty: none is.
   std::string in_tip;
 };
