@@ -207,6 +207,12 @@ absl::Status ReadAllRows(const Options& options, const std::string& directory,
   const absl::Status whole =
       AllRows(options, standing->rows, journal,
               [](const RowKey&, const RowValue&) { return absl::OkStatus(); });
+  if (!whole.ok() && whole.message() == standing->problem) {
+    // A hole in the journal: nothing is wrong with the index but that it ends
+    // before it.
+    return absl::Status(
+        whole.code(), absl::StrFormat("%s and in the index", standing->problem));
+  }
   if (!whole.ok()) {
     return absl::Status(
         whole.code(),

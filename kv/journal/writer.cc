@@ -411,7 +411,9 @@ absl::Status JournalWriter::Close() {
   const std::uint64_t end = a_offset_ + a.size();
   const std::string a_path = PathOf(Copy::kA, file_);
   files_.reset();
-  // Only behind a durable seal: a file that ends without one may be cut.
+  // Only behind a durable seal: a file that ends without one may be cut. And only
+  // where b is whole: what ends so says that of it.
+  if (!second_copy().ok()) return status;
   std::unique_ptr<rocksdb::FSWritableFile> ended;
   written = FileSystemOf(options_)->ReopenWritableFile(a_path, FileOptions(),
                                                        &ended, nullptr);
