@@ -184,8 +184,11 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   CKPTREE_RETURN_IF_ERROR(RemoveLater(save, attempt, &request));
   if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("its commit has %d bytes, at most %d are possible",
-                        batch.bytes(), schema::kMaxBatchBytes));
+        absl::StrFormat("its commit has %d bytes, at most %d are possible%s",
+                        batch.bytes(), schema::kMaxBatchBytes,
+                        save.delete_later
+                            ? "; delete the later steps before the save"
+                            : ""));
   }
   return request;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <span>
 #include <string>
@@ -309,6 +310,45 @@ TEST_F(LimitsTest, ChunksOfALeaf) {
                              HasSubstr("at most 67108864"),
                              HasSubstr("larger chunks"))));
   EXPECT_TRUE(Read(AtStep(1)) == wanted);
+}
+
+// The later steps leave in the commit of the save, or nothing happens at all.
+TEST_F(LimitsTest, StepsThatOneSaveDeletes) {
+  constexpr std::int64_t kLater = 9'000;
+  const auto begin = [&](std::int64_t step, const SaveOptions& options) {
+    StepBuilder builder = store_->Begin(step, options);
+    builder.PutInt("step", step);
+    builder.SetNote(std::string(512, 'n'));
+    for (int i = 0; i < 16; ++i) {
+      builder.SetMetric(absl::StrFormat("%064d", i), 1.0);
+    }
+    return builder;
+  };
+  for (std::int64_t step = 1; step <= kLater; ++step) {
+    ASSERT_OK(Commit(begin(step, {})));
+  }
+  SaveOptions options;
+  options.overwrite = true;
+  options.delete_later = true;
+  EXPECT_THAT(Commit(begin(1, options)),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("at most 16777216"),
+                             HasSubstr("delete the later steps before"))));
+  std::vector<std::int64_t> wanted(kLater);
+  std::iota(wanted.begin(), wanted.end(), 1);
+  EXPECT_EQ(StepNumbers(), wanted);
+  Open();
+  EXPECT_EQ(StepNumbers(), wanted);
+
+  std::vector<StepSelector> later;
+  for (std::int64_t step = 2; step <= kLater; ++step) {
+    later.push_back(AtStep(step));
+  }
+  ASSERT_OK(store_->Delete(later));
+  ASSERT_OK(Commit(begin(1, options)));
+  Open();
+  EXPECT_EQ(StepNumbers(), std::vector<std::int64_t>{1});
+  ExpectClean();
 }
 
 }  // namespace
