@@ -17,8 +17,8 @@ double Median(std::vector<double> values) {
 void Print(const std::string& name, const std::string& what,
            const std::vector<double>& values, const char* unit) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  std::printf("%-14s %-42s %10.4g (%.4g-%.4g) %s\n", name.c_str(),
-              what.c_str(), Median(values), *low, *high, unit);
+  std::printf("%-14s %-42s %10.4g (%.4g-%.4g) %s\n", name.c_str(), what.c_str(),
+              Median(values), *low, *high, unit);
   std::fflush(stdout);
 }
 

@@ -67,10 +67,9 @@ bool Incremental(const Settings& settings) {
         std::memcpy(state.bytes().data() + random() % chunks * chunk, &word,
                     sizeof(word));
       }
-      const double base =
-          HashPass(state.bytes()) +
-          RawWrite(settings.directory,
-                   state.bytes().subspan(0, changed * chunk));
+      const double base = HashPass(state.bytes()) +
+                          RawWrite(settings.directory,
+                                   state.bytes().subspan(0, changed * chunk));
       const double save =
           SaveLeaves(store, i, state, 16 << 20, Ownership::kBorrow);
       ceiling.push_back(base * 1e3);

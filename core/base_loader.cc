@@ -137,8 +137,7 @@ absl::Status CheckBlocksAreThere(const kv::Database& database,
     }
   }
   const auto missing = [](Space space, std::string_view key) {
-    return absl::DataLossError(schema::DescribeKey(space, key) +
-                               " is missing");
+    return absl::DataLossError(schema::DescribeKey(space, key) + " is missing");
   };
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                            SortedLiveFiles(database));

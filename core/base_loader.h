@@ -41,9 +41,9 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
 absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
                                    std::uint32_t line);
 
-// kDataLoss names a block that a leaf of `base` refers to and that is not there:
-// a save that shared it could not be read. What is in the blocks is not looked
-// at. Runs in a TBB arena.
+// kDataLoss names a block that a leaf of `base` refers to and that is not
+// there: a save that shared it could not be read. What is in the blocks is not
+// looked at. Runs in a TBB arena.
 absl::Status CheckBlocksAreThere(const kv::Database& database,
                                  const BaseState& base);
 

@@ -152,8 +152,8 @@ std::uint64_t BlockSink::RollBytes(int builder) const {
   std::uint64_t bytes = std::max<std::uint64_t>(
       plan_.limits.bytes, plan_.bytes_expected / (kMaxBuilders / 2));
   if (builder >= kMaxBuilders / 2) {
-    bytes = std::max(bytes, std::max(plan_.bytes_at_most, bytes_) /
-                                (kMaxBuilders / 4));
+    bytes = std::max(
+        bytes, std::max(plan_.bytes_at_most, bytes_) / (kMaxBuilders / 4));
   }
   return bytes;
 }

@@ -42,7 +42,7 @@ struct SegmentLimits {
 // What every segment of one part of one save has in common.
 struct SegmentPlan {
   kv::Options kv_options;
-  std::string staging;  // Folder of this attempt.
+  std::string staging;                         // Folder of this attempt.
   std::function<absl::Status()> make_staging;  // See PartPlan.
   schema::SegmentHeader header;  // Space and builder are filled in.
   SegmentLimits limits;
@@ -144,8 +144,7 @@ class BlockSink {
   };
 
   // Of the segment of this builder.
-  std::uint64_t RollBytes(int builder) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::uint64_t RollBytes(int builder) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasIdleLane() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return !idle_.empty();
   }

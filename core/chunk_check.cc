@@ -104,10 +104,9 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
       bytes = value->view().size();
       const auto& known = slice.leaf->record.statistics;
       if (!options.statistics || slice.chunk >= known.size()) continue;
-      const Statistics now =
-          ComputeStatistics(slice.entry->dtype, slice.entry->packed,
-                            std::as_bytes(std::span(*found)),
-                            ElementsOf(slice));
+      const Statistics now = ComputeStatistics(
+          slice.entry->dtype, slice.entry->packed,
+          std::as_bytes(std::span(*found)), ElementsOf(slice));
       if (!(now == known[slice.chunk])) {
         bad(*slice.ref, "its statistics are not those of its bytes");
       }

@@ -21,8 +21,8 @@ struct ChunkCheckOptions {
 // in parallel (runs in a TBB arena). Adds to the report's counts; damage goes
 // to `damage`, which only this call uses meanwhile.
 absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
-                         const ChunkCheckOptions& options,
-                         VerifyReport* report, Damage* damage);
+                         const ChunkCheckOptions& options, VerifyReport* report,
+                         Damage* damage);
 
 }  // namespace ckptree::internal
 

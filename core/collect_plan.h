@@ -32,7 +32,8 @@ using BlocksFn = std::function<absl::StatusOr<std::vector<schema::DeadPart>>(
 
 // With a kid: of the blocks that the kid no longer refers to, those born after
 // step.prev die, the others and the version's own dead list become the kid's.
-// Without one: all its blocks born after step.prev die; no dead list knows them.
+// Without one: all its blocks born after step.prev die; no dead list knows
+// them.
 absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,
                                         const DeadListFn& dead_list,
                                         const BlocksFn& blocks);

@@ -111,9 +111,8 @@ absl::StatusOr<CollectReport> Collector::Collect(
   CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_after,
                            context_.database->FileBytes());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_after, DeadBytes());
-  pass.report.bytes_left =
-      std::min(pass.report.bytes_freed,
-               dead_after - std::min(dead_after, dead_before));
+  pass.report.bytes_left = std::min(
+      pass.report.bytes_freed, dead_after - std::min(dead_after, dead_before));
   const Chain chain = context_.keeper->chain();
   const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
   for (const std::uint64_t version : chain.removed()) {

@@ -10,10 +10,10 @@
 
 namespace ckptree::internal {
 
-// Calls `work` on this thread and at the same time on up to `threads` - 1 others,
-// fewer where the system gives no more; returns when all have returned. `work`
-// must not throw. TBB's workers are as many as there are processors, and one that
-// waits for the disk keeps its processor idle: these are for then.
+// Calls `work` on this thread and at the same time on up to `threads` - 1
+// others, fewer where the system gives no more; returns when all have returned.
+// `work` must not throw. TBB's workers are as many as there are processors, and
+// one that waits for the disk keeps its processor idle: these are for then.
 template <typename Work>
 void RunOnDiskThreads(std::size_t threads, Work work) {
   std::vector<std::thread> others;

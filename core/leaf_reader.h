@@ -16,8 +16,8 @@
 namespace ckptree::internal {
 
 // The records of the leaves `ordinals` of `map`, in the order given: grouped by
-// the version that wrote them, one iterator each over near neighbours. kDataLoss
-// naming the record that is missing or damaged. Runs in a TBB arena.
+// the version that wrote them, one iterator each over near neighbours.
+// kDataLoss naming the record that is missing or damaged. Runs in a TBB arena.
 absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
     const kv::Database& database, std::uint16_t part,
     const schema::LeafMap& map, std::span<const std::uint32_t> ordinals);

@@ -18,8 +18,8 @@ class Logger {
  public:
   explicit Logger(LogSink sink) : sink_(std::move(sink)) {}
 
-  void Log(LogSeverity severity, std::string_view where, std::string_view text)
-      const;
+  void Log(LogSeverity severity, std::string_view where,
+           std::string_view text) const;
   // Debian's absl::string_view is a type of its own.
   void Log(LogSeverity severity, std::string_view where,
            const absl::Status& status) const {

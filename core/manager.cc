@@ -317,8 +317,7 @@ absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
   return impl_->EndSave(std::move(builder), /*waits=*/false);
 }
 
-absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder,
-                                              bool waits) {
+absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
   CKPTREE_RETURN_IF_ERROR(builder.status());
   const bool preempted = MustSaveForPreemption();
   SaveHandle handle = std::move(builder).Submit();

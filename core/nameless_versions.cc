@@ -68,8 +68,7 @@ void ForEach(const kv::Database& database, Space space,
   absl::Status met;
   while (begin.has_value()) {
     std::string last = *begin;
-    absl::StatusOr<kv::Iterator> scan =
-        database.Scan(space, *begin, range.end);
+    absl::StatusOr<kv::Iterator> scan = database.Scan(space, *begin, range.end);
     if (scan.ok()) {
       for (; scan->Valid(); scan->Next()) {
         last.assign(scan->key());
@@ -82,10 +81,10 @@ void ForEach(const kv::Database& database, Space space,
     begin = NextReadable(database, space, last, range.end);
   }
   if (gaps == 0) return;
-  problems->push_back(absl::StrFormat(
-      "rows of `%s` cannot be read in %d places: %s",
-      schema::kSpaceNames[static_cast<std::size_t>(space)], gaps,
-      met.message()));
+  problems->push_back(
+      absl::StrFormat("rows of `%s` cannot be read in %d places: %s",
+                      schema::kSpaceNames[static_cast<std::size_t>(space)],
+                      gaps, met.message()));
 }
 
 void CountSegments(const kv::Database& database, ByVersion* found,

@@ -196,9 +196,8 @@ absl::StatusOr<int> DropOrphans(kv::Database* database) {
   CKPTREE_RETURN_IF_ERROR(database->Secure());
   for (const kv::LiveFile* file : orphans) {
     // The bound is exclusive: the table key is the largest of its segment.
-    CKPTREE_RETURN_IF_ERROR(
-        database->Drop(file->space,
-                       {{file->first_key, file->last_key + '\0'}}));
+    CKPTREE_RETURN_IF_ERROR(database->Drop(
+        file->space, {{file->first_key, file->last_key + '\0'}}));
   }
   return static_cast<int>(orphans.size());
 }

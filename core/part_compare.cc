@@ -409,10 +409,10 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
     slice.length = slice.raw_length = ref.length;
     slice.digest = ref.digest;
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t block,
-                           sink_.Write(Order(pack.members[0].second, 0),
-                                       std::span(payload).first(pack.bytes),
-                                       std::move(slices)));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::uint32_t block,
+      sink_.Write(Order(pack.members[0].second, 0),
+                  std::span(payload).first(pack.bytes), std::move(slices)));
   for (const auto& [piece, l] : pack.members) leaves_[l].block[0] = block;
   plan_.counters->written.fetch_add(pack.bytes, std::memory_order_relaxed);
   return absl::OkStatus();

@@ -56,8 +56,8 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
 // and commits. Returns when the step is committed or failed.
 absl::Status CommitParts(
     const Store& store, std::int64_t step,
-    std::function<absl::StatusOr<std::vector<schema::PartHandoff>>(
-        const RankPlan&)>
+    std::function<
+        absl::StatusOr<std::vector<schema::PartHandoff>>(const RankPlan&)>
         gather);
 
 }  // namespace ckptree::internal

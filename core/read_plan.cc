@@ -46,8 +46,8 @@ absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
   return payload.substr(ref.offset, ref.length);
 }
 
-// Reads of this many blocks in flight keep a disk busy; on fewer processors than
-// that, threads beyond them wait for it.
+// Reads of this many blocks in flight keep a disk busy; on fewer processors
+// than that, threads beyond them wait for it.
 constexpr std::size_t kReadsAtOnce = 8;
 constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
 // Of all threads: what falls into its place by pieces is read there first.
@@ -57,7 +57,8 @@ constexpr std::uint64_t kScratchBytes = 32 << 20;
 constexpr std::size_t kPagesAtOnce = std::size_t{4} << 20;
 
 // Has the kernel make the pages of memory that nobody touched all at once, not
-// one by one as the first byte of each comes; memory that is there stays as it is.
+// one by one as the first byte of each comes; memory that is there stays as it
+// is.
 void MakePages(std::span<std::byte> memory) {
 #ifdef MADV_POPULATE_WRITE
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -106,10 +107,9 @@ absl::StatusOr<kv::Value> SearchBlock(const kv::Database& database,
     default:
       return why;
   }
-  return database.Search(ref.place, ChunkKey(ref),
-                         [&ref](std::string_view block) {
-                           return CheckedSlice(ref, block).ok();
-                         });
+  return database.Search(
+      ref.place, ChunkKey(ref),
+      [&ref](std::string_view block) { return CheckedSlice(ref, block).ok(); });
 }
 
 absl::Status ReadPlan::AddValue(const Path& path,

@@ -22,8 +22,8 @@
 namespace ckptree::internal {
 
 // Collects slices, then reads them all. Confined to one thread; Run() spreads
-// over the TBB arena it is called in, and where there is much to read over threads
-// that wait for the disk; over none where the arena has one.
+// over the TBB arena it is called in, and where there is much to read over
+// threads that wait for the disk; over none where the arena has one.
 class ReadPlan {
  public:
   explicit ReadPlan(const kv::Database& database) : database_(database) {}

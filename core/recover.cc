@@ -170,7 +170,8 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
   };
   for (const StepInfo& info : steps) {
     CKPTREE_RETURN_IF_ERROR(lines.Copy(info.line));
-    const absl::StatusOr<Step> step = from.Restore(AtStep(info.step, info.line));
+    const absl::StatusOr<Step> step =
+        from.Restore(AtStep(info.step, info.line));
     if (!step.ok()) {
       RecoveredStep lost;
       lost.line = info.line;
@@ -290,7 +291,8 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
                            Engine::OpenForensic(scratch, QuietOptions()));
   const kv::Database& database = engine->database();
   Append(&report->losses, engine->catalog().Load(database));
-  // With all rows there, a save without its own was removed, or never committed.
+  // With all rows there, a save without its own was removed, or never
+  // committed.
   if (salvaged.rows_missing) {
     Append(&report->losses, NamelessVersions(database, &report->notes));
   }
@@ -311,9 +313,10 @@ absl::StatusOr<std::uint64_t> HighestVersionOf(const std::string& from,
        RecoverySource::EngineOf(source.store()).catalog().Lines()) {
     highest = std::max(highest, line.origin_version);
   }
-  return std::max(
-      highest,
-      RecoverySource::EngineOf(source.store()).database().report().highest_version);
+  return std::max(highest, RecoverySource::EngineOf(source.store())
+                               .database()
+                               .report()
+                               .highest_version);
 }
 
 absl::StatusOr<Store> MakeStore(const std::string& directory,

@@ -181,9 +181,8 @@ absl::StatusOr<LeafView> Step::View(const Path& path) const {
         absl::StatusOr<kv::Value> found = internal::SearchBlock(
             reader_->engine().database(), ref, bytes.status());
         if (found.ok()) {
-          CKPTREE_ASSIGN_OR_RETURN(
-              const std::string_view whole,
-              internal::CheckedSlice(ref, found->view()));
+          CKPTREE_ASSIGN_OR_RETURN(const std::string_view whole,
+                                   internal::CheckedSlice(ref, found->view()));
           copy(whole);
           continue;
         }

@@ -301,9 +301,8 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
         CheckSegment(database, rows->key(), *fields, *row, damage));
   }
   CKPTREE_RETURN_IF_ERROR(rows->status());
-  CKPTREE_ASSIGN_OR_RETURN(
-      const bool copied,
-      CheckLeafCopies(database, files, cancelled, damage));
+  CKPTREE_ASSIGN_OR_RETURN(const bool copied,
+                           CheckLeafCopies(database, files, cancelled, damage));
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
     const std::string spared =

@@ -282,9 +282,8 @@ absl::StatusOr<RewriteResult> RewriteGroupOf(
   for (const SegmentFile& file : group.files) files.push_back(file.file);
   Keep keep(group, bytes_per_second, hurry);
   const absl::StatusOr<std::uint64_t> written = database->Rewrite(
-      files.front().space, files, [&keep](std::string_view key, std::size_t n) {
-        return keep(key, n);
-      });
+      files.front().space, files,
+      [&keep](std::string_view key, std::size_t n) { return keep(key, n); });
   if (absl::IsDataLoss(written.status())) {
     return MarkDamaged(database, group, written.status());
   }

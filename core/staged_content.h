@@ -88,7 +88,7 @@ class StagedContent {
     Piece piece;
     std::atomic<std::uint8_t> state{kIdle};
     std::atomic<bool> needs_caller{false};  // Until copied or released.
-    bool stage = false;         // Worth a copy.
+    bool stage = false;                     // Worth a copy.
     StagingPool::Lease lease;
   };
 

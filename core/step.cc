@@ -42,9 +42,7 @@ absl::Status SaveHandle::WaitCommitted(absl::Duration timeout) {
   return save_ == nullptr ? NoSave() : save_->WaitCommitted(timeout);
 }
 
-bool SaveHandle::Staged() const {
-  return save_ == nullptr || save_->Staged();
-}
+bool SaveHandle::Staged() const { return save_ == nullptr || save_->Staged(); }
 
 bool SaveHandle::Done() const { return save_ == nullptr || save_->Done(); }
 

@@ -183,12 +183,10 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   RemoveVictims(attempt, &request);
   CKPTREE_RETURN_IF_ERROR(RemoveLater(save, attempt, &request));
   if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("its commit has %d bytes, at most %d are possible%s",
-                        batch.bytes(), schema::kMaxBatchBytes,
-                        save.delete_later
-                            ? "; delete the later steps before the save"
-                            : ""));
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "its commit has %d bytes, at most %d are possible%s", batch.bytes(),
+        schema::kMaxBatchBytes,
+        save.delete_later ? "; delete the later steps before the save" : ""));
   }
   return request;
 }
@@ -262,8 +260,8 @@ absl::Status StepWriter::RemoveLater(const Save& save, Attempt* attempt,
           "step %s, which would be deleted, is tagged '%s'; untag it first",
           context_.catalog->NameOf(*later), tags.front()));
     }
-    CKPTREE_RETURN_IF_ERROR(RemoveStep(*context_.database, *context_.catalog,
-                                       *later, request));
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveStep(*context_.database, *context_.catalog, *later, request));
     attempt->verdict.victims.push_back(later);
   }
   return absl::OkStatus();

@@ -461,9 +461,8 @@ absl::Status CheckCovered(const schema::TreeEntry& entry,
 
 absl::Status CheckCovered(const StepContent& content) {
   for (const SourceLeaf& leaf : content.leaves) {
-    if (leaf.boxes.empty() ||
-        (leaf.boxes.size() == 1 &&
-         leaf.boxes[0].box.shape == leaf.entry.shape)) {
+    if (leaf.boxes.empty() || (leaf.boxes.size() == 1 &&
+                               leaf.boxes[0].box.shape == leaf.entry.shape)) {
       continue;
     }
     std::vector<schema::Box> boxes;

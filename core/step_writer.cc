@@ -156,9 +156,9 @@ void StepWriter::WriteLoop() {
     }
     Save& save = *ticket.save;
     std::uint64_t version = 0;
-    const absl::Status status = Annotate(
-        GuardedStatus("saving", [&] { return Run(&save, &version); }),
-        save.step);
+    const absl::Status status =
+        Annotate(GuardedStatus("saving", [&] { return Run(&save, &version); }),
+                 save.step);
     // The memory goes back before anyone is told.
     if (const auto content = save.staged_content()) content->Abandon();
     {

@@ -181,8 +181,8 @@ absl::Status Store::Unpin(const StepSelector& step) {
   return engine_->Pin(step, false);
 }
 
-absl::Status Store::SetPolicy(const Preservation& policy,
-                              std::string_view line, bool of_program) {
+absl::Status Store::SetPolicy(const Preservation& policy, std::string_view line,
+                              bool of_program) {
   return engine_->SetPolicy(policy, line, of_program);
 }
 

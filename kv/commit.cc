@@ -104,10 +104,10 @@ CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
     return Failed(Outcome::kFailed, appended.status);
   }
   if (appended.result == JournalWriter::Result::kUnknown) {
-    watcher->Fail(absl::Status(
-        appended.status.code(),
-        absl::StrFormat("a commit may or may not be there: %s",
-                        appended.status.message())));
+    watcher->Fail(
+        absl::Status(appended.status.code(),
+                     absl::StrFormat("a commit may or may not be there: %s",
+                                     appended.status.message())));
     return Failed(Outcome::kUnknown, watcher->health());
   }
   // Step 5.
@@ -218,9 +218,9 @@ absl::Status Database::Impl::FlushIndex() {
   for (const schema::Space space :
        {schema::Space::kRecords, schema::Space::kSmall}) {
     std::uint64_t in_memory = 0;
-    open->db()->GetIntProperty(
-        open->family(space), rocksdb::DB::Properties::kCurSizeAllMemTables,
-        &in_memory);
+    open->db()->GetIntProperty(open->family(space),
+                               rocksdb::DB::Properties::kCurSizeAllMemTables,
+                               &in_memory);
     bytes += in_memory;
   }
   CKPTREE_RETURN_IF_ERROR(CheckRoom(bytes, "writing the index"));

@@ -50,10 +50,10 @@ absl::Status MayCreate(const std::string& directory, const Options& options) {
     return exists;
   }
   if (!found.foreign.empty() || !found.creating) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s is not empty: it has %s", directory,
-        found.foreign.empty() ? std::string("parts of a store")
-                              : found.foreign.front()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is not empty: it has %s", directory,
+                        found.foreign.empty() ? std::string("parts of a store")
+                                              : found.foreign.front()));
   }
   // No commit is acknowledged while CREATING is there, so a journal beyond the
   // first one belongs to a store that somebody put the file into.
@@ -110,10 +110,9 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
       MakeDirectory(files, Join(impl.directory, kStagingName)));
   CKPTREE_RETURN_IF_ERROR(
       MakeDirectory(files, Join(impl.directory, kJournalName)));
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::shared_ptr<Instance> instance,
-      Instance::Open(Role::kCreate, impl.DbDirectory(), files, impl.watcher,
-                     impl.lock));
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           Instance::Open(Role::kCreate, impl.DbDirectory(),
+                                          files, impl.watcher, impl.lock));
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(files, impl.directory));
 
   // Step 6.

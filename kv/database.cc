@@ -55,12 +55,12 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
       mode(mode_in),
       watcher(std::make_shared<Watcher>(options_in.log)),
       reader_options(Guarded(options_in, Guard::kReader, nullptr)),
-      writer_options(Guarded(options_in, Guard::kWriter,
-                             [to = watcher](std::string_view text) {
-                               to->Fail(absl::UnknownError(absl::StrFormat(
-                                   "a write that opening depends on failed: %s",
-                                   text)));
-                             })),
+      writer_options(
+          Guarded(options_in, Guard::kWriter,
+                  [to = watcher](std::string_view text) {
+                    to->Fail(absl::UnknownError(absl::StrFormat(
+                        "a write that opening depends on failed: %s", text)));
+                  })),
       chunk_files(options_in),
       table_search(options_in),
       tail(reader_options, directory) {}
@@ -216,9 +216,8 @@ absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
 
 absl::StatusOr<std::uint64_t> Database::FileBytes() const {
   std::uint64_t total = 0;
-  for (const std::string& directory :
-       {IndexDirectory(impl_->directory),
-        Join(impl_->directory, kJournalName)}) {
+  for (const std::string& directory : {IndexDirectory(impl_->directory),
+                                       Join(impl_->directory, kJournalName)}) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                              ListDirectory(impl_->reader_options, directory));
     for (const std::string& name : names) {
@@ -237,12 +236,11 @@ absl::StatusOr<std::uint64_t> Database::CountEntries(
   const std::string end = file.last_key + '\0';
   const rocksdb::Range range(file.first_key, end);
   rocksdb::TablePropertiesCollection tables;
-  CKPTREE_RETURN_IF_ERROR(
-      ToStatus(instance->db()->GetPropertiesOfTablesInRange(
-                   file.copy ? instance->leaf_copies()
-                             : instance->family(file.space),
-                   &range, 1, &tables),
-               file.path));
+  CKPTREE_RETURN_IF_ERROR(ToStatus(
+      instance->db()->GetPropertiesOfTablesInRange(
+          file.copy ? instance->leaf_copies() : instance->family(file.space),
+          &range, 1, &tables),
+      file.path));
   for (const auto& [path, properties] : tables) {
     if (BaseName(path) == BaseName(file.path)) return properties->num_entries;
   }
@@ -255,8 +253,8 @@ absl::Status Database::CheckFile(const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
                            FileSize(impl_->reader_options, file.path));
   if (size != file.bytes) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s has %d bytes instead of %d", file.path, size, file.bytes));
+    return absl::DataLossError(absl::StrFormat("%s has %d bytes instead of %d",
+                                               file.path, size, file.bytes));
   }
   {
     // What the page cache still has says nothing about the disk.
@@ -293,8 +291,7 @@ absl::Status Database::CheckLeafCopies(const LiveFile& file) const {
     const absl::MutexLock lock(&impl_->files_mutex);
     first.reset(instance->db()->NewIterator(
         options, instance->family(schema::Space::kLeaves)));
-    second.reset(
-        instance->db()->NewIterator(options, instance->leaf_copies()));
+    second.reset(instance->db()->NewIterator(options, instance->leaf_copies()));
   }
   return CompareLeafCopies(*first, *second, file.first_key, file.last_key);
 }

@@ -79,8 +79,8 @@ struct LiveFile {
 struct OpenReport {
   std::array<std::uint8_t, 16> uuid{};  // As the journal says.
   std::uint64_t incarnation = 0;
-  std::uint64_t ordinal = 0;  // Of the newest commit.
-  bool copied = false;        // From another directory.
+  std::uint64_t ordinal = 0;          // Of the newest commit.
+  bool copied = false;                // From another directory.
   std::uint64_t highest_version = 0;  // Ever used.
   std::vector<std::string> warnings;  // Of damage; what is not said is whole.
   std::vector<std::string> notes;     // What is odd, and hurts nothing.
@@ -102,9 +102,8 @@ class Database {
  public:
   // Looks at an opened database before anything may change it; an error refuses
   // the open. `database` answers reads only.
-  using CheckFn =
-      absl::FunctionRef<absl::Status(const Database& database,
-                                     const OpenReport& report)>;
+  using CheckFn = absl::FunctionRef<absl::Status(const Database& database,
+                                                 const OpenReport& report)>;
 
   // Makes a store in `directory`, which must be absent, empty or left by an
   // interrupted Create; kAlreadyExists where it is a store, kInvalidArgument
@@ -119,9 +118,10 @@ class Database {
   // made anew: the journal has its rows.
   //
   // kNotFound: no store there, or one whose creation was not finished.
-  // kFailedPrecondition: links in the directory, or a store of an engine without
-  // a journal. kDataLoss: acknowledged commits are missing (kReadWrite), or both
-  // index and journal are damaged. kUnavailable: another writer holds it.
+  // kFailedPrecondition: links in the directory, or a store of an engine
+  // without a journal. kDataLoss: acknowledged commits are missing
+  // (kReadWrite), or both index and journal are damaged. kUnavailable: another
+  // writer holds it.
   static absl::StatusOr<std::unique_ptr<Database>> Open(
       const std::string& directory, const Options& options, Mode mode,
       CheckFn check);
@@ -166,8 +166,8 @@ class Database {
   // The last resort for a value that stands in a table and that none of these
   // gives: looks past damage beside it. `accept` is asked about all that it may
   // be, and must know: array bytes by their digest, others, which are only
-  // offered under their own key, whether they are whole. kNotFound where nothing
-  // is accepted.
+  // offered under their own key, whether they are whole. kNotFound where
+  // nothing is accepted.
   absl::StatusOr<Value> Search(
       schema::Space space, std::string_view key,
       absl::FunctionRef<bool(std::string_view value)> accept) const;
@@ -188,14 +188,14 @@ class Database {
   // Reads past every cache and checks every block of the file: `verify`.
   // kDataLoss naming the file at the first block that fails its checksum.
   absl::Status CheckFile(const LiveFile& file) const;
-  // For a file of `leaves` that CheckFile() found whole: kDataLoss where a record
-  // of it is not in the second copy as well, byte for byte.
+  // For a file of `leaves` that CheckFile() found whole: kDataLoss where a
+  // record of it is not in the second copy as well, byte for byte.
   absl::Status CheckLeafCopies(const LiveFile& file) const;
 
   // Reads all of journal/, also what an open does not need: one line for each
-  // damage that its other copy, or the index, makes good; `ragged`: what a crash
-  // may have left, which is no damage. Where there is a writer only the file of
-  // all rows.
+  // damage that its other copy, or the index, makes good; `ragged`: what a
+  // crash may have left, which is no damage. Where there is a writer only the
+  // file of all rows.
   std::vector<std::string> CheckJournal(std::vector<std::string>* ragged) const;
   // Damage of a table of rows that a read met and that the journal made good:
   // the index is to be made anew. Empty: none was met.
@@ -233,18 +233,18 @@ class Database {
     std::string begin;
     std::string end;
   };
-  // Removes every file of `space` that lies wholly in one of the ranges, and adds
-  // their number to `dropped` (may be null).
-  // REQUIRES: what made them dead is committed, and Secure() since.
+  // Removes every file of `space` that lies wholly in one of the ranges, and
+  // adds their number to `dropped` (may be null). REQUIRES: what made them dead
+  // is committed, and Secure() since.
   absl::Status Drop(schema::Space space, const std::vector<Range>& ranges,
                     std::uint64_t* dropped = nullptr);
 
   // Writes `files` of `space`, neighbours in key order, again as one file with
   // the records that `keep` (called in this thread) lets through, and removes
   // them; none where nothing is kept. REQUIRES: what made records dead is
-  // committed, and Secure() since. Returns the new file's bytes. An error leaves the
-  // files as they were, and the handle alive but where the MANIFEST could not be
-  // written; kDataLoss: a file is damaged.
+  // committed, and Secure() since. Returns the new file's bytes. An error
+  // leaves the files as they were, and the handle alive but where the MANIFEST
+  // could not be written; kDataLoss: a file is damaged.
   absl::StatusOr<std::uint64_t> Rewrite(schema::Space space,
                                         const std::vector<LiveFile>& files,
                                         KeepFn keep);
@@ -252,9 +252,9 @@ class Database {
   // Of the newest commit: made here, or seen by the last Refresh().
   std::uint64_t newest_ordinal() const;
 
-  // Makes the second copy of leaf records where a file of `leaves` has none, and
-  // drops copies of what `leaves` has not: in a store that an older engine made,
-  // or after a crash between the two. A file that is damaged gets none.
+  // Makes the second copy of leaf records where a file of `leaves` has none,
+  // and drops copies of what `leaves` has not: in a store that an older engine
+  // made, or after a crash between the two. A file that is damaged gets none.
   absl::Status MendLeafCopies();
 
   // The dead-handle or background error, or OK.

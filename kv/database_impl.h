@@ -66,8 +66,8 @@ struct Database::Impl {
   // follow.cc: opens for reading, beside a writer or without one.
   absl::Status OpenForReading(OpenReport* found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
-  // follow.cc: behind it. Where rows name tables that the index does not know, a
-  // new one in memory. Not beside a writer, who looked for that.
+  // follow.cc: behind it. Where rows name tables that the index does not know,
+  // a new one in memory. Not beside a writer, who looked for that.
   absl::Status MendForReading(const Database& database);
   // open.cc: the steps after the lock was taken.
   absl::Status OpenForWriting(const Database& database, CheckFn check);
@@ -102,7 +102,8 @@ struct Database::Impl {
   // memory, where the journal has them all. True where they are, and the read
   // is to be tried again.
   bool ReadRowsFromJournal(const absl::Status& met);
-  // follow.cc: tells of it once; the next open for writing makes the index anew.
+  // follow.cc: tells of it once; the next open for writing makes the index
+  // anew.
   void NoteIndexDamage(std::string_view what);
   // follow.cc: a block of `small`, where a record of the journal still has it.
   std::optional<std::string> BlockInJournal(std::string_view key);
@@ -112,8 +113,8 @@ struct Database::Impl {
   // follow.cc: as MakeIndexAnew, for a process that only reads.
   absl::Status MakeIndexInMemory(Standing* standing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
-  // follow.cc: extends the rows by what the journal has behind `seen`. An error:
-  // all has to be opened anew.
+  // follow.cc: extends the rows by what the journal has behind `seen`. An
+  // error: all has to be opened anew.
   absl::Status SeeNewCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
 
   std::string DbDirectory() const { return Join(directory, kDbName); }

@@ -26,8 +26,8 @@ class Descriptor {
   int fd_;
 };
 
-// openat(2), closed on exec; again where a signal interrupted it, as it can on a
-// file system of the network.
+// openat(2), closed on exec; again where a signal interrupted it, as it can on
+// a file system of the network.
 int OpenAt(int folder, const std::string& path, int flags, mode_t mode = 0);
 
 // The lock of a whole file for writing.

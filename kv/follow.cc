@@ -75,8 +75,8 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
     if (options.forensic) {
       CKPTREE_ASSIGN_OR_RETURN(
           std::shared_ptr<Instance> forensic,
-          Instance::Open(Role::kForensic, IndexDirectory(directory), reader_options,
-                         nullptr, nullptr));
+          Instance::Open(Role::kForensic, IndexDirectory(directory),
+                         reader_options, nullptr, nullptr));
       Replace(std::move(forensic), /*is_following=*/false);
       return absl::OkStatus();
     }
@@ -158,10 +158,10 @@ absl::Status Database::Impl::MendForReading(const Database& database) {
   if (whole.ok() && *whole) return absl::OkStatus();
   const absl::MutexLock hold(&refresh_mutex);
   Standing standing;
-  const absl::Status read = ReadAllRows(
-      reader_options, directory,
-      "it does not know all tables, or some are missing",
-      /*beside_writer=*/false, &standing);
+  const absl::Status read =
+      ReadAllRows(reader_options, directory,
+                  "it does not know all tables, or some are missing",
+                  /*beside_writer=*/false, &standing);
   // Then the index is the best that there is.
   if (!read.ok() || !standing.lost.ok()) return absl::OkStatus();
   CKPTREE_RETURN_IF_ERROR(MakeIndexInMemory(&standing));
@@ -174,20 +174,17 @@ absl::Status Database::Impl::MendForReading(const Database& database) {
 
 absl::Status Database::Impl::MakeIndexInMemory(Standing* standing) {
   const std::string db = IndexDirectory(directory);
-  const Options in_memory =
-      WithDirectoryInMemory(reader_options, db);
+  const Options in_memory = WithDirectoryInMemory(reader_options, db);
   CKPTREE_ASSIGN_OR_RETURN(
       const RebuildReport made,
       MakeIndex(in_memory, directory, OnDisk(db), *standing, db, in_memory));
   CKPTREE_ASSIGN_OR_RETURN(
       standing->index,
-      Instance::Open(Role::kReadOnly, db, in_memory, nullptr,
-                     nullptr));
+      Instance::Open(Role::kReadOnly, db, in_memory, nullptr, nullptr));
   for (const auto* lines : {&made.unread, &made.losses}) {
     for (const std::string& line : *lines) {
       // By the name that the user knows.
-      standing->damage.push_back(
-          absl::StrReplaceAll(line, {{OnDisk(db), db}}));
+      standing->damage.push_back(absl::StrReplaceAll(line, {{OnDisk(db), db}}));
     }
   }
   reader_options = in_memory;
@@ -195,10 +192,9 @@ absl::Status Database::Impl::MakeIndexInMemory(Standing* standing) {
 }
 
 absl::Status Database::Impl::SeeNewCommits() {
-  CKPTREE_ASSIGN_OR_RETURN(
-      const JournalContent journal,
-      ReadJournal(reader_options, directory, seen.ordinal,
-                  /*beside_writer=*/true));
+  CKPTREE_ASSIGN_OR_RETURN(const JournalContent journal,
+                           ReadJournal(reader_options, directory, seen.ordinal,
+                                       /*beside_writer=*/true));
   const auto known = journal.records.find(seen.ordinal);
   const auto next = journal.records.find(seen.ordinal + 1);
   if (journal.tip.ordinal > seen.ordinal) {
@@ -302,15 +298,15 @@ bool Database::Impl::ReadRowsFromJournal(const absl::Status& met) {
       return false;
     }
     Overlay::Changes rows;
-    const absl::Status read = AllRows(
-        reader_options, standing.rows, standing.journal,
-        [&rows](const RowKey& key, const RowValue& value) {
-          // Blocks of array bytes stay in the index.
-          if (const auto* bytes = std::get_if<std::string>(&value)) {
-            rows[key] = *bytes;
-          }
-          return absl::OkStatus();
-        });
+    const absl::Status read =
+        AllRows(reader_options, standing.rows, standing.journal,
+                [&rows](const RowKey& key, const RowValue& value) {
+                  // Blocks of array bytes stay in the index.
+                  if (const auto* bytes = std::get_if<std::string>(&value)) {
+                    rows[key] = *bytes;
+                  }
+                  return absl::OkStatus();
+                });
     if (!read.ok()) return false;
     const auto over =
         Overlay::Make(std::move(rows), {.records = true, .small = false});
@@ -340,9 +336,8 @@ void Database::Impl::NoteIndexDamage(std::string_view what) {
                       "open for writing that meets it",
                       directory, what));
   if (mode != Mode::kReadWrite) return;
-  const absl::Status noted =
-      WriteFile(writer_options,
-                Join(Join(directory, kJournalName), kRebuildName), "");
+  const absl::Status noted = WriteFile(
+      writer_options, Join(Join(directory, kJournalName), kRebuildName), "");
   if (!noted.ok()) {
     watcher->Log(Severity::kWarning, std::string(noted.message()));
   }
@@ -366,8 +361,8 @@ std::vector<std::string> Database::CheckJournal(
     }
   }
   const auto read = [&]() -> absl::Status {
-    CKPTREE_ASSIGN_OR_RETURN(
-        const RowsFile file, FindRowsFile(impl.reader_options, impl.directory));
+    CKPTREE_ASSIGN_OR_RETURN(const RowsFile file,
+                             FindRowsFile(impl.reader_options, impl.directory));
     if (file.ordinal == 0) return absl::OkStatus();
     CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<RowsReader> reader,
                              RowsReader::Open(impl.reader_options, file.path));

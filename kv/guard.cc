@@ -179,8 +179,7 @@ class TableGuard : public rocksdb::FileSystemWrapper {
 
 class WriterGuard : public TableGuard {
  public:
-  WriterGuard(const std::shared_ptr<rocksdb::FileSystem>& base,
-              int permissions,
+  WriterGuard(const std::shared_ptr<rocksdb::FileSystem>& base, int permissions,
               std::function<void(std::string_view)> on_failure)
       : TableGuard(base),
         file_mode_(WithoutUmask(FileMode(permissions))),
@@ -227,8 +226,8 @@ class WriterGuard : public TableGuard {
     // RocksDB syncs the directory only after the rename: a file system that
     // keeps the rename and loses what came before it would leave a CURRENT that
     // leads to a MANIFEST or tables that are not there.
-    IOStatus status = BaseName(to) == "CURRENT" ? SyncDirectoryOf(to, dbg)
-                                              : IOStatus::OK();
+    IOStatus status =
+        BaseName(to) == "CURRENT" ? SyncDirectoryOf(to, dbg) : IOStatus::OK();
     if (status.ok()) {
       status = FileSystemWrapper::RenameFile(from, to, options, dbg);
     }
@@ -270,9 +269,8 @@ class WriterGuard : public TableGuard {
  private:
   IOStatus SyncDirectoryOf(const std::string& path, IODebugContext* dbg) {
     std::unique_ptr<FSDirectory> directory;
-    IOStatus status =
-        FileSystemWrapper::NewDirectory(path.substr(0, path.rfind('/')),
-                                        IOOptions(), &directory, dbg);
+    IOStatus status = FileSystemWrapper::NewDirectory(
+        path.substr(0, path.rfind('/')), IOOptions(), &directory, dbg);
     if (!status.ok()) return status;
     return directory->Fsync(IOOptions(), dbg);
   }

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

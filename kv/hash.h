@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 
-
 namespace ckptree::kv {
 
 // 16 bytes of XXH3-128, canonical.

@@ -89,8 +89,8 @@ class FreshIndex {
     const std::vector<rocksdb::ColumnFamilyDescriptor> first(
         families_.begin(), families_.begin() + 3);
     rocksdb::DB* opened = nullptr;
-    const rocksdb::Status status = rocksdb::DB::Open(
-        options, directory_, first, &handles_, &opened);
+    const rocksdb::Status status =
+        rocksdb::DB::Open(options, directory_, first, &handles_, &opened);
     db_.reset(opened);
     return ToStatus(status, "making " + directory_);
   }
@@ -118,8 +118,7 @@ class FreshIndex {
   // Takes the tables `names` of `folder` away.
   absl::Status Import(Space space, const std::string& folder,
                       const std::vector<std::string>& names) {
-    const rocksdb::ColumnFamilyDescriptor& family =
-        families_[handles_.size()];
+    const rocksdb::ColumnFamilyDescriptor& family = families_[handles_.size()];
     rocksdb::ColumnFamilyHandle* handle = nullptr;
     rocksdb::Status status;
     if (names.empty()) {
@@ -234,14 +233,14 @@ class Rebuilder {
       absl::StatusOr<SegmentTable> table =
           SegmentTable::Open(source_.options, path, source_.space_of);
       if (!table.ok()) {
-        report_.unread.push_back(absl::StrFormat(
-            "the table cannot be read: %s",
-            std::string(table.status().message())));
+        report_.unread.push_back(
+            absl::StrFormat("the table cannot be read: %s",
+                            std::string(table.status().message())));
         continue;
       }
       if (!table->damage().ok()) {
-        report_.notes.push_back(absl::StrFormat(
-            "%s is damaged: %s", path, table->damage().message()));
+        report_.notes.push_back(absl::StrFormat("%s is damaged: %s", path,
+                                                table->damage().message()));
       }
       tables_[table->space()].push_back(*std::move(table));
     }
@@ -250,22 +249,23 @@ class Rebuilder {
 
   // Step 2.
   absl::Status TakeRows() {
-    return source_.rows([&](const RowKey& key,
-                            const RowValue& value) -> absl::Status {
-      ++report_.rows;
-      if (report_.rows % 4096 == 0) CKPTREE_RETURN_IF_ERROR(CheckCancelled());
-      if (const auto* bytes = std::get_if<std::string>(&value)) {
-        return fresh_.Put(key.space, key.key, *bytes);
-      }
-      const BlockName& name = std::get<BlockName>(value);
-      CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> block,
-                               source_.find_block(key));
-      if (block.has_value() && IsNamed(*block, name)) {
-        return fresh_.Put(key.space, key.key, *block);
-      }
-      wanted_.emplace(key.key, name);
-      return absl::OkStatus();
-    });
+    return source_.rows(
+        [&](const RowKey& key, const RowValue& value) -> absl::Status {
+          ++report_.rows;
+          if (report_.rows % 4096 == 0)
+            CKPTREE_RETURN_IF_ERROR(CheckCancelled());
+          if (const auto* bytes = std::get_if<std::string>(&value)) {
+            return fresh_.Put(key.space, key.key, *bytes);
+          }
+          const BlockName& name = std::get<BlockName>(value);
+          CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> block,
+                                   source_.find_block(key));
+          if (block.has_value() && IsNamed(*block, name)) {
+            return fresh_.Put(key.space, key.key, *block);
+          }
+          wanted_.emplace(key.key, name);
+          return absl::OkStatus();
+        });
   }
 
   static bool IsNamed(std::string_view block, const BlockName& name) {
@@ -313,10 +313,11 @@ class Rebuilder {
     }
     if (report_.missing.empty()) return absl::OkStatus();
     // One line for all: each step tells which of its leaves they are.
-    report_.losses.push_back(absl::StrFormat(
-        "%d blocks of arrays of small saves are nowhere, %d bytes: they were in "
-        "the table that is gone or damaged",
-        report_.missing.size(), missing_bytes));
+    report_.losses.push_back(
+        absl::StrFormat("%d blocks of arrays of small saves are nowhere, %d "
+                        "bytes: they were in "
+                        "the table that is gone or damaged",
+                        report_.missing.size(), missing_bytes));
     return absl::OkStatus();
   }
 
@@ -330,8 +331,8 @@ class Rebuilder {
       damaged_[record.key] = block;
     }
     if (found == wanted_.end() || !IsNamed(block, found->second)) {
-      found = std::find_if(
-          wanted_.begin(), wanted_.end(), [&](const auto& wanted) {
+      found =
+          std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& wanted) {
             return wanted.second.length == block.size() &&
                    IsNamed(block, wanted.second);
           });
@@ -373,9 +374,9 @@ class Rebuilder {
       } else {
         const std::span<SegmentTable> together(&tables[i], end - i);
         CKPTREE_RETURN_IF_ERROR(WriteTogether(options_, together, path));
-        report_.notes.push_back(absl::StrFormat(
-            "written anew from %d tables: %s", together.size(),
-            together.front().path()));
+        report_.notes.push_back(
+            absl::StrFormat("written anew from %d tables: %s", together.size(),
+                            together.front().path()));
       }
       names.push_back(name);
       for (; i < end; ++i) tables[i].Forget();

@@ -34,10 +34,9 @@ namespace {
 std::size_t CountTables(const Options& options, const std::string& directory) {
   const auto names = ListDirectory(options, directory);
   if (!names.ok()) return 0;
-  return static_cast<std::size_t>(
-      std::count_if(names->begin(), names->end(), [](const std::string& name) {
-        return name.ends_with(".sst");
-      }));
+  return static_cast<std::size_t>(std::count_if(
+      names->begin(), names->end(),
+      [](const std::string& name) { return name.ends_with(".sst"); }));
 }
 
 // Of a store that an older engine made, or whose MANIFEST was made anew.
@@ -89,8 +88,7 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
   const std::shared_ptr<Instance> instance(
       new Instance(role, db_directory, options, std::move(lock)));
   CKPTREE_RETURN_IF_ERROR(CheckControlFiles(options, db_directory));
-  rocksdb::DBOptions db_options =
-      DatabaseOptions(role, instance->env_.get());
+  rocksdb::DBOptions db_options = DatabaseOptions(role, instance->env_.get());
   // An own logger also keeps a reader from creating log files.
   db_options.info_log = MakeLogger(options.log);
   if (watcher != nullptr) {
@@ -119,8 +117,8 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     status = instance->OpenDb(db_options, families, &handles);
     if (status.ok() && role == Role::kReadWrite) {
       rocksdb::ColumnFamilyHandle* made = nullptr;
-      status = instance->db_->CreateColumnFamily(copies.options, copies.name,
-                                                 &made);
+      status =
+          instance->db_->CreateColumnFamily(copies.options, copies.name, &made);
       if (status.ok()) handles.push_back(made);
     }
   }

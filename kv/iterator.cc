@@ -88,8 +88,7 @@ class IndexCursor : public Cursor {
 
 std::unique_ptr<Cursor> MakeIndexCursor(
     const std::shared_ptr<const Instance>& instance, schema::Space space,
-    std::string_view begin, std::string_view end,
-    std::size_t readahead_bytes) {
+    std::string_view begin, std::string_view end, std::size_t readahead_bytes) {
   // Scans of blocks would push out of the cache the rows that are looked up
   // again and again.
   const bool fill_cache = space == schema::Space::kRecords;
@@ -108,9 +107,7 @@ std::unique_ptr<Cursor> MakeIndexCursor(
         return std::make_unique<IndexCursor>(instance, family, from, to,
                                              readahead_bytes, fill_cache);
       },
-      [instance](const absl::Status& why) {
-        instance->TellOfSecondCopy(why);
-      });
+      [instance](const absl::Status& why) { instance->TellOfSecondCopy(why); });
 }
 
 // Entries that were read before.
@@ -212,8 +209,7 @@ class MendingCursor : public Cursor {
 std::unique_ptr<Cursor> CursorOver(
     const std::shared_ptr<const Instance>& instance,
     const std::shared_ptr<const Overlay>& overlay, schema::Space space,
-    std::string_view begin, std::string_view end,
-    std::size_t readahead_bytes) {
+    std::string_view begin, std::string_view end, std::size_t readahead_bytes) {
   const bool overlaid = overlay != nullptr && !overlay->empty(space);
   std::unique_ptr<Cursor> cursor;
   if (!overlaid || !overlay->complete(space)) {
@@ -278,9 +274,9 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
     scan->cursor = std::make_unique<MendingCursor>(
         std::move(scan->cursor),
         [impl = impl_.get(), space, from = std::string(begin),
-         to = std::string(end), readahead_bytes](
-            const absl::Status& met,
-            std::string_view at) -> std::unique_ptr<Cursor> {
+         to = std::string(end),
+         readahead_bytes](const absl::Status& met,
+                          std::string_view at) -> std::unique_ptr<Cursor> {
           const bool other = impl->ReadRowsFromJournal(met);
           const absl::StatusOr<Impl::RowView> now = impl->ReadingRows();
           if (!now.ok()) return nullptr;

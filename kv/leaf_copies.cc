@@ -58,9 +58,7 @@ rocksdb::Status GetLeafRecord(const Instance& instance, std::string_view key,
 
 EitherCursor::EitherCursor(MakeFn make,
                            std::function<void(const absl::Status&)> tell)
-    : make_(std::move(make)),
-      tell_(std::move(tell)),
-      cursor_(make_(second_)) {}
+    : make_(std::move(make)), tell_(std::move(tell)), cursor_(make_(second_)) {}
 
 void EitherCursor::Seek(std::string_view key) {
   if (!status_.ok()) cursor_ = make_(second_);
@@ -178,10 +176,9 @@ absl::Status WriteLeafCopy(const Instance& instance, const Options& options,
                            const std::string& path, std::string_view first_key,
                            std::string_view last_key) {
   CKPTREE_RETURN_IF_ERROR(RemoveFile(options, path));
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<SegmentWriter> writer,
-      SegmentWriter::Create(options, Space::kLeaves, path,
-                            /*expected_bytes=*/0));
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<SegmentWriter> writer,
+                           SegmentWriter::Create(options, Space::kLeaves, path,
+                                                 /*expected_bytes=*/0));
   rocksdb::ReadOptions reading;
   reading.fill_cache = false;
   const std::unique_ptr<rocksdb::Iterator> scan(
@@ -214,8 +211,8 @@ absl::Status CompareLeafCopies(rocksdb::Iterator& first,
   CKPTREE_RETURN_IF_ERROR(
       ToStatus(second.status(), "the second copy of leaf records"));
   if (missing == 0) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat(
-      "%d leaf records are not in their second copy", missing));
+  return absl::DataLossError(
+      absl::StrFormat("%d leaf records are not in their second copy", missing));
 }
 
 }  // namespace ckptree::kv

@@ -83,8 +83,8 @@ void AddLease(std::string_view bytes,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(
-    const std::string& directory, int permissions) {
+absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(const std::string& directory,
+                                                   int permissions) {
   const std::string folder = Join(directory, kLeasesName);
   // What root makes belongs to whom the store does, who removes it.
   struct stat owner;
@@ -110,8 +110,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(
     }
     // A collector may have found it unlocked, and removed it.
     if (TryLock(file.get()) && StillNamed(file.get(), path)) {
-      return std::unique_ptr<Lease>(
-          new Lease(std::move(path), file.Release()));
+      return std::unique_ptr<Lease>(new Lease(std::move(path), file.Release()));
     }
   }
   return absl::UnavailableError("no lease could be made in " + folder);

@@ -19,7 +19,9 @@ namespace ckptree::kv {
 // Every batch that is applied puts it in both spaces. RocksDB never cuts a
 // batch and writes memory tables in their order, so the files of a space hold
 // exactly the commits up to its marker, whatever was lost with the memory.
-inline constexpr std::string_view kMarkerKey = "\xff" "applied";
+inline constexpr std::string_view kMarkerKey =
+    "\xff"
+    "applied";
 
 std::string EncodeMarker(const ChainPoint& point);
 

@@ -8,8 +8,8 @@
 //      name.
 //   5. The caller's check.
 //   6. Open read-write, never creating, and apply what the index does not have
-//      yet - after the first file of the journal of this session is durable, for
-//      the last record may only have been in the page cache.
+//      yet - after the first file of the journal of this session is durable,
+//      for the last record may only have been in the page cache.
 
 #include <algorithm>
 #include <cstdint>
@@ -46,8 +46,7 @@ absl::Status FinishSwap(const Options& options, const std::string& directory,
   const std::string made = Join(directory, kNewDbName);
   if (!found.new_db) return absl::OkStatus();
   if (found.db) return RemoveTree(options, made);
-  CKPTREE_RETURN_IF_ERROR(
-      RenameFile(options, made, Join(directory, kDbName)));
+  CKPTREE_RETURN_IF_ERROR(RenameFile(options, made, Join(directory, kDbName)));
   return SyncDirectory(options, directory);
 }
 
@@ -100,18 +99,16 @@ absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
                absl::StrFormat("%s: the index is damaged and is made anew: %s",
                                directory, standing.problem));
   const std::string made = Join(directory, kNewDbName);
-  const std::string damaged =
-      Join(directory, absl::StrFormat("%s%d", kDamagedDbPrefix,
-                                      absl::GetCurrentTimeNanos()));
+  const std::string damaged = Join(
+      directory,
+      absl::StrFormat("%s%d", kDamagedDbPrefix, absl::GetCurrentTimeNanos()));
   // The writer's guard would hold back what it does not know.
   CKPTREE_RETURN_IF_ERROR(RemoveTree(writer_options, made));
-  CKPTREE_ASSIGN_OR_RETURN(
-      const RebuildReport rebuilt,
-      MakeIndex(reader_options, directory, DbDirectory(), standing, made,
-                writer_options));
+  CKPTREE_ASSIGN_OR_RETURN(const RebuildReport rebuilt,
+                           MakeIndex(reader_options, directory, DbDirectory(),
+                                     standing, made, writer_options));
   for (const auto* lines : {&rebuilt.unread, &rebuilt.losses}) {
-    report.warnings.insert(report.warnings.end(), lines->begin(),
-                           lines->end());
+    report.warnings.insert(report.warnings.end(), lines->begin(), lines->end());
   }
   for (const std::string& note : rebuilt.notes) {
     watcher->Log(Severity::kInfo, note);
@@ -136,8 +133,8 @@ absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
     return exchanged;
   }
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
-  return RemoveFile(writer_options, Join(Join(directory, kJournalName),
-                                         kRebuildName));
+  return RemoveFile(writer_options,
+                    Join(Join(directory, kJournalName), kRebuildName));
 }
 
 KeeperContext Database::Impl::ContextOf(const Standing& standing) {
@@ -161,9 +158,9 @@ KeeperContext Database::Impl::ContextOf(const Standing& standing) {
   context.rows = standing.rows;
   for (const JournalFileId& file : journal.files) {
     if (file.copy != Copy::kA) continue;
-    const absl::StatusOr<std::uint64_t> bytes = FileSize(
-        reader_options, Join(Join(directory, kJournalName),
-                             JournalFileName(file.copy, file.file)));
+    const absl::StatusOr<std::uint64_t> bytes =
+        FileSize(reader_options, Join(Join(directory, kJournalName),
+                                      JournalFileName(file.copy, file.file)));
     if (bytes.ok()) context.journal_bytes += *bytes;
   }
   context.mend = !standing.damage.empty() || !journal.ragged.empty();
@@ -240,13 +237,12 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   if (!problem.empty()) {
     standing.index.reset();
     if (standing.problem.empty()) {
-      CKPTREE_RETURN_IF_ERROR(
-          ReadAllRows(reader_options, directory, problem,
-                      /*beside_writer=*/false, &standing));
+      CKPTREE_RETURN_IF_ERROR(ReadAllRows(reader_options, directory, problem,
+                                          /*beside_writer=*/false, &standing));
     }
     CKPTREE_RETURN_IF_ERROR(standing.lost);
-    // The new index counts the last record, which may only have been in the page
-    // cache.
+    // The new index counts the last record, which may only have been in the
+    // page cache.
     ReportJournal(standing);
     keeper = std::make_unique<JournalKeeper>(ContextOf(standing));
     CKPTREE_RETURN_IF_ERROR(keeper->Begin());
@@ -256,9 +252,9 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
         standing, LookAtStanding(reader_options, directory, Role::kReadOnly,
                                  /*beside_writer=*/false));
     if (standing.index == nullptr) {
-      return absl::InternalError(absl::StrFormat(
-          "the index was made anew and cannot be opened: %s",
-          standing.problem));
+      return absl::InternalError(
+          absl::StrFormat("the index was made anew and cannot be opened: %s",
+                          standing.problem));
     }
     standing.damage = damage;
   }
@@ -266,8 +262,8 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
                          standing.damage.end());
   if (keeper == nullptr) ReportJournal(standing);
   const JournalContent& journal = standing.journal;
-  report.highest_version = std::max(report.highest_version,
-                                    HighestVersionInFiles(*standing.index));
+  report.highest_version =
+      std::max(report.highest_version, HighestVersionInFiles(*standing.index));
 
   // Step 5.
   Replace(standing.index, /*is_following=*/false, standing.overlay);
@@ -302,10 +298,9 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
     CKPTREE_RETURN_IF_ERROR(keeper->Begin());
   }
   if (standing.behind()) {
-    CKPTREE_ASSIGN_OR_RETURN(
-        const Overlay::Changes changes,
-        ChangesOverIndex(journal, standing.records.ordinal,
-                         standing.small.ordinal));
+    CKPTREE_ASSIGN_OR_RETURN(const Overlay::Changes changes,
+                             ChangesOverIndex(journal, standing.records.ordinal,
+                                              standing.small.ordinal));
     std::vector<IndexChange> list;
     for (const auto& [key, value] : changes) {
       list.push_back({key.space, key.key, value});
@@ -337,8 +332,8 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(
     const std::string& directory, const Options& options, Mode mode,
     CheckFn check) {
-  std::unique_ptr<Database> database(new Database(std::make_unique<Impl>(
-      AbsolutePath(directory), options, mode)));
+  std::unique_ptr<Database> database(new Database(
+      std::make_unique<Impl>(AbsolutePath(directory), options, mode)));
   Impl& impl = *database->impl_;
   if (mode == Mode::kRead) {
     {

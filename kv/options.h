@@ -25,7 +25,8 @@ using LogFn = std::function<void(Severity, std::string_view text)>;
 enum class Mode {
   // The one writer. Holds the lock.
   kReadWrite,
-  // No lock, writes nothing to what the store holds, works on a read-only mount. Beside
+  // No lock, writes nothing to what the store holds, works on a read-only
+  // mount. Beside
   // a live writer it follows it by Refresh().
   kRead,
 };

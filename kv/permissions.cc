@@ -39,8 +39,8 @@ mode_t Umask() {
   if (status == nullptr) return kUsual;
   std::array<char, 256> line{};
   unsigned mask = kUsual;
-  while (std::fgets(line.data(), static_cast<int>(line.size()),
-                    status.get()) != nullptr) {
+  while (std::fgets(line.data(), static_cast<int>(line.size()), status.get()) !=
+         nullptr) {
     if (std::sscanf(line.data(), "Umask: %o", &mask) == 1) break;
   }
   return static_cast<mode_t>(mask & 0777);
@@ -68,9 +68,8 @@ absl::Status CheckOwner(const std::string& directory) {
   std::random_device random;
   const std::string path =
       absl::StrFormat("%s/.owner-%08x%08x", directory, random(), random());
-  const Descriptor probe(OpenAt(AT_FDCWD, path,
-                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW,
-                                0600));
+  const Descriptor probe(
+      OpenAt(AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
   struct stat made;
   const bool known = probe.get() >= 0 && fstat(probe.get(), &made) == 0;
   const int error = errno;

@@ -108,8 +108,7 @@ class Scanner {
     }
     std::vector<Extent> extents;
     for (const IndexEntry& entry : *index) {
-      extents.push_back(
-          {entry.place.offset, entry.place.size, entry.last_key});
+      extents.push_back({entry.place.offset, entry.place.size, entry.last_key});
     }
     return extents;
   }
@@ -177,12 +176,13 @@ class Scanner {
            i < std::min<std::size_t>(kSearchBytes, view.size());
            i = view.find('\0', i + 1)) {
         // A block begins with one zero, and the size of a key: of a run of
-        // zeros, as a file that was made longer has it, only the last can be it.
+        // zeros, as a file that was made longer has it, only the last can be
+        // it.
         i = std::min(view.find_first_not_of('\0', i), view.size()) - 1;
         if (!ParseFirst(view.substr(i, kHeadBytes)).has_value()) continue;
         const auto size = BlockAt(from + i);
-        if (size.has_value() && Holds(Bytes(
-                                    from + i, *size + kBlockTrailerBytes))) {
+        if (size.has_value() &&
+            Holds(Bytes(from + i, *size + kBlockTrailerBytes))) {
           return from + i;
         }
       }
@@ -203,8 +203,7 @@ class Scanner {
     if (how_.headers_only) return TakeHead(extent);
     // What is damaged may seem longer than any block.
     extent.size = std::min(extent.size, kMostBlock);
-    std::string bytes =
-        Bytes(extent.offset, extent.size + kBlockTrailerBytes);
+    std::string bytes = Bytes(extent.offset, extent.size + kBlockTrailerBytes);
     if (bytes.size() != extent.size + kBlockTrailerBytes) return;
     if (Holds(bytes)) {
       TakeEntries(extent, bytes, /*proven=*/true, nullptr);
@@ -271,9 +270,9 @@ class Scanner {
                            (*bytes)[size]) == stored;
     };
     if ((*bytes)[size] == 0 &&
-        std::popcount(BlockChecksum(std::string_view(*bytes).substr(0, size),
-                                    0) ^
-                      stored) == 1) {
+        std::popcount(
+            BlockChecksum(std::string_view(*bytes).substr(0, size), 0) ^
+            stored) == 1) {
       return true;
     }
     const auto flips = [&](std::uint64_t begin, std::uint64_t end) {
@@ -294,11 +293,11 @@ class Scanner {
     // are not guessed.
     const auto first =
         ParseFirst(std::string_view(*bytes).substr(0, kHeadBytes));
-    const std::uint64_t head = std::min(
-        first.has_value() && first->end() + kRestartsBytes == size
-            ? first->value()
-            : BytesBefore(key_bytes, size),
-        size);
+    const std::uint64_t head =
+        std::min(first.has_value() && first->end() + kRestartsBytes == size
+                     ? first->value()
+                     : BytesBefore(key_bytes, size),
+                 size);
     const std::uint64_t tail = size - std::min(size, kRestartsBytes);
     if (flips(0, head) || flips(std::max(tail, head), size + 1)) return true;
     if (single) {
@@ -327,8 +326,8 @@ class Scanner {
     for (const std::string& key : Candidates(extent)) {
       const auto place = ValueInBlock(key.size(), extent.size);
       if (!place.has_value() || !Known(key.size())) continue;
-      Add(key + std::string(kPlainSuffix),
-          extent.offset + place->offset, place->size, /*proven=*/false);
+      Add(key + std::string(kPlainSuffix), extent.offset + place->offset,
+          place->size, /*proven=*/false);
       return;
     }
     TakeEntries(extent, bytes, /*proven=*/false, nullptr);
@@ -344,9 +343,9 @@ class Scanner {
       const auto head = ParseHead(bytes.substr(at, end - at));
       const std::uint64_t value =
           head.has_value() ? at + head->number_bytes + head->unshared : 0;
-      const bool is_head =
-          head.has_value() && head->shared <= key.size() && value <= end &&
-          head->shared + head->unshared > kKeySuffixBytes;
+      const bool is_head = head.has_value() && head->shared <= key.size() &&
+                           value <= end &&
+                           head->shared + head->unshared > kKeySuffixBytes;
       if (is_head && extent.last && head->value_bytes > end - value) {
         key.resize(head->shared);
         key.append(bytes.substr(at + head->number_bytes, head->unshared));
@@ -363,8 +362,8 @@ class Scanner {
       }
       key.resize(head->shared);
       key.append(bytes.substr(at + head->number_bytes, head->unshared));
-      if (proven || (IsSuffix(std::string_view(key).substr(
-                         key.size() - kKeySuffixBytes)) &&
+      if (proven || (IsSuffix(std::string_view(key).substr(key.size() -
+                                                           kKeySuffixBytes)) &&
                      Known(key.size() - kKeySuffixBytes))) {
         Add(key, extent.offset + value, head->value_bytes, proven);
         const std::string_view now = bytes.substr(value, head->value_bytes);
@@ -380,8 +379,7 @@ class Scanner {
   // What is left of a block of arrays at the end of a file that was cut: leaves
   // that stand in it may be whole.
   void TakeCut(std::string_view key, std::uint64_t offset, std::uint64_t size) {
-    const std::string_view user =
-        key.substr(0, key.size() - kKeySuffixBytes);
+    const std::string_view user = key.substr(0, key.size() - kKeySuffixBytes);
     if (IsSuffix(key.substr(user.size())) && Known(user.size()) &&
         (how_.one_record || IsArrayBlock(user))) {
       Add(key, offset, size, /*proven=*/false);

@@ -35,8 +35,8 @@ class SmallBlocks : public rocksdb::FlushBlockPolicy {
   bool Update(const rocksdb::Slice& key, const rocksdb::Slice& value) override {
     // The type stands first behind the key: a deletion is no array.
     const std::size_t user_bytes = key.size() - kKeySuffixBytes;
-    const bool alone = IsArrayBlock({key.data(), user_bytes}) &&
-                       key[user_bytes] != 0;
+    const bool alone =
+        IsArrayBlock({key.data(), user_bytes}) && key[user_bytes] != 0;
     const bool next = bytes_ > 0 && (alone || alone_ || bytes_ >= kBlockBytes);
     alone_ = alone;
     bytes_ = (next ? 0 : bytes_) + key.size() + value.size();
@@ -72,8 +72,8 @@ rocksdb::BlockBasedTableOptions TableOptions(
   // Keys are looked up because some record names them: they are there.
   table.filter_policy = nullptr;
   // These defaults changed in later releases.
-  table.index_shortening = rocksdb::BlockBasedTableOptions::
-      IndexShorteningMode::kShortenSeparators;
+  table.index_shortening =
+      rocksdb::BlockBasedTableOptions::IndexShorteningMode::kShortenSeparators;
   table.optimize_filters_for_memory = false;
   table.max_auto_readahead_size = 256 * kKiB;
   table.initial_auto_readahead_size = 8 * kKiB;

@@ -36,9 +36,9 @@ rocksdb::DBOptions DatabaseOptions(Role role, rocksdb::Env* env);
 inline constexpr std::string_view kLeafCopiesName = "leaves_copy";
 
 // All column families: `default`, which RocksDB insists on and which stays
-// empty, then one for each space, in order, then kLeafCopiesName. `cache` may be
-// null. `repaired`: of a database whose MANIFEST was made anew, with all tables
-// in level 0 in any order.
+// empty, then one for each space, in order, then kLeafCopiesName. `cache` may
+// be null. `repaired`: of a database whose MANIFEST was made anew, with all
+// tables in level 0 in any order.
 std::vector<rocksdb::ColumnFamilyDescriptor> Families(
     const std::shared_ptr<rocksdb::Cache>& cache, bool repaired);
 

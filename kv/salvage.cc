@@ -174,8 +174,7 @@ class Salvager {
 
   // Only where something is missing: what the index has of it.
   absl::Status TakeIndex() {
-    if (rows_problem_.empty() && records_problem_.empty() &&
-        missing_.empty()) {
+    if (rows_problem_.empty() && records_problem_.empty() && missing_.empty()) {
       return absl::OkStatus();
     }
     if (!rows_problem_.empty()) report_.notes.push_back(rows_problem_);
@@ -189,7 +188,8 @@ class Salvager {
       RowChanges rows;
       const ChainPoint records = MarkerOf(**index, Space::kRecords);
       const ChainPoint small = MarkerOf(**index, Space::kSmall);
-      const ChainPoint as_of = records.ordinal < small.ordinal ? records : small;
+      const ChainPoint as_of =
+          records.ordinal < small.ordinal ? records : small;
       upto = as_of.ordinal;
       for (const Space space : {Space::kRecords, Space::kSmall}) {
         CKPTREE_ASSIGN_OR_RETURN(const bool whole,
@@ -231,9 +231,8 @@ class Salvager {
           base_, rows_problem_));
     }
     if (!records_problem_.empty()) {
-      report_.losses.push_back(
-          absl::StrFormat("nobody can tell which commits are missing: %s",
-                          records_problem_));
+      report_.losses.push_back(absl::StrFormat(
+          "nobody can tell which commits are missing: %s", records_problem_));
     }
     return absl::OkStatus();
   }
@@ -260,8 +259,7 @@ class Salvager {
               if (key >= kEndOfRows) return absl::OkStatus();
               RowKey row{space, std::string(key)};
               if (IsBlockKey(row)) {
-                rows->try_emplace(row,
-                                  BlockName{value.size(), HashOf(value)});
+                rows->try_emplace(row, BlockName{value.size(), HashOf(value)});
               } else {
                 rows->try_emplace(std::move(row), std::string(value));
               }
@@ -280,8 +278,8 @@ class Salvager {
   absl::StatusOr<SalvageReport> MakeIndex() {
     CKPTREE_RETURN_IF_ERROR(MakeDirectory(options_, to_));
     // Those of files from before the rows, too.
-    const absl::StatusOr<JournalContent> all = ReadJournal(
-        reader_options_, from_, 1, /*beside_writer=*/true);
+    const absl::StatusOr<JournalContent> all =
+        ReadJournal(reader_options_, from_, 1, /*beside_writer=*/true);
     const JournalBlocks blocks = BlocksIn(all.ok() ? *all : journal_);
     RebuildSource source;
     source.db_directory = IndexDirectory(from_);
@@ -289,8 +287,9 @@ class Salvager {
     source.space_of = [this](std::string_view value) {
       return space_of_(value);
     };
-    source.find_block = [&blocks](const RowKey& key)
-        -> absl::StatusOr<std::optional<std::string>> {
+    source.find_block =
+        [&blocks](
+            const RowKey& key) -> absl::StatusOr<std::optional<std::string>> {
       const auto found = blocks.whole.find(key.key);
       if (key.space != Space::kSmall || found == blocks.whole.end()) {
         return std::nullopt;

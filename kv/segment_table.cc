@@ -104,8 +104,7 @@ absl::Status SegmentTable::OpenWithRocksDB(const Options& options,
 
 absl::Status SegmentTable::Recognise(SegmentSpaceFn space_of) {
   CKPTREE_RETURN_IF_ERROR(OpenFile());
-  std::vector<FoundRecord> found =
-      FindRecords(file_.get(), bytes_, ScanHow());
+  std::vector<FoundRecord> found = FindRecords(file_.get(), bytes_, ScanHow());
   std::optional<Space> space;
   for (const FoundRecord& record : found) {
     if (record.size > kMostAsked) continue;
@@ -191,13 +190,11 @@ absl::Status WriteTogether(const Options& options,
     }
   }
   // Blocks never change: of those with one key any will do that is whole.
-  std::stable_sort(sources.begin(), sources.end(),
-                   [](const Source& a, const Source& b) {
-                     return std::tuple(std::string_view(a.record->key),
-                                       !a.record->proven) <
-                            std::tuple(std::string_view(b.record->key),
-                                       !b.record->proven);
-                   });
+  std::stable_sort(
+      sources.begin(), sources.end(), [](const Source& a, const Source& b) {
+        return std::tuple(std::string_view(a.record->key), !a.record->proven) <
+               std::tuple(std::string_view(b.record->key), !b.record->proven);
+      });
   const Space space = tables.front().space();
   CKPTREE_ASSIGN_OR_RETURN(
       const std::unique_ptr<SegmentWriter> writer,

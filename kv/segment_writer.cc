@@ -87,8 +87,7 @@ struct SegmentWriter::Impl {
         space(space_in),
         path(std::move(path_in)),
         env(rocksdb::NewCompositeEnv(std::make_shared<ReservingFileSystem>(
-            FileSystemOf(options_in), options_in.permissions,
-            expected_bytes))),
+            FileSystemOf(options_in), options_in.permissions, expected_bytes))),
         writer(rocksdb::EnvOptions(),
                FileOptionsOf(space_in, env.get(), /*map=*/false)) {}
 

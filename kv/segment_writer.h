@@ -44,11 +44,12 @@ class SegmentWriter {
   // value at most 64 MiB.
   absl::Status Add(std::string_view key, std::string_view value);
 
-  // Adds `value` at a multiple of 64 in the file. Where it would not stand there
-  // a gap goes before it: a record of less than 64 zeros whose key is that of
-  // the record before and a zero byte. (A gap, not a pad in the value itself:
-  // RocksDB takes a value in one piece, so a pad would cost a copy of it.)
-  // REQUIRES also: not the first record, nor one whose key a gap would have.
+  // Adds `value` at a multiple of 64 in the file. Where it would not stand
+  // there a gap goes before it: a record of less than 64 zeros whose key is
+  // that of the record before and a zero byte. (A gap, not a pad in the value
+  // itself: RocksDB takes a value in one piece, so a pad would cost a copy of
+  // it.) REQUIRES also: not the first record, nor one whose key a gap would
+  // have.
   absl::Status AddAligned(std::string_view key, std::string_view value);
 
   // Bytes written so far, roughly.

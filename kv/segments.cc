@@ -44,9 +44,8 @@ bool HoldsSegments(schema::Space space) {
 // Adoption and rewriting put every file of a segment there.
 std::uint64_t CountFiles(const Instance& instance, schema::Space space) {
   std::string count;
-  const std::string property =
-      rocksdb::DB::Properties::kNumFilesAtLevelPrefix +
-      std::to_string(kBottomLevel);
+  const std::string property = rocksdb::DB::Properties::kNumFilesAtLevelPrefix +
+                               std::to_string(kBottomLevel);
   std::uint64_t files = 0;
   if (instance.db()->GetProperty(instance.family(space), property, &count)) {
     std::from_chars(count.data(), count.data() + count.size(), files);
@@ -158,9 +157,8 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
     if (status.ok()) status = SyncDirectory(impl.writer_options, folder);
   }
   if (status.ok()) {
-    status =
-        ToStatus(instance->db()->IngestExternalFiles(arguments),
-                 absl::StrFormat("adopting %d segments", segments.size()));
+    status = ToStatus(instance->db()->IngestExternalFiles(arguments),
+                      absl::StrFormat("adopting %d segments", segments.size()));
     impl.ForgetFiles();
   }
   if (!status.ok()) {
@@ -330,9 +328,8 @@ absl::Status Database::MendLeafCopies() {
     }
     CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
     CKPTREE_RETURN_IF_ERROR(MakeDirectory(impl.writer_options, folder));
-    const absl::Status written =
-        WriteLeafCopy(*instance, impl.writer_options, path, file.first_key,
-                      file.last_key);
+    const absl::Status written = WriteLeafCopy(
+        *instance, impl.writer_options, path, file.first_key, file.last_key);
     if (absl::IsDataLoss(written)) continue;
     CKPTREE_RETURN_IF_ERROR(written);
     CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));

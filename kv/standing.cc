@@ -68,8 +68,8 @@ void JudgeLosses(Standing* standing, bool beside_writer) {
   const ChainPoint rows = CommitOfRows(*standing);
   // Beside a writer one of the two was read too early.
   const bool goes_on = rows.ordinal > tip && !beside_writer;
-  const std::uint64_t had = beside_writer ? std::min(rows.ordinal, tip)
-                                          : rows.ordinal;
+  const std::uint64_t had =
+      beside_writer ? std::min(rows.ordinal, tip) : rows.ordinal;
   for (const LostCommits& lost : all) {
     const std::uint64_t last = std::min(lost.last, had);
     if (lost.first <= last) {
@@ -134,9 +134,8 @@ std::vector<std::string> DamageOfJournal(const Standing& standing,
 }  // namespace
 
 absl::StatusOr<Standing> LookAtStanding(const Options& options,
-                                        const std::string& directory,
-                                        Role role, bool beside_writer,
-                                        bool all_files) {
+                                        const std::string& directory, Role role,
+                                        bool beside_writer, bool all_files) {
   Standing standing;
   const auto mend = [&](std::string problem) -> absl::StatusOr<Standing> {
     if (beside_writer) return absl::DataLossError(problem);
@@ -210,8 +209,8 @@ absl::Status ReadAllRows(const Options& options, const std::string& directory,
   if (!whole.ok() && whole.message() == standing->problem) {
     // A hole in the journal: nothing is wrong with the index but that it ends
     // before it.
-    return absl::Status(
-        whole.code(), absl::StrFormat("%s and in the index", standing->problem));
+    return absl::Status(whole.code(), absl::StrFormat("%s and in the index",
+                                                      standing->problem));
   }
   if (!whole.ok()) {
     return absl::Status(
@@ -247,8 +246,9 @@ absl::StatusOr<RebuildReport> MakeIndex(const Options& from_options,
     return from_options.segment_space ? from_options.segment_space(value)
                                       : std::nullopt;
   };
-  const auto in = [](const auto& known, const RowKey& key)
-      -> absl::StatusOr<std::optional<std::string>> {
+  const auto in =
+      [](const auto& known,
+         const RowKey& key) -> absl::StatusOr<std::optional<std::string>> {
     const auto found = known.find(key.key);
     if (key.space != Space::kSmall || found == known.end()) {
       return std::nullopt;
@@ -306,9 +306,8 @@ absl::StatusOr<bool> TablesDiffer(const Options& options,
   std::set<std::string, std::less<>> known;
   for (const rocksdb::LiveFileMetaData& file : files) {
     known.emplace(BaseName(file.relative_filename));
-    const absl::StatusOr<std::uint64_t> size =
-        FileSize(options, Join(instance.directory(),
-                               BaseName(file.relative_filename)));
+    const absl::StatusOr<std::uint64_t> size = FileSize(
+        options, Join(instance.directory(), BaseName(file.relative_filename)));
     if (!size.ok() || *size != file.size) return true;
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,

@@ -46,11 +46,11 @@ struct Standing {
 
 // Opens the index in `role` and reads the journal from where the index ends.
 // `beside_writer`: an error, or a problem, may mean that the writer did
-// something right then. kNotFound without a journal. `all_files`: those, too, of
-// which the index has everything: to know what is wrong with them.
+// something right then. kNotFound without a journal. `all_files`: those, too,
+// of which the index has everything: to know what is wrong with them.
 absl::StatusOr<Standing> LookAtStanding(const Options& options,
-                                        const std::string& directory,
-                                        Role role, bool beside_writer,
+                                        const std::string& directory, Role role,
+                                        bool beside_writer,
                                         bool all_files = false);
 
 // The index is of no use after all: reads the journal from the file of all rows

@@ -94,10 +94,9 @@ absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
 }
 
 absl::Status ErrnoStatus(int error, std::string_view context) {
-  return absl::Status(
-      CodeOfErrno(error),
-      absl::StrFormat("%s: %s", context,
-                      std::generic_category().message(error)));
+  return absl::Status(CodeOfErrno(error),
+                      absl::StrFormat("%s: %s", context,
+                                      std::generic_category().message(error)));
 }
 
 }  // namespace ckptree::kv

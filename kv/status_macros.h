@@ -8,12 +8,11 @@
 
 // Evaluates `expr`, an absl::Status, and returns it from the calling function
 // unless it is OK.
-#define CKPTREE_RETURN_IF_ERROR(expr)                   \
-  do {                                                  \
-    if (absl::Status ckptree_status = (expr);           \
-        !ckptree_status.ok()) {                         \
-      return ckptree_status;                            \
-    }                                                   \
+#define CKPTREE_RETURN_IF_ERROR(expr)                                 \
+  do {                                                                \
+    if (absl::Status ckptree_status = (expr); !ckptree_status.ok()) { \
+      return ckptree_status;                                          \
+    }                                                                 \
   } while (false)
 
 // Evaluates `expr`, an absl::StatusOr; assigns its value to `lhs` (which may

@@ -150,42 +150,41 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
         absl::StrFormat("%s is writable for others", directory));
   }
   bool leases = false;
-  CKPTREE_RETURN_IF_ERROR(ForEachEntry(
-      directory, /*top=*/true,
-      [&](const std::string& name, Kind kind) -> absl::Status {
-        const bool folder = kind == Kind::kDirectory;
-        if (name == kHeadName && !folder) {
-          found.head = true;
-        } else if (name == kHeadTemporaryName && !folder) {
-          found.head_temporary = true;
-        } else if (name == kCreatingName && !folder) {
-          found.creating = true;
-        } else if (name == kLockName && !folder) {
-          return absl::OkStatus();
-        } else if (name == kDbName && folder) {
-          found.db = true;
-        } else if (name == kNewDbName && folder) {
-          found.new_db = true;
-        } else if (name == kJournalName && folder) {
-          found.journal = true;
-        } else if (name.starts_with(kDamagedDbPrefix) && folder) {
-          return absl::OkStatus();
-        } else if (name == kStagingName && folder) {
-          found.staging = true;
-        } else if (name == kLeasesName && folder) {
-          leases = true;
-        } else {
-          found.foreign.push_back(name);
-        }
-        return absl::OkStatus();
-      }));
+  CKPTREE_RETURN_IF_ERROR(
+      ForEachEntry(directory, /*top=*/true,
+                   [&](const std::string& name, Kind kind) -> absl::Status {
+                     const bool folder = kind == Kind::kDirectory;
+                     if (name == kHeadName && !folder) {
+                       found.head = true;
+                     } else if (name == kHeadTemporaryName && !folder) {
+                       found.head_temporary = true;
+                     } else if (name == kCreatingName && !folder) {
+                       found.creating = true;
+                     } else if (name == kLockName && !folder) {
+                       return absl::OkStatus();
+                     } else if (name == kDbName && folder) {
+                       found.db = true;
+                     } else if (name == kNewDbName && folder) {
+                       found.new_db = true;
+                     } else if (name == kJournalName && folder) {
+                       found.journal = true;
+                     } else if (name.starts_with(kDamagedDbPrefix) && folder) {
+                       return absl::OkStatus();
+                     } else if (name == kStagingName && folder) {
+                       found.staging = true;
+                     } else if (name == kLeasesName && folder) {
+                       leases = true;
+                     } else {
+                       found.foreign.push_back(name);
+                     }
+                     return absl::OkStatus();
+                   }));
   std::uint64_t ignored = 0;
   if (found.db) {
     CKPTREE_RETURN_IF_ERROR(LookInto(Join(directory, kDbName), 0, &ignored));
   }
   if (found.new_db) {
-    CKPTREE_RETURN_IF_ERROR(
-        LookInto(Join(directory, kNewDbName), 0, &ignored));
+    CKPTREE_RETURN_IF_ERROR(LookInto(Join(directory, kNewDbName), 0, &ignored));
   }
   if (found.journal) {
     CKPTREE_RETURN_IF_ERROR(

@@ -51,8 +51,7 @@ struct StoreDirectory {
   // Nothing of a store and nothing of anybody else.
   bool Vacant() const {
     return !head && !head_temporary && !creating && !db && !new_db &&
-           !journal && !staging &&
-           foreign.empty();
+           !journal && !staging && foreign.empty();
   }
 };
 

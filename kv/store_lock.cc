@@ -112,8 +112,7 @@ struct Locked {
 // replaced meanwhile.
 absl::StatusOr<Locked> TryAcquire(const std::string& directory,
                                   int permissions) {
-  const Descriptor folder(
-      OpenAt(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY));
+  const Descriptor folder(OpenAt(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY));
   struct stat status;
   if (folder.get() < 0 || fstat(folder.get(), &status) != 0) {
     return ErrnoStatus(errno, absl::StrFormat("opening %s", directory));
@@ -127,8 +126,7 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory,
     return HeldBy(directory, {.pid = getpid(), .host = HostName()});
   }
 
-  Descriptor file(OpenAt(folder.get(), kLockName,
-                         O_RDWR | O_CREAT | O_NOFOLLOW,
+  Descriptor file(OpenAt(folder.get(), kLockName, O_RDWR | O_CREAT | O_NOFOLLOW,
                          FileMode(permissions)));
   if (file.get() < 0) {
     const int error = errno;
@@ -144,8 +142,8 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory,
     if (error == EAGAIN || error == EACCES) {
       return HeldBy(directory, ReadHolder(file.get()));
     }
-    return ErrnoStatus(error, absl::StrFormat("locking %s/%s", directory,
-                                              kLockName));
+    return ErrnoStatus(error,
+                       absl::StrFormat("locking %s/%s", directory, kLockName));
   }
   struct stat by_name;
   if (fstat(file.get(), &status) != 0 ||

@@ -21,8 +21,7 @@ namespace {
 constexpr std::size_t kTables = 16;
 
 std::vector<std::string> TablesWith(const Instance& instance,
-                                    schema::Space space,
-                                    std::string_view key) {
+                                    schema::Space space, std::string_view key) {
   std::vector<rocksdb::LiveFileMetaData> files;
   instance.db()->GetLiveFilesMetaData(&files);
   std::vector<std::string> paths;
@@ -92,11 +91,10 @@ std::shared_ptr<const TableSearch::Table> TableSearch::Open(
   const DamagedTablesWelcome welcome;
   auto table = std::make_shared<Table>();
   const absl::StatusOr<std::uint64_t> bytes = FileSize(options_, path);
-  if (!bytes.ok() ||
-      !FileSystemOf(options_)
-           ->NewRandomAccessFile(path, rocksdb::FileOptions(), &table->file,
-                                 nullptr)
-           .ok()) {
+  if (!bytes.ok() || !FileSystemOf(options_)
+                          ->NewRandomAccessFile(path, rocksdb::FileOptions(),
+                                                &table->file, nullptr)
+                          .ok()) {
     return nullptr;
   }
   ScanHow how;

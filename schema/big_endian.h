@@ -26,8 +26,7 @@ T ReadBig(std::string_view bytes, std::size_t at) {
   T value = 0;
   for (std::size_t i = 0; i < sizeof(T); ++i) {
     if constexpr (sizeof(T) > 1) value = static_cast<T>(value << 8);
-    value = static_cast<T>(value |
-                           static_cast<unsigned char>(bytes[at + i]));
+    value = static_cast<T>(value | static_cast<unsigned char>(bytes[at + i]));
   }
   return value;
 }

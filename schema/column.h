@@ -25,8 +25,7 @@ Value ColumnAt(const Column& column, int row, Value fallback) {
 // Fills the empty `column` with the fewest values that say field(row) for each
 // element of `rows`.
 template <typename Rows, typename Field, typename Value, typename Column>
-void FillColumn(const Rows& rows, Field field, Value fallback,
-                Column* column) {
+void FillColumn(const Rows& rows, Field field, Value fallback, Column* column) {
   if (rows.empty()) return;
   const Value first = static_cast<Value>(field(rows.front()));
   bool same = true;

@@ -49,9 +49,9 @@ std::string Digest::Hex() const {
 Digest Digest::FromBytes(std::string_view raw) {
   Digest digest;
   // Shorter input is a caller's mistake; it must not become a wild read.
-  std::memcpy(digest.bytes.data(), raw.data(),
-              raw.size() < digest.bytes.size() ? raw.size()
-                                               : digest.bytes.size());
+  std::memcpy(
+      digest.bytes.data(), raw.data(),
+      raw.size() < digest.bytes.size() ? raw.size() : digest.bytes.size());
   return digest;
 }
 

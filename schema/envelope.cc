@@ -76,8 +76,7 @@ std::string_view Name(RecordKind kind) {
   return "unknown record";
 }
 
-void AppendEnvelope(RecordKind kind, std::string_view body,
-                    std::string* out) {
+void AppendEnvelope(RecordKind kind, std::string_view body, std::string* out) {
   const std::size_t at = out->size();
   out->reserve(at + kEnvelopeBytes + body.size());
   out->push_back('c');
@@ -85,8 +84,8 @@ void AppendEnvelope(RecordKind kind, std::string_view body,
   out->push_back(static_cast<char>(kind));
   out->push_back(static_cast<char>(kFormatNumber));
   AppendBig(static_cast<std::uint32_t>(body.size()), out);
-  AppendBig(
-      Checksum(std::string_view(*out).substr(at, kPrefixBytes), body), out);
+  AppendBig(Checksum(std::string_view(*out).substr(at, kPrefixBytes), body),
+            out);
   out->append(body);
 }
 
@@ -120,19 +119,20 @@ absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
         Name(kind), format, kFormatNumber));
   }
   if (ReadBig<std::uint32_t>(bytes, 4) != body.size()) {
-    return Fault(kind, absl::StrFormat("its length says %d, there are %d bytes",
-                                       ReadBig<std::uint32_t>(bytes, 4),
-                                       body.size()));
+    return Fault(
+        kind, absl::StrFormat("its length says %d, there are %d bytes",
+                              ReadBig<std::uint32_t>(bytes, 4), body.size()));
   }
   if (static_cast<std::int64_t>(body.size()) > kMaxRecordBytes) {
     return Fault(kind, "it is larger than any record may be");
   }
   if (bytes[2] != static_cast<char>(kind)) {
-    return Fault(kind, absl::StrFormat(
-                           "a %s stands in its place (kind %d)",
-                           Name(static_cast<RecordKind>(
-                               static_cast<std::uint8_t>(bytes[2]))),
-                           static_cast<std::uint8_t>(bytes[2])));
+    return Fault(
+        kind,
+        absl::StrFormat(
+            "a %s stands in its place (kind %d)",
+            Name(static_cast<RecordKind>(static_cast<std::uint8_t>(bytes[2]))),
+            static_cast<std::uint8_t>(bytes[2])));
   }
   return body;
 }

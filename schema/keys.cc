@@ -17,9 +17,7 @@ namespace {
 
 constexpr std::uint64_t kSignBit = std::uint64_t{1} << 63;
 
-std::string RowKey(Row row) {
-  return std::string(1, static_cast<char>(row));
-}
+std::string RowKey(Row row) { return std::string(1, static_cast<char>(row)); }
 
 template <typename... Fields>
 std::string RowKey(Row row, Fields... fields) {
@@ -97,9 +95,9 @@ std::string SettingsKey(std::uint32_t line) {
 
 std::optional<StepKeyFields> DecodeStepKey(std::string_view key) {
   if (!Is(Row::kStep, 13, key)) return std::nullopt;
-  return StepKeyFields{ReadBig<std::uint32_t>(key, 1),
-                       static_cast<std::int64_t>(
-                           ReadBig<std::uint64_t>(key, 5) ^ kSignBit)};
+  return StepKeyFields{
+      ReadBig<std::uint32_t>(key, 1),
+      static_cast<std::int64_t>(ReadBig<std::uint64_t>(key, 5) ^ kSignBit)};
 }
 
 std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key) {

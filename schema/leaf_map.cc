@@ -98,8 +98,8 @@ std::size_t LeafMap::SourceCount() const {
   sources.reserve(runs_.size());
   for (const MapRun& run : runs_) sources.emplace_back(run.version, run.place);
   std::sort(sources.begin(), sources.end());
-  return static_cast<std::size_t>(
-      std::unique(sources.begin(), sources.end()) - sources.begin());
+  return static_cast<std::size_t>(std::unique(sources.begin(), sources.end()) -
+                                  sources.begin());
 }
 
 std::string EncodeLeafMap(const LeafMap& map) {
@@ -120,8 +120,8 @@ absl::StatusOr<LeafMap> DecodeLeafMap(std::string_view bytes) {
   const std::optional<std::uint64_t> runs = TakeVarint(&bytes);
   if (!runs.has_value()) return MapFault("the number of runs is cut off");
   if (*runs > bytes.size() / kMinRunBytes) {
-    return MapFault(absl::StrFormat("%d runs in %d bytes", *runs,
-                                    bytes.size()));
+    return MapFault(
+        absl::StrFormat("%d runs in %d bytes", *runs, bytes.size()));
   }
   LeafMap map;
   for (std::uint64_t i = 0; i < *runs; ++i) {

@@ -57,9 +57,7 @@ void EncodeChunks(const std::vector<ChunkRef>& chunks, pb::LeafRecord* out) {
     decoded_alike &= chunk.raw_length == chunk.length;
     alone &= chunk.block_length == chunk.length;
   }
-  const auto u32 = [](auto value) {
-    return static_cast<std::uint32_t>(value);
-  };
+  const auto u32 = [](auto value) { return static_cast<std::uint32_t>(value); };
   FillColumn(
       chunks, [](const ChunkRef& c) { return c.version; }, std::uint64_t{0},
       out->mutable_version());
@@ -101,8 +99,8 @@ absl::Status CheckChunk(const ChunkRef& chunk, std::uint32_t part,
     return LeafFault(absl::StrFormat("a chunk is in space %d", place));
   }
   if (codec > static_cast<std::uint32_t>(Codec::kZstd)) {
-    return LeafFault(absl::StrFormat("a chunk has the unknown codec %d",
-                                     codec));
+    return LeafFault(
+        absl::StrFormat("a chunk has the unknown codec %d", codec));
   }
   const std::uint32_t sequence = SequenceOf(chunk.n);
   if (sequence == kHeaderSequence || sequence > kMaxSequence) {
@@ -133,8 +131,7 @@ absl::Status DecodeChunks(const pb::LeafRecord& in, LeafRecord* record) {
   if (!ColumnFits(in.version(), count) || !ColumnFits(in.length(), count) ||
       !ColumnFits(in.raw_length(), count) || !ColumnFits(in.offset(), count) ||
       !ColumnFits(in.part(), count) || !ColumnFits(in.place(), count) ||
-      !ColumnFits(in.codec(), count) ||
-      !ColumnFits(in.block_length(), count)) {
+      !ColumnFits(in.codec(), count) || !ColumnFits(in.block_length(), count)) {
     return LeafFault("a column does not have one value per chunk");
   }
   record->chunks.resize(static_cast<std::size_t>(count));
@@ -275,9 +272,9 @@ absl::Status CheckLength(const LeafRecord& record) {
   std::uint64_t total = 0;  // At most 2^31 chunks of 2^24 bytes.
   for (const ChunkRef& chunk : record.chunks) total += chunk.raw_length;
   // Each chunk of a packed array ends with up to seven bits of nothing.
-  const std::uint64_t slack =
-      record.boxes.empty() || record.chunks.empty() ? 0
-                                                    : record.chunks.size() - 1;
+  const std::uint64_t slack = record.boxes.empty() || record.chunks.empty()
+                                  ? 0
+                                  : record.chunks.size() - 1;
   if (total < length || total - length > slack) {
     return LeafFault(absl::StrFormat("the chunks have %d bytes, the value %d",
                                      total, length));

@@ -73,9 +73,9 @@ absl::StatusOr<Path> Path::Decode(std::string_view bytes) {
 
 absl::Status Path::Validate() const {
   if (parts_.size() > static_cast<std::size_t>(kMaxPathDepth)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "path: %d parts, at most %d are allowed", parts_.size(),
-        kMaxPathDepth));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("path: %d parts, at most %d are allowed", parts_.size(),
+                        kMaxPathDepth));
   }
   for (const PathPart& part : parts_) {
     if (const char* fault = PartFault(part)) {
@@ -85,8 +85,7 @@ absl::Status Path::Validate() const {
   const std::size_t size = Encode().size();
   if (static_cast<std::int64_t>(size) > kMaxPathBytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "path: %d bytes encoded, at most %d are allowed", size,
-        kMaxPathBytes));
+        "path: %d bytes encoded, at most %d are allowed", size, kMaxPathBytes));
   }
   return absl::OkStatus();
 }

@@ -168,8 +168,8 @@ class Reader {
     if (magnitude > (negative ? kSignBit : kSignBit - 1)) {
       return "an integer is out of range";
     }
-    return Set(key, static_cast<std::int64_t>(negative ? ~magnitude + 1
-                                                       : magnitude));
+    return Set(
+        key, static_cast<std::int64_t>(negative ? ~magnitude + 1 : magnitude));
   }
 
   const char* ReadFloat(Key* key) {
@@ -183,9 +183,9 @@ class Reader {
   const char* ReadText(bool is_str, Key* key) {
     const void* end = std::memchr(in_.data(), kEnd, in_.size());
     if (end == nullptr) return "a string has no end";
-    const std::string_view raw =
-        in_.substr(0, static_cast<std::size_t>(static_cast<const char*>(end) -
-                                               in_.data()));
+    const std::string_view raw = in_.substr(
+        0,
+        static_cast<std::size_t>(static_cast<const char*>(end) - in_.data()));
     in_.remove_prefix(raw.size() + 1);
     bool escapes = false;
     bool ascii = true;

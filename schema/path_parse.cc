@@ -121,8 +121,8 @@ class Parser {
     }
     if (!ReadLiteral(0, &part->key)) return false;
     const auto* index = std::get_if<std::int64_t>(&part->key.value);
-    part->kind = index != nullptr && *index >= 0 ? PartKind::kIndex
-                                                 : PartKind::kDictKey;
+    part->kind =
+        index != nullptr && *index >= 0 ? PartKind::kIndex : PartKind::kDictKey;
     return Take(']') || Fail("expected ']'");
   }
 
@@ -208,9 +208,8 @@ class Parser {
 
   bool ReadNumber(Key* key) {
     const std::size_t begin = at_;
-    while (at_ < text_.size() &&
-           (IsNameChar(text_[at_]) || text_[at_] == '+' || text_[at_] == '.' ||
-            text_[at_] == ':')) {
+    while (at_ < text_.size() && (IsNameChar(text_[at_]) || text_[at_] == '+' ||
+                                  text_[at_] == '.' || text_[at_] == ':')) {
       ++at_;
     }
     const std::string_view token = text_.substr(begin, at_ - begin);
@@ -309,8 +308,8 @@ class Parser {
 
   bool ReadHex(std::size_t digits, std::uint32_t* value) {
     const std::string_view token = text_.substr(at_, digits);
-    const auto [stop, error] = std::from_chars(
-        token.data(), token.data() + token.size(), *value, 16);
+    const auto [stop, error] =
+        std::from_chars(token.data(), token.data() + token.size(), *value, 16);
     if (error != std::errc() || token.size() != digits ||
         stop != token.data() + token.size()) {
       return Fail("expected hexadecimal digits");

@@ -61,7 +61,7 @@ struct SegmentHeader {
 
 // One piece of a chunk: a whole one, or one leaf's slice of a pack.
 struct TableSlice {
-  Digest path;  // DigestOf(encoded path)
+  Digest path;                      // DigestOf(encoded path)
   std::vector<std::int64_t> start;  // Of the box; empty for values that are
   std::vector<std::int64_t> shape;  // no arrays.
   std::uint32_t offset = 0;

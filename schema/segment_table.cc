@@ -146,7 +146,8 @@ std::string EncodeSegmentTable(const SegmentTable& table) {
 
 absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes) {
   pb::SegmentTable in;
-  if (absl::Status status = ParseEnvelope(RecordKind::kSegmentTable, bytes, &in);
+  if (absl::Status status =
+          ParseEnvelope(RecordKind::kSegmentTable, bytes, &in);
       !status.ok()) {
     return status;
   }

@@ -51,10 +51,11 @@ absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
     return status;
   }
   if (in.format() > kFormatNumber) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "store record: the store has format %d, this engine reads up to %d: use "
-        "a newer one",
-        in.format(), kFormatNumber));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("store record: the store has format %d, this engine "
+                        "reads up to %d: use "
+                        "a newer one",
+                        in.format(), kFormatNumber));
   }
   if (in.uuid().size() != kUuidBytes) {
     return Fault(RecordKind::kStore, "the uuid is not 16 bytes");
@@ -133,7 +134,8 @@ std::string EncodeTagRecord(const TagRecord& record) {
 
 absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes) {
   pb::TagRecord in;
-  if (absl::Status status = ParseEnvelope(RecordKind::kTag, bytes, &in); !status.ok()) {
+  if (absl::Status status = ParseEnvelope(RecordKind::kTag, bytes, &in);
+      !status.ok()) {
     return status;
   }
   if (in.version() == 0) return Fault(RecordKind::kTag, "it is of version 0");
@@ -150,7 +152,8 @@ std::string EncodePinRecord(const PinRecord& record) {
 
 absl::StatusOr<PinRecord> DecodePinRecord(std::string_view bytes) {
   pb::PinRecord in;
-  if (absl::Status status = ParseEnvelope(RecordKind::kPin, bytes, &in); !status.ok()) {
+  if (absl::Status status = ParseEnvelope(RecordKind::kPin, bytes, &in);
+      !status.ok()) {
     return status;
   }
   return PinRecord{in.line(), in.step(), in.created_ns()};

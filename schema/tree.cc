@@ -204,10 +204,9 @@ absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {
   root.pages.resize(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     TreePageRef& page = root.pages[static_cast<std::size_t>(i)];
-    page.digest = Digest::FromBytes(std::string_view(in.digests())
-                                        .substr(kDigestBytes *
-                                                    static_cast<std::size_t>(i),
-                                                kDigestBytes));
+    page.digest = Digest::FromBytes(
+        std::string_view(in.digests())
+            .substr(kDigestBytes * static_cast<std::size_t>(i), kDigestBytes));
     page.first_path = in.first_path(i);
     page.first_ordinal = root.leaf_count;
     page.entry_count = in.entries(i);
@@ -218,8 +217,8 @@ absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {
                                        in.leaves(i), page.entry_count));
     }
     if (const char* fault = ReadPathBytes(page.first_path, nullptr)) {
-      return RootFault(absl::StrFormat("page %d: its first path: %s", i,
-                                       fault));
+      return RootFault(
+          absl::StrFormat("page %d: its first path: %s", i, fault));
     }
     if (i > 0 && !(in.first_path(i - 1) < page.first_path)) {
       return RootFault(absl::StrFormat("page %d does not ascend", i));
@@ -239,9 +238,8 @@ absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
   TreeRoot root;
   for (std::size_t begin = 0; begin < entries.size();
        begin += static_cast<std::size_t>(kLeavesPerTreePage)) {
-    const std::size_t end =
-        std::min(entries.size(),
-                 begin + static_cast<std::size_t>(kLeavesPerTreePage));
+    const std::size_t end = std::min(
+        entries.size(), begin + static_cast<std::size_t>(kLeavesPerTreePage));
     TreePage page;
     page.entries.assign(entries.begin() + static_cast<std::ptrdiff_t>(begin),
                         entries.begin() + static_cast<std::ptrdiff_t>(end));

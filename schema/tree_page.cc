@@ -57,9 +57,8 @@ class PageReader {
     for (std::size_t i = 0; i < count; ++i) {
       at_ = static_cast<int>(i);
       TreeEntry& entry = page.entries[i];
-      const char* fault =
-          ReadPath(i == 0 ? std::string_view() : page.entries[i - 1].path,
-                   &entry.path);
+      const char* fault = ReadPath(
+          i == 0 ? std::string_view() : page.entries[i - 1].path, &entry.path);
       if (fault == nullptr) fault = ReadFields(&entry);
       if (fault != nullptr) {
         return PageFault(absl::StrFormat("entry %d: %s", i, fault));
@@ -87,10 +86,9 @@ class PageReader {
     suffix_at_ += suffix;
     // Ascending, and no byte shared that is not said to be.
     if (at_ > 0 &&
-        (tail.empty() ||
-         (shared < before.size() &&
-          static_cast<unsigned char>(tail[0]) <=
-              static_cast<unsigned char>(before[shared])))) {
+        (tail.empty() || (shared < before.size() &&
+                          static_cast<unsigned char>(tail[0]) <=
+                              static_cast<unsigned char>(before[shared])))) {
       return "the path does not ascend";
     }
     path->reserve(shared + suffix);
@@ -100,8 +98,8 @@ class PageReader {
   }
 
   const char* ReadFields(TreeEntry* entry) {
-    entry->kind = static_cast<EntryKind>(
-        in_.kinds()[static_cast<std::size_t>(at_)]);
+    entry->kind =
+        static_cast<EntryKind>(in_.kinds()[static_cast<std::size_t>(at_)]);
     if (entry->kind == EntryKind::kArray) {
       if (const char* fault = ReadArray(entry)) return fault;
     } else if (entry->kind == EntryKind::kTie) {
@@ -175,8 +173,8 @@ std::string EncodeTreePage(const TreePage& page) {
     }
     if (entry.kind == EntryKind::kTie) *out.add_tie_to() = entry.tie_to;
     if (!entry.tag.empty()) {
-      const auto [tag, added] = tags.try_emplace(
-          entry.tag, static_cast<std::uint32_t>(tags.size()));
+      const auto [tag, added] =
+          tags.try_emplace(entry.tag, static_cast<std::uint32_t>(tags.size()));
       if (added) *out.add_tag_table() = entry.tag;
       out.add_tagged(static_cast<std::uint32_t>(i));
       out.add_tag(tag->second);
@@ -187,7 +185,8 @@ std::string EncodeTreePage(const TreePage& page) {
 
 absl::StatusOr<TreePage> DecodeTreePage(std::string_view bytes) {
   pb::TreePage message;
-  if (absl::Status status = ParseEnvelope(RecordKind::kTreePage, bytes, &message);
+  if (absl::Status status =
+          ParseEnvelope(RecordKind::kTreePage, bytes, &message);
       !status.ok()) {
     return status;
   }

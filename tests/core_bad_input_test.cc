@@ -46,8 +46,7 @@ class BadInputTest : public CoreTest {
     StepBuilder step = store_->Begin(7);
     put(step);
     const absl::Status early = step.status();
-    const absl::Status late =
-        std::move(step).Commit().WaitCommitted(kLong);
+    const absl::Status late = std::move(step).Commit().WaitCommitted(kLong);
     EXPECT_THAT(std::string(late.message()), HasSubstr("step 7"));
     if (!early.ok()) {
       EXPECT_THAT(late, StatusIs(early.code(),
@@ -79,11 +78,10 @@ TEST_F(BadInputTest, PathsThatClash) {
                 step.Put("a/x", Floats({3})).PutString("a/x", "s");
               }),
               StatusIs(kInvalid, HasSubstr("a/x was put twice")));
-  EXPECT_THAT(Mistake([](StepBuilder& step) {
-                step.PutInt("a/x", 1).PutInt("a/x/y", 2);
-              }),
-              StatusIs(kInvalid, AllOf(HasSubstr("a/x/y"),
-                                       HasSubstr("below a/x"))));
+  EXPECT_THAT(
+      Mistake(
+          [](StepBuilder& step) { step.PutInt("a/x", 1).PutInt("a/x/y", 2); }),
+      StatusIs(kInvalid, AllOf(HasSubstr("a/x/y"), HasSubstr("below a/x"))));
   EXPECT_THAT(Mistake([](StepBuilder& step) {
                 step.PutNode("a/x", NodeType::kNone).PutInt("a/x", 2);
               }),
@@ -101,8 +99,8 @@ TEST_F(BadInputTest, HostileNames) {
   const std::string nul("a\0b", 3);
   for (const std::string& name :
        {std::string("a//b"), std::string("/a"), std::string("a/"),
-        std::string("a b"), std::string("a/\"x"), std::string("\xff\xfe"),
-        nul, std::string("a/[x]"), std::string("a/{}"),
+        std::string("a b"), std::string("a/\"x"), std::string("\xff\xfe"), nul,
+        std::string("a/[x]"), std::string("a/{}"),
         std::string("a/[99999999999999999999]"), std::string("a/\n")}) {
     SCOPED_TRACE(name);
     const absl::Status status =
@@ -131,17 +129,15 @@ TEST_F(BadInputTest, LimitsOfPaths) {
   Path deep;
   for (int i = 0; i < schema::kMaxPathDepth; ++i) deep.Key("d");
   Path longest = Path().Key("a");
-  longest.Key(std::string(
-      schema::kMaxPathBytes - longest.Encode().size() - 3, 'x'));
+  longest.Key(
+      std::string(schema::kMaxPathBytes - longest.Encode().size() - 3, 'x'));
   StepBuilder fits = store_->Begin(9);
   fits.PutInt(deep, 1).PutInt(longest, 2);
   EXPECT_OK(fits.status());
-  EXPECT_THAT(Mistake([&](StepBuilder& step) {
-                step.PutInt(Path(deep).Key("e"), 1);
-              }),
-              StatusIs(kInvalid, AllOf(HasSubstr("257 parts"),
-                                       HasSubstr("at most 256"),
-                                       HasSubstr("'d/d/d"))));
+  EXPECT_THAT(
+      Mistake([&](StepBuilder& step) { step.PutInt(Path(deep).Key("e"), 1); }),
+      StatusIs(kInvalid, AllOf(HasSubstr("257 parts"), HasSubstr("at most 256"),
+                               HasSubstr("'d/d/d"))));
   EXPECT_THAT(Mistake([&](StepBuilder& step) {
                 step.PutInt(Path(longest).Index(0), 1);
               }),
@@ -153,17 +149,16 @@ TEST_F(BadInputTest, LimitsOfPaths) {
 }
 
 TEST_F(BadInputTest, TooManyLeaves) {
-  EXPECT_THAT(
-      Mistake([](StepBuilder& step) {
-        Path path = Path().Key("a").Index(0);
-        std::vector<schema::PathPart> parts = path.parts();
-        for (std::int64_t i = 0; i <= schema::kMaxLeaves; ++i) {
-          parts[1].key.value = i;
-          step.PutBool(Path(parts), true);
-        }
-      }),
-      StatusIs(kInvalid, AllOf(HasSubstr("1048577 leaves"),
-                               HasSubstr("at most 1048576"))));
+  EXPECT_THAT(Mistake([](StepBuilder& step) {
+                Path path = Path().Key("a").Index(0);
+                std::vector<schema::PathPart> parts = path.parts();
+                for (std::int64_t i = 0; i <= schema::kMaxLeaves; ++i) {
+                  parts[1].key.value = i;
+                  step.PutBool(Path(parts), true);
+                }
+              }),
+              StatusIs(kInvalid, AllOf(HasSubstr("1048577 leaves"),
+                                       HasSubstr("at most 1048576"))));
 }
 
 TEST_F(BadInputTest, LimitsOfWhatIsSaidOfAStep) {
@@ -178,25 +173,21 @@ TEST_F(BadInputTest, LimitsOfWhatIsSaidOfAStep) {
                   step.SetMetric("metric" + std::to_string(i), i);
                 }
               }),
-              StatusIs(kInvalid, AllOf(HasSubstr("metric16"),
-                                       HasSubstr("at most 16"))));
-  EXPECT_THAT(with([](StepBuilder& step) {
-                step.SetMetric(std::string(129, 'm'), 1);
-              }),
-              StatusIs(kInvalid, HasSubstr("metric")));
-  EXPECT_THAT(with([](StepBuilder& step) {
-                step.SetNote(std::string(513, 'n'));
-              }),
-              StatusIs(kInvalid, AllOf(HasSubstr("note of 513"),
-                                       HasSubstr("512"))));
+              StatusIs(kInvalid,
+                       AllOf(HasSubstr("metric16"), HasSubstr("at most 16"))));
+  EXPECT_THAT(
+      with([](StepBuilder& step) { step.SetMetric(std::string(129, 'm'), 1); }),
+      StatusIs(kInvalid, HasSubstr("metric")));
+  EXPECT_THAT(
+      with([](StepBuilder& step) { step.SetNote(std::string(513, 'n')); }),
+      StatusIs(kInvalid, AllOf(HasSubstr("note of 513"), HasSubstr("512"))));
   EXPECT_THAT(with([](StepBuilder& step) {
                 step.SetCustomMetadata(std::string((8 << 20) + 1, ' '));
               }),
               StatusIs(kInvalid, HasSubstr("custom metadata of 8388609")));
-  EXPECT_THAT(with([](StepBuilder& step) {
-                step.SetItemType("", ItemType::kJson);
-              }),
-              StatusIs(kInvalid, HasSubstr("item")));
+  EXPECT_THAT(
+      with([](StepBuilder& step) { step.SetItemType("", ItemType::kJson); }),
+      StatusIs(kInvalid, HasSubstr("item")));
   EXPECT_THAT(with([](StepBuilder& step) {
                 step.PutNode("b", NodeType::kCustom, std::string(5000, 't'));
               }),
@@ -226,9 +217,9 @@ TEST_F(BadInputTest, ShapesThatAreNone) {
        {Shape{-1}, Shape{3, -2}, Shape{kHuge, 2}, Shape{kHuge, kHuge, kHuge},
         Shape{std::int64_t{1} << 32, std::int64_t{1} << 32},
         Shape{std::int64_t{1} << 55}, Shape(65, 1)}) {
-    EXPECT_THAT(MistakeOf(Floats(shape)),
-                StatusIs(kInvalid,
-                         AllOf(HasSubstr("a/w"), HasSubstr("float32"))));
+    EXPECT_THAT(
+        MistakeOf(Floats(shape)),
+        StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("float32"))));
   }
   EXPECT_THAT(MistakeOf(Floats({251})),
               StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("1000"),
@@ -245,15 +236,15 @@ TEST_F(BadInputTest, ShapesThatAreNone) {
   }
   tensor = Floats({1});
   tensor.packed = true;
-  EXPECT_THAT(MistakeOf(tensor),
-              StatusIs(kInvalid, AllOf(HasSubstr("a/w"),
-                                       HasSubstr("float32"))));
+  EXPECT_THAT(
+      MistakeOf(tensor),
+      StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("float32"))));
   for (const Shape& chunk : {Shape{1, 1}, Shape{0}, Shape{-4}, Shape{kHuge}}) {
     tensor = Floats({10});
     tensor.chunk_shape = chunk;
-    EXPECT_THAT(MistakeOf(tensor),
-                StatusIs(kInvalid, AllOf(HasSubstr("a/w"),
-                                         HasSubstr("chunk shape"))));
+    EXPECT_THAT(
+        MistakeOf(tensor),
+        StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("chunk shape"))));
   }
 }
 
@@ -266,19 +257,14 @@ TEST_F(BadInputTest, StridesOutsideTheBuffer) {
     return MistakeOf(tensor);
   };
   for (const std::vector<std::int64_t>& strides :
-       std::vector<std::vector<std::int64_t>>{{100, 12},
-                                              {-112, 4},
-                                              {kMax, 4},
-                                              {kMin, 4},
-                                              {kMax / 9, kMax / 9}}) {
+       std::vector<std::vector<std::int64_t>>{
+           {100, 12}, {-112, 4}, {kMax, 4}, {kMin, 4}, {kMax / 9, kMax / 9}}) {
     EXPECT_THAT(strided(strides),
-                StatusIs(kInvalid, AllOf(HasSubstr("a/w"),
-                                         HasSubstr("strides"),
+                StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("strides"),
                                          HasSubstr("1000 bytes"))));
   }
-  EXPECT_THAT(strided({4}),
-              StatusIs(kInvalid, AllOf(HasSubstr("a/w"),
-                                       HasSubstr("1 strides"))));
+  EXPECT_THAT(strided({4}), StatusIs(kInvalid, AllOf(HasSubstr("a/w"),
+                                                     HasSubstr("1 strides"))));
   Tensor tensor = Floats({2, 2});
   tensor.strides = {8, 4};
   tensor.copy = [](std::uint64_t, std::span<std::byte>) {
@@ -301,13 +287,13 @@ TEST_F(BadInputTest, BoxesThatDoNotFit) {
         box({0, 0}, {1, 1}, {})}) {
     EXPECT_THAT(MistakeOf(tensor), StatusIs(kInvalid, HasSubstr("a/w")));
   }
-  EXPECT_THAT(Mistake([&](StepBuilder& step) {
-                step.Put("a/w", box({0, 0}, {4, 8}));
-                step.Put("a/w", box({3, 7}, {5, 1}));
-              }),
-              StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("[0, 0]"),
-                                       HasSubstr("[3, 7]"),
-                                       HasSubstr("overlap"))));
+  EXPECT_THAT(
+      Mistake([&](StepBuilder& step) {
+        step.Put("a/w", box({0, 0}, {4, 8}));
+        step.Put("a/w", box({3, 7}, {5, 1}));
+      }),
+      StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("[0, 0]"),
+                               HasSubstr("[3, 7]"), HasSubstr("overlap"))));
   EXPECT_THAT(Mistake([&](StepBuilder& step) {
                 step.Put("a/w", box({0, 0}, {4, 8}));
                 step.Put("a/w", box({4, 0}, {4, 8}, {8, 9}));
@@ -319,12 +305,12 @@ TEST_F(BadInputTest, StepsAndTags) {
   EXPECT_THAT(Save(-1, bytes_), StatusIs(kInvalid, HasSubstr("step -1")));
   EXPECT_THAT(Save(1, bytes_), StatusIs(absl::StatusCode::kAlreadyExists,
                                         HasSubstr("step 1 exists")));
-  EXPECT_THAT(store_->Delete(9), StatusIs(absl::StatusCode::kNotFound,
-                                          HasSubstr("no step 9")));
+  EXPECT_THAT(store_->Delete(9),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no step 9")));
   EXPECT_THAT(store_->Pin(9), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(store_->Tag("t", 9), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_THAT(store_->Untag("t"), StatusIs(absl::StatusCode::kNotFound,
-                                           HasSubstr("'t'")));
+  EXPECT_THAT(store_->Untag("t"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("'t'")));
   for (const std::string& name :
        {std::string(), std::string("a b"), std::string("a\n"),
         std::string("a@b"), std::string("a:b"), std::string("a~1"),
@@ -333,8 +319,8 @@ TEST_F(BadInputTest, StepsAndTags) {
     EXPECT_THAT(store_->Tag(name, 1), StatusIs(kInvalid, HasSubstr("tag")));
   }
   EXPECT_THAT(store_->Tags().value(), IsEmpty());
-  for (const char* text : {"", "x", "-1", "latest~", "latest~-1", "best:",
-                           "@", "~2", "1e5", "99999999999999999999"}) {
+  for (const char* text : {"", "x", "-1", "latest~", "latest~-1", "best:", "@",
+                           "~2", "1e5", "99999999999999999999"}) {
     EXPECT_THAT(ParseSelector(text),
                 StatusIs(kInvalid, HasSubstr("'" + std::string(text) + "'")));
   }
@@ -378,8 +364,7 @@ TEST_F(BadInputTest, Places) {
   for (const StoreOptions& how : {options, Options(), ReadOnly()}) {
     const absl::Status status = Store::Open(file, how).status();
     EXPECT_FALSE(status.ok());
-    EXPECT_FALSE(absl::IsInternal(status) || absl::IsUnknown(status))
-        << status;
+    EXPECT_FALSE(absl::IsInternal(status) || absl::IsUnknown(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(file));
   }
   const std::string full = dir_ / "full";
@@ -387,9 +372,8 @@ TEST_F(BadInputTest, Places) {
   std::ofstream(full + "/notes.txt") << "text";
   EXPECT_THAT(Store::Open(full, options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(full)));
-  for (const auto& refused :
-       {Store::Open(full, Options()).status(),
-        Store::Create(full, Options()).status()}) {
+  for (const auto& refused : {Store::Open(full, Options()).status(),
+                              Store::Create(full, Options()).status()}) {
     EXPECT_THAT(refused, StatusIs(kInvalid, AllOf(HasSubstr(full),
                                                   HasSubstr("notes.txt"))));
   }
@@ -405,10 +389,9 @@ TEST_F(BadInputTest, FormatsFromLaterOn) {
     kv::WriteBatch batch;
     batch.Put(schema::Space::kRecords, schema::LineKey(0),
               schema::EncodeLineRecord({0}));
-    EXPECT_OK(kv::Database::Create(directory, {}, record.uuid,
-                                   schema::StoreKey(),
-                                   schema::EncodeStoreRecord(record),
-                                   std::move(batch)));
+    EXPECT_OK(kv::Database::Create(
+        directory, {}, record.uuid, schema::StoreKey(),
+        schema::EncodeStoreRecord(record), std::move(batch)));
     return directory;
   };
   schema::StoreRecord record;
@@ -457,8 +440,8 @@ TEST_F(BadInputTest, SecondWriter) {
 
 TEST_F(BadInputTest, ReadOnlyAndClosedStoresRefuse) {
   const auto refuses = [this](const char* why) {
-    const auto refused = StatusIs(
-        kPrecondition, AllOf(HasSubstr(path()), HasSubstr(why)));
+    const auto refused =
+        StatusIs(kPrecondition, AllOf(HasSubstr(path()), HasSubstr(why)));
     StepBuilder step = store_->Begin(5);
     step.PutInt("a", 1);
     EXPECT_THAT(step.status(), refused);

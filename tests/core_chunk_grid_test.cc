@@ -1,5 +1,3 @@
-#include "core/chunk_grid.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,8 @@
 #include <random>
 #include <utility>
 #include <vector>
+
+#include "core/chunk_grid.h"
 
 namespace ckptree {
 namespace {
@@ -119,11 +119,10 @@ TEST(DefaultChunkShape, GivesALargeElementAChunk) {
 TEST(DefaultChunkShape, HasNoZero) {
   EXPECT_THAT(DefaultChunkShape(DType::kFloat32, false, Extents{0, 3}, 8),
               ElementsAre(1, 3));
-  EXPECT_THAT(
-      DefaultChunkShape(
-          DType::kFloat32, false,
-          Extents{std::int64_t{1} << 60, 0, std::int64_t{1} << 60}, 8),
-      testing::Each(testing::Ge(1)));
+  EXPECT_THAT(DefaultChunkShape(
+                  DType::kFloat32, false,
+                  Extents{std::int64_t{1} << 60, 0, std::int64_t{1} << 60}, 8),
+              testing::Each(testing::Ge(1)));
 }
 
 TEST(DefaultChunkShape, CutsPackedElementsOnBytes) {
@@ -176,10 +175,9 @@ TEST(DefaultChunkShape, IsContiguousFitsAndCannotBeDoubled) {
     // No dimension of more than one cell has room for one cell fewer.
     for (std::size_t i = 0; !packed && i < shape.size(); ++i) {
       const std::int64_t cells = (shape[i] + chunk[i] - 1) / chunk[i];
-      const bool inner_whole =
-          std::equal(chunk.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                     chunk.end(),
-                     shape.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      const bool inner_whole = std::equal(
+          chunk.begin() + static_cast<std::ptrdiff_t>(i) + 1, chunk.end(),
+          shape.begin() + static_cast<std::ptrdiff_t>(i) + 1);
       if (cells == 1 || !inner_whole) continue;
       const std::int64_t wider = (shape[i] + cells - 2) / (cells - 1);
       ASSERT_GT(chunk_bits / chunk[i] * wider, 8 * chunk_bytes);
@@ -331,9 +329,9 @@ TEST(CopyBox, WritesThroughStrides) {
           origin, shape, 4);
   for (std::size_t i = 0; i < 70; ++i) {
     for (std::size_t j = 0; j < 130; ++j) {
-      ASSERT_EQ(std::memcmp(&got[(j * 70 + i) * 4], &source[(i * 130 + j) * 4],
-                            4),
-                0);
+      ASSERT_EQ(
+          std::memcmp(&got[(j * 70 + i) * 4], &source[(i * 130 + j) * 4], 4),
+          0);
     }
   }
 }

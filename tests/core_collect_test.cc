@@ -30,13 +30,13 @@ namespace {
 
 using testing::Bytes;
 using testing::CoreTest;
-using testing::kChunk;
-using testing::RandomBytes;
-using testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kChunk;
+using testing::RandomBytes;
 using ::testing::SizeIs;
+using testing::StatusIs;
 
 // Larger than what rides in a batch.
 constexpr std::size_t kLarge = 4 << 20;
@@ -57,7 +57,8 @@ class CollectTest : public CoreTest {
     std::vector<std::string> tables;
     for (const auto& entry :
          std::filesystem::directory_iterator(path() + "/db")) {
-      if (entry.path().extension() == ".sst" && entry.file_size() > kLarge / 2) {
+      if (entry.path().extension() == ".sst" &&
+          entry.file_size() > kLarge / 2) {
         tables.push_back(entry.path());
       }
     }
@@ -272,8 +273,7 @@ TEST_F(CollectTest, StopsBetweenVersionsAndGoesOnLater) {
     done = progress.versions_done;
   };
   options.cancelled = [&done] { return done == 2; };
-  EXPECT_THAT(store_->Collect(options),
-              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(store_->Collect(options), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(done, 2);
   ExpectClean();
   EXPECT_EQ(Collect().versions, 3);
@@ -355,9 +355,9 @@ TEST_F(CollectTest, ADeadListThatCannotBeReadStopsIt) {
   }
   Open();
   // Version 2 may have this kid or another: nobody can tell what is dead.
-  EXPECT_THAT(store_->Collect(Everything()),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("nothing is collected")));
+  EXPECT_THAT(
+      store_->Collect(Everything()),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nothing is collected")));
   EXPECT_THAT(store_->Usage(), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_EQ(Read(AtStep(1)), first);
   EXPECT_EQ(Read(AtStep(3)), Changed(first, {4}, 3));
@@ -365,8 +365,8 @@ TEST_F(CollectTest, ADeadListThatCannotBeReadStopsIt) {
   EXPECT_EQ(Read(AtStep(4)), Changed(first, {5}, 4));
 }
 
-// The thread of the background finds no memory: it says so, and goes on the next
-// time.
+// The thread of the background finds no memory: it says so, and goes on the
+// next time.
 TEST_F(CollectTest, NoMemoryInTheBackgroundIsAWarning) {
   Open();  // Collects nothing by itself.
   ASSERT_OK(Save(1, RandomBytes(kLarge, 1)));
@@ -421,7 +421,8 @@ TEST_F(CollectTest, RefusesOptionsThatMeanNothing) {
   EXPECT_THAT(store_->Collect({.min_dead_fraction = -1}),
               StatusIs(absl::StatusCode::kInvalidArgument));
   Open(ReadOnly());
-  EXPECT_THAT(store_->Collect(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(store_->Collect(),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 }  // namespace

@@ -141,10 +141,9 @@ TEST_F(DamageTest, TheNextSaveIsWhole) {
 
 // A table of arrays is gone: what was in it is lost, and no save shares it.
 TEST_F(DamageTest, NoSaveSharesWhatIsGone) {
-  const std::string path =
-      LargestOf(internal::StoreTestPeer::engine(*store_).database().LiveFiles()
-                    .value(),
-                schema::Space::kChunks);
+  const std::string path = LargestOf(
+      internal::StoreTestPeer::engine(*store_).database().LiveFiles().value(),
+      schema::Space::kChunks);
   store_.reset();
   std::filesystem::remove(path);
   Open();
@@ -333,8 +332,8 @@ class SmallDamageTest : public CoreTest {
       Bytes value(kFewBytes);
       const absl::Status read = step->Read(Name(i), value);
       if (!read.ok()) {
-        EXPECT_THAT(read, StatusIs(absl::StatusCode::kDataLoss,
-                                   HasSubstr(Name(i))));
+        EXPECT_THAT(read,
+                    StatusIs(absl::StatusCode::kDataLoss, HasSubstr(Name(i))));
         missing.insert(Name(i));
       } else {
         EXPECT_EQ(value, Value(i));
@@ -413,8 +412,8 @@ TEST_F(SmallDamageTest, WhatTheJournalHasIsReadThereAndMendedByTheNextWriter) {
   ExpectLost(fourth_, {});
 }
 
-// A run that goes on for long lets the journal go, and nobody has read the block
-// meanwhile.
+// A run that goes on for long lets the journal go, and nobody has read the
+// block meanwhile.
 TEST_F(SmallDamageTest, TheJournalLetsNoBlockGoThatTheIndexDoesNotHaveWhole) {
   ASSERT_NO_FATAL_FAILURE(FindBytes());
   FlipByte(table_, fourth_);

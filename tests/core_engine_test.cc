@@ -97,16 +97,15 @@ TEST_F(EngineTest, WhereARowIsDamagedNoStepIsTheLatestOrTheBest) {
   const std::string checked =
       later.substr(0, 8) + later.substr(schema::kEnvelopeBytes);
   std::string checksum;
-  kv::AppendBigEndian(schema::ChosenKernel().checksum(checked.data(),
-                                                      checked.size()),
-                      &checksum);
+  kv::AppendBigEndian(
+      schema::ChosenKernel().checksum(checked.data(), checked.size()),
+      &checksum);
   later.replace(8, 8, checksum);
   for (const int victim : {3, 2}) {
     for (const std::string& bytes : {std::string("x"), later}) {
       SCOPED_TRACE(absl::StrCat(victim, ": ", bytes.size(), " bytes"));
       const std::string key = schema::StepKey(0, victim);
-      const auto whole =
-          engine().database().Get(schema::Space::kRecords, key);
+      const auto whole = engine().database().Get(schema::Space::kRecords, key);
       ASSERT_OK(whole.status());
       const auto put = [&](const std::string& value) {
         kv::CommitRequest request;
@@ -239,9 +238,7 @@ TEST_F(EngineTest, AVerificationBesideAWriterThatComesAndGoesFindsNothing) {
   struct rlimit few = before;
   few.rlim_cur = 64;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  const absl::Cleanup restore = [before] {
-    setrlimit(RLIMIT_NOFILE, &before);
-  };
+  const absl::Cleanup restore = [before] { setrlimit(RLIMIT_NOFILE, &before); };
   Store reader = Reader();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   int calls = 0;
@@ -403,16 +400,14 @@ TEST_F(EngineTest, ACopyFunctionThatThrowsFailsItsSave) {
   for (const bool lent : {false, true}) {
     Tensor throwing = Uint8s(small_);
     throwing.data = nullptr;
-    throwing.copy = [](std::uint64_t,
-                       std::span<std::byte>) -> absl::Status {
+    throwing.copy = [](std::uint64_t, std::span<std::byte>) -> absl::Status {
       throw std::runtime_error("the device is gone");
     };
     StepBuilder builder = store_->Begin(1);
-    builder.Put("w", throwing,
-                lent ? Ownership::kBorrow : Ownership::kCopy);
-    EXPECT_THAT(Commit(std::move(builder)),
-                StatusIs(absl::StatusCode::kInternal,
-                         HasSubstr("the device is gone")));
+    builder.Put("w", throwing, lent ? Ownership::kBorrow : Ownership::kCopy);
+    EXPECT_THAT(
+        Commit(std::move(builder)),
+        StatusIs(absl::StatusCode::kInternal, HasSubstr("the device is gone")));
   }
   EXPECT_OK(Save(1, small_));
   ExpectClean();

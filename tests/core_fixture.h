@@ -45,8 +45,7 @@ inline Tensor Array(DType dtype, Shape shape, const Bytes& bytes) {
 }
 
 inline Tensor Uint8s(const Bytes& bytes) {
-  return Array(DType::kUint8, {static_cast<std::int64_t>(bytes.size())},
-               bytes);
+  return Array(DType::kUint8, {static_cast<std::int64_t>(bytes.size())}, bytes);
 }
 
 inline std::size_t BytesOf(DType dtype, bool packed, const Shape& shape) {

@@ -39,8 +39,8 @@ class LargeReadTest : public CoreTest,
   static Bytes Box(const Bytes& all, const BoxSpec& box) {
     Bytes part;
     for (std::int64_t r = 0; r < box.shape[0]; ++r) {
-      const auto from = all.begin() + (box.start[0] + r) * kColumns +
-                        box.start[1];
+      const auto from =
+          all.begin() + (box.start[0] + r) * kColumns + box.start[1];
       part.insert(part.end(), from, from + box.shape[1]);
     }
     return part;

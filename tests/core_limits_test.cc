@@ -127,11 +127,10 @@ TEST_F(LimitsTest, BlocksOfAPart) {
   const Bytes bytes = RandomBytes(256 * 60 * 100, 7);
   ASSERT_OK(save(1, bytes));
   EXPECT_EQ(Read(AtStep(1)), bytes);
-  EXPECT_THAT(
-      save(2, RandomBytes(bytes.size() + 1, 8)),
-      StatusIs(absl::StatusCode::kResourceExhausted,
-               AllOf(HasSubstr("at most 256 segments of 60 blocks"),
-                     HasSubstr("larger chunks"))));
+  EXPECT_THAT(save(2, RandomBytes(bytes.size() + 1, 8)),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("at most 256 segments of 60 blocks"),
+                             HasSubstr("larger chunks"))));
   EXPECT_EQ(Read(AtStep(1)), bytes);
   ExpectClean();
 }
@@ -147,10 +146,9 @@ TEST_F(LimitsTest, ATableEndsItsSegment) {
   Shape shape(60, 1);
   shape.push_back(300);
   for (int i = 0; i < kLeaves; ++i) {
-    builder.Put(Path().Key("w").Index(i),
-                {.dtype = DType::kUint8,
-                 .shape = shape,
-                 .data = bytes.data() + 300 * i});
+    builder.Put(Path().Key("w").Index(i), {.dtype = DType::kUint8,
+                                           .shape = shape,
+                                           .data = bytes.data() + 300 * i});
   }
   ASSERT_OK(Commit(std::move(builder)));
   // Each leaf has over 170 bytes in a table.
@@ -273,10 +271,9 @@ TEST_F(LimitsTest, PartsOfAStep) {
     };
   };
   ASSERT_OK(internal::CommitParts(*store_, 1, gather(0, schema::kMaxParts)));
-  EXPECT_THAT(
-      internal::CommitParts(*store_, 2,
-                            gather(schema::kMaxParts, schema::kMaxParts + 1)),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4096")));
+  EXPECT_THAT(internal::CommitParts(
+                  *store_, 2, gather(schema::kMaxParts, schema::kMaxParts + 1)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4096")));
   Open();
   EXPECT_EQ(StepNumbers(), std::vector<std::int64_t>{1});
   const Step step = Restored(AtStep(1));

@@ -1,7 +1,5 @@
 // Where stores may be: what names a directory of this machine, and what not.
 
-#include "ckptree/local_path.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,17 +8,18 @@
 #include <string>
 
 #include "ckptree/ckptree.h"
+#include "ckptree/local_path.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::IsOkAndHolds;
 using testing::StatusIs;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -38,16 +37,16 @@ TEST(LocalPathTest, AFileUrlIsItsPath) {
   EXPECT_THAT(LocalPath("file:///100%"), IsOkAndHolds("/100%"));
   EXPECT_THAT(LocalPath("file:///%4"), IsOkAndHolds("/%4"));
   EXPECT_THAT(LocalPath("file:///%zz%+1"), IsOkAndHolds("/%zz%+1"));
-  for (const char* url : {"file://", "file://runs/lm", "file://host/runs",
-                          "file:///a%00b"}) {
+  for (const char* url :
+       {"file://", "file://runs/lm", "file://host/runs", "file:///a%00b"}) {
     EXPECT_THAT(LocalPath(url), StatusIs(kInvalid, HasSubstr("file:///runs")));
   }
 }
 
 TEST(LocalPathTest, OtherUrlsAreRefusedByTheirScheme) {
-  EXPECT_THAT(LocalPath("gs://b/run"),
-              StatusIs(kInvalid, AllOf(HasSubstr("gs://b/run"),
-                                       HasSubstr("'gs'"))));
+  EXPECT_THAT(
+      LocalPath("gs://b/run"),
+      StatusIs(kInvalid, AllOf(HasSubstr("gs://b/run"), HasSubstr("'gs'"))));
   EXPECT_THAT(LocalPath("S3://b"), StatusIs(kInvalid, HasSubstr("'S3'")));
   EXPECT_THAT(LocalPath("a+b-c.1://b"),
               StatusIs(kInvalid, HasSubstr("'a+b-c.1'")));

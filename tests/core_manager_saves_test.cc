@@ -142,13 +142,15 @@ TEST_F(ManagerTest, TwoManagersWriteNoStore) {  // CM-02
 // Puts an array that is read when `go` says so.
 auto SlowFill(absl::Notification* go) {
   return [go](StepBuilder& builder) {
-    builder.Put("w", {.dtype = DType::kUint8,
-                      .shape = {1 << 20},
-                      .copy = [go](std::uint64_t, std::span<std::byte> to) {
-                        go->WaitForNotification();
-                        std::fill(to.begin(), to.end(), std::byte{1});
-                        return absl::OkStatus();
-                      }},
+    builder.Put("w",
+                {.dtype = DType::kUint8,
+                 .shape = {1 << 20},
+                 .copy =
+                     [go](std::uint64_t, std::span<std::byte> to) {
+                       go->WaitForNotification();
+                       std::fill(to.begin(), to.end(), std::byte{1});
+                       return absl::OkStatus();
+                     }},
                 Ownership::kBorrow);
     return builder.status();
   };
@@ -199,9 +201,9 @@ TEST_F(ManagerTest, WhatWasSavedMayBeChangedAtOnce) {
   for (std::int64_t step = 0; step < 10; ++step) {
     std::fill(buffer.begin(), buffer.end(), step);
     EXPECT_TRUE(*manager_->Save(step, [&](StepBuilder& builder) {
-      builder.Put("w", {.dtype = DType::kInt64,
-                        .shape = {300'000},
-                        .data = buffer.data()});
+      builder.Put(
+          "w",
+          {.dtype = DType::kInt64, .shape = {300'000}, .data = buffer.data()});
       return absl::OkStatus();
     }));
   }

@@ -54,9 +54,10 @@ TEST_F(NewestStepTest, ARunBelowItsNewestStepIsRefused) {
     builder.PutInt("count", 1);
     EXPECT_THAT(Commit(std::move(builder)),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         ::testing::AllOf(HasSubstr("step 110 was not saved"),
-                               HasSubstr("up to 300"), HasSubstr("latest(2)"),
-                               HasSubstr("delete_after"), HasSubstr("fork"))));
+                         ::testing::AllOf(
+                             HasSubstr("step 110 was not saved"),
+                             HasSubstr("up to 300"), HasSubstr("latest(2)"),
+                             HasSubstr("delete_after"), HasSubstr("fork"))));
   }
   EXPECT_THAT(StepNumbers(), ElementsAre(200, 300));
   ExpectClean();
@@ -91,8 +92,8 @@ TEST_F(NewestStepTest, TheNewestStepStays) {
       ++step;
       StepBuilder builder = store_->Begin(step);
       const float nan = std::nanf("");
-      builder.PutInt("count", step).Put(
-          "x", {.dtype = DType::kFloat32, .shape = {1}, .data = &nan});
+      builder.PutInt("count", step)
+          .Put("x", {.dtype = DType::kFloat32, .shape = {1}, .data = &nan});
       ASSERT_OK(Commit(std::move(builder)));
       EXPECT_THAT(StepNumbers(), ElementsAre(step));
       EXPECT_EQ(*Restored(Latest()).Value("count")->Int(), step);
@@ -112,14 +113,13 @@ TEST_F(NewestStepTest, APolicyThatMayKeepNothingIsRefused) {
        {"latest(0)", "steps(5)", "steps(1)", "latest(3) & every(7)",
         "healthy(0)", "best(loss, min, 0)", "every(7, last=0)",
         "closest(7, last=0)", "latest(0) | steps(5)",
-        "(all | steps(1)) & steps(1)",
-        "best(loss, min, 2) & healthy"}) {
+        "(all | steps(1)) & steps(1)", "best(loss, min, 2) & healthy"}) {
     const absl::StatusOr<Preservation> policy = ParsePreservation(text);
     ASSERT_OK(policy) << text;
     EXPECT_THAT(store_->SetPolicy(*policy),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          ::testing::AllOf(HasSubstr("may keep nothing"),
-                               HasSubstr("| latest(1)"))))
+                                          HasSubstr("| latest(1)"))))
         << text;
     EXPECT_FALSE(store_->PreviewPolicy("", *policy).ok()) << text;
     // As the error says.

@@ -70,8 +70,7 @@ class ProcessTest : public ::testing::Test {
     builder.Put("w", Uint8s(bytes));
     return std::move(builder).Commit().WaitCommitted(kLong).ok();
   }
-  static bool Holds(const Store& store, std::int64_t step,
-                    const Bytes& bytes) {
+  static bool Holds(const Store& store, std::int64_t step, const Bytes& bytes) {
     const absl::StatusOr<Step> open = store.Restore(AtStep(step));
     if (!open.ok()) return false;
     const absl::StatusOr<LeafValue> value = open->Value("w");
@@ -84,9 +83,8 @@ class ProcessTest : public ::testing::Test {
       if (!Save(store, step, large_)) return false;
       if (!Save(store, 10 + step, small_)) return false;
     }
-    return store.Delete({AtStep(1), AtStep(2)}).ok() &&
-           store.Collect().ok() && store.Verify().ok() &&
-           Holds(store, 3, large_);
+    return store.Delete({AtStep(1), AtStep(2)}).ok() && store.Collect().ok() &&
+           store.Verify().ok() && Holds(store, 3, large_);
   }
 
   TempDir dir_;
@@ -96,20 +94,19 @@ class ProcessTest : public ::testing::Test {
 
 TEST_F(ProcessTest, AForkedChildExitsWhetherTheStoreIsOpenOrClosed) {
   for (const bool open : {false, true}) {
-    EXPECT_EQ(InHelper([&] {
-                absl::StatusOr<Store> store = Store::Open(path(), Options());
-                if (!store.ok() || (!open && !Use(*store))) return 1;
-                if (!open && !store->Close().ok()) return 2;
-                if (Ended(Fork([] { return 7; })) != 7) return 3;
-                // And its own child.
-                if (Ended(Fork([] {
-                      return Ended(Fork([] { return 8; }));
-                    })) != 8) {
-                  return 4;
-                }
-                return open && !Save(*store, 20, small_) ? 5 : 0;
-              }),
-              0)
+    EXPECT_EQ(
+        InHelper([&] {
+          absl::StatusOr<Store> store = Store::Open(path(), Options());
+          if (!store.ok() || (!open && !Use(*store))) return 1;
+          if (!open && !store->Close().ok()) return 2;
+          if (Ended(Fork([] { return 7; })) != 7) return 3;
+          // And its own child.
+          if (Ended(Fork([] { return Ended(Fork([] { return 8; })); })) != 8) {
+            return 4;
+          }
+          return open && !Save(*store, 20, small_) ? 5 : 0;
+        }),
+        0)
         << (open ? "open" : "closed");
   }
 }
@@ -142,8 +139,8 @@ TEST_F(ProcessTest, AForkedChildMayReadAndNotWrite) {
   for (const std::string_view parent : {"closed", "open", "reads"}) {
     EXPECT_EQ(
         InHelper([&] {
-          absl::StatusOr<Store> store = Store::Open(
-              path(), parent == "reads" ? ReadOnly() : Options());
+          absl::StatusOr<Store> store =
+              Store::Open(path(), parent == "reads" ? ReadOnly() : Options());
           if (!store.ok() || (parent == "closed" && !Use(*store))) return 1;
           if (parent == "closed" && !store->Close().ok()) return 2;
           return Ended(Fork([&] {
@@ -193,42 +190,43 @@ TEST_F(ProcessTest, AChildForkedBeforeAnyStoreWasOpenedWrites) {
 
 // A step that the parent reads stays its own whatever its child does to it.
 TEST_F(ProcessTest, AForkedChildDoesNotTakeTheLeaseOfItsParentAway) {
-  EXPECT_EQ(
-      InHelper([&] {
-        std::array<int, 2> reads{}, removed{};
-        if (pipe(reads.data()) != 0 || pipe(removed.data()) != 0) return 1;
-        const pid_t reader = Fork([&] {
-          char byte = 0;
-          if (read(removed[0], &byte, 1) != 1) return 2;  // There is a store.
-          absl::StatusOr<Store> store = Store::Open(path(), ReadOnly());
-          if (!store.ok()) return 3;
-          absl::StatusOr<Step> step = store->Restore(AtStep(1));
-          if (!step.ok()) return 4;
-          const int child = Ended(Fork([&] {
-            { const Step gone = *std::move(step); }
-            return 0;
-          }));
-          if (child != 0) return 5;
-          if (write(reads[1], "x", 1) != 1) return 6;
-          if (read(removed[0], &byte, 1) != 1) return 7;
-          const absl::StatusOr<LeafValue> value = step->Value("w");
-          return value.ok() && value->bytes == large_ ? 0 : 8;
-        });
-        StoreOptions options = Options();
-        options.collect = false;
-        absl::StatusOr<Store> store = Store::Open(path(), options);
-        if (!store.ok() || !Save(*store, 1, large_)) return 10;
-        if (!Save(*store, 2, small_)) return 11;
-        char byte = 0;
-        if (write(removed[1], "x", 1) != 1) return 12;
-        if (read(reads[0], &byte, 1) != 1) return 13;
-        if (!store->Delete(AtStep(1)).ok()) return 14;
-        const absl::StatusOr<CollectReport> report = store->Collect();
-        if (!report.ok() || report->kept.size() != 1) return 15;
-        if (write(removed[1], "x", 1) != 1) return 16;
-        return Ended(reader);
-      }),
-      0);
+  EXPECT_EQ(InHelper([&] {
+              std::array<int, 2> reads{}, removed{};
+              if (pipe(reads.data()) != 0 || pipe(removed.data()) != 0)
+                return 1;
+              const pid_t reader = Fork([&] {
+                char byte = 0;
+                if (read(removed[0], &byte, 1) != 1)
+                  return 2;  // There is a store.
+                absl::StatusOr<Store> store = Store::Open(path(), ReadOnly());
+                if (!store.ok()) return 3;
+                absl::StatusOr<Step> step = store->Restore(AtStep(1));
+                if (!step.ok()) return 4;
+                const int child = Ended(Fork([&] {
+                  { const Step gone = *std::move(step); }
+                  return 0;
+                }));
+                if (child != 0) return 5;
+                if (write(reads[1], "x", 1) != 1) return 6;
+                if (read(removed[0], &byte, 1) != 1) return 7;
+                const absl::StatusOr<LeafValue> value = step->Value("w");
+                return value.ok() && value->bytes == large_ ? 0 : 8;
+              });
+              StoreOptions options = Options();
+              options.collect = false;
+              absl::StatusOr<Store> store = Store::Open(path(), options);
+              if (!store.ok() || !Save(*store, 1, large_)) return 10;
+              if (!Save(*store, 2, small_)) return 11;
+              char byte = 0;
+              if (write(removed[1], "x", 1) != 1) return 12;
+              if (read(reads[0], &byte, 1) != 1) return 13;
+              if (!store->Delete(AtStep(1)).ok()) return 14;
+              const absl::StatusOr<CollectReport> report = store->Collect();
+              if (!report.ok() || report->kept.size() != 1) return 15;
+              if (write(removed[1], "x", 1) != 1) return 16;
+              return Ended(reader);
+            }),
+            0);
 }
 
 // ---- starting at once ----

@@ -96,8 +96,8 @@ TEST_F(ReadTest, AnyBoxOfAnyArray) {
         const Case& c = cases[i];
         const BoxSpec box = RandomBox(random, c.shape);
         const Path path = At("a/c" + std::to_string(i));
-        want.push_back(BoxOf(values[i], c.shape, box,
-                             BytesOf(c.dtype, false, {})));
+        want.push_back(
+            BoxOf(values[i], c.shape, box, BytesOf(c.dtype, false, {})));
         got.emplace_back(want.back().size());
         EXPECT_OK(read.ReadBox(path, box, got.back()));
         EXPECT_TRUE(got.back() == want.back()) << path.Text();
@@ -158,11 +158,11 @@ TEST_F(ReadTest, WhatDoesNotFitIsNamed) {
   const Step step = Restored(Latest());
   Bytes out(6000);
   const Path kernel = At("params/dense/kernel");
-  EXPECT_THAT(step.Read("params/dense/kernal", out),
-              StatusIs(kNotFound,
-                       AllOf(HasSubstr("step 3"),
-                             HasSubstr("params/dense/kernal"),
-                             HasSubstr("did you mean params/dense/kernel?"))));
+  EXPECT_THAT(
+      step.Read("params/dense/kernal", out),
+      StatusIs(kNotFound,
+               AllOf(HasSubstr("step 3"), HasSubstr("params/dense/kernal"),
+                     HasSubstr("did you mean params/dense/kernel?"))));
   EXPECT_THAT(step.Value("quite/another"),
               StatusIs(kNotFound, Not(HasSubstr("did you mean"))));
   EXPECT_THAT(step.Find(At("nam")), StatusIs(kNotFound, HasSubstr("name?")));
@@ -223,8 +223,7 @@ TEST_F(ReadTest, ViewsStandInTheFileAndOutliveTheStep) {
     }
     EXPECT_TRUE(views[0].zero_copy());
     EXPECT_TRUE(views[1].zero_copy());
-    EXPECT_EQ(views[0].pieces().size(),
-              step->Detail(At("large"))->chunk_count);
+    EXPECT_EQ(views[0].pieces().size(), step->Detail(At("large"))->chunk_count);
     EXPECT_THAT(step->View(At("lage")),
                 StatusIs(kNotFound, HasSubstr("did you mean large?")));
     if (opened == 1) {
@@ -258,9 +257,9 @@ TEST_F(ReadTest, LeavesByGlob) {
     for (const LeafInfo& leaf : leaves) found.push_back(leaf.name);
     return found;
   };
-  EXPECT_THAT(names(""), ElementsAre("opt/mu/[9]", "opt/mu/[10]",
-                                     "params/a/bias", "params/a/kernel",
-                                     "params/b/kernel"));
+  EXPECT_THAT(names(""),
+              ElementsAre("opt/mu/[9]", "opt/mu/[10]", "params/a/bias",
+                          "params/a/kernel", "params/b/kernel"));
   EXPECT_THAT(names("**"), ::testing::SizeIs(5));
   EXPECT_THAT(names("params/a"),
               ElementsAre("params/a/bias", "params/a/kernel"));
@@ -387,8 +386,7 @@ TEST_F(ReadTest, Metadata) {
     const StepInfo& info = step.info();
     EXPECT_EQ(info.note, "a note");
     EXPECT_EQ(info.saved_by, Version());
-    EXPECT_THAT(info.metrics,
-                ElementsAre(Pair("loss", 0.5), Pair("acc", -1)));
+    EXPECT_THAT(info.metrics, ElementsAre(Pair("loss", 0.5), Pair("acc", -1)));
     EXPECT_LE(info.begun_ns, info.staged_ns);
     EXPECT_LE(info.staged_ns, info.committed_ns);
     EXPECT_EQ(info.leaf_count, 3u);
@@ -433,12 +431,19 @@ TEST_F(ReadTest, Selectors) {
   ASSERT_OK(store_->Tag("best-so-far", 30, /*move=*/true));
   ASSERT_OK(store_->Tag("old", 0));
   for (int opened = 0; opened < 2; ++opened, Open()) {
-    const std::map<std::string, std::int64_t> expected = {
-        {"20", 20},           {"latest", 60},       {"latest~0", 60},
-        {"latest~2", 40},     {"latest~6", 0},      {"best:loss", 30},
-        {"best:loss:min", 30}, {"best:loss:max", 10}, {"best:loss~1", 20},
-        {"best:other", 60},   {"@best-so-far", 30}, {"@best-so-far~3", 0},
-        {"@old", 0}};
+    const std::map<std::string, std::int64_t> expected = {{"20", 20},
+                                                          {"latest", 60},
+                                                          {"latest~0", 60},
+                                                          {"latest~2", 40},
+                                                          {"latest~6", 0},
+                                                          {"best:loss", 30},
+                                                          {"best:loss:min", 30},
+                                                          {"best:loss:max", 10},
+                                                          {"best:loss~1", 20},
+                                                          {"best:other", 60},
+                                                          {"@best-so-far", 30},
+                                                          {"@best-so-far~3", 0},
+                                                          {"@old", 0}};
     for (const auto& [text, step] : expected) {
       const StepSelector selector = ParseSelector(text).value();
       const auto info = store_->Resolve(selector);

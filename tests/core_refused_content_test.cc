@@ -37,12 +37,11 @@ TEST_F(RefusedContentTest, ArraysWithHoles) {
     tensor.global_shape = std::move(whole);
     return tensor;
   };
-  EXPECT_THAT(Mistake([&](StepBuilder& step) {
-                step.Put("w", box({1}, {1}, {4}));
-              }),
-              StatusIs(kInvalid, AllOf(HasSubstr("w: the box at [0] of shape "
-                                                 "[1] is missing"),
-                                       HasSubstr("1 of 4 elements"))));
+  EXPECT_THAT(
+      Mistake([&](StepBuilder& step) { step.Put("w", box({1}, {1}, {4})); }),
+      StatusIs(kInvalid, AllOf(HasSubstr("w: the box at [0] of shape "
+                                         "[1] is missing"),
+                               HasSubstr("1 of 4 elements"))));
   EXPECT_THAT(Mistake([&](StepBuilder& step) {
                 step.Put("w", box({0, 0}, {4, 2}, {4, 4}))
                     .Put("w", box({0, 2}, {3, 2}, {4, 4}));

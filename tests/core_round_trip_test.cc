@@ -297,14 +297,13 @@ TEST_F(RoundTripTest, EveryKindOfNodeAndTies) {
                      (leaf.tag.empty() ? "" : " " + leaf.tag) +
                      (leaf.is_leaf ? "" : "!"));
     }
-    EXPECT_THAT(seen, ElementsAre("m/custom custom pkg.Node!",
-                                  "m/custom/<0> int", "m/dict dict!",
-                                  "m/list list!", "m/none none!",
-                                  "m/object object Module!",
-                                  "m/point namedtuple Point(x,y)!",
-                                  "m/point/.x int", "m/point/.y int",
-                                  "m/tied tie!", "m/tuple tuple!", "m/w array",
-                                  "z/tied tie!"));
+    EXPECT_THAT(
+        seen,
+        ElementsAre("m/custom custom pkg.Node!", "m/custom/<0> int",
+                    "m/dict dict!", "m/list list!", "m/none none!",
+                    "m/object object Module!", "m/point namedtuple Point(x,y)!",
+                    "m/point/.x int", "m/point/.y int", "m/tied tie!",
+                    "m/tuple tuple!", "m/w array", "z/tied tie!"));
     EXPECT_TRUE(step.Value("m/tied")->bytes == bytes);
     EXPECT_EQ(step.Value("z/tied")->Int().value(), 1);
     EXPECT_EQ(step.Find(At("m/tied"))->tie_to, At("m/w"));
@@ -317,17 +316,27 @@ TEST_F(RoundTripTest, EveryKindOfNodeAndTies) {
 
 TEST_F(RoundTripTest, DictKeysOfEveryKindAreApart) {
   Content content;
-  const Key keys[] = {
-      {Key::None{}},    {false},       {true},
-      {std::int64_t{1}}, {std::int64_t{-1}},
-      {std::numeric_limits<std::int64_t>::min()},
-      {1.0},            {-0.0},        {0.0},
-      {std::numeric_limits<double>::quiet_NaN()},
-      {std::string("1")}, {std::string("true")}, {std::string()},
-      {std::string("a/b")}, {std::string("a\0\x01\n\"", 5)},
-      {std::string("..")}, {std::string("\xc3\xa9")}, {Key::Bytes{"1"}},
-      {Key::Tuple{}},   {Key::Tuple{{std::int64_t{1}}, {std::string("1")}}},
-      {Key::Tuple{{Key::Tuple{{true}}}}}};
+  const Key keys[] = {{Key::None{}},
+                      {false},
+                      {true},
+                      {std::int64_t{1}},
+                      {std::int64_t{-1}},
+                      {std::numeric_limits<std::int64_t>::min()},
+                      {1.0},
+                      {-0.0},
+                      {0.0},
+                      {std::numeric_limits<double>::quiet_NaN()},
+                      {std::string("1")},
+                      {std::string("true")},
+                      {std::string()},
+                      {std::string("a/b")},
+                      {std::string("a\0\x01\n\"", 5)},
+                      {std::string("..")},
+                      {std::string("\xc3\xa9")},
+                      {Key::Bytes{"1"}},
+                      {Key::Tuple{}},
+                      {Key::Tuple{{std::int64_t{1}}, {std::string("1")}}},
+                      {Key::Tuple{{Key::Tuple{{true}}}}}};
   for (const Key& key : keys) {
     content.AddArray(At("d").Key(key), DType::kUint8, {9});
   }
@@ -378,9 +387,9 @@ TEST_F(RoundTripTest, StridesOfAnySign) {
     const auto add = [&](const char* name, std::vector<std::size_t> dims,
                          std::vector<bool> reversed,
                          std::vector<bool> repeated) {
-      content.AddStrided(
-          At("s").Index(static_cast<std::int64_t>(s)).Key(name), shapes[s],
-          std::move(dims), std::move(reversed), std::move(repeated));
+      content.AddStrided(At("s").Index(static_cast<std::int64_t>(s)).Key(name),
+                         shapes[s], std::move(dims), std::move(reversed),
+                         std::move(repeated));
     };
     const std::vector<bool> none(3, false);
     add("dense", {0, 1, 2}, none, none);

@@ -99,10 +99,11 @@ TEST_F(SaveTest, AFailureInBetweenHurtsNobodyElse) {
               StatusIs(absl::StatusCode::kInvalidArgument));
   gate.Put("w", Uint8s(large_));
   EXPECT_OK(Commit(std::move(gate)));
-  EXPECT_THAT(failing.WaitCommitted(kLong),
-              StatusIs(absl::StatusCode::kInternal,
-                       AllOf(HasSubstr("step 2 was not saved"), HasSubstr("w: "),
-                             HasSubstr("the device is gone"))));
+  EXPECT_THAT(
+      failing.WaitCommitted(kLong),
+      StatusIs(absl::StatusCode::kInternal,
+               AllOf(HasSubstr("step 2 was not saved"), HasSubstr("w: "),
+                     HasSubstr("the device is gone"))));
   EXPECT_FALSE(failing.WaitStaged(kLong).ok());
   EXPECT_EQ(failing.version(), 0u);
   EXPECT_EQ(failing.Progress().phase, Progress::Phase::kFailed);
@@ -295,8 +296,8 @@ TEST_F(SaveTest, PinsOverwritesAndTags) {
   ASSERT_OK(store_->Pin(1));
   for (int opened = 0; opened < 2; ++opened, Open()) {
     EXPECT_TRUE(store_->Resolve(AtStep(1))->pinned);
-    EXPECT_THAT(store_->Delete(1), StatusIs(kPrecondition,
-                                            HasSubstr("step 1 is pinned")));
+    EXPECT_THAT(store_->Delete(1),
+                StatusIs(kPrecondition, HasSubstr("step 1 is pinned")));
     EXPECT_THAT(Save(1, large_, {.overwrite = true}),
                 StatusIs(kPrecondition, HasSubstr("step 1 is pinned")));
   }
@@ -314,9 +315,9 @@ TEST_F(SaveTest, PinsOverwritesAndTags) {
   SaveHandle first = Start(5, small_);
   SaveHandle second = Start(5, large_);
   EXPECT_OK(first.WaitCommitted(kLong));
-  EXPECT_THAT(second.WaitCommitted(kLong),
-              StatusIs(absl::StatusCode::kAlreadyExists,
-                       HasSubstr("step 5 exists")));
+  EXPECT_THAT(
+      second.WaitCommitted(kLong),
+      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("step 5 exists")));
   ExpectClean();
 }
 
@@ -398,8 +399,8 @@ TEST_F(SaveTest, ProgressIsTold) {
   absl::MutexLock lock(&mu);
   std::vector<Progress> last(4);
   for (const Progress& progress : told) {
-    ASSERT_THAT(progress.step, ::testing::AllOf(::testing::Ge(1),
-                                                ::testing::Le(3)));
+    ASSERT_THAT(progress.step,
+                ::testing::AllOf(::testing::Ge(1), ::testing::Le(3)));
     Progress& before = last[static_cast<std::size_t>(progress.step)];
     EXPECT_GE(progress.phase, before.phase);
     EXPECT_GE(progress.bytes_written, before.bytes_written);

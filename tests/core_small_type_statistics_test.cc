@@ -1,5 +1,3 @@
-#include "core/small_type_statistics.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "core/leaf_statistics.h"
+#include "core/small_type_statistics.h"
 
 namespace ckptree {
 namespace {

@@ -1,5 +1,5 @@
-// The room that a store of small saves takes, as the file system counts it: dead
-// steps are given back while it runs, by a collection, and at the close.
+// The room that a store of small saves takes, as the file system counts it:
+// dead steps are given back while it runs, by a collection, and at the close.
 
 #include <sys/stat.h>
 
@@ -61,8 +61,8 @@ class SpaceTest : public CoreTest {
   }
 
   absl::Status SaveStep(std::int64_t step) {
-    return Save(step, RandomBytes(kStepBytes,
-                                  static_cast<std::uint64_t>(step)));
+    return Save(step,
+                RandomBytes(kStepBytes, static_cast<std::uint64_t>(step)));
   }
 };
 

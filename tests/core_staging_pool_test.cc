@@ -1,5 +1,3 @@
-#include "core/staging_pool.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "core/staging_pool.h"
 
 namespace ckptree {
 namespace {
@@ -30,20 +29,20 @@ struct CountingAllocator {
       std::numeric_limits<std::size_t>::max();
 
   HostAllocator Functions() {
-    return {[this](std::size_t n) -> void* {
-              if (bytes + n > refuse_above) return nullptr;
-              ++allocations;
-              const std::size_t now = bytes += n;
-              std::size_t most = most_bytes;
-              while (most < now &&
-                     !most_bytes.compare_exchange_weak(most, now)) {
-              }
-              return std::malloc(n);
-            },
-            [this](void* memory, std::size_t n) {
-              bytes -= n;
-              std::free(memory);
-            }};
+    return {
+        [this](std::size_t n) -> void* {
+          if (bytes + n > refuse_above) return nullptr;
+          ++allocations;
+          const std::size_t now = bytes += n;
+          std::size_t most = most_bytes;
+          while (most < now && !most_bytes.compare_exchange_weak(most, now)) {
+          }
+          return std::malloc(n);
+        },
+        [this](void* memory, std::size_t n) {
+          bytes -= n;
+          std::free(memory);
+        }};
   }
 };
 
@@ -56,9 +55,9 @@ TEST(StagingPool, LendsAlignedBytesWithAPrefix) {
     ASSERT_TRUE(lease.ok());
     const std::span<std::byte> span = lease->bytes();
     EXPECT_EQ(span.size(), bytes);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(span.data()) %
-                  StagingPool::kAlignment,
-              0u);
+    EXPECT_EQ(
+        reinterpret_cast<std::uintptr_t>(span.data()) % StagingPool::kAlignment,
+        0u);
     std::memset(span.data() - StagingPool::kPrefixBytes, 7,
                 StagingPool::kPrefixBytes + bytes);
     EXPECT_GE(pool.in_use(), bytes);
@@ -148,11 +147,10 @@ TEST(StagingPool, GivesUpAtTheDeadline) {
   const auto held = pool.Acquire(700 * kKiB);
   EXPECT_EQ(pool.Acquire(700 * kKiB, absl::InfinitePast()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(
-      pool.Acquire(700 * kKiB, absl::Now() + absl::Milliseconds(5))
-          .status()
-          .code(),
-      absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(pool.Acquire(700 * kKiB, absl::Now() + absl::Milliseconds(5))
+                .status()
+                .code(),
+            absl::StatusCode::kDeadlineExceeded);
   // Space that is there is lent even past the deadline.
   EXPECT_TRUE(pool.Acquire(1, absl::InfinitePast()).ok());
   EXPECT_FALSE(pool.TryAcquire(700 * kKiB).has_value());
@@ -204,10 +202,9 @@ TEST(StagingPool, ReportsThatThereIsNoMemory) {
   EXPECT_FALSE(pool.TryAcquire(kMiB).has_value());
   EXPECT_EQ(pool.in_use(), before);
   EXPECT_EQ(pool.reserved(), before);
-  EXPECT_EQ(pool.Acquire(std::numeric_limits<std::size_t>::max())
-                .status()
-                .code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      pool.Acquire(std::numeric_limits<std::size_t>::max()).status().code(),
+      absl::StatusCode::kResourceExhausted);
 }
 
 TEST(StagingPool, StaysWithinTheLimitUnderManyThreads) {

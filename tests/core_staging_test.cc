@@ -52,9 +52,9 @@ TEST_F(StagingTest, CommitReturnsWhenWhatItWasGivenIsCopied) {
       StepBuilder builder = store_->Begin(step);
       builder.Put("w", Uint8s(buffer))
           .Put("lent", Uint8s(large_), Ownership::kBorrow)
-          .Put("small", {.dtype = DType::kUint8,
-                         .shape = {1000},
-                         .data = buffer.data()});
+          .Put(
+              "small",
+              {.dtype = DType::kUint8, .shape = {1000}, .data = buffer.data()});
       saves.push_back(std::move(builder).Commit());
     }
     std::fill(buffer.begin(), buffer.end(), std::byte{0});
@@ -127,9 +127,9 @@ TEST_F(StagingTest, WhoWaitsForTheMemoryIsToldWhyTheSaveFailed) {
           return absl::InternalError("the device is gone");
         },
         step % 2 == 0 ? Ownership::kBorrow : Ownership::kCopy);
-    EXPECT_THAT(save.WaitStaged(kLong),
-                StatusIs(absl::StatusCode::kInternal,
-                         HasSubstr("the device is gone")));
+    EXPECT_THAT(
+        save.WaitStaged(kLong),
+        StatusIs(absl::StatusCode::kInternal, HasSubstr("the device is gone")));
   }
   EXPECT_THAT(StepNumbers(), IsEmpty());
 }

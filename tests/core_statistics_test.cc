@@ -1,5 +1,3 @@
-#include "core/leaf_statistics.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "core/leaf_statistics.h"
 #include "hwy/targets.h"
 
 namespace ckptree {
@@ -171,8 +170,7 @@ bool IsWide(DType dtype) { return schema::BitWidth(dtype) >= 16; }
 // Runs `check` once for each instruction set that this machine has.
 template <class Check>
 void OnEveryTarget(Check check) {
-  const std::vector<std::int64_t> targets =
-      hwy::SupportedAndGeneratedTargets();
+  const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
   for (const std::int64_t target : targets) {
     SCOPED_TRACE(hwy::TargetName(target));
     hwy::SetSupportedTargetsForTest(target);
@@ -185,10 +183,10 @@ void OnEveryTarget(Check check) {
 
 TEST(LeafStatistics, WideTypesMatchTheReferenceOnEveryTarget) {
   // Around the lanes, the blocks and the tiles; bytes past an element too.
-  const std::size_t lengths[] = {
-      0,      1,      2,      7,          8,          31,     64,    127,
-      256,    1000,   4096,   4098,       8192 + 24,  65535,  65536, 65537,
-      65552,  131072, 150001, 300000 + 16};
+  const std::size_t lengths[] = {0,     1,     2,         7,      8,
+                                 31,    64,    127,       256,    1000,
+                                 4096,  4098,  8192 + 24, 65535,  65536,
+                                 65537, 65552, 131072,    150001, 300000 + 16};
   for (const DType dtype : schema::AllDTypes()) {
     if (!IsWide(dtype)) continue;
     SCOPED_TRACE(schema::Name(dtype));
@@ -262,8 +260,8 @@ TEST(LeafStatistics, UnalignedBytesGiveTheSameBits) {
     const Statistics want = ComputeStatistics(dtype, false, bytes);
     Bytes moved(bytes.size() + 3);
     std::copy(bytes.begin(), bytes.end(), moved.begin() + 3);
-    ExpectEqual(
-        ComputeStatistics(dtype, false, std::span(moved).subspan(3)), want);
+    ExpectEqual(ComputeStatistics(dtype, false, std::span(moved).subspan(3)),
+                want);
   }
 }
 
@@ -333,10 +331,9 @@ TEST(LeafStatistics, LargeIntegersRoundOnce) {
       std::numeric_limits<std::int64_t>::min(),
       std::numeric_limits<std::int64_t>::max(), -1};
   OnEveryTarget([&] {
-    EXPECT_EQ(ComputeStatistics(DType::kUint64, false,
-                                BytesOf(unsigned_values))
-                  .max,
-              0x1p64);
+    EXPECT_EQ(
+        ComputeStatistics(DType::kUint64, false, BytesOf(unsigned_values)).max,
+        0x1p64);
     EXPECT_EQ(
         ComputeStatistics(DType::kInt64, false, BytesOf(signed_values)).min,
         -0x1p63);

@@ -1,7 +1,5 @@
 // A store from the outside: what is saved comes back, by name, box and step.
 
-#include "ckptree/ckptree.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,16 +10,17 @@
 #include <string>
 #include <vector>
 
+#include "ckptree/ckptree.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree {
 namespace {
 
-using testing::IsOk;
-using testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::StatusIs;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 

@@ -217,13 +217,12 @@ void FaultDisk::CutFile(File& file, FaultRandom& random) {
   if (how == 0) {
     Resize(file.fd, durable);
   } else if (how != 1 && now > durable) {
-    const std::uint64_t size =
-        how == 3 && random.OneIn(2) ? now
-                                    : durable + random.Below(now - durable + 1);
+    const std::uint64_t size = how == 3 && random.OneIn(2)
+                                   ? now
+                                   : durable + random.Below(now - durable + 1);
     if (how == 3) {
       for (std::uint64_t at = durable; at < size;) {
-        const std::uint64_t end =
-            std::min(size, (at / kSector + 1) * kSector);
+        const std::uint64_t end = std::min(size, (at / kSector + 1) * kSector);
         if (random.OneIn(2)) Zero(file.fd, at, end);
         at = end;
       }

@@ -174,15 +174,12 @@ IOStatus FaultRandomRWFile::Fsync(const IOOptions& options,
 
 FaultDirectory::FaultDirectory(FaultFs* fs, std::string path,
                                std::unique_ptr<rocksdb::FSDirectory> target)
-    : FSDirectoryWrapper(std::move(target)),
-      fs_(fs),
-      path_(std::move(path)) {}
+    : FSDirectoryWrapper(std::move(target)), fs_(fs), path_(std::move(path)) {}
 
 template <typename Sync>
 IOStatus FaultDirectory::SyncBy(Sync sync) {
   absl::MutexLock lock(&fs_->mu_);
-  const FaultFs::Verdict verdict =
-      fs_->Enter(CallKind::kSyncDirectory, path_);
+  const FaultFs::Verdict verdict = fs_->Enter(CallKind::kSyncDirectory, path_);
   if (!verdict.passes()) return fs_->Fail(verdict);
   if (verdict.lies) return IOStatus::OK();
   IOStatus status = sync();
@@ -233,8 +230,7 @@ IOStatus FaultSequentialFile::Read(std::size_t n, const IOOptions& options,
                                    IODebugContext* debug) {
   IOStatus status = fs_->EnterRead(path_);
   if (!status.ok()) return status;
-  return FSSequentialFileOwnerWrapper::Read(n, options, result, scratch,
-                                            debug);
+  return FSSequentialFileOwnerWrapper::Read(n, options, result, scratch, debug);
 }
 
 }  // namespace ckptree::testing

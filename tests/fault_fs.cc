@@ -92,8 +92,12 @@ FaultFs::Verdict FaultFs::Enter(CallKind kind, const std::string& path,
       case FaultPlan::Mode::kFail:
         verdict.status = StatusOf(plan.error, path);
         break;
-      case FaultPlan::Mode::kNotify: plan.notify(); break;
-      case FaultPlan::Mode::kLie: verdict.lies = true; break;
+      case FaultPlan::Mode::kNotify:
+        plan.notify();
+        break;
+      case FaultPlan::Mode::kLie:
+        verdict.lies = true;
+        break;
       case FaultPlan::Mode::kPowerCut:
         verdict.cuts = true;
         [[fallthrough]];
@@ -119,8 +123,7 @@ IOStatus FaultFs::EnterRead(const std::string& path) {
 
 IOStatus FaultFs::NewSequentialFile(
     const std::string& path, const FileOptions& options,
-    std::unique_ptr<rocksdb::FSSequentialFile>* result,
-    IODebugContext* debug) {
+    std::unique_ptr<rocksdb::FSSequentialFile>* result, IODebugContext* debug) {
   std::unique_ptr<rocksdb::FSSequentialFile> file;
   IOStatus status = target()->NewSequentialFile(path, options, &file, debug);
   if (status.ok()) {

@@ -119,8 +119,9 @@ TEST_F(FaultFsTest, CountsByKindAndClass) {
   });
   ASSERT_FALSE(result.broken()) << result.Text();
   const auto count = [this](CallKind kind, FileClass file_class) {
-    return counts_->by_kind[static_cast<std::size_t>(kind)]
-                           [static_cast<std::size_t>(file_class)]
+    return counts_
+        ->by_kind[static_cast<std::size_t>(kind)]
+                 [static_cast<std::size_t>(file_class)]
         .load();
   };
   EXPECT_EQ(count(CallKind::kOpen, FileClass::kJournal), 1u);
@@ -151,8 +152,7 @@ TEST_F(FaultFsTest, FailsTheNthCallOnce) {
 TEST_F(FaultFsTest, StickyFailuresStayAndMayWriteAPart) {
   const TrialResult result = Child([](Files& files, const TrialPipe& pipe) {
     auto file = files.New("a");
-    files.fs().Arm(
-        {{.mode = Mode::kFail, .at = 2, .sticky = true, .seed = 3}});
+    files.fs().Arm({{.mode = Mode::kFail, .at = 2, .sticky = true, .seed = 3}});
     for (int i = 0; i < 3; ++i) {
       pipe.Say(file->Append(std::string(100, 'x'), {}, nullptr).ok() ? "ok"
                                                                      : "error");
@@ -201,16 +201,15 @@ TEST_F(FaultFsTest, KillsBeforeTheCall) {
 TEST_F(FaultFsTest, PowerCutKeepsWhatIsSyncedAndSomeOfTheRest) {
   std::set<std::size_t> sizes;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const TrialResult result =
-        Child([seed](Files& files, const TrialPipe&) {
-          files.Durable("a", std::string(700, 'd'));
-          auto file = files.New("b");
-          files.Write(*file, std::string(600, 's'));
-          files.Sync(*file);
-          files.SyncDirectory();
-          files.Write(*file, std::string(3000, 'u'));
-          files.fs().CutPower(seed);
-        });
+    const TrialResult result = Child([seed](Files& files, const TrialPipe&) {
+      files.Durable("a", std::string(700, 'd'));
+      auto file = files.New("b");
+      files.Write(*file, std::string(600, 's'));
+      files.Sync(*file);
+      files.SyncDirectory();
+      files.Write(*file, std::string(3000, 'u'));
+      files.fs().CutPower(seed);
+    });
     ASSERT_TRUE(result.killed) << result.Text();
     EXPECT_EQ(Content("a"), std::string(700, 'd'));
     const std::string b = Content("b");
@@ -229,12 +228,11 @@ TEST_F(FaultFsTest, PowerCutKeepsWhatIsSyncedAndSomeOfTheRest) {
 TEST_F(FaultFsTest, PowerCutBringsOverwrittenSectorsBackWhole) {
   std::set<std::string> seen;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const TrialResult result =
-        Child([seed](Files& files, const TrialPipe&) {
-          files.Durable("HEAD", std::string(2048, 'o'));
-          files.Pwrite("HEAD", 512, std::string(1024, 'n'), /*sync=*/false);
-          files.fs().CutPower(seed);
-        });
+    const TrialResult result = Child([seed](Files& files, const TrialPipe&) {
+      files.Durable("HEAD", std::string(2048, 'o'));
+      files.Pwrite("HEAD", 512, std::string(1024, 'n'), /*sync=*/false);
+      files.fs().CutPower(seed);
+    });
     ASSERT_TRUE(result.killed) << result.Text();
     const std::string head = Content("HEAD");
     ASSERT_EQ(head.size(), 2048u);
@@ -243,21 +241,19 @@ TEST_F(FaultFsTest, PowerCutBringsOverwrittenSectorsBackWhole) {
     }
     seen.insert({head[0], head[512], head[1024], head[1536]});
   }
-  EXPECT_EQ(seen,
-            (std::set<std::string>{"oooo", "onoo", "oono", "onno"}));
+  EXPECT_EQ(seen, (std::set<std::string>{"oooo", "onoo", "oono", "onno"}));
 }
 
 TEST_F(FaultFsTest, PowerCutLosesEntriesUntilTheDirectoryIsSynced) {
   int there = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    const TrialResult result =
-        Child([seed](Files& files, const TrialPipe&) {
-          files.Durable("old", "o");
-          auto file = files.New("new");
-          files.Write(*file, "n");
-          files.Sync(*file);
-          files.fs().CutPower(seed);
-        });
+    const TrialResult result = Child([seed](Files& files, const TrialPipe&) {
+      files.Durable("old", "o");
+      auto file = files.New("new");
+      files.Write(*file, "n");
+      files.Sync(*file);
+      files.fs().CutPower(seed);
+    });
     ASSERT_TRUE(result.killed) << result.Text();
     EXPECT_EQ(Content("old"), "o");
     there += Has("new") ? 1 : 0;
@@ -269,15 +265,14 @@ TEST_F(FaultFsTest, PowerCutLosesEntriesUntilTheDirectoryIsSynced) {
 TEST_F(FaultFsTest, PowerCutBringsUnlinkedFilesBack) {
   int back = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    const TrialResult result =
-        Child([seed](Files& files, const TrialPipe&) {
-          files.Durable("a", "a");
-          files.Durable("b", "b");
-          files.Must(files.fs().DeleteFile(files.At("a"), {}, nullptr));
-          files.SyncDirectory();
-          files.Must(files.fs().DeleteFile(files.At("b"), {}, nullptr));
-          files.fs().CutPower(seed);
-        });
+    const TrialResult result = Child([seed](Files& files, const TrialPipe&) {
+      files.Durable("a", "a");
+      files.Durable("b", "b");
+      files.Must(files.fs().DeleteFile(files.At("a"), {}, nullptr));
+      files.SyncDirectory();
+      files.Must(files.fs().DeleteFile(files.At("b"), {}, nullptr));
+      files.fs().CutPower(seed);
+    });
     ASSERT_TRUE(result.killed) << result.Text();
     EXPECT_FALSE(Has("a"));
     if (Has("b")) {
@@ -292,14 +287,13 @@ TEST_F(FaultFsTest, PowerCutBringsUnlinkedFilesBack) {
 TEST_F(FaultFsTest, RenameIsAtomicInAPowerCut) {
   int renamed = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    const TrialResult result =
-        Child([seed](Files& files, const TrialPipe&) {
-          files.Durable("CURRENT", "old");
-          files.Durable("1.dbtmp", "new");
-          files.Must(files.fs().RenameFile(files.At("1.dbtmp"),
-                                           files.At("CURRENT"), {}, nullptr));
-          files.fs().CutPower(seed);
-        });
+    const TrialResult result = Child([seed](Files& files, const TrialPipe&) {
+      files.Durable("CURRENT", "old");
+      files.Durable("1.dbtmp", "new");
+      files.Must(files.fs().RenameFile(files.At("1.dbtmp"), files.At("CURRENT"),
+                                       {}, nullptr));
+      files.fs().CutPower(seed);
+    });
     ASSERT_TRUE(result.killed) << result.Text();
     EXPECT_EQ(Content("CURRENT"), Has("1.dbtmp") ? "old" : "new");
     renamed += Has("1.dbtmp") ? 0 : 1;
@@ -311,15 +305,14 @@ TEST_F(FaultFsTest, RenameIsAtomicInAPowerCut) {
 TEST_F(FaultFsTest, PowerCutLosesADirectoryWhoseParentWasNotSynced) {
   int there = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    const TrialResult result =
-        Child([seed](Files& files, const TrialPipe&) {
-          files.Must(files.fs().CreateDir(files.At("sub"), {}, nullptr));
-          auto file = files.New("sub/a");
-          files.Write(*file, "a");
-          files.Sync(*file);
-          files.SyncDirectory("sub");
-          files.fs().CutPower(seed);
-        });
+    const TrialResult result = Child([seed](Files& files, const TrialPipe&) {
+      files.Must(files.fs().CreateDir(files.At("sub"), {}, nullptr));
+      auto file = files.New("sub/a");
+      files.Write(*file, "a");
+      files.Sync(*file);
+      files.SyncDirectory("sub");
+      files.fs().CutPower(seed);
+    });
     ASSERT_TRUE(result.killed) << result.Text();
     if (Has("sub")) {
       EXPECT_EQ(Content("sub/a"), "a");
@@ -337,8 +330,8 @@ TEST_F(FaultFsTest, BytesOfAFailedSyncVanishAtTheNextPowerCut) {
           files.Durable("a", "durable.");
           files.Durable("b", "durable.");
           std::unique_ptr<rocksdb::FSWritableFile> file;
-          files.Must(files.fs().ReopenWritableFile(files.At("a"), {}, &file,
-                                                   nullptr));
+          files.Must(
+              files.fs().ReopenWritableFile(files.At("a"), {}, &file, nullptr));
           files.fs().Arm({{.mode = Mode::kFailAndDrop,
                            .at = 1,
                            .kinds = Bit(CallKind::kSync)}});

@@ -17,12 +17,18 @@ bool EndsWith(std::string_view text, std::string_view end) {
 
 std::string_view ModeName(FaultPlan::Mode mode) {
   switch (mode) {
-    case FaultPlan::Mode::kFail: return "fail";
-    case FaultPlan::Mode::kFailAndDrop: return "fail-and-drop";
-    case FaultPlan::Mode::kKill: return "kill";
-    case FaultPlan::Mode::kPowerCut: return "power-cut";
-    case FaultPlan::Mode::kNotify: return "notify";
-    case FaultPlan::Mode::kLie: return "lie";
+    case FaultPlan::Mode::kFail:
+      return "fail";
+    case FaultPlan::Mode::kFailAndDrop:
+      return "fail-and-drop";
+    case FaultPlan::Mode::kKill:
+      return "kill";
+    case FaultPlan::Mode::kPowerCut:
+      return "power-cut";
+    case FaultPlan::Mode::kNotify:
+      return "notify";
+    case FaultPlan::Mode::kLie:
+      return "lie";
   }
   return "?";
 }
@@ -31,16 +37,16 @@ std::string_view ModeName(FaultPlan::Mode mode) {
 
 std::string_view Name(CallKind kind) {
   static constexpr std::array<std::string_view, kCallKinds> kNames = {
-      "open",      "reopen", "write", "pwrite", "fallocate", "sync",
-      "fsync-dir", "rename", "link",  "unlink", "truncate",  "mkdir",
-      "rmdir",     "read"};
+      "open",     "reopen",    "write",  "pwrite", "fallocate",
+      "sync",     "fsync-dir", "rename", "link",   "unlink",
+      "truncate", "mkdir",     "rmdir",  "read"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view Name(FileClass file_class) {
   static constexpr std::array<std::string_view, kFileClasses> kNames = {
-      "journal", "journal copy", "MANIFEST", "CURRENT", "SST", "staging",
-      "CREATING", "other"};
+      "journal", "journal copy", "MANIFEST", "CURRENT",
+      "SST",     "staging",      "CREATING", "other"};
   return kNames[static_cast<std::size_t>(file_class)];
 }
 

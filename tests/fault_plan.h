@@ -96,7 +96,7 @@ struct FaultCounts {
   std::atomic<std::uint64_t> calls{0};  // Since Arm.
   std::atomic<std::uint64_t> fired{0};
   std::array<std::array<std::atomic<std::uint64_t>, kFileClasses>, kCallKinds>
-      by_kind{};  // Since Arm.
+      by_kind{};                    // Since Arm.
   std::atomic<int> fired_kind{-1};  // Of the first fault that fired.
   std::atomic<int> fired_class{-1};
   std::array<char, 256> fired_path{};

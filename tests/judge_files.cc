@@ -25,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, kShapes> kNames = {
-    "flip", "zero512",  "zero4k", "foreign512", "foreign4k", "old4k",
-    "old",  "cut",      "grown",  "missing",    "swapped",   "duplicated"};
+    "flip", "zero512", "zero4k", "foreign512", "foreign4k", "old4k",
+    "old",  "cut",     "grown",  "missing",    "swapped",   "duplicated"};
 
 [[noreturn]] void Die(const std::string& path) {
   std::perror(path.c_str());
@@ -92,8 +92,7 @@ std::string Replacement(const Change& change, const StoreFiles& files,
     default: {
       const auto from = files.bytes.find(change.other);
       if (from == files.bytes.end() || from->second.empty()) {
-        FaultRandom(change.seed)
-            .Fill(std::as_writable_bytes(std::span(bytes)));
+        FaultRandom(change.seed).Fill(std::as_writable_bytes(std::span(bytes)));
       } else {
         for (std::size_t i = 0; i < bytes.size(); ++i) {
           bytes[i] = from->second[(change.at + i) % from->second.size()];
@@ -273,8 +272,7 @@ std::string NamePattern(std::string_view file) {
     }
     const std::string_view word = file.substr(at, end - at);
     // A number, or a word of hexadecimal digits as a name of random bits is.
-    if (word.size() > 3 ||
-        std::ranges::any_of(word, [](unsigned char c) {
+    if (word.size() > 3 || std::ranges::any_of(word, [](unsigned char c) {
           return std::isdigit(c) != 0;
         })) {
       pattern += '#';
@@ -308,8 +306,7 @@ std::string Change::Text() const {
 
 std::optional<Change> ParseChange(std::string_view text) {
   Change change;
-  const std::vector<std::string> words =
-      absl::StrSplit(std::string(text), ' ');
+  const std::vector<std::string> words = absl::StrSplit(std::string(text), ' ');
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) return std::nullopt;

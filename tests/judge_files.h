@@ -36,13 +36,13 @@ std::uint64_t InodeOf(const std::string& path);  // 0: none.
 std::string NamePattern(std::string_view file);
 
 enum class DamageShape {
-  kFlip,       // One bit.
-  kZero512,    // A sector is zeros.
+  kFlip,     // One bit.
+  kZero512,  // A sector is zeros.
   kZero4k,
   kForeign512,  // ... is of another file, or nobody's bytes.
   kForeign4k,
-  kOld4k,      // ... is as it was before.
-  kOldFile,    // All of it is as it was before.
+  kOld4k,    // ... is as it was before.
+  kOldFile,  // All of it is as it was before.
   kCut,
   kGrown,
   kMissing,
@@ -57,9 +57,9 @@ struct Change {
   DamageShape shape = DamageShape::kFlip;
   std::string file = {};
   std::uint64_t at = 0;
-  int bit = 0;              // kFlip; kGrown: by how much.
-  std::string other = {};   // kSwapped, kDuplicated: a file; kForeign: from it.
-  std::uint64_t seed = 0;   // kForeign without `other`.
+  int bit = 0;             // kFlip; kGrown: by how much.
+  std::string other = {};  // kSwapped, kDuplicated: a file; kForeign: from it.
+  std::uint64_t seed = 0;  // kForeign without `other`.
 
   std::string Text() const;  // Fields "name=value", apart by spaces.
 };

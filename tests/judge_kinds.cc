@@ -70,8 +70,7 @@ void PutValues(ModelStep* step, FaultRandom& random) {
       Text(LeafKind::kStr, absl::StrFormat("run %d", n));
   step->leaves["state/config"] =
       Text(LeafKind::kJson, absl::StrFormat("{\"depth\":%d}", n));
-  step->leaves["state/key"] =
-      Text(LeafKind::kBytes, RandomBytes(random, 32));
+  step->leaves["state/key"] = Text(LeafKind::kBytes, RandomBytes(random, 32));
   step->metrics["loss"] = static_cast<double>(n) / 16;
   step->note = random.OneIn(2) ? absl::StrFormat("note %d", n) : "";
   step->custom = random.OneIn(2) ? absl::StrFormat("{\"at\":%d}", n) : "";
@@ -357,10 +356,10 @@ using Recipe = void (*)(Maker&);
 
 const std::vector<std::pair<std::string, Recipe>>& Recipes() {
   static const std::vector<std::pair<std::string, Recipe>> recipes = {
-      {"small", MakeSmall},   {"large", MakeLarge},
-      {"mixed", MakeMixed},   {"forks", MakeForks},
+      {"small", MakeSmall},         {"large", MakeLarge},
+      {"mixed", MakeMixed},         {"forks", MakeForks},
       {"collected", MakeCollected}, {"killed", MakeKilled},
-      {"closed", MakeClosed}, {"followed", nullptr}};
+      {"closed", MakeClosed},       {"followed", nullptr}};
   return recipes;
 }
 

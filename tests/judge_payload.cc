@@ -78,8 +78,7 @@ void PayloadMap::Find(const std::string& file, const std::string& bytes) {
         ++before;
       }
       std::size_t length = 8;
-      while (at + length < bytes.size() &&
-             in_content + length < whole.size() &&
+      while (at + length < bytes.size() && in_content + length < whole.size() &&
              bytes[at + length] == whole[in_content + length]) {
         ++length;
       }
@@ -147,8 +146,8 @@ bool PayloadMap::ElseWhere(
   int in_tables = 0;
   int others = 0;
   for (const auto& [file, places] : places_) {
-    // No file has a block twice: the same bytes there are those of another save,
-    // which wrote a pack again.
+    // No file has a block twice: the same bytes there are those of another
+    // save, which wrote a pack again.
     if (file == hit_file) continue;
     const auto hit = hits.find(file);
     for (const Place& place : places) {
@@ -195,8 +194,7 @@ std::set<LeafOfStep> PayloadMap::MayBeLost(const std::vector<Hit>& hits) const {
           if (begin >= end) continue;
           const std::uint64_t at = place.at + begin - place.begin;
           gone = gone ||
-                 !ElseWhere(file, place.content, at, at + end - begin,
-                            by_file);
+                 !ElseWhere(file, place.content, at, at + end - begin, by_file);
         }
       }
       for (std::size_t i = first; gone && i < last; ++i) {

@@ -54,7 +54,7 @@ class PayloadMap {
                  const std::map<std::string, std::vector<Hit>>& hits) const;
 
   std::vector<Content> contents_;
-  std::map<std::string, std::vector<Place>> places_;  // By file, by begin.
+  std::map<std::string, std::vector<Place>> places_;     // By file, by begin.
   std::map<LeafOfStep, std::vector<std::string>> ties_;  // By what they are.
   std::size_t unfound_ = 0;
 

@@ -184,18 +184,15 @@ std::vector<PlannedTrial> EveryByte(const StoreFiles& files,
   const Planner planner(files, none, payload, seed);
   std::vector<PlannedTrial> plan;
   for (const auto& [name, bytes] : files.bytes) {
-    const bool unread = absl::StrContains(name, "/LOG") ||
-                        absl::StrContains(name, "/OPTIONS");
+    const bool unread =
+        absl::StrContains(name, "/LOG") || absl::StrContains(name, "/OPTIONS");
     for (std::uint64_t at = 0; at < bytes.size(); ++at) {
-      const bool filling =
-          at > 0 && at + 1 < bytes.size() && bytes[at] == 0 &&
-          bytes[at - 1] == 0 && bytes[at + 1] == 0;
+      const bool filling = at > 0 && at + 1 < bytes.size() && bytes[at] == 0 &&
+                           bytes[at - 1] == 0 && bytes[at + 1] == 0;
       const int bit = random.Int(8);
       if ((unread || filling) && at % 64 != 0) continue;
-      plan.push_back(planner.Planned({{.shape = DamageShape::kFlip,
-                                       .file = name,
-                                       .at = at,
-                                       .bit = bit}}));
+      plan.push_back(planner.Planned(
+          {{.shape = DamageShape::kFlip, .file = name, .at = at, .bit = bit}}));
     }
   }
   return plan;
@@ -218,9 +215,8 @@ std::vector<PlannedTrial> EverySector(const StoreFiles& files,
   return plan;
 }
 
-std::string WhereOf(const std::vector<Change>& changes,
-                    const StoreFiles& files, const StoreFiles& earlier,
-                    const PayloadMap& payload) {
+std::string WhereOf(const std::vector<Change>& changes, const StoreFiles& files,
+                    const StoreFiles& earlier, const PayloadMap& payload) {
   std::string where;
   for (const Change& change : changes) {
     if (!where.empty()) where += " + ";
@@ -230,8 +226,8 @@ std::string WhereOf(const std::vector<Change>& changes,
     bool hit = false;
     for (const Hit& h : damaged.hits) {
       // Its ends and what lies between are looked at, not each byte.
-      const std::uint64_t step = std::max<std::uint64_t>(
-          1, (h.end - h.begin) / 64);
+      const std::uint64_t step =
+          std::max<std::uint64_t>(1, (h.end - h.begin) / 64);
       for (std::uint64_t at = h.begin; at < h.end && !hit; at += step) {
         hit = payload.IsPayload(h.file, at);
       }

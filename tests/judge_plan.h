@@ -37,9 +37,8 @@ std::vector<PlannedTrial> EverySector(const StoreFiles& files,
                                       std::uint64_t seed);
 
 // The class of what the changes hit.
-std::string WhereOf(const std::vector<Change>& changes,
-                    const StoreFiles& files, const StoreFiles& earlier,
-                    const PayloadMap& payload);
+std::string WhereOf(const std::vector<Change>& changes, const StoreFiles& files,
+                    const StoreFiles& earlier, const PayloadMap& payload);
 
 }  // namespace ckptree::testing
 

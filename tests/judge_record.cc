@@ -39,8 +39,8 @@ class Reader {
     if (key == Lack::kOfStore) {
       lack.text = absl::StrCat("store: ", lack.text);
     } else {
-      lack.text = absl::StrCat("step ", StepName(key),
-                               leaf.empty() ? "" : ", ", leaf, ": ", lack.text);
+      lack.text = absl::StrCat("step ", StepName(key), leaf.empty() ? "" : ", ",
+                               leaf, ": ", lack.text);
     }
     lack.named = told_(key, leaf);
     lacks_.push_back(std::move(lack));

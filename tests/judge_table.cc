@@ -57,8 +57,8 @@ std::string JudgeTable::Text(bool whole) const {
 }
 
 std::string JudgeTable::Summary() const {
-  return absl::StrFormat("%d trials, %d fired: %d otherwise wrong",
-                         all_.trials, all_.trials, all_.wrong);
+  return absl::StrFormat("%d trials, %d fired: %d otherwise wrong", all_.trials,
+                         all_.trials, all_.wrong);
 }
 
 }  // namespace ckptree::testing

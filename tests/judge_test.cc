@@ -67,9 +67,9 @@ TEST_F(JudgeTest, SaysNothingOfAWholeStore) {
 
 TEST_F(JudgeTest, SeesAStepThatIsGone) {
   known_.state.Save(9, known_.state.steps.rbegin()->second);
-  for (const Verb verb : {Verb::kRead, Verb::kWrite, Verb::kVerify,
-                          Verb::kRecover, Verb::kRepair, Verb::kVerifyCommand,
-                          Verb::kRecoverCommand, Verb::kRepairCommand}) {
+  for (const Verb verb :
+       {Verb::kRead, Verb::kWrite, Verb::kVerify, Verb::kRecover, Verb::kRepair,
+        Verb::kVerifyCommand, Verb::kRecoverCommand, Verb::kRepairCommand}) {
     EXPECT_EQ(FaultsOf(known_, verb) & (kLost | kOlder | kUnnamed),
               kLost | kOlder | kUnnamed)
         << VerbName(verb);

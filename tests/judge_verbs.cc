@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, kVerbs> kVerbNames = {
-    "read",           "write",          "verify", "recover", "repair",
+    "read",           "write",           "verify",         "recover", "repair",
     "verify-command", "recover-command", "repair-command", "open"};
 constexpr std::array<std::string_view, kFaults> kFaultNames = {
     "lost",    "noread",   "nowrite", "refused", "older", "wrong",
@@ -38,9 +38,8 @@ struct Said {
   std::set<LeafOfStep> leaves = {};  // By name; a leaf "" is the whole step.
 
   bool Names(std::int64_t key, std::string_view leaf) const {
-    if (key != Lack::kOfStore &&
-        (leaves.contains({key, std::string(leaf)}) ||
-         leaves.contains({key, ""}))) {
+    if (key != Lack::kOfStore && (leaves.contains({key, std::string(leaf)}) ||
+                                  leaves.contains({key, ""}))) {
       return true;
     }
     return std::ranges::any_of(texts, [&](const std::string& text) {
@@ -183,8 +182,7 @@ class Judgement {
     return false;
   }
 
-  void Fails(Fault fault, const std::string& what,
-             const absl::Status& status) {
+  void Fails(Fault fault, const std::string& what, const absl::Status& status) {
     verdict_.Add(fault, absl::StrCat(what, ": ", status.ToString()));
     if (!NamesDamage(std::string(status.message()))) {
       verdict_.Add(kUnnamed, absl::StrCat(what, ": ", status.ToString()));
@@ -252,8 +250,8 @@ class Judgement {
   // A store that was never damaged is silent.
   void Warnings(const Store& store, const std::string& where, bool may) {
     if (may || store.Info().warnings.empty()) return;
-    verdict_.Add(kOther, absl::StrCat(where, " warns: ",
-                                      store.Info().warnings.front()));
+    verdict_.Add(
+        kOther, absl::StrCat(where, " warns: ", store.Info().warnings.front()));
   }
 
   static std::vector<Lack> LacksOf(const Store& store,
@@ -318,8 +316,7 @@ class Judgement {
     const std::int64_t key = latest + 1;
     for (const auto& [name, leaf] : step->leaves) {
       const auto there = base.leaves.find(name);
-      if (there != base.leaves.end() &&
-          may_be_lost_.contains({latest, name})) {
+      if (there != base.leaves.end() && may_be_lost_.contains({latest, name})) {
         // Wholly new values are there.
         if (there->second == leaf || !leaf.chunk_shape.empty()) {
           may_be_lost_.insert({key, name});

@@ -31,11 +31,11 @@ std::string_view VerbName(Verb verb);
 
 // What can be wrong, each a bit.
 enum Fault : unsigned {
-  kLost = 1 << 0,      // Gone, without being hit.
-  kNoRead = 1 << 1,    // Does not open for reading.
-  kNoWrite = 1 << 2,   // Does not open for writing, or a save fails.
-  kRefused = 1 << 3,   // Verify, recover or repair end with an error.
-  kOlder = 1 << 4,     // The latest step is an older one.
+  kLost = 1 << 0,     // Gone, without being hit.
+  kNoRead = 1 << 1,   // Does not open for reading.
+  kNoWrite = 1 << 2,  // Does not open for writing, or a save fails.
+  kRefused = 1 << 3,  // Verify, recover or repair end with an error.
+  kOlder = 1 << 4,    // The latest step is an older one.
   kWrongBytes = 1 << 5,
   kUnnamed = 1 << 6,   // Something is gone, and nobody says so by name.
   kOvertold = 1 << 7,  // Said to be lost, and is there.

@@ -1,7 +1,5 @@
 // Creating, opening, committing, adopting, reading, dropping.
 
-#include "kv/database.h"
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/database.h"
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
 #include "tests/testutil/flip_byte.h"
@@ -24,12 +23,12 @@ namespace {
 using ::ckptree::testing::IsOk;
 using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;
+using schema::Space;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Optional;
-using schema::Space;
 
 class DatabaseTest : public KvTest {};
 
@@ -76,9 +75,7 @@ TEST_F(DatabaseTest, AdoptsReadsViewsAndDrops) {
     ASSERT_OK_AND_ASSIGN(const Value view,
                          database->View(Space::kChunks, ChunkKey(7, 3)));
     EXPECT_EQ(view.view(), Payload(7, 3, 10000));
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.view().data()) %
-                  64,
-              0);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.view().data()) % 64, 0);
     ASSERT_OK_AND_ASSIGN(const Value leaf,
                          database->View(Space::kLeaves, ChunkKey(7, 2)));
     EXPECT_EQ(leaf.view(), Payload(7, 2, 100));
@@ -131,7 +128,10 @@ TEST_F(DatabaseTest, RefusesWhatABatchMustNotHold) {
   EXPECT_EQ(result.outcome, Outcome::kFailed);
   EXPECT_THAT(result.status, StatusIs(absl::StatusCode::kInvalidArgument));
   CommitRequest forged;
-  forged.batch.Put(Space::kRecords, "\xff" "mine", "");
+  forged.batch.Put(Space::kRecords,
+                   "\xff"
+                   "mine",
+                   "");
   result = database->Commit(forged);
   EXPECT_EQ(result.outcome, Outcome::kFailed);
   EXPECT_OK(database->health());
@@ -234,8 +234,7 @@ TEST_F(DatabaseTest, CheckFileFindsOneFlippedBit) {
     file.put('\1');
   }
   EXPECT_THAT(database->CheckFile(files[0]),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr(files[0].path)));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(files[0].path)));
   EXPECT_THAT(database->View(Space::kChunks, ChunkKey(3, 2)),
               StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_OK(database->View(Space::kChunks, ChunkKey(3, 0)));
@@ -243,8 +242,9 @@ TEST_F(DatabaseTest, CheckFileFindsOneFlippedBit) {
   std::filesystem::resize_file(files[0].path, 200000);
   EXPECT_THAT(database->CheckFile(files[0]),
               StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(database->LiveFiles(), IsOkAndHolds(ElementsAre(::testing::Field(
-                                         &LiveFile::whole, false))));
+  EXPECT_THAT(
+      database->LiveFiles(),
+      IsOkAndHolds(ElementsAre(::testing::Field(&LiveFile::whole, false))));
 }
 
 // The last byte of the properties block ends RocksDB 7.8.3 where nobody looks
@@ -285,9 +285,7 @@ TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
                                  HasSubstr("notes.txt")));
   EXPECT_FALSE(std::filesystem::exists(Store() + "/LOCK"));
   std::filesystem::remove(Store() + "/notes.txt");
-  {
-    ASSERT_OK_AND_ASSIGN(const auto database, Create());
-  }
+  { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
   EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_OK(Open());
 }

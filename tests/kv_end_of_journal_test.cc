@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 using ::ckptree::testing::IsOk;
 using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;
+using schema::Space;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using schema::Space;
 
 class EndOfJournalTest : public RecoveryTest {};
 
@@ -194,7 +194,8 @@ TEST_F(EndOfJournalTest, AShortSecondCopyIsMendedByTheNextWriter) {
     }
     // One more damage costs nothing again.
     for (const std::string& file : Files()) {
-      if (file.starts_with("journal/a-")) fs::resize_file(Store() + "/" + file, 0);
+      if (file.starts_with("journal/a-"))
+        fs::resize_file(Store() + "/" + file, 0);
     }
     ASSERT_NO_FATAL_FAILURE(ExpectReadsAndWrites());
   }

@@ -23,14 +23,12 @@ namespace {
 
 using ::ckptree::testing::IsOk;
 using ::ckptree::testing::StatusIs;
-using ::testing::Not;
 using schema::Space;
+using ::testing::Not;
 
 class FaultTest : public KvTest {
  protected:
-  FaultTest() {
-    failing_.file_system = MakeFailingDisk(&plan_);
-  }
+  FaultTest() { failing_.file_system = MakeFailingDisk(&plan_); }
   absl::StatusOr<std::unique_ptr<Database>> OpenFailing() {
     return Database::Open(Store(), failing_, Mode::kReadWrite, NoCheck);
   }
@@ -46,10 +44,9 @@ TEST_F(FaultTest, AnInterruptedCreationIsSimplyRepeated) {
       SCOPED_TRACE(at);
       std::filesystem::remove_all(Store());
       plan_.Arm(at, sticky);
-      const bool acknowledged =
-          Database::Create(Store(), failing_, kTestUuid, kTestStoreKey,
-                           "first", {})
-              .ok();
+      const bool acknowledged = Database::Create(Store(), failing_, kTestUuid,
+                                                 kTestStoreKey, "first", {})
+                                    .ok();
       const bool hit = plan_.failed() > 0;
       plan_.Arm(-1, false);
       fired += hit;
@@ -60,10 +57,9 @@ TEST_F(FaultTest, AnInterruptedCreationIsSimplyRepeated) {
         // Only making the removal of the mark durable failed.
         EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kAlreadyExists));
       } else {
-        EXPECT_THAT(Open(),
-                    ::testing::AnyOf(
-                        StatusIs(absl::StatusCode::kFailedPrecondition),
-                        StatusIs(absl::StatusCode::kNotFound)));
+        EXPECT_THAT(Open(), ::testing::AnyOf(
+                                StatusIs(absl::StatusCode::kFailedPrecondition),
+                                StatusIs(absl::StatusCode::kNotFound)));
         EXPECT_THAT(Create(), IsOk());
       }
       ASSERT_OK_AND_ASSIGN(const auto database, Open());
@@ -181,9 +177,8 @@ TEST_F(FaultTest, AWriteBackThatFailsIsToldByTheFlush) {
   plan_.FailWriteBacks(false);
   // What was acknowledged is in the journal.
   ASSERT_OK_AND_ASSIGN(const auto database, Open());
-  ASSERT_OK_AND_ASSIGN(
-      const auto block,
-      database->Get(Space::kSmall, VersionKey(1, "block")));
+  ASSERT_OK_AND_ASSIGN(const auto block,
+                       database->Get(Space::kSmall, VersionKey(1, "block")));
   EXPECT_EQ(block, std::string(6 << 20, 's'));
 }
 

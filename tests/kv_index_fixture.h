@@ -134,8 +134,8 @@ class IndexRebuildTest : public KvTest {
   }
 
   void ExpectAllThere(const Database& database) {
-    for (const Space space : {Space::kRecords, Space::kSmall, Space::kLeaves,
-                              Space::kChunks}) {
+    for (const Space space :
+         {Space::kRecords, Space::kSmall, Space::kLeaves, Space::kChunks}) {
       EXPECT_EQ(All(database, space), models_[space])
           << static_cast<int>(space);
     }
@@ -151,9 +151,9 @@ class IndexRebuildTest : public KvTest {
     models_[Space::kRecords] = All(*database_, Space::kRecords);
     ASSERT_OK(database_->Close());
     database_.reset();
-    ASSERT_OK_AND_ASSIGN(const auto index,
-                         Instance::Open(Role::kReadOnly, Db(), options_,
-                                        nullptr, nullptr));
+    ASSERT_OK_AND_ASSIGN(
+        const auto index,
+        Instance::Open(Role::kReadOnly, Db(), options_, nullptr, nullptr));
     for (const Space space : {Space::kRecords, Space::kSmall}) {
       ASSERT_OK_AND_ASSIGN(const auto marker, index->Get(space, kMarkerKey));
       ASSERT_TRUE(marker.has_value());
@@ -196,9 +196,8 @@ class IndexRebuildTest : public KvTest {
             if (!put.ok()) return put;
           }
           for (const auto& [key, value] : models_[Space::kSmall]) {
-            const absl::Status put =
-                sink({Space::kSmall, key},
-                     BlockName{value.size(), HashOf(value)});
+            const absl::Status put = sink(
+                {Space::kSmall, key}, BlockName{value.size(), HashOf(value)});
             if (!put.ok()) return put;
           }
           for (const auto& [space, marker] : markers_) {

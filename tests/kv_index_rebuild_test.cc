@@ -1,7 +1,5 @@
 // An index made anew from rows and the tables of the old one.
 
-#include "kv/index_rebuild.h"
-
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -11,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
+#include "kv/index_rebuild.h"
 #include "tests/kv_index_fixture.h"
 #include "tests/testutil/status_matchers.h"
 
@@ -78,12 +77,11 @@ TEST_F(IndexRebuildTest, WhatIsTakenInCanBeReadDroppedAndRewritten) {
       return file.space != Space::kChunks || file.first_key < Key(10, 0) ||
              file.first_key >= Key(35, 0);
     });
-    const std::string dead =
-        Key(22, 1 + static_cast<std::uint32_t>(round));
-    ASSERT_OK(database_->Rewrite(
-        Space::kChunks, now, [&](std::string_view key, std::size_t) {
-          return !IsGap(key) && key != dead;
-        }));
+    const std::string dead = Key(22, 1 + static_cast<std::uint32_t>(round));
+    ASSERT_OK(database_->Rewrite(Space::kChunks, now,
+                                 [&](std::string_view key, std::size_t) {
+                                   return !IsGap(key) && key != dead;
+                                 }));
     models_[Space::kChunks].erase(dead);
     models_[Space::kRecords] = All(*database_, Space::kRecords);
     ASSERT_NO_FATAL_FAILURE(ExpectAllThere(*database_));

@@ -20,8 +20,8 @@ namespace {
 using schema::Space;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using testing::IsOk;
+using ::testing::Not;
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -301,8 +301,7 @@ TEST_F(JournalTest, ATornTailWasNeverThere) {
   const JournalRecord& last = before.records.at(9);
   const std::string path = PathOf(Copy::kA, file);
   std::string bytes = Contents(path);
-  const std::uint64_t end =
-      last.header.a_offset + kJournalSector;
+  const std::uint64_t end = last.header.a_offset + kJournalSector;
   bytes.replace(end, 4, "CKJR");
   Replace(path, bytes);
   ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());

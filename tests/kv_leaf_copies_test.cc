@@ -1,7 +1,5 @@
 // Two copies of leaf records: damage of one of them costs nothing.
 
-#include "kv/leaf_copies.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -19,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
+#include "kv/leaf_copies.h"
 #include "kv/options.h"
 #include "kv/testing/database_peer.h"
 #include "kv/testing/failing_disk.h"
@@ -34,11 +33,11 @@ namespace {
 using ::ckptree::testing::FlipByte;
 using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;
+using schema::Space;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using schema::Space;
 using Records = std::map<std::string, std::string>;
 
 class LeafCopiesTest : public KvTest {
@@ -171,9 +170,8 @@ TEST_F(LeafCopiesTest, AScanDoesNotEndAtATableThatIsGone) {
   {
     ASSERT_OK_AND_ASSIGN(const auto database, Create());
     for (std::uint64_t version = 1; version <= 3; ++version) {
-      ASSERT_OK_AND_ASSIGN(
-          const StagedSegment segment,
-          Stage(*database, version, Space::kChunks, 10, 1000));
+      ASSERT_OK_AND_ASSIGN(const StagedSegment segment,
+                           Stage(*database, version, Space::kChunks, 10, 1000));
       ASSERT_OK(database->Adopt({segment}));
     }
     files = database->LiveFiles().value();
@@ -198,8 +196,8 @@ TEST_F(LeafCopiesTest, DamageAtDifferentPlacesIsSurvivedAndToldOnce) {
   ASSERT_NO_FATAL_FAILURE(ExpectAllRead());
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("copies")));
   const auto database = OpenForReading();
-  ASSERT_OK_AND_ASSIGN(
-      auto scan, database->Scan(Space::kLeaves, ChunkKey(1, 50), ""));
+  ASSERT_OK_AND_ASSIGN(auto scan,
+                       database->Scan(Space::kLeaves, ChunkKey(1, 50), ""));
   for (const int i : {150, 61, 30, 120, 0}) {
     scan.Seek(ChunkKey(1, i));
     ASSERT_TRUE(scan.Valid()) << i;
@@ -240,8 +238,7 @@ TEST_F(LeafCopiesTest, DropDropsBoth) {
   ASSERT_OK_AND_ASSIGN(const auto database, Open());
   std::uint64_t dropped = 0;
   ASSERT_OK(database->Drop(Space::kLeaves,
-                           {{VersionKey(2, ""), VersionKey(3, "")}},
-                           &dropped));
+                           {{VersionKey(2, ""), VersionKey(3, "")}}, &dropped));
   EXPECT_EQ(dropped, 1);
   FindFiles(*database);
   ASSERT_THAT(first_, SizeIs(2));
@@ -310,9 +307,9 @@ TEST_F(LeafCopiesTest, ChecksSeeBoth) {
   }
   FlipByte(second_[1].path, PlaceOf(second_[1], written_.rbegin()->first));
   ASSERT_OK_AND_ASSIGN(const auto database, Open(Mode::kRead));
-  EXPECT_THAT(database->CheckFile(second_[1]),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr(second_[1].path)));
+  EXPECT_THAT(
+      database->CheckFile(second_[1]),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr(second_[1].path)));
   EXPECT_OK(database->CheckFile(first_[1]));
   EXPECT_THAT(database->CheckLeafCopies(first_[1]),
               StatusIs(absl::StatusCode::kDataLoss));

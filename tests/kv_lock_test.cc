@@ -1,7 +1,5 @@
 // The writer's lock, whatever path or process comes to the store.
 
-#include "kv/store_lock.h"
-
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/store_lock.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 

@@ -1,7 +1,5 @@
 // An index in memory over tables on a disk that may only be read.
 
-#include "kv/memory_index.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +15,7 @@
 #include "kv/database.h"
 #include "kv/file_system.h"
 #include "kv/index_rebuild.h"
+#include "kv/memory_index.h"
 #include "tests/kv_index_fixture.h"
 #include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
@@ -26,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::ckptree::testing::FlipByte;
-using schema::Space;
 using ::ckptree::testing::IsOkAndHolds;
+using schema::Space;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -57,8 +56,8 @@ class MemoryIndexTest : public IndexRebuildTest {
     const auto before = Disk();
     const Options memory = WithDirectoryInMemory(options_, Db());
     ASSERT_OK_AND_ASSIGN(*report, Rebuild(OnDisk(Db()), memory, Db(), memory));
-    ASSERT_OK_AND_ASSIGN(
-        database_, Database::Open(Store(), memory, Mode::kRead, NoCheck));
+    ASSERT_OK_AND_ASSIGN(database_,
+                         Database::Open(Store(), memory, Mode::kRead, NoCheck));
     EXPECT_EQ(Disk(), before);
   }
 
@@ -96,15 +95,15 @@ TEST_F(MemoryIndexTest, TheStoreIsReadWithoutAWriteToTheDisk) {
     }
   }
   // Taken in as they are, beside the first ones.
-  EXPECT_THAT(
-      database_->LeafCopies(),
-      IsOkAndHolds(SizeIs(std::count_if(
-          files.begin(), files.end(),
-          [](const LiveFile& it) { return it.space == Space::kLeaves; }))));
+  EXPECT_THAT(database_->LeafCopies(),
+              IsOkAndHolds(SizeIs(std::count_if(
+                  files.begin(), files.end(), [](const LiveFile& it) {
+                    return it.space == Space::kLeaves;
+                  }))));
   std::string straight(5, '?');
-  EXPECT_TRUE(database_->ReadUnchecked(
-      Space::kChunks, Key(2, 3), 7,
-      std::as_writable_bytes(std::span(straight))));
+  EXPECT_TRUE(
+      database_->ReadUnchecked(Space::kChunks, Key(2, 3), 7,
+                               std::as_writable_bytes(std::span(straight))));
   EXPECT_EQ(straight, models_[Space::kChunks][Key(2, 3)].substr(7, 5));
   EXPECT_OK(database_->Close());
 }

@@ -1,7 +1,5 @@
 // Rows over an index, held against a map that does the same.
 
-#include "kv/journal/overlay.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -20,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "kv/cursor.h"
 #include "kv/database.h"
+#include "kv/journal/overlay.h"
 #include "kv/journal/row.h"
 #include "kv/testing/database_peer.h"
 #include "kv/value.h"
@@ -46,8 +45,7 @@ class MapCursor : public Cursor {
   std::string_view key() const override { return at_->first; }
   std::string_view value() const override { return at_->second; }
   absl::Status status() const override {
-    return failed() ? absl::DataLossError("a damaged block")
-                    : absl::OkStatus();
+    return failed() ? absl::DataLossError("a damaged block") : absl::OkStatus();
   }
 
  private:
@@ -90,8 +88,8 @@ TEST(OverlayTest, AnswersAsAMapDoes) {
     for (const Space space : {Space::kRecords, Space::kSmall}) {
       if (!complete) model[space] = index;
     }
-    std::shared_ptr<const Overlay> overlay = Overlay::Make(
-        {}, {.records = complete, .small = complete});
+    std::shared_ptr<const Overlay> overlay =
+        Overlay::Make({}, {.records = complete, .small = complete});
     struct Held {
       std::shared_ptr<const Overlay> overlay;
       std::map<Space, Map> model;
@@ -134,9 +132,9 @@ TEST(OverlayTest, AnswersAsAMapDoes) {
         for (int round = 0; round < 40; ++round) {
           const std::string begin = round % 3 == 0 ? "" : Name(below(400));
           const std::string end = round % 4 == 0 ? "" : Name(below(400));
-          OverlayCursor cursor(one.overlay, space, begin, end,
-                               complete ? nullptr
-                                        : std::make_unique<MapCursor>(index));
+          OverlayCursor cursor(
+              one.overlay, space, begin, end,
+              complete ? nullptr : std::make_unique<MapCursor>(index));
           EXPECT_FALSE(cursor.Valid());
           cursor.Seek("");
           ASSERT_EQ(Rest(cursor), Between(rows, begin, end));
@@ -151,9 +149,9 @@ TEST(OverlayTest, AnswersAsAMapDoes) {
 
 // An index that a complete overlay was given is not asked.
 TEST(OverlayTest, CompleteHidesTheIndex) {
-  const auto overlay = Overlay::Make({{{Space::kRecords, "a"}, "1"},
-                                      {{Space::kRecords, "b"}, std::nullopt}},
-                                     {.records = true});
+  const auto overlay = Overlay::Make(
+      {{{Space::kRecords, "a"}, "1"}, {{Space::kRecords, "b"}, std::nullopt}},
+      {.records = true});
   EXPECT_TRUE(overlay->complete(Space::kRecords));
   EXPECT_FALSE(overlay->complete(Space::kSmall));
   EXPECT_FALSE(overlay->empty(Space::kRecords));
@@ -183,9 +181,8 @@ TEST(OverlayTest, CountsBytesHeld) {
 
 // What stands behind a damaged block of the index is not guessed.
 TEST(OverlayTest, StopsWhereTheIndexFails) {
-  const auto overlay = Overlay::Make({{{Space::kRecords, "a"}, "1"},
-                                      {{Space::kRecords, "e"}, "5"}},
-                                     {});
+  const auto overlay = Overlay::Make(
+      {{{Space::kRecords, "a"}, "1"}, {{Space::kRecords, "e"}, "5"}}, {});
   OverlayCursor cursor(
       overlay, Space::kRecords, "", "",
       std::make_unique<MapCursor>(Map{{"b", "2"}, {"c", "3"}}, "c"));
@@ -236,7 +233,11 @@ TEST_F(OverlayReadTest, ScansShowNoMarker) {
     EXPECT_EQ(ScanAll(*database, Space::kSmall, "\x01", end),
               (Map{{"\xfe", "row"}}));
   }
-  EXPECT_TRUE(ScanAll(*database, Space::kSmall, "\xff" "a", "").empty());
+  EXPECT_TRUE(ScanAll(*database, Space::kSmall,
+                      "\xff"
+                      "a",
+                      "")
+                  .empty());
   EXPECT_TRUE(ScanAll(*database, Space::kSmall, "\xff", "\x01").empty());
   ASSERT_OK_AND_ASSIGN(auto scan, database->Scan(Space::kSmall, "", ""));
   scan.Seek("\xff");
@@ -244,7 +245,9 @@ TEST_F(OverlayReadTest, ScansShowNoMarker) {
   // Each commit puts one into both.
   for (const Space space : {Space::kRecords, Space::kSmall}) {
     ASSERT_OK_AND_ASSIGN(const std::optional<std::string> marker,
-                         database->Get(space, "\xff" "applied"));
+                         database->Get(space,
+                                       "\xff"
+                                       "applied"));
     EXPECT_TRUE(marker.has_value());
   }
 }
@@ -253,12 +256,15 @@ TEST_F(OverlayReadTest, ReadsGoThroughTheOverlay) {
   ASSERT_OK_AND_ASSIGN(const auto database, Create());
   ASSERT_OK(Put(*database, "a", "1").status);
   ASSERT_OK(Put(*database, "b", "2").status);
-  const auto overlay = Overlay::Make(
-      {{{Space::kRecords, RecordKey("a")}, std::nullopt},
-       {{Space::kRecords, RecordKey("c")}, "3"},
-       {{Space::kRecords, "\xff" "applied"}, "marker"},
-       {{Space::kSmall, "s"}, "block"}},
-      {});
+  const auto overlay =
+      Overlay::Make({{{Space::kRecords, RecordKey("a")}, std::nullopt},
+                     {{Space::kRecords, RecordKey("c")}, "3"},
+                     {{Space::kRecords,
+                       "\xff"
+                       "applied"},
+                      "marker"},
+                     {{Space::kSmall, "s"}, "block"}},
+                    {});
   ASSERT_OK_AND_ASSIGN(auto before,
                        database->Scan(Space::kRecords, RecordKey("a"), ""));
   DatabasePeer::SetOverlay(*database, overlay);

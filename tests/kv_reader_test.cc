@@ -13,8 +13,8 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <thread>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -34,8 +34,8 @@ namespace fs = std::filesystem;
 using ::ckptree::testing::IsOk;
 using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;
-using ::testing::Optional;
 using schema::Space;
+using ::testing::Optional;
 
 constexpr const char* kWriterVariable = "CKPTREE_TEST_WRITER_STORE";
 // The key of a block of arrays that the line "block N" commits.
@@ -65,8 +65,7 @@ bool RunWriterIfAsked() {
       ++version;
       auto writer = SegmentWriter::Create(
           Options(), Space::kChunks,
-          (*database)->staging_directory() + "/s" + std::to_string(version),
-          0);
+          (*database)->staging_directory() + "/s" + std::to_string(version), 0);
       if (!writer.ok() ||
           !(*writer)
                ->Add(VersionKey(version, "a"), std::string(9999, 'c'))
@@ -180,15 +179,18 @@ TEST_F(ReaderTest, ACommitThatComesWhileTheReaderLooksHasItsBlocks) {
   OtherWriter writer(Store());
   char block = '0';
   // Each is read for its preface first.
-  for (const auto& [file, nth] : {std::pair("/tip", 1), {"a-0000000002", 1},
-                                  {"a-0000000002", 2}, {"b-0000000002", 1},
+  for (const auto& [file, nth] : {std::pair("/tip", 1),
+                                  {"a-0000000002", 1},
+                                  {"a-0000000002", 2},
+                                  {"b-0000000002", 1},
                                   {"b-0000000002", 2}}) {
     const auto disk = std::make_shared<InterruptedFs>();
     options_.file_system = disk;
     ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
     writer.Do("x");
     const std::string wanted = std::string("block ") + ++block;
-    disk->BeforeReading(file, [&] { writer.Do(wanted); }, nth);
+    disk->BeforeReading(
+        file, [&] { writer.Do(wanted); }, nth);
     ASSERT_OK(reader->Refresh());
     ASSERT_TRUE(disk->fired()) << file << nth;
     ASSERT_OK_AND_ASSIGN(const auto line,
@@ -279,9 +281,9 @@ TEST_F(ReaderTest, ACommitThatComesWhileTheReaderLooksIsWhole) {
     disk->BeforeReading(file, [&] { writer.Do("segment"); });
     ASSERT_OK(reader->Refresh());
     ASSERT_TRUE(disk->fired()) << file;
-    EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
-                IsOkAndHolds(Optional(
-                    ::testing::AnyOf(std::string("x"), "segment"))));
+    EXPECT_THAT(
+        reader->Get(Space::kRecords, RecordKey("line")),
+        IsOkAndHolds(Optional(::testing::AnyOf(std::string("x"), "segment"))));
     ASSERT_OK(reader->Refresh());
     ASSERT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
                 IsOkAndHolds(Optional(std::string("segment"))));
@@ -347,10 +349,10 @@ TEST_F(ReaderTest, ReadingChangesNothingInTheStore) {
   const auto listing = [&] {
     std::string text;
     for (const auto& entry : fs::recursive_directory_iterator(Store())) {
-      text += entry.path().string() + " " +
-              std::to_string(
-                  entry.last_write_time().time_since_epoch().count()) +
-              "\n";
+      text +=
+          entry.path().string() + " " +
+          std::to_string(entry.last_write_time().time_since_epoch().count()) +
+          "\n";
     }
     return text;
   };
@@ -377,10 +379,10 @@ TEST_F(ReaderTest, ReadingChangesNothingInTheStore) {
 TEST_F(ReaderTest, AForkedChildIsRefusedAndHarmless) {
   ASSERT_OK_AND_ASSIGN(auto database, Create());
   ASSERT_EQ(Put(*database, "a", "1").outcome, Outcome::kCommitted);
-  auto scan = std::make_unique<Iterator>(
-      *database->Scan(Space::kRecords, "", ""));
-  auto value = std::make_unique<Value>(
-      *database->Read(Space::kRecords, RecordKey("a")));
+  auto scan =
+      std::make_unique<Iterator>(*database->Scan(Space::kRecords, "", ""));
+  auto value =
+      std::make_unique<Value>(*database->Read(Space::kRecords, RecordKey("a")));
   const pid_t child = fork();
   if (child == 0) {
     alarm(5);  // Hanging is the failure this looks for.

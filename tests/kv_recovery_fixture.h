@@ -63,8 +63,9 @@ class RecoveryTest : public KvTest {
         PutOne(*database, "k" + std::to_string(i), std::string(300, 'v'));
       }
       SaveOne(*database, 1);
-      ASSERT_OK_AND_ASSIGN(const StagedSegment segment,
-                           Stage(*database, 9, schema::Space::kChunks, 4, 1000));
+      ASSERT_OK_AND_ASSIGN(
+          const StagedSegment segment,
+          Stage(*database, 9, schema::Space::kChunks, 4, 1000));
       ASSERT_OK(database->Adopt({segment}));
       ASSERT_OK(database->Close());
     }
@@ -74,7 +75,8 @@ class RecoveryTest : public KvTest {
     PutOne(*database, "late", "x");
     if (!closed) {
       // As it lies there while it is written.
-      std::filesystem::copy(Store(), dir_ / "live", std::filesystem::copy_options::recursive);
+      std::filesystem::copy(Store(), dir_ / "live",
+                            std::filesystem::copy_options::recursive);
     }
     ASSERT_OK(database->Close());
     if (!closed) {
@@ -92,17 +94,18 @@ class RecoveryTest : public KvTest {
           << name;
     }
     for (const auto& [version, bytes] : blocks_) {
-      EXPECT_THAT(database.Get(schema::Space::kSmall, VersionKey(version, "block")),
-                  testing::IsOkAndHolds(std::optional<std::string>(bytes)));
+      EXPECT_THAT(
+          database.Get(schema::Space::kSmall, VersionKey(version, "block")),
+          testing::IsOkAndHolds(std::optional<std::string>(bytes)));
     }
     for (int i = 0; i < 4; ++i) {
       EXPECT_THAT(database.Get(schema::Space::kChunks, ChunkKey(9, i)),
-                  testing::IsOkAndHolds(std::optional<std::string>(
-                      Payload(9, i, 1000))));
+                  testing::IsOkAndHolds(
+                      std::optional<std::string>(Payload(9, i, 1000))));
     }
     // By a scan, too: no row more.
-    const absl::StatusOr<Iterator> opened =
-        database.Scan(schema::Space::kRecords, RecordKey(""), RecordKey("\xff"));
+    const absl::StatusOr<Iterator> opened = database.Scan(
+        schema::Space::kRecords, RecordKey(""), RecordKey("\xff"));
     ASSERT_THAT(opened, testing::IsOk());
     auto scan = database.Scan(schema::Space::kRecords, RecordKey(""),
                               RecordKey("\xff"));
@@ -136,7 +139,8 @@ class RecoveryTest : public KvTest {
   // Every file of the store but the lock, relative.
   std::vector<std::string> Files() const {
     std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(Store())) {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(Store())) {
       const std::string path = std::filesystem::relative(entry.path(), Store());
       if (entry.is_regular_file() && path != "LOCK") files.push_back(path);
     }
@@ -151,10 +155,12 @@ class RecoveryTest : public KvTest {
       ASSERT_NO_FATAL_FAILURE(MakeStore(closed));
       std::filesystem::remove_all(dir_ / "whole");
       std::filesystem::rename(Store(), dir_ / "whole");
-      std::filesystem::copy(dir_ / "whole", Store(), std::filesystem::copy_options::recursive);
+      std::filesystem::copy(dir_ / "whole", Store(),
+                            std::filesystem::copy_options::recursive);
       for (const std::string& file : Files()) {
         std::filesystem::remove_all(Store());
-        std::filesystem::copy(dir_ / "whole", Store(), std::filesystem::copy_options::recursive);
+        std::filesystem::copy(dir_ / "whole", Store(),
+                              std::filesystem::copy_options::recursive);
         SCOPED_TRACE(file + (closed ? " closed" : " killed"));
         damage(file);
         if (HasFailure()) return;

@@ -1,5 +1,5 @@
-// What an open finds after damage, a crash, a copy: nothing is lost silently, and
-// one damage costs nothing.
+// What an open finds after damage, a crash, a copy: nothing is lost silently,
+// and one damage costs nothing.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,10 +29,10 @@ namespace fs = std::filesystem;
 using ::ckptree::testing::IsOk;
 using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;
+using schema::Space;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using schema::Space;
 
 TEST_F(RecoveryTest, WithoutDamageNothingIsSaid) {
   for (const bool closed : {true, false}) {
@@ -61,8 +61,8 @@ TEST_F(RecoveryTest, AnyOneFileThatIsCutOrEmptiedCostsNoRow) {
   });
 }
 
-// What is mended is whole from then on: what is committed next stands twice, and
-// a kill costs none of it.
+// What is mended is whole from then on: what is committed next stands twice,
+// and a kill costs none of it.
 TEST_F(RecoveryTest, WhatIsCommittedAfterDamageOutlivesAKill) {
   ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
   {
@@ -116,8 +116,8 @@ TEST_F(RecoveryTest, FlippedBytesAnywhereCostNoRow) {
   ForEachFile([&](const std::string& file) {
     if (HoldsPayload(file)) return;
     const std::string path = Store() + "/" + file;
-    const std::uint64_t size = std::min<std::uint64_t>(
-        fs::file_size(path), std::uint64_t{12} << 10);
+    const std::uint64_t size =
+        std::min<std::uint64_t>(fs::file_size(path), std::uint64_t{12} << 10);
     // A few in each file; trial_judged_test does them all.
     const std::uint64_t stride = std::max<std::uint64_t>(1, size / 12);
     for (std::uint64_t at = stride / 2; at < size; at += stride) {
@@ -131,8 +131,9 @@ TEST_F(RecoveryTest, FlippedBytesAnywhereCostNoRow) {
   });
 }
 
-// The blocks of a record stand in its first copy alone: where its header or rows
-// are damaged there, the second copy says where, and digests which are whole.
+// The blocks of a record stand in its first copy alone: where its header or
+// rows are damaged there, the second copy says where, and digests which are
+// whole.
 TEST_F(RecoveryTest, DamageOfARecordCostsNoneOfItsBlocks) {
   ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/false));
   fs::rename(Store(), dir_ / "whole");
@@ -339,7 +340,8 @@ TEST_F(RecoveryTest, HighestVersionComesFromEverywhere) {
 }
 
 // RocksDB 7.8 drops every key of a database that only ever ingested when it
-// compacts beside a snapshot; creation writes rows to a file, which keeps ours from being one.
+// compacts beside a snapshot; creation writes rows to a file, which keeps ours
+// from being one.
 TEST_F(RecoveryTest, AdoptedKeysSurviveACompactionBesideASnapshot) {
   {
     ASSERT_OK_AND_ASSIGN(const auto database, Create());

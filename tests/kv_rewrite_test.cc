@@ -19,10 +19,10 @@
 namespace ckptree::kv {
 namespace {
 
-using ::ckptree::testing::StatusIs;
-using ::testing::Not;
 using ::ckptree::testing::IsOk;
+using ::ckptree::testing::StatusIs;
 using schema::Space;
+using ::testing::Not;
 
 constexpr int kRecords = 6;
 constexpr std::size_t kBytes = 10000;
@@ -78,14 +78,13 @@ TEST_F(RewriteTest, KeepsWhatItIsToldToInOneFile) {
                        database_->View(Space::kChunks, ChunkKey(2, 3)));
   const std::set<std::string> dead = {ChunkKey(2, 3), ChunkKey(3, 1)};
   int told = 0;
-  ASSERT_OK(database_->Rewrite(
-      Space::kChunks, {files[1], files[2]},
-      [&](std::string_view key, std::size_t bytes) {
-        if (IsGap(key)) return false;
-        ++told;
-        EXPECT_GT(bytes, kBytes);
-        return !dead.contains(std::string(key));
-      }));
+  ASSERT_OK(database_->Rewrite(Space::kChunks, {files[1], files[2]},
+                               [&](std::string_view key, std::size_t bytes) {
+                                 if (IsGap(key)) return false;
+                                 ++told;
+                                 EXPECT_GT(bytes, kBytes);
+                                 return !dead.contains(std::string(key));
+                               }));
   EXPECT_EQ(told, 2 * kRecords);
   for (const std::string& key : dead) wanted.erase(key);
   EXPECT_EQ(Keys(), wanted);
@@ -106,9 +105,9 @@ TEST_F(RewriteTest, KeepsWhatItIsToldToInOneFile) {
 }
 
 TEST_F(RewriteTest, NothingKeptLeavesNoFile) {
-  ASSERT_OK(database_->Rewrite(
-      Space::kChunks, {Files()[0]},
-      [](std::string_view, std::size_t) { return false; }));
+  ASSERT_OK(
+      database_->Rewrite(Space::kChunks, {Files()[0]},
+                         [](std::string_view, std::size_t) { return false; }));
   EXPECT_EQ(Files().size(), 3);
   EXPECT_EQ(Keys().size(), 3 * kRecords);
 }
@@ -162,11 +161,10 @@ TEST_F(RewriteTest, OtherCompactionsKeepEverything) {
                                  }),
               Not(IsOk()));
   EXPECT_FALSE(RewriteScope::Active());
-  EXPECT_THAT(database_->Rewrite(Space::kSmall, {},
-                                 [](std::string_view, std::size_t) {
-                                   return true;
-                                 }),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(
+      database_->Rewrite(Space::kSmall, {},
+                         [](std::string_view, std::size_t) { return true; }),
+      StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 }  // namespace

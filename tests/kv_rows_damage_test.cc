@@ -43,11 +43,12 @@ void ExpectAccounted(const Found& found, const Rows& whole) {
   }
   for (const auto& [key, value] : whole) {
     if (found.rows.contains(key)) continue;
-    ASSERT_TRUE(std::any_of(
-        found.damage.begin(), found.damage.end(), [&](const RowsDamage& it) {
-          return it.rows != 0u && (!it.after || *it.after < key) &&
-                 (!it.before || key < *it.before);
-        }))
+    ASSERT_TRUE(std::any_of(found.damage.begin(), found.damage.end(),
+                            [&](const RowsDamage& it) {
+                              return it.rows != 0u &&
+                                     (!it.after || *it.after < key) &&
+                                     (!it.before || key < *it.before);
+                            }))
         << key.key;
   }
 }
@@ -149,8 +150,7 @@ TEST(RowsDamageTest, RandomDamageIsNoticed) {
     std::string damaged = whole;
     for (std::size_t n = 0; n <= below(3); ++n) {
       const std::size_t at = below(damaged.size());
-      const std::size_t count =
-          std::min(1 + below(700), damaged.size() - at);
+      const std::size_t count = std::min(1 + below(700), damaged.size() - at);
       switch (below(5)) {
         case 0:
           damaged.replace(at, count, count, '\0');
@@ -225,10 +225,10 @@ TEST(RowsDamageTest, DamageIsTold) {
   std::string flipped = bytes;
   flipped[third + 1000] = static_cast<char>(flipped[third + 1000] ^ 4);
   Overwrite(path, flipped);
-  EXPECT_THAT(ReadAll(path, RowsReader::OnDamage::kStop).status,
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr(absl::StrFormat("%s, offset %d", path,
-                                                 third))));
+  EXPECT_THAT(
+      ReadAll(path, RowsReader::OnDamage::kStop).status,
+      StatusIs(absl::StatusCode::kDataLoss,
+               HasSubstr(absl::StrFormat("%s, offset %d", path, third))));
   for (const std::size_t hit : {third + 1000, third + 6}) {
     flipped = bytes;
     flipped[hit] = static_cast<char>(flipped[hit] ^ 4);

@@ -1,7 +1,5 @@
 // Rows files: what is written is read and merged.
 
-#include "kv/journal/rows_file.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/journal/row.h"
+#include "kv/journal/rows_file.h"
 #include "kv/options.h"
 #include "kv/testing/failing_disk.h"
 #include "schema/spaces.h"
@@ -71,8 +70,7 @@ TEST(RowsFileTest, LargeAndStrangeRows) {
       std::string(std::size_t{64} << 20, 'v');
   rows[Key(schema::Space::kSmall, std::string(70000, 'k'))] =
       std::string(kRowsBlockBytes, 'w');
-  const Found found =
-      ReadAll(Write(dir, rows), RowsReader::OnDamage::kStop);
+  const Found found = ReadAll(Write(dir, rows), RowsReader::OnDamage::kStop);
   EXPECT_OK(found.status);
   EXPECT_EQ(found.rows, rows);
 }
@@ -127,10 +125,9 @@ TEST(RowsFileTest, Merges) {
     RowChanges changes;
     for (int i = 0; i < 400; ++i) {
       const int row = static_cast<int>(random() % 4000);
-      const RowKey key =
-          random() % 2 == 0
-              ? RecordRow(row)
-              : Key(schema::Space::kSmall, absl::StrFormat("%08d", row));
+      const RowKey key = random() % 2 == 0 ? RecordRow(row)
+                                           : Key(schema::Space::kSmall,
+                                                 absl::StrFormat("%08d", row));
       if (random() % 3 == 0) {
         changes[key] = std::nullopt;
       } else {

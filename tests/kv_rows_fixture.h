@@ -55,11 +55,9 @@ inline BlockName Name(std::uint64_t length, std::uint8_t fill) {
 inline Rows SomeRows(int count) {
   Rows rows;
   for (int i = 0; i < count; ++i) {
-    rows[RecordRow(i)] =
-        std::string(static_cast<std::size_t>(i % 37),
-                    static_cast<char>('a' + i % 26));
-    const RowKey small =
-        Key(schema::Space::kSmall, absl::StrFormat("%08d", i));
+    rows[RecordRow(i)] = std::string(static_cast<std::size_t>(i % 37),
+                                     static_cast<char>('a' + i % 26));
+    const RowKey small = Key(schema::Space::kSmall, absl::StrFormat("%08d", i));
     if (i % 3 == 0) {
       rows[small] = std::string("leaf");
     } else {
@@ -80,8 +78,8 @@ inline void Overwrite(const std::string& path, std::string_view content) {
 }
 
 inline std::string Write(const testing::TempDir& dir, const Rows& rows,
-                  std::uint64_t ordinal = 5,
-                  std::size_t block_bytes = kRowsBlockBytes) {
+                         std::uint64_t ordinal = 5,
+                         std::size_t block_bytes = kRowsBlockBytes) {
   auto writer = RowsWriter::Create({}, dir.path(), Head(ordinal), block_bytes);
   EXPECT_OK(writer);
   for (const auto& [key, value] : rows) EXPECT_OK((*writer)->Add(key, value));

@@ -1,7 +1,5 @@
 // Building segments: order, limits, alignment, what is left behind.
 
-#include "kv/segment_writer.h"
-
 #include <sys/stat.h>
 
 #include <cstddef>
@@ -19,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
+#include "kv/segment_writer.h"
 #include "schema/spaces.h"
 #include "tests/kv_fixture.h"
 #include "tests/testutil/status_matchers.h"
@@ -48,7 +47,7 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
   std::vector<std::string> payloads;
   for (int i = 0; i < 200; ++i) {
     // Around every length at which a varint grows, and some long ones.
-    const std::size_t bytes = i < 150 ? static_cast<std::size_t>(i)
+    const std::size_t bytes = i < 150   ? static_cast<std::size_t>(i)
                               : i < 190 ? 16384 - 300 + random() % 600
                                         : 300000 + random() % 100000;
     std::string payload(bytes, '\0');
@@ -58,8 +57,8 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
   ASSERT_OK_AND_ASSIGN(const auto writer, Writer());
   ASSERT_OK(writer->Add(ChunkKey(0, 0), "header"));
   for (std::size_t i = 0; i < payloads.size(); ++i) {
-    ASSERT_OK(writer->AddAligned(ChunkKey(1, static_cast<int>(i)),
-                                 payloads[i]));
+    ASSERT_OK(
+        writer->AddAligned(ChunkKey(1, static_cast<int>(i)), payloads[i]));
     // An unaligned record between them shifts the next one.
     if (i % 7 == 0) {
       ASSERT_OK(writer->Add(ChunkKey(1, static_cast<int>(i)) + "x",
@@ -124,8 +123,7 @@ TEST_F(SegmentWriterTest, ReservesAndGivesBack) {
   {
     const mode_t before = umask(027);
     const absl::Cleanup restore = [before] { umask(before); };
-    ASSERT_OK_AND_ASSIGN(const auto writer,
-                         Writer(Space::kLeaves, 8 << 20));
+    ASSERT_OK_AND_ASSIGN(const auto writer, Writer(Space::kLeaves, 8 << 20));
     struct stat status;
     ASSERT_EQ(stat(Path().c_str(), &status), 0);
     EXPECT_GE(status.st_blocks * 512, 8 << 20);

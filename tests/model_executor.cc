@@ -69,15 +69,14 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const ModelOperation::Save& save = operation.saves[i];
     absl::Status status = handles[i].WaitCommitted(absl::Seconds(30));
-    const bool right = save.fate == Fate::kCommits ? status.ok()
-                       : save.fate == Fate::kBadInput
-                           ? absl::IsInvalidArgument(status)
-                       : save.fate == Fate::kCancelled
-                           ? status.ok() || absl::IsCancelled(status)
-                       : save.fate == Fate::kNotKept
-                           ? absl::IsFailedPrecondition(status)
-                       : save.overwrite ? absl::IsFailedPrecondition(status)
-                                        : absl::IsAlreadyExists(status);
+    const bool right =
+        save.fate == Fate::kCommits    ? status.ok()
+        : save.fate == Fate::kBadInput ? absl::IsInvalidArgument(status)
+        : save.fate == Fate::kCancelled
+            ? status.ok() || absl::IsCancelled(status)
+        : save.fate == Fate::kNotKept ? absl::IsFailedPrecondition(status)
+        : save.overwrite              ? absl::IsFailedPrecondition(status)
+                                      : absl::IsAlreadyExists(status);
     if (!right) {
       return absl::StrFormat("save of %d: %s", save.step,
                              std::string(status.ToString()));

@@ -67,8 +67,8 @@ TEST(DigestTest, EveryKernelGivesTheSame) {
   ASSERT_GE(here.count, 1);
   EXPECT_EQ(&ChosenKernel(), here.kernels[here.count - 1]);
   const std::string buffer = SanityBuffer(70'000);
-  std::vector<std::size_t> lengths = {69'999, 65'536, 4'096, 1'025, 1'024,
-                                      1'023};
+  std::vector<std::size_t> lengths = {69'999, 65'536, 4'096,
+                                      1'025,  1'024,  1'023};
   for (std::size_t i = 0; i < 600; ++i) lengths.push_back(i);
   for (const std::size_t length : lengths) {
     // Unaligned on purpose.

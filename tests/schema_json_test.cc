@@ -1,7 +1,5 @@
 // What is JSON, held against another reader.
 
-#include "schema/json_text.h"
-
 #include <random>
 #include <regex>
 #include <string>
@@ -10,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "schema/json_text.h"
 
 namespace ckptree::schema {
 namespace {

@@ -34,24 +34,55 @@ bool In(const KeyRange& range, const std::string& key) {
 TEST(KeysTest, GoldenBytes) {
   const std::string digest = "000102030405060708090a0b0c0d0e0f";
   EXPECT_EQ(Hex(StoreKey()), "00");
-  EXPECT_EQ(Hex(StepKey(1, 258)), "01" "00000001" "8000000000000102");
-  EXPECT_EQ(Hex(StepKey(0, -1)), "01" "00000000" "7fffffffffffffff");
-  EXPECT_EQ(Hex(StepMetaKey(5)), "02" "0000000000000005");
+  EXPECT_EQ(Hex(StepKey(1, 258)),
+            "01"
+            "00000001"
+            "8000000000000102");
+  EXPECT_EQ(Hex(StepKey(0, -1)),
+            "01"
+            "00000000"
+            "7fffffffffffffff");
+  EXPECT_EQ(Hex(StepMetaKey(5)),
+            "02"
+            "0000000000000005");
   EXPECT_EQ(Hex(TreeKey(Counting())), "03" + digest);
   EXPECT_EQ(Hex(TreePageKey(Counting())), "04" + digest);
-  EXPECT_EQ(Hex(DeadKey(5)), "05" "0000000000000005");
+  EXPECT_EQ(Hex(DeadKey(5)),
+            "05"
+            "0000000000000005");
   EXPECT_EQ(Hex(SegmentKey(5, 258, Space::kChunks, 7)),
-            "06" "0000000000000005" "0102" "03" "07");
-  EXPECT_EQ(Hex(CommitKey(9)), "07" "0000000000000009");
-  EXPECT_EQ(Hex(RemovedKey(5)), "08" "0000000000000005");
-  EXPECT_EQ(Hex(LineKey(3)), "09" "00000003");
-  EXPECT_EQ(Hex(TagKey("best")), "0a" "62657374");
-  EXPECT_EQ(Hex(PinKey(5)), "0b" "0000000000000005");
-  EXPECT_EQ(Hex(SettingsKey(3)), "0c" "00000003");
+            "06"
+            "0000000000000005"
+            "0102"
+            "03"
+            "07");
+  EXPECT_EQ(Hex(CommitKey(9)),
+            "07"
+            "0000000000000009");
+  EXPECT_EQ(Hex(RemovedKey(5)),
+            "08"
+            "0000000000000005");
+  EXPECT_EQ(Hex(LineKey(3)),
+            "09"
+            "00000003");
+  EXPECT_EQ(Hex(TagKey("best")),
+            "0a"
+            "62657374");
+  EXPECT_EQ(Hex(PinKey(5)),
+            "0b"
+            "0000000000000005");
+  EXPECT_EQ(Hex(SettingsKey(3)),
+            "0c"
+            "00000003");
   EXPECT_EQ(Hex(BlockKey(5, 1, BlockNumber(3, 12))),
-            "0000000000000005" "0001" "0300000c");
+            "0000000000000005"
+            "0001"
+            "0300000c");
   EXPECT_EQ(Hex(SmallKey(5, 1, BlockKind::kChunk, BlockNumber(3, 12))),
-            "0000000000000005" "0001" "02" "0300000c");
+            "0000000000000005"
+            "0001"
+            "02"
+            "0300000c");
 }
 
 TEST(KeysTest, StepsAscendInByteOrder) {
@@ -81,8 +112,7 @@ TEST(KeysTest, VersionsAscendInByteOrder) {
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{255},
         std::uint64_t{256}, std::uint64_t{1} << 40, kMax64}) {
     for (const std::uint16_t part : std::vector<std::uint16_t>{0, 1, 256}) {
-      for (const std::uint8_t builder :
-           std::vector<std::uint8_t>{0, 1, 255}) {
+      for (const std::uint8_t builder : std::vector<std::uint8_t>{0, 1, 255}) {
         for (const std::uint32_t sequence :
              {kHeaderSequence, 1u, 256u, kMaxSequence, kTableSequence}) {
           const std::uint32_t n = BlockNumber(builder, sequence);
@@ -99,10 +129,10 @@ TEST(KeysTest, VersionsAscendInByteOrder) {
           EXPECT_TRUE(In(BlocksOfVersion(version), key));
           EXPECT_FALSE(In(BlocksOfVersion(version ^ 1), key));
           EXPECT_TRUE(In(BlocksOfSegment(version, part, builder), key));
-          EXPECT_FALSE(In(
-              BlocksOfSegment(version, part,
-                              static_cast<std::uint8_t>(builder ^ 1)),
-              key));
+          EXPECT_FALSE(
+              In(BlocksOfSegment(version, part,
+                                 static_cast<std::uint8_t>(builder ^ 1)),
+                 key));
         }
       }
     }
@@ -110,8 +140,8 @@ TEST(KeysTest, VersionsAscendInByteOrder) {
 }
 
 TEST(KeysTest, RoundTripsEveryOtherKey) {
-  for (const std::uint64_t version : {std::uint64_t{0}, std::uint64_t{77},
-                                      kMax64}) {
+  for (const std::uint64_t version :
+       {std::uint64_t{0}, std::uint64_t{77}, kMax64}) {
     EXPECT_EQ(DecodeVersionKey(Row::kStepMeta, StepMetaKey(version)), version);
     EXPECT_EQ(DecodeVersionKey(Row::kDead, DeadKey(version)), version);
     EXPECT_EQ(DecodeVersionKey(Row::kCommit, CommitKey(version)), version);
@@ -144,10 +174,12 @@ TEST(KeysTest, RoundTripsEveryOtherKey) {
 
 TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
   const std::vector<std::string> keys = {
-      StepKey(0, 1),       StepMetaKey(1), TreeKey(Counting()),
-      TreePageKey(Counting()), DeadKey(1),
-      SegmentKey(1, 0, Space::kChunks, 0), CommitKey(1), RemovedKey(1),
-      LineKey(1),          PinKey(1),      StoreKey(), ""};
+      StepKey(0, 1),       StepMetaKey(1),
+      TreeKey(Counting()), TreePageKey(Counting()),
+      DeadKey(1),          SegmentKey(1, 0, Space::kChunks, 0),
+      CommitKey(1),        RemovedKey(1),
+      LineKey(1),          PinKey(1),
+      StoreKey(),          ""};
   for (const std::string& key : keys) {
     for (const std::string& bad :
          {key + 'x', key.substr(0, key.empty() ? 0 : key.size() - 1)}) {
@@ -176,15 +208,17 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
   EXPECT_FALSE(DecodeSmallKey(BlockKey(1, 1, 1)).has_value());
   EXPECT_FALSE(
       DecodeSmallKey(SmallKey(1, 1, static_cast<BlockKind>(3), 1)).has_value());
-  for (const Space space : {Space::kRecords, Space::kSmall,
-                            static_cast<Space>(4)}) {
+  for (const Space space :
+       {Space::kRecords, Space::kSmall, static_cast<Space>(4)}) {
     EXPECT_FALSE(DecodeSegmentKey(SegmentKey(1, 0, space, 0)).has_value());
   }
 }
 
 TEST(KeysTest, RangesEndWhereTheirPrefixDoes) {
   EXPECT_EQ(Hex(StepsOfLine(UINT32_MAX).end), "02");
-  EXPECT_EQ(Hex(SegmentsOfVersion(255).end), "06" "00000000000001");
+  EXPECT_EQ(Hex(SegmentsOfVersion(255).end),
+            "06"
+            "00000000000001");
   EXPECT_EQ(BlocksOfVersion(kMax64).end, "");
   EXPECT_EQ(Hex(AllRows(Row::kStore).end), "01");
   EXPECT_EQ(WholeSpace().begin, "");
@@ -201,8 +235,7 @@ TEST(KeysTest, DescribesKeysForPeople) {
             "leaves v17 part 0 n 3/table");
   EXPECT_EQ(DescribeKey(Space::kSmall, SmallKey(17, 0, BlockKind::kHeader, 0)),
             "small v17 part 0 header");
-  EXPECT_EQ(DescribeKey(Space::kRecords,
-                        SegmentKey(4, 1, Space::kChunks, 2)),
+  EXPECT_EQ(DescribeKey(Space::kRecords, SegmentKey(4, 1, Space::kChunks, 2)),
             "segment v4 part 1 chunks builder 2");
   EXPECT_EQ(DescribeKey(Space::kRecords, StoreKey()), "store");
   EXPECT_EQ(DescribeKey(Space::kRecords, CommitKey(3)), "commit 3");

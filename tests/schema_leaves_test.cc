@@ -34,8 +34,12 @@ TEST(LeafRecordTest, RefusesWhatCannotBe) {
   RefuseLeaf([](R* r) { r->since_version = 0; }, "since version 0");
   RefuseLeaf([](R* r) { r->byte_length = 61; }, "the chunks have 60 bytes");
   RefuseLeaf([](R* r) { r->byte_length = 58; }, "the chunks have 60 bytes");
-  RefuseLeaf([](R* r) { r->chunks.pop_back(); r->statistics.clear(); },
-             "the boxes have 2 chunks, there are 1");
+  RefuseLeaf(
+      [](R* r) {
+        r->chunks.pop_back();
+        r->statistics.clear();
+      },
+      "the boxes have 2 chunks, there are 1");
   RefuseLeaf([](R* r) { r->chunks[0].version = 0; }, "version 0");
   RefuseLeaf([](R* r) { r->chunks[0].place = Space::kLeaves; }, "space 2");
   RefuseLeaf([](R* r) { r->chunks[0].place = static_cast<Space>(77); },
@@ -147,8 +151,8 @@ TEST(LeafRecordTest, RandomRecordsRoundTrip) {
       chunk.version = 1 + (alike ? 4 : below(1000));
       chunk.part = static_cast<std::uint16_t>(alike ? 4 : below(4096));
       const auto sequence = static_cast<std::uint32_t>(below(kMaxSequence));
-      chunk.n = BlockNumber(static_cast<std::uint8_t>(below(256)),
-                            1 + sequence);
+      chunk.n =
+          BlockNumber(static_cast<std::uint8_t>(below(256)), 1 + sequence);
       chunk.length = 1 + static_cast<std::uint32_t>(below(1000));
       chunk.raw_length = chunk.length;
       if (!alike && below(2) != 0) {
@@ -214,10 +218,10 @@ TEST(LeafMapTest, RunsGrowAndAnswer) {
 TEST(LeafMapTest, RefusesMalformedBytes) {
   for (const std::string& bytes : std::vector<std::string>{
            "", "\x80", "\x81\x00", "\x01", std::string("\x01\x02\x05", 3),
-           std::string("\x01\x00\x05\x00", 4),          // No leaves.
-           std::string("\x01\x02\x00\x00", 4),          // Version 0.
-           std::string("\x01\x02\x05\x01", 4),          // Source -1.
-           std::string("\x01\x02\x05\x00\x00", 5),      // Bytes after it.
+           std::string("\x01\x00\x05\x00", 4),              // No leaves.
+           std::string("\x01\x02\x00\x00", 4),              // Version 0.
+           std::string("\x01\x02\x05\x01", 4),              // Source -1.
+           std::string("\x01\x02\x05\x00\x00", 5),          // Bytes after it.
            std::string("\x02\x02\x05\x00\x02\x05\x00", 7),  // One run.
            "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
            "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",

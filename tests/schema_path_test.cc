@@ -37,22 +37,62 @@ double NanOf(std::uint64_t bits) { return std::bit_cast<double>(bits); }
 // Ascending, as the header promises.
 std::vector<Path> Ascending() {
   const double tiny = std::numeric_limits<double>::denorm_min();
-  const std::vector<Key> keys = {
-      {Key::None{}}, {false}, {true},
-      Int(INT64_MIN), Int(INT64_MIN + 1), Int(-65537), Int(-65536), Int(-65535),
-      Int(-257), Int(-256), Int(-255), Int(-1), Int(0), Int(1), Int(255),
-      Int(256), Int(65535), Int(65536), Int(INT64_MAX),
-      Float(NanOf(0xfff8000000000000)), Float(-kInf), Float(-1.5), Float(-tiny),
-      Float(-0.0), Float(0.0), Float(tiny), Float(1.0), Float(kInf),
-      Float(NanOf(0x7ff8000000000000)), Float(NanOf(0x7ff8000000000001)),
-      Str(""), Str(std::string(1, '\0')), Str(std::string("\0a", 2)),
-      Str("\x01"), Str("\x02"), Str("a"), Str(std::string("a\0", 2)),
-      Str("a\x01"), Str("aa"), Str("b"), Str("\xc3\xa9"),
-      Raw(""), Raw(std::string(1, '\0')), Raw("a"), Raw("\xff"),
-      Of({}), Of({{Key::None{}}}), Of({Int(1)}), Of({Int(1), Int(2)}),
-      Of({Int(1), Str("a")}), Of({Int(2)}), Of({Str("a")}),
-      Of({Str("a"), Int(1)}), Of({Str(std::string("a\0", 2))}), Of({Of({})}),
-      Of({Of({Int(1)})})};
+  const std::vector<Key> keys = {{Key::None{}},
+                                 {false},
+                                 {true},
+                                 Int(INT64_MIN),
+                                 Int(INT64_MIN + 1),
+                                 Int(-65537),
+                                 Int(-65536),
+                                 Int(-65535),
+                                 Int(-257),
+                                 Int(-256),
+                                 Int(-255),
+                                 Int(-1),
+                                 Int(0),
+                                 Int(1),
+                                 Int(255),
+                                 Int(256),
+                                 Int(65535),
+                                 Int(65536),
+                                 Int(INT64_MAX),
+                                 Float(NanOf(0xfff8000000000000)),
+                                 Float(-kInf),
+                                 Float(-1.5),
+                                 Float(-tiny),
+                                 Float(-0.0),
+                                 Float(0.0),
+                                 Float(tiny),
+                                 Float(1.0),
+                                 Float(kInf),
+                                 Float(NanOf(0x7ff8000000000000)),
+                                 Float(NanOf(0x7ff8000000000001)),
+                                 Str(""),
+                                 Str(std::string(1, '\0')),
+                                 Str(std::string("\0a", 2)),
+                                 Str("\x01"),
+                                 Str("\x02"),
+                                 Str("a"),
+                                 Str(std::string("a\0", 2)),
+                                 Str("a\x01"),
+                                 Str("aa"),
+                                 Str("b"),
+                                 Str("\xc3\xa9"),
+                                 Raw(""),
+                                 Raw(std::string(1, '\0')),
+                                 Raw("a"),
+                                 Raw("\xff"),
+                                 Of({}),
+                                 Of({{Key::None{}}}),
+                                 Of({Int(1)}),
+                                 Of({Int(1), Int(2)}),
+                                 Of({Int(1), Str("a")}),
+                                 Of({Int(2)}),
+                                 Of({Str("a")}),
+                                 Of({Str("a"), Int(1)}),
+                                 Of({Str(std::string("a\0", 2))}),
+                                 Of({Of({})}),
+                                 Of({Of({Int(1)})})};
   std::vector<Path> paths = {Path()};
   for (const Key& key : keys) paths.push_back(Path().Key(key));
   paths.push_back(Path().Index(0));
@@ -70,15 +110,25 @@ std::vector<Path> Ascending() {
 TEST(PathTest, GoldenBytes) {
   EXPECT_EQ(Hex(Path().Encode()), "");
   EXPECT_EQ(Hex(Path().Key("a").Index(3).Attribute("mu").Flattened(0).Encode()),
-            "01216100" "021103" "03216d7500" "0410");
+            "01216100"
+            "021103"
+            "03216d7500"
+            "0410");
   EXPECT_EQ(Hex(Path().Key(Int(-1)).Key(Int(-256)).Encode()),
-            "010ffe" "010efeff");
+            "010ffe"
+            "010efeff");
   EXPECT_EQ(Hex(Path().Key(Float(1.5)).Encode()), "0120bff8000000000000");
   EXPECT_EQ(Hex(Path().Key(Float(-1.5)).Encode()), "01204007ffffffffffff");
   EXPECT_EQ(Hex(Path().Key(Str(std::string("\0\x01", 2))).Encode()),
-            "0121" "0101" "0102" "00");
+            "0121"
+            "0101"
+            "0102"
+            "00");
   EXPECT_EQ(Hex(Path().Key(Of({Int(1), Raw("a")})).Encode()),
-            "0123" "1101" "226100" "00");
+            "0123"
+            "1101"
+            "226100"
+            "00");
 }
 
 TEST(PathTest, EncodingsAscendAndOnlyAncestorsArePrefixes) {
@@ -143,9 +193,11 @@ TEST(PathTest, ParsesTheJaxForm) {
   expect(".mu.nu", Path().Attribute("mu").Attribute("nu"));
   expect("['it\\'s'][\"b\"]", Path().Key("it's").Key("b"));
   expect("[<flat index 3>]", Path().Flattened(3));
-  expect("[True][None][-3][1.5]",
-         Path().Key(schema::Key{true}).Key(schema::Key{Key::None{}})
-             .Key(Int(-3)).Key(Float(1.5)));
+  expect("[True][None][-3][1.5]", Path()
+                                      .Key(schema::Key{true})
+                                      .Key(schema::Key{Key::None{}})
+                                      .Key(Int(-3))
+                                      .Key(Float(1.5)));
   expect("[(1, 'a')][b'\\x00']",
          Path().Key(Of({Int(1), Str("a")})).Key(Raw(std::string(1, '\0'))));
   expect("['\\xe9\\u00e9\\U0001f600']",
@@ -155,14 +207,50 @@ TEST(PathTest, ParsesTheJaxForm) {
 }
 
 TEST(PathTest, RefusesMalformedText) {
-  for (const char* text :
-       {"/", "a/", "/a", "a//b", "a b", "[", "[]", "[3", "[03]", "{", "{}",
-        "{3", "{\"a\"}", "{-0}", "{01}", "{1.5.2}", "{9223372036854775808}",
-        "{nan:7ff0000000000000}", "{b\"\xc3\xa9\"}", "{b\"\\u0041\"}", "<",
-        "<>", "<-1>", "<1.5>", "<a>", "{(}", "{(1 2)}", "\"a", "\"\\q\"",
-        "\"\\ud800\"", "\"\\u12\"", "\"\\ud800\\u0041\"", "\"\n\"", ".", "./a",
-        "['a']/b['c']", "['a'][0]/x", "a[0]", "['a'", "['a]",
-        "[<flat index >]", "[<flat index 1]", "\"\\U00110000\"", "\"\xff\""}) {
+  for (const char* text : {"/",
+                           "a/",
+                           "/a",
+                           "a//b",
+                           "a b",
+                           "[",
+                           "[]",
+                           "[3",
+                           "[03]",
+                           "{",
+                           "{}",
+                           "{3",
+                           "{\"a\"}",
+                           "{-0}",
+                           "{01}",
+                           "{1.5.2}",
+                           "{9223372036854775808}",
+                           "{nan:7ff0000000000000}",
+                           "{b\"\xc3\xa9\"}",
+                           "{b\"\\u0041\"}",
+                           "<",
+                           "<>",
+                           "<-1>",
+                           "<1.5>",
+                           "<a>",
+                           "{(}",
+                           "{(1 2)}",
+                           "\"a",
+                           "\"\\q\"",
+                           "\"\\ud800\"",
+                           "\"\\u12\"",
+                           "\"\\ud800\\u0041\"",
+                           "\"\n\"",
+                           ".",
+                           "./a",
+                           "['a']/b['c']",
+                           "['a'][0]/x",
+                           "a[0]",
+                           "['a'",
+                           "['a]",
+                           "[<flat index >]",
+                           "[<flat index 1]",
+                           "\"\\U00110000\"",
+                           "\"\xff\""}) {
     const auto parsed = Path::Parse(text);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument)
         << text;
@@ -172,15 +260,50 @@ TEST(PathTest, RefusesMalformedText) {
 }
 
 TEST(PathTest, RefusesMalformedBytes) {
-  for (const char* hex :
-       {"00", "05", "01", "0100", "0104", "0119", "0124", "0121", "012161",
-        "01210100", "01210103" "00", "012101", "0121ff00", "0121c08000",
-        "0121eda08000", "0121f490808000", "1101", "0111", "011100", "01120001",
-        "010fff", "010effff", "0118ffffffffffffffff",
-        "01088000000000000000" "ff",
-        "01087ffffffffffffffe", "0120", "012000000000000005", "0123",
-        "01231101", "012304" "00", "0201", "020ffe", "0220bff8000000000000",
-        "022161" "00", "0311" "01", "03226100", "0401", "0408", "0121610005"}) {
+  for (const char* hex : {"00",
+                          "05",
+                          "01",
+                          "0100",
+                          "0104",
+                          "0119",
+                          "0124",
+                          "0121",
+                          "012161",
+                          "01210100",
+                          "01210103"
+                          "00",
+                          "012101",
+                          "0121ff00",
+                          "0121c08000",
+                          "0121eda08000",
+                          "0121f490808000",
+                          "1101",
+                          "0111",
+                          "011100",
+                          "01120001",
+                          "010fff",
+                          "010effff",
+                          "0118ffffffffffffffff",
+                          "01088000000000000000"
+                          "ff",
+                          "01087ffffffffffffffe",
+                          "0120",
+                          "012000000000000005",
+                          "0123",
+                          "01231101",
+                          "012304"
+                          "00",
+                          "0201",
+                          "020ffe",
+                          "0220bff8000000000000",
+                          "022161"
+                          "00",
+                          "0311"
+                          "01",
+                          "03226100",
+                          "0401",
+                          "0408",
+                          "0121610005"}) {
     EXPECT_EQ(Path::Decode(Unhex(hex)).status().code(),
               absl::StatusCode::kInvalidArgument)
         << hex;
@@ -251,36 +374,42 @@ TEST(GlobTest, MatchesPartsAndSubtrees) {
     const char* text;
     bool matches;
   };
-  for (const Case& c : std::vector<Case>{
-           {"", "a/b", true},
-           {"**", "", true},
-           {"*", "", false},
-           {"a", "a", true},
-           {"a", "a/b", true},
-           {"a", "ab", false},
-           {"a/*", "a", false},
-           {"a/*/c", "a/b/c/d", true},
-           {"a/*/c", "a/b/b/c", false},
-           {"a/**/c", "a/c", true},
-           {"a/**/c", "a/x/y/c/z", true},
-           {"**/kernel", "a/b/kernel", true},
-           {"**/kernel", "kernel2", false},
-           {"l?yer*", "layer12/w", true},
-           {"l?yer*", "lyer12", false},
-           {"\"?\"", "\"\xc3\xa9\"", true},
-           {"layers/[0]/*", "layers/[0]/w", true},
-           {"layers/[0]/*", "layers/0/w", false},
-           {"\"a/b\"/c", "\"a/b\"/c", true},
-           {"*/c", "\"a/b\"/c", true},
-           {"*a*b*c", "xaxbxbxc", true},
-           {"a//b", "a/b", false},
-           // Going back to a star never cuts a character.
-           {"*??cd", "\xe2\x82\xac" "cd", false},
-           {"*??cd", "\xe2\x82\xac\xe2\x82\xac" "cd", true},
-           {"re:^a/.*c$", "a/b/c", true},
-           {"re:b", "a/b/c", true},
-           {"re:^b", "a/b/c", false},
-           {"re:(", "a", false}}) {
+  for (const Case& c :
+       std::vector<Case>{{"", "a/b", true},
+                         {"**", "", true},
+                         {"*", "", false},
+                         {"a", "a", true},
+                         {"a", "a/b", true},
+                         {"a", "ab", false},
+                         {"a/*", "a", false},
+                         {"a/*/c", "a/b/c/d", true},
+                         {"a/*/c", "a/b/b/c", false},
+                         {"a/**/c", "a/c", true},
+                         {"a/**/c", "a/x/y/c/z", true},
+                         {"**/kernel", "a/b/kernel", true},
+                         {"**/kernel", "kernel2", false},
+                         {"l?yer*", "layer12/w", true},
+                         {"l?yer*", "lyer12", false},
+                         {"\"?\"", "\"\xc3\xa9\"", true},
+                         {"layers/[0]/*", "layers/[0]/w", true},
+                         {"layers/[0]/*", "layers/0/w", false},
+                         {"\"a/b\"/c", "\"a/b\"/c", true},
+                         {"*/c", "\"a/b\"/c", true},
+                         {"*a*b*c", "xaxbxbxc", true},
+                         {"a//b", "a/b", false},
+                         // Going back to a star never cuts a character.
+                         {"*??cd",
+                          "\xe2\x82\xac"
+                          "cd",
+                          false},
+                         {"*??cd",
+                          "\xe2\x82\xac\xe2\x82\xac"
+                          "cd",
+                          true},
+                         {"re:^a/.*c$", "a/b/c", true},
+                         {"re:b", "a/b/c", true},
+                         {"re:^b", "a/b/c", false},
+                         {"re:(", "a", false}}) {
     EXPECT_EQ(MatchesGlob(c.pattern, c.text), c.matches)
         << c.pattern << " " << c.text;
   }

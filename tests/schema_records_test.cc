@@ -40,8 +40,8 @@ TEST(EnvelopeTest, LongBodiesHaveTheChecksumOfThePieces) {
     EXPECT_EQ(*OpenEnvelope(RecordKind::kStepMeta, bytes), body);
     std::uint64_t stored = 0;
     for (int i = 8; i < 16; ++i) {
-      stored = stored << 8 | static_cast<unsigned char>(bytes[
-                                 static_cast<std::size_t>(i)]);
+      stored = stored << 8 |
+               static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
     }
     EXPECT_EQ(stored, ChecksumOf(bytes.substr(0, 8) + body));
   }
@@ -71,11 +71,11 @@ TEST(EnvelopeTest, AnotherKindOrLengthIsNamed) {
   EXPECT_THAT(
       std::string(OpenEnvelope(RecordKind::kTag, bytes).status().message()),
       HasSubstr("tag record: a line record stands in its place"));
-  EXPECT_THAT(std::string(OpenEnvelope(RecordKind::kLine,
-                                       Resealed(bytes, 7, '\x03'))
-                              .status()
-                              .message()),
-              HasSubstr("length"));
+  EXPECT_THAT(
+      std::string(OpenEnvelope(RecordKind::kLine, Resealed(bytes, 7, '\x03'))
+                      .status()
+                      .message()),
+      HasSubstr("length"));
 }
 
 TEST(RecordsTest, GoldenBytes) {
@@ -232,7 +232,12 @@ TEST(StepRecordTest, NamesWhatACallerMayNotSay) {
     EXPECT_THAT(std::string(decoded.message()), HasSubstr(fault));
   };
   EXPECT_TRUE(Validate(SampleStep()).ok());
-  refuse([](StepRecord* r) { r->version = 0; r->base = 0; }, "version 0");
+  refuse(
+      [](StepRecord* r) {
+        r->version = 0;
+        r->base = 0;
+      },
+      "version 0");
   refuse([](StepRecord* r) { r->base = r->version; }, "base");
   refuse([](StepRecord* r) { r->parts_in_meta = true; }, "parts both");
   refuse([](StepRecord* r) { r->metrics.resize(17, {"x", 1}); }, "17 metrics");

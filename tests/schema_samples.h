@@ -211,8 +211,8 @@ inline std::vector<Sample> Samples() {
   using K = RecordKind;
   const StoreRecord store{std::string(16, 'u'), 0,           123, "0.1.0",
                           {"a-feature"},        {"another"}, {}};
-  const SegmentHeader header{std::string(16, 'u'), 3, 7, 1, Space::kChunks, 5,
-                             "attempt-1"};
+  const SegmentHeader header{std::string(16, 'u'), 3, 7,          1,
+                             Space::kChunks,       5, "attempt-1"};
   return {
       MakeSample(K::kStore, EncodeStoreRecord(store), EncodeStoreRecord,
                  DecodeStoreRecord),
@@ -228,11 +228,12 @@ inline std::vector<Sample> Samples() {
                  DecodeDeadList),
       MakeSample(K::kSegmentRow, EncodeSegmentRow(SampleRow()),
                  EncodeSegmentRow, DecodeSegmentRow),
-      MakeSample(K::kLine, EncodeLineRecord({9, "lr-small", 0, -3, 7, 1234}), EncodeLineRecord,
-                 DecodeLineRecord),
-      MakeSample(K::kLineSettings,
-                 EncodeLineSettings({"latest(3)", "0.1.0", 77, "{\"a\":1}", true}),
-                 EncodeLineSettings, DecodeLineSettings),
+      MakeSample(K::kLine, EncodeLineRecord({9, "lr-small", 0, -3, 7, 1234}),
+                 EncodeLineRecord, DecodeLineRecord),
+      MakeSample(
+          K::kLineSettings,
+          EncodeLineSettings({"latest(3)", "0.1.0", 77, "{\"a\":1}", true}),
+          EncodeLineSettings, DecodeLineSettings),
       MakeSample(K::kTag, EncodeTagRecord({1, -2, 3, 4}), EncodeTagRecord,
                  DecodeTagRecord),
       MakeSample(K::kPin, EncodePinRecord({1, -2, 4}), EncodePinRecord,

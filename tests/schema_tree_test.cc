@@ -181,8 +181,7 @@ TEST(TreeTest, PagesAreCheap) {
   // A figure for the log: machines differ, so nothing is asserted of it.
   std::printf("tree: %.1f bytes, encode %.0f, decode %.0f ns of CPU a leaf\n",
               static_cast<double>(tree->pages[0].second.size()) / 512,
-              nanoseconds(begin, middle),
-              nanoseconds(middle, end));
+              nanoseconds(begin, middle), nanoseconds(middle, end));
 }
 
 TEST(TreeRootTest, RefusesCountsThatCannotBe) {
@@ -270,9 +269,13 @@ TEST(DeadListTest, RefusesWhatCannotBe) {
 }
 
 TEST(SegmentTest, RefusesRowsThatCannotBe) {
-  for (const SegmentRow& row : std::vector<SegmentRow>{
-           {2, 1, 1, 1}, {1, 2, 3, 1}, {1, 2, 0, 1}, {0, 2, 1, 1},
-           {1, kTableSequence, 1, 1}, {1, BlockNumber(1, 1), 1, 1}}) {
+  for (const SegmentRow& row :
+       std::vector<SegmentRow>{{2, 1, 1, 1},
+                               {1, 2, 3, 1},
+                               {1, 2, 0, 1},
+                               {0, 2, 1, 1},
+                               {1, kTableSequence, 1, 1},
+                               {1, BlockNumber(1, 1), 1, 1}}) {
     EXPECT_EQ(DecodeSegmentRow(EncodeSegmentRow(row)).status().code(),
               absl::StatusCode::kDataLoss);
   }

@@ -117,16 +117,16 @@ TEST_F(ToolsCollectTest, RmSaysWhatItFreed) {
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
 }
 
-// What is dead beside what lives is given back by gc alone: rm does not count it.
+// What is dead beside what lives is given back by gc alone: rm does not count
+// it.
 TEST_F(ToolsCollectTest, RmCountsNothingThatStaysInFiles) {
   const std::string half = scratch_ / "half";
   {
     ASSERT_OK_AND_ASSIGN(
         Store store,
         // One thread: which chunks are in one file is not left to chance.
-        Store::Open(half, {.create_if_missing = true,
-                           .threads = 1,
-                           .collect = false}));
+        Store::Open(
+            half, {.create_if_missing = true, .threads = 1, .collect = false}));
     std::vector<std::byte> bytes = RandomBytes(kArray, 1);
     for (int step = 1; step <= 2; ++step) {
       StepBuilder builder = store.Begin(step);
@@ -152,9 +152,10 @@ TEST_F(ToolsCollectTest, RmCountsNothingThatStaysInFiles) {
   const std::uint64_t before = tables();
   const Result removed = Run({"-C", half, "rm", "1", "-y"});
   EXPECT_EQ(removed.code, 0) << removed.err;
-  EXPECT_THAT(removed.out,
-              ContainsRegex("removed step 1\nfreed [0-9.]+ K?i?B; about 1.0 MiB "
-                            "more are dead in files that hold other bytes"));
+  EXPECT_THAT(
+      removed.out,
+      ContainsRegex("removed step 1\nfreed [0-9.]+ K?i?B; about 1.0 MiB "
+                    "more are dead in files that hold other bytes"));
   EXPECT_GE(tables() + 50000, before);
   const Result gc = Run({"-C", half, "gc", "--full"});
   EXPECT_EQ(gc.code, 0) << gc.err;

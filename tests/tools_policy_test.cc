@@ -102,8 +102,8 @@ TEST_F(PolicyCommandTest, OfALine) {
 }
 
 TEST_F(PolicyCommandTest, APolicyThatMayKeepNothingIsRefused) {
-  for (const std::string text : {"latest(0)", "steps(5)",
-                                 "latest(3) & every(7)"}) {
+  for (const std::string text :
+       {"latest(0)", "steps(5)", "latest(3) & every(7)"}) {
     const Result result = Do({"--set", text});
     EXPECT_EQ(result.code, 2) << text << ": " << result.out;
     EXPECT_THAT(result.err, HasSubstr("may keep nothing")) << text;

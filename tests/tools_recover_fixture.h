@@ -124,7 +124,8 @@ class RecoverTest : public CommandRunner {
     ASSERT_OK_AND_ASSIGN(Store store,
                          Store::Open(path, {.create_if_missing = true}));
     std::vector<std::byte> big = testing::RandomBytes(kBigBytes, 1);
-    const std::vector<std::byte> many = testing::RandomBytes(kManyLeaves * 300, 2);
+    const std::vector<std::byte> many =
+        testing::RandomBytes(kManyLeaves * 300, 2);
     const std::vector<std::byte> own = testing::RandomBytes(kBigBytes, 3);
     for (const std::int64_t step : {10, 20, 30, 40, 50}) {
       if (step == 30) big[5 << 18] ^= std::byte{1};

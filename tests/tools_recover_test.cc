@@ -21,9 +21,9 @@ namespace ckptree {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::FlipByte;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using testing::FlipByte;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;

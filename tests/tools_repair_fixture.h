@@ -159,8 +159,8 @@ class RepairTest : public RecoverTest {
     return report;
   }
 
-  // One damage that costs nothing: whoever reads has all, `recover` and `repair`
-  // give all, and say little; and the store goes on.
+  // One damage that costs nothing: whoever reads has all, `recover` and
+  // `repair` give all, and say little; and the store goes on.
   void MendWholly() {
     const std::string to = std::exchange(destination_, source_);
     ExpectAll();

@@ -108,12 +108,11 @@ absl::Status Build(const std::string& directory, const ModelStep& step,
   if (fs) fs->Arm({fault.plan});
   absl::StatusOr<Store> store = OpenStore(directory, 1, fs, true);
   if (!store.ok()) return store.status();
-  absl::StatusOr<internal::StepContent> content = ContentOf(
-      step, part, parts,
-      internal::StoreTestPeer::engine(*store).options().chunk_bytes);
+  absl::StatusOr<internal::StepContent> content =
+      ContentOf(step, part, parts,
+                internal::StoreTestPeer::engine(*store).options().chunk_bytes);
   if (!content.ok()) return content.status();
-  return internal::WriteRankPart(*store, plan,
-                                 static_cast<std::uint16_t>(part),
+  return internal::WriteRankPart(*store, plan, static_cast<std::uint16_t>(part),
                                  *std::move(content), CrewOptions(fs));
 }
 
@@ -184,8 +183,8 @@ Crew::Crew(const std::string& store, const ModelStep& step, int parts,
       alarm(60);
       signal(SIGPIPE, SIG_IGN);
       if (const auto line = ReadLine(plan[0])) {
-        const absl::Status status = Build(store, step, part, parts,
-                                          DecodePlan(*line), fault);
+        const absl::Status status =
+            Build(store, step, part, parts, DecodePlan(*line), fault);
         TrialPipe(done[1]).Say(status.ok() ? "OK"
                                            : std::string(status.ToString()));
       }
@@ -206,18 +205,18 @@ void Crew::Rank::Close() const {
   close(done);
 }
 
-absl::StatusOr<Crew::Handoffs> Crew::Gather(
-    const RankPlan& plan, const kv::Options& options) const {
+absl::StatusOr<Crew::Handoffs> Crew::Gather(const RankPlan& plan,
+                                            const kv::Options& options) const {
   for (const Rank& rank : ranks_) TrialPipe(rank.plan).Say(EncodePlan(plan));
   Handoffs handoffs;
   for (std::size_t part = 0; part < ranks_.size(); ++part) {
     const std::optional<std::string> said = ReadLine(ranks_[part].done);
     if (said != "OK") {
-      return absl::AbortedError(absl::StrFormat("rank %d: %s", part,
-                                                said.value_or("it died")));
+      return absl::AbortedError(
+          absl::StrFormat("rank %d: %s", part, said.value_or("it died")));
     }
-    absl::StatusOr<schema::PartHandoff> handoff = internal::ReadHandoff(
-        plan, static_cast<std::uint16_t>(part), options);
+    absl::StatusOr<schema::PartHandoff> handoff =
+        internal::ReadHandoff(plan, static_cast<std::uint16_t>(part), options);
     if (!handoff.ok()) return handoff.status();
     handoffs.push_back(*std::move(handoff));
   }

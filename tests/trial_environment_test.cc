@@ -1,5 +1,5 @@
-// Surroundings that a trainer meets: few files, no permission, a clock that goes
-// back, signals, no memory. An error that says what is wrong, or it works.
+// Surroundings that a trainer meets: few files, no permission, a clock that
+// goes back, signals, no memory. An error that says what is wrong, or it works.
 
 #include <malloc.h>
 #include <signal.h>
@@ -84,8 +84,8 @@ class TrialEnvironmentTest : public ::testing::Test {
   std::string store() const { return directory_.store(); }
 
   // In a child, which has failed unless it says nothing but notes.
-  TrialResult Child(const std::function<void(const Must&, const TrialPipe&)>&
-                        body) const {
+  TrialResult Child(
+      const std::function<void(const Must&, const TrialPipe&)>& body) const {
     const TrialResult result = RunChild(
         [&](const TrialPipe& pipe) {
           const Must must = [&pipe](const absl::Status& status,
@@ -262,8 +262,8 @@ TEST_F(TrialEnvironmentTest, NoMemoryAtAll) {
           std::ifstream statm("/proc/self/statm");
           std::size_t pages = 0;
           statm >> pages;
-          const rlim_t bytes = pages * 4096 + (rlim_t{1} << 20) *
-                                                  static_cast<rlim_t>(megabytes);
+          const rlim_t bytes =
+              pages * 4096 + (rlim_t{1} << 20) * static_cast<rlim_t>(megabytes);
           rlimit limit{bytes, bytes};
           if (setrlimit(RLIMIT_AS, &limit) != 0) pipe.Say("WRONG setrlimit");
           auto open = OpenStore(store(), 2);
@@ -281,8 +281,7 @@ TEST_F(TrialEnvironmentTest, NoMemoryAtAll) {
       auto open = OpenStore(store(), 1);
       must(open.status(), "open afterwards");
       for (const std::string& step : result.Said("SAVED")) {
-        must(ReadsBack(*open, std::atoll(step.c_str()), kSize),
-             "step " + step);
+        must(ReadsBack(*open, std::atoll(step.c_str()), kSize), "step " + step);
       }
       must(True(open->Verify({})->findings.empty()), "verify");
     });
@@ -367,9 +366,9 @@ double Resident() {
 
 // What is resident after 200 more saves: 1 % more at most where the saves are
 // small. The memtables that they ride in are emptied before each look, by a
-// collection, or it would tell how far their writing lags behind. A large save leaves a file, whose
-// metadata stay in memory as nothing is collected yet: 1 to 2 KB each, in 200
-// saves above 1 % of what this little process has.
+// collection, or it would tell how far their writing lags behind. A large save
+// leaves a file, whose metadata stay in memory as nothing is collected yet: 1
+// to 2 KB each, in 200 saves above 1 % of what this little process has.
 TEST_F(TrialEnvironmentTest, MemoryDrifts) {
   if (kAddressSanitizer) GTEST_SKIP() << "measures memory";
   struct Case {

@@ -75,9 +75,9 @@ TEST_P(TrialErrorsTest, AFailedSyncDropsItsBytes) {
         true);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Scenarios, TrialErrorsTest, ::testing::ValuesIn(AllScenarios()),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Scenarios, TrialErrorsTest,
+                         ::testing::ValuesIn(AllScenarios()),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace ckptree::testing

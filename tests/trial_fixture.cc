@@ -28,8 +28,8 @@ void Must(bool condition, std::string_view what, const TrialPipe& pipe) {
 
 void Must(const absl::Status& status, std::string_view what,
           const TrialPipe& pipe) {
-  Must(status.ok(),
-       std::string(what) + ": " + std::string(status.ToString()), pipe);
+  Must(status.ok(), std::string(what) + ": " + std::string(status.ToString()),
+       pipe);
 }
 
 SaveHandle BeginModel(Store& store, std::int64_t step,

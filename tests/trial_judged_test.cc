@@ -82,8 +82,8 @@ class TrialJudgedTest : public ::testing::TestWithParam<std::string> {
     const bool before = fs::exists(place + "/files");
     fs::create_directories(folder_);
     MadeStore made =
-        MakeKind(GetParam(), kSeedOfStores,
-                 before ? "" : folder_ + "/store", place + "/earlier");
+        MakeKind(GetParam(), kSeedOfStores, before ? "" : folder_ + "/store",
+                 place + "/earlier");
     ASSERT_EQ(made.error, "");
     if (!before) CopyStore(folder_ + "/store", place + "/files");
     known_ = std::move(made.known);
@@ -110,9 +110,8 @@ class TrialJudgedTest : public ::testing::TestWithParam<std::string> {
   // Of the shape that is wanted, as many as the scale says.
   static std::vector<PlannedTrial> Part(std::vector<PlannedTrial> all) {
     if (const char* const shape = Wanted("CKPTREE_TEST_SHAPE")) {
-      std::erase_if(all, [&](const PlannedTrial& trial) {
-        return trial.shape != shape;
-      });
+      std::erase_if(
+          all, [&](const PlannedTrial& trial) { return trial.shape != shape; });
     }
     std::vector<PlannedTrial> part;
     const auto stride = static_cast<std::size_t>(TrialStride());
@@ -228,8 +227,7 @@ class TrialJudgedTest : public ::testing::TestWithParam<std::string> {
               << "trial judged, " << GetParam() << ": " << table_.Summary()
               << "\n"
               << std::flush;
-    EXPECT_EQ(table_.wrong(), 0)
-        << "the first of each sort:\n" << failures_;
+    EXPECT_EQ(table_.wrong(), 0) << "the first of each sort:\n" << failures_;
   }
 
   TrialDirectory directory_;
@@ -286,11 +284,11 @@ TEST_P(TrialJudgedTest, EveryByte) {
   Report();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, TrialJudgedTest, ::testing::ValuesIn(KindNames()),
-    [](const ::testing::TestParamInfo<std::string>& kind) {
-      return kind.param;
-    });
+INSTANTIATE_TEST_SUITE_P(Kinds, TrialJudgedTest,
+                         ::testing::ValuesIn(KindNames()),
+                         [](const ::testing::TestParamInfo<std::string>& kind) {
+                           return kind.param;
+                         });
 
 }  // namespace
 }  // namespace ckptree::testing

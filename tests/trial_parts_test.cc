@@ -52,13 +52,14 @@ std::optional<std::string> ReadsOtherwise(const Store& store,
   constexpr std::size_t kTop = 600, kHeight = 120, kLeft = 100, kWidth = 801;
   std::string box;
   for (std::size_t row = kTop; row < kTop + kHeight; ++row) {
-    box += leaf->second.bytes.substr(
-        row * kRowBytes + kLeft * 4, kWidth * 4);
+    box += leaf->second.bytes.substr(row * kRowBytes + kLeft * 4, kWidth * 4);
   }
   std::string found(box.size(), '\0');
-  const absl::Status status = store.Restore(AtStep(number))->ReadBox(
-      Path::Parse(kShared).value(), {{kTop, kLeft}, {kHeight, kWidth}},
-      std::as_writable_bytes(std::span(found)));
+  const absl::Status status =
+      store.Restore(AtStep(number))
+          ->ReadBox(Path::Parse(kShared).value(),
+                    {{kTop, kLeft}, {kHeight, kWidth}},
+                    std::as_writable_bytes(std::span(found)));
   if (!status.ok()) return "box: " + std::string(status.ToString());
   if (found != box) return "a box reads back otherwise";
   return std::nullopt;

@@ -241,10 +241,10 @@ Verdict TrialPlacesTest::ProgramOnFullDisk(
     // What a command gave back is gone again.
     if (!Fill(absl::StrCat(Disk(), "/filler", fillers++))) std::abort();
     const std::string output = directory_.path() + "/output";
-    const int status = std::system(
-        absl::StrFormat("'%s' -C '%s/store' %s > '%s' 2>&1", CKPTREE_BINARY,
-                        Disk(), words, output)
-            .c_str());
+    const int status =
+        std::system(absl::StrFormat("'%s' -C '%s/store' %s > '%s' 2>&1",
+                                    CKPTREE_BINARY, Disk(), words, output)
+                        .c_str());
     std::ifstream file(output);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
@@ -270,8 +270,8 @@ Verdict TrialPlacesTest::OnFullDisk(const DeletingVerb& verb,
     absl::StatusOr<Store> store = absl::UnavailableError("not open");
     if (open_before) {
       store = OpenStore(path, 1);
-      // What a killed process left is mended first: a disk that gets full in the
-      // very moment of a flush ends the handle, and the next open goes on.
+      // What a killed process left is mended first: a disk that gets full in
+      // the very moment of a flush ends the handle, and the next open goes on.
       if (store.ok()) {
         store->Collect({.min_dead_fraction = 1}).status().IgnoreError();
       }
@@ -323,9 +323,9 @@ TEST_F(TrialPlacesTest, NoByteIsFreeForTheProgram) {
     ASSERT_NO_FATAL_FAILURE(Make(kind));
     std::vector<std::int64_t> victims;
     for (const auto& [key, content] : known_.state.steps) {
-      const bool tagged = std::any_of(
-          known_.state.tags.begin(), known_.state.tags.end(),
-          [&](const auto& tag) { return tag.second == key; });
+      const bool tagged =
+          std::any_of(known_.state.tags.begin(), known_.state.tags.end(),
+                      [&](const auto& tag) { return tag.second == key; });
       if (!known_.state.pins.contains(key) && !tagged && key < kLineSteps) {
         victims.push_back(key);
       }
@@ -479,7 +479,8 @@ TEST_F(OddFilesTest, EachFileInItsTurn) {
     // Nothing but its length or its name is other than it was.
     const bool whole = shape == "huge" || shape == "linked";
     for (const auto& [name, bytes] : files_.bytes) {
-      // Two stores that have one LOCK are the same files: neither is written to.
+      // Two stores that have one LOCK are the same files: neither is written
+      // to.
       const bool guards = shape == "linked" && name == "LOCK";
       for (const Verb verb : {Verb::kRead, Verb::kWrite, Verb::kRepair}) {
         unsigned allowed = whole && !guards ? kUnmended : kAllowedByName;
@@ -487,8 +488,7 @@ TEST_F(OddFilesTest, EachFileInItsTurn) {
         // as a loss that nobody can tell.
         if (shape == "a folder" && verb == Verb::kRepair) allowed |= kOvertold;
         Try(shape, NamePattern(name),
-            absl::StrCat(name, ", ", std::string(VerbName(verb))),
-            allowed,
+            absl::StrCat(name, ", ", std::string(VerbName(verb))), allowed,
             [&](std::vector<Verdict>* verdicts) {
               MakeOdd(shape, name);
               DamagedStore damaged = {.files = nullptr, .known = &known_};

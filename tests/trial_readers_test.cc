@@ -143,9 +143,8 @@ void ReadUntil(const std::string& directory, const std::string& done,
     }
     // The newest, and any other.
     for (const std::size_t at :
-         {steps->size() - 1,
-          static_cast<std::size_t>(
-              random.Int(static_cast<int>(steps->size())))}) {
+         {steps->size() - 1, static_cast<std::size_t>(random.Int(
+                                 static_cast<int>(steps->size())))}) {
       auto step = store->Restore(AtStep((*steps)[at].step));
       if (IsStepGone(step.status())) {
         ++gone;
@@ -155,8 +154,8 @@ void ReadUntil(const std::string& directory, const std::string& done,
           step.ok() ? WrongWith(*step) : std::string(step.status().message());
       if (!wrong.empty()) {
         if (step.ok() && went_late(wrong)) continue;
-        pipe.Say(absl::StrFormat("WRONG step %d: %s", (*steps)[at].step,
-                                 wrong));
+        pipe.Say(
+            absl::StrFormat("WRONG step %d: %s", (*steps)[at].step, wrong));
         return;
       }
       ++whole;
@@ -218,12 +217,14 @@ void WriteFor(const std::string& directory, int seconds,
     must(store->Close(), "close");
     ++counts[3];
   }
-  pipe.Say(absl::StrFormat("WROTE %d saves, %d deletes, %d overwrites, %d times "
-                           "closed",
-                           counts[0], counts[1], counts[2], counts[3]));
-  pipe.Say(absl::StrFormat("COLLECTED %d versions, rewrote %d files, %d times a "
-                           "reader kept one",
-                           collected, rewritten, waited));
+  pipe.Say(
+      absl::StrFormat("WROTE %d saves, %d deletes, %d overwrites, %d times "
+                      "closed",
+                      counts[0], counts[1], counts[2], counts[3]));
+  pipe.Say(
+      absl::StrFormat("COLLECTED %d versions, rewrote %d files, %d times a "
+                      "reader kept one",
+                      collected, rewritten, waited));
   if (collected * rewritten * waited == 0) pipe.Say("WRONG nothing collected");
   for (const int count : counts) {
     if (count == 0) pipe.Say("WRONG something was never done");

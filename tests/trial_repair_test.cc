@@ -143,8 +143,8 @@ class TrialRepairTest : public TrialRulesTest {
   ModelState state_;
 };
 
-// What an open for writing mends by itself, a repair does, too: there is no call
-// at which a store is left that does not open.
+// What an open for writing mends by itself, a repair does, too: there is no
+// call at which a store is left that does not open.
 TEST_F(TrialRepairTest, TheIndexIsDamaged) {
   fs::remove(directory_.store() + "/db/CURRENT");
   SweepAll(/*rebuilds=*/false);
@@ -233,9 +233,8 @@ class DamagedFileTest : public TrialRepairTest {
       Must(SaveStep(*store, 1000, *small_[5]), "a save", pipe);
       Must(store->Close(), "close", pipe);
       pipe.Say(report->action == RepairReport::Action::kNothing ? "HARMLESS"
-               : report->action == RepairReport::Action::kMend
-                   ? "MENDED"
-                   : "REBUILT");
+               : report->action == RepairReport::Action::kMend  ? "MENDED"
+                                                                : "REBUILT");
       _exit(0);
     });
   }

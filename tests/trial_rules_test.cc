@@ -53,8 +53,8 @@ TEST_F(TrialRulesTest, SavesOverlapWithAFailingOneBeforeThem) {
   ExpectRan(InStore(true, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
     Must(SaveStep(store, 1, *small_[0]), "save 1", pipe);
     absl::Notification others_staged;
-    SaveHandle bad = BeginCopied(
-        store, 2, [&](std::uint64_t, std::span<std::byte>) {
+    SaveHandle bad =
+        BeginCopied(store, 2, [&](std::uint64_t, std::span<std::byte>) {
           others_staged.WaitForNotification();
           return absl::InternalError("the device is gone");
         });
@@ -80,14 +80,14 @@ TEST_F(TrialRulesTest, SavesOverlapWithAFailingOneBeforeThem) {
 TEST_F(TrialRulesTest, TicketsStageOutOfOrder) {
   ExpectRan(InStore(true, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
     absl::Notification second_asked;
-    SaveHandle first = BeginCopied(
-        store, 1, [&](std::uint64_t, std::span<std::byte> to) {
+    SaveHandle first =
+        BeginCopied(store, 1, [&](std::uint64_t, std::span<std::byte> to) {
           second_asked.WaitForNotification();
           std::ranges::fill(to, std::byte{'a'});
           return absl::OkStatus();
         });
-    SaveHandle second = BeginCopied(
-        store, 2, [&](std::uint64_t, std::span<std::byte> to) {
+    SaveHandle second =
+        BeginCopied(store, 2, [&](std::uint64_t, std::span<std::byte> to) {
           std::ranges::fill(to, std::byte{'b'});
           return absl::OkStatus();
         });
@@ -115,15 +115,14 @@ TEST_F(TrialRulesTest, TheNewestStepIsDeleted) {
   ModelState state;
   for (const bool reopened : {false, true}) {
     fs::remove_all(directory_.store());
-    ExpectRan(
-        InStore(true, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
-          Must(SaveStep(store, 1, *large_[0]), "save 1", pipe);
-          Must(SaveStep(store, 2, *large_[1]), "save 2", pipe);
-          Must(store.Delete(2), "delete 2", pipe);
-          if (reopened) return;
-          Must(SaveStep(store, 3, *large_[2]), "save 3", pipe);
-          Must(SaveStep(store, 2, *large_[1]), "save 2 again", pipe);
-        }));
+    ExpectRan(InStore(true, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
+      Must(SaveStep(store, 1, *large_[0]), "save 1", pipe);
+      Must(SaveStep(store, 2, *large_[1]), "save 2", pipe);
+      Must(store.Delete(2), "delete 2", pipe);
+      if (reopened) return;
+      Must(SaveStep(store, 3, *large_[2]), "save 3", pipe);
+      Must(SaveStep(store, 2, *large_[1]), "save 2 again", pipe);
+    }));
     if (reopened) {
       ExpectRan(
           InStore(false, [&](Store& store, FaultFs&, const TrialPipe& pipe) {
@@ -146,9 +145,8 @@ TEST_F(TrialRulesTest, AnOrphanLiesBelowACommittedVersion) {
   bool fired = true;
   for (std::uint64_t n = 1; fired && n < 500; ++n) {
     fs::remove_all(directory_.store());
-    const TrialResult result =
-        InStore(true, [&](Store& store, FaultFs& faults,
-                          const TrialPipe& pipe) {
+    const TrialResult result = InStore(
+        true, [&](Store& store, FaultFs& faults, const TrialPipe& pipe) {
           Must(SaveStep(store, 1, *small_[0]), "save 1", pipe);
           StepBuilder builder = store.Begin(2);
           PutAll(*large_[0], builder);
@@ -204,9 +202,8 @@ TEST_F(TrialRulesTest, AVersionThatWasBegunIsNeverUsedAgain) {
   bool fired = true;
   for (std::uint64_t n = 1; fired && n < 500; ++n) {
     fs::remove_all(directory_.store());
-    const TrialResult result =
-        InStore(true, [&](Store& store, FaultFs& faults,
-                          const TrialPipe& pipe) {
+    const TrialResult result = InStore(
+        true, [&](Store& store, FaultFs& faults, const TrialPipe& pipe) {
           Must(SaveStep(store, 1, *small_[0]), "save 1", pipe);
           faults.Arm({{.mode = Mode::kNotify,
                        .kinds = Bit(CallKind::kOpen),
@@ -332,9 +329,8 @@ TEST_F(TrialRulesTest, ACopiedStoreIsAnotherIncarnation) {
   EXPECT_NE(incarnations[0], incarnations[1]) << "the copy is not told apart";
   EXPECT_EQ(incarnations[1], incarnations[2]) << "a copy becomes new each time";
   ExpectStore({state});
-  const TrialResult judged = RunChild([&](const TrialPipe& pipe) {
-    JudgeStore(copy, {state}, false, pipe);
-  });
+  const TrialResult judged = RunChild(
+      [&](const TrialPipe& pipe) { JudgeStore(copy, {state}, false, pipe); });
   EXPECT_EQ(Wrongs(judged), std::vector<std::string>());
 }
 
@@ -342,14 +338,13 @@ TEST_F(TrialRulesTest, ACopiedStoreIsAnotherIncarnation) {
 TEST_F(TrialRulesTest, ASaveIsCancelledAtEachStep) {
   int cancelled = 0;
   int committed = 0;
-  // Two threads make one or two segments, and so more or fewer calls: a save that
-  // ends before the n-th call is not yet the end.
+  // Two threads make one or two segments, and so more or fewer calls: a save
+  // that ends before the n-th call is not yet the end.
   int unfired = 0;
   for (std::uint64_t n = 1; unfired < 5 && n < 500; ++n) {
     fs::remove_all(directory_.store());
-    const TrialResult result =
-        InStore(true, [&](Store& store, FaultFs& faults,
-                          const TrialPipe& pipe) {
+    const TrialResult result = InStore(
+        true, [&](Store& store, FaultFs& faults, const TrialPipe& pipe) {
           Must(SaveStep(store, 1, *large_[0]), "save 1", pipe);
           StepBuilder builder = store.Begin(2);
           PutAll(*large_[1], builder);

@@ -12,13 +12,13 @@
 
 #include "absl/strings/str_format.h"
 
-// In front of the C library's: RocksDB sleeps a second whenever a flush fails, and
-// trials fail hundreds of them.
+// In front of the C library's: RocksDB sleeps a second whenever a flush fails,
+// and trials fail hundreds of them.
 extern "C" int usleep(useconds_t microseconds) {
   const timespec time = {
       .tv_sec = 0,
-      .tv_nsec = static_cast<long>(std::min<useconds_t>(microseconds, 1000)) *
-                 1000};
+      .tv_nsec =
+          static_cast<long>(std::min<useconds_t>(microseconds, 1000)) * 1000};
   return nanosleep(&time, nullptr);
 }
 
@@ -39,11 +39,10 @@ void TrialPipe::Say(std::string_view line) const {
 }
 
 std::string TrialResult::Text() const {
-  std::string text = killed   ? "killed by its fault"
-                     : exited ? absl::StrFormat("exit code %d", code)
-                     : signal == SIGALRM
-                         ? "hung until its alarm"
-                         : absl::StrFormat("signal %d", signal);
+  std::string text = killed              ? "killed by its fault"
+                     : exited            ? absl::StrFormat("exit code %d", code)
+                     : signal == SIGALRM ? "hung until its alarm"
+                                         : absl::StrFormat("signal %d", signal);
   const std::size_t from = lines.size() > 8 ? lines.size() - 8 : 0;
   for (std::size_t i = from; i < lines.size(); ++i) text += "\n  " + lines[i];
   return text;

@@ -75,9 +75,9 @@ bool RunAction(const TrialAction& action, TrialContext& context, bool retry,
       pipe.Say("ACK " + action.name);
       return true;
     }
-    pipe.Say(absl::StrFormat(
-        "ERR %s: %s", absl::IsUnknown(status) ? "unknown" : "known",
-        std::string(status.ToString())));
+    pipe.Say(absl::StrFormat("ERR %s: %s",
+                             absl::IsUnknown(status) ? "unknown" : "known",
+                             std::string(status.ToString())));
   }
   return false;
 }
@@ -192,9 +192,9 @@ TrialAction JudgedSaveAction(std::int64_t step, ModelState::Content content,
 std::vector<TrialScenario> AllScenarios() {
   const Contents& c = AllContents();
   std::vector<TrialScenario> all;
-  all.push_back({.name = "create",
-                 .body = {CreateAction(), SaveAction(1, c.tiny),
-                          CloseAction()}});
+  all.push_back(
+      {.name = "create",
+       .body = {CreateAction(), SaveAction(1, c.tiny), CloseAction()}});
   all.push_back(OnOpenStore("save_small", {SaveAction(40, c.changed)}));
   all.push_back(OnOpenStore("save_large", {SaveAction(40, c.large)}));
   all.back().base = {CreateAction(), SaveAction(10, c.tiny)};
@@ -208,13 +208,13 @@ std::vector<TrialScenario> AllScenarios() {
   all.push_back(OnOpenStore("pin", {PinAction(30), UnpinAction(10)}));
   // Whole files go, others are written again, blocks of small saves go, the tip
   // moves; a save finds what is left.
-  all.push_back(OnOpenStore("collect", {CollectAction(), DeleteAction(40),
-                                        CollectAction(),
-                                        SaveAction(50, c.half_new)}));
-  all.back().base = {CreateAction(),          SaveAction(10, c.tiny),
-                     SaveAction(20, c.large), SaveAction(30, c.half_new),
+  all.push_back(
+      OnOpenStore("collect", {CollectAction(), DeleteAction(40),
+                              CollectAction(), SaveAction(50, c.half_new)}));
+  all.back().base = {CreateAction(),           SaveAction(10, c.tiny),
+                     SaveAction(20, c.large),  SaveAction(30, c.half_new),
                      SaveAction(40, c.nudged), SaveAction(35, c.changed),
-                     DeleteAction(20),        DeleteAction(35),
+                     DeleteAction(20),         DeleteAction(35),
                      DeleteAction(10)};
   // 10 is pinned and 20 tagged; then the step itself is not kept, but for being
   // the newest; at last one takes the place of another.
@@ -224,13 +224,20 @@ std::vector<TrialScenario> AllScenarios() {
        JudgedSaveAction(50, c.nudged, {40}), PolicyAction("every(50)"),
        JudgedSaveAction(60, c.changed, {}), PolicyAction("every(30)"),
        JudgedSaveAction(60, c.tiny, {50}, true)}));
-  all.push_back({.name = "open", .base = Base(),
+  all.push_back(
+      {.name = "open", .base = Base(), .body = {OpenAction(), CloseAction()}});
+  all.push_back({.name = "open_after_kill",
+                 .base = Base(),
+                 .base_dies = true,
                  .body = {OpenAction(), CloseAction()}});
-  all.push_back({.name = "open_after_kill", .base = Base(), .base_dies = true,
+  all.push_back({.name = "open_copy",
+                 .base = Base(),
+                 .base_dies = true,
+                 .copied = true,
                  .body = {OpenAction(), CloseAction()}});
-  all.push_back({.name = "open_copy", .base = Base(), .base_dies = true,
-                 .copied = true, .body = {OpenAction(), CloseAction()}});
-  all.push_back({.name = "reopen", .base = Base(), .setup = {OpenAction()},
+  all.push_back({.name = "reopen",
+                 .base = Base(),
+                 .setup = {OpenAction()},
                  .body = {SaveAction(40, c.changed), CloseAction(),
                           OpenAction(), SaveAction(50, c.nudged)}});
   return all;
@@ -260,8 +267,8 @@ TrialBench::TrialBench(TrialScenario scenario)
   }
   if (scenario_.creates()) return;
   const TrialResult made = RunChild([this](const TrialPipe& pipe) {
-    TrialContext context{.directory = directory_.store(), .fs = nullptr,
-                         .store = std::nullopt};
+    TrialContext context{
+        .directory = directory_.store(), .fs = nullptr, .store = std::nullopt};
     for (const TrialAction& action : scenario_.base) {
       if (!RunAction(action, context, false, pipe)) _exit(1);
     }
@@ -351,11 +358,11 @@ TrialOutcome TrialBench::Run(const std::vector<FaultPlan>& plans, int threads,
   if (done + 1 < states_.size() && (in_flight || outcome.unknown)) {
     allowed.push_back(states_[done + 1]);
   }
-  const bool collects = scenario_.name == "collect" || plans.empty() ||
-                        plans[0].at % 4 == 1;
+  const bool collects =
+      scenario_.name == "collect" || plans.empty() || plans[0].at % 4 == 1;
   const TrialResult judged = RunChild([&](const TrialPipe& pipe) {
-    JudgeStore(directory_.store(), allowed,
-               scenario_.creates() && done == 0, pipe, collects);
+    JudgeStore(directory_.store(), allowed, scenario_.creates() && done == 0,
+               pipe, collects);
   });
   for (std::string& wrong : Wrongs(judged)) {
     outcome.wrongs.push_back(std::move(wrong));

@@ -70,9 +70,9 @@ TrialScenario LongScenario();
 
 struct TrialOutcome {
   bool fired = false;
-  bool died = false;       // The worker, by its fault.
-  bool saw_error = false;  // An action failed.
-  bool unknown = false;    // ... with an unknown outcome.
+  bool died = false;           // The worker, by its fault.
+  bool saw_error = false;      // An action failed.
+  bool unknown = false;        // ... with an unknown outcome.
   bool torn_manifest = false;  // By a power cut: the index was made anew.
   std::string fired_at;
   std::vector<std::string> wrongs;

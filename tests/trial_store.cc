@@ -38,8 +38,8 @@ std::optional<std::string> NextSaves(Store& store, ModelState* state) {
   return StateDifference(store, *state);
 }
 
-// Collects everything; then the state is the same, and what is stored is what is
-// referred to.
+// Collects everything; then the state is the same, and what is stored is what
+// is referred to.
 std::optional<std::string> CollectedDifference(Store& store,
                                                const ModelState& state) {
   if (auto wrong = CollectAll(store)) return wrong;
@@ -81,11 +81,11 @@ absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,
                                        std::move(file_system));
 }
 
-absl::Status SaveStep(Store& store, std::int64_t step,
-                      const ModelStep& content, bool overwrite) {
-  StepBuilder builder =
-      store.Begin(step % kLineSteps, {.overwrite = overwrite,
-                                      .line = LineName(step / kLineSteps)});
+absl::Status SaveStep(Store& store, std::int64_t step, const ModelStep& content,
+                      bool overwrite) {
+  StepBuilder builder = store.Begin(
+      step % kLineSteps,
+      {.overwrite = overwrite, .line = LineName(step / kLineSteps)});
   PutAll(content, builder);
   SaveHandle handle = std::move(builder).Commit();
   return handle.WaitCommitted(absl::Seconds(30));

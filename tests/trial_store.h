@@ -25,8 +25,8 @@ absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,
                                 bool read_only = false);
 
 // Waits for the commit.
-absl::Status SaveStep(Store& store, std::int64_t step,
-                      const ModelStep& content, bool overwrite = false);
+absl::Status SaveStep(Store& store, std::int64_t step, const ModelStep& content,
+                      bool overwrite = false);
 
 // True where nothing lies below <directory>/staging.
 bool StagingIsEmpty(const std::string& directory);
@@ -36,8 +36,9 @@ bool StagingIsEmpty(const std::string& directory);
 //   UNOPENABLE, LOST, TORN, FINDING, STAGING, NEXT, COLLECT ...  what is wrong
 // LOST: another catalog than any allowed; TORN: a step does not read back;
 // NEXT: the saves that follow do not work; COLLECT: the collection after them,
-// where it is asked for: it takes as long as all the rest. Where `may_be_absent`, a store that
-// is not there or not finished is right, and Create must then succeed.
+// where it is asked for: it takes as long as all the rest. Where
+// `may_be_absent`, a store that is not there or not finished is right, and
+// Create must then succeed.
 void JudgeStore(const std::string& directory,
                 const std::vector<ModelState>& allowed, bool may_be_absent,
                 const TrialPipe& pipe, bool collects = true);

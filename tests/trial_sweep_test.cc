@@ -65,9 +65,9 @@ TEST_P(TrialSweepTest, PowerCutAtEveryCall) {
   Sweep(Mode::kPowerCut, "power cut", 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Scenarios, TrialSweepTest, ::testing::ValuesIn(AllScenarios()),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Scenarios, TrialSweepTest,
+                         ::testing::ValuesIn(AllScenarios()),
+                         [](const auto& test) { return test.param.name; });
 
 // A directory keeps or loses each of its changes by itself: CURRENT must not be
 // there before all that it leads to is. Many seeds: few of them keep one and
@@ -125,8 +125,7 @@ TEST(TrialMutantTest, ADiskThatLiesIsCaught) {
                            .classes = lie.classes,
                            .sticky = true};
         // Power goes when the save is acknowledged, at the last calls.
-        FaultPlan cut = {.mode = Mode::kPowerCut,
-                         .seed = seed};
+        FaultPlan cut = {.mode = Mode::kPowerCut, .seed = seed};
         cut.at = bench.Calls() - seed % 2;
         const TrialOutcome outcome = bench.Run({lying, cut}, /*threads=*/1);
         caught += outcome.wrongs.empty() ? 0 : 1;

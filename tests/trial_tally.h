@@ -21,7 +21,7 @@ struct TrialTally {
   int lost = 0;
   int torn = 0;
   int unopenable = 0;
-  int other = 0;    // Anything else that is wrong.
+  int other = 0;  // Anything else that is wrong.
 
   // Adds the outcome; prints what is wrong, with the plan that repeats it.
   void Add(const TrialOutcome& outcome, std::string_view scenario,

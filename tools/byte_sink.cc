@@ -44,8 +44,8 @@ int Open(const std::string& path, int flags) {
 int SyncFolderOf(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const int folder = Open(slash == std::string::npos ? "."
-                          : slash == 0 ? "/"
-                                       : path.substr(0, slash),
+                          : slash == 0               ? "/"
+                                                     : path.substr(0, slash),
                           O_RDONLY | O_DIRECTORY);
   if (folder < 0) return errno;
   // Some file systems have no such thing.

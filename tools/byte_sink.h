@@ -42,8 +42,9 @@ class ByteSink {
 };
 
 // A file that is there under its name whole or not at all: written beside it,
-// synced, renamed, and the name synced. What is no regular file (a pipe, /dev/null) is written in
-// place. Without Commit() nothing is left, also after an interrupt.
+// synced, renamed, and the name synced. What is no regular file (a pipe,
+// /dev/null) is written in place. Without Commit() nothing is left, also after
+// an interrupt.
 class NewFile {
  public:
   static absl::StatusOr<NewFile> Create(const std::string& path);

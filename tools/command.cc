@@ -133,26 +133,44 @@ constexpr Command kCommands[] = {
      "  ckptree get 'latest:params/dense/kernel[0:4, -1]'\n"
      "  ckptree get best:loss:params/wte -o npy --out wte.npy",
      kGetFlags, false, 1, 1, RunGet},
-    {"history", "KEY [RANGE]", "one leaf over the steps",
+    {"history",
+     "KEY [RANGE]",
+     "one leaf over the steps",
      "A row for each value that it had, newest first: from STEP TO the last\n"
      "listed step with the same one. Reads no arrays.\n\n"
      "  ckptree history params/dense/kernel\n"
      "  ckptree history lr 1000..2000 -o csv\n"
      "  ckptree history params/wte --where 'nan>0'",
-     {}, true, 1, 2, RunHistory},
-    {"diff", "REV[:KEY] [REV]", "the leaves in which two steps differ",
+     {},
+     true,
+     1,
+     2,
+     RunHistory},
+    {"diff",
+     "REV[:KEY] [REV]",
+     "the leaves in which two steps differ",
      "One REV: from the save before it. KEY is a leaf, a subtree or a glob.\n"
      "Reads no arrays. Exit code 1: they differ.\n\n"
      "  ckptree diff latest\n"
      "  ckptree diff 1000 2000\n"
      "  ckptree diff 'latest~5:params/**' latest",
-     {}, true, 1, 2, RunDiff},
-    {"blame", "[REV[:KEY]]", "which save gave each leaf its value",
+     {},
+     true,
+     1,
+     2,
+     RunDiff},
+    {"blame",
+     "[REV[:KEY]]",
+     "which save gave each leaf its value",
      "LISTED: whether that step is still there. Frozen leaves stand out.\n\n"
      "  ckptree blame\n"
      "  ckptree blame latest:params --sort since\n"
      "  ckptree blame --where 'since<1000'",
-     {}, true, 0, 1, RunBlame},
+     {},
+     true,
+     0,
+     1,
+     RunBlame},
     {"verify", "[REV...]", "check the bytes against their digests",
      "Exit code 1 where anything is damaged.\n\n"
      "  ckptree verify --quick\n"
@@ -170,7 +188,8 @@ constexpr Command kCommands[] = {
     {"rm", "REV...", "remove steps",
      "Bytes that other steps share stay; the rest is freed at once, but for\n"
      "what lies in files with bytes that stay: `ckptree gc` writes such files\n"
-     "again. Pinned steps are refused, tagged ones but for --tagged. A REV may be a\n"
+     "again. Pinned steps are refused, tagged ones but for --tagged. A REV may "
+     "be a\n"
      "range.\n\n"
      "  ckptree rm 0..900 --dry-run\n"
      "  ckptree rm 1000 -y\n"
@@ -217,15 +236,20 @@ constexpr Command kCommands[] = {
      "set. A POLICY is one rule or several, joined by | (what any of them\n"
      "keeps) and & (what both keep):\n\n"
      "  latest(3)            the last 3\n"
-     "  every(1000)          steps that 1000 divides; last=5: of them the last 5\n"
-     "  every(1000, spaced)  the first, and those 1000 or more after the last one\n"
+     "  every(1000)          steps that 1000 divides; last=5: of them the last "
+     "5\n"
+     "  every(1000, spaced)  the first, and those 1000 or more after the last "
+     "one\n"
      "  every(2h)            one each 2 hours\n"
      "  closest(1000)        the step nearest to each multiple of 1000\n"
      "  within(7d)           all of the last 7 days\n"
-     "  best(loss, min, 2)   the 2 with the lowest loss, and those without any;\n"
+     "  best(loss, min, 2)   the 2 with the lowest loss, and those without "
+     "any;\n"
      "                       not these with unmeasured=drop\n"
-     "  healthy              the last one without NaN and Inf; after & all such\n"
-     "  log(8)               dense near now: about 8 for each doubling of the age\n"
+     "  healthy              the last one without NaN and Inf; after & all "
+     "such\n"
+     "  log(8)               dense near now: about 8 for each doubling of the "
+     "age\n"
      "  budget(20GB)         the newest that fit\n"
      "  steps(0, 5000)       these\n"
      "  all                  every one\n\n"

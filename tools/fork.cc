@@ -79,7 +79,8 @@ absl::StatusOr<int> AddLine(Session& session, const std::string& name) {
   if (!store.ok()) return store.status();
   const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
   if (!info.ok()) return info.status();
-  if (absl::Status status = (*store)->Fork(AtStep(info->step, info->line), name);
+  if (absl::Status status =
+          (*store)->Fork(AtStep(info->step, info->line), name);
       !status.ok()) {
     return WithHint(status, "`ckptree fork` lists the lines");
   }

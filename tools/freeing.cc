@@ -106,7 +106,8 @@ absl::Status FreeRemoved(Session& session, Store* store) {
 absl::StatusOr<std::string> WouldFreeText(Store* store,
                                           const std::vector<StepInfo>& steps) {
   std::vector<StepSelector> selectors;
-  for (const StepInfo& info : steps) selectors.push_back(AtStep(info.step, info.line));
+  for (const StepInfo& info : steps)
+    selectors.push_back(AtStep(info.step, info.line));
   const absl::StatusOr<FreedBytes> freed = store->WouldFree(selectors);
   if (!freed.ok()) return freed.status();
   return absl::StrFormat("would free %s\n", SizeText(freed->bytes)) +

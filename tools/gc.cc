@@ -89,9 +89,9 @@ std::string ReportText(const CollectReport& report, bool exact) {
       report.files_dropped == 0) {
     text = "there was nothing to free\n";
   } else {
-    text = absl::StrFormat(
-        "%s removed: %s\n", CountText(report.versions, "step", "steps"),
-        FreedText(report, exact));
+    text = absl::StrFormat("%s removed: %s\n",
+                           CountText(report.versions, "step", "steps"),
+                           FreedText(report, exact));
     absl::StrAppendFormat(
         &text, "files: %d dropped, %d written again (%s), %s -> %s\n",
         report.files_dropped, report.files_rewritten,

@@ -107,7 +107,8 @@ std::string PlanText(const RepairReport& report, const std::string& store) {
     case Action::kNothing:
       return "";
     case Action::kMend:
-      return "repair: what is damaged is made anew from its other copy; nothing "
+      return "repair: what is damaged is made anew from its other copy; "
+             "nothing "
              "is lost\n";
     case Action::kRebuild:
       return absl::StrFormat(

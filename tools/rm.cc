@@ -58,9 +58,9 @@ absl::Status CheckMayGo(const Session& session,
     }
     if (!info.tags.empty() && !session.arguments().Has("tagged")) {
       return WithHint(
-          absl::FailedPreconditionError(absl::StrFormat(
-              "step %s is tagged @%s; nothing was removed", name,
-              info.tags.front())),
+          absl::FailedPreconditionError(
+              absl::StrFormat("step %s is tagged @%s; nothing was removed",
+                              name, info.tags.front())),
           absl::StrFormat("--tagged removes it and its tags; `ckptree tag "
                           "--delete %s` takes the tag away",
                           info.tags.front()));
@@ -123,9 +123,9 @@ absl::StatusOr<int> RunRm(Session& session) {
     }
   }
   for (const StepInfo& info : *steps) {
-    session.out().Write(absl::StrFormat(
-        "%s step %s%s\n", dry_run ? "would remove" : "removed",
-        StepText(info.line, info.step), TagsText({info})));
+    session.out().Write(
+        absl::StrFormat("%s step %s%s\n", dry_run ? "would remove" : "removed",
+                        StepText(info.line, info.step), TagsText({info})));
   }
   session.out().Write(freed);
   if (!dry_run && !steps->empty()) {

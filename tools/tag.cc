@@ -71,8 +71,9 @@ absl::StatusOr<int> RunTag(Session& session) {
   } else {
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    if (absl::Status status = (*store)->Tag(name, AtStep(info->step, info->line),
-                                            session.arguments().Has("move"));
+    if (absl::Status status =
+            (*store)->Tag(name, AtStep(info->step, info->line),
+                          session.arguments().Has("move"));
         !status.ok()) {
       return WithHint(status, absl::IsAlreadyExists(status)
                                   ? "--move lets it name another step"
@@ -94,8 +95,9 @@ absl::StatusOr<int> RunPin(Session& session) {
     if (!address.ok()) return address.status();
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    const absl::Status status = remove ? (*store)->Unpin(AtStep(info->step, info->line))
-                                       : (*store)->Pin(AtStep(info->step, info->line));
+    const absl::Status status =
+        remove ? (*store)->Unpin(AtStep(info->step, info->line))
+               : (*store)->Pin(AtStep(info->step, info->line));
     if (!status.ok()) return status;
     session.Note(absl::StrFormat("%s step %s", remove ? "unpinned" : "pinned",
                                  StepText(info->line, info->step)));

@@ -171,10 +171,10 @@ absl::StatusOr<int> RunVerify(Session& session) {
         damaged ? absl::StrFormat(
                       "DAMAGED: %s %s",
                       CountText(report->findings.size(), "finding", "findings"),
-                      !opens         ? "that the store does not open with"
-                      : hurt.empty() ? "that no step is hurt by"
-                                     : "in " + CountText(hurt.size(), "step",
-                                                         "steps"))
+                      !opens ? "that the store does not open with"
+                      : hurt.empty()
+                          ? "that no step is hurt by"
+                          : "in " + CountText(hurt.size(), "step", "steps"))
         : report->findings.empty()
             ? std::string("no damage")
             : absl::StrFormat(

@@ -56,7 +56,8 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
         Tell(b, b.at);
       } else {
         ragged_ = absl::StrFormat(
-            "journal/%s ends at byte %d, before its first copy does, as a crash "
+            "journal/%s ends at byte %d, before its first copy does, as a "
+            "crash "
             "may leave it: the next open for writing mends it",
             b.name, std::min<std::uint64_t>(b.at, b.view().size()));
       }
@@ -109,8 +110,7 @@ std::optional<ParsedRecord> FilePair::RecordAt(Copy copy,
   // The copy of the record before, which an open put first.
   const Preface* const front = preface();
   if (offset == kPrefaceBytes && front != nullptr &&
-      header.ordinal == front->follows &&
-      record->hash == front->follows_hash) {
+      header.ordinal == front->follows && record->hash == front->follows_hash) {
     record->a_place = kPrefaceBytes;
     record->b_place = kPrefaceBytes;
     return record;
@@ -216,8 +216,7 @@ void FilePair::Tell(CopyBytes& copy, std::uint64_t at) {
   std::string text = absl::StrFormat(
       "journal/%s is damaged at byte %d; its other copy is read", copy.name,
       at);
-  (&copy == &of(Copy::kB) ? damage_of_b_ : damage_).push_back(
-      std::move(text));
+  (&copy == &of(Copy::kB) ? damage_of_b_ : damage_).push_back(std::move(text));
 }
 
 bool FilePair::a_ends_in_zeros() const {

@@ -76,8 +76,8 @@ class FilePair {
   // what was not synced.
   //
   // `covered`: the ordinal that the file of all rows goes to. Files that end
-  // there are dropped, and a crash meanwhile may leave one copy; but not `newest`,
-  // the file with the highest number. `last`: that was written to.
+  // there are dropped, and a crash meanwhile may leave one copy; but not
+  // `newest`, the file with the highest number. `last`: that was written to.
   void TellDamage(std::uint64_t covered, bool newest, bool last);
 
   // `crashed`: it was being written to, and b may have holes where it was not

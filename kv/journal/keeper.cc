@@ -22,9 +22,9 @@ constexpr absl::Duration kTryAgainAfter = absl::Seconds(5);
 // Of records and their blocks behind the file of all rows, and behind the last
 // flush of the index: what a reader or an open reads.
 constexpr std::uint64_t kMostBehind = std::uint64_t{16} << 20;
-// The index is flushed here alone, and not by RocksDB, which would end the handle
-// where a full disk has no room for it. So the tables of small saves have this
-// size.
+// The index is flushed here alone, and not by RocksDB, which would end the
+// handle where a full disk has no room for it. So the tables of small saves
+// have this size.
 constexpr std::uint64_t kFlushBytes = std::uint64_t{8} << 20;
 // A closed store keeps at most this.
 constexpr std::uint64_t kMostWhenClosed = std::uint64_t{8} << 20;
@@ -37,18 +37,17 @@ constexpr std::uint64_t kFirstFileBytes =
 }  // namespace
 
 bool GiveReserve(const Options& options, const std::string& directory) {
-  const std::string path =
-      Join(Join(directory, kJournalName), kReserveName);
+  const std::string path = Join(Join(directory, kJournalName), kReserveName);
   return FileSize(options, path).ok() && RemoveFile(options, path).ok();
 }
 
 absl::Status MakeReserve(const Options& options, const std::string& directory,
                          bool smaller) {
-  const std::string path =
-      Join(Join(directory, kJournalName), kReserveName);
+  const std::string path = Join(Join(directory, kJournalName), kReserveName);
   const absl::StatusOr<std::uint64_t> size = FileSize(options, path);
   if (size.ok() && *size == kReserveBytes) return absl::OkStatus();
-  // Not by trying: what is written beside it would find the disk full meanwhile.
+  // Not by trying: what is written beside it would find the disk full
+  // meanwhile.
   std::uint64_t free = 0;
   const rocksdb::IOStatus asked = FileSystemOf(options)->GetFreeSpace(
       directory, rocksdb::IOOptions(), &free, nullptr);
@@ -61,8 +60,7 @@ absl::Status MakeReserve(const Options& options, const std::string& directory,
       return absl::ResourceExhaustedError("there is no room for the reserve");
     }
   }
-  const absl::Status made =
-      WriteFile(options, path, std::string(bytes, '\0'));
+  const absl::Status made = WriteFile(options, path, std::string(bytes, '\0'));
   if (!made.ok()) RemoveFile(options, path).IgnoreError();
   return made;
 }
@@ -98,10 +96,9 @@ absl::Status JournalKeeper::BeginLocked() {
   start.tip = context_.tip;
   start.file = context_.next_file;
   start.file_bytes = context_.options.journal_file_bytes;
-  start.first_file_bytes = start.file_bytes != 0 ? start.file_bytes
-                                                 : kFirstFileBytes;
-  const JournalRecord* const last =
-      last_.has_value() ? &*last_ : nullptr;
+  start.first_file_bytes =
+      start.file_bytes != 0 ? start.file_bytes : kFirstFileBytes;
+  const JournalRecord* const last = last_.has_value() ? &*last_ : nullptr;
   const auto create = [&] {
     return JournalWriter::Create(context_.options, context_.directory, start,
                                  last);
@@ -121,9 +118,8 @@ absl::Status JournalKeeper::BeginLocked() {
   // is built on its second copy, too.
   if (last_.has_value()) {
     CKPTREE_RETURN_IF_ERROR(SyncFile(
-        context_.options,
-        Join(Join(context_.directory, kJournalName),
-             JournalFileName(Copy::kB, last_->file))));
+        context_.options, Join(Join(context_.directory, kJournalName),
+                               JournalFileName(Copy::kB, last_->file))));
   }
   writer_ = *std::move(made);
   last_.reset();  // It holds the bytes of both its files.
@@ -261,7 +257,8 @@ absl::Status JournalKeeper::Do(const Work& work) {
   return status;
 }
 
-// Nothing that is thrown gets past the thread: a map of rows may find no memory.
+// Nothing that is thrown gets past the thread: a map of rows may find no
+// memory.
 absl::Status JournalKeeper::DoGuarded(const Work& work) {
   try {
     return Do(work);
@@ -279,10 +276,9 @@ void JournalKeeper::Loop() {
     Work work;
     {
       const absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(absl::Condition(this, &JournalKeeper::HasWork),
-                              unsynced_ || absl::Now() < not_before_
-                                  ? kSyncEvery
-                                  : absl::Hours(1));
+      mutex_.AwaitWithTimeout(
+          absl::Condition(this, &JournalKeeper::HasWork),
+          unsynced_ || absl::Now() < not_before_ ? kSyncEvery : absl::Hours(1));
       if (stopping_) return;
       work.sync = std::exchange(unsynced_, false);
       if (absl::Now() >= not_before_) {
@@ -386,8 +382,8 @@ absl::Status JournalKeeper::WriteRows() {
   const absl::StatusOr<JournalContent> journal =
       ReadJournal(context_.options, context_.directory, 1,
                   /*beside_writer=*/true);
-  absl::Status merged = journal.ok() ? MergeInto(*journal, as_of, head)
-                                     : journal.status();
+  absl::Status merged =
+      journal.ok() ? MergeInto(*journal, as_of, head) : journal.status();
   if (absl::IsDataLoss(merged)) {
     // What the journal has lost the index still has.
     Warn(merged);
@@ -396,10 +392,9 @@ absl::Status JournalKeeper::WriteRows() {
   CKPTREE_RETURN_IF_ERROR(merged);
   RowsFile kept;
   kept.ordinal = as_of.ordinal;
-  kept.path = Join(Join(context_.directory, kJournalName),
-                   RowsFileName(as_of.ordinal));
-  CKPTREE_ASSIGN_OR_RETURN(kept.bytes,
-                           FileSize(context_.options, kept.path));
+  kept.path =
+      Join(Join(context_.directory, kJournalName), RowsFileName(as_of.ordinal));
+  CKPTREE_ASSIGN_OR_RETURN(kept.bytes, FileSize(context_.options, kept.path));
   // Blocks of array bytes are in the index alone from here on.
   CKPTREE_RETURN_IF_ERROR(context_.flush());
   if (journal.ok()) {
@@ -432,9 +427,8 @@ absl::Status JournalKeeper::DropFiles(std::uint64_t below,
   // second copy first, for a file without one is known to be unused.
   for (const std::uint64_t number : numbers) {
     for (const Copy copy : {Copy::kB, Copy::kA}) {
-      CKPTREE_RETURN_IF_ERROR(
-          RemoveFile(context_.options,
-                     Join(journal, JournalFileName(copy, number))));
+      CKPTREE_RETURN_IF_ERROR(RemoveFile(
+          context_.options, Join(journal, JournalFileName(copy, number))));
     }
   }
   for (const std::string& name : names) {
@@ -456,8 +450,8 @@ absl::Status JournalKeeper::Close(bool flushed) {
   bool behind = false;
   {
     const absl::MutexLock lock(&mutex_);
-    behind = begun_ && flushed &&
-             (mend_ || bytes_since_rows_ > kMostWhenClosed);
+    behind =
+        begun_ && flushed && (mend_ || bytes_since_rows_ > kMostWhenClosed);
   }
   // Not needed to be whole: the next open does it.
   if (behind) Warn(WriteRows());

@@ -24,8 +24,8 @@
 
 namespace ckptree::kv {
 
-// A file of zeros that is given up when the disk is full, so that a store can be
-// opened and things in it deleted. True where it was there.
+// A file of zeros that is given up when the disk is full, so that a store can
+// be opened and things in it deleted. True where it was there.
 inline constexpr std::size_t kReserveBytes = std::size_t{4} << 20;
 bool GiveReserve(const Options& options, const std::string& directory);
 // OK where it is there already. `smaller`: of what is free, where that is less;
@@ -47,8 +47,8 @@ struct KeeperContext {
   bool sealed = false;  // The last session closed the journal.
   // Makes what was applied to the index durable in it.
   std::function<absl::Status()> flush;
-  // Before the journal lets these blocks of arrays go: those that the index has,
-  // and not whole, are written to it once more.
+  // Before the journal lets these blocks of arrays go: those that the index
+  // has, and not whole, are written to it once more.
   std::function<absl::Status(const JournalBlocks&)> keep_blocks;
   // Gives the commit that the index is as of, and then all its rows; nothing is
   // committed meanwhile.

@@ -100,11 +100,10 @@ Overlay::Level::const_iterator Overlay::LowerBound(const Level& level,
 
 Overlay::Level::const_iterator Overlay::EndOf(const Level& level,
                                               schema::Space space) {
-  return std::partition_point(
-      level.begin(), level.end(),
-      [&](const std::shared_ptr<const Entry>& entry) {
-        return entry->key.space <= space;
-      });
+  return std::partition_point(level.begin(), level.end(),
+                              [&](const std::shared_ptr<const Entry>& entry) {
+                                return entry->key.space <= space;
+                              });
 }
 
 Overlay::Found Overlay::Get(schema::Space space, std::string_view key) const {
@@ -213,13 +212,11 @@ void OverlayCursor::Next() {
 }
 
 std::string_view OverlayCursor::key() const {
-  return entry_ != nullptr ? std::string_view(entry_->key.key)
-                           : index_->key();
+  return entry_ != nullptr ? std::string_view(entry_->key.key) : index_->key();
 }
 
 std::string_view OverlayCursor::value() const {
-  return entry_ != nullptr ? std::string_view(*entry_->value)
-                           : index_->value();
+  return entry_ != nullptr ? std::string_view(*entry_->value) : index_->value();
 }
 
 absl::Status OverlayCursor::status() const {

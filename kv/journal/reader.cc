@@ -58,8 +58,8 @@ class Reader {
           "journal/%s has %d bytes, which no file of a journal has", name,
           size));
     }
-    return ReadFile(options_, path,
-                    std::min<std::size_t>(size, max_bytes), kMostZeros);
+    return ReadFile(options_, path, std::min<std::size_t>(size, max_bytes),
+                    kMostZeros);
   }
 
   absl::Status List() {
@@ -113,8 +113,8 @@ class Reader {
     for (const auto& [id, preface] : prefaces_) {
       JournalFileId is = id;
       if (preface.has_value() && preface->uuid != uuid_) {
-        content_.damage.push_back(absl::StrFormat(
-            "journal/%s belongs to another store", named[id]));
+        content_.damage.push_back(
+            absl::StrFormat("journal/%s belongs to another store", named[id]));
         continue;
       }
       if (preface.has_value()) is = {preface->copy, preface->file};
@@ -136,9 +136,9 @@ class Reader {
     if (in_tip.has_value() && in_tip->uuid == uuid_) {
       const JournalFileId is = {in_tip->copy, in_tip->file};
       content_.in_tip = JournalFileName(is.copy, is.file);
-      content_.damage.push_back(absl::StrFormat(
-          "journal/%s is %s under another name", std::string(kTipName),
-          content_.in_tip));
+      content_.damage.push_back(
+          absl::StrFormat("journal/%s is %s under another name",
+                          std::string(kTipName), content_.in_tip));
       // What has its name has no preface of it.
       if (!prefaces_[is].has_value()) {
         names_[is] = kTipName;
@@ -195,8 +195,7 @@ class Reader {
       // is in b is in a as well, with its blocks.
       CKPTREE_ASSIGN_OR_RETURN(CopyBytes b, Load({Copy::kB, number}));
       CKPTREE_ASSIGN_OR_RETURN(CopyBytes a, Load({Copy::kA, number}));
-      FilePair& pair =
-          pairs_.emplace_back(number, std::move(a), std::move(b));
+      FilePair& pair = pairs_.emplace_back(number, std::move(a), std::move(b));
       pair.Parse();
     }
     // Behind the last file that was written to there may be one made ahead.
@@ -259,8 +258,8 @@ class Reader {
         if (record->blocks.empty()) record = other;
         continue;
       }
-      content_.doubt = absl::DataLossError(absl::StrFormat(
-          "there are two different commits %d", ordinal));
+      content_.doubt = absl::DataLossError(
+          absl::StrFormat("there are two different commits %d", ordinal));
     }
     content_.tip = record->point();
     std::uint64_t next = ordinal;

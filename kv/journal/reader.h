@@ -55,7 +55,7 @@ struct JournalContent {
   // Of the last file with a record; the ceiling is the highest of all.
   Preface newest;
   std::uint64_t version_ceiling = 0;
-  std::uint64_t highest_file = 0;     // Number of any file, used or not.
+  std::uint64_t highest_file = 0;  // Number of any file, used or not.
   std::uint64_t highest_session = 0;
   // Where the next record will stand, if not in a later file: in the first copy
   // of the last file that was begun. 0: none was.
@@ -74,8 +74,8 @@ struct JournalContent {
   // Damage that the other copy made good, and that which cost blocks.
   std::vector<std::string> damage;
   std::vector<JournalFileId> files;  // All that are there, ascending.
-  // Second copies that have holes or end early, as a crash leaves them where they
-  // were not synced: to be mended without a word.
+  // Second copies that have holes or end early, as a crash leaves them where
+  // they were not synced: to be mended without a word.
   std::vector<std::string> ragged;
   // The name of the file that is in the place of `tip`; empty: none is.
   std::string in_tip;

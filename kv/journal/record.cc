@@ -25,8 +25,8 @@ absl::Status Broken(std::size_t at) {
 }  // namespace
 
 std::uint64_t ParsedRecord::a_end() const {
-  return a_place + ToSectors(kRecordHeaderBytes + header.rows_bytes +
-                        header.block_bytes);
+  return a_place +
+         ToSectors(kRecordHeaderBytes + header.rows_bytes + header.block_bytes);
 }
 
 std::uint64_t ParsedRecord::b_end() const {

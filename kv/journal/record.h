@@ -36,12 +36,12 @@ struct RecordHeader {
   std::uint64_t version = 0;  // That is saved or collected; 0 otherwise.
   std::uint64_t version_ceiling = 0;  // No version above it was used by then.
   std::uint64_t incarnation = 0;
-  std::int64_t time_ns = 0;    // UTC since 1970.
-  std::uint64_t a_offset = 0;  // Its place in the first copy,
-  std::uint64_t b_offset = 0;  // and in the second.
+  std::int64_t time_ns = 0;       // UTC since 1970.
+  std::uint64_t a_offset = 0;     // Its place in the first copy,
+  std::uint64_t b_offset = 0;     // and in the second.
   std::uint64_t rows_bytes = 0;   // Of the rows behind the header.
   std::uint64_t block_bytes = 0;  // Of the blocks behind the rows, in a.
-  Hash previous{};  // Of the record before; zeros in the first.
+  Hash previous{};                // Of the record before; zeros in the first.
 
   friend bool operator==(const RecordHeader&, const RecordHeader&) = default;
 };
@@ -83,8 +83,8 @@ struct RowChange {
   std::string_view key;
   enum class What : std::uint8_t { kDelete = 0, kPut = 1, kBlock = 2 };
   What what = What::kDelete;
-  std::string_view value;  // kPut.
-  BlockName block;         // kBlock.
+  std::string_view value;          // kPut.
+  BlockName block;                 // kBlock.
   std::uint64_t block_offset = 0;  // Among the record's blocks.
 };
 

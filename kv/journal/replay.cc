@@ -19,11 +19,11 @@ absl::Status Missing(std::uint64_t ordinal) {
       "commit %d was acknowledged and is missing in the journal", ordinal));
 }
 
-absl::Status ForEachChange(
-    const JournalContent& journal, std::uint64_t after, std::uint64_t up_to,
-    absl::FunctionRef<void(const JournalRecord& record,
-                           const RowChange& change)>
-        visit) {
+absl::Status ForEachChange(const JournalContent& journal, std::uint64_t after,
+                           std::uint64_t up_to,
+                           absl::FunctionRef<void(const JournalRecord& record,
+                                                  const RowChange& change)>
+                               visit) {
   for (std::uint64_t ordinal = after + 1; ordinal <= up_to; ++ordinal) {
     const auto found = journal.records.find(ordinal);
     if (found == journal.records.end()) return Missing(ordinal);
@@ -37,26 +37,25 @@ absl::Status ForEachChange(
 }  // namespace
 
 absl::StatusOr<RowChanges> ChangesOf(const JournalContent& journal,
-                                     std::uint64_t after,
-                                     std::uint64_t up_to) {
+                                     std::uint64_t after, std::uint64_t up_to) {
   RowChanges rows;
-  CKPTREE_RETURN_IF_ERROR(ForEachChange(
-      journal, after, up_to,
-      [&rows](const JournalRecord&, const RowChange& change) {
-        std::optional<RowValue>& value =
-            rows[{change.space, std::string(change.key)}];
-        switch (change.what) {
-          case RowChange::What::kDelete:
-            value.reset();
-            break;
-          case RowChange::What::kPut:
-            value.emplace(std::string(change.value));
-            break;
-          case RowChange::What::kBlock:
-            value.emplace(change.block);
-            break;
-        }
-      }));
+  CKPTREE_RETURN_IF_ERROR(
+      ForEachChange(journal, after, up_to,
+                    [&rows](const JournalRecord&, const RowChange& change) {
+                      std::optional<RowValue>& value =
+                          rows[{change.space, std::string(change.key)}];
+                      switch (change.what) {
+                        case RowChange::What::kDelete:
+                          value.reset();
+                          break;
+                        case RowChange::What::kPut:
+                          value.emplace(std::string(change.value));
+                          break;
+                        case RowChange::What::kBlock:
+                          value.emplace(change.block);
+                          break;
+                      }
+                    }));
   return rows;
 }
 
@@ -137,8 +136,8 @@ absl::StatusOr<RowsFile> FindRowsFile(const Options& options,
     RowsFile file;
     file.ordinal = *named;
     file.path = Join(journal, name);
-    const absl::StatusOr<std::unique_ptr<RowsReader>> reader = RowsReader::Open(
-        options, file.path, RowsReader::OnDamage::kGoOn);
+    const absl::StatusOr<std::unique_ptr<RowsReader>> reader =
+        RowsReader::Open(options, file.path, RowsReader::OnDamage::kGoOn);
     if (reader.ok()) {
       file.ordinal = (*reader)->head().ordinal;
       file.hash = (*reader)->head().hash;
@@ -158,8 +157,7 @@ absl::StatusOr<RowsFile> FindRowsFile(const Options& options,
     }
   }
   if (newest.ordinal > 0) {
-    const absl::StatusOr<std::uint64_t> bytes =
-        FileSize(options, newest.path);
+    const absl::StatusOr<std::uint64_t> bytes = FileSize(options, newest.path);
     newest.bytes = bytes.ok() ? *bytes : 0;
   }
   return newest;
@@ -181,8 +179,8 @@ absl::Status AllRows(
   if (base != nullptr && journal.tip.ordinal > file.ordinal) {
     const auto next = journal.records.find(file.ordinal + 1);
     if (next->second.header.previous != base->head().hash) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s is not of the chain of commits", file.path));
+      return absl::DataLossError(
+          absl::StrFormat("%s is not of the chain of commits", file.path));
     }
   }
   auto change = changes.begin();

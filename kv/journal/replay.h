@@ -41,8 +41,8 @@ std::optional<std::string_view> BlockOf(const JournalRecord& record,
 std::optional<std::string_view> BytesOfBlock(const JournalRecord& record,
                                              const RowChange& change);
 
-// The blocks that all records of `journal` have, by their keys in `small`; views
-// into the records.
+// The blocks that all records of `journal` have, by their keys in `small`;
+// views into the records.
 struct JournalBlocks {
   std::map<std::string, std::string_view, std::less<>> whole;
   // As they are, see BytesOfBlock().

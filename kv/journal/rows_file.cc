@@ -106,8 +106,7 @@ absl::StatusOr<std::unique_ptr<RowsWriter>> RowsWriter::Create(
   const rocksdb::IOStatus opened = FileSystemOf(options)->NewWritableFile(
       impl->path, rocksdb::FileOptions(), &impl->file, nullptr);
   if (!opened.ok()) return impl->Settle(impl->Failed(opened));
-  CKPTREE_RETURN_IF_ERROR(
-      impl->Settle(impl->Append(EncodeRowsPreface(head))));
+  CKPTREE_RETURN_IF_ERROR(impl->Settle(impl->Append(EncodeRowsPreface(head))));
   return std::unique_ptr<RowsWriter>(new RowsWriter(std::move(impl)));
 }
 
@@ -205,8 +204,8 @@ absl::Status RowsWriter::CheckWritten() const {
     ++rows;
   }
   if (reader->head() != impl.head || rows != impl.rows) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s does not read back as it was written", impl.path));
+    return absl::DataLossError(
+        absl::StrFormat("%s does not read back as it was written", impl.path));
   }
   return absl::OkStatus();
 }

@@ -44,8 +44,7 @@ std::optional<RowsHead> ReadHead(BigEndianReader& reader) {
 }
 
 // Of `size` bytes that begin with `magic` and end with their checksum.
-bool IsWhole(std::string_view bytes, std::size_t size,
-             std::string_view magic) {
+bool IsWhole(std::string_view bytes, std::size_t size, std::string_view magic) {
   if (bytes.size() != size || !bytes.starts_with(magic)) return false;
   BigEndianReader reader(bytes.substr(size - kChecksumBytes));
   return reader.Read<std::uint64_t>() ==
@@ -112,9 +111,8 @@ std::optional<RowsBlockHeader> DecodeRowsBlockHeader(
   header.checksum = reader.Read<std::uint64_t>();
   if (place != offset || header.count == 0 ||
       reader.Read<std::uint64_t>() !=
-          HeaderChecksum(
-              preface_checksum,
-              bytes.substr(0, kRowsHeaderBytes - kChecksumBytes))) {
+          HeaderChecksum(preface_checksum,
+                         bytes.substr(0, kRowsHeaderBytes - kChecksumBytes))) {
     return std::nullopt;
   }
   return header;
@@ -211,8 +209,7 @@ bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
     entry->value = std::string(take(length));
     return true;
   }
-  if (kind != Kind::kBlockName ||
-      !has(sizeof(std::uint64_t) + sizeof(Hash))) {
+  if (kind != Kind::kBlockName || !has(sizeof(std::uint64_t) + sizeof(Hash))) {
     return false;
   }
   BlockName name;

@@ -93,17 +93,15 @@ struct RowsReader::Impl {
   std::vector<RowsDamage> damage;
 };
 
-absl::Status RowsReader::Impl::Fill(std::uint64_t offset,
-                                    std::uint64_t count) {
+absl::Status RowsReader::Impl::Fill(std::uint64_t offset, std::uint64_t count) {
   buffer = {};
   scratch.resize(count);
   rocksdb::Slice slice;
-  const rocksdb::IOStatus read =
-      file->Read(offset, count, rocksdb::IOOptions(), &slice, scratch.data(),
-                 nullptr);
+  const rocksdb::IOStatus read = file->Read(offset, count, rocksdb::IOOptions(),
+                                            &slice, scratch.data(), nullptr);
   if (!read.ok()) {
-    return ToStatus(read, absl::StrFormat("reading %s, offset %d", path,
-                                          offset));
+    return ToStatus(read,
+                    absl::StrFormat("reading %s, offset %d", path, offset));
   }
   if (slice.size() != count) return Damaged(offset, "it ends early");
   buffer = slice.ToStringView();
@@ -222,8 +220,8 @@ std::optional<std::uint64_t> RowsReader::Impl::FindHeader(std::uint64_t from) {
     if (end - place < kRowsHeaderBytes) break;
     const auto found = Read(place, kRowsHeaderBytes);
     if (found.ok()) {
-      const auto header = DecodeRowsBlockHeader(*found, place,
-                                                preface_checksum);
+      const auto header =
+          DecodeRowsBlockHeader(*found, place, preface_checksum);
       if (header.has_value() && header->rows_before >= passed) return place;
     }
     from = place + 1;
@@ -281,15 +279,14 @@ absl::StatusOr<bool> RowsReader::Impl::NextBlock() {
     }
     if (!wrong.has_value()) return true;
     if (header.has_value()) {
-      CKPTREE_RETURN_IF_ERROR(
-          Note(at, position - at, header->count, *wrong));
+      CKPTREE_RETURN_IF_ERROR(Note(at, position - at, header->count, *wrong));
       passed += header->count;
       continue;
     }
     if (TakeFooter(at)) {
-      CKPTREE_RETURN_IF_ERROR(
-          Note(at + kRowsFooterBytes, size - at - kRowsFooterBytes, 0,
-               "something stands behind its end"));
+      CKPTREE_RETURN_IF_ERROR(Note(at + kRowsFooterBytes,
+                                   size - at - kRowsFooterBytes, 0,
+                                   "something stands behind its end"));
       return false;
     }
     CKPTREE_RETURN_IF_ERROR(Note(at, 0, std::nullopt, *wrong));

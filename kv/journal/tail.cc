@@ -44,8 +44,9 @@ bool JournalTail::IsEmpty(Place* place) const {
   if (place->open == nullptr) {
     const std::string path =
         Join(directory_, JournalFileName(Copy::kA, place->file));
-    const rocksdb::IOStatus opened = FileSystemOf(options_)->NewRandomAccessFile(
-        path, rocksdb::FileOptions(), &place->open, nullptr);
+    const rocksdb::IOStatus opened =
+        FileSystemOf(options_)->NewRandomAccessFile(
+            path, rocksdb::FileOptions(), &place->open, nullptr);
     // The next one is not there yet.
     if (!opened.ok()) return opened.IsNotFound() || opened.IsPathNotFound();
   }

@@ -28,8 +28,9 @@ class JournalTail {
   void Start(const JournalContent& content);
 
   // True where the place of the next record is empty, and so is each file that
-  // may come next: two small reads, or some more after a kill. False where there may be
-  // something, and once a second, for files may have been replaced.
+  // may come next: two small reads, or some more after a kill. False where
+  // there may be something, and once a second, for files may have been
+  // replaced.
   bool Unchanged();
 
  private:

@@ -133,13 +133,13 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(
       (writer->start_.least ? kLeastBytes : kJournalReserveBytes) +
       (last == nullptr ? 0
                        : ToSectors(kRecordHeaderBytes + last->rows.size() +
-                                 last->header.block_bytes));
+                                   last->header.block_bytes));
   const Start& given = writer->start_;
-  const std::uint64_t wanted =
-      given.least                   ? 0
-      : given.first_file_bytes != 0 ? given.first_file_bytes
-      : given.file_bytes != 0     ? given.file_bytes
-                                  : kJournalFileBytes;
+  const std::uint64_t wanted = given.least ? 0
+                               : given.first_file_bytes != 0
+                                   ? given.first_file_bytes
+                               : given.file_bytes != 0 ? given.file_bytes
+                                                       : kJournalFileBytes;
   CKPTREE_ASSIGN_OR_RETURN(
       writer->files_,
       writer->Make(writer->start_.file, std::max(ToSectors(least), wanted)));
@@ -163,16 +163,15 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(
   const std::string a_path = writer->PathOf(Copy::kA, files.number);
   const std::string b_path = files.b->path;
   const auto write = [&]() -> absl::Status {
-    CKPTREE_RETURN_IF_ERROR(ToStatus(
-        files.a->Write(0, a, IOOptions(), nullptr), "writing " + a_path));
+    CKPTREE_RETURN_IF_ERROR(ToStatus(files.a->Write(0, a, IOOptions(), nullptr),
+                                     "writing " + a_path));
     CKPTREE_RETURN_IF_ERROR(
         ToStatus(files.a->Sync(IOOptions(), nullptr), "syncing " + a_path));
     CKPTREE_RETURN_IF_ERROR(
         ToStatus(files.b->file->Append(b, IOOptions(), nullptr),
                  "writing " + files.b->path));
-    CKPTREE_RETURN_IF_ERROR(
-        ToStatus(files.b->file->Sync(IOOptions(), nullptr),
-                 "syncing " + files.b->path));
+    CKPTREE_RETURN_IF_ERROR(ToStatus(files.b->file->Sync(IOOptions(), nullptr),
+                                     "syncing " + files.b->path));
     writer->a_offset_ = a.size();
     writer->b_offset_ = b.size();
 
@@ -233,8 +232,8 @@ absl::Status JournalWriter::Rotate(std::uint64_t record_bytes) {
   if (next == nullptr || next->bytes < least) {
     const std::uint64_t number = next == nullptr ? file_ + 1 : next->number;
     next.reset();
-    CKPTREE_ASSIGN_OR_RETURN(
-        next, Make(number, std::max(wanted, ToSectors(least))));
+    CKPTREE_ASSIGN_OR_RETURN(next,
+                             Make(number, std::max(wanted, ToSectors(least))));
   }
   next->tip = std::move(files_->tip);
   files_ = std::move(next);
@@ -258,8 +257,8 @@ JournalWriter::Appended JournalWriter::Append(const Commit& commit,
             absl::FailedPreconditionError("the journal is dead"),
             {}};
   }
-  const std::uint64_t record_bytes = ToSectors(
-      kRecordHeaderBytes + batch.rows.size() + batch.blocks.size());
+  const std::uint64_t record_bytes =
+      ToSectors(kRecordHeaderBytes + batch.rows.size() + batch.blocks.size());
   const std::uint64_t at = a_offset_ == 0 ? kPrefaceBytes : a_offset_;
   const std::uint64_t end = at + record_bytes;
   // What frees room may use what was kept for it, where there is no other.
@@ -281,8 +280,7 @@ JournalWriter::Appended JournalWriter::Append(const Commit& commit,
   if (!status.ok()) {
     dead_ = true;
     return {Result::kUnknown,
-            ToStatus(status,
-                     "writing " + PathOf(Copy::kA, file_)),
+            ToStatus(status, "writing " + PathOf(Copy::kA, file_)),
             {}};
   }
 
@@ -411,8 +409,8 @@ absl::Status JournalWriter::Close() {
   const std::uint64_t end = a_offset_ + a.size();
   const std::string a_path = PathOf(Copy::kA, file_);
   files_.reset();
-  // Only behind a durable seal: a file that ends without one may be cut. And only
-  // where b is whole: what ends so says that of it.
+  // Only behind a durable seal: a file that ends without one may be cut. And
+  // only where b is whole: what ends so says that of it.
   if (!second_copy().ok()) return status;
   std::unique_ptr<rocksdb::FSWritableFile> ended;
   written = FileSystemOf(options_)->ReopenWritableFile(a_path, FileOptions(),

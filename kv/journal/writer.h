@@ -26,14 +26,14 @@ inline constexpr std::uint64_t kJournalFileBytes = std::uint64_t{4} << 20;
 // At its end, for commits that free something: they work on a full disk.
 inline constexpr std::uint64_t kJournalReserveBytes = std::uint64_t{1} << 20;
 
-// Append(), Rotate() and Close() are called by one thread at a time; SyncSecond()
-// and PrepareNext() by any.
+// Append(), Rotate() and Close() are called by one thread at a time;
+// SyncSecond() and PrepareNext() by any.
 class JournalWriter {
  public:
   struct Start {
-    Preface preface;    // But for copy and file.
-    ChainPoint tip;     // What the first record follows.
-    std::uint64_t file = 1;  // Number of the first file.
+    Preface preface;               // But for copy and file.
+    ChainPoint tip;                // What the first record follows.
+    std::uint64_t file = 1;        // Number of the first file.
     std::uint64_t file_bytes = 0;  // 0: kJournalFileBytes.
     // The first file is as small as a few removals allow; saves are refused.
     bool least = false;
@@ -105,7 +105,8 @@ class JournalWriter {
   absl::Status Rotate(std::uint64_t record_bytes);
   std::string PrefaceOf(Copy copy) const;
   absl::Status CurrentSecond() const;
-  RecordHeader NextHeader(const Commit& commit, const EncodedBatch& batch) const;
+  RecordHeader NextHeader(const Commit& commit,
+                          const EncodedBatch& batch) const;
 
   const Options options_;
   const std::string directory_;  // <store>/journal

@@ -19,8 +19,7 @@ void DatabasePeer::SetOverlay(Database& database,
 }
 
 void DatabasePeer::DropFile(Database& database, const LiveFile& file) {
-  const std::shared_ptr<Instance> instance =
-      database.impl_->Reading().value();
+  const std::shared_ptr<Instance> instance = database.impl_->Reading().value();
   rocksdb::ColumnFamilyHandle* const family =
       file.copy ? instance->leaf_copies() : instance->family(file.space);
   const std::string past = file.last_key + '\0';

@@ -33,8 +33,8 @@ class FailingFile : public rocksdb::FSWritableFileOwnerWrapper {
     });
   }
   IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
-    return Run(
-        plan_, [&] { return FSWritableFileOwnerWrapper::Sync(options, dbg); });
+    return Run(plan_,
+               [&] { return FSWritableFileOwnerWrapper::Sync(options, dbg); });
   }
   IOStatus RangeSync(std::uint64_t offset, std::uint64_t bytes,
                      const IOOptions& options, IODebugContext* dbg) override {
@@ -58,8 +58,8 @@ class FailingRwFile : public rocksdb::FSRandomRWFileOwnerWrapper {
     });
   }
   IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
-    return Run(
-        plan_, [&] { return FSRandomRWFileOwnerWrapper::Sync(options, dbg); });
+    return Run(plan_,
+               [&] { return FSRandomRWFileOwnerWrapper::Sync(options, dbg); });
   }
 
  private:

@@ -17,10 +17,9 @@ namespace ckptree::kv {
 
 absl::StatusOr<int> CompactBesideSnapshot(const std::string& db_directory,
                                           schema::Space space) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::shared_ptr<Instance> instance,
-      Instance::Open(Role::kReadWrite, db_directory, Options(), nullptr,
-                     nullptr));
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           Instance::Open(Role::kReadWrite, db_directory,
+                                          Options(), nullptr, nullptr));
   rocksdb::DB* const db = instance->db();
   const rocksdb::Snapshot* const snapshot = db->GetSnapshot();
   rocksdb::CompactRangeOptions force;

@@ -22,8 +22,8 @@ constexpr std::size_t kAlignment = 64;
 
 Bytes ArrayMemory(std::size_t bytes) {
   // aligned_alloc() takes whole multiples.
-  void* const memory = std::aligned_alloc(
-      kAlignment, (bytes / kAlignment + 1) * kAlignment);
+  void* const memory =
+      std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (memory == nullptr) throw std::bad_alloc();
   nb::capsule owner(memory, [](void* held) noexcept { std::free(held); });
   return {memory, {bytes}, owner};

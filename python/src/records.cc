@@ -163,10 +163,10 @@ Record ToDict(const KeptVersion& kept) {
 }
 
 Record ToDict(const CollectReport& report) {
-  return Fields()("versions", report.versions)(
-             "blocks_freed", report.blocks_freed)("bytes_freed",
-                                                  report.bytes_freed)(
-             "bytes_left", report.bytes_left)(
+  return Fields()("versions", report.versions)("blocks_freed",
+                                               report.blocks_freed)(
+             "bytes_freed", report.bytes_freed)("bytes_left",
+                                                report.bytes_left)(
              "files_dropped", report.files_dropped)("files_rewritten",
                                                     report.files_rewritten)(
              "bytes_written", report.bytes_written)("file_bytes_before",

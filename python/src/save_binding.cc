@@ -26,10 +26,9 @@ Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
   store->release_queue()->Drain();
   StepBuilder builder = Take(WithoutGil([&] {
     return store->With([&](Store& open) -> absl::StatusOr<StepBuilder> {
-      StepBuilder begun =
-          open.Begin(step, {.overwrite = overwrite,
-                            .delete_later = delete_later,
-                            .line = line});
+      StepBuilder begun = open.Begin(
+          step,
+          {.overwrite = overwrite, .delete_later = delete_later, .line = line});
       return begun;
     });
   }));

@@ -26,14 +26,14 @@ struct Rules {
 
   // A Branch, Pieces or Content for a value to save.
   nanobind::object adapt;
-  nanobind::object branch;        // A Branch, or None for what is a leaf.
-  nanobind::object dtypes;        // NumPy's dtypes to numbers of ours.
+  nanobind::object branch;         // A Branch, or None for what is a leaf.
+  nanobind::object dtypes;         // NumPy's dtypes to numbers of ours.
   nanobind::object sharding_text;  // What is noted of shardings, or nothing.
   nanobind::object sharding_line;  // The name that it has in the lineage.
-  nanobind::object array_type;    // numpy.ndarray
-  nanobind::object branch_type;   // _rules.Branch
-  nanobind::object pieces_type;   // _rules.Pieces
-  nanobind::object content_type;  // _rules.Content
+  nanobind::object array_type;     // numpy.ndarray
+  nanobind::object branch_type;    // _rules.Branch
+  nanobind::object pieces_type;    // _rules.Pieces
+  nanobind::object content_type;   // _rules.Content
 };
 
 struct Child {

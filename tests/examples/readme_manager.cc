@@ -25,17 +25,23 @@ void Loop(const char* directory) {
   std::vector<float> wte(512 * 64, 0.5f);
   // README: begin
   auto manager = CheckpointManager::Open(
-      directory, {.save_interval_steps = 10,
-                  .preservation = LatestN{3} | EveryNSteps{1000} |
-                                  BestN{.metric = "loss",
-                                        .mode = BestN::Mode::kMin, .n = 1},
-                  .watch_sigterm = true});
+      directory,
+      {.save_interval_steps = 10,
+       .preservation =
+           LatestN{3} | EveryNSteps{1000} |
+           BestN{.metric = "loss", .mode = BestN::Mode::kMin, .n = 1},
+       .watch_sigterm = true});
   for (std::int64_t step = 1; step <= kSteps; ++step) {
     const double loss = Train(wte);
-    Check(manager->Save(step, [&](StepBuilder& builder) {
-      builder.Put("params/wte", {DType::kFloat32, {512, 64}, wte.data()});
-      return builder.status();
-    }, {.metrics = {{"loss", loss}}}).status());
+    Check(manager
+              ->Save(step,
+                     [&](StepBuilder& builder) {
+                       builder.Put("params/wte",
+                                   {DType::kFloat32, {512, 64}, wte.data()});
+                       return builder.status();
+                     },
+                     {.metrics = {{"loss", loss}}})
+              .status());
     if (manager->SavedForPreemption()) break;  // SIGTERM: it is on the disk.
   }
   Check(manager->Close());

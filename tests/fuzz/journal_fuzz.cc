@@ -53,8 +53,7 @@ void FuzzRecord(std::string_view input, bool checksum) {
   if (checksum && bytes.size() >= kHeaderFields) {
     const std::string_view header =
         std::string_view(bytes).substr(0, kHeaderFields);
-    const std::string_view rows =
-        std::string_view(bytes).substr(kHeaderFields);
+    const std::string_view rows = std::string_view(bytes).substr(kHeaderFields);
     std::string sum;
     kv::AppendBigEndian(kv::Checksum2(header, rows), &sum);
     bytes.insert(kHeaderFields, sum);

@@ -99,9 +99,8 @@ bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
   Slot& slot = SlotIn(mu_);
   std::unique_lock<std::mutex> lock(slot.mu, std::adopt_lock);
   slot.changed.notify_all();
-  const bool holds =
-      slot.changed.wait_until(lock, ToChronoTime(deadline),
-                              [&] { return Holds(slot, condition); });
+  const bool holds = slot.changed.wait_until(
+      lock, ToChronoTime(deadline), [&] { return Holds(slot, condition); });
   slot.holder = std::this_thread::get_id();
   lock.release();
   return holds;

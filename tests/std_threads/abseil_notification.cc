@@ -2,11 +2,10 @@
 // looks at its flag before it takes the lock: inside its library the sanitizer
 // sees neither.
 
-#include "absl/synchronization/notification.h"
-
 #include <atomic>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 

@@ -1,5 +1,6 @@
-// A wall clock that a test sets off, for the engine's threads and RocksDB's, too:
-// the functions stand in front of the C library's. For one file of a program.
+// A wall clock that a test sets off, for the engine's threads and RocksDB's,
+// too: the functions stand in front of the C library's. For one file of a
+// program.
 
 #ifndef CKPTREE_TESTS_TESTUTIL_SHIFTED_CLOCK_H_
 #define CKPTREE_TESTS_TESTUTIL_SHIFTED_CLOCK_H_

@@ -19,8 +19,8 @@ struct CollectProgress {
 
 struct CollectOptions {
   // Files in which this fraction of the bytes is dead are written again without
-  // them; 0: every file with a dead byte; 1: none, and no small ones are merged. Files without a living byte are
-  // dropped in any case, at no cost.
+  // them; 0: every file with a dead byte; 1: none, and no small ones are
+  // merged. Files without a living byte are dropped in any case, at no cost.
   double min_dead_fraction = 0.25;
 
   // Bound of the bytes that rewriting reads; 0: none.
@@ -40,15 +40,15 @@ struct KeptVersion {
 };
 
 struct CollectReport {
-  std::uint64_t versions = 0;       // That are gone for good.
-  std::uint64_t blocks_freed = 0;   // That nothing refers to any more.
-  std::uint64_t bytes_freed = 0;    // Of these.
+  std::uint64_t versions = 0;      // That are gone for good.
+  std::uint64_t blocks_freed = 0;  // That nothing refers to any more.
+  std::uint64_t bytes_freed = 0;   // Of these.
   // Of those, still in files that hold other bytes; about right. A collection
   // that writes such files again (min_dead_fraction) gives them back.
   std::uint64_t bytes_left = 0;
   std::uint64_t files_dropped = 0;  // Without a living byte.
   std::uint64_t files_rewritten = 0;
-  std::uint64_t bytes_written = 0;      // By rewriting.
+  std::uint64_t bytes_written = 0;  // By rewriting.
   // Of all files of the database and the journal.
   std::uint64_t file_bytes_before = 0;
   std::uint64_t file_bytes_after = 0;

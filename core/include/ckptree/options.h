@@ -25,8 +25,8 @@ struct Progress {
   enum class Phase { kQueued, kStaging, kWriting, kCommitting, kDone, kFailed };
   std::int64_t step = 0;
   Phase phase = Phase::kQueued;
-  std::uint64_t bytes_total = 0;      // Of all values.
-  std::uint64_t bytes_staged = 0;     // Free for the caller again.
+  std::uint64_t bytes_total = 0;   // Of all values.
+  std::uint64_t bytes_staged = 0;  // Free for the caller again.
   std::uint64_t bytes_compared = 0;
   std::uint64_t bytes_written = 0;    // New bytes handed to the disk.
   std::uint64_t bytes_unchanged = 0;  // Shared with the base.

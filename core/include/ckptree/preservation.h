@@ -63,11 +63,10 @@ struct CustomPreservation;
 // A policy: one of the rules below. A value.
 class Preservation {
  public:
-  using Rule =
-      std::variant<PreserveAll, LatestN, EveryNSteps, EveryNStepsClosest,
-                   EveryNSeconds, LatestDuration, CustomSteps, BestN, Healthy,
-                   Logarithmic, Budget, AnyOf, AllOf, KeepIf,
-                   CustomPreservation>;
+  using Rule = std::variant<PreserveAll, LatestN, EveryNSteps,
+                            EveryNStepsClosest, EveryNSeconds, LatestDuration,
+                            CustomSteps, BestN, Healthy, Logarithmic, Budget,
+                            AnyOf, AllOf, KeepIf, CustomPreservation>;
 
   Preservation();  // PreserveAll.
   // Each converts. NOLINTBEGIN

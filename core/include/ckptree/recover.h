@@ -54,15 +54,15 @@ struct RecoverOptions {
 
 // Saves every step of `from` that can be read, without the leaves that cannot,
 // into the new store `to`: step number, tree, values, metrics, note, custom
-// metadata, lineage, the times of its save, tags, pins. Lines are there again with
-// all their steps; one whose origin is gone shares nothing with the others.
-// Never changes `from`, and `to` is there when all is done or not at all: a
-// folder `to`.recovering holds what is being made, and goes away also on an
-// error; what a killed recovery left there the next one takes away.
+// metadata, lineage, the times of its save, tags, pins. Lines are there again
+// with all their steps; one whose origin is gone shares nothing with the
+// others. Never changes `from`, and `to` is there when all is done or not at
+// all: a folder `to`.recovering holds what is being made, and goes away also on
+// an error; what a killed recovery left there the next one takes away.
 //
 // kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`,
-// or another recovery in `to`.recovering. kInvalidArgument: `to` would lie in `from`. kUnavailable:
-// `from` is damaged and has a live writer. kCancelled.
+// or another recovery in `to`.recovering. kInvalidArgument: `to` would lie in
+// `from`. kUnavailable: `from` is damaged and has a live writer. kCancelled.
 absl::StatusOr<RecoverReport> Recover(const std::string& from,
                                       const std::string& to,
                                       const RecoverOptions& options = {});

@@ -18,8 +18,8 @@ namespace ckptree {
 struct RepairReport {
   enum class Action {
     kNothing,  // The store is whole.
-    // Nothing is lost: one copy of what the store keeps twice is damaged, and is
-    // made anew from the other. An open for writing does the same.
+    // Nothing is lost: one copy of what the store keeps twice is damaged, and
+    // is made anew from the other. An open for writing does the same.
     kMend,
     // All that can be read is saved into a new store, which takes the place of
     // the damaged one; that is kept, under another name.

@@ -32,7 +32,7 @@ struct StepInfo {
   std::string line = {};  // Empty: the main line.
   std::int64_t step = 0;
   std::uint64_t version = 0;
-  std::uint64_t base = 0;  // Version it was compared with; 0: a full save.
+  std::uint64_t base = 0;     // Version it was compared with; 0: a full save.
   std::int64_t begun_ns = 0;  // Wall clock, ns since 1970 UTC.
   std::int64_t staged_ns = 0;
   std::int64_t committed_ns = 0;
@@ -61,9 +61,9 @@ struct StepMetadata {
 // A leaf or node of a step, from records alone.
 struct LeafInfo {
   Path path = {};
-  std::string name = {};   // path.Text()
-  std::string kind = {};   // "array", "int", "str", "tuple", "none", "tie", ...
-  bool is_leaf = true;  // False: a node or a tie.
+  std::string name = {};  // path.Text()
+  std::string kind = {};  // "array", "int", "str", "tuple", "none", "tie", ...
+  bool is_leaf = true;    // False: a node or a tie.
   DType dtype = DType::kNone;
   bool packed = false;
   Shape shape = {};
@@ -144,7 +144,8 @@ class Step {
 
   // Leaves, nodes and ties in tree order whose name matches `glob` (see
   // schema::MatchesGlob); all where it is empty.
-  absl::StatusOr<std::vector<LeafInfo>> Leaves(std::string_view glob = "") const;
+  absl::StatusOr<std::vector<LeafInfo>> Leaves(
+      std::string_view glob = "") const;
   absl::StatusOr<LeafInfo> Find(const Path& path) const;
   absl::StatusOr<LeafDetail> Detail(const Path& path) const;
   // Of many leaves at once, in the order given: far faster than one by one.

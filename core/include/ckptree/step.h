@@ -95,8 +95,9 @@ struct SaveOptions {
   // Take the row of an existing step; kFailedPrecondition where it is pinned.
   // Without it an existing step is kAlreadyExists.
   bool overwrite = false;
-  // Save it whatever the policy of the line says. Without this, a step below the
-  // newest of its line that the policy would not keep is kFailedPrecondition.
+  // Save it whatever the policy of the line says. Without this, a step below
+  // the newest of its line that the policy would not keep is
+  // kFailedPrecondition.
   bool stays = false;
   // The later steps of the line are deleted in the commit of the save: a run
   // that goes on from an older step. kFailedPrecondition, with nothing changed,
@@ -160,7 +161,8 @@ class StepBuilder {
   StepBuilder& SetCustomMetadata(std::string json);
   StepBuilder& SetNote(std::string_view text);
   // One more line of where the step comes from, at most 1 MiB of UTF-8; in the
-  // place of the engine's (host, pid, command, directory) where it has the name.
+  // place of the engine's (host, pid, command, directory) where it has the
+  // name.
   StepBuilder& SetLineage(std::string_view name, std::string text);
 
   // The first mistake so far.
