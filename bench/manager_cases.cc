@@ -11,8 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "bench/cases.h"
 #include "bench/state.h"
-#include "core/engine.h"
-#include "core/store_test_peer.h"
+#include "core/engine/engine.h"
+#include "core/engine/store_test_peer.h"
 
 namespace ckptree::bench {
 namespace {

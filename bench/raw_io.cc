@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/digest.h"
 #include "bench/measure.h"
-#include "schema/digest.h"
 
 namespace ckptree::bench {
 namespace {
@@ -133,10 +133,10 @@ double HashPass(std::span<const std::byte> bytes) {
   const Stopwatch watch;
   InHalves(bytes.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t at = begin; at < end; at += kPiece) {
-      const schema::Digest digest =
-          schema::DigestOf(bytes.subspan(at, std::min(kPiece, end - at)));
+      const base::Digest digest =
+          base::DigestOf(bytes.subspan(at, std::min(kPiece, end - at)));
       // Something must depend on it, or the compiler leaves it out.
-      if (digest == schema::Digest()) Fail("a digest of zero");
+      if (digest == base::Digest()) Fail("a digest of zero");
     }
   });
   return watch.Seconds();

@@ -3,12 +3,15 @@
 #ifndef CKPTREE_KV_STORE_DIRECTORY_H_
 #define CKPTREE_KV_STORE_DIRECTORY_H_
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kv/options.h"
 
 namespace ckptree::kv {
 
@@ -18,11 +21,16 @@ inline constexpr std::string_view kHeadTemporaryName = "HEAD.tmp";
 inline constexpr std::string_view kLockName = "LOCK";
 inline constexpr std::string_view kCreatingName = "CREATING";
 inline constexpr std::string_view kDbName = "db";
+inline constexpr std::string_view kJournalName = "journal";
 inline constexpr std::string_view kStagingName = "staging";
 inline constexpr std::string_view kLeasesName = "leases";
 // An index that is being made; one that was found damaged, with a time behind.
 inline constexpr std::string_view kNewDbName = "db.new";
 inline constexpr std::string_view kDamagedDbPrefix = "db.damaged-";
+
+// There while the index is known to be damaged: the next open for writing
+// makes it anew.
+inline constexpr std::string_view kRebuildName = "rebuild";
 
 std::string Join(const std::string& directory, std::string_view name);
 // Where a reader finds the index of a store: `db`; `db.new` where a crash
@@ -59,6 +67,11 @@ struct StoreDirectory {
 // or device in the directory, db or staging; a missing directory is not an
 // error. Names of others are not looked into.
 absl::StatusOr<StoreDirectory> LookAt(const std::string& directory);
+
+// The uuid that the journal in `directory` names, whatever else is wrong with
+// it; nothing where no file of it can be read.
+std::optional<std::array<std::uint8_t, 16>> UuidOfStore(
+    const Options& options, const std::string& directory);
 
 }  // namespace ckptree::kv
 

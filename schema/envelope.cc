@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "schema/big_endian.h"
-#include "schema/digest_kernel.h"
+#include "base/big_endian.h"
+#include "base/digest.h"
 #include "schema/fault.h"
 #include "schema/limits.h"
 
@@ -18,23 +18,6 @@ namespace ckptree::schema {
 namespace {
 
 constexpr std::size_t kPrefixBytes = 8;  // What stands before the checksum.
-
-// Below this many bytes a copy is cheaper than hashing in two pieces.
-constexpr std::size_t kCopyBytes = 512;
-
-std::uint64_t Checksum(std::string_view prefix, std::string_view body) {
-  const DigestKernel& kernel = ChosenKernel();
-  if (body.size() <= kCopyBytes) {
-    char joined[kPrefixBytes + kCopyBytes];
-    std::memcpy(joined, prefix.data(), kPrefixBytes);
-    if (!body.empty()) {
-      std::memcpy(joined + kPrefixBytes, body.data(), body.size());
-    }
-    return kernel.checksum(joined, kPrefixBytes + body.size());
-  }
-  return kernel.checksum_of_pair(prefix.data(), kPrefixBytes, body.data(),
-                                 body.size());
-}
 
 }  // namespace
 
@@ -83,9 +66,10 @@ void AppendEnvelope(RecordKind kind, std::string_view body, std::string* out) {
   out->push_back('k');
   out->push_back(static_cast<char>(kind));
   out->push_back(static_cast<char>(kFormatNumber));
-  AppendBig(static_cast<std::uint32_t>(body.size()), out);
-  AppendBig(Checksum(std::string_view(*out).substr(at, kPrefixBytes), body),
-            out);
+  base::AppendBig(static_cast<std::uint32_t>(body.size()), out);
+  base::AppendBig(
+      base::ChecksumOf(std::string_view(*out).substr(at, kPrefixBytes), body),
+      out);
   out->append(body);
 }
 
@@ -105,8 +89,8 @@ absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
     return Fault(kind, "the magic bytes are wrong");
   }
   const std::string_view body = bytes.substr(kEnvelopeBytes);
-  const bool whole = ReadBig<std::uint64_t>(bytes, kPrefixBytes) ==
-                     Checksum(bytes.substr(0, kPrefixBytes), body);
+  const bool whole = base::ReadBig<std::uint64_t>(bytes, kPrefixBytes) ==
+                     base::ChecksumOf(bytes.substr(0, kPrefixBytes), body);
   const auto format = static_cast<std::uint8_t>(bytes[3]);
   // A damaged byte must not read as "made by a newer engine", so the checksum
   // has the first word. Later formats keep the frame as it is.
@@ -118,10 +102,10 @@ absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
         "%s: its format is %d, this engine reads up to %d: use a newer one",
         Name(kind), format, kFormatNumber));
   }
-  if (ReadBig<std::uint32_t>(bytes, 4) != body.size()) {
-    return Fault(
-        kind, absl::StrFormat("its length says %d, there are %d bytes",
-                              ReadBig<std::uint32_t>(bytes, 4), body.size()));
+  if (base::ReadBig<std::uint32_t>(bytes, 4) != body.size()) {
+    return Fault(kind, absl::StrFormat("its length says %d, there are %d bytes",
+                                       base::ReadBig<std::uint32_t>(bytes, 4),
+                                       body.size()));
   }
   if (static_cast<std::int64_t>(body.size()) > kMaxRecordBytes) {
     return Fault(kind, "it is larger than any record may be");

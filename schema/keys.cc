@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "schema/big_endian.h"
-#include "schema/digest.h"
+#include "base/big_endian.h"
+#include "base/digest.h"
 #include "schema/limits.h"
 #include "schema/spaces.h"
 
@@ -22,7 +22,7 @@ std::string RowKey(Row row) { return std::string(1, static_cast<char>(row)); }
 template <typename... Fields>
 std::string RowKey(Row row, Fields... fields) {
   std::string key = RowKey(row);
-  (AppendBig(fields, &key), ...);
+  (base::AppendBig(fields, &key), ...);
   return key;
 }
 
@@ -55,11 +55,11 @@ std::string StepMetaKey(std::uint64_t version) {
   return RowKey(Row::kStepMeta, version);
 }
 
-std::string TreeKey(const Digest& digest) {
+std::string TreeKey(const base::Digest& digest) {
   return RowKey(Row::kTree).append(digest.view());
 }
 
-std::string TreePageKey(const Digest& digest) {
+std::string TreePageKey(const base::Digest& digest) {
   return RowKey(Row::kTreePage).append(digest.view());
 }
 
@@ -95,17 +95,17 @@ std::string SettingsKey(std::uint32_t line) {
 
 std::optional<StepKeyFields> DecodeStepKey(std::string_view key) {
   if (!Is(Row::kStep, 13, key)) return std::nullopt;
-  return StepKeyFields{
-      ReadBig<std::uint32_t>(key, 1),
-      static_cast<std::int64_t>(ReadBig<std::uint64_t>(key, 5) ^ kSignBit)};
+  return StepKeyFields{base::ReadBig<std::uint32_t>(key, 1),
+                       static_cast<std::int64_t>(
+                           base::ReadBig<std::uint64_t>(key, 5) ^ kSignBit)};
 }
 
 std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key) {
   if (!Is(Row::kSegment, 13, key)) return std::nullopt;
   const auto space = static_cast<Space>(key[11]);
   if (space != Space::kLeaves && space != Space::kChunks) return std::nullopt;
-  return SegmentKeyFields{ReadBig<std::uint64_t>(key, 1),
-                          ReadBig<std::uint16_t>(key, 9), space,
+  return SegmentKeyFields{base::ReadBig<std::uint64_t>(key, 1),
+                          base::ReadBig<std::uint16_t>(key, 9), space,
                           static_cast<std::uint8_t>(key[12])};
 }
 
@@ -121,23 +121,23 @@ std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key) {
       return std::nullopt;
   }
   if (!Is(row, 9, key)) return std::nullopt;
-  return ReadBig<std::uint64_t>(key, 1);
+  return base::ReadBig<std::uint64_t>(key, 1);
 }
 
 std::optional<std::uint32_t> DecodeLineKey(std::string_view key) {
   if (!Is(Row::kLine, 5, key)) return std::nullopt;
-  return ReadBig<std::uint32_t>(key, 1);
+  return base::ReadBig<std::uint32_t>(key, 1);
 }
 
 std::optional<std::uint32_t> DecodeSettingsKey(std::string_view key) {
   if (!Is(Row::kSettings, 5, key)) return std::nullopt;
-  return ReadBig<std::uint32_t>(key, 1);
+  return base::ReadBig<std::uint32_t>(key, 1);
 }
 
-std::optional<Digest> DecodeDigestKey(Row row, std::string_view key) {
+std::optional<base::Digest> DecodeDigestKey(Row row, std::string_view key) {
   if (row != Row::kTree && row != Row::kTreePage) return std::nullopt;
   if (!Is(row, 17, key)) return std::nullopt;
-  return Digest::FromBytes(key.substr(1));
+  return base::Digest::FromBytes(key.substr(1));
 }
 
 std::optional<std::string> DecodeTagKey(std::string_view key) {
@@ -151,27 +151,27 @@ std::optional<std::string> DecodeTagKey(std::string_view key) {
 std::string BlockKey(std::uint64_t version, std::uint16_t part,
                      std::uint32_t n) {
   std::string key;
-  AppendBig(version, &key);
-  AppendBig(part, &key);
-  AppendBig(n, &key);
+  base::AppendBig(version, &key);
+  base::AppendBig(part, &key);
+  base::AppendBig(n, &key);
   return key;
 }
 
 std::string SmallKey(std::uint64_t version, std::uint16_t part, BlockKind kind,
                      std::uint32_t n) {
   std::string key;
-  AppendBig(version, &key);
-  AppendBig(part, &key);
-  AppendBig(static_cast<std::uint8_t>(kind), &key);
-  AppendBig(n, &key);
+  base::AppendBig(version, &key);
+  base::AppendBig(part, &key);
+  base::AppendBig(static_cast<std::uint8_t>(kind), &key);
+  base::AppendBig(n, &key);
   return key;
 }
 
 std::optional<BlockKeyFields> DecodeBlockKey(std::string_view key) {
   if (key.size() != 14) return std::nullopt;
-  return BlockKeyFields{ReadBig<std::uint64_t>(key, 0),
-                        ReadBig<std::uint16_t>(key, 8),
-                        ReadBig<std::uint32_t>(key, 10)};
+  return BlockKeyFields{base::ReadBig<std::uint64_t>(key, 0),
+                        base::ReadBig<std::uint16_t>(key, 8),
+                        base::ReadBig<std::uint32_t>(key, 10)};
 }
 
 bool IsGapKey(std::string_view key) {
@@ -182,9 +182,10 @@ std::optional<SmallKeyFields> DecodeSmallKey(std::string_view key) {
   if (key.size() != 15) return std::nullopt;
   const auto kind = static_cast<std::uint8_t>(key[10]);
   if (kind > static_cast<std::uint8_t>(BlockKind::kChunk)) return std::nullopt;
-  return SmallKeyFields{
-      ReadBig<std::uint64_t>(key, 0), ReadBig<std::uint16_t>(key, 8),
-      static_cast<BlockKind>(kind), ReadBig<std::uint32_t>(key, 11)};
+  return SmallKeyFields{base::ReadBig<std::uint64_t>(key, 0),
+                        base::ReadBig<std::uint16_t>(key, 8),
+                        static_cast<BlockKind>(kind),
+                        base::ReadBig<std::uint32_t>(key, 11)};
 }
 
 KeyRange AllRows(Row row) { return PrefixRange(RowKey(row)); }
@@ -199,16 +200,16 @@ KeyRange SegmentsOfVersion(std::uint64_t version) {
 
 KeyRange BlocksOfVersion(std::uint64_t version) {
   std::string prefix;
-  AppendBig(version, &prefix);
+  base::AppendBig(version, &prefix);
   return PrefixRange(std::move(prefix));
 }
 
 KeyRange BlocksOfSegment(std::uint64_t version, std::uint16_t part,
                          std::uint8_t builder) {
   std::string prefix;
-  AppendBig(version, &prefix);
-  AppendBig(part, &prefix);
-  AppendBig(builder, &prefix);
+  base::AppendBig(version, &prefix);
+  base::AppendBig(part, &prefix);
+  base::AppendBig(builder, &prefix);
   return PrefixRange(std::move(prefix));
 }
 

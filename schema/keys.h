@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "schema/digest.h"
+#include "base/digest.h"
 #include "schema/spaces.h"
 
 namespace ckptree::schema {
@@ -19,8 +19,8 @@ namespace ckptree::schema {
 std::string StoreKey();
 std::string StepKey(std::uint32_t line, std::int64_t step);
 std::string StepMetaKey(std::uint64_t version);
-std::string TreeKey(const Digest& digest);
-std::string TreePageKey(const Digest& digest);
+std::string TreeKey(const base::Digest& digest);
+std::string TreePageKey(const base::Digest& digest);
 std::string DeadKey(std::uint64_t version);
 std::string SegmentKey(std::uint64_t version, std::uint16_t part, Space space,
                        std::uint8_t builder);
@@ -48,7 +48,7 @@ std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key);
 std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key);
 std::optional<std::uint32_t> DecodeLineKey(std::string_view key);
 std::optional<std::uint32_t> DecodeSettingsKey(std::string_view key);
-std::optional<Digest> DecodeDigestKey(Row row, std::string_view key);
+std::optional<base::Digest> DecodeDigestKey(Row row, std::string_view key);
 std::optional<std::string> DecodeTagKey(std::string_view key);
 
 // Where a block is. In `leaves` and `chunks` the key is (version, part, n); in

@@ -13,10 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "schema/big_endian.h"
+#include "base/big_endian.h"
+#include "base/digest.h"
 #include "schema/checkpoint.pb.h"
 #include "schema/column.h"
-#include "schema/digest.h"
 #include "schema/dtype.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
@@ -155,7 +155,7 @@ absl::Status DecodeChunks(const pb::LeafRecord& in, LeafRecord* record) {
     chunk.part = static_cast<std::uint16_t>(part);
     chunk.place = static_cast<Space>(place);
     chunk.codec = static_cast<Codec>(codec);
-    chunk.digest = Digest::FromBytes(std::string_view(digests).substr(
+    chunk.digest = base::Digest::FromBytes(std::string_view(digests).substr(
         kDigestBytes * static_cast<std::size_t>(i), kDigestBytes));
     if (absl::Status status = CheckChunk(chunk, part, place, codec);
         !status.ok()) {
@@ -345,27 +345,27 @@ std::int64_t ChunkCount(const Box& box) {
   return count;
 }
 
-Digest ValueDigest(const LeafRecord& record) {
+base::Digest ValueDigest(const LeafRecord& record) {
   std::string text;
   text.reserve(64 + record.inline_value.size() +
                kDigestBytes * record.chunks.size());
   text.push_back(record.is_inline ? 'i' : 'c');
-  AppendBig(record.byte_length, &text);
+  base::AppendBig(record.byte_length, &text);
   if (record.is_inline) {
     text.append(record.inline_value);
-    return DigestOf(text);
+    return base::DigestOf(text);
   }
-  AppendBig(static_cast<std::uint32_t>(record.boxes.size()), &text);
+  base::AppendBig(static_cast<std::uint32_t>(record.boxes.size()), &text);
   for (const Box& box : record.boxes) {
-    AppendBig(static_cast<std::uint32_t>(box.shape.size()), &text);
+    base::AppendBig(static_cast<std::uint32_t>(box.shape.size()), &text);
     for (const auto* dims : {&box.start, &box.shape, &box.chunk_shape}) {
       for (const std::int64_t dim : *dims) {
-        AppendBig(static_cast<std::uint64_t>(dim), &text);
+        base::AppendBig(static_cast<std::uint64_t>(dim), &text);
       }
     }
   }
   for (const ChunkRef& chunk : record.chunks) text.append(chunk.digest.view());
-  return DigestOf(text);
+  return base::DigestOf(text);
 }
 
 void EncodeLeafRecord(const LeafRecord& record, std::string* out) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "schema/digest.h"
+#include "base/digest.h"
 #include "schema/spaces.h"
 #include "schema/statistics.h"
 
@@ -35,7 +35,7 @@ struct ChunkRef {
   // leaves a pack behind when less than half of it is still referred to.
   std::uint32_t block_length = 0;
   Codec codec = Codec::kNone;
-  Digest digest;
+  base::Digest digest;
 
   friend bool operator==(const ChunkRef&, const ChunkRef&) = default;
 };
@@ -80,7 +80,7 @@ struct LeafRecord {
 
 // Digest over the value alone (inline bytes or chunk digests, boxes, length):
 // equal values chunked alike have equal digests. Used for the step digest.
-Digest ValueDigest(const LeafRecord& record);
+base::Digest ValueDigest(const LeafRecord& record);
 
 // Appends the enveloped record to `out`.
 void EncodeLeafRecord(const LeafRecord& record, std::string* out);

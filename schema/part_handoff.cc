@@ -57,7 +57,7 @@ absl::StatusOr<PartHandoff> DecodePartHandoff(std::string_view bytes) {
     return HandoffFault("its dead list is of another part");
   }
   handoff.tree_root = in.tree_root();
-  if (DigestOf(handoff.tree_root) != handoff.record.parts.front().tree) {
+  if (base::DigestOf(handoff.tree_root) != handoff.record.parts.front().tree) {
     return HandoffFault("its tree is not the one that the part names");
   }
   handoff.tree_pages.assign(in.tree_pages().begin(), in.tree_pages().end());

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "schema/big_endian.h"
+#include "base/big_endian.h"
 #include "schema/limits.h"
 #include "schema/path.h"
 #include "schema/utf8.h"
@@ -62,7 +62,7 @@ void PutInt(std::int64_t value, std::string* out) {
 void PutFloat(double value, std::string* out) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   Put(kFloatTag, out);
-  AppendBig((bits & kSignBit) != 0 ? ~bits : bits | kSignBit, out);
+  base::AppendBig((bits & kSignBit) != 0 ? ~bits : bits | kSignBit, out);
 }
 
 void PutText(std::string_view text, std::string* out) {
@@ -174,7 +174,7 @@ class Reader {
 
   const char* ReadFloat(Key* key) {
     if (in_.size() < 8) return "a float is cut off";
-    const auto coded = ReadBig<std::uint64_t>(in_, 0);
+    const auto coded = base::ReadBig<std::uint64_t>(in_, 0);
     in_.remove_prefix(8);
     return Set(key, std::bit_cast<double>(
                         (coded & kSignBit) != 0 ? coded ^ kSignBit : ~coded));

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
 #include "schema/checkpoint.pb.h"
-#include "schema/digest.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
 #include "schema/keys.h"
@@ -203,7 +203,7 @@ absl::StatusOr<SmallHeader> DecodeSmallHeader(std::string_view bytes) {
   if (in.digest().size() != kDigestBytes) {
     return Fault(RecordKind::kSmallHeader, "the digest is not 16 bytes");
   }
-  return SmallHeader{in.block_count(), Digest::FromBytes(in.digest())};
+  return SmallHeader{in.block_count(), base::Digest::FromBytes(in.digest())};
 }
 
 }  // namespace ckptree::schema

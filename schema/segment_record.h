@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "schema/digest.h"
+#include "base/digest.h"
 #include "schema/leaf_record.h"
 #include "schema/spaces.h"
 
@@ -61,14 +61,14 @@ struct SegmentHeader {
 
 // One piece of a chunk: a whole one, or one leaf's slice of a pack.
 struct TableSlice {
-  Digest path;                      // DigestOf(encoded path)
+  base::Digest path;                // DigestOf(encoded path)
   std::vector<std::int64_t> start;  // Of the box; empty for values that are
   std::vector<std::int64_t> shape;  // no arrays.
   std::uint32_t offset = 0;
   std::uint32_t length = 0;
   std::uint32_t raw_length = 0;
   Codec codec = Codec::kNone;
-  Digest digest;
+  base::Digest digest;
 
   friend bool operator==(const TableSlice&, const TableSlice&) = default;
 };
@@ -90,7 +90,7 @@ struct SegmentTable {
 // `small` record (version, part, kHeader, 0): open checks that none is lost.
 struct SmallHeader {
   std::uint32_t block_count = 0;
-  Digest digest;  // Over key and value of every block, in key order.
+  base::Digest digest;  // Over key and value of every block, in key order.
 
   friend bool operator==(const SmallHeader&, const SmallHeader&) = default;
 };

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
 #include "schema/checkpoint.pb.h"
 #include "schema/column.h"
-#include "schema/digest.h"
 #include "schema/dtype.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
@@ -26,8 +26,8 @@ absl::Status TableFault(std::string_view what) {
   return Fault(RecordKind::kSegmentTable, what);
 }
 
-Digest DigestAt(const std::string& digests, int i) {
-  return Digest::FromBytes(std::string_view(digests).substr(
+base::Digest DigestAt(const std::string& digests, int i) {
+  return base::Digest::FromBytes(std::string_view(digests).substr(
       kDigestBytes * static_cast<std::size_t>(i), kDigestBytes));
 }
 

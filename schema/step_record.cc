@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
 #include "schema/checkpoint.pb.h"
-#include "schema/digest.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
 #include "schema/leaf_map.h"
@@ -97,7 +97,7 @@ absl::Status DecodeParts(RecordKind kind, const Parts& in,
                                          map.status().message()));
     }
     out->push_back({static_cast<std::uint16_t>(part.part()),
-                    Digest::FromBytes(part.tree()), *std::move(map)});
+                    base::Digest::FromBytes(part.tree()), *std::move(map)});
   }
   return absl::OkStatus();
 }
@@ -266,7 +266,7 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
   record.nan_count = in.nan_count();
   record.inf_count = in.inf_count();
   record.nonfinite_leaves = in.nonfinite_leaves();
-  record.digest = Digest::FromBytes(in.digest());
+  record.digest = base::Digest::FromBytes(in.digest());
   record.saved_by = in.saved_by();
   record.note = in.note();
   if (const std::string fault = StepFault(record); !fault.empty()) {

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "schema/digest.h"
+#include "base/digest.h"
 #include "schema/leaf_map.h"
 
 namespace ckptree::schema {
@@ -20,7 +20,7 @@ namespace ckptree::schema {
 // What one part of a step is.
 struct PartRecord {
   std::uint16_t part = 0;
-  Digest tree;
+  base::Digest tree;
   LeafMap map;
 
   friend bool operator==(const PartRecord&, const PartRecord&) = default;
@@ -57,7 +57,7 @@ struct StepRecord {
   std::uint64_t nonfinite_leaves = 0;
 
   // Over the leaves' paths and ValueDigests, parts in order.
-  Digest digest;
+  base::Digest digest;
 
   std::string saved_by;  // Engine version.
   std::string note;

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
 #include "schema/checkpoint.pb.h"
-#include "schema/digest.h"
 #include "schema/dtype.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
@@ -204,7 +204,7 @@ absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {
   root.pages.resize(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     TreePageRef& page = root.pages[static_cast<std::size_t>(i)];
-    page.digest = Digest::FromBytes(
+    page.digest = base::Digest::FromBytes(
         std::string_view(in.digests())
             .substr(kDigestBytes * static_cast<std::size_t>(i), kDigestBytes));
     page.first_path = in.first_path(i);
@@ -244,7 +244,7 @@ absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
     page.entries.assign(entries.begin() + static_cast<std::ptrdiff_t>(begin),
                         entries.begin() + static_cast<std::ptrdiff_t>(end));
     std::string bytes = EncodeTreePage(page);
-    const Digest digest = DigestOf(bytes);
+    const base::Digest digest = base::DigestOf(bytes);
     root.pages.push_back({digest, entries[begin].path, root.leaf_count,
                           static_cast<std::uint32_t>(end - begin)});
     for (const TreeEntry& entry : page.entries) {
@@ -254,7 +254,7 @@ absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
     tree.pages.emplace_back(digest, std::move(bytes));
   }
   tree.root = EncodeTreeRoot(root);
-  tree.digest = DigestOf(tree.root);
+  tree.digest = base::DigestOf(tree.root);
   return tree;
 }
 

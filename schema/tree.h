@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "schema/digest.h"
+#include "base/digest.h"
 #include "schema/dtype.h"
 
 namespace ckptree::schema {
@@ -69,7 +69,7 @@ struct TreePage {
 };
 
 struct TreePageRef {
-  Digest digest;                    // Of the page's stored bytes.
+  base::Digest digest;              // Of the page's stored bytes.
   std::string first_path;           // Of its first entry.
   std::uint32_t first_ordinal = 0;  // Leaves in the pages before it.
   std::uint32_t entry_count = 0;
@@ -89,9 +89,9 @@ absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes);
 
 // A tree ready to store: pages of at most kLeavesPerTreePage entries.
 struct EncodedTree {
-  Digest digest;
-  std::string root;                                   // TreeKey(digest)
-  std::vector<std::pair<Digest, std::string>> pages;  // TreePageKey(...)
+  base::Digest digest;
+  std::string root;                                         // TreeKey(digest)
+  std::vector<std::pair<base::Digest, std::string>> pages;  // TreePageKey(...)
 };
 
 // kInvalidArgument, naming the paths in text form, where entries are not

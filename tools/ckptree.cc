@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/command.h"
+#include "tools/line/command.h"
 
 int main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");

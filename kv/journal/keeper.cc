@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "kv/file_system.h"
-#include "kv/status_macros.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kv/cursor.h"
+#include "kv/journal/cursor.h"
 #include "kv/journal/row.h"
 #include "schema/spaces.h"
 

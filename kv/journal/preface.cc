@@ -4,6 +4,8 @@
 #include <charconv>
 
 #include "absl/strings/str_format.h"
+#include "base/big_endian.h"
+#include "base/digest.h"
 
 namespace ckptree::kv {
 namespace {
@@ -19,8 +21,8 @@ constexpr std::size_t kNumberDigits = 10;
 // The rest of a sector that is whole: its checksum, then zeros.
 bool EndsWell(std::string_view sector, std::size_t checked) {
   constexpr std::size_t kChecksum = sizeof(std::uint64_t);
-  return BigEndianReader(sector.substr(checked)).Read<std::uint64_t>() ==
-             Checksum(sector.substr(0, checked)) &&
+  return base::BigEndianReader(sector.substr(checked)).Read<std::uint64_t>() ==
+             base::ChecksumOf(sector.substr(0, checked)) &&
          sector.find_first_not_of('\0', checked + kChecksum) ==
              std::string_view::npos;
 }
@@ -31,24 +33,24 @@ std::string EncodePreface(const Preface& preface) {
   std::string bytes;
   bytes.reserve(kPrefaceBytes);
   bytes.append(kMagic);
-  AppendBigEndian(kLayout, &bytes);
-  AppendBigEndian(static_cast<std::uint32_t>(preface.copy), &bytes);
+  base::AppendBig(kLayout, &bytes);
+  base::AppendBig(static_cast<std::uint32_t>(preface.copy), &bytes);
   bytes.append(preface.uuid.begin(), preface.uuid.end());
-  AppendBigEndian(preface.file, &bytes);
-  AppendBigEndian(preface.session, &bytes);
-  AppendBigEndian(preface.incarnation, &bytes);
-  AppendBigEndian(preface.device, &bytes);
-  AppendBigEndian(preface.inode, &bytes);
-  AppendBigEndian(preface.version_ceiling, &bytes);
-  AppendBigEndian(preface.follows, &bytes);
-  bytes.append(preface.follows_hash.begin(), preface.follows_hash.end());
-  AppendBigEndian(static_cast<std::uint64_t>(preface.time_ns), &bytes);
+  base::AppendBig(preface.file, &bytes);
+  base::AppendBig(preface.session, &bytes);
+  base::AppendBig(preface.incarnation, &bytes);
+  base::AppendBig(preface.device, &bytes);
+  base::AppendBig(preface.inode, &bytes);
+  base::AppendBig(preface.version_ceiling, &bytes);
+  base::AppendBig(preface.follows, &bytes);
+  bytes.append(preface.follows_hash.view());
+  base::AppendBig(static_cast<std::uint64_t>(preface.time_ns), &bytes);
   const std::string_view engine =
       std::string_view(preface.engine).substr(0, kEngineBytes);
-  AppendBigEndian(static_cast<std::uint8_t>(engine.size()), &bytes);
+  base::AppendBig(static_cast<std::uint8_t>(engine.size()), &bytes);
   bytes.append(engine);
   bytes.resize(kCheckedBytes, '\0');
-  AppendBigEndian(Checksum(bytes), &bytes);
+  base::AppendBig(base::ChecksumOf(bytes), &bytes);
   bytes.resize(kPrefaceBytes, '\0');
   return bytes;
 }
@@ -58,7 +60,7 @@ std::optional<Preface> DecodePreface(std::string_view bytes) {
     return std::nullopt;
   }
   bytes = bytes.substr(0, kPrefaceBytes);
-  BigEndianReader reader(bytes);
+  base::BigEndianReader reader(bytes);
   reader.Skip(kMagic.size());
   if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
   const auto copy = reader.Read<std::uint32_t>();
@@ -76,7 +78,7 @@ std::optional<Preface> DecodePreface(std::string_view bytes) {
   preface.inode = reader.Read<std::uint64_t>();
   preface.version_ceiling = reader.Read<std::uint64_t>();
   preface.follows = reader.Read<std::uint64_t>();
-  reader.ReadBytes(preface.follows_hash);
+  reader.ReadBytes(preface.follows_hash.bytes);
   preface.time_ns = static_cast<std::int64_t>(reader.Read<std::uint64_t>());
   const std::size_t engine_bytes = reader.Read<std::uint8_t>();
   if (engine_bytes > kEngineBytes || !EndsWell(bytes, kCheckedBytes)) {
@@ -90,13 +92,13 @@ std::string EncodeTip(const TipNote& tip) {
   std::string bytes;
   bytes.reserve(kPrefaceBytes);
   bytes.append(kTipMagic);
-  AppendBigEndian(kLayout, &bytes);
+  base::AppendBig(kLayout, &bytes);
   bytes.append(tip.uuid.begin(), tip.uuid.end());
-  AppendBigEndian(tip.session, &bytes);
-  AppendBigEndian(tip.file, &bytes);
-  AppendBigEndian(tip.ordinal, &bytes);
-  bytes.append(tip.hash.begin(), tip.hash.end());
-  AppendBigEndian(Checksum(bytes), &bytes);
+  base::AppendBig(tip.session, &bytes);
+  base::AppendBig(tip.file, &bytes);
+  base::AppendBig(tip.ordinal, &bytes);
+  bytes.append(tip.hash.view());
+  base::AppendBig(base::ChecksumOf(bytes), &bytes);
   bytes.resize(kPrefaceBytes, '\0');
   return bytes;
 }
@@ -105,7 +107,7 @@ std::optional<TipNote> DecodeTip(std::string_view bytes) {
   if (bytes.size() != kPrefaceBytes || !bytes.starts_with(kTipMagic)) {
     return std::nullopt;
   }
-  BigEndianReader reader(bytes);
+  base::BigEndianReader reader(bytes);
   reader.Skip(kTipMagic.size());
   if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
   TipNote tip;
@@ -113,7 +115,7 @@ std::optional<TipNote> DecodeTip(std::string_view bytes) {
   tip.session = reader.Read<std::uint64_t>();
   tip.file = reader.Read<std::uint64_t>();
   tip.ordinal = reader.Read<std::uint64_t>();
-  reader.ReadBytes(tip.hash);
+  reader.ReadBytes(tip.hash.bytes);
   if (!EndsWell(bytes, kTipCheckedBytes)) return std::nullopt;
   return tip;
 }

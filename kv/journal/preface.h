@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "kv/hash.h"
+#include "base/digest.h"
 
 namespace ckptree::kv {
 
@@ -33,7 +33,7 @@ struct Preface {
   // The record before the first one of this file; a file that an open begins
   // has a copy of it as its first.
   std::uint64_t follows = 0;
-  Hash follows_hash{};
+  base::Digest follows_hash{};
   std::int64_t time_ns = 0;
   std::string engine;  // Its version; at most 31 bytes.
 
@@ -51,7 +51,7 @@ struct TipNote {
   std::uint64_t session = 0;
   std::uint64_t file = 0;
   std::uint64_t ordinal = 0;
-  Hash hash{};
+  base::Digest hash{};
 
   friend bool operator==(const TipNote&, const TipNote&) = default;
 };
@@ -59,12 +59,8 @@ std::string EncodeTip(const TipNote& tip);
 std::optional<TipNote> DecodeTip(std::string_view bytes);
 
 // Names in <store>/journal.
-inline constexpr std::string_view kJournalName = "journal";
 inline constexpr std::string_view kTipName = "tip";
 inline constexpr std::string_view kReserveName = "reserve";
-// There while the index is known to be damaged: the next open for writing
-// makes it anew.
-inline constexpr std::string_view kRebuildName = "rebuild";
 std::string JournalFileName(Copy copy, std::uint64_t file);
 struct JournalFileId {
   Copy copy = Copy::kA;

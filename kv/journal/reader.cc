@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
 #include "kv/file_system.h"
 #include "kv/journal/file_pair.h"
 #include "kv/journal/rows_file.h"
-#include "kv/status_macros.h"
 #include "kv/store_directory.h"
 
 namespace ckptree::kv {
@@ -263,7 +264,7 @@ class Reader {
     }
     content_.tip = record->point();
     std::uint64_t next = ordinal;
-    std::optional<Hash> wanted = record->hash;  // Of the record `next`.
+    std::optional<base::Digest> wanted = record->hash;  // Of the record `next`.
     for (auto it = candidates_.rbegin(); it != candidates_.rend(); ++it) {
       if (it->first < next) {
         content_.lost.push_back({it->first + 1, next});
@@ -376,8 +377,8 @@ std::string Text(const LostCommits& lost) {
                    lost.first, lost.last);
 }
 
-std::optional<Hash> HashAt(const JournalContent& journal,
-                           std::uint64_t ordinal) {
+std::optional<base::Digest> HashAt(const JournalContent& journal,
+                                   std::uint64_t ordinal) {
   if (const auto it = journal.records.find(ordinal);
       it != journal.records.end()) {
     return it->second.hash;
@@ -391,15 +392,6 @@ std::optional<Hash> HashAt(const JournalContent& journal,
     return journal.noted->hash;
   }
   return std::nullopt;
-}
-
-std::optional<std::array<std::uint8_t, 16>> UuidOfStore(
-    const Options& options, const std::string& directory) {
-  const absl::StatusOr<JournalContent> journal =
-      ReadJournal(options, directory, ~std::uint64_t{0},
-                  /*beside_writer=*/true);
-  if (!journal.ok() || journal->newest.file == 0) return std::nullopt;
-  return journal->newest.uuid;
 }
 
 absl::StatusOr<JournalContent> ReadJournal(const Options& options,

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/digest.h"
 #include "kv/journal/preface.h"
 #include "kv/journal/record.h"
 #include "kv/options.h"
@@ -23,7 +24,7 @@ namespace ckptree::kv {
 // A point of the chain of commits.
 struct ChainPoint {
   std::uint64_t ordinal = 0;  // 0: before the first.
-  Hash hash{};
+  base::Digest hash{};
 
   friend bool operator==(const ChainPoint&, const ChainPoint&) = default;
 };
@@ -95,13 +96,8 @@ absl::StatusOr<JournalContent> ReadJournal(const Options& options,
 
 // The hash of a commit, as a record or the tip note says it; nothing where
 // neither does.
-std::optional<Hash> HashAt(const JournalContent& journal,
-                           std::uint64_t ordinal);
-
-// The uuid that the journal in `directory` names, whatever else is wrong with
-// it; nothing where no file of it can be read.
-std::optional<std::array<std::uint8_t, 16>> UuidOfStore(
-    const Options& options, const std::string& directory);
+std::optional<base::Digest> HashAt(const JournalContent& journal,
+                                   std::uint64_t ordinal);
 
 }  // namespace ckptree::kv
 

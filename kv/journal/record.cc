@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/big_endian.h"
+#include "base/digest.h"
 
 namespace ckptree::kv {
 namespace {
@@ -37,23 +39,23 @@ std::string EncodeRecord(const RecordHeader& header, std::string_view rows) {
   std::string bytes;
   bytes.reserve(kRecordHeaderBytes + rows.size());
   bytes.append(kMagic);
-  AppendBigEndian(kLayout, &bytes);
-  AppendBigEndian(static_cast<std::uint8_t>(header.kind), &bytes);
-  AppendBigEndian(std::uint16_t{0}, &bytes);
-  AppendBigEndian(header.file, &bytes);
-  AppendBigEndian(header.session, &bytes);
-  AppendBigEndian(header.ordinal, &bytes);
-  AppendBigEndian(header.version, &bytes);
-  AppendBigEndian(header.version_ceiling, &bytes);
-  AppendBigEndian(header.incarnation, &bytes);
-  AppendBigEndian(static_cast<std::uint64_t>(header.time_ns), &bytes);
-  AppendBigEndian(header.a_offset, &bytes);
-  AppendBigEndian(header.b_offset, &bytes);
-  AppendBigEndian(std::uint64_t{rows.size()}, &bytes);
-  AppendBigEndian(header.block_bytes, &bytes);
-  bytes.append(header.previous.begin(), header.previous.end());
-  const std::uint64_t checksum = Checksum2(bytes, rows);
-  AppendBigEndian(checksum, &bytes);
+  base::AppendBig(kLayout, &bytes);
+  base::AppendBig(static_cast<std::uint8_t>(header.kind), &bytes);
+  base::AppendBig(std::uint16_t{0}, &bytes);
+  base::AppendBig(header.file, &bytes);
+  base::AppendBig(header.session, &bytes);
+  base::AppendBig(header.ordinal, &bytes);
+  base::AppendBig(header.version, &bytes);
+  base::AppendBig(header.version_ceiling, &bytes);
+  base::AppendBig(header.incarnation, &bytes);
+  base::AppendBig(static_cast<std::uint64_t>(header.time_ns), &bytes);
+  base::AppendBig(header.a_offset, &bytes);
+  base::AppendBig(header.b_offset, &bytes);
+  base::AppendBig(std::uint64_t{rows.size()}, &bytes);
+  base::AppendBig(header.block_bytes, &bytes);
+  bytes.append(header.previous.view());
+  const std::uint64_t checksum = base::ChecksumOf(bytes, rows);
+  base::AppendBig(checksum, &bytes);
   bytes.append(rows);
   return bytes;
 }
@@ -65,19 +67,19 @@ EncodedBatch EncodeBatch(const WriteBatch& batch) {
     const auto what = !operation.value.has_value() ? RowChange::What::kDelete
                       : operation.block            ? RowChange::What::kBlock
                                                    : RowChange::What::kPut;
-    AppendBigEndian(static_cast<std::uint8_t>(operation.space), &encoded.rows);
-    AppendBigEndian(static_cast<std::uint8_t>(what), &encoded.rows);
-    AppendBigEndian(static_cast<std::uint32_t>(operation.key.size()),
+    base::AppendBig(static_cast<std::uint8_t>(operation.space), &encoded.rows);
+    base::AppendBig(static_cast<std::uint8_t>(what), &encoded.rows);
+    base::AppendBig(static_cast<std::uint32_t>(operation.key.size()),
                     &encoded.rows);
     encoded.rows.append(operation.key);
     if (what == RowChange::What::kPut) {
-      AppendBigEndian(static_cast<std::uint32_t>(operation.value->size()),
+      base::AppendBig(static_cast<std::uint32_t>(operation.value->size()),
                       &encoded.rows);
       encoded.rows.append(*operation.value);
     } else if (what == RowChange::What::kBlock) {
-      AppendBigEndian(std::uint64_t{operation.value->size()}, &encoded.rows);
-      const Hash digest = HashOf(*operation.value);
-      encoded.rows.append(digest.begin(), digest.end());
+      base::AppendBig(std::uint64_t{operation.value->size()}, &encoded.rows);
+      const base::Digest digest = base::DigestOf(*operation.value);
+      encoded.rows.append(digest.view());
       encoded.blocks.append(*operation.value);
     }
   }
@@ -91,7 +93,7 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
   }
   const std::string_view at = bytes.substr(offset);
   if (!at.starts_with(kMagic)) return std::nullopt;
-  BigEndianReader reader(at);
+  base::BigEndianReader reader(at);
   reader.Skip(kMagic.size());
   if (reader.Read<std::uint8_t>() != kLayout) return std::nullopt;
   const auto kind = reader.Read<std::uint8_t>();
@@ -110,7 +112,7 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
   header.b_offset = reader.Read<std::uint64_t>();
   header.rows_bytes = reader.Read<std::uint64_t>();
   header.block_bytes = reader.Read<std::uint64_t>();
-  reader.ReadBytes(header.previous);
+  reader.ReadBytes(header.previous.bytes);
   // Lengths before anything that is sized by them.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   if (header.rows_bytes > at.size() - kRecordHeaderBytes ||
@@ -120,12 +122,13 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
   }
   const auto checksum = reader.Read<std::uint64_t>();
   record.rows = at.substr(kRecordHeaderBytes, header.rows_bytes);
-  if (checksum != Checksum2(at.substr(0, kCheckedBytes), record.rows)) {
+  if (checksum != base::ChecksumOf(at.substr(0, kCheckedBytes), record.rows)) {
     return std::nullopt;
   }
   record.a_place = header.a_offset;
   record.b_place = header.b_offset;
-  record.hash = HashOf(at.substr(0, kRecordHeaderBytes + header.rows_bytes));
+  record.hash =
+      base::DigestOf(at.substr(0, kRecordHeaderBytes + header.rows_bytes));
   return record;
 }
 
@@ -137,7 +140,7 @@ absl::StatusOr<std::vector<RowChange>> DecodeRows(std::string_view rows) {
   while (at < rows.size()) {
     constexpr std::size_t kFront = 1 + 1 + sizeof(std::uint32_t);
     if (left() < kFront) return Broken(at);
-    BigEndianReader reader(rows.substr(at));
+    base::BigEndianReader reader(rows.substr(at));
     RowChange change;
     const auto space = reader.Read<std::uint8_t>();
     const auto what = reader.Read<std::uint8_t>();
@@ -155,17 +158,18 @@ absl::StatusOr<std::vector<RowChange>> DecodeRows(std::string_view rows) {
     if (change.what == RowChange::What::kPut) {
       if (left() < sizeof(std::uint32_t)) return Broken(at);
       const auto value_bytes =
-          BigEndianReader(rows.substr(at)).Read<std::uint32_t>();
+          base::BigEndianReader(rows.substr(at)).Read<std::uint32_t>();
       at += sizeof(std::uint32_t);
       if (left() < value_bytes) return Broken(at);
       change.value = rows.substr(at, value_bytes);
       at += value_bytes;
     } else if (change.what == RowChange::What::kBlock) {
-      constexpr std::size_t kName = sizeof(std::uint64_t) + sizeof(Hash);
+      constexpr std::size_t kName =
+          sizeof(std::uint64_t) + sizeof(base::Digest);
       if (left() < kName) return Broken(at);
-      BigEndianReader name(rows.substr(at));
+      base::BigEndianReader name(rows.substr(at));
       change.block.length = name.Read<std::uint64_t>();
-      name.ReadBytes(change.block.digest);
+      name.ReadBytes(change.block.digest.bytes);
       at += kName;
       change.block_offset = block_offset;
       block_offset += change.block.length;

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/digest.h"
 #include "kv/commit_kind.h"
-#include "kv/hash.h"
 #include "kv/journal/row.h"
 #include "kv/write_batch.h"
 
@@ -41,7 +41,7 @@ struct RecordHeader {
   std::uint64_t b_offset = 0;     // and in the second.
   std::uint64_t rows_bytes = 0;   // Of the rows behind the header.
   std::uint64_t block_bytes = 0;  // Of the blocks behind the rows, in a.
-  Hash previous{};                // Of the record before; zeros in the first.
+  base::Digest previous{};        // Of the record before; zeros in the first.
 
   friend bool operator==(const RecordHeader&, const RecordHeader&) = default;
 };
@@ -62,7 +62,7 @@ EncodedBatch EncodeBatch(const WriteBatch& batch);
 // A record as it was found. Views into the bytes it was parsed from.
 struct ParsedRecord {
   RecordHeader header;
-  Hash hash{};
+  base::Digest hash{};
   std::string_view rows;
   // Where it stands; a copy of it keeps the header of the original.
   std::uint64_t a_place = 0;

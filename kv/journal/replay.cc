@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
 #include "kv/file_system.h"
 #include "kv/journal/record.h"
-#include "kv/status_macros.h"
 #include "kv/store_directory.h"
 
 namespace ckptree::kv {
@@ -72,7 +73,7 @@ std::optional<std::string_view> BytesOfBlock(const JournalRecord& record,
 std::optional<std::string_view> BlockOf(const JournalRecord& record,
                                         const RowChange& change) {
   const auto bytes = BytesOfBlock(record, change);
-  if (!bytes.has_value() || HashOf(*bytes) != change.block.digest) {
+  if (!bytes.has_value() || base::DigestOf(*bytes) != change.block.digest) {
     return std::nullopt;
   }
   return bytes;

@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/digest.h"
 #include "kv/journal/overlay.h"
 #include "kv/journal/reader.h"
 #include "kv/journal/rows_file.h"
@@ -53,8 +54,8 @@ JournalBlocks BlocksIn(const JournalContent& journal);
 // The newest file of all rows in <directory>/journal, by what it says it is; by
 // its name where it says nothing.
 struct RowsFile {
-  std::uint64_t ordinal = 0;  // 0: there is none, and none is needed.
-  std::optional<Hash> hash;   // Of that commit, where the file says it.
+  std::uint64_t ordinal = 0;         // 0: there is none, and none is needed.
+  std::optional<base::Digest> hash;  // Of that commit, where the file says it.
   std::uint64_t bytes = 0;
   std::string path;
 };

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <variant>
 
-#include "kv/hash.h"
+#include "base/digest.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -27,7 +27,7 @@ struct RowKey {
 // while, in the first copy of the journal; all else keeps this name of them.
 struct BlockName {
   std::uint64_t length = 0;
-  Hash digest{};  // XXH3-128 of its bytes.
+  base::Digest digest{};  // XXH3-128 of its bytes.
 
   friend bool operator==(const BlockName&, const BlockName&) = default;
 };

@@ -14,13 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
 #include "kv/file_system.h"
-#include "kv/hash.h"
+#include "kv/files/status.h"
 #include "kv/journal/row.h"
 #include "kv/journal/rows_layout.h"
 #include "kv/options.h"
-#include "kv/status.h"
-#include "kv/status_macros.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
 
@@ -148,7 +148,7 @@ absl::Status RowsWriter::WriteBlock() {
   header.length = static_cast<std::uint32_t>(impl.entries.size());
   header.count = impl.count;
   header.rows_before = impl.rows;
-  header.checksum = Checksum(impl.entries);
+  header.checksum = base::ChecksumOf(impl.entries);
   const std::string bytes =
       EncodeRowsBlockHeader(header, impl.offset, impl.preface_checksum);
   CKPTREE_RETURN_IF_ERROR(impl.Append(bytes));

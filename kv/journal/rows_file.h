@@ -71,7 +71,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kv/hash.h"
+#include "base/digest.h"
 #include "kv/journal/row.h"
 #include "kv/options.h"
 
@@ -88,7 +88,7 @@ std::optional<std::uint64_t> OrdinalOfRowsFile(std::string_view name);
 struct RowsHead {
   std::array<std::uint8_t, 16> uuid{};
   std::uint64_t ordinal = 0;
-  Hash hash{};
+  base::Digest hash{};
   std::uint64_t incarnation = 0;
   std::uint64_t version_ceiling = 0;
 

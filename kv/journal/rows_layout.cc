@@ -8,7 +8,8 @@
 #include <utility>
 #include <variant>
 
-#include "kv/hash.h"
+#include "base/big_endian.h"
+#include "base/digest.h"
 #include "kv/journal/row.h"
 #include "kv/journal/rows_file.h"
 #include "schema/spaces.h"
@@ -24,20 +25,20 @@ constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
 enum class Kind : std::uint8_t { kBytes = 0, kBlockName = 1 };
 
 void AppendHead(const RowsHead& head, std::string* bytes) {
-  AppendBigEndian(kLayout, bytes);
+  base::AppendBig(kLayout, bytes);
   bytes->append(head.uuid.begin(), head.uuid.end());
-  AppendBigEndian(head.ordinal, bytes);
-  bytes->append(head.hash.begin(), head.hash.end());
-  AppendBigEndian(head.incarnation, bytes);
-  AppendBigEndian(head.version_ceiling, bytes);
+  base::AppendBig(head.ordinal, bytes);
+  bytes->append(head.hash.view());
+  base::AppendBig(head.incarnation, bytes);
+  base::AppendBig(head.version_ceiling, bytes);
 }
 
-std::optional<RowsHead> ReadHead(BigEndianReader& reader) {
+std::optional<RowsHead> ReadHead(base::BigEndianReader& reader) {
   if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
   RowsHead head;
   reader.ReadBytes(head.uuid);
   head.ordinal = reader.Read<std::uint64_t>();
-  reader.ReadBytes(head.hash);
+  reader.ReadBytes(head.hash.bytes);
   head.incarnation = reader.Read<std::uint64_t>();
   head.version_ceiling = reader.Read<std::uint64_t>();
   return head;
@@ -46,17 +47,17 @@ std::optional<RowsHead> ReadHead(BigEndianReader& reader) {
 // Of `size` bytes that begin with `magic` and end with their checksum.
 bool IsWhole(std::string_view bytes, std::size_t size, std::string_view magic) {
   if (bytes.size() != size || !bytes.starts_with(magic)) return false;
-  BigEndianReader reader(bytes.substr(size - kChecksumBytes));
+  base::BigEndianReader reader(bytes.substr(size - kChecksumBytes));
   return reader.Read<std::uint64_t>() ==
-         Checksum(bytes.substr(0, size - kChecksumBytes));
+         base::ChecksumOf(bytes.substr(0, size - kChecksumBytes));
 }
 
 std::uint64_t HeaderChecksum(std::uint64_t preface_checksum,
                              std::string_view fields) {
   std::string bytes;
-  AppendBigEndian(preface_checksum, &bytes);
+  base::AppendBig(preface_checksum, &bytes);
   bytes.append(fields);
-  return Checksum(bytes);
+  return base::ChecksumOf(bytes);
 }
 
 }  // namespace
@@ -64,20 +65,20 @@ std::uint64_t HeaderChecksum(std::uint64_t preface_checksum,
 std::string EncodeRowsPreface(const RowsHead& head) {
   std::string bytes(kPrefaceMagic);
   AppendHead(head, &bytes);
-  AppendBigEndian(Checksum(bytes), &bytes);
+  base::AppendBig(base::ChecksumOf(bytes), &bytes);
   return bytes;
 }
 
 std::optional<RowsHead> DecodeRowsPreface(std::string_view bytes) {
   if (!IsWhole(bytes, kRowsPrefaceBytes, kPrefaceMagic)) return std::nullopt;
-  BigEndianReader reader(bytes);
+  base::BigEndianReader reader(bytes);
   reader.Skip(kPrefaceMagic.size());
   return ReadHead(reader);
 }
 
 std::uint64_t RowsPrefaceChecksum(const RowsHead& head) {
   const std::string bytes = EncodeRowsPreface(head);
-  return Checksum(
+  return base::ChecksumOf(
       std::string_view(bytes).substr(0, bytes.size() - kChecksumBytes));
 }
 
@@ -85,12 +86,12 @@ std::string EncodeRowsBlockHeader(const RowsBlockHeader& header,
                                   std::uint64_t offset,
                                   std::uint64_t preface_checksum) {
   std::string bytes(kRowsHeaderMagic);
-  AppendBigEndian(header.length, &bytes);
-  AppendBigEndian(header.count, &bytes);
-  AppendBigEndian(header.rows_before, &bytes);
-  AppendBigEndian(offset, &bytes);
-  AppendBigEndian(header.checksum, &bytes);
-  AppendBigEndian(HeaderChecksum(preface_checksum, bytes), &bytes);
+  base::AppendBig(header.length, &bytes);
+  base::AppendBig(header.count, &bytes);
+  base::AppendBig(header.rows_before, &bytes);
+  base::AppendBig(offset, &bytes);
+  base::AppendBig(header.checksum, &bytes);
+  base::AppendBig(HeaderChecksum(preface_checksum, bytes), &bytes);
   return bytes;
 }
 
@@ -101,7 +102,7 @@ std::optional<RowsBlockHeader> DecodeRowsBlockHeader(
       !bytes.starts_with(kRowsHeaderMagic)) {
     return std::nullopt;
   }
-  BigEndianReader reader(bytes);
+  base::BigEndianReader reader(bytes);
   reader.Skip(kRowsHeaderMagic.size());
   RowsBlockHeader header;
   header.length = reader.Read<std::uint32_t>();
@@ -120,26 +121,26 @@ std::optional<RowsBlockHeader> DecodeRowsBlockHeader(
 
 std::uint64_t ExtendRowsDigest(std::uint64_t digest, std::string_view header) {
   std::string bytes;
-  AppendBigEndian(digest, &bytes);
+  base::AppendBig(digest, &bytes);
   bytes.append(header);
-  return Checksum(bytes);
+  return base::ChecksumOf(bytes);
 }
 
 std::string EncodeRowsFooter(const RowsFooter& footer, std::uint64_t offset) {
   std::string bytes(kFooterMagic);
   AppendHead(footer.head, &bytes);
-  AppendBigEndian(footer.rows, &bytes);
-  AppendBigEndian(footer.blocks, &bytes);
-  AppendBigEndian(footer.digest, &bytes);
-  AppendBigEndian(offset, &bytes);
-  AppendBigEndian(Checksum(bytes), &bytes);
+  base::AppendBig(footer.rows, &bytes);
+  base::AppendBig(footer.blocks, &bytes);
+  base::AppendBig(footer.digest, &bytes);
+  base::AppendBig(offset, &bytes);
+  base::AppendBig(base::ChecksumOf(bytes), &bytes);
   return bytes;
 }
 
 std::optional<RowsFooter> DecodeRowsFooter(std::string_view bytes,
                                            std::uint64_t offset) {
   if (!IsWhole(bytes, kRowsFooterBytes, kFooterMagic)) return std::nullopt;
-  BigEndianReader reader(bytes);
+  base::BigEndianReader reader(bytes);
   reader.Skip(kFooterMagic.size());
   const std::optional<RowsHead> head = ReadHead(reader);
   if (!head.has_value()) return std::nullopt;
@@ -157,7 +158,7 @@ std::uint64_t RowsEntryBytes(const RowKey& key, const RowValue& value) {
   if (const auto* const stored = std::get_if<std::string>(&value)) {
     bytes += sizeof(std::uint32_t) + stored->size();
   } else {
-    bytes += sizeof(std::uint64_t) + sizeof(Hash);
+    bytes += sizeof(std::uint64_t) + sizeof(base::Digest);
   }
   return bytes;
 }
@@ -165,20 +166,20 @@ std::uint64_t RowsEntryBytes(const RowKey& key, const RowValue& value) {
 void AppendRowsEntry(const RowKey& key, const RowValue& value,
                      std::string* bytes) {
   const auto* const stored = std::get_if<std::string>(&value);
-  AppendBigEndian(static_cast<std::uint8_t>(key.space), bytes);
-  AppendBigEndian(static_cast<std::uint8_t>(
+  base::AppendBig(static_cast<std::uint8_t>(key.space), bytes);
+  base::AppendBig(static_cast<std::uint8_t>(
                       stored != nullptr ? Kind::kBytes : Kind::kBlockName),
                   bytes);
-  AppendBigEndian(static_cast<std::uint32_t>(key.key.size()), bytes);
+  base::AppendBig(static_cast<std::uint32_t>(key.key.size()), bytes);
   bytes->append(key.key);
   if (stored != nullptr) {
-    AppendBigEndian(static_cast<std::uint32_t>(stored->size()), bytes);
+    base::AppendBig(static_cast<std::uint32_t>(stored->size()), bytes);
     bytes->append(*stored);
     return;
   }
   const auto& name = std::get<BlockName>(value);
-  AppendBigEndian(name.length, bytes);
-  bytes->append(name.digest.begin(), name.digest.end());
+  base::AppendBig(name.length, bytes);
+  bytes->append(name.digest.view());
 }
 
 bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
@@ -190,7 +191,8 @@ bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
     return taken;
   };
   const auto take_length = [&] {
-    return BigEndianReader(take(sizeof(std::uint32_t))).Read<std::uint32_t>();
+    return base::BigEndianReader(take(sizeof(std::uint32_t)))
+        .Read<std::uint32_t>();
   };
   if (!has(2 + sizeof(std::uint32_t))) return false;
   const auto space = static_cast<schema::Space>(take(1).front());
@@ -209,13 +211,14 @@ bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
     entry->value = std::string(take(length));
     return true;
   }
-  if (kind != Kind::kBlockName || !has(sizeof(std::uint64_t) + sizeof(Hash))) {
+  if (kind != Kind::kBlockName ||
+      !has(sizeof(std::uint64_t) + sizeof(base::Digest))) {
     return false;
   }
   BlockName name;
   name.length =
-      BigEndianReader(take(sizeof(std::uint64_t))).Read<std::uint64_t>();
-  BigEndianReader(take(sizeof(Hash))).ReadBytes(name.digest);
+      base::BigEndianReader(take(sizeof(std::uint64_t))).Read<std::uint64_t>();
+  base::BigEndianReader(take(sizeof(base::Digest))).ReadBytes(name.digest.bytes);
   entry->value = name;
   return true;
 }

@@ -13,14 +13,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
 #include "kv/file_system.h"
-#include "kv/hash.h"
+#include "kv/files/status.h"
 #include "kv/journal/row.h"
 #include "kv/journal/rows_file.h"
 #include "kv/journal/rows_layout.h"
 #include "kv/options.h"
-#include "kv/status.h"
-#include "kv/status_macros.h"
 #include "rocksdb/file_system.h"
 
 namespace ckptree::kv {
@@ -250,7 +250,7 @@ std::optional<std::string> RowsReader::Impl::ReadBlock(
   ++blocks;
   bytes = Read(block_offset + kRowsHeaderBytes, decoded->length);
   if (!bytes.ok()) return std::string(bytes.status().message());
-  if (Checksum(*bytes) != decoded->checksum) {
+  if (base::ChecksumOf(*bytes) != decoded->checksum) {
     return absl::StrFormat("a block of %d rows is damaged", decoded->count);
   }
   entries = *bytes;

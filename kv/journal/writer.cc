@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
 #include "kv/file_system.h"
-#include "kv/status.h"
-#include "kv/status_macros.h"
+#include "kv/files/status.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
 
@@ -301,7 +302,7 @@ JournalWriter::Appended JournalWriter::Append(const Commit& commit,
   a_offset_ += a.size();
   b_offset_ += b.size();
   version_ceiling_ = header.version_ceiling;
-  tip_ = {header.ordinal, HashOf(record)};
+  tip_ = {header.ordinal, base::DigestOf(record)};
   return {Result::kDurable, absl::OkStatus(), tip_};
 }
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "kv/database.h"
-#include "kv/database_impl.h"
-#include "kv/instance.h"
 #include "kv/journal/overlay.h"
+#include "kv/rocks/database_impl.h"
+#include "kv/rocks/instance.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 

@@ -4,11 +4,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kv/instance.h"
+#include "base/status_macros.h"
+#include "kv/files/status.h"
 #include "kv/options.h"
-#include "kv/rocksdb_options.h"
-#include "kv/status.h"
-#include "kv/status_macros.h"
+#include "kv/rocks/instance.h"
+#include "kv/rocks/rocksdb_options.h"
 #include "rocksdb/db.h"
 #include "rocksdb/options.h"
 #include "schema/spaces.h"

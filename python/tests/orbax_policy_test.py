@@ -11,7 +11,7 @@ import numpy as np
 import orbax.checkpoint
 import pytest
 
-VECTORS = Path(__file__).parent.parent.parent / "tests" / "policy_vectors.jsonl"
+VECTORS = Path(__file__).parent.parent.parent / "tests" / "core" / "policy_vectors.jsonl"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 

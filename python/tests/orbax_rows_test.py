@@ -49,7 +49,7 @@ def tests():
         for file in HERE.glob("*_test.py")
         for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
     }
-    for file in ENGINE.glob("*_test.cc"):
+    for file in ENGINE.rglob("*_test.cc"):
         found |= set(
             re.findall(
                 r"^TEST(?:_[FP])?\((\w+),\s+(\w+)\)", file.read_text(), re.MULTILINE

@@ -10,7 +10,7 @@ import pytest
 from ckptree import decisions, policies
 from ckptree.policies import PolicyStep
 
-VECTORS = Path(__file__).parent.parent.parent / "tests" / "policy_vectors.jsonl"
+VECTORS = Path(__file__).parent.parent.parent / "tests" / "core" / "policy_vectors.jsonl"
 
 
 def vectors(section, count):

@@ -1,5 +1,5 @@
-// The C++ of the README, compiled and run; tests/readme_test.py compares the
-// two.
+// The C++ of the README, compiled and run; tests/house/readme_test.py compares
+// the two.
 
 #include <cstdio>
 #include <cstdlib>

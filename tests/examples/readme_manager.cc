@@ -1,5 +1,5 @@
-// The manager of the README, compiled and run; tests/readme_test.py compares
-// the two.
+// The manager of the README, compiled and run; tests/house/readme_test.py
+// compares the two.
 
 #include <cstdint>
 #include <cstdio>

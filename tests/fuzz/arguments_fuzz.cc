@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "tests/fuzz/require.h"
-#include "tools/arguments.h"
+#include "tools/line/arguments.h"
 
 namespace ckptree::fuzz {
 namespace {

@@ -15,11 +15,11 @@
 #include "ckptree/selector.h"
 #include "nlohmann/json.hpp"
 #include "tests/fuzz/require.h"
-#include "tools/address.h"
-#include "tools/failure.h"
-#include "tools/predicate.h"
-#include "tools/quantity.h"
-#include "tools/terminal.h"
+#include "tools/line/address.h"
+#include "tools/output/failure.h"
+#include "tools/output/predicate.h"
+#include "tools/output/quantity.h"
+#include "tools/output/terminal.h"
 
 namespace ckptree::fuzz {
 namespace {

@@ -10,7 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kv/hash.h"
+#include "base/big_endian.h"
+#include "base/digest.h"
 #include "kv/journal/preface.h"
 #include "kv/journal/record.h"
 #include "tests/fuzz/require.h"
@@ -27,7 +28,7 @@ std::string Sector(std::string_view input, std::size_t fields, bool checksum) {
   std::string bytes(input.substr(0, kv::kPrefaceBytes));
   if (checksum) {
     bytes.resize(fields, '\0');
-    kv::AppendBigEndian(kv::Checksum(bytes), &bytes);
+    base::AppendBig(base::ChecksumOf(bytes), &bytes);
   }
   bytes.resize(kv::kPrefaceBytes, '\0');
   return bytes;
@@ -55,7 +56,7 @@ void FuzzRecord(std::string_view input, bool checksum) {
         std::string_view(bytes).substr(0, kHeaderFields);
     const std::string_view rows = std::string_view(bytes).substr(kHeaderFields);
     std::string sum;
-    kv::AppendBigEndian(kv::Checksum2(header, rows), &sum);
+    base::AppendBig(base::ChecksumOf(header, rows), &sum);
     bytes.insert(kHeaderFields, sum);
   }
   const std::optional<kv::ParsedRecord> record = kv::ParseRecord(bytes, 0);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "schema/digest.h"
+#include "base/digest.h"
 #include "schema/keys.h"
 #include "schema/spaces.h"
 #include "tests/fuzz/require.h"

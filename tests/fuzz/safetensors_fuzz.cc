@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "schema/utf8.h"
 #include "tests/fuzz/require.h"
-#include "tools/safetensors.h"
+#include "tools/output/safetensors.h"
 
 namespace ckptree::fuzz {
 namespace {

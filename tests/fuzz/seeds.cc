@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/digest.h"
 #include "kv/journal/preface.h"
 #include "kv/journal/record.h"
 #include "kv/write_batch.h"
 #include "schema/dead_list.h"
-#include "schema/digest.h"
 #include "schema/envelope.h"
 #include "schema/keys.h"
 #include "schema/part_handoff.h"
@@ -22,7 +22,7 @@
 #include "schema/step_record.h"
 #include "schema/tree.h"
 #include "tests/fuzz/stored_record.h"
-#include "tests/schema_samples.h"
+#include "tests/schema/samples.h"
 
 namespace ckptree::fuzz {
 namespace {
@@ -61,7 +61,7 @@ void AddPolicies(Folder folder) {
 }
 
 void AddKeys(Folder folder) {
-  const schema::Digest digest = schema::DigestOf("a tree");
+  const base::Digest digest = base::DigestOf("a tree");
   for (const std::string& key :
        {schema::StoreKey(), schema::StepKey(1, 258), schema::StepMetaKey(7),
         schema::TreeKey(digest), schema::TreePageKey(digest),

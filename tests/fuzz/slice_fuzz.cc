@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "ckptree/tensor.h"
 #include "tests/fuzz/require.h"
-#include "tools/slice.h"
+#include "tools/output/slice.h"
 
 namespace ckptree::fuzz {
 namespace {

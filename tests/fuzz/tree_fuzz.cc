@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "schema/digest.h"
+#include "base/digest.h"
 #include "schema/envelope.h"
 #include "schema/path.h"
 #include "schema/tree.h"
@@ -25,7 +25,7 @@ void FuzzPage(const StoredRecord& stored) {
   }
   const auto tree = schema::EncodeTree(page->entries);
   if (!tree.ok()) return RequireInvalid(tree.status());
-  Require(tree->digest == schema::DigestOf(tree->root), "a tree's name");
+  Require(tree->digest == base::DigestOf(tree->root), "a tree's name");
   const auto root = schema::DecodeTreeRoot(tree->root);
   Require(root.ok() && root->pages.size() == 1 && tree->pages.size() == 1,
           "the entries of a page make a tree of one page");

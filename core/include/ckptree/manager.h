@@ -1,6 +1,6 @@
 // The manager of a training loop's steps: decides which are saved, keeps those
 // that a policy wants, and resumes. Behaves as Orbax's CheckpointManager where
-// core/DESIGN.md, part 14, does not say otherwise.
+// python/manager_rows.md does not say otherwise.
 
 #ifndef CKPTREE_MANAGER_H_
 #define CKPTREE_MANAGER_H_

@@ -1,0 +1,3 @@
+#define CKPTREE_KERNEL kAvx2Kernel
+#define CKPTREE_KERNEL_NAME "AVX2"
+#include "base/digest_kernel.inc"

@@ -1,0 +1,3 @@
+#define CKPTREE_KERNEL kAvx512Kernel
+#define CKPTREE_KERNEL_NAME "AVX-512"
+#include "base/digest_kernel.inc"

@@ -1,0 +1,98 @@
+#include "core/collect/chain.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ckptree::internal {
+
+void Chain::Add(std::uint64_t version, ChainLink link) {
+  for (const base::Digest& tree : link.trees) ++trees_[tree];
+  if (link.removed) removed_.insert(version);
+  if (link.prev != 0) kids_.emplace(link.prev, version);
+  versions_.insert_or_assign(version, std::move(link));
+}
+
+void Chain::SetTip(std::uint32_t line, std::uint64_t version) {
+  tips_[line] = version;
+}
+
+void Chain::DropLine(std::uint32_t line) { tips_.erase(line); }
+
+void Chain::Remove(std::uint64_t version) {
+  if (const auto it = versions_.find(version); it != versions_.end()) {
+    it->second.removed = true;
+    removed_.insert(version);
+  }
+}
+
+std::vector<std::uint64_t> Chain::Kids(std::uint64_t version) const {
+  std::vector<std::uint64_t> kids;
+  const auto [begin, end] = kids_.equal_range(version);
+  for (auto it = begin; it != end; ++it) kids.push_back(it->second);
+  return kids;
+}
+
+bool Chain::MayGo(std::uint64_t version) const {
+  return removed_.contains(version) && CouldGo(version);
+}
+
+bool Chain::CouldGo(std::uint64_t version) const {
+  return WhyKept(version).empty();
+}
+
+std::string Chain::WhyKept(std::uint64_t version) const {
+  if (kids_.count(version) > 1) return "lines part there";
+  const std::uint32_t line = versions_.at(version).line;
+  const bool starts = std::any_of(tips_.begin(), tips_.end(), [&](auto& tip) {
+    return tip.second == version && tip.first != line;
+  });
+  return starts ? "a line without a save starts from it" : "";
+}
+
+ChainStep Chain::StepOf(std::uint64_t version) const {
+  const ChainLink& link = versions_.at(version);
+  ChainStep step;
+  step.version = version;
+  step.prev = link.prev;
+  step.line = link.line;
+  if (const auto kid = kids_.find(version); kid != kids_.end()) {
+    step.kid = kid->second;
+  }
+  const auto tip = tips_.find(link.line);
+  if (tip != tips_.end() && tip->second == version) {
+    const auto prev = versions_.find(link.prev);
+    step.tip = prev != versions_.end() && prev->second.line == link.line
+                   ? link.prev
+                   : 0;
+  }
+  return step;
+}
+
+void Chain::Collect(const ChainStep& step) {
+  const auto it = versions_.find(step.version);
+  for (const base::Digest& tree : it->second.trees) {
+    if (--trees_[tree] == 0) trees_.erase(tree);
+  }
+  const auto [begin, end] = kids_.equal_range(step.prev);
+  for (auto kid = begin; kid != end; ++kid) {
+    if (kid->second != step.version) continue;
+    kids_.erase(kid);
+    break;
+  }
+  kids_.erase(step.version);
+  if (step.kid != 0) {
+    versions_.at(step.kid).prev = step.prev;
+    if (step.prev != 0) kids_.emplace(step.prev, step.kid);
+  }
+  versions_.erase(it);
+  removed_.erase(step.version);
+  if (step.tip.has_value()) tips_[step.line] = *step.tip;
+}
+
+std::set<base::Digest> Chain::Trees() const {
+  std::set<base::Digest> trees;
+  for (const auto& [tree, count] : trees_) trees.insert(tree);
+  return trees;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,274 @@
+#include "core/collect/chain_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/version/base_loader.h"
+#include "schema/dead_list.h"
+#include "schema/keys.h"
+#include "schema/step_record.h"
+#include "schema/store_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Row;
+using schema::Space;
+
+// Calls fn(key, value) for each row; an error names the row.
+template <typename Fn>
+absl::Status ForEachRow(const kv::Database& database, Row row, Fn fn) {
+  const schema::KeyRange range = schema::AllRows(row);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(Space::kRecords, range.begin, range.end));
+  for (; scan.Valid(); scan.Next()) {
+    const absl::Status status = fn(scan.key(), scan.value());
+    if (status.ok()) continue;
+    return absl::Status(
+        status.code(),
+        absl::StrFormat("%s: %s",
+                        schema::DescribeKey(Space::kRecords, scan.key()),
+                        status.message()));
+  }
+  return scan.status();
+}
+
+}  // namespace
+
+absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
+  // Every version that is not collected has a dead list, whatever else it lost.
+  std::map<std::uint64_t, ChainLink> links;
+  CKPTREE_RETURN_IF_ERROR(ForEachRow(
+      database, Row::kDead,
+      [&links](std::string_view key, std::string_view value) -> absl::Status {
+        const auto version = schema::DecodeVersionKey(Row::kDead, key);
+        CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList list,
+                                 schema::DecodeDeadList(value));
+        if (!version.has_value() || list.prev >= *version) {
+          return absl::DataLossError("it is of another version");
+        }
+        links[*version].prev = list.prev;
+        links[*version].line = list.line;
+        return absl::OkStatus();
+      }));
+  for (const Row row : {Row::kStep, Row::kRemoved}) {
+    CKPTREE_RETURN_IF_ERROR(ForEachRow(
+        database, row,
+        [&](std::string_view, std::string_view value) -> absl::Status {
+          CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
+                                   schema::DecodeStepRecord(value));
+          const auto it = links.find(record.version);
+          if (it == links.end()) {
+            return absl::DataLossError("its version has no dead list");
+          }
+          it->second.step = record.step;
+          it->second.removed = row == Row::kRemoved;
+          CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
+                                   PartsOf(database, record));
+          for (const schema::PartRecord& part : parts) {
+            it->second.trees.push_back(part.tree);
+          }
+          return absl::OkStatus();
+        }));
+  }
+  Chain chain;
+  for (auto& [version, link] : links) {
+    if (link.prev != 0 && !links.contains(link.prev)) {
+      return absl::DataLossError(
+          absl::StrFormat("version %d follows version %d, which is not there",
+                          version, link.prev));
+    }
+    chain.Add(version, std::move(link));
+  }
+  CKPTREE_RETURN_IF_ERROR(ForEachRow(
+      database, Row::kLine,
+      [&](std::string_view key, std::string_view value) -> absl::Status {
+        const auto line = schema::DecodeLineKey(key);
+        CKPTREE_ASSIGN_OR_RETURN(const schema::LineRecord record,
+                                 schema::DecodeLineRecord(value));
+        if (!line.has_value() ||
+            (record.tip != 0 && !chain.versions().contains(record.tip))) {
+          return absl::DataLossError("its tip is not there");
+        }
+        chain.SetTip(*line, record.tip);
+        return absl::OkStatus();
+      }));
+  return chain;
+}
+
+absl::Status ChainKeeper::Load(const kv::Database& database) {
+  absl::StatusOr<Chain> chain = ReadChain(database);
+  const absl::MutexLock lock(&mu_);
+  if (chain.ok()) {
+    chain_ = *std::move(chain);
+    return absl::OkStatus();
+  }
+  refusal_ = absl::Status(
+      chain.status().code(),
+      absl::StrFormat("nothing is collected, for it cannot be told what is "
+                      "still needed: %s",
+                      chain.status().message()));
+  return refusal_;
+}
+
+absl::Status ChainKeeper::refusal() const {
+  const absl::MutexLock lock(&mu_);
+  return refusal_;
+}
+
+std::uint64_t ChainKeeper::HoldBase(std::uint32_t line) {
+  const absl::MutexLock lock(&mu_);
+  const auto free = [this, line]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    const auto tip = chain_.tips().find(line);
+    return tip == chain_.tips().end() || tip->second == 0 ||
+           tip->second != collecting_;
+  };
+  mu_.Await(absl::Condition(&free));
+  const auto tip = chain_.tips().find(line);
+  base_ = tip == chain_.tips().end() ? 0 : tip->second;
+  return base_;
+}
+
+void ChainKeeper::ReleaseBase() {
+  const absl::MutexLock lock(&mu_);
+  base_ = 0;
+}
+
+void ChainKeeper::HoldTrees(std::set<base::Digest> digests) {
+  const absl::MutexLock lock(&mu_);
+  const auto free = [this]()
+                        ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !sweeping_; };
+  mu_.Await(absl::Condition(&free));
+  held_trees_ = std::move(digests);
+}
+
+void ChainKeeper::ReleaseTrees() {
+  const absl::MutexLock lock(&mu_);
+  held_trees_.clear();
+}
+
+void ChainKeeper::Saved(std::uint64_t version, ChainLink link,
+                        std::optional<std::uint64_t> replaced) {
+  const absl::MutexLock lock(&mu_);
+  const std::uint32_t line = link.line;
+  chain_.Add(version, std::move(link));
+  chain_.SetTip(line, version);
+  if (replaced.has_value()) chain_.Remove(*replaced);
+}
+
+void ChainKeeper::Removed(std::uint64_t version) {
+  const absl::MutexLock lock(&mu_);
+  chain_.Remove(version);
+}
+
+void ChainKeeper::Forked(std::uint32_t line, std::uint64_t origin) {
+  const absl::MutexLock lock(&mu_);
+  chain_.SetTip(line, origin);
+}
+
+void ChainKeeper::LineDropped(std::uint32_t line) {
+  const absl::MutexLock lock(&mu_);
+  chain_.DropLine(line);
+}
+
+std::uint32_t ChainKeeper::NextLine() const {
+  const absl::MutexLock lock(&mu_);
+  std::uint32_t last = 0;
+  for (const auto& [line, tip] : chain_.tips()) last = std::max(last, line);
+  for (const auto& [version, link] : chain_.versions()) {
+    last = std::max(last, link.line);
+  }
+  return last + 1;
+}
+
+bool ChainKeeper::Pin(std::uint64_t version) {
+  const absl::MutexLock lock(&mu_);
+  // Without a chain nothing is ever collected.
+  if (refusal_.ok() &&
+      (version == collecting_ || !chain_.versions().contains(version))) {
+    return false;
+  }
+  ++pins_[version];
+  return true;
+}
+
+void ChainKeeper::Unpin(std::uint64_t version) {
+  const absl::MutexLock lock(&mu_);
+  const auto it = pins_.find(version);
+  if (--it->second == 0) pins_.erase(it);
+}
+
+std::vector<std::uint64_t> ChainKeeper::Removed() const {
+  const absl::MutexLock lock(&mu_);
+  return {chain_.removed().begin(), chain_.removed().end()};
+}
+
+std::optional<ChainStep> ChainKeeper::Begin(std::uint64_t version) {
+  const absl::MutexLock lock(&mu_);
+  if (!refusal_.ok() || IsHeld(version) || !chain_.MayGo(version)) {
+    return std::nullopt;
+  }
+  collecting_ = version;
+  return chain_.StepOf(version);
+}
+
+void ChainKeeper::End(const ChainStep& step, bool committed) {
+  const absl::MutexLock lock(&mu_);
+  if (committed) chain_.Collect(step);
+  collecting_ = 0;
+}
+
+std::set<base::Digest> ChainKeeper::BeginSweep() {
+  const absl::MutexLock lock(&mu_);
+  sweeping_ = true;
+  std::set<base::Digest> trees = chain_.Trees();
+  trees.insert(held_trees_.begin(), held_trees_.end());
+  return trees;
+}
+
+void ChainKeeper::EndSweep() {
+  const absl::MutexLock lock(&mu_);
+  sweeping_ = false;
+}
+
+std::map<std::uint64_t, std::string> ChainKeeper::Held() const {
+  const absl::MutexLock lock(&mu_);
+  std::map<std::uint64_t, std::string> held;
+  if (base_ != 0) held[base_] = "a save in flight is compared with it";
+  for (const auto& [version, count] : pins_) {
+    held[version] = "a reader of this process has it open";
+  }
+  return held;
+}
+
+Chain ChainKeeper::chain() const {
+  const absl::MutexLock lock(&mu_);
+  return chain_;
+}
+
+std::uint64_t ChainKeeper::newest() const {
+  const absl::MutexLock lock(&mu_);
+  return chain_.newest();
+}
+
+bool ChainKeeper::HasTree(const base::Digest& tree) const {
+  const absl::MutexLock lock(&mu_);
+  return chain_.HasTree(tree);
+}
+
+ChainLink ChainKeeper::Link(std::uint64_t version) const {
+  const absl::MutexLock lock(&mu_);
+  const auto it = chain_.versions().find(version);
+  return it == chain_.versions().end() ? ChainLink() : it->second;
+}
+
+std::shared_ptr<const VersionPin> VersionPin::Take(ChainKeeper* keeper,
+                                                   std::uint64_t version) {
+  if (!keeper->Pin(version)) return nullptr;
+  return std::shared_ptr<const VersionPin>(new VersionPin(keeper, version));
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,366 @@
+#include "core/collect/collector.h"
+
+#include <algorithm>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/collect/burial.h"
+#include "core/collect/segment_files.h"
+#include "core/collect/small_sweep.h"
+#include "core/collect/tree_sweep.h"
+#include "core/process/engine_thread.h"
+#include "core/process/guarded_call.h"
+#include "core/version/base_loader.h"
+#include "kv/lease.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+// The background looks through the files again once this much of files that
+// live on is dead, or after so many saves.
+constexpr std::uint64_t kLookAgainBytes = 64 << 20;
+constexpr std::uint64_t kLookAgainVersions = 64;
+
+}  // namespace
+
+struct Collector::Pass {
+  CollectOptions options;
+  bool background = false;
+  CollectReport report;
+  std::map<std::uint64_t, std::string> leased;  // Version: why it is kept.
+  CollectProgress progress;
+
+  // What there is no room for is left to a later pass, and told.
+  absl::Status WhereThereIsRoom(absl::Status status) {
+    if (!absl::IsResourceExhausted(status)) return status;
+    report.no_room.emplace_back(status.message());
+    return absl::OkStatus();
+  }
+
+  absl::Status Tell() {
+    progress.bytes_freed = report.bytes_freed;
+    progress.bytes_written = report.bytes_written;
+    if (!options.on_progress) return absl::OkStatus();
+    return GuardedCall("on_progress", [&] { options.on_progress(progress); });
+  }
+};
+
+Collector::Collector(CollectorContext context) : context_(std::move(context)) {
+  if (context_.background) {
+    work_ = true;  // What an earlier process left.
+    thread_ = std::thread([this] { Loop(); });
+  }
+}
+
+Collector::~Collector() { Stop(); }
+
+void Collector::Notify() {
+  const absl::MutexLock lock(&mu_);
+  work_ = true;
+}
+
+void Collector::Stop() {
+  stopping_.store(true);
+  Notify();
+  if (thread_.joinable()) thread_.join();
+  const absl::MutexLock lock(&pass_mu_);  // A pass of another thread.
+}
+
+void Collector::Loop() {
+  const EngineThread here(context_.database);
+  while (true) {
+    {
+      const absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &Collector::MayRun));
+      work_ = false;
+    }
+    // The open has said why nothing can be collected.
+    if (stopping_.load() || !context_.keeper->refusal().ok()) return;
+    Pass pass;
+    pass.options.bytes_per_second = context_.bytes_per_second;
+    pass.background = true;
+    const absl::MutexLock lock(&pass_mu_);
+    const absl::Status status = GuardedStatus("collecting", [&] {
+      pass_mu_.AssertHeld();
+      return RunPass(&pass);
+    });
+    for (const std::string& what : pass.report.no_room) {
+      context_.logger->Log(LogSeverity::kWarning, "collect", what);
+    }
+    if (absl::IsCancelled(status)) Notify();  // It goes on where it was.
+    if (status.ok() || absl::IsCancelled(status)) continue;
+    context_.logger->Log(LogSeverity::kWarning, "collect", status);
+  }
+}
+
+absl::StatusOr<CollectReport> Collector::Collect(
+    const CollectOptions& options) {
+  Pass pass;
+  pass.options = options;
+  CountWaiting(1);
+  const absl::MutexLock lock(&pass_mu_);
+  CountWaiting(-1);
+  CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_before,
+                           context_.database->FileBytes());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_before, DeadBytes());
+  CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
+  CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_after,
+                           context_.database->FileBytes());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_after, DeadBytes());
+  pass.report.bytes_left = std::min(
+      pass.report.bytes_freed, dead_after - std::min(dead_after, dead_before));
+  const Chain chain = context_.keeper->chain();
+  const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
+  for (const std::uint64_t version : chain.removed()) {
+    KeptVersion kept;
+    kept.step = chain.versions().at(version).step;
+    kept.version = version;
+    const std::map<std::uint64_t, std::string>* const all[] = {
+        &failed_, &pass.leased, &held};
+    for (const auto* reasons : all) {
+      const auto it = reasons->find(version);
+      if (it != reasons->end()) kept.why = it->second;
+    }
+    if (kept.why.empty()) kept.why = chain.WhyKept(version);
+    pass.report.kept.push_back(std::move(kept));
+  }
+  return std::move(pass.report);
+}
+
+absl::StatusOr<std::uint64_t> Collector::DeadBytes() const {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::vector<SegmentFile> files,
+      ListSegmentFiles(*context_.database, context_.version_in_flight));
+  std::uint64_t bytes = 0;
+  for (const SegmentFile& file : files) bytes += file.dead_bytes;
+  return bytes;
+}
+
+void Collector::CountWaiting(int more) {
+  const absl::MutexLock lock(&mu_);
+  waiting_ += more;
+}
+
+void Collector::RunPaused(absl::FunctionRef<void()> work) {
+  CountWaiting(1);
+  const absl::MutexLock lock(&pass_mu_);
+  CountWaiting(-1);
+  work();
+}
+
+bool Collector::Stopping(const Pass& pass) const {
+  if (stopping_.load()) return true;
+  if (pass.options.cancelled && pass.options.cancelled()) return true;
+  const absl::MutexLock lock(&mu_);
+  return pass.background && waiting_ > 0;
+}
+
+// Steps 1 and 2.
+absl::Status Collector::CollectVersions(Pass* pass) {
+  CKPTREE_RETURN_IF_ERROR(context_.keeper->refusal());
+  // In this order: a reader that takes a lease later sees that its step is
+  // gone.
+  const std::vector<std::uint64_t> removed = context_.keeper->Removed();
+  std::map<std::uint64_t, std::string> leased;
+  if (!removed.empty() && context_.leased) {
+    CKPTREE_ASSIGN_OR_RETURN(leased, context_.leased());
+  }
+  pass->progress.versions_total = removed.size();
+  bool again = true;
+  std::set<std::uint64_t> left(removed.begin(), removed.end());
+  // Collecting a version can make the one where lines part collectable.
+  while (again) {
+    again = false;
+    for (auto it = left.begin(); it != left.end();) {
+      const std::uint64_t version = *it;
+      if (Stopping(*pass)) return absl::CancelledError("collection stopped");
+      auto lease = leased.find(version);
+      if (lease == leased.end()) lease = leased.find(kv::kEveryVersion);
+      if (lease != leased.end()) {
+        pass->leased[version] = lease->second + " has it open";
+      }
+      if (lease != leased.end() || failed_.contains(version)) {
+        it = left.erase(it);
+        continue;
+      }
+      const auto step = context_.keeper->Begin(version);
+      if (!step.has_value()) {
+        ++it;
+        continue;
+      }
+      const ChainLink link = context_.keeper->Link(version);
+      absl::StatusOr<bool> collected = false;
+      const absl::Status guarded = GuardedStatus("collecting", [&] {
+        pass_mu_.AssertHeld();
+        collected = CollectVersion(*step, pass);
+        return collected.status();
+      });
+      if (!guarded.ok()) collected = guarded;
+      context_.keeper->End(*step, collected.ok() && *collected);
+      for (const base::Digest& tree : link.trees) {
+        trees_died_ = trees_died_ || !context_.keeper->HasTree(tree);
+      }
+      it = left.erase(it);
+      if (absl::IsDataLoss(collected.status())) {
+        // What cannot be read is kept; the others go on.
+        failed_[version] = std::string(collected.status().message());
+        context_.logger->Log(LogSeverity::kWarning, "collect",
+                             absl::StrFormat("version %d is kept: %s", version,
+                                             failed_[version]));
+        continue;
+      }
+      CKPTREE_RETURN_IF_ERROR(collected.status());
+      again = again || *collected;
+      CKPTREE_RETURN_IF_ERROR(pass->Tell());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
+                                               Pass* pass) {
+  const kv::Database& database = *context_.database;
+  CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
+                           ReadVersion(database, step.version));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
+                           PartsOf(database, record));
+  absl::StatusOr<CollectPlan> plan = absl::UnknownError("");
+  context_.arena->execute([&] {
+    plan = PlanCollect(
+        step,
+        [&](std::uint64_t version) { return ReadDeadList(database, version); },
+        [&](std::uint64_t version) { return ReadBlocks(database, version); });
+  });
+  CKPTREE_RETURN_IF_ERROR(plan.status());
+  CKPTREE_ASSIGN_OR_RETURN(Burial burial, Bury(database, *plan, parts));
+  CKPTREE_RETURN_IF_ERROR(
+      context_.database->Commit(std::move(burial.request)).status);
+
+  ++pass->report.versions;
+  ++pass->progress.versions_done;
+  pass->report.blocks_freed += plan->blocks();
+  pass->report.bytes_freed += plan->bytes();
+  unsecured_ = true;
+  half_dead_bytes_ += burial.half_dead_bytes;
+  for (auto& segment : burial.dead_segments) {
+    dead_segments_.push_back(std::move(segment));
+  }
+  return true;
+}
+
+// Step 4.
+absl::Status Collector::SweepTrees(bool pages_too) {
+  const std::set<base::Digest> living = context_.keeper->BeginSweep();
+  const absl::Cleanup done = [this] { context_.keeper->EndSweep(); };
+  CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
+                           DeadTrees(*context_.database, living, pages_too));
+  trees_died_ = false;
+  if (request.batch.empty()) return absl::OkStatus();
+  return context_.database->Commit(std::move(request)).status;
+}
+
+absl::Status Collector::SweepSmall() {
+  // In this order: a save that commits meanwhile is in flight, or in the chain.
+  CKPTREE_ASSIGN_OR_RETURN(std::set<std::uint64_t> orphans,
+                           VersionsWithHeader(*context_.database));
+  const std::uint64_t in_flight = context_.version_in_flight();
+  const Chain chain = context_.keeper->chain();
+  std::erase_if(orphans, [&](std::uint64_t version) {
+    return chain.versions().contains(version) ||
+           (in_flight != 0 && version >= in_flight);
+  });
+  if (orphans.empty()) return absl::OkStatus();
+  absl::StatusOr<kv::CommitRequest> request = absl::UnknownError("");
+  context_.arena->execute(
+      [&] { request = OrphanedSmall(*context_.database, chain, orphans); });
+  // Where a version cannot be read nobody knows what it refers to.
+  if (absl::IsDataLoss(request.status())) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(request.status());
+  return context_.database->Commit(*std::move(request)).status;
+}
+
+absl::Status Collector::Secure() {
+  CKPTREE_RETURN_IF_ERROR(context_.database->Secure());
+  unsecured_ = false;
+  return absl::OkStatus();
+}
+
+// Step 3.
+absl::Status Collector::DropFiles(Pass* pass) {
+  if (dead_segments_.empty()) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(Secure());
+  std::vector<kv::Database::Range> leaves, chunks;
+  for (const auto& [space, range] : dead_segments_) {
+    (space == Space::kLeaves ? leaves : chunks).push_back(range);
+  }
+  std::uint64_t* const files = &pass->report.files_dropped;
+  kv::Database& database = *context_.database;
+  CKPTREE_RETURN_IF_ERROR(database.Drop(Space::kLeaves, leaves, files));
+  CKPTREE_RETURN_IF_ERROR(database.Drop(Space::kChunks, chunks, files));
+  dead_segments_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Collector::RunPass(Pass* pass) {
+  const absl::Status collected = CollectVersions(pass);
+  // What is dead already goes, though the pass was stopped: it costs nothing.
+  if (!collected.ok() && !absl::IsCancelled(collected)) return collected;
+  CKPTREE_RETURN_IF_ERROR(pass->WhereThereIsRoom(DropFiles(pass)));
+  CKPTREE_RETURN_IF_ERROR(collected);
+  if (!pass->background) {
+    CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));
+    CKPTREE_RETURN_IF_ERROR(SweepSmall());
+    // Deleted blocks of small saves still stand in tables, and in the journal.
+    // The journal first: it gives room back without taking much.
+    CKPTREE_RETURN_IF_ERROR(
+        pass->WhereThereIsRoom(context_.database->WriteRows()));
+    CKPTREE_RETURN_IF_ERROR(
+        pass->WhereThereIsRoom(context_.database->CompactSmall()));
+    return pass->WhereThereIsRoom(RewriteFiles(pass));
+  }
+  if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));
+  const std::uint64_t newest = context_.keeper->newest();
+  if (half_dead_bytes_ < kLookAgainBytes &&
+      newest < looked_at_version_ + kLookAgainVersions) {
+    return absl::OkStatus();
+  }
+  CKPTREE_RETURN_IF_ERROR(RewriteFiles(pass));
+  half_dead_bytes_ = 0;
+  looked_at_version_ = newest;
+  return absl::OkStatus();
+}
+
+// Step 5.
+absl::Status Collector::RewriteFiles(Pass* pass) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::vector<SegmentFile> files,
+      ListSegmentFiles(*context_.database, context_.version_in_flight));
+  RewriteLimits limits;
+  limits.min_dead_fraction = pass->options.min_dead_fraction;
+  limits.newest = context_.keeper->newest();
+  for (const RewriteGroup& group : ChooseRewrites(files, limits)) {
+    if (Stopping(*pass)) return absl::CancelledError("collection stopped");
+    if (unsecured_) CKPTREE_RETURN_IF_ERROR(Secure());
+    CKPTREE_ASSIGN_OR_RETURN(
+        const RewriteResult result,
+        RewriteGroupOf(context_.database, group, pass->options.bytes_per_second,
+                       [&] { return Stopping(*pass); }));
+    if (!result.damaged.empty()) {
+      for (const std::string& text : result.damaged) {
+        context_.logger->Log(LogSeverity::kWarning, "collect", text);
+        pass->report.damaged.push_back(text);
+      }
+      continue;
+    }
+    pass->report.files_rewritten += group.files.size();
+    pass->report.bytes_written += result.bytes_written;
+    CKPTREE_RETURN_IF_ERROR(pass->Tell());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,74 @@
+#include "core/collect/small_sweep.h"
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "core/collect/collect_plan.h"
+#include "core/verify/verify_walk.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+
+using schema::BlockKind;
+using schema::Space;
+
+absl::StatusOr<std::set<std::uint64_t>> VersionsWithHeader(
+    const kv::Database& database) {
+  std::set<std::uint64_t> versions;
+  CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
+                           database.Scan(Space::kSmall, "", ""));
+  while (scan.Valid()) {
+    const auto key = schema::DecodeSmallKey(scan.key());
+    if (!key.has_value()) {  // `verify` names it.
+      scan.Next();
+      continue;
+    }
+    if (key->kind == BlockKind::kHeader) versions.insert(key->version);
+    scan.Seek(schema::BlocksOfVersion(key->version).end);
+  }
+  CKPTREE_RETURN_IF_ERROR(scan.status());
+  return versions;
+}
+
+absl::StatusOr<kv::CommitRequest> OrphanedSmall(
+    const kv::Database& database, const Chain& chain,
+    const std::set<std::uint64_t>& orphans) {
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kCollect;
+  std::set<BlockId> used;
+  for (const auto& [version, link] : chain.versions()) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::DeadPart> parts,
+                             ReadBlocks(database, version));
+    for (const schema::DeadPart& part : parts) {
+      for (const schema::BlockRun& run : part.runs) {
+        if (run.place != Space::kSmall) continue;
+        for (std::uint32_t i = 0; i < run.count; ++i) {
+          used.insert(
+              {part.part, {run.kind, run.place, run.version, run.first_n + i}});
+        }
+      }
+    }
+  }
+  for (const std::uint64_t version : orphans) {
+    const schema::KeyRange range = schema::BlocksOfVersion(version);
+    CKPTREE_ASSIGN_OR_RETURN(
+        kv::Iterator scan,
+        database.Scan(Space::kSmall, range.begin, range.end));
+    for (; scan.Valid(); scan.Next()) {
+      const auto key = schema::DecodeSmallKey(scan.key());
+      if (!key.has_value() ||
+          used.contains(
+              {key->part, {key->kind, Space::kSmall, version, key->n}})) {
+        continue;
+      }
+      request.batch.Delete(Space::kSmall, std::string(scan.key()));
+    }
+    CKPTREE_RETURN_IF_ERROR(scan.status());
+  }
+  return request;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,28 @@
+// Blocks of small saves whose commit is gone.
+
+#ifndef CKPTREE_CORE_COLLECT_SMALL_SWEEP_H_
+#define CKPTREE_CORE_COLLECT_SMALL_SWEEP_H_
+
+#include <cstdint>
+#include <set>
+
+#include "absl/status/statusor.h"
+#include "core/collect/chain.h"
+#include "kv/database.h"
+
+namespace ckptree::internal {
+
+// Versions whose blocks in `small` still have their header.
+absl::StatusOr<std::set<std::uint64_t>> VersionsWithHeader(
+    const kv::Database& database);
+
+// A commit that removes the blocks in `small` of `orphans`, versions with a
+// header that are not in the chain, but for those that versions of the chain
+// refer to. Runs in a TBB arena.
+absl::StatusOr<kv::CommitRequest> OrphanedSmall(
+    const kv::Database& database, const Chain& chain,
+    const std::set<std::uint64_t>& orphans);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_COLLECT_SMALL_SWEEP_H_

@@ -1,0 +1,273 @@
+// The commits that change which steps there are and what they are called.
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "core/engine/engine.h"
+#include "core/version/step_removal.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/utf8.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+// Rows of `records` that must stay as they are until the commit.
+absl::StatusOr<kv::Precondition> Unchanged(const kv::Database& database,
+                                           std::string key) {
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> row,
+                           database.Get(Space::kRecords, key));
+  return kv::Precondition{Space::kRecords, std::move(key), std::move(row)};
+}
+
+absl::Status CheckTagName(std::string_view name) {
+  if (name.empty() ||
+      static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a tag's name has 1 to %d bytes", schema::kMaxNameBytes));
+  }
+  if (!schema::IsUtf8(name)) {
+    return absl::InvalidArgumentError("a tag's name is UTF-8");
+  }
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x21 || byte == 0x7f || c == '@' || c == ':' || c == '~') {
+      return absl::InvalidArgumentError(
+          "a tag's name has no spaces, control characters, '@', ':' or '~'");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Engine::Commit(kv::CommitRequest request) {
+  const kv::CommitResult result = database_->Commit(std::move(request));
+  switch (result.outcome) {
+    case kv::Outcome::kCommitted:
+      return absl::OkStatus();
+    case kv::Outcome::kConflict:
+      return absl::AbortedError(
+          absl::StrFormat("the store changed meanwhile (%s); try again",
+                          result.status.message()));
+    case kv::Outcome::kUnknown:
+      return absl::UnknownError(absl::StrFormat(
+          "a write failed in mid-commit (%s): the change may or may not be "
+          "there; close the store and open it to learn which",
+          result.status.message()));
+    case kv::Outcome::kFenced:
+    case kv::Outcome::kFailed:
+      break;
+  }
+  return result.status;
+}
+
+absl::Status Engine::Delete(const std::vector<StepSelector>& steps,
+                            const DeleteOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  if (steps.empty()) return absl::OkStatus();
+  absl::MutexLock commit_lock(&commit_mu_);
+  std::map<std::uint64_t, StepRecordPtr> records;  // By version: each once.
+  for (const StepSelector& step : steps) {
+    CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record, catalog_.Resolve(step));
+    const std::vector<std::string> tags = catalog_.TagsOf(record->version);
+    // That it is pinned is said below.
+    if (!tags.empty() && !options.tagged &&
+        !catalog_.IsPinned(record->version)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "step %s is tagged '%s'; untag it first, or ask to delete tagged "
+          "steps",
+          catalog_.NameOf(*record), tags.front()));
+    }
+    records.emplace(record->version, std::move(record));
+  }
+  return RemoveSteps(records);
+}
+
+absl::Status Engine::RemoveSteps(
+    const std::map<std::uint64_t, StepRecordPtr>& records) {
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kDelete;
+  for (const auto& [version, record] : records) {
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveStep(*database_, catalog_, *record, &request));
+  }
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  std::vector<StepRecordPtr> erased;
+  for (const auto& [version, record] : records) erased.push_back(record);
+  catalog_.Apply(erased, nullptr);
+  for (const auto& [version, record] : records) keeper_.Removed(version);
+  collector_->Notify();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
+                         bool move) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  CKPTREE_RETURN_IF_ERROR(CheckTagName(name));
+  absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
+  if (const auto old = catalog_.FindTag(name); old.has_value()) {
+    if (old->version == record->version) return absl::OkStatus();
+    if (!move) {
+      return absl::AlreadyExistsError(
+          absl::StrFormat("tag '%s' names step %s; ask to move it", name,
+                          StepText(catalog_.LineName(old->line), old->step)));
+    }
+  }
+  schema::TagRecord tag;
+  tag.line = record->line;
+  tag.step = record->step;
+  tag.version = record->version;
+  tag.created_ns = absl::GetCurrentTimeNanos();
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kTag;
+  request.batch.Put(Space::kRecords, schema::TagKey(name),
+                    schema::EncodeTagRecord(tag));
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Precondition row,
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+  request.preconditions.push_back(std::move(row));
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  catalog_.PutTag(std::string(name), tag);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Untag(std::string_view name) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  absl::MutexLock commit_lock(&commit_mu_);
+  if (!catalog_.FindTag(name).has_value()) {
+    return absl::NotFoundError(absl::StrFormat("no tag '%s'", name));
+  }
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kTag;
+  request.batch.Delete(Space::kRecords, schema::TagKey(name));
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  catalog_.EraseTag(name);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
+  if (catalog_.IsPinned(record->version) == pinned) return absl::OkStatus();
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kPin;
+  std::string key = schema::PinKey(record->version);
+  if (pinned) {
+    schema::PinRecord pin;
+    pin.line = record->line;
+    pin.step = record->step;
+    pin.created_ns = absl::GetCurrentTimeNanos();
+    request.batch.Put(Space::kRecords, std::move(key),
+                      schema::EncodePinRecord(pin));
+  } else {
+    request.batch.Delete(Space::kRecords, std::move(key));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Precondition row,
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+  request.preconditions.push_back(std::move(row));
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  if (pinned) {
+    catalog_.PutPin(record->version);
+  } else {
+    catalog_.ErasePin(record->version);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  if (!IsLineName(name)) {
+    return absl::InvalidArgumentError(
+        "a line's name has letters, digits, '_', '-' and '.', begins with a "
+        "letter and is none of main, latest, best, healthy");
+  }
+  absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
+  schema::LineRecord line;
+  line.tip = record->version;
+  line.name = std::string(name);
+  line.origin_line = record->line;
+  line.origin_step = record->step;
+  line.origin_version = record->version;
+  line.created_ns = absl::GetCurrentTimeNanos();
+  kv::CommitRequest request;
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Precondition row,
+      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+  request.preconditions.push_back(std::move(row));
+  return AddLine(std::move(line), std::move(request));
+}
+
+absl::Status Engine::AdoptLine(schema::LineRecord line) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  absl::MutexLock commit_lock(&commit_mu_);
+  return AddLine(std::move(line), {});
+}
+
+absl::Status Engine::AddLine(schema::LineRecord line,
+                             kv::CommitRequest request) {
+  std::uint32_t number = keeper_.NextLine();
+  for (const auto& [known, other] : catalog_.Lines()) {
+    // Not that of a dropped line either, while it is somebody's origin.
+    number = std::max(number, other.origin_line + 1);
+    if (other.name != line.name) continue;
+    return absl::AlreadyExistsError(
+        absl::StrFormat("line '%s' exists already; it goes on from step %d",
+                        line.name, other.origin_step));
+  }
+  request.kind = kv::CommitKind::kLine;
+  std::string key = schema::LineKey(number);
+  request.preconditions.push_back({Space::kRecords, key, std::nullopt});
+  request.batch.Put(Space::kRecords, std::move(key),
+                    schema::EncodeLineRecord(line));
+  // Before the commit: as soon as it is there the step may be overwritten, and
+  // its version must not be collected then.
+  keeper_.Forked(number, line.tip);
+  if (const absl::Status status = Commit(std::move(request)); !status.ok()) {
+    keeper_.LineDropped(number);
+    return status;
+  }
+  catalog_.PutLine(number, std::move(line));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::DropLine(std::string_view name) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(name));
+  if (number == kMainLine) {
+    return absl::InvalidArgumentError("the main line stays");
+  }
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kLine;
+  CKPTREE_ASSIGN_OR_RETURN(kv::Precondition line_row,
+                           Unchanged(*database_, schema::LineKey(number)));
+  request.batch.Delete(Space::kRecords, line_row.key);
+  request.batch.Delete(Space::kRecords, schema::SettingsKey(number));
+  request.preconditions.push_back(std::move(line_row));
+  const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
+  for (const StepRecordPtr& record : steps) {
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveStep(*database_, catalog_, *record, &request));
+  }
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  catalog_.EraseLine(number);
+  keeper_.LineDropped(number);
+  for (const StepRecordPtr& record : steps) keeper_.Removed(record->version);
+  collector_->Notify();
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,463 @@
+#include "core/engine/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "ckptree/version.h"
+#include "core/process/clock.h"
+#include "core/process/engine_thread.h"
+#include "core/verify/nameless_versions.h"
+#include "core/version/open_check.h"
+#include "kv/process_use.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+// How often an open goes back and forth between "is there" and "is not", beside
+// others that create the store, and how often a reader looks at damage again.
+constexpr int kAttempts = 16;
+
+absl::Status CheckOptions(const StoreOptions& options) {
+  if (options.chunk_bytes < (64 << 10) ||
+      options.chunk_bytes > static_cast<std::size_t>(schema::kMaxChunkBytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("chunk_bytes is %d: 64 KiB to 16 MiB are possible",
+                        options.chunk_bytes));
+  }
+  if (options.threads < 0 || options.threads > 1024) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "threads is %d: 0 (one per processor) to 1024", options.threads));
+  }
+  if (options.max_saves_in_flight < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "max_saves_in_flight is %d: 1 or more", options.max_saves_in_flight));
+  }
+  if ((options.permissions & ~0666) != 0 ||
+      (options.permissions & 0600) != 0600) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "permissions are %#o: 0600 to 0666, whatever their owner may do",
+        options.permissions));
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckClock());
+  if (options.read_only && options.create_if_missing) {
+    return absl::InvalidArgumentError(
+        "a store opened read only cannot be created: drop one of "
+        "create_if_missing and read_only");
+  }
+  return absl::OkStatus();
+}
+
+std::string NewUuid() {
+  std::random_device device;
+  std::string uuid(16, '\0');
+  for (char& byte : uuid) byte = static_cast<char>(device() & 0xff);
+  return uuid;
+}
+
+}  // namespace
+
+Engine::Engine(std::string directory, StoreOptions options)
+    : directory_(std::move(directory)),
+      options_(std::move(options)),
+      pid_(getpid()),
+      logger_(options_.log),
+      pool_(options_.staging_bytes != 0 ? options_.staging_bytes
+                                        : DefaultStagingBytes(),
+            options_.host_allocator),
+      arena_(std::make_unique<tbb::task_arena>(
+          options_.threads == 0 ? int{tbb::task_arena::automatic}
+                                : options_.threads)) {
+  kv::NoteUse();
+}
+
+Engine::~Engine() {
+  if (absl::Status status = Close(); !status.ok()) {
+    logger_.Log(LogSeverity::kError, "close", status);
+  }
+}
+
+kv::Options Engine::KvOptions(std::shared_ptr<void> file_system) const {
+  kv::Options kv_options;
+  kv_options.file_system = std::move(file_system);
+  kv_options.log = [this](kv::Severity severity, std::string_view text) {
+    logger_.Log(severity == kv::Severity::kInfo      ? LogSeverity::kInfo
+                : severity == kv::Severity::kWarning ? LogSeverity::kWarning
+                                                     : LogSeverity::kError,
+                "kv", text);
+  };
+  kv_options.lock_wait_ms = absl::ToInt64Milliseconds(options_.lock_wait);
+  kv_options.segment_space = SpaceOfSegment;
+  kv_options.index_is_whole = AllSegmentsAreThere;
+  kv_options.permissions = options_.permissions;
+  return kv_options;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
+    const std::string& directory, StoreOptions options,
+    std::shared_ptr<void> file_system, std::uint64_t version_floor) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
+  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
+  kv::Options kv_options = engine->KvOptions(std::move(file_system));
+  kv_options.version_floor = version_floor;
+  schema::StoreRecord store;
+  store.uuid = NewUuid();
+  store.format = schema::kFormatNumber;
+  store.created_ns = absl::GetCurrentTimeNanos();
+  store.created_by = std::string(Version());
+  kv::WriteBatch batch;
+  batch.Put(Space::kRecords, schema::LineKey(kMainLine),
+            schema::EncodeLineRecord({0}));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::Database> database,
+      kv::Database::Create(directory, kv_options, store.uuid,
+                           schema::StoreKey(), schema::EncodeStoreRecord(store),
+                           std::move(batch)));
+  engine->store_ = std::move(store);
+  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  return engine;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
+    const std::string& directory, StoreOptions options,
+    std::shared_ptr<void> file_system, OpenVariant variant) {
+  absl::StatusOr<std::shared_ptr<Engine>> opened =
+      OpenThere(directory, options, file_system, variant);
+  if (options.read_only) {
+    // What a writer that comes and goes takes away meanwhile looks like damage:
+    // it is damage where it is the same when looked at again.
+    for (int i = 0; i < kAttempts && opened.ok(); ++i) {
+      const std::vector<std::string> warnings = (*opened)->warnings();
+      if (warnings.empty()) break;
+      absl::StatusOr<std::shared_ptr<Engine>> again =
+          OpenThere(directory, options, file_system, variant);
+      const bool same = again.ok() && (*again)->warnings() == warnings;
+      opened = std::move(again);
+      if (same) break;
+    }
+    if (opened.ok()) (*opened)->TellOfOpen();
+    return opened;
+  }
+  // Of several that start at once one creates the store; the others find it
+  // missing, then there, or half made for as long as they do not have its lock.
+  for (int i = 0; i < kAttempts && options.create_if_missing &&
+                  absl::IsNotFound(opened.status());
+       ++i) {
+    opened = Create(directory, options, file_system);
+    if (opened.ok() || (!absl::IsAlreadyExists(opened.status()) &&
+                        !absl::IsInvalidArgument(opened.status()))) {
+      break;
+    }
+    const absl::Status refused = opened.status();
+    opened = OpenThere(directory, options, file_system, variant);
+    if (absl::IsNotFound(opened.status()) && i + 1 == kAttempts) return refused;
+  }
+  if (opened.ok()) (*opened)->TellOfOpen();
+  return opened;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
+    const std::string& directory, StoreOptions options,
+    std::shared_ptr<void> file_system, OpenVariant variant) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
+  const bool read_only = options.read_only;
+  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
+  kv::Options kv_options = engine->KvOptions(std::move(file_system));
+  kv_options.locked = variant.locked;
+  OpenFindings findings;
+  const auto check = [&findings, read_only](
+                         const kv::Database& database,
+                         const kv::OpenReport& report) -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(findings, CheckStore(database, report));
+    if (!read_only && !findings.read_only_feature.empty()) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the store uses '%s', with which this engine may only read: open it "
+          "read only, or use a newer engine",
+          findings.read_only_feature));
+    }
+    // Segments that are gone cost the leaves in them; training goes on.
+    return absl::OkStatus();
+  };
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::Database> database,
+      kv::Database::Open(directory, kv_options,
+                         read_only ? kv::Mode::kRead : kv::Mode::kReadWrite,
+                         check));
+  engine->store_ = findings.store;
+  {
+    absl::MutexLock lock(&engine->mu_);
+    engine->warnings_ = findings.damage;
+  }
+  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  return engine;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
+    const std::string& directory, StoreOptions options) {
+  options.read_only = true;
+  options.create_if_missing = false;
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
+  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
+  kv::Options kv_options = engine->KvOptions(nullptr);
+  kv_options.forensic = true;
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::Database> database,
+      kv::Database::Open(directory, kv_options, kv::Mode::kRead,
+                         [](const kv::Database&, const kv::OpenReport&) {
+                           return absl::OkStatus();
+                         }));
+  absl::StatusOr<schema::StoreRecord> store = ReadStoreRecord(*database);
+  if (absl::IsFailedPrecondition(store.status())) return store.status();
+  if (store.ok()) engine->store_ = *std::move(store);
+  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  engine->TellOfOpen();
+  return engine;
+}
+
+absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
+                           const kv::Options& kv_options) {
+  database_ = std::move(database);
+  retention_ =
+      std::make_unique<Retention>(database_.get(), &catalog_, arena_.get());
+  {
+    catalog_.SetDoubt(database_->report().lost);
+    absl::MutexLock lock(&mu_);
+    const auto& known = database_->report().warnings;
+    warnings_.insert(warnings_.end(), known.begin(), known.end());
+    loaded_view_ = database_->view();
+    bad_rows_ = catalog_.Load(*database_);
+  }
+  if (options_.read_only) {
+    // What was listed is complete after one more look.
+    return database_->following() ? database_->Refresh() : absl::OkStatus();
+  }
+  // Its numbers and names might be taken a second time.
+  CKPTREE_RETURN_IF_ERROR(catalog_.CheckListed());
+  CKPTREE_ASSIGN_OR_RETURN(const int orphans, DropOrphans(database_.get()));
+  if (orphans > 0) {
+    logger_.Log(LogSeverity::kInfo, "open",
+                absl::StrFormat("dropped %d files of saves that were never "
+                                "committed",
+                                orphans));
+  }
+  if (const absl::Status mended = database_->MendLeafCopies(); !mended.ok()) {
+    logger_.Log(LogSeverity::kWarning, "open", mended);
+  }
+  // Nothing builds segments for this store but its one writer.
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> attempts,
+                           database_->ListStaging());
+  for (const std::string& attempt : attempts) {
+    CKPTREE_RETURN_IF_ERROR(database_->RemoveStaging(attempt));
+  }
+  if (const absl::Status status = keeper_.Load(*database_); !status.ok()) {
+    logger_.Log(LogSeverity::kWarning, "collect", status);
+  }
+  WriterContext context;
+  context.database = database_.get();
+  context.kv_options = kv_options;
+  context.catalog = &catalog_;
+  context.logger = &logger_;
+  context.arena = arena_.get();
+  context.uuid = store_.uuid;
+  context.statistics = options_.statistics;
+  context.on_progress = options_.on_progress;
+  // The journal's ceiling counts where its records are whole.
+  context.highest_version =
+      std::max({database_->report().highest_version, keeper_.newest(),
+                catalog_.HighestVersion()});
+  context.keeper = &keeper_;
+  context.retention = retention_.get();
+  context.commit_mu = &commit_mu_;
+  context.pool = &pool_;
+  context.staging_idle = options_.staging_idle;
+  context.most_in_flight = options_.max_saves_in_flight;
+  context.on_removed = [this] { collector_->Notify(); };
+  writer_ = std::make_unique<StepWriter>(std::move(context));
+  CollectorContext collection;
+  collection.database = database_.get();
+  collection.keeper = &keeper_;
+  collection.logger = &logger_;
+  collection.arena = arena_.get();
+  collection.version_in_flight = [this] {
+    return writer_->version_in_flight();
+  };
+  collection.leased = [this] { return kv::LeasedVersions(directory_); };
+  collection.background = options_.collect;
+  collection.bytes_per_second = options_.collect_bytes_per_second;
+  collector_ = std::make_unique<Collector>(std::move(collection));
+  return absl::OkStatus();
+}
+
+bool Engine::forked() const { return getpid() != pid_; }
+
+absl::Status Engine::CheckUsable() const {
+  if (forked()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "store %s was opened by pid %d, this is pid %d: open it again after "
+        "fork(), read only",
+        directory_, pid_, getpid()));
+  }
+  if (closed_.load()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("store %s was closed", directory_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckWritable() const {
+  CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  if (options_.read_only) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("store %s was opened read only", directory_));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Engine::warnings() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<std::string> warnings = warnings_;
+  warnings.insert(warnings.end(), bad_rows_.begin(), bad_rows_.end());
+  return warnings;
+}
+
+void Engine::TellOfOpen() const {
+  for (const std::string& warning : warnings()) {
+    logger_.Log(LogSeverity::kWarning, "open", warning);
+  }
+  for (const std::string& note : notes()) {
+    logger_.Log(LogSeverity::kWarning, "open", note);
+  }
+}
+
+void Engine::ReloadCatalog() {
+  const std::uint64_t view = database_->view();
+  std::vector<std::string> problems = catalog_.Load(*database_);
+  absl::MutexLock lock(&mu_);
+  loaded_view_ = view;
+  problems.swap(bad_rows_);
+  for (const std::string& row : bad_rows_) {
+    if (std::find(problems.begin(), problems.end(), row) != problems.end()) {
+      continue;  // Said before.
+    }
+    logger_.Log(LogSeverity::kWarning, "refresh", row);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const StepTree>> Engine::Tree(
+    const base::Digest& digest) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (last_tree_ != nullptr && last_tree_->digest() == digest) {
+      return last_tree_;
+    }
+    if (const auto it = trees_.find(digest); it != trees_.end()) {
+      if (auto tree = it->second.lock()) {
+        last_tree_ = tree;
+        return tree;
+      }
+      trees_.erase(it);
+    }
+  }
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<const StepTree> tree,
+                           StepTree::Open(*database_, digest));
+  absl::MutexLock lock(&mu_);
+  std::erase_if(trees_, [](const auto& t) { return t.second.expired(); });
+  trees_[digest] = tree;
+  last_tree_ = tree;
+  return tree;
+}
+
+void Engine::RunPaused(absl::FunctionRef<void()> work) {
+  if (collector_ == nullptr) {
+    work();
+  } else {
+    collector_->RunPaused(work);
+  }
+}
+
+absl::Status Engine::Refresh() {
+  CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  if (!options_.read_only) return absl::OkStatus();
+  // Refresh, list, refresh again: what was listed is then complete.
+  CKPTREE_RETURN_IF_ERROR(database_->Refresh());
+  {
+    const absl::MutexLock lock(&mu_);
+    // What could not be read is tried again.
+    if (loaded_view_ == database_->view() && bad_rows_.empty()) {
+      return absl::OkStatus();
+    }
+  }
+  ReloadCatalog();
+  return database_->Refresh();
+}
+
+std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
+  std::shared_ptr<kv::Lease> lease;
+  {
+    absl::MutexLock lock(&mu_);
+    if (lease_ == nullptr && !no_lease_) {
+      auto made = kv::Lease::Make(directory_, options_.permissions);
+      no_lease_ = !made.ok();
+      if (made.ok()) lease_ = *std::move(made);
+    }
+    lease = lease_;
+  }
+  if (lease == nullptr || !lease->Hold(version).ok()) return nullptr;
+  return std::shared_ptr<const void>(
+      lease.get(), [lease, version](const void*) { lease->Drop(version); });
+}
+
+bool Engine::StillThere(const schema::StepRecord& record) {
+  if (!database_->Refresh().ok()) return true;
+  const auto row = database_->Get(Space::kRecords,
+                                  schema::StepKey(record.line, record.step));
+  if (!row.ok()) return true;  // Whatever is wrong, it is not that.
+  if (!row->has_value()) return false;
+  const auto now = schema::DecodeStepRecord(**row);
+  return !now.ok() || now->version == record.version;
+}
+
+absl::Status Engine::Close() {
+  if (forked()) return CheckUsable();
+  if (EngineThread::IsOf(database_.get())) {
+    return absl::FailedPreconditionError(
+        "a callback must not close the store that calls it: closing waits for "
+        "the callback");
+  }
+  const absl::MutexLock close_lock(&close_mu_);
+  if (closed_.exchange(true)) return absl::OkStatus();
+  absl::Status status;
+  if (writer_ != nullptr) {
+    writer_->Refuse();
+    status.Update(writer_->WaitIdle(absl::InfiniteDuration()));
+    status.Update(writer_->TakeUnseenFailure(/*only_dropped=*/false));
+    writer_->Stop();
+  }
+  if (collector_ != nullptr) collector_->Stop();
+  {
+    absl::MutexLock lock(&mu_);
+    trees_.clear();
+    last_tree_.reset();
+    lease_.reset();
+  }
+  if (database_ != nullptr) status.Update(database_->Close());
+  return status;
+}
+
+Stats Engine::stats() const {
+  Stats stats = writer_ != nullptr ? writer_->stats() : Stats();
+  stats.bytes_read = bytes_read_.load();
+  stats.staging_bytes_in_use = pool_.in_use();
+  return stats;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,188 @@
+// A store that is open: what every public object of it shares.
+
+#ifndef CKPTREE_CORE_ENGINE_ENGINE_H_
+#define CKPTREE_CORE_ENGINE_ENGINE_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptree/store.h"
+#include "core/collect/chain_keeper.h"
+#include "core/collect/collector.h"
+#include "core/policy/retention.h"
+#include "core/process/logger.h"
+#include "core/save/staging_pool.h"
+#include "core/save/step_writer.h"
+#include "core/version/catalog.h"
+#include "core/version/step_tree.h"
+#include "kv/database.h"
+#include "kv/lease.h"
+#include "schema/store_record.h"
+#include "tbb/task_arena.h"
+
+namespace ckptree::internal {
+
+// How `recover` and `repair` open a store; see kv::Options.
+struct OpenVariant {
+  bool locked = false;
+};
+
+// Thread-safe.
+class Engine {
+ public:
+  // `file_system`: see kv::Options; null but in tests. Saves get versions above
+  // `version_floor`.
+  static absl::StatusOr<std::shared_ptr<Engine>> Create(
+      const std::string& directory, StoreOptions options,
+      std::shared_ptr<void> file_system, std::uint64_t version_floor = 0);
+  static absl::StatusOr<std::shared_ptr<Engine>> Open(
+      const std::string& directory, StoreOptions options,
+      std::shared_ptr<void> file_system, OpenVariant variant = {});
+  // Opens what Salvage made to read: without a journal and without
+  // the checks of an open. kFailedPrecondition as Open.
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenForensic(
+      const std::string& directory, StoreOptions options);
+  ~Engine();
+
+  // Ok in the process that opened the store, before Close().
+  absl::Status CheckUsable() const;
+  // CheckUsable(), and open for writing.
+  absl::Status CheckWritable() const;
+  bool forked() const;
+
+  const kv::Database& database() const { return *database_; }
+  kv::Database* mutable_database() { return database_.get(); }
+  Catalog& catalog() { return catalog_; }
+  const Catalog& catalog() const { return catalog_; }
+  const Logger& logger() const { return logger_; }
+  tbb::task_arena& arena() const { return *arena_; }
+  StagingPool& pool() { return pool_; }
+  StepWriter* writer() { return writer_.get(); }       // Null when read only.
+  Collector* collector() { return collector_.get(); }  // Likewise.
+  ChainKeeper& keeper() { return keeper_; }
+  // Runs `work` while nothing is collected.
+  void RunPaused(absl::FunctionRef<void()> work);
+  Retention& retention() { return *retention_; }
+  const StoreOptions& options() const { return options_; }
+  const schema::StoreRecord& store_record() const { return store_; }
+  const std::string& directory() const { return directory_; }
+  // Damage that was met at open or by the last Refresh().
+  std::vector<std::string> warnings() const;
+  // What is odd but hurts nothing.
+  const std::vector<std::string>& notes() const {
+    return database_->report().notes;
+  }
+
+  // A tree of this store, kept while somebody uses it.
+  absl::StatusOr<std::shared_ptr<const StepTree>> Tree(
+      const base::Digest& digest);
+
+  // The catalog's commits; see store.h.
+  absl::Status Delete(const std::vector<StepSelector>& steps,
+                      const DeleteOptions& options);
+  absl::Status Tag(std::string_view name, const StepSelector& step, bool move);
+  absl::Status Untag(std::string_view name);
+  absl::Status Pin(const StepSelector& step, bool pinned);
+  absl::Status Fork(const StepSelector& step, std::string_view name);
+  absl::Status DropLine(std::string_view name);
+  // What is wanted of a line; see store.h.
+  absl::Status SetPolicy(const Preservation& policy, std::string_view line,
+                         bool of_program);
+  absl::StatusOr<PolicyReport> PreviewPolicy(
+      std::string_view line, const std::optional<Preservation>& policy);
+  absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(std::string_view line);
+  absl::Status SetMetadata(std::string json, std::string_view line);
+  // As they were in another store. Nothing where there are some already.
+  absl::Status AdoptSettings(std::string_view line,
+                             schema::LineSettings settings);
+  // A line as it was in another store: it goes on from version `tip` of this
+  // one, or from nothing (0), whatever it came from once. kAlreadyExists.
+  absl::Status AdoptLine(schema::LineRecord line);
+  absl::Status Refresh();
+  absl::Status Close();
+
+  // Beside a live writer: keeps the version from being collected by it while
+  // the result lives. Null where no lease can be made; then a read may find
+  // that its step is gone.
+  std::shared_ptr<const void> LeaseVersion(std::uint64_t version);
+  // Reading only: whether the step of `record` still is that version, after
+  // catching up.
+  bool StillThere(const schema::StepRecord& record);
+
+  void CountRead(std::uint64_t bytes) { bytes_read_.fetch_add(bytes); }
+  Stats stats() const;
+
+ private:
+  Engine(std::string directory, StoreOptions options);
+
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenThere(
+      const std::string& directory, StoreOptions options,
+      std::shared_ptr<void> file_system, OpenVariant variant);
+  kv::Options KvOptions(std::shared_ptr<void> file_system) const;
+  // Logs what the open found.
+  void TellOfOpen() const;
+  // Lists the rows again; logs which of them cannot be read any more.
+  void ReloadCatalog();
+  absl::Status Start(std::unique_ptr<kv::Database> database,
+                     const kv::Options& kv_options);
+  absl::Status Commit(kv::CommitRequest request);
+  // By version; in one commit.
+  absl::Status RemoveSteps(
+      const std::map<std::uint64_t, StepRecordPtr>& records)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
+  absl::StatusOr<std::vector<PolicyVerdict>> Judge(std::uint32_t line,
+                                                   const Preservation& policy);
+  absl::Status PutSettings(std::uint32_t line, schema::LineSettings settings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
+  absl::Status AddLine(schema::LineRecord line, kv::CommitRequest request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
+
+  const std::string directory_;
+  const StoreOptions options_;
+  const pid_t pid_;
+  Logger logger_;
+  StagingPool pool_;
+  std::unique_ptr<tbb::task_arena> arena_;
+  schema::StoreRecord store_;
+  Catalog catalog_;
+  ChainKeeper keeper_;
+  std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
+  std::unique_ptr<Retention> retention_;
+  std::unique_ptr<StepWriter> writer_;
+  std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
+  std::atomic<bool> closed_{false};
+  absl::Mutex close_mu_;  // Held over Close(): the second waits for the first.
+  std::atomic<std::uint64_t> bytes_read_{0};
+
+  mutable absl::Mutex mu_;
+  std::vector<std::string> warnings_ ABSL_GUARDED_BY(mu_);  // Of the open.
+  // Rows that the last look at the catalog could not read.
+  std::vector<std::string> bad_rows_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t loaded_view_ ABSL_GUARDED_BY(mu_) = 0;  // Of the database.
+  std::map<base::Digest, std::weak_ptr<const StepTree>> trees_
+      ABSL_GUARDED_BY(mu_);
+  // The tree used last stays: a query after a query finds its pages decoded.
+  std::shared_ptr<const StepTree> last_tree_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<kv::Lease> lease_ ABSL_GUARDED_BY(mu_);
+  bool no_lease_ ABSL_GUARDED_BY(mu_) = false;
+  // One catalog commit, or save, at a time, so that what it checked still
+  // holds.
+  absl::Mutex commit_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_ENGINE_ENGINE_H_

@@ -1,0 +1,217 @@
+#include "ckptree/history.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+
+namespace ckptree {
+namespace {
+
+bool SameType(const LeafInfo& a, const LeafInfo& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.packed == b.packed &&
+         a.shape == b.shape && a.tag == b.tag;
+}
+
+// Digests depend on how an array is cut.
+bool CutAlike(const LeafDetail& a, const LeafDetail& b) {
+  if (a.chunk_shape != b.chunk_shape || a.boxes.size() != b.boxes.size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < a.boxes.size(); ++i) {
+    if (a.boxes[i].start != b.boxes[i].start ||
+        a.boxes[i].shape != b.boxes[i].shape) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Of two leaves of the same type.
+absl::StatusOr<bool> SameValue(const Step& in_a, const LeafInfo& a,
+                               const LeafDetail& a_detail, const Step& in_b,
+                               const LeafInfo& b, const LeafDetail& b_detail) {
+  if (a_detail.digest == b_detail.digest) return true;
+  if (a_detail.bytes != b_detail.bytes) return false;
+  if (CutAlike(a_detail, b_detail)) return false;
+  CKPTREE_ASSIGN_OR_RETURN(const LeafValue a_value, in_a.Value(a.path));
+  CKPTREE_ASSIGN_OR_RETURN(const LeafValue b_value, in_b.Value(b.path));
+  return a_value.bytes == b_value.bytes;
+}
+
+// None stands where a leaf could: a value, though without a record.
+bool IsNone(const LeafInfo& info) { return info.kind == "none"; }
+
+bool HasValue(const LeafInfo& info) {
+  return info.is_leaf || info.tie_to.has_value() || IsNone(info);
+}
+
+// The leaf that holds the value of `info`, with its own name and path.
+absl::StatusOr<LeafInfo> Holder(const Step& step, LeafInfo info) {
+  if (!info.tie_to.has_value()) return info;
+  CKPTREE_ASSIGN_OR_RETURN(LeafInfo target, step.Find(*info.tie_to));
+  target.name = std::move(info.name);
+  target.path = std::move(info.path);
+  target.tie_to = std::move(info.tie_to);
+  return target;
+}
+
+struct Leaves {
+  std::vector<LeafInfo> infos;
+  std::vector<LeafDetail> details;
+};
+
+// Leaves, ties and None, in tree order, with their details.
+absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> all, step.Leaves(glob));
+  Leaves leaves;
+  std::vector<LeafInfo> asked;  // Where the values are.
+  for (const LeafInfo& info : all) {
+    if (!HasValue(info)) continue;
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo held, Holder(step, info));
+    LeafInfo at = held;
+    if (info.tie_to.has_value()) at.path = *info.tie_to;
+    asked.push_back(std::move(at));
+    leaves.infos.push_back(std::move(held));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(leaves.details, step.Details(asked));
+  return leaves;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<HistoryEntry>> History(
+    const Store& store, const Path& path, const HistoryOptions& options) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                           store.Steps(options.line));
+  std::vector<HistoryEntry> entries;
+  std::optional<Step> before;  // The step before, where it had the leaf.
+  for (const StepInfo& info : steps) {
+    if (info.step < options.first || info.step > options.last) continue;
+    if (options.cancelled && options.cancelled()) {
+      return absl::CancelledError("the history was stopped");
+    }
+    absl::StatusOr<Step> step = store.Restore(AtStep(info.step, options.line));
+    if (IsStepGone(step.status())) continue;  // Removed meanwhile.
+    CKPTREE_RETURN_IF_ERROR(step.status());
+    const absl::StatusOr<LeafInfo> found = step->Find(path);
+    if (absl::IsNotFound(found.status())) {
+      before.reset();
+      continue;
+    }
+    CKPTREE_RETURN_IF_ERROR(found.status());
+    if (!HasValue(*found)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s is no leaf: it is a node with leaves below it", found->name));
+    }
+    HistoryEntry entry;
+    entry.first_step = entry.last_step = info.step;
+    entry.begun_ns = info.begun_ns;
+    CKPTREE_ASSIGN_OR_RETURN(entry.leaf, Holder(*step, *found));
+    if (!IsNone(entry.leaf)) {
+      CKPTREE_ASSIGN_OR_RETURN(entry.detail,
+                               step->Detail(found->tie_to.value_or(path)));
+    }
+    bool same = before.has_value() && SameType(entries.back().leaf, entry.leaf);
+    if (same) {
+      HistoryEntry& last = entries.back();
+      CKPTREE_ASSIGN_OR_RETURN(
+          same, SameValue(*before, last.leaf, last.detail, *step, entry.leaf,
+                          entry.detail));
+    }
+    if (same) {
+      entries.back().last_step = info.step;
+      ++entries.back().steps;
+    } else {
+      entries.push_back(std::move(entry));
+    }
+    before = *std::move(step);
+  }
+  if (entries.empty()) {
+    return absl::NotFoundError(
+        absl::StrFormat("none of these steps has %s", path.Text()));
+  }
+  return entries;
+}
+
+absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
+                                std::string_view glob) {
+  CKPTREE_ASSIGN_OR_RETURN(Leaves a, LeavesOf(before, glob));
+  CKPTREE_ASSIGN_OR_RETURN(Leaves b, LeavesOf(after, glob));
+  // By encoded path, whose order is that of the tree.
+  std::map<std::string, std::size_t> in_b;
+  for (std::size_t i = 0; i < b.infos.size(); ++i) {
+    in_b[b.infos[i].path.Encode()] = i;
+  }
+  std::map<std::string, LeafChange> changes;
+  DiffReport report;
+  for (std::size_t i = 0; i < a.infos.size(); ++i) {
+    std::string key = a.infos[i].path.Encode();
+    LeafChange change;
+    change.name = a.infos[i].name;
+    const auto other = in_b.find(key);
+    if (other == in_b.end()) {
+      change.kind = LeafChange::Kind::kRemoved;
+    } else {
+      const std::size_t j = other->second;
+      change.kind = LeafChange::Kind::kRetyped;
+      if (SameType(a.infos[i], b.infos[j])) {
+        change.kind = LeafChange::Kind::kChanged;
+        CKPTREE_ASSIGN_OR_RETURN(
+            const bool same, SameValue(before, a.infos[i], a.details[i], after,
+                                       b.infos[j], b.details[j]));
+        report.same += same && !IsNone(a.infos[i]) ? 1 : 0;
+        if (same) {
+          in_b.erase(other);
+          continue;
+        }
+      }
+      change.after = std::move(b.infos[j]);
+      change.after_detail = std::move(b.details[j]);
+      in_b.erase(other);
+    }
+    change.before = std::move(a.infos[i]);
+    change.before_detail = std::move(a.details[i]);
+    changes.emplace(std::move(key), std::move(change));
+  }
+  for (const auto& [key, j] : in_b) {
+    LeafChange change;
+    change.kind = LeafChange::Kind::kAdded;
+    change.name = b.infos[j].name;
+    change.after = std::move(b.infos[j]);
+    change.after_detail = std::move(b.details[j]);
+    changes.emplace(key, std::move(change));
+  }
+  for (auto& [key, change] : changes) {
+    report.changes.push_back(std::move(change));
+  }
+  return report;
+}
+
+absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
+                                              const Step& step,
+                                              std::string_view glob) {
+  std::set<std::uint64_t> listed;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> lines, store.Lines());
+  for (const LineInfo& line : lines) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                             store.Steps(line.name));
+    for (const StepInfo& info : steps) listed.insert(info.version);
+  }
+  CKPTREE_ASSIGN_OR_RETURN(Leaves leaves, LeavesOf(step, glob));
+  std::vector<BlameEntry> entries;
+  for (std::size_t i = 0; i < leaves.infos.size(); ++i) {
+    if (IsNone(leaves.infos[i])) continue;  // No record says since when.
+    BlameEntry entry;
+    entry.leaf = std::move(leaves.infos[i]);
+    entry.detail = std::move(leaves.details[i]);
+    entry.listed = listed.contains(entry.detail.since_version);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace ckptree

@@ -1,0 +1,171 @@
+// What is wanted of a line: its policy and what is said of the run.
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "ckptree/version.h"
+#include "core/engine/engine.h"
+#include "core/engine/usage.h"
+#include "schema/json_text.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/utf8.h"
+
+namespace ckptree::internal {
+
+namespace {
+
+using schema::Space;
+
+schema::LineSettings SettingsOf(const Catalog& catalog, std::uint32_t line) {
+  const auto known = catalog.Settings(line);
+  return known == nullptr ? schema::LineSettings{} : *known;
+}
+
+}  // namespace
+
+absl::Status Engine::PutSettings(std::uint32_t line,
+                                 schema::LineSettings settings) {
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kSettings;
+  request.batch.Put(Space::kRecords, schema::SettingsKey(line),
+                    schema::EncodeLineSettings(settings));
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  catalog_.PutSettings(line, std::move(settings));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::SetPolicy(const Preservation& policy,
+                               std::string_view line, bool of_program) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  CKPTREE_RETURN_IF_ERROR(Check(policy));
+  CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(policy));
+  const absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  schema::LineSettings settings = SettingsOf(catalog_, number);
+  std::string text = Text(policy);
+  if (settings.policy == text && settings.of_program == of_program) {
+    retention_->Remember(number, policy);  // Its functions may be others.
+    return absl::OkStatus();
+  }
+  settings.policy = std::move(text);
+  settings.of_program = of_program;
+  settings.set_by = std::string(Version());
+  settings.set_ns = absl::GetCurrentTimeNanos();
+  CKPTREE_RETURN_IF_ERROR(PutSettings(number, std::move(settings)));
+  retention_->Remember(number, policy);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::SetMetadata(std::string json, std::string_view line) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  if (static_cast<std::int64_t>(json.size()) >
+      schema::kMaxCustomMetadataBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("metadata of %d bytes: at most %d", json.size(),
+                        schema::kMaxCustomMetadataBytes));
+  }
+  if (!schema::IsUtf8(json)) {
+    return absl::InvalidArgumentError("the metadata are no UTF-8 text");
+  }
+  if (!json.empty()) {
+    if (absl::Status status = schema::CheckJson(json); !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("the metadata are %s", status.message()));
+    }
+  }
+  const absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  schema::LineSettings settings = SettingsOf(catalog_, number);
+  if (settings.metadata == json) return absl::OkStatus();
+  settings.metadata = std::move(json);
+  return PutSettings(number, std::move(settings));
+}
+
+absl::Status Engine::AdoptSettings(std::string_view line,
+                                   schema::LineSettings settings) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  const absl::MutexLock commit_lock(&commit_mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  if (catalog_.Settings(number) != nullptr) return absl::OkStatus();
+  return PutSettings(number, std::move(settings));
+}
+
+absl::StatusOr<std::vector<PolicyVerdict>> Engine::Judge(
+    std::uint32_t line, const Preservation& policy) {
+  // What a budget reads is not collected meanwhile.
+  absl::StatusOr<std::vector<PolicyVerdict>> verdicts = absl::UnknownError("");
+  RunPaused([&] { verdicts = retention_->Judge(line, policy); });
+  return verdicts;
+}
+
+absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
+    std::string_view line, const std::optional<Preservation>& policy) {
+  CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  PolicyReport report;
+  Preservation wanted;
+  if (policy.has_value()) {
+    CKPTREE_RETURN_IF_ERROR(Check(*policy));
+    CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(*policy));
+    wanted = *policy;
+  } else {
+    PolicyInfo info = retention_->Of(number);
+    CKPTREE_RETURN_IF_ERROR(info.applicable);
+    wanted = std::move(info.policy);
+  }
+  report.policy = Text(wanted);
+  CKPTREE_ASSIGN_OR_RETURN(report.steps, Judge(number, wanted));
+  std::vector<StepSelector> victims;
+  for (const PolicyVerdict& verdict : report.steps) {
+    if (!verdict.kept) victims.push_back(AtStep(verdict.step, line));
+  }
+  if (!victims.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(report.freed, WouldFree(this, victims));
+  }
+  return report;
+}
+
+absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
+    std::string_view line) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  // A commit holds 16 MiB; a step record with its parts has 3 KiB at most.
+  constexpr std::size_t kMostAtOnce = 2000;
+  std::vector<std::int64_t> removed;
+  bool more = true;
+  const auto remove_some = [&]() -> absl::Status {
+    const absl::MutexLock commit_lock(&commit_mu_);
+    CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                             catalog_.FindLine(line));
+    const PolicyInfo info = retention_->Of(number);
+    CKPTREE_RETURN_IF_ERROR(info.applicable);
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<PolicyVerdict> verdicts,
+                             retention_->Judge(number, info.policy));
+    std::map<std::uint64_t, StepRecordPtr> victims;
+    for (const PolicyVerdict& verdict : verdicts) {
+      if (verdict.kept || victims.size() == kMostAtOnce) continue;
+      victims.emplace(verdict.version, catalog_.Find(number, verdict.step));
+    }
+    more = victims.size() == kMostAtOnce;
+    if (victims.empty()) return absl::OkStatus();
+    CKPTREE_RETURN_IF_ERROR(RemoveSteps(victims));
+    for (const auto& [version, record] : victims) {
+      removed.push_back(record->step);
+    }
+    return absl::OkStatus();
+  };
+  while (more) {
+    // The wait for a collection or a verification comes before the lock of the
+    // commits: saves go on meanwhile.
+    absl::Status status;
+    RunPaused([&] { status = remove_some(); });
+    CKPTREE_RETURN_IF_ERROR(status);
+  }
+  return removed;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,481 @@
+#include "core/engine/step_reader.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/array/chunk_grid.h"
+#include "core/version/base_loader.h"
+#include "core/version/leaf_reader.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::EntryKind;
+using schema::Space;
+
+// Edit distance, cut off at `limit`: for "did you mean".
+std::size_t Distance(std::string_view a, std::string_view b,
+                     std::size_t limit) {
+  if (a.size() > b.size() + limit || b.size() > a.size() + limit) {
+    return limit + 1;
+  }
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+constexpr char kStepGoneUrl[] = "ckptree/step-gone";
+
+absl::Status StepGone(const schema::StepRecord& record) {
+  absl::Status status = absl::NotFoundError(absl::StrFormat(
+      "step %d was deleted or overwritten while it was read", record.step));
+  status.SetPayload(kStepGoneUrl, absl::Cord());
+  return status;
+}
+
+}  // namespace
+
+bool HasStepGone(const absl::Status& status) {
+  return status.GetPayload(kStepGoneUrl).has_value();
+}
+
+LeafInfo InfoOf(const schema::TreeEntry& entry) {
+  LeafInfo info;
+  // What a tree holds was checked when it was decoded.
+  info.path = Path::Decode(entry.path).value_or(Path());
+  info.name = info.path.Text();
+  info.kind = std::string(schema::Name(entry.kind));
+  info.is_leaf = schema::IsLeaf(entry.kind);
+  info.dtype = entry.dtype;
+  info.packed = entry.packed;
+  info.shape = entry.shape;
+  info.tag = entry.tag;
+  if (entry.kind == EntryKind::kTie) {
+    info.tie_to = Path::Decode(entry.tie_to).value_or(Path());
+  }
+  return info;
+}
+
+StepReader::StepReader(std::shared_ptr<Engine> engine, StepRecordPtr record)
+    : engine_(std::move(engine)),
+      record_(std::move(record)),
+      info_(engine_->catalog().Info(*record_)) {}
+
+absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
+    std::shared_ptr<Engine> engine, StepRecordPtr record) {
+  std::unique_ptr<StepReader> reader(
+      new StepReader(std::move(engine), std::move(record)));
+  const std::uint64_t version = reader->record_->version;
+  if (reader->engine_->writer() != nullptr) {
+    reader->pin_ = VersionPin::Take(&reader->engine_->keeper(), version);
+    if (reader->pin_ == nullptr) return StepGone(*reader->record_);
+  } else if (reader->engine_->database().following()) {
+    reader->pin_ = reader->engine_->LeaseVersion(version);
+    // In this order: a collector that did not see the lease had the step
+    // removed before.
+    if (!reader->engine_->StillThere(*reader->record_)) {
+      return StepGone(*reader->record_);
+    }
+  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::vector<schema::PartRecord> parts,
+      PartsOf(reader->engine_->database(), *reader->record_));
+  for (schema::PartRecord& part : parts) {
+    absl::StatusOr<std::shared_ptr<const StepTree>> tree =
+        reader->engine_->Tree(part.tree);
+    if (!tree.ok()) return reader->Annotate(tree.status());
+    if ((*tree)->leaf_count() != part.map.size()) {
+      return reader->Annotate(absl::DataLossError(
+          absl::StrFormat("part %d: its tree has %d leaves, its map %d",
+                          part.part, (*tree)->leaf_count(), part.map.size())));
+    }
+    reader->parts_.push_back(
+        {part.part, *std::move(tree), std::move(part.map)});
+  }
+  return reader;
+}
+
+absl::Status StepReader::Annotate(const absl::Status& status) const {
+  if (status.ok()) return status;
+  // What another process collected looks like damage.
+  if (engine_->writer() == nullptr &&
+      (absl::IsDataLoss(status) || absl::IsNotFound(status)) &&
+      !engine_->StillThere(*record_)) {
+    return StepGone(*record_);
+  }
+  return absl::Status(status.code(), absl::StrFormat("step %s: %s", step_name(),
+                                                     status.message()));
+}
+
+absl::StatusOr<StepMetadata> StepReader::Metadata() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> bytes,
+      engine_->database().Get(Space::kRecords,
+                              schema::StepMetaKey(record_->version)));
+  if (!bytes.has_value()) {
+    return Annotate(absl::DataLossError("its metadata is missing"));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(schema::StepMeta meta,
+                           schema::DecodeStepMeta(*bytes));
+  StepMetadata metadata;
+  metadata.custom = std::move(meta.custom_metadata);
+  metadata.lineage = std::move(meta.lineage);
+  std::map<std::string, std::string> items;
+  for (const Part& part : parts_) {
+    CKPTREE_RETURN_IF_ERROR(
+        part.tree->ForEach("", [&items](const StepTree::Entry& entry) {
+          const Path path = Path::Decode(entry.entry->path).value_or(Path());
+          if (path.empty()) return;
+          if (const auto* name =
+                  std::get_if<std::string>(&path.parts().front().key.value)) {
+            items.emplace(*name, schema::Name(schema::ItemKind::kTree));
+          }
+        }));
+  }
+  for (const auto& [name, kind] : meta.items) {
+    items[name] = std::string(schema::Name(kind));
+  }
+  metadata.items.assign(items.begin(), items.end());
+  return metadata;
+}
+
+absl::StatusOr<std::vector<LeafInfo>> StepReader::Leaves(
+    std::string_view glob) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(schema::ValidateGlob(glob));
+  std::vector<LeafInfo> leaves;
+  if (parts_.size() == 1) {
+    CKPTREE_RETURN_IF_ERROR(Annotate(parts_[0].tree->ForEach(
+        "", [&leaves, glob](const StepTree::Entry& entry) {
+          LeafInfo info = InfoOf(*entry.entry);
+          if (glob.empty() || schema::MatchesGlob(glob, info.name)) {
+            leaves.push_back(std::move(info));
+          }
+        })));
+    return leaves;
+  }
+  std::map<std::string, LeafInfo> merged;  // By encoded path: tree order.
+  for (const Part& part : parts_) {
+    CKPTREE_RETURN_IF_ERROR(Annotate(
+        part.tree->ForEach("", [&merged](const StepTree::Entry& entry) {
+          merged.try_emplace(entry.entry->path, InfoOf(*entry.entry));
+        })));
+  }
+  for (auto& [path, info] : merged) {
+    if (glob.empty() || schema::MatchesGlob(glob, info.name)) {
+      leaves.push_back(std::move(info));
+    }
+  }
+  return leaves;
+}
+
+absl::Status StepReader::NoSuchPath(const Path& path) const {
+  const std::string name = path.Text();
+  const std::size_t limit = std::max<std::size_t>(3, name.size() / 4);
+  std::string closest;
+  std::size_t best = limit + 1;
+  const absl::StatusOr<std::vector<LeafInfo>> leaves = Leaves("");
+  if (leaves.ok() && leaves->size() <= 100000) {
+    for (const LeafInfo& leaf : *leaves) {
+      const std::size_t distance = Distance(name, leaf.name, limit);
+      if (distance < best) {
+        best = distance;
+        closest = leaf.name;
+      }
+    }
+  }
+  return absl::NotFoundError(absl::StrFormat(
+      "step %s has no leaf %s%s", step_name(), name,
+      closest.empty() ? "" : "; did you mean " + closest + "?"));
+}
+
+absl::StatusOr<std::pair<schema::TreeEntry, std::vector<StepReader::Place>>>
+StepReader::Lookup(const Path& path) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  std::string encoded = path.Encode();
+  for (int hop = 0; hop < 2; ++hop) {
+    std::optional<schema::TreeEntry> entry;
+    std::vector<Place> places;
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+      absl::StatusOr<std::optional<StepTree::Entry>> found =
+          parts_[p].tree->Find(encoded);
+      if (!found.ok()) return Annotate(found.status());
+      if (!found->has_value()) continue;
+      if (!entry.has_value()) entry = *(*found)->entry;
+      if (schema::IsLeaf((*found)->entry->kind)) {
+        places.push_back({p, (*found)->ordinal});
+      }
+    }
+    if (!entry.has_value()) return NoSuchPath(path);
+    if (entry->kind == EntryKind::kTie && hop == 0) {
+      encoded = entry->tie_to;
+      continue;
+    }
+    return std::pair(*std::move(entry), std::move(places));
+  }
+  return Annotate(
+      absl::DataLossError(absl::StrFormat("%s is tied to a tie", path.Text())));
+}
+
+absl::StatusOr<LeafInfo> StepReader::Find(const Path& path) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  const std::string encoded = path.Encode();
+  for (const Part& part : parts_) {
+    absl::StatusOr<std::optional<StepTree::Entry>> found =
+        part.tree->Find(encoded);
+    if (!found.ok()) return Annotate(found.status());
+    if (found->has_value()) return InfoOf(*(*found)->entry);
+  }
+  return NoSuchPath(path);
+}
+
+absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
+  CKPTREE_ASSIGN_OR_RETURN(auto found, Lookup(path));
+  auto& [entry, places] = found;
+  if (!schema::IsLeaf(entry.kind)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
+                        path.Text(), schema::Name(entry.kind)));
+  }
+  Located located;
+  located.entry = std::move(entry);
+  for (const Place& place : places) {
+    const Part& part = parts_[place.part];
+    absl::StatusOr<schema::LeafRecord> record =
+        ReadLeaf(engine_->database(), part.part, part.map.At(place.ordinal));
+    if (!record.ok()) {
+      return Annotate(absl::Status(
+          record.status().code(),
+          absl::StrFormat("%s: %s", path.Text(), record.status().message())));
+    }
+    located.records.push_back(*std::move(record));
+  }
+  return located;
+}
+
+absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
+    const std::vector<LeafInfo>& leaves) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  // Ordinals by part, and which leaf each is of.
+  std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
+  std::vector<std::vector<std::size_t>> owners(parts_.size());
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!leaves[i].is_leaf && !leaves[i].tie_to.has_value()) continue;
+    CKPTREE_ASSIGN_OR_RETURN(const auto found, Lookup(leaves[i].path));
+    for (const Place& place : found.second) {
+      ordinals[place.part].push_back(place.ordinal);
+      owners[place.part].push_back(i);
+    }
+  }
+  std::vector<std::vector<const BaseLeaf*>> records(leaves.size());
+  std::vector<std::vector<std::shared_ptr<const BaseLeaf>>> read(parts_.size());
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    absl::Status status;
+    engine_->arena().execute([&] {
+      auto result = ReadLeaves(engine_->database(), parts_[p].part,
+                               parts_[p].map, ordinals[p]);
+      status = result.status();
+      if (result.ok()) read[p] = *std::move(result);
+    });
+    CKPTREE_RETURN_IF_ERROR(Annotate(status));
+    for (std::size_t i = 0; i < read[p].size(); ++i) {
+      records[owners[p][i]].push_back(read[p][i].get());
+    }
+  }
+  std::vector<LeafDetail> details(leaves.size());
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    LeafDetail& detail = details[i];
+    base::DigestStream digest;
+    for (const BaseLeaf* leaf : records[i]) {
+      const schema::LeafRecord& record = leaf->record;
+      detail.bytes += record.byte_length;
+      if (record.since_version > detail.since_version) {
+        detail.since_version = record.since_version;
+        detail.since_step = record.since_step;
+      }
+      digest.Update(leaf->value_digest.view());
+      for (const Statistics& statistics : record.statistics) {
+        if (!detail.statistics.has_value()) detail.statistics.emplace();
+        detail.statistics->Merge(statistics);
+      }
+      detail.chunk_count += record.chunks.size();
+      for (const schema::ChunkRef& ref : record.chunks) {
+        detail.stored_bytes += ref.length;
+      }
+      for (const schema::Box& box : record.boxes) {
+        detail.boxes.push_back({box.start, box.shape});
+        detail.chunk_shape = box.chunk_shape;
+      }
+    }
+    if (records[i].size() == 1) {
+      detail.digest = records[i][0]->value_digest.Hex();
+    } else if (!records[i].empty()) {
+      detail.digest = digest.Finish().Hex();
+    }
+  }
+  return details;
+}
+
+absl::Status StepReader::AddRead(
+    const ReadRequest& request, const schema::TreeEntry& entry,
+    std::span<const schema::LeafRecord* const> records, ReadPlan* plan) const {
+  const Path& path = request.path;
+  if (!schema::IsLeaf(entry.kind)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
+                        path.Text(), schema::Name(entry.kind)));
+  }
+  if (entry.kind != EntryKind::kArray) {
+    if (request.box.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step %s: %s is a %s: only arrays have boxes",
+                          step_name(), path.Text(), schema::Name(entry.kind)));
+    }
+    if (records.size() != 1) {
+      return Annotate(absl::DataLossError(
+          absl::StrFormat("%s is in %d parts", path.Text(), records.size())));
+    }
+    return Annotate(plan->AddValue(path, *records[0], request.destination));
+  }
+  BoxSpec box = request.box.value_or(
+      BoxSpec{std::vector<std::int64_t>(entry.shape.size(), 0), entry.shape});
+  if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
+      !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %s: box %s+%s of %s %s: %s", step_name(),
+                        ShapeText(box.start), ShapeText(box.shape), path.Text(),
+                        ShapeText(entry.shape), status.message()));
+  }
+  if (entry.packed && box.shape != entry.shape) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step %s: %s is packed: read it whole", step_name(), path.Text()));
+  }
+  const std::int64_t bytes =
+      schema::ArrayBytes(entry.dtype, entry.packed, box.shape).value_or(-1);
+  if (bytes < 0 ||
+      request.destination.size() != static_cast<std::uint64_t>(bytes)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step %s: %s %s of %s has %d bytes, the destination %d", step_name(),
+        path.Text(), ShapeText(box.shape), schema::Name(entry.dtype), bytes,
+        request.destination.size()));
+  }
+  std::int64_t found = 0;
+  for (const schema::LeafRecord* record : records) {
+    absl::StatusOr<std::int64_t> part =
+        plan->AddArray(path, entry, *record, box, request.destination);
+    if (!part.ok()) return Annotate(part.status());
+    found += *part;
+  }
+  if (found != schema::ElementCount(box.shape)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "step %s: %s: the boxes that were saved hold %d of the %d elements of "
+        "%s+%s",
+        step_name(), path.Text(), found, *schema::ElementCount(box.shape),
+        ShapeText(box.start), ShapeText(box.shape)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests) const {
+  ReadPlan plan(engine_->database());
+  if (requests.size() == 1) {
+    CKPTREE_ASSIGN_OR_RETURN(const Located located, Locate(requests[0].path));
+    std::vector<const schema::LeafRecord*> records;
+    for (const schema::LeafRecord& record : located.records) {
+      records.push_back(&record);
+    }
+    CKPTREE_RETURN_IF_ERROR(
+        AddRead(requests[0], located.entry, records, &plan));
+    absl::Status status;
+    if (requests[0].destination.size() < (1 << 20)) {
+      status = plan.Run();  // Not worth waking the arena.
+    } else {
+      engine_->arena().execute([&] { status = plan.Run(); });
+    }
+    engine_->CountRead(plan.bytes_read());
+    return Annotate(status);
+  }
+  std::vector<schema::TreeEntry> entries(requests.size());
+  std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
+  std::vector<std::vector<std::size_t>> owners(parts_.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    CKPTREE_ASSIGN_OR_RETURN(auto found, Lookup(requests[i].path));
+    entries[i] = std::move(found.first);
+    for (const Place& place : found.second) {
+      ordinals[place.part].push_back(place.ordinal);
+      owners[place.part].push_back(i);
+    }
+  }
+  absl::Status status;
+  engine_->arena().execute([&] {
+    status = [&]() -> absl::Status {
+      std::vector<std::vector<const schema::LeafRecord*>> records(
+          requests.size());
+      std::vector<std::vector<std::shared_ptr<const BaseLeaf>>> read(
+          parts_.size());
+      for (std::size_t p = 0; p < parts_.size(); ++p) {
+        auto leaves = ReadLeaves(engine_->database(), parts_[p].part,
+                                 parts_[p].map, ordinals[p]);
+        if (!leaves.ok()) return Annotate(leaves.status());
+        read[p] = *std::move(leaves);
+        for (std::size_t i = 0; i < read[p].size(); ++i) {
+          records[owners[p][i]].push_back(&read[p][i]->record);
+        }
+      }
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        CKPTREE_RETURN_IF_ERROR(
+            AddRead(requests[i], entries[i], records[i], &plan));
+      }
+      return Annotate(plan.Run());
+    }();
+  });
+  engine_->CountRead(plan.bytes_read());
+  return status;
+}
+
+absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
+  CKPTREE_ASSIGN_OR_RETURN(const Located located, Locate(path));
+  LeafValue value;
+  value.info = InfoOf(located.entry);
+  std::uint64_t bytes = 0;
+  if (located.entry.kind == EntryKind::kArray) {
+    bytes = static_cast<std::uint64_t>(schema::ArrayBytes(located.entry.dtype,
+                                                          located.entry.packed,
+                                                          located.entry.shape)
+                                           .value_or(0));
+  } else {
+    for (const schema::LeafRecord& record : located.records) {
+      bytes += record.byte_length;
+    }
+  }
+  value.bytes.resize(bytes);
+  std::vector<const schema::LeafRecord*> records;
+  for (const schema::LeafRecord& record : located.records) {
+    records.push_back(&record);
+  }
+  ReadPlan plan(engine_->database());
+  const ReadRequest request{path, std::nullopt, value.bytes};
+  CKPTREE_RETURN_IF_ERROR(AddRead(request, located.entry, records, &plan));
+  absl::Status status;
+  engine_->arena().execute([&] { status = plan.Run(); });
+  engine_->CountRead(plan.bytes_read());
+  CKPTREE_RETURN_IF_ERROR(Annotate(status));
+  return value;
+}
+
+}  // namespace ckptree::internal

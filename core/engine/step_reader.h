@@ -1,0 +1,90 @@
+// One step, open for reading: the body of ckptree::Step.
+
+#ifndef CKPTREE_CORE_ENGINE_STEP_READER_H_
+#define CKPTREE_CORE_ENGINE_STEP_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckptree/restore.h"
+#include "core/engine/engine.h"
+#include "core/version/catalog.h"
+#include "core/version/read_plan.h"
+#include "core/version/step_tree.h"
+#include "schema/leaf_record.h"
+#include "schema/step_record.h"
+
+namespace ckptree::internal {
+
+// Thread-safe: nothing changes after Open().
+class StepReader {
+ public:
+  static absl::StatusOr<std::unique_ptr<StepReader>> Open(
+      std::shared_ptr<Engine> engine, StepRecordPtr record);
+
+  const StepInfo& info() const { return info_; }
+  std::string step_name() const { return StepText(info_.line, info_.step); }
+  absl::StatusOr<StepMetadata> Metadata() const;
+  absl::StatusOr<std::vector<LeafInfo>> Leaves(std::string_view glob) const;
+  absl::StatusOr<LeafInfo> Find(const Path& path) const;
+  absl::StatusOr<std::vector<LeafDetail>> Details(
+      const std::vector<LeafInfo>& leaves) const;
+  absl::Status ReadMany(std::span<const ReadRequest> requests) const;
+  absl::StatusOr<LeafValue> Value(const Path& path) const;
+  // The records of an array or value, one for each part that holds some of it.
+  struct Located {
+    schema::TreeEntry entry;
+    std::vector<schema::LeafRecord> records;
+  };
+  absl::StatusOr<Located> Locate(const Path& path) const;
+  const Engine& engine() const { return *engine_; }
+  // Names the step; an error of a step that another process collected says so.
+  absl::Status Annotate(const absl::Status& status) const;
+
+ private:
+  struct Part {
+    std::uint16_t part = 0;
+    std::shared_ptr<const StepTree> tree;
+    schema::LeafMap map;
+  };
+  // Where a leaf is: part index and ordinal, in each part that has it.
+  struct Place {
+    std::size_t part;
+    std::uint32_t ordinal;
+  };
+
+  StepReader(std::shared_ptr<Engine> engine, StepRecordPtr record);
+
+  // The entry and its places; follows a tie. kNotFound names close paths.
+  absl::StatusOr<std::pair<schema::TreeEntry, std::vector<Place>>> Lookup(
+      const Path& path) const;
+  absl::Status NoSuchPath(const Path& path) const;
+  absl::Status AddRead(const ReadRequest& request,
+                       const schema::TreeEntry& entry,
+                       std::span<const schema::LeafRecord* const> records,
+                       ReadPlan* plan) const;
+
+  const std::shared_ptr<Engine> engine_;
+  const StepRecordPtr record_;
+  // Keeps the version from being collected.
+  std::shared_ptr<const void> pin_;
+  const StepInfo info_;
+  std::vector<Part> parts_;
+};
+
+bool HasStepGone(const absl::Status& status);
+
+// What `entry` says, as the public type.
+LeafInfo InfoOf(const schema::TreeEntry& entry);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_ENGINE_STEP_READER_H_

@@ -1,0 +1,310 @@
+// The public face of a store.
+
+#include "ckptree/store.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "ckptree/local_path.h"
+#include "core/engine/engine.h"
+#include "core/engine/step_builder.h"
+#include "core/engine/step_reader.h"
+#include "core/engine/store_test_peer.h"
+#include "core/engine/usage.h"
+#include "core/engine/verifier.h"
+#include "kv/process_use.h"
+
+namespace ckptree {
+
+using internal::Engine;
+
+Store::Store(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+Store::Store(Store&&) noexcept = default;
+
+Store& Store::operator=(Store&& other) noexcept {
+  Store next(std::move(other));
+  engine_.swap(next.engine_);  // What was here ends as any store does.
+  return *this;
+}
+
+Store::~Store() {
+  if (engine_ == nullptr || !engine_->forked()) return;
+  // A forked child has none of the engine's threads: what it holds must neither
+  // be joined nor closed here. Leaked on purpose.
+  new std::shared_ptr<Engine>(std::move(engine_));
+}
+
+absl::StatusOr<Store> Store::Create(const std::string& directory,
+                                    StoreOptions options) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+  CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
+  return internal::StoreTestPeer::Create(path, std::move(options), nullptr);
+}
+
+absl::StatusOr<Store> Store::Open(const std::string& directory,
+                                  StoreOptions options) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+  if (!options.read_only) CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
+  return internal::StoreTestPeer::Open(path, std::move(options), nullptr);
+}
+
+StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
+  auto impl = std::make_unique<StepBuilder::Impl>(engine_, step);
+  std::uint32_t line = 0;
+  impl->status = [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+    absl::Status unseen =
+        engine_->writer()->TakeUnseenFailure(/*only_dropped=*/true);
+    if (!unseen.ok()) {
+      impl->passed_on = true;
+      return unseen;
+    }
+    CKPTREE_RETURN_IF_ERROR(engine_->database().health());
+    if (step < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step %d: steps are not negative", step));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(line, engine_->catalog().FindLine(options.line));
+    if (const auto old = engine_->catalog().Find(line, step); old != nullptr) {
+      if (!options.overwrite) {
+        return absl::AlreadyExistsError(absl::StrFormat(
+            "step %s exists already; overwrite it or choose another number",
+            StepText(options.line, step)));
+      }
+      if (engine_->catalog().IsPinned(old->version)) {
+        return absl::FailedPreconditionError(
+            absl::StrFormat("step %s is pinned; unpin it before overwriting",
+                            StepText(options.line, step)));
+      }
+    }
+    return absl::OkStatus();
+  }();
+  if (impl->status.ok()) {
+    impl->save = engine_->writer()->Begin(line, step, options);
+  }
+  return StepBuilder(std::move(impl));
+}
+
+absl::StatusOr<Step> Store::Restore(const StepSelector& selector) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  // What `latest` or a tag means may change hands while it is opened; a step
+  // that was asked for by its number is gone.
+  constexpr int kAttempts = 16;
+  for (int i = 1;; ++i) {
+    CKPTREE_ASSIGN_OR_RETURN(internal::StepRecordPtr record,
+                             engine_->catalog().Resolve(selector));
+    absl::StatusOr<std::unique_ptr<internal::StepReader>> reader =
+        internal::StepReader::Open(engine_, std::move(record));
+    if (reader.ok()) return Step(*std::move(reader));
+    if (!internal::HasStepGone(reader.status()) || i == kAttempts ||
+        selector.kind == StepSelector::Kind::kStep) {
+      return reader.status();
+    }
+    CKPTREE_RETURN_IF_ERROR(engine_->Refresh());
+  }
+}
+
+absl::StatusOr<std::vector<StepInfo>> Store::Steps(
+    std::string_view line) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine_->catalog().FindLine(line));
+  std::vector<StepInfo> steps;
+  for (const auto& record : engine_->catalog().Steps(number)) {
+    steps.push_back(engine_->catalog().Info(*record));
+  }
+  return steps;
+}
+
+absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const internal::StepRecordPtr record,
+                           engine_->catalog().Resolve(selector));
+  return engine_->catalog().Info(*record);
+}
+
+absl::Status Store::Delete(const std::vector<StepSelector>& steps,
+                           const DeleteOptions& options) {
+  return engine_->Delete(steps, options);
+}
+
+absl::Status Store::Tag(std::string_view name, const StepSelector& step,
+                        bool move) {
+  return engine_->Tag(name, step, move);
+}
+
+absl::Status Store::Fork(const StepSelector& step, std::string_view line) {
+  return engine_->Fork(step, line);
+}
+
+absl::Status Store::DropLine(std::string_view line) {
+  return engine_->DropLine(line);
+}
+
+absl::StatusOr<std::vector<LineInfo>> Store::Lines() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
+  std::vector<LineInfo> lines;
+  const internal::Catalog& catalog = engine_->catalog();
+  const auto lines_by_number = catalog.Lines();
+  for (const auto& [number, record] : lines_by_number) {
+    LineInfo line;
+    line.name = record.name;
+    line.origin_line = lines_by_number.contains(record.origin_line)
+                           ? catalog.LineName(record.origin_line)
+                           : "?";
+    line.origin_step = record.origin_step;
+    line.created_ns = record.created_ns;
+    line.steps = catalog.Steps(number).size();
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+absl::Status Store::Untag(std::string_view name) {
+  return engine_->Untag(name);
+}
+
+absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
+  return engine_->catalog().Tags();
+}
+
+absl::Status Store::Pin(const StepSelector& step) {
+  return engine_->Pin(step, true);
+}
+
+absl::Status Store::Unpin(const StepSelector& step) {
+  return engine_->Pin(step, false);
+}
+
+absl::Status Store::SetPolicy(const Preservation& policy, std::string_view line,
+                              bool of_program) {
+  return engine_->SetPolicy(policy, line, of_program);
+}
+
+absl::StatusOr<PolicyInfo> Store::Policy(std::string_view line) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine_->catalog().FindLine(line));
+  return engine_->retention().Of(number);
+}
+
+absl::StatusOr<PolicyReport> Store::PreviewPolicy(
+    std::string_view line, const std::optional<Preservation>& policy) const {
+  return engine_->PreviewPolicy(line, policy);
+}
+
+absl::StatusOr<std::vector<std::int64_t>> Store::ApplyPolicy(
+    std::string_view line) {
+  return engine_->ApplyPolicy(line);
+}
+
+absl::Status Store::SetMetadata(std::string json, std::string_view line) {
+  return engine_->SetMetadata(std::move(json), line);
+}
+
+absl::StatusOr<std::string> Store::Metadata(std::string_view line) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine_->catalog().FindLine(line));
+  const auto settings = engine_->catalog().Settings(number);
+  return settings == nullptr ? "" : settings->metadata;
+}
+
+absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+  if (!(options.min_dead_fraction >= 0 && options.min_dead_fraction <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("min_dead_fraction is %g: 0 to 1 are possible",
+                        options.min_dead_fraction));
+  }
+  return engine_->collector()->Collect(options);
+}
+
+absl::StatusOr<UsageReport> Store::Usage() const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return internal::Usage(engine_.get());
+}
+
+absl::StatusOr<FreedBytes> Store::WouldFree(
+    const std::vector<StepSelector>& steps) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return internal::WouldFree(engine_.get(), steps);
+}
+
+absl::StatusOr<std::vector<SubtreeUsage>> Store::Subtrees(
+    const StepSelector& step, int depth) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  if (depth < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("depth is %d: 0 or more", depth));
+  }
+  return internal::Subtrees(engine_.get(), step, depth);
+}
+
+absl::Status Store::Refresh() { return engine_->Refresh(); }
+
+absl::Status Store::Flush(absl::Duration timeout) {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+  CKPTREE_RETURN_IF_ERROR(engine_->writer()->WaitIdle(timeout));
+  return engine_->writer()->TakeUnseenFailure(/*only_dropped=*/false);
+}
+
+absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return internal::Verify(engine_.get(), options);
+}
+
+StoreInfo Store::Info() const {
+  StoreInfo info;
+  const schema::StoreRecord& record = engine_->store_record();
+  info.directory = engine_->directory();
+  for (const char byte : record.uuid) {
+    absl::StrAppendFormat(&info.uuid, "%02x", static_cast<unsigned char>(byte));
+  }
+  info.format = static_cast<int>(record.format);
+  info.created_ns = record.created_ns;
+  info.created_by = record.created_by;
+  info.read_only = engine_->options().read_only;
+  info.warnings = engine_->warnings();
+  const std::vector<std::string>& notes = engine_->notes();
+  info.warnings.insert(info.warnings.end(), notes.begin(), notes.end());
+  if (!engine_->CheckUsable().ok()) return info;
+  const kv::Database& database = engine_->database();
+  info.following = database.following();
+  info.commits = database.newest_ordinal();
+  info.incarnation = database.report().incarnation;
+  return info;
+}
+
+Stats Store::GetStats() const { return engine_->stats(); }
+
+absl::Status Store::Close() { return engine_->Close(); }
+
+namespace internal {
+
+absl::StatusOr<Store> StoreTestPeer::Create(const std::string& directory,
+                                            StoreOptions options,
+                                            std::shared_ptr<void> file_system) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Create(directory, std::move(options), std::move(file_system)));
+  return Store(std::move(engine));
+}
+
+absl::StatusOr<Store> StoreTestPeer::Open(const std::string& directory,
+                                          StoreOptions options,
+                                          std::shared_ptr<void> file_system) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Open(directory, std::move(options), std::move(file_system)));
+  return Store(std::move(engine));
+}
+
+}  // namespace internal
+
+}  // namespace ckptree

@@ -1,0 +1,305 @@
+#include "core/engine/usage.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/collect/collect_plan.h"
+#include "core/collect/segment_files.h"
+#include "core/verify/verify_walk.h"
+#include "core/version/base_loader.h"
+#include "kv/lease.h"
+#include "schema/path.h"
+
+namespace ckptree::internal {
+namespace {
+
+// A chain and dead lists that collection can be tried on.
+class Overlay {
+ public:
+  Overlay(const kv::Database& database, tbb::task_arena& arena, Chain chain,
+          std::map<std::uint64_t, std::string> held)
+      : database_(database),
+        arena_(arena),
+        chain_(std::move(chain)),
+        held_(std::move(held)) {}
+
+  const Chain& chain() const { return chain_; }
+
+  void Remove(std::uint64_t version) { chain_.Remove(version); }
+
+  // Collects all that may go; what that frees.
+  absl::StatusOr<std::vector<CollectPlan>> Settle() {
+    std::vector<CollectPlan> plans;
+    bool again = true;
+    while (again) {
+      again = false;
+      const std::vector<std::uint64_t> removed(chain_.removed().begin(),
+                                               chain_.removed().end());
+      for (const std::uint64_t version : removed) {
+        if (IsHeld(version) || !chain_.MayGo(version)) continue;
+        CKPTREE_ASSIGN_OR_RETURN(CollectPlan plan, Plan(version));
+        if (plan.step.kid != 0) lists_[plan.step.kid] = plan.kid_list;
+        chain_.Collect(plan.step);
+        plans.push_back(std::move(plan));
+        again = true;
+      }
+    }
+    return plans;
+  }
+
+  absl::StatusOr<CollectPlan> Plan(std::uint64_t version) const {
+    absl::StatusOr<CollectPlan> plan = absl::UnknownError("");
+    arena_.execute([&] {
+      plan = PlanCollect(
+          chain_.StepOf(version),
+          [this](std::uint64_t v) -> absl::StatusOr<schema::DeadList> {
+            const auto it = lists_.find(v);
+            if (it != lists_.end()) return it->second;
+            return ReadDeadList(database_, v);
+          },
+          [this](std::uint64_t v) { return ReadBlocks(database_, v); });
+    });
+    return plan;
+  }
+
+  bool IsHeld(std::uint64_t version) const {
+    return held_.contains(version) || held_.contains(kv::kEveryVersion);
+  }
+
+  // Removed versions that stay.
+  std::vector<KeptVersion> Kept() const {
+    std::vector<KeptVersion> kept;
+    for (const std::uint64_t version : chain_.removed()) {
+      KeptVersion entry;
+      entry.step = chain_.versions().at(version).step;
+      entry.version = version;
+      auto it = held_.find(version);
+      if (it == held_.end()) it = held_.find(kv::kEveryVersion);
+      entry.why = it != held_.end() ? it->second : chain_.WhyKept(version);
+      kept.push_back(std::move(entry));
+    }
+    return kept;
+  }
+
+ private:
+  const kv::Database& database_;
+  tbb::task_arena& arena_;
+  Chain chain_;
+  const std::map<std::uint64_t, std::string> held_;
+  std::map<std::uint64_t, schema::DeadList> lists_;  // Those that changed.
+};
+
+std::uint64_t BytesOf(const std::vector<CollectPlan>& plans) {
+  std::uint64_t bytes = 0;
+  for (const CollectPlan& plan : plans) bytes += plan.bytes();
+  return bytes;
+}
+
+absl::StatusOr<Overlay> MakeOverlay(Engine* engine) {
+  const kv::Database& database = engine->database();
+  CKPTREE_ASSIGN_OR_RETURN(auto held, kv::LeasedVersions(engine->directory()));
+  Chain chain;
+  if (engine->writer() != nullptr) {
+    CKPTREE_RETURN_IF_ERROR(engine->keeper().refusal());
+    chain = engine->keeper().chain();
+    for (const auto& [version, why] : engine->keeper().Held()) {
+      held.emplace(version, why);
+    }
+  } else {
+    CKPTREE_ASSIGN_OR_RETURN(chain, ReadChain(database));
+  }
+  return Overlay(database, engine->arena(), std::move(chain), std::move(held));
+}
+
+// REQUIRES: `record` was resolved before the overlay was made. Then it is only
+// missing there where the step went in between.
+absl::Status CheckThere(const Overlay& overlay,
+                        const schema::StepRecord& record) {
+  if (overlay.chain().versions().contains(record.version)) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrFormat(
+      "step %d was deleted or overwritten meanwhile; refresh the store",
+      record.step));
+}
+
+// What deleting `version` alone frees; nothing else may be pending.
+absl::StatusOr<std::vector<CollectPlan>> FreedAlone(const Overlay& settled,
+                                                    std::uint64_t version) {
+  const Chain& chain = settled.chain();
+  const ChainLink& link = chain.versions().at(version);
+  const auto before = chain.versions().find(link.prev);
+  // Where lines part behind it, its going may let go of more.
+  if (before != chain.versions().end() && before->second.removed) {
+    Overlay copy = settled;
+    copy.Remove(version);
+    return copy.Settle();
+  }
+  std::vector<CollectPlan> plans;
+  if (settled.IsHeld(version) || !chain.CouldGo(version)) return plans;
+  CKPTREE_ASSIGN_OR_RETURN(CollectPlan plan, settled.Plan(version));
+  plans.push_back(std::move(plan));
+  return plans;
+}
+
+absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
+  CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
+  UsageReport report;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> pending,
+                           overlay.Settle());
+  report.pending_bytes = BytesOf(pending);
+  report.kept = overlay.Kept();
+  for (const StepRecordPtr& record : engine->catalog().AllSteps()) {
+    if (!overlay.chain().versions().contains(record->version)) continue;
+    StepUsage step;
+    step.line = engine->catalog().LineName(record->line);
+    step.step = record->step;
+    step.version = record->version;
+    step.logical_bytes = record->logical_bytes;
+    step.new_bytes = record->new_bytes;
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> freed,
+                             FreedAlone(overlay, record->version));
+    step.unique_bytes = BytesOf(freed);
+    report.logical_bytes += step.logical_bytes;
+    report.steps.push_back(std::move(step));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
+                           ListSegmentFiles(engine->database(), [engine] {
+                             StepWriter* const writer = engine->writer();
+                             return writer == nullptr
+                                        ? std::uint64_t{0}
+                                        : writer->version_in_flight();
+                           }));
+  report.files = files.size();
+  for (const SegmentFile& file : files) report.dead_bytes += file.dead_bytes;
+  CKPTREE_ASSIGN_OR_RETURN(report.file_bytes, engine->database().FileBytes());
+  return report;
+}
+
+absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
+                                   const std::vector<StepSelector>& steps) {
+  std::vector<StepRecordPtr> records;
+  for (const StepSelector& selector : steps) {
+    CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record,
+                             engine->catalog().Resolve(selector));
+    records.push_back(std::move(record));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
+  CKPTREE_RETURN_IF_ERROR(overlay.Settle().status());
+  std::set<std::uint64_t> versions;
+  for (const StepRecordPtr& record : records) {
+    CKPTREE_RETURN_IF_ERROR(CheckThere(overlay, *record));
+    versions.insert(record->version);
+    overlay.Remove(record->version);
+  }
+  FreedBytes freed;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> plans,
+                           overlay.Settle());
+  for (const CollectPlan& plan : plans) {
+    freed.bytes += plan.bytes();
+    freed.blocks += plan.blocks();
+  }
+  freed.kept = overlay.Kept();
+  std::erase_if(freed.kept, [&versions](const KeptVersion& kept) {
+    return !versions.contains(kept.version);
+  });
+  return freed;
+}
+
+// The text form of the first `depth` keys of an encoded path.
+std::string Prefix(std::string_view encoded, int depth) {
+  const auto path = schema::Path::Decode(encoded);
+  if (!path.ok()) return "?";
+  std::vector<schema::PathPart> parts = path->parts();
+  if (parts.size() > static_cast<std::size_t>(depth)) {
+    parts.resize(static_cast<std::size_t>(depth));
+  }
+  return schema::Path(std::move(parts)).Text();
+}
+
+absl::StatusOr<std::vector<SubtreeUsage>> SubtreesOf(
+    Engine* engine, const StepSelector& selector, int depth) {
+  CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record,
+                           engine->catalog().Resolve(selector));
+  CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
+  CKPTREE_RETURN_IF_ERROR(overlay.Settle().status());
+  CKPTREE_RETURN_IF_ERROR(CheckThere(overlay, *record));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> plans,
+                           FreedAlone(overlay, record->version));
+  std::set<BlockId> freed;
+  for (const CollectPlan& plan : plans) {
+    for (const schema::DeadPart& part : plan.freed) {
+      for (const schema::BlockRun& run : part.runs) {
+        for (std::uint32_t i = 0; i < run.count; ++i) {
+          freed.insert(
+              {part.part, {run.kind, run.place, run.version, run.first_n + i}});
+        }
+      }
+    }
+  }
+  std::map<std::string, SubtreeUsage> subtrees;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
+                           PartsOf(engine->database(), *record));
+  for (const schema::PartRecord& part : parts) {
+    absl::StatusOr<std::shared_ptr<const BasePart>> loaded =
+        absl::UnknownError("");
+    engine->arena().execute(
+        [&] { loaded = LoadPart(engine->database(), part); });
+    CKPTREE_RETURN_IF_ERROR(loaded.status());
+    std::size_t ordinal = 0;
+    for (const schema::TreeEntry& entry : *(*loaded)->entries) {
+      if (!schema::IsLeaf(entry.kind)) continue;
+      const BaseLeaf& leaf = *(*loaded)->leaves[ordinal++];
+      SubtreeUsage& subtree = subtrees[Prefix(entry.path, depth)];
+      ++subtree.leaves;
+      subtree.logical_bytes += leaf.record.byte_length;
+      if (freed.contains(RecordBlock(part.part, leaf))) {
+        subtree.unique_bytes += leaf.encoded_bytes;
+      }
+      for (const schema::ChunkRef& ref : leaf.record.chunks) {
+        if (freed.contains(ChunkBlock(ref))) subtree.unique_bytes += ref.length;
+      }
+    }
+  }
+  std::vector<SubtreeUsage> result;
+  for (auto& [name, subtree] : subtrees) {
+    subtree.name = name;
+    result.push_back(std::move(subtree));
+  }
+  return result;
+}
+
+// Runs `work` while nothing is collected.
+template <typename Result, typename Work>
+absl::StatusOr<Result> Paused(Engine* engine, Work work) {
+  absl::StatusOr<Result> result = absl::UnknownError("");
+  engine->RunPaused([&] { result = work(); });
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<UsageReport> Usage(Engine* engine) {
+  return Paused<UsageReport>(engine, [engine] { return UsageOf(engine); });
+}
+
+absl::StatusOr<FreedBytes> WouldFree(Engine* engine,
+                                     const std::vector<StepSelector>& steps) {
+  return Paused<FreedBytes>(engine, [&] { return FreedBy(engine, steps); });
+}
+
+absl::StatusOr<std::vector<SubtreeUsage>> Subtrees(Engine* engine,
+                                                   const StepSelector& step,
+                                                   int depth) {
+  return Paused<std::vector<SubtreeUsage>>(
+      engine, [&] { return SubtreesOf(engine, step, depth); });
+}
+
+}  // namespace ckptree::internal

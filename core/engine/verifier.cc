@@ -1,0 +1,437 @@
+#include "core/engine/verifier.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/engine/engine.h"
+#include "core/process/guarded_call.h"
+#include "core/save/part_writer.h"
+#include "core/verify/chunk_check.h"
+#include "core/verify/reference_check.h"
+#include "core/verify/row_check.h"
+#include "core/verify/verify_walk.h"
+#include "core/version/base_loader.h"
+#include "core/version/dead_blocks.h"
+#include "schema/keys.h"
+#include "schema/store_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+using Level = VerifyOptions::Level;
+
+class Verifier {
+ public:
+  Verifier(Engine* engine, const VerifyOptions& options)
+      : engine_(*engine),
+        database_(engine->database()),
+        options_(options),
+        damage_(&report_) {}
+
+  absl::StatusOr<VerifyReport> Run() {
+    for (const StepSelector& selector : options_.steps) {
+      CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr step,
+                               engine_.catalog().Resolve(selector));
+      wanted_.insert({step->line, step->step});
+    }
+    for (const std::string& warning : engine_.warnings()) {
+      damage_.Add(Finding::Severity::kDamage, warning);
+    }
+    for (const std::string& note : engine_.notes()) {
+      damage_.Add(Finding::Severity::kWarning, note);
+    }
+    CKPTREE_RETURN_IF_ERROR(CheckRows(database_, &damage_));
+    CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
+    CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
+    CKPTREE_RETURN_IF_ERROR(CheckTips(&moment.rows));
+    for (VersionView& version : versions_) total_ += version.record.new_bytes;
+    for (VersionView& version : versions_) {
+      if (Stopped()) return absl::CancelledError("verify stopped");
+      if (!Wanted(version)) continue;
+      CKPTREE_RETURN_IF_ERROR(Check(&version));
+      done_ += version.record.new_bytes;
+      CKPTREE_RETURN_IF_ERROR(Tell());
+      ForgetBases(version);
+    }
+    if (options_.level == Level::kDeep && options_.steps.empty()) {
+      CKPTREE_RETURN_IF_ERROR(CheckSegmentFiles(database_, &moment.rows,
+                                                NewestSettled(),
+                                                options_.cancelled, &damage_));
+      if (all_whole_) {
+        CKPTREE_RETURN_IF_ERROR(
+            CheckReferences(database_, &moment, blocks_, trees_, &damage_));
+      }
+    }
+    // What the journal or the index made good.
+    if (options_.level != Level::kQuick && options_.steps.empty()) {
+      const std::vector<std::string> known = engine_.warnings();
+      std::vector<std::string> ragged;
+      for (std::string& what : database_.CheckJournal(&ragged)) {
+        if (std::find(known.begin(), known.end(), what) == known.end()) {
+          damage_.Add(Finding::Severity::kDamage, std::move(what));
+        }
+      }
+      for (std::string& what : ragged) {
+        damage_.Add(Finding::Severity::kWarning, std::move(what));
+      }
+    }
+    if (std::string damage = database_.IndexDamage(); !damage.empty()) {
+      damage_.Add(Finding::Severity::kDamage, std::move(damage));
+    }
+    engine_.arena().execute([&] { damage_.Explain(database_, versions_); });
+    return std::move(report_);
+  }
+
+ private:
+  absl::Status Tell() const {
+    if (!options_.on_progress) return absl::OkStatus();
+    return GuardedCall("on_progress",
+                       [&] { options_.on_progress(done_, total_); });
+  }
+  bool Stopped() const { return options_.cancelled && options_.cancelled(); }
+
+  // Dead lists tie a version to its base, so the deep check takes all.
+  bool Wanted(const VersionView& version) const {
+    if (options_.steps.empty()) {
+      return !version.removed || options_.level == Level::kDeep;
+    }
+    return !version.removed &&
+           wanted_.contains({version.record.line, version.record.step});
+  }
+
+  // Saves and deletes may go on beside this.
+  absl::StatusOr<Moment> TakeMoment() {
+    const auto in_flight = [this] {
+      return engine_.writer() != nullptr &&
+             engine_.writer()->version_in_flight() != 0;
+    };
+    bool beside_save = database_.following() || in_flight();
+    CKPTREE_ASSIGN_OR_RETURN(kv::Iterator small,
+                             database_.Scan(Space::kSmall, "", ""));
+    CKPTREE_ASSIGN_OR_RETURN(kv::Iterator rows,
+                             database_.Scan(Space::kRecords, "", ""));
+    beside_save = beside_save || in_flight();
+    return Moment{std::move(rows), std::move(small), beside_save};
+  }
+
+  // Files of later versions may be those of saves that are not in `versions_`.
+  std::uint64_t NewestSettled() const {
+    const bool alone = engine_.writer() == nullptr && !database_.following();
+    if (alone) return std::numeric_limits<std::uint64_t>::max();
+    return versions_.empty() ? 0 : versions_.back().record.version;
+  }
+
+  absl::Status AddVersions(schema::Row row, kv::Iterator* rows) {
+    const schema::KeyRange range = schema::AllRows(row);
+    for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
+         rows->Next()) {
+      auto record = schema::DecodeStepRecord(rows->value());
+      if (!record.ok()) continue;  // CheckRows reports it.
+      VersionView view;
+      view.record = *std::move(record);
+      view.line = engine_.catalog().LineName(view.record.line);
+      view.removed = row == schema::Row::kRemoved;
+      versions_.push_back(std::move(view));
+    }
+    return rows->status();
+  }
+
+  absl::Status ListVersions(kv::Iterator* rows) {
+    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kStep, rows));
+    CKPTREE_RETURN_IF_ERROR(AddVersions(schema::Row::kRemoved, rows));
+    std::sort(versions_.begin(), versions_.end(),
+              [](const VersionView& a, const VersionView& b) {
+                return a.record.version < b.record.version;
+              });
+    std::set<std::uint64_t> with_dead;
+    for (VersionView& version : versions_) {
+      const std::uint64_t v = version.record.version;
+      auto parts = PartsOf(database_, version.record);
+      if (parts.ok()) {
+        version.parts = *std::move(parts);
+      } else {
+        version.whole = false;
+        Hurt(version, std::string(parts.status().message()));
+      }
+      const std::string key = schema::DeadKey(v);
+      rows->Seek(key);
+      CKPTREE_RETURN_IF_ERROR(rows->status());
+      if (!rows->Valid() || rows->key() != key) {
+        Inconsistent(version, "its dead list is missing");
+        continue;
+      }
+      auto list = schema::DecodeDeadList(rows->value());
+      if (!list.ok()) continue;
+      version.dead = *std::move(list);
+      last_kid_[version.dead->prev] = v;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckTips(kv::Iterator* rows) {
+    bool has_main = false;
+    const schema::KeyRange range = schema::AllRows(schema::Row::kLine);
+    for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
+         rows->Next()) {
+      const auto line = schema::DecodeLineKey(rows->key());
+      const auto record = schema::DecodeLineRecord(rows->value());
+      if (!line.has_value()) continue;  // CheckRows reports it.
+      has_main |= *line == kMainLine;
+      if (!record.ok() || record->tip == 0) continue;
+      if (Find(record->tip) == nullptr) {
+        damage_.Add(Finding::Severity::kInconsistent,
+                    absl::StrFormat("line %d continues version %d, which is "
+                                    "not there",
+                                    *line, record->tip));
+      }
+    }
+    CKPTREE_RETURN_IF_ERROR(rows->status());
+    if (!has_main) {
+      damage_.Add(Finding::Severity::kDamage, "the row of line 0 is missing");
+    }
+    return absl::OkStatus();
+  }
+
+  void Hurt(const VersionView& version, const std::string& what) {
+    damage_.Add(Finding::Severity::kDamage, version.name() + ": " + what,
+                {version.step()});
+  }
+  void Inconsistent(const VersionView& version, const std::string& what) {
+    damage_.Add(Finding::Severity::kInconsistent, version.name() + ": " + what,
+                {version.step()});
+  }
+
+  const VersionView* Find(std::uint64_t version) const {
+    const auto it =
+        std::lower_bound(versions_.begin(), versions_.end(), version,
+                         [](const VersionView& v, std::uint64_t wanted) {
+                           return v.record.version < wanted;
+                         });
+    return it != versions_.end() && it->record.version == version ? &*it
+                                                                  : nullptr;
+  }
+
+  absl::Status Check(VersionView* version) {
+    // The version before it in the chain, where this run has checked it.
+    const VersionView* prev =
+        version->dead.has_value() ? Find(version->dead->prev) : nullptr;
+    if (prev != nullptr && prev->loaded.empty()) prev = nullptr;
+    engine_.arena().execute([&] { Load(version, prev); });
+    if (!version->removed) ++report_.steps;
+    for (const auto& [number, part] : version->loaded) {
+      report_.leaves += version->removed ? 0 : part->leaves.size();
+      if (options_.level == Level::kQuick) continue;
+      ChunkCheckOptions chunks;
+      chunks.above = prev != nullptr && prev->loaded.contains(number)
+                         ? prev->record.version
+                         : 0;
+      chunks.statistics = options_.level == Level::kDeep;
+      absl::Status status;
+      engine_.arena().execute([&, p = part.get()] {
+        status = CheckChunks(database_, *p, chunks, &report_, &damage_);
+      });
+      CKPTREE_RETURN_IF_ERROR(status);
+    }
+    all_whole_ = all_whole_ && version->whole;
+    if (version->whole) CheckTotals(*version);
+    if (options_.level == Level::kDeep && version->whole) {
+      CheckDeadList(*version, prev);
+      NoteReferences(*version);
+    }
+    return absl::OkStatus();
+  }
+
+  void Load(VersionView* version, const VersionView* prev) {
+    for (const schema::PartRecord& record : version->parts) {
+      const BasePart* known = nullptr;
+      if (prev != nullptr) {
+        const auto it = prev->loaded.find(record.part);
+        if (it != prev->loaded.end()) known = it->second.get();
+      }
+      auto part = LoadPartSharing(database_, record, known, &damage_);
+      if (!part.ok()) {
+        version->whole = false;
+        Hurt(*version, absl::StrFormat("part %d: %s", record.part,
+                                       part.status().message()));
+        continue;
+      }
+      for (const auto& leaf : (*part)->leaves) {
+        if (leaf == nullptr) version->whole = false;
+      }
+      version->loaded[record.part] = *std::move(part);
+    }
+  }
+
+  // What the step record says of all leaves together.
+  void CheckTotals(const VersionView& version) {
+    schema::StepRecord now = version.record;
+    now.leaf_count = now.changed_leaves = now.logical_bytes = 0;
+    now.new_bytes = 0;
+    now.nan_count = now.inf_count = now.nonfinite_leaves = 0;
+    std::vector<base::Digest> digests;
+    for (const auto& [number, part] : version.loaded) {
+      base::DigestStream digest;
+      digest.Update(part->tree.view());
+      for (const auto& leaf : part->leaves) {
+        const schema::LeafRecord& record = leaf->record;
+        digest.Update(leaf->value_digest.view());
+        ++now.leaf_count;
+        now.changed_leaves += record.since_version == now.version ? 1 : 0;
+        now.logical_bytes += record.byte_length;
+        std::uint64_t nan = 0, inf = 0;
+        for (const Statistics& statistics : record.statistics) {
+          nan += statistics.nan;
+          inf += statistics.inf;
+        }
+        now.nan_count += nan;
+        now.inf_count += inf;
+        now.nonfinite_leaves += nan + inf > 0 ? 1 : 0;
+        for (const schema::ChunkRef& ref : record.chunks) {
+          if (ref.version == now.version) now.new_bytes += ref.raw_length;
+        }
+        if (record.is_inline && record.since_version == now.version) {
+          now.new_bytes += record.byte_length;
+        }
+      }
+      digests.push_back(digest.Finish());
+    }
+    now.digest = StepDigest(digests);
+    // Metrics do not follow from the leaves, and a NaN would not equal itself.
+    schema::StepRecord said = version.record;
+    now.metrics.clear();
+    said.metrics.clear();
+    if (!(now == said)) {
+      Inconsistent(version,
+                   "its totals or its digest are not those of its "
+                   "leaves");
+    }
+  }
+
+  // dead(v) = blocks(prev(v)) - blocks(v), part by part.
+  void CheckDeadList(const VersionView& version, const VersionView* prev) {
+    if (!version.dead.has_value()) return;
+    if (version.dead->prev != 0 && prev == nullptr) {
+      // Its base is damaged and was reported, or was never there.
+      if (Find(version.dead->prev) == nullptr) {
+        Inconsistent(version, absl::StrFormat("its base, version %d, is gone",
+                                              version.dead->prev));
+      }
+      return;
+    }
+    // A save whose base could not be read is full and knows of no dead block.
+    if (prev != nullptr && (!prev->whole || version.record.base == 0)) return;
+    schema::DeadList now;
+    now.line = version.dead->line;
+    now.prev = version.dead->prev;
+    if (prev != nullptr) {
+      for (const auto& [number, base] : prev->loaded) {
+        const auto part = version.loaded.find(number);
+        const auto runs = part == version.loaded.end()
+                              ? schema::RunsOf(BlocksOfPart(*base))
+                              : DeadBlocks(base.get(), *part->second);
+        if (!runs.empty()) now.parts.push_back({number, runs});
+      }
+    }
+    if (!(now == *version.dead)) {
+      Inconsistent(version, "its dead list is not what it left of its base");
+    }
+  }
+
+  void NoteReferences(const VersionView& version) {
+    for (const auto& [number, part] : version.loaded) {
+      trees_.insert(part->tree);
+      for (const schema::Block& block : BlocksOfPart(*part)) {
+        blocks_.insert({number, block});
+      }
+    }
+  }
+
+  // Bases that no later version needs are let go: a verify holds few versions
+  // in memory, however many there are.
+  void ForgetBases(const VersionView& version) {
+    for (VersionView& other : versions_) {
+      if (other.record.version > version.record.version) break;
+      if (other.loaded.empty()) continue;
+      const auto kid = last_kid_.find(other.record.version);
+      if (kid == last_kid_.end() || kid->second <= version.record.version) {
+        other.loaded.clear();
+      }
+    }
+  }
+
+  Engine& engine_;
+  const kv::Database& database_;
+  const VerifyOptions& options_;
+  VerifyReport report_;
+  Damage damage_;
+  std::set<std::pair<std::uint32_t, std::int64_t>> wanted_;  // Line, step.
+  std::vector<VersionView> versions_;                // Ascending by version.
+  std::map<std::uint64_t, std::uint64_t> last_kid_;  // By version; the newest.
+  // Of the deep check: all that is referred to.
+  std::set<BlockId> blocks_;
+  std::set<base::Digest> trees_;
+  bool all_whole_ = true;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace
+
+namespace {
+
+absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
+                                        const VerifyOptions& options) {
+  absl::StatusOr<VerifyReport> report = absl::UnknownError("");
+  // Removed versions are looked at too: none may go meanwhile.
+  engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
+  return report;
+}
+
+// What a verification found, or how it ended; nothing where all is well.
+std::vector<std::string> Said(const absl::StatusOr<VerifyReport>& report) {
+  std::vector<std::string> said;
+  if (!report.ok()) {
+    said.push_back(report.status().ToString());
+    return said;
+  }
+  for (const Finding& finding : report->findings) {
+    if (finding.severity != Finding::Severity::kWarning) {
+      said.push_back(finding.what);
+    }
+  }
+  return said;
+}
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> Verify(Engine* engine,
+                                    const VerifyOptions& options) {
+  if (engine->database().following()) {
+    CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+  }
+  absl::StatusOr<VerifyReport> report = VerifyOnce(engine, options);
+  if (engine->writer() != nullptr) return report;
+  // A writer in another process may have come or gone meanwhile, and taken
+  // files away: damage is what is found twice in a row.
+  constexpr int kMostLooks = 8;
+  for (int look = 1; look < kMostLooks && !absl::IsCancelled(report.status());
+       ++look) {
+    const std::vector<std::string> said = Said(report);
+    if (said.empty() || !engine->Refresh().ok()) break;
+    absl::StatusOr<VerifyReport> again = VerifyOnce(engine, options);
+    const bool same = Said(again) == said;
+    report = std::move(again);
+    if (same) break;
+  }
+  return report;
+}
+
+}  // namespace ckptree::internal

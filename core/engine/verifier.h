@@ -1,0 +1,19 @@
+// Re-reads a store and says what is damaged, and whom it hurts.
+
+#ifndef CKPTREE_CORE_ENGINE_VERIFIER_H_
+#define CKPTREE_CORE_ENGINE_VERIFIER_H_
+
+#include "absl/status/statusor.h"
+#include "ckptree/store.h"
+
+namespace ckptree::internal {
+
+class Engine;
+
+// See VerifyOptions. Reads only.
+absl::StatusOr<VerifyReport> Verify(Engine* engine,
+                                    const VerifyOptions& options);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_ENGINE_VERIFIER_H_

@@ -1,0 +1,442 @@
+#include "ckptree/manager.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "ckptree/policy.h"
+#include "core/manage/manager_impl.h"
+
+namespace ckptree {
+namespace {
+
+using Begun = internal::BegunSave;
+
+Begun BegunOf(const StepInfo& info) {
+  return {info.step, absl::FromUnixNanos(info.begun_ns), info.metrics};
+}
+
+// Until the save is over, however it ended.
+absl::Status Wait(SaveHandle& save, absl::Time deadline) {
+  const absl::Status status = save.WaitCommitted(deadline - absl::Now());
+  if (!absl::IsDeadlineExceeded(status) || save.Done()) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrFormat(
+      "step %d is still being saved; the save goes on", save.step()));
+}
+
+}  // namespace
+
+void CheckpointManager::Impl::Settle() const {
+  const absl::MutexLock lock(&mu);
+  std::erase_if(in_flight, [this](InFlight& save) {
+    mu.AssertHeld();
+    if (!save.handle.Done()) return false;
+    const absl::Status status = save.handle.WaitCommitted(absl::ZeroDuration());
+    // One at most is kept: a lasting one would come with every save.
+    if (absl::Status problem = save.handle.PolicyProblem(); !problem.ok()) {
+      policy_problem = std::move(problem);
+    }
+    // Who cancels does not need to be told.
+    if (!status.ok() && !absl::IsCancelled(status)) errors.push_back(status);
+    return true;
+  });
+}
+
+absl::Status CheckpointManager::Impl::NextError() const {
+  Settle();
+  const absl::MutexLock lock(&mu);
+  if (errors.empty()) return absl::OkStatus();
+  absl::Status error = std::move(errors.front());
+  errors.pop_front();
+  return error;
+}
+
+absl::Status CheckpointManager::Impl::NextProblem() const {
+  CKPTREE_RETURN_IF_ERROR(NextError());
+  const absl::MutexLock lock(&mu);
+  return std::exchange(policy_problem, absl::OkStatus());
+}
+
+absl::Status CheckpointManager::Impl::WaitForRoom(
+    std::size_t most, absl::Duration timeout) const {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    Settle();
+    SaveHandle oldest;
+    {
+      const absl::MutexLock lock(&mu);
+      if (in_flight.size() <= most) return absl::OkStatus();
+      oldest = in_flight.front().handle;
+    }
+    CKPTREE_RETURN_IF_ERROR(Wait(oldest, deadline));
+  }
+}
+
+absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
+  // In a forked child there is nobody to wait for.
+  CKPTREE_RETURN_IF_ERROR(store.engine_->CheckUsable());
+  const absl::Time deadline = absl::Now() + timeout;
+  std::vector<SaveHandle> handles;
+  {
+    const absl::MutexLock lock(&mu);
+    for (const InFlight& save : in_flight) handles.push_back(save.handle);
+  }
+  for (SaveHandle& handle : handles) {
+    CKPTREE_RETURN_IF_ERROR(Wait(handle, deadline));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Begun>> CheckpointManager::Impl::LatestBegun()
+    const {
+  Settle();
+  std::optional<Begun> latest;
+  {
+    const absl::MutexLock lock(&mu);
+    for (const InFlight& save : in_flight) {
+      if (!latest.has_value() || save.begun.step > latest->step) {
+        latest = save.begun;
+      }
+    }
+  }
+  // After that: what was in flight no more is listed by now.
+  const absl::StatusOr<StepInfo> info = store.Resolve(InLine(Latest()));
+  if (absl::IsNotFound(info.status())) return latest;
+  CKPTREE_RETURN_IF_ERROR(info.status());
+  if (!latest.has_value() || info->step > latest->step) latest = BegunOf(*info);
+  return latest;
+}
+
+StepSelector CheckpointManager::Impl::InLine(StepSelector selector) const {
+  if (selector.line.empty() && selector.kind != StepSelector::Kind::kTag) {
+    selector.line = Line();
+  }
+  return selector;
+}
+
+bool CheckpointManager::Impl::Preempted() const {
+  const absl::MutexLock lock(&mu);
+  return (preemption_requested ||
+          (watch.has_value() && internal::SigtermWatch::Noticed()));
+}
+
+bool CheckpointManager::Impl::MustSaveForPreemption() const {
+  if (!Preempted()) return false;
+  const absl::MutexLock lock(&mu);
+  return !saved_for_preemption;
+}
+
+// ---- opening and closing ----
+
+absl::Status CheckpointManager::Impl::SetUp() {
+  const std::string name = Line();
+  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
+  if (read_only()) return absl::OkStatus();
+  std::optional<Preservation> policy = internal::PreservationOf(options);
+  bool of_program = true;
+  if (policy.has_value()) {
+    const std::string text = Text(*policy);
+    // Set by hand, and wanted by the program as well: it stays by hand.
+    if (known.text == text) of_program = known.of_program;
+    if (!known.text.empty() && !known.of_program && known.text != text) {
+      engine().logger().Log(
+          LogSeverity::kWarning, "policy",
+          absl::StrFormat("the policy '%s', set by hand, gives way to that of "
+                          "the manager's options: '%s'",
+                          known.text, text));
+    }
+  } else if (known.of_program && known.text != "all") {
+    policy = PreserveAll{};
+    engine().logger().Log(
+        LogSeverity::kInfo, "policy",
+        absl::StrFormat("the policy '%s' came with options that are not given "
+                        "any more: every step stays from now on",
+                        known.text));
+  } else if (!known.applicable.ok()) {
+    engine().logger().Log(LogSeverity::kWarning, "policy", known.applicable);
+  }
+  if (policy.has_value()) {
+    CKPTREE_RETURN_IF_ERROR(store.SetPolicy(*policy, name, of_program));
+  }
+  if (options.metadata.empty()) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
+  if (!metadata.empty()) return absl::OkStatus();
+  return store.SetMetadata(options.metadata, name);
+}
+
+absl::StatusOr<CheckpointManager> CheckpointManager::Open(
+    const std::string& directory, ManagerOptions options) {
+  // A line is of a store that is there.
+  if (options.store.read_only || !options.line.empty()) {
+    options.store.create_if_missing = false;
+  }
+  CKPTREE_RETURN_IF_ERROR(internal::CheckManagerOptions(options));
+  options.store.max_saves_in_flight =
+      std::max(options.store.max_saves_in_flight, options.max_saves_in_flight);
+  CKPTREE_ASSIGN_OR_RETURN(Store store, Store::Open(directory, options.store));
+  auto impl = std::make_unique<Impl>(std::move(store), std::move(options));
+  CKPTREE_RETURN_IF_ERROR(impl->SetUp());
+  return CheckpointManager(std::move(impl));
+}
+
+CheckpointManager::CheckpointManager(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+CheckpointManager::CheckpointManager(CheckpointManager&&) noexcept = default;
+
+CheckpointManager& CheckpointManager::operator=(
+    CheckpointManager&& other) noexcept {
+  CheckpointManager next(std::move(other));
+  impl_.swap(next.impl_);
+  return *this;
+}
+
+CheckpointManager::~CheckpointManager() {
+  if (impl_ == nullptr) return;
+  if (impl_->engine().forked()) {
+    // The threads of the saves are in the parent: nothing can be waited for.
+    impl_.release();
+    return;
+  }
+  if (const absl::Status status = Close(); !status.ok()) {
+    impl_->engine().logger().Log(LogSeverity::kError, "manager", status);
+  }
+}
+
+absl::Status CheckpointManager::Close() {
+  // A forked child has none of the threads, and maybe a lock that none frees.
+  if (impl_->engine().forked()) return impl_->engine().CheckUsable();
+  {
+    const absl::MutexLock lock(&impl_->mu);
+    // Whoever closes as well waits until it is closed, and is told nothing.
+    if (std::exchange(impl_->closed, true)) return impl_->store.Close();
+  }
+  absl::Status status = impl_->WaitForRoom(0, absl::InfiniteDuration());
+  status.Update(impl_->NextProblem());
+  status.Update(impl_->store.Close());
+  return status;
+}
+
+// ---- saving ----
+
+absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
+                                                     absl::Time now) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<Begun> latest, LatestBegun());
+  if (latest.has_value() && latest->step >= step) return false;
+  SaveQuestion question;
+  question.step = {.step = step, .time = now};
+  if (latest.has_value()) question.latest = latest->AsPolicyStep();
+  std::map<std::int64_t, Begun> all;
+  question.previous = [this, &all]() -> std::vector<PolicyStep> {
+    if (all.empty()) {
+      {
+        const absl::MutexLock lock(&mu);
+        for (const InFlight& save : in_flight) {
+          all[save.begun.step] = save.begun;
+        }
+      }
+      if (const auto steps = store.Steps(Line()); steps.ok()) {
+        for (const StepInfo& info : *steps) all[info.step] = BegunOf(info);
+      }
+    }
+    std::vector<PolicyStep> previous;
+    for (const auto& [n, entry] : all) previous.push_back(entry.AsPolicyStep());
+    return previous;
+  };
+  {
+    const absl::MutexLock lock(&mu);
+    question.saving_in_progress =
+        options.see_saves_in_progress && !in_flight.empty();
+  }
+  question.preempted = MustSaveForPreemption();
+  return ckptree::ShouldSave(decision, question);
+}
+
+absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
+  CKPTREE_RETURN_IF_ERROR(impl_->engine().CheckUsable());
+  if (impl_->read_only()) return false;
+  return impl_->Decide(step, impl_->Now());
+}
+
+absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
+    std::int64_t step, const SaveArguments& arguments) {
+  CKPTREE_RETURN_IF_ERROR(impl_->engine().CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(impl_->NextError());
+  if (impl_->read_only()) {
+    if (!arguments.force) return std::optional<StepBuilder>();
+    return absl::FailedPreconditionError(
+        absl::StrFormat("step %d was not saved: the manager reads only", step));
+  }
+  const absl::Time now = impl_->Now();
+  if (!arguments.force) {
+    CKPTREE_ASSIGN_OR_RETURN(const bool save, impl_->Decide(step, now));
+    if (!save) return std::optional<StepBuilder>();
+  }
+  const auto most =
+      static_cast<std::size_t>(impl_->options.max_saves_in_flight) - 1;
+  CKPTREE_RETURN_IF_ERROR(
+      impl_->WaitForRoom(most, impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->NextError());
+  SaveOptions options;
+  options.overwrite = arguments.overwrite;
+  options.time = now;
+  // What is saved to go on from is not dropped for being no better.
+  options.stays = impl_->MustSaveForPreemption();
+  options.line = impl_->Line();
+  {
+    const absl::MutexLock lock(&impl_->mu);
+    for (const Impl::InFlight& save : impl_->in_flight) {
+      if (save.begun.step != step || arguments.overwrite) continue;
+      return absl::AlreadyExistsError(
+          absl::StrFormat("step %d is being saved already", step));
+    }
+    impl_->begun = {step, now, arguments.metrics};
+  }
+  StepBuilder builder = impl_->store.Begin(step, std::move(options));
+  for (const auto& [name, value] : arguments.metrics) {
+    builder.SetMetric(name, value);
+  }
+  if (!arguments.custom_metadata.empty()) {
+    builder.SetCustomMetadata(arguments.custom_metadata);
+  }
+  if (!arguments.note.empty()) builder.SetNote(arguments.note);
+  CKPTREE_RETURN_IF_ERROR(builder.status());
+  return std::optional<StepBuilder>(std::move(builder));
+}
+
+absl::Status CheckpointManager::EndSave(StepBuilder builder) {
+  return impl_->EndSave(std::move(builder), /*waits=*/true);
+}
+
+absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
+  return impl_->EndSave(std::move(builder), /*waits=*/false);
+}
+
+absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
+  CKPTREE_RETURN_IF_ERROR(builder.status());
+  const bool preempted = MustSaveForPreemption();
+  SaveHandle handle = std::move(builder).Submit();
+  {
+    const absl::MutexLock lock(&mu);
+    InFlight save;
+    save.handle = handle;
+    if (begun.step == handle.step()) save.begun = begun;
+    save.begun.step = handle.step();
+    in_flight.push_back(std::move(save));
+    last = handle;
+  }
+  // In flight already: who asks meanwhile sees it.
+  if (waits) handle.WaitCopied();
+  if (!preempted) return absl::OkStatus();
+  // Of this save alone: what else failed is told by the next call.
+  CKPTREE_RETURN_IF_ERROR(Wait(handle, absl::Now() + options.save_timeout));
+  if (handle.version() == 0) return NextError();
+  const absl::MutexLock lock(&mu);
+  saved_for_preemption = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CheckpointManager::Save(
+    std::int64_t step, absl::FunctionRef<absl::Status(StepBuilder&)> fill,
+    const SaveArguments& arguments) {
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<StepBuilder> builder,
+                           BeginSave(step, arguments));
+  if (!builder.has_value()) return false;
+  CKPTREE_RETURN_IF_ERROR(fill(*builder));
+  CKPTREE_RETURN_IF_ERROR(EndSave(*std::move(builder)));
+  return true;
+}
+
+SaveHandle CheckpointManager::LastSave() const {
+  const absl::MutexLock lock(&impl_->mu);
+  return impl_->last;
+}
+
+absl::Status CheckpointManager::WaitUntilFinished(absl::Duration timeout) {
+  const absl::Status waited = impl_->WaitForAll(timeout);
+  if (waited.ok() || absl::IsDeadlineExceeded(waited)) {
+    CKPTREE_RETURN_IF_ERROR(impl_->NextProblem());
+  }
+  return waited;
+}
+
+absl::Status CheckpointManager::CheckForErrors() {
+  return impl_->NextProblem();
+}
+
+bool CheckpointManager::IsSavingInProgress() const {
+  if (impl_->engine().forked()) return false;
+  impl_->Settle();
+  const absl::MutexLock lock(&impl_->mu);
+  return !impl_->in_flight.empty();
+}
+
+// ---- preemption ----
+
+void CheckpointManager::RequestPreemption() {
+  const absl::MutexLock lock(&impl_->mu);
+  impl_->preemption_requested = true;
+}
+
+bool CheckpointManager::ReachedPreemption() const { return impl_->Preempted(); }
+
+bool CheckpointManager::SavedForPreemption() const {
+  const absl::MutexLock lock(&impl_->mu);
+  return impl_->saved_for_preemption;
+}
+
+// ---- changing ----
+
+absl::Status CheckpointManager::Delete(std::int64_t step,
+                                       const DeleteOptions& options) {
+  return impl_->store.Delete(AtStep(step, impl_->Line()), options);
+}
+
+absl::Status CheckpointManager::DeleteAfter(std::int64_t step,
+                                            const DeleteOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
+  const std::string line = impl_->Line();
+  CKPTREE_RETURN_IF_ERROR(impl_->store.Resolve(AtStep(step, line)).status());
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                           impl_->store.Steps(line));
+  std::vector<StepSelector> later;
+  for (const StepInfo& info : steps) {
+    if (info.step > step) later.push_back(AtStep(info.step, line));
+  }
+  return impl_->store.Delete(later, options);
+}
+
+absl::Status CheckpointManager::ForkFrom(std::int64_t step,
+                                         std::string_view line) {
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
+  const std::string from = impl_->Line();
+  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy, impl_->store.Policy(from));
+  CKPTREE_RETURN_IF_ERROR(policy.applicable);
+  CKPTREE_RETURN_IF_ERROR(impl_->store.Fork(AtStep(step, from), line));
+  if (!policy.text.empty()) {
+    const absl::Status status =
+        impl_->store.SetPolicy(policy.policy, line, policy.of_program);
+    if (!status.ok()) {
+      impl_->store.DropLine(line).IgnoreError();  // As it was.
+      return status;
+    }
+  }
+  const absl::MutexLock lock(&impl_->mu);
+  impl_->line = std::string(line);
+  return absl::OkStatus();
+}
+
+const std::string& CheckpointManager::directory() const {
+  return impl_->engine().directory();
+}
+
+std::string CheckpointManager::line() const { return impl_->Line(); }
+
+Store& CheckpointManager::store() { return impl_->store; }
+
+}  // namespace ckptree

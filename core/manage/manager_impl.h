@@ -1,0 +1,114 @@
+// The state of a CheckpointManager.
+
+#ifndef CKPTREE_CORE_MANAGE_MANAGER_IMPL_H_
+#define CKPTREE_CORE_MANAGE_MANAGER_IMPL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "ckptree/manager.h"
+#include "core/engine/engine.h"
+#include "core/manage/manager_policies.h"
+#include "core/manage/preemption.h"
+
+namespace ckptree {
+namespace internal {
+
+// What a decision needs to know of a step.
+struct BegunSave {
+  std::int64_t step = 0;
+  absl::Time time;
+  std::vector<std::pair<std::string, double>> metrics;
+
+  PolicyStep AsPolicyStep() const {
+    return {.step = step, .time = time, .metrics = metrics};
+  }
+};
+
+}  // namespace internal
+
+struct CheckpointManager::Impl {
+  struct InFlight {
+    internal::BegunSave begun;
+    SaveHandle handle;
+  };
+
+  Impl(Store opened, ManagerOptions given)
+      : store(std::move(opened)),
+        options(std::move(given)),
+        decision(internal::DecisionOf(options)),
+        line(options.line) {
+    if (options.watch_sigterm) watch.emplace();
+  }
+
+  internal::Engine& engine() { return *store.engine_; }
+  bool read_only() const { return options.store.read_only; }
+  absl::Time Now() const {
+    return options.clock ? options.clock() : absl::Now();
+  }
+
+  absl::Status SetUp();
+
+  std::string Line() const {
+    const absl::MutexLock lock(&mu);
+    return line;
+  }
+
+  // Notes how the saves that are over ended.
+  void Settle() const;
+
+  // The first error of a save that was not told yet.
+  absl::Status NextError() const;
+  // That, else why the policy was not applied last.
+  absl::Status NextProblem() const;
+
+  // Until at most `most` saves are in flight. Their errors stay to be told.
+  absl::Status WaitForRoom(std::size_t most, absl::Duration timeout) const;
+  // For the saves that are in flight now.
+  absl::Status WaitForAll(absl::Duration timeout) const;
+
+  // The last step, saved or in flight.
+  absl::StatusOr<std::optional<internal::BegunSave>> LatestBegun() const;
+
+  StepSelector InLine(StepSelector selector) const;
+
+  bool Preempted() const;
+  // Asked for, and no step is saved for it yet.
+  bool MustSaveForPreemption() const;
+
+  // `waits`: until the caller may change its arrays.
+  absl::Status EndSave(StepBuilder builder, bool waits);
+
+  absl::StatusOr<bool> Decide(std::int64_t step, absl::Time now) const;
+
+  Store store;
+  const ManagerOptions options;
+  const SaveDecision decision;
+  std::optional<internal::SigtermWatch> watch;
+
+  mutable absl::Mutex mu;
+  std::string line ABSL_GUARDED_BY(mu);
+  internal::BegunSave begun ABSL_GUARDED_BY(mu);  // The last; maybe not ended.
+  mutable std::deque<InFlight> in_flight ABSL_GUARDED_BY(mu);
+  mutable std::deque<absl::Status> errors ABSL_GUARDED_BY(mu);
+  mutable absl::Status policy_problem ABSL_GUARDED_BY(mu);
+  SaveHandle last ABSL_GUARDED_BY(mu);
+  bool preemption_requested ABSL_GUARDED_BY(mu) = false;
+  bool saved_for_preemption ABSL_GUARDED_BY(mu) = false;
+  bool closed ABSL_GUARDED_BY(mu) = false;
+};
+
+}  // namespace ckptree
+
+#endif  // CKPTREE_CORE_MANAGE_MANAGER_IMPL_H_

@@ -1,0 +1,150 @@
+// What a manager tells of its steps.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "ckptree/manager.h"
+#include "core/manage/manager_impl.h"
+
+namespace ckptree {
+namespace {
+
+using MetricList = std::vector<std::pair<std::string, double>>;
+
+std::string FirstKey(const LeafInfo& leaf) {
+  const auto& parts = leaf.path.parts();
+  return parts.empty() ? "" : Path({parts.front()}).Text();
+}
+
+// A fork that has no step yet goes on from where it parted.
+absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
+                                            const StepSelector& latest) {
+  if (latest.line.empty() || latest.back > 0) return latest;
+  // Not where rows of its steps cannot be read.
+  if (!absl::IsNotFound(store.Resolve(latest).status())) return latest;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> lines, store.Lines());
+  for (const LineInfo& line : lines) {
+    if (line.name == latest.line && line.steps == 0) {
+      return AtStep(line.origin_step, line.origin_line);
+    }
+  }
+  return latest;
+}
+
+}  // namespace
+
+absl::StatusOr<Step> CheckpointManager::Restore(
+    StepSelector selector, const std::vector<std::string>& items) const {
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
+  if (selector.kind == StepSelector::Kind::kBest && selector.name.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> best,
+                             BestStep());
+    if (!best.has_value()) {
+      return absl::NotFoundError("no step has the metric that is the best's");
+    }
+    selector = AtStep(*best);
+  }
+  selector = impl_->InLine(std::move(selector));
+  if (selector.kind == StepSelector::Kind::kLatest) {
+    CKPTREE_ASSIGN_OR_RETURN(selector, LatestOrOrigin(impl_->store, selector));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(Step step, impl_->store.Restore(selector));
+  if (items.empty()) return step;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
+  std::vector<std::string> known;
+  for (const LeafInfo& leaf : leaves) {
+    std::string name = FirstKey(leaf);
+    if (known.empty() || known.back() != name) known.push_back(std::move(name));
+  }
+  for (const std::string& item : items) {
+    if (std::find(known.begin(), known.end(), item) != known.end()) continue;
+    return absl::NotFoundError(
+        absl::StrFormat("step %d has no item '%s'; it has %s", step.step(),
+                        item, absl::StrJoin(known, ", ")));
+  }
+  return step;
+}
+
+absl::StatusOr<std::vector<std::int64_t>> CheckpointManager::AllSteps() const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                           impl_->store.Steps(impl_->Line()));
+  std::vector<std::int64_t> numbers;
+  for (const StepInfo& info : steps) numbers.push_back(info.step);
+  return numbers;
+}
+
+absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
+    const {
+  const absl::StatusOr<StepInfo> info =
+      impl_->store.Resolve(impl_->InLine(Latest()));
+  if (absl::IsNotFound(info.status())) return std::optional<std::int64_t>();
+  CKPTREE_RETURN_IF_ERROR(info.status());
+  return std::optional<std::int64_t>(info->step);
+}
+
+absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
+    const {
+  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
+                           impl_->store.Policy(impl_->Line()));
+  const std::optional<BestN> rule =
+      internal::BestOf(impl_->options, policy.policy);
+  // An error where rows of steps cannot be read: one of them may be better.
+  const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
+  if (!rule.has_value() || !latest.ok()) return latest;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                           impl_->store.Steps(impl_->Line()));
+  std::optional<std::int64_t> found;
+  double best = 0;
+  for (const StepInfo& info : steps) {
+    PolicyStep step;
+    step.step = info.step;
+    step.time = absl::FromUnixNanos(info.begun_ns);
+    step.metrics = info.metrics;
+    step.healthy = info.nonfinite_leaves == 0;
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<double> value,
+                             MetricOf(*rule, step));
+    if (!value.has_value()) continue;
+    const bool better =
+        !found.has_value() ||
+        (rule->mode == BestN::Mode::kMin ? *value <= best : *value >= best);
+    if (!better) continue;
+    found = info.step;
+    best = *value;
+  }
+  return found;
+}
+
+absl::StatusOr<MetricList> CheckpointManager::Metrics(std::int64_t step) const {
+  CKPTREE_ASSIGN_OR_RETURN(StepInfo info,
+                           impl_->store.Resolve(AtStep(step, impl_->Line())));
+  return std::move(info.metrics);
+}
+
+absl::StatusOr<std::vector<ItemInfo>> CheckpointManager::ItemMetadata(
+    std::int64_t step) const {
+  CKPTREE_ASSIGN_OR_RETURN(const Step opened, Restore(AtStep(step)));
+  CKPTREE_ASSIGN_OR_RETURN(const StepMetadata metadata, opened.Metadata());
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, opened.Leaves());
+  std::vector<ItemInfo> items;
+  for (const LeafInfo& leaf : leaves) {
+    std::string name = FirstKey(leaf);
+    if (items.empty() || items.back().name != name) {
+      items.push_back({std::move(name), "tree", {}});
+      for (const auto& [item, kind] : metadata.items) {
+        if (item == items.back().name) items.back().kind = kind;
+      }
+    }
+    items.back().leaves.push_back(leaf);
+  }
+  return items;
+}
+
+absl::Status CheckpointManager::Reload() { return impl_->store.Refresh(); }
+
+}  // namespace ckptree

@@ -1,0 +1,250 @@
+#include "core/policy/retention.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/version/base_loader.h"
+#include "core/version/dead_blocks.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+// The steps of a line, as policies see them.
+struct StepList {
+  std::vector<StepRecordPtr> records;
+  std::vector<PolicyStep> steps;
+  std::vector<bool> held;  // Pinned or tagged.
+
+  StepList(const Catalog& catalog, std::uint32_t line,
+           const StepRecordPtr& fresh, bool without_later = false)
+      : records(catalog.Steps(line)) {
+    if (fresh != nullptr) {
+      const auto at = std::lower_bound(
+          records.begin(), records.end(), fresh->step,
+          [](const StepRecordPtr& r, std::int64_t s) { return r->step < s; });
+      if (at != records.end() && (*at)->step == fresh->step) {
+        *at = fresh;
+      } else {
+        records.insert(at, fresh);
+      }
+      while (without_later && records.back() != fresh) records.pop_back();
+    }
+    const std::set<std::uint64_t> named = catalog.NamedVersions();
+    steps.reserve(records.size());
+    for (const StepRecordPtr& record : records) {
+      steps.push_back(PolicyStepOf(*record));
+      held.push_back(named.contains(record->version));
+    }
+  }
+
+  std::vector<PricedStep> Priced() const {
+    std::vector<PricedStep> priced;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      priced.push_back({records[i]->version, held[i]});
+    }
+    return priced;
+  }
+};
+
+// The newest version of the line, as stored.
+absl::StatusOr<PriceHead> StoredHead(const kv::Database& database,
+                                     std::uint32_t line) {
+  PriceHead head;
+  CKPTREE_ASSIGN_OR_RETURN(const BaseState tip, LoadBase(database, line));
+  if (tip.version == 0) return head;
+  head.version = tip.version;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> row,
+      database.Get(schema::Space::kRecords, schema::DeadKey(tip.version)));
+  if (!row.has_value()) {
+    return absl::DataLossError(
+        absl::StrFormat("the dead list of version %d is missing", tip.version));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(head.dead, schema::DecodeDeadList(*row));
+  for (const auto& [number, part] : tip.parts) {
+    for (const schema::Block& block : BlocksOfPart(*part)) {
+      head.bytes[block.version] += block.bytes;
+    }
+  }
+  return head;
+}
+
+// Which rule may keep nothing of a run; empty: none. A filter (`every`,
+// `healthy`, a function) is no such rule: it goes by what the run saves.
+struct KeepsNothing {
+  std::string operator()(const LatestN& r) const { return Of(r, r.n); }
+  std::string operator()(const EveryNSteps& r) const {
+    return Of(r, r.max_to_keep);
+  }
+  std::string operator()(const EveryNStepsClosest& r) const {
+    return Of(r, r.max_to_keep);
+  }
+  std::string operator()(const BestN& r) const { return Of(r, r.n); }
+  std::string operator()(const Healthy& r) const { return Of(r, r.n); }
+  // Every run leaves them behind.
+  std::string operator()(const CustomSteps& r) const { return Of(r, 0); }
+  std::string operator()(const AnyOf& r) const {
+    std::string first;
+    for (const Preservation& part : r.of) {
+      std::string rule = std::visit(*this, part.rule());
+      if (rule.empty()) return "";
+      if (first.empty()) first = std::move(rule);
+    }
+    return first;
+  }
+  // Two that choose may choose apart.
+  std::string operator()(const AllOf& r) const {
+    int chosen = 0;
+    for (const Preservation& part : r.of) {
+      if (std::string rule = std::visit(*this, part.rule()); !rule.empty()) {
+        return rule;
+      }
+      chosen += std::holds_alternative<PreserveAll>(part.rule()) ? 0 : 1;
+    }
+    return chosen > 1 ? Text(Preservation(r)) : "";
+  }
+  template <typename Rule>
+  std::string operator()(const Rule&) const {
+    return "";
+  }
+
+  template <typename Rule>
+  static std::string Of(const Rule& rule, std::optional<std::int64_t> n) {
+    return n == 0 ? Text(Preservation(rule)) : "";
+  }
+};
+
+}  // namespace
+
+absl::Status CheckKeepsSome(const Preservation& policy) {
+  const std::string rule = std::visit(KeepsNothing(), policy.rule());
+  if (rule.empty()) return absl::OkStatus();
+  const std::string text = Text(policy);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the policy: %s may keep nothing of a run; add what does, as in '%s | "
+      "latest(1)'",
+      rule, text));
+}
+
+PolicyStep PolicyStepOf(const schema::StepRecord& record) {
+  PolicyStep step;
+  step.step = record.step;
+  step.time = absl::FromUnixNanos(record.begun_ns);
+  step.metrics = record.metrics;
+  step.healthy = record.nonfinite_leaves == 0;
+  return step;
+}
+
+void Retention::Remember(std::uint32_t line, const Preservation& policy) {
+  const absl::MutexLock lock(&mu_);
+  known_.insert_or_assign({line, Text(policy)}, policy);
+}
+
+PolicyInfo Retention::Of(std::uint32_t line) const {
+  PolicyInfo info;
+  const auto settings = catalog_.Settings(line);
+  if (settings == nullptr) return info;
+  info.text = settings->policy;
+  info.set_by = settings->set_by;
+  info.of_program = settings->of_program;
+  info.set_ns = settings->set_ns;
+  if (info.text.empty()) return info;
+  const absl::MutexLock lock(&mu_);
+  auto it = known_.find({line, info.text});
+  if (it == known_.end()) {
+    absl::StatusOr<Preservation> parsed = ParsePreservation(info.text);
+    if (!parsed.ok()) {
+      info.applicable = absl::FailedPreconditionError(absl::StrFormat(
+          "the policy was set by ckptree %s, and this is another: %s",
+          info.set_by, parsed.status().message()));
+      return info;
+    }
+    it = known_.emplace(std::pair(line, info.text), *std::move(parsed)).first;
+  }
+  info.policy = it->second;
+  if (const std::string name = MissingFunction(info.policy); !name.empty()) {
+    info.applicable = absl::FailedPreconditionError(absl::StrFormat(
+        "the policy asks function '%s', which this program does not have",
+        name));
+  }
+  if (const std::string damage = catalog_.damage();
+      !damage.empty() && info.applicable.ok()) {
+    info.applicable = absl::FailedPreconditionError(absl::StrFormat(
+        "rows of steps, tags or pins are damaged, and what they say is not "
+        "known: %s",
+        damage));
+  }
+  return info;
+}
+
+absl::StatusOr<Retention::Verdict> Retention::Decide(
+    StepRecordPtr fresh, bool stay, bool without_later,
+    const std::function<absl::StatusOr<PriceHead>()>& head) const {
+  const PolicyInfo info = Of(fresh->line);
+  if (info.text.empty()) return Verdict{};
+  CKPTREE_RETURN_IF_ERROR(info.applicable);
+  const StepList list(catalog_, fresh->line, fresh, without_later);
+  PreservationContext context;
+  context.now = absl::FromUnixNanos(fresh->begun_ns);
+  context.oldest_beyond =
+      [&](std::uint64_t bytes) -> absl::StatusOr<std::size_t> {
+    CKPTREE_ASSIGN_OR_RETURN(const PriceHead newest, head());
+    return OldestBeyond(database_, newest, list.Priced(), bytes);
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<bool> kept,
+                           Preserve(info.policy, list.steps, context));
+  Verdict verdict;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    // Who resumes finds the newest step, whatever the policy.
+    const bool newest = i + 1 == kept.size();
+    if (kept[i] || list.held[i] || newest) continue;
+    if (list.records[i] == fresh) {
+      verdict.keeps_new = stay;
+    } else {
+      verdict.victims.push_back(list.records[i]);
+    }
+  }
+  return verdict;
+}
+
+absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
+    std::uint32_t line, const Preservation& policy) const {
+  const StepList list(catalog_, line, nullptr);
+  PreservationContext context;  // Its now: the time of the last step.
+  context.oldest_beyond =
+      [&](std::uint64_t bytes) -> absl::StatusOr<std::size_t> {
+    absl::StatusOr<PriceHead> newest = absl::UnknownError("");
+    arena_.execute([&] { newest = StoredHead(database_, line); });
+    CKPTREE_RETURN_IF_ERROR(newest.status());
+    return OldestBeyond(database_, *newest, list.Priced(), bytes);
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const auto reasons,
+                           Explain(policy, list.steps, context));
+  std::vector<PolicyVerdict> verdicts;
+  for (std::size_t i = 0; i < reasons.size(); ++i) {
+    PolicyVerdict verdict;
+    verdict.step = list.records[i]->step;
+    verdict.version = list.records[i]->version;
+    verdict.begun_ns = list.records[i]->begun_ns;
+    verdict.why = reasons[i];
+    if (list.held[i]) {
+      if (catalog_.IsPinned(verdict.version)) verdict.why.push_back("pinned");
+      for (const std::string& tag : catalog_.TagsOf(verdict.version)) {
+        verdict.why.push_back("tag " + tag);
+      }
+    }
+    if (verdict.why.empty() && i + 1 == reasons.size()) {
+      verdict.why.push_back("newest");
+    }
+    verdict.kept = !verdict.why.empty();
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,77 @@
+// The policies of the lines of a store, applied to what its catalog lists.
+
+#ifndef CKPTREE_CORE_POLICY_RETENTION_H_
+#define CKPTREE_CORE_POLICY_RETENTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptree/policy.h"
+#include "ckptree/preservation.h"
+#include "core/policy/price.h"
+#include "core/version/catalog.h"
+#include "kv/database.h"
+#include "tbb/task_arena.h"
+
+namespace ckptree::internal {
+
+// As policies see it; the metrics are those of `record`.
+PolicyStep PolicyStepOf(const schema::StepRecord& record);
+
+// kInvalidArgument, naming the rule: of some run `policy` keeps nothing but for
+// the newest step, which stays in any case. To be asked where one is set.
+absl::Status CheckKeepsSome(const Preservation& policy);
+
+// Thread-safe.
+class Retention {
+ public:
+  Retention(const kv::Database* database, const Catalog* catalog,
+            tbb::task_arena* arena)
+      : database_(*database), catalog_(*catalog), arena_(*arena) {}
+
+  // The line's policy is stored; its functions stand behind its text from now
+  // on.
+  void Remember(std::uint32_t line, const Preservation& policy);
+
+  // What is stored of the line's policy.
+  PolicyInfo Of(std::uint32_t line) const;
+
+  // The steps that a new one is to be judged with, and what became of them.
+  struct Verdict {
+    std::vector<StepRecordPtr> victims;  // Ascending by number.
+    bool keeps_new = true;               // False: it is not to be committed.
+  };
+  // What the commit of `fresh`, whose number no other listed step has any more,
+  // removes; never the newest step of the line. `fresh` itself is kept where it
+  // is the newest, where it is to `stay`, and where the policy keeps it. An
+  // error: nothing is to be removed. `head` is asked by a Budget alone.
+  // `without_later`: as if there were no steps after it.
+  absl::StatusOr<Verdict> Decide(
+      StepRecordPtr fresh, bool stay, bool without_later,
+      const std::function<absl::StatusOr<PriceHead>()>& head) const;
+
+  // What `policy` says of the steps there are; the newest stays in any case.
+  absl::StatusOr<std::vector<PolicyVerdict>> Judge(
+      std::uint32_t line, const Preservation& policy) const;
+
+ private:
+  const kv::Database& database_;
+  const Catalog& catalog_;
+  tbb::task_arena& arena_;
+  mutable absl::Mutex mu_;
+  // By line and text. What was parsed once, or came with functions.
+  mutable std::map<std::pair<std::uint32_t, std::string>, Preservation> known_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_POLICY_RETENTION_H_

@@ -1,0 +1,43 @@
+// A call of what a user wrote, or of what may find no memory: nothing that is
+// thrown gets past an engine's thread.
+
+#ifndef CKPTREE_CORE_PROCESS_GUARDED_CALL_H_
+#define CKPTREE_CORE_PROCESS_GUARDED_CALL_H_
+
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+
+namespace ckptree::internal {
+
+// The status of `call`, or what was thrown: kResourceExhausted where there was
+// no memory, kInternal otherwise. `what` begins the message.
+template <typename Call>
+absl::Status GuardedStatus(std::string_view what, Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: there is no memory", what));
+  } catch (const std::exception& error) {
+    return absl::InternalError(
+        absl::StrFormat("%s threw: %s", what, error.what()));
+  } catch (...) {
+    return absl::InternalError(absl::StrFormat("%s threw", what));
+  }
+}
+
+template <typename Call>
+absl::Status GuardedCall(std::string_view name, Call call) {
+  return GuardedStatus(absl::StrFormat("function '%s'", name), [&call] {
+    call();
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_PROCESS_GUARDED_CALL_H_

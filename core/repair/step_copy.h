@@ -1,0 +1,32 @@
+// One step of a store, saved into another as far as it can be read.
+
+#ifndef CKPTREE_CORE_REPAIR_STEP_COPY_H_
+#define CKPTREE_CORE_REPAIR_STEP_COPY_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "ckptree/recover.h"
+#include "ckptree/restore.h"
+#include "ckptree/store.h"
+
+namespace ckptree::internal {
+
+struct StepCopyOptions {
+  std::uint64_t memory_bytes = 0;  // See RecoverOptions.
+  bool save = true;  // False: all is read and put together, nothing committed.
+  std::function<bool()> cancelled;                   // Not null.
+  std::function<void(std::uint64_t bytes)> on_read;  // Not null.
+};
+
+// Saves `from` into `to`. What could not be read stands in the result, and in
+// the note of the new step; with no leaf left at all it is not saved. Without
+// `save` the result says what would be. An error:
+// the new store cannot be written, or kCancelled.
+absl::StatusOr<RecoveredStep> CopyStep(const Step& from, Store* to,
+                                       const StepCopyOptions& options);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_REPAIR_STEP_COPY_H_

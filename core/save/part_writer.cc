@@ -1,0 +1,348 @@
+// Hot path: per chunk and per leaf.
+
+#include "core/save/part_writer.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/save/part_compare.h"
+#include "core/version/dead_blocks.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/path.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
+#include "tbb/task_group.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::ChunkRef;
+using schema::LeafRecord;
+using schema::Statistics;
+
+// Leaf records up to here ride in the commit batch.
+constexpr std::uint64_t kSmallRecordBytes = 256 << 10;
+
+// A map of more sources than this makes restores slow: all records are written
+// together again.
+constexpr std::size_t kMaxMapSources = 256;
+
+absl::Status CheckRecord(const SourceLeaf& source, const BaseLeaf& leaf,
+                         std::string_view encoded) {
+  if (encoded.size() <= std::size_t{schema::kMaxRecordBytes}) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: with %d chunks its record has %d bytes, at most %d are possible: "
+      "give it larger chunks",
+      schema::Path::Decode(source.entry.path).value_or(schema::Path()).Text(),
+      leaf.record.chunks.size(), encoded.size(), schema::kMaxRecordBytes));
+}
+
+class PartWriter {
+ public:
+  PartWriter(const PartPlan& plan, StagedContent* content, const BasePart* base)
+      : plan_(plan),
+        content_(content->content()),
+        base_(base),
+        segment_plan_(MakeSegmentPlan()),
+        sink_(segment_plan_),
+        compare_(plan, content, base, &sink_),
+        leaves_(compare_.leaves()) {}
+
+  absl::StatusOr<PartResult> Run() {
+    CKPTREE_RETURN_IF_ERROR(compare_.Run());
+    sink_.Seal();
+    MakeRecords();
+    // The syncs of the chunks take the disk's time, the rest the processor's.
+    absl::Status chunks, leaves;
+    PartResult result;
+    tbb::task_group tasks;
+    tasks.run([this, &chunks] { chunks = sink_.Finish(); });
+    tasks.run([this, &leaves] { leaves = WriteLeafSegment(); });
+    tasks.run([this, &result] { result = Result(); });
+    tasks.wait();
+    CKPTREE_RETURN_IF_ERROR(chunks);
+    CKPTREE_RETURN_IF_ERROR(leaves);
+    AddBlocks(&result);
+    return result;
+  }
+
+ private:
+  SegmentPlan MakeSegmentPlan() const {
+    SegmentPlan plan;
+    plan.kv_options = plan_.kv_options;
+    plan.staging = plan_.staging;
+    plan.make_staging = plan_.make_staging;
+    plan.header.uuid = plan_.uuid;
+    plan.header.incarnation = plan_.incarnation;
+    plan.header.version = plan_.version;
+    plan.header.part = plan_.part;
+    plan.header.attempt = plan_.attempt;
+    plan.limits = plan_.segments;
+    plan.bytes_at_most = content_.bytes;
+    // With a base most is likely to be unchanged: let the files grow instead.
+    plan.bytes_expected = base_ == nullptr ? content_.bytes : 0;
+    return plan;
+  }
+
+  // Takes the references and statistics of leaf `i`.
+  LeafRecord MakeRecord(std::size_t i) {
+    const SourceLeaf& source = content_.leaves[i];
+    LeafPlan& leaf = leaves_[i];
+    LeafRecord record;
+    record.since_version =
+        leaf.changed ? plan_.version : leaf.base->record.since_version;
+    record.since_step =
+        leaf.changed ? plan_.step : leaf.base->record.since_step;
+    record.byte_length = source.byte_length;
+    if (source.form == LeafForm::kInline) {
+      record.is_inline = true;
+      record.inline_value = source.value;
+    } else {
+      record.boxes.reserve(source.boxes.size());
+      for (const SourceBox& box : source.boxes) {
+        record.boxes.push_back(box.box);
+      }
+      record.chunks = std::move(leaf.refs);
+      for (std::size_t c = 0; c < record.chunks.size(); ++c) {
+        if (leaf.block[c] == kNotWritten) continue;
+        const BlockSink::Place& place = sink_.place(leaf.block[c]);
+        record.chunks[c].place = place.place;
+        record.chunks[c].n = place.n;
+        record.chunks[c].version = plan_.version;
+        record.chunks[c].part = plan_.part;
+      }
+    }
+    record.statistics = std::move(leaf.statistics);
+    return record;
+  }
+
+  bool Dense() const {
+    if (base_ == nullptr) return false;
+    std::uint64_t record_bytes = 0;
+    for (const auto& leaf : base_->leaves) record_bytes += leaf->encoded_bytes;
+    return base_->map.SourceCount() > kMaxMapSources ||
+           base_->map_bytes > record_bytes;
+  }
+
+  // Records of the leaves that changed, or of all where the map got too long;
+  // decides where they go.
+  void MakeRecords() {
+    dense_ = Dense();
+    std::vector<std::uint32_t> fresh;
+    for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
+      if (leaves_[i].changed || leaves_[i].rewrite || dense_) {
+        fresh.push_back(i);
+      }
+    }
+    fresh_.resize(fresh.size());
+    encoded_.resize(fresh.size());
+    tbb::parallel_for(
+        tbb::blocked_range<std::size_t>(0, fresh.size(), 256),
+        [this, &fresh](const tbb::blocked_range<std::size_t>& range) {
+          for (std::size_t f = range.begin(); f != range.end(); ++f) {
+            auto leaf = std::make_shared<BaseLeaf>();
+            leaf->record = MakeRecord(fresh[f]);
+            leaf->value_digest = schema::ValueDigest(leaf->record);
+            leaf->version = plan_.version;
+            leaf->source = fresh[f];
+            schema::EncodeLeafRecord(leaf->record, &encoded_[f]);
+            leaf->encoded_bytes =
+                static_cast<std::uint32_t>(encoded_[f].size());
+            fresh_[f] = std::move(leaf);
+          }
+        });
+    for (const std::string& record : encoded_) record_bytes_ += record.size();
+    for (auto& leaf : fresh_) {
+      leaf->place =
+          records_are_small() ? schema::Space::kSmall : schema::Space::kLeaves;
+    }
+  }
+
+  // After MakeRecords(): they ride in the batch.
+  bool records_are_small() const { return record_bytes_ <= kSmallRecordBytes; }
+
+  absl::Status WriteLeafSegment() {
+    if (records_are_small()) return absl::OkStatus();
+    CKPTREE_ASSIGN_OR_RETURN(
+        std::unique_ptr<SegmentBuilder> builder,
+        SegmentBuilder::Open(segment_plan_, schema::Space::kLeaves, 0,
+                             record_bytes_));
+    for (std::size_t f = 0; f < fresh_.size(); ++f) {
+      if (f % 4096 == 0) CKPTREE_RETURN_IF_ERROR(plan_.check());
+      const SourceLeaf& leaf = content_.leaves[fresh_[f]->source];
+      CKPTREE_RETURN_IF_ERROR(CheckRecord(leaf, *fresh_[f], encoded_[f]));
+      schema::TableSlice slice;
+      slice.path = base::DigestOf(leaf.entry.path);
+      slice.length = slice.raw_length =
+          static_cast<std::uint32_t>(encoded_[f].size());
+      slice.digest = fresh_[f]->value_digest;
+      CKPTREE_RETURN_IF_ERROR(builder->Add(fresh_[f]->source + 1, encoded_[f],
+                                           {0, {std::move(slice)}}));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(leaf_segment_, builder->Finish());
+    return absl::OkStatus();
+  }
+
+  // `small` records of this part: header, leaf records, chunks, in key order.
+  std::vector<std::pair<std::string, std::string>> SmallRecords() {
+    std::vector<std::pair<std::string, std::string>> records;
+    for (std::size_t f = 0; records_are_small() && f < fresh_.size(); ++f) {
+      records.emplace_back(schema::SmallKey(plan_.version, plan_.part,
+                                            schema::BlockKind::kLeafRecord,
+                                            fresh_[f]->source + 1),
+                           std::move(encoded_[f]));
+    }
+    for (const auto& [n, payload] : sink_.small()) {
+      records.emplace_back(schema::SmallKey(plan_.version, plan_.part,
+                                            schema::BlockKind::kChunk, n),
+                           payload);
+    }
+    if (records.empty()) return records;
+    schema::SmallHeader header;
+    header.block_count = static_cast<std::uint32_t>(records.size());
+    base::DigestStream digest;
+    for (const auto& [key, value] : records) {
+      digest.Update(key);
+      digest.Update(value);
+    }
+    header.digest = digest.Finish();
+    records.insert(records.begin(),
+                   {schema::SmallKey(plan_.version, plan_.part,
+                                     schema::BlockKind::kHeader, 0),
+                    schema::EncodeSmallHeader(header)});
+    return records;
+  }
+
+  // What was written, once all of it is.
+  void AddBlocks(PartResult* result) {
+    result->records_written = fresh_.size();
+    result->small = SmallRecords();
+    result->segments = std::move(sink_.segments());
+    if (leaf_segment_.has_value()) {
+      result->segments.push_back(*std::move(leaf_segment_));
+    }
+    for (const BuiltSegment& segment : result->segments) {
+      if (segment.staged.space == schema::Space::kChunks) {
+        result->chunks_written += segment.blocks;
+      }
+    }
+    result->chunks_written += sink_.small().size();
+  }
+
+  // The base of the next save, and what follows from it.
+  PartResult Result() const {
+    PartResult result;
+    for (const LeafPlan& leaf : leaves_) {
+      result.changed_leaves += leaf.changed ? 1 : 0;
+    }
+
+    auto next = std::make_shared<BasePart>();
+    next->tree = content_.tree.digest;
+    next->entries =
+        base_ != nullptr && base_->tree == content_.tree.digest
+            ? base_->entries
+            : std::make_shared<const std::vector<schema::TreeEntry>>(
+                  content_.entries);
+    next->leaves.resize(leaves_.size());
+    for (const auto& leaf : fresh_) next->leaves[leaf->source] = leaf;
+    base::DigestStream digest;
+    digest.Update(content_.tree.digest.view());
+    std::size_t matched = 0;
+    const auto ordinal_of = BaseOrdinals();
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      std::shared_ptr<const BaseLeaf>& leaf = next->leaves[i];
+      if (leaf == nullptr) {
+        leaf = base_->leaves[ordinal_of.empty() ? i : ordinal_of[i]];
+        ++matched;
+      }
+      next->map.Append(leaf->place, leaf->version, leaf->source);
+      digest.Update(leaf->value_digest.view());
+      result.logical_bytes += leaf->record.byte_length;
+      std::uint64_t nan = 0, inf = 0;
+      for (const Statistics& statistics : leaf->record.statistics) {
+        nan += statistics.nan;
+        inf += statistics.inf;
+      }
+      result.nan_count += nan;
+      result.inf_count += inf;
+      result.nonfinite_leaves += nan + inf > 0 ? 1 : 0;
+      if (leaf->version != plan_.version) continue;
+      for (const ChunkRef& ref : leaf->record.chunks) {
+        if (ref.version == plan_.version) result.new_bytes += ref.raw_length;
+      }
+      if (leaf->record.is_inline &&
+          leaf->record.since_version == plan_.version) {
+        result.new_bytes += leaf->record.byte_length;
+      }
+    }
+    result.digest = digest.Finish();
+    result.leaf_count = leaves_.size();
+    result.dead = DeadBlocks(base_, *next);
+    next->map_bytes =
+        dense_ || base_ == nullptr || matched == 0
+            ? 0
+            : base_->map_bytes + schema::EncodeLeafMap(next->map).size();
+    result.record.part = plan_.part;
+    result.record.tree = content_.tree.digest;
+    result.record.map = next->map;
+    result.tree = content_.tree;
+    result.next = std::move(next);
+    return result;
+  }
+
+  // Base ordinal by new ordinal; empty where they are the same.
+  std::vector<std::size_t> BaseOrdinals() const {
+    std::vector<std::size_t> ordinals;
+    if (base_ == nullptr || base_->tree == content_.tree.digest) {
+      return ordinals;
+    }
+    std::unordered_map<const BaseLeaf*, std::size_t> known;
+    for (std::size_t i = 0; i < base_->leaves.size(); ++i) {
+      known.emplace(base_->leaves[i].get(), i);
+    }
+    ordinals.resize(leaves_.size());
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (leaves_[i].base != nullptr) ordinals[i] = known.at(leaves_[i].base);
+    }
+    return ordinals;
+  }
+
+  const PartPlan& plan_;
+  const StepContent& content_;
+  const BasePart* const base_;
+  const SegmentPlan segment_plan_;
+  BlockSink sink_;
+  PartCompare compare_;
+  std::vector<LeafPlan>& leaves_;
+
+  bool dense_ = false;
+  std::vector<std::shared_ptr<BaseLeaf>> fresh_;  // By ordinal, ascending.
+  std::vector<std::string> encoded_;              // Parallel to fresh_.
+  std::uint64_t record_bytes_ = 0;                // Of encoded_.
+  std::optional<BuiltSegment> leaf_segment_;
+};
+
+}  // namespace
+
+absl::StatusOr<PartResult> WritePart(const PartPlan& plan,
+                                     StagedContent* content,
+                                     const BasePart* base) {
+  const auto writer = std::make_shared<PartWriter>(plan, content, base);
+  absl::StatusOr<PartResult> result = writer->Run();
+  if (result.ok()) result->leftovers = writer;
+  return result;
+}
+
+base::Digest StepDigest(const std::vector<base::Digest>& parts) {
+  base::DigestStream digest;
+  for (const base::Digest& part : parts) digest.Update(part.view());
+  return digest.Finish();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,89 @@
+// Compares one part of a save with its base and writes what is new: steps 3
+// and 4 of the save protocol (core/save/README.md).
+
+#ifndef CKPTREE_CORE_SAVE_PART_WRITER_H_
+#define CKPTREE_CORE_SAVE_PART_WRITER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/save/block_sink.h"
+#include "core/save/staged_content.h"
+#include "core/version/base_part.h"
+#include "kv/options.h"
+#include "schema/dead_list.h"
+#include "schema/step_record.h"
+
+namespace ckptree::internal {
+
+// Bytes of one save, counted while it runs.
+struct SaveCounters {
+  std::atomic<std::uint64_t> compared{0};
+  std::atomic<std::uint64_t> written{0};
+  std::atomic<std::uint64_t> unchanged{0};
+};
+
+struct PartPlan {
+  kv::Options kv_options;
+  std::string staging;  // Folder for the segments.
+  // Makes the folder; called before each segment, from any thread.
+  std::function<absl::Status()> make_staging;
+  std::string attempt;  // Its name.
+  std::string uuid;
+  std::uint64_t incarnation = 0;
+  std::uint64_t version = 0;
+  std::int64_t step = 0;
+  std::uint16_t part = 0;
+  SegmentLimits segments;
+  bool statistics = true;
+  // Asked between pieces: an error stops the part (cancelled).
+  std::function<absl::Status()> check;
+  SaveCounters* counters = nullptr;
+};
+
+// What a part contributes to the commit, and the base of the next save.
+struct PartResult {
+  schema::PartRecord record;
+  schema::EncodedTree tree;
+  std::vector<BuiltSegment> segments;
+  // Key and value of each record for `small`, header included, ascending.
+  std::vector<std::pair<std::string, std::string>> small;
+  std::vector<schema::BlockRun> dead;
+
+  std::uint64_t leaf_count = 0;
+  std::uint64_t changed_leaves = 0;
+  std::uint64_t logical_bytes = 0;
+  std::uint64_t new_bytes = 0;
+  std::uint64_t records_written = 0;
+  std::uint64_t chunks_written = 0;
+  std::uint64_t nan_count = 0;
+  std::uint64_t inf_count = 0;
+  std::uint64_t nonfinite_leaves = 0;
+  // Over the tree's digest and every leaf's value digest in order.
+  base::Digest digest;
+
+  std::shared_ptr<const BasePart> next;
+  // What the work leaves to be freed: best when nobody waits any more.
+  std::shared_ptr<const void> leftovers;
+};
+
+// Runs inside a TBB arena and spreads over it. `base` may be null: everything
+// is new. The base's blocks must not be freed meanwhile. On error nothing but
+// files in the staging folder is left.
+absl::StatusOr<PartResult> WritePart(const PartPlan& plan,
+                                     StagedContent* content,
+                                     const BasePart* base);
+
+// The digest of a step from those of its parts, ascending by number.
+base::Digest StepDigest(const std::vector<base::Digest>& parts);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_SAVE_PART_WRITER_H_

@@ -1,0 +1,141 @@
+// One save from Begin() to its end: what its handle shows and what the writer
+// works on.
+
+#ifndef CKPTREE_CORE_SAVE_SAVE_H_
+#define CKPTREE_CORE_SAVE_SAVE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptree/options.h"
+#include "core/save/part_writer.h"
+#include "core/save/staged_content.h"
+
+namespace ckptree::internal {
+
+struct RankPlan;
+
+// Of a step that is saved once more, into another store: what its first save
+// said of itself.
+struct SaveOrigin {
+  std::int64_t begun_ns = 0;
+  std::int64_t staged_ns = 0;
+  std::int64_t committed_ns = 0;
+  std::vector<std::pair<std::string, std::string>> lineage;
+};
+
+// Thread-safe, but for the members of the writer.
+class Save {
+ public:
+  Save(std::uint64_t number, std::uint32_t of_line, std::int64_t to_step,
+       const SaveOptions& options, std::int64_t now_ns)
+      : ticket(number),
+        step(to_step),
+        line(of_line),
+        overwrite(options.overwrite),
+        stays(options.stays),
+        delete_later(options.delete_later),
+        begun_ns(now_ns) {}
+
+  const std::uint64_t ticket;  // Its place among the saves.
+  const std::int64_t step;
+  const std::uint32_t line;
+  const bool overwrite;
+  const bool stays;         // Whatever the policy says of it now.
+  const bool delete_later;  // All later steps of its line.
+  const std::int64_t begun_ns;
+
+  // Set by Commit(), before the writer sees the save; gone at its end.
+  std::shared_ptr<StagedContent> content;
+  std::shared_ptr<StagedContent> staged_content() const {
+    absl::MutexLock lock(&mu_);
+    return content;
+  }
+  std::uint64_t bytes_total = 0;
+  std::uint64_t leaves_total = 0;
+  // Set before Commit(); nothing for a save that is its own.
+  std::optional<SaveOrigin> origin;
+
+  // Where other processes build the parts (core/engine/rank_save.h): called at
+  // the save's turn instead of writing `content`, which is empty then.
+  std::function<absl::StatusOr<std::vector<PartResult>>(const RankPlan&)>
+      gather;
+
+  SaveCounters counters;
+
+  // ---- the handle's side ----
+
+  absl::Status WaitStaged(absl::Duration timeout);
+  // Until what was not lent is free, or the save is over.
+  void WaitCopied();
+  absl::Status WaitCommitted(absl::Duration timeout);
+  bool Staged() const;
+  bool Done() const;
+  void OnCommitted(std::function<void(const absl::Status&)> callback);
+  void OnDone(std::function<void()> callback);
+  void Cancel();
+  ckptree::Progress Progress() const;
+  std::uint64_t version() const;
+  absl::Status PolicyProblem() const;
+
+  // ---- the writer's side ----
+
+  void SetPhase(Progress::Phase phase);
+  // The caller's memory is free; the part of it that was not lent is.
+  void SetStaged();
+  void SetCopied();
+  std::int64_t staged_ns() const;
+  bool cancelled() const { return cancelled_.load(); }
+  // Step 6 begins: from now on cancelling is too late. False where the save was
+  // cancelled before.
+  bool EnterCommit();
+  // Its step is committed, but the policy of its line was not applied.
+  void SetPolicyProblem(const absl::Status& problem);
+  // The end; runs the callbacks. What one of them threw is returned.
+  absl::Status Finish(const absl::Status& status, std::uint64_t version);
+  // True if it failed and nobody was told.
+  bool FailedUnseen() const;
+  // Why it failed; counts as told.
+  absl::Status TakeFailure();
+
+ private:
+  bool StagedOrDone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return staged_ || result_.has_value();
+  }
+  bool CopiedOrDone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return copied_ || result_.has_value();
+  }
+  bool HasResult() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return result_.has_value();
+  }
+
+  std::atomic<bool> cancelled_{false};
+
+  mutable absl::Mutex mu_;
+  Progress::Phase phase_ ABSL_GUARDED_BY(mu_) = Progress::Phase::kQueued;
+  bool staged_ ABSL_GUARDED_BY(mu_) = false;
+  bool copied_ ABSL_GUARDED_BY(mu_) = false;
+  bool committing_ ABSL_GUARDED_BY(mu_) = false;
+  std::int64_t staged_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
+  bool seen_ ABSL_GUARDED_BY(mu_) = false;
+  std::uint64_t version_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status policy_problem_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::function<void(const absl::Status&)>> callbacks_
+      ABSL_GUARDED_BY(mu_);
+  std::vector<std::function<void()>> endings_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_SAVE_SAVE_H_

@@ -1,0 +1,475 @@
+#include "core/save/step_content.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/array/chunk_grid.h"
+#include "schema/json_text.h"
+#include "schema/limits.h"
+#include "schema/utf8.h"
+
+namespace ckptree::internal {
+namespace {
+
+// It is written with every save, beside what a listing reads.
+constexpr std::size_t kMaxLineageBytes = 1 << 20;
+
+using schema::EntryKind;
+
+template <typename... Args>
+absl::Status Invalid(const absl::FormatSpec<Args...>& format,
+                     const Args&... args) {
+  return absl::InvalidArgumentError(absl::StrFormat(format, args...));
+}
+
+absl::Status CheckPath(const Path& path) {
+  if (path.empty()) {
+    return Invalid("a leaf needs a path: the empty one names the whole step");
+  }
+  if (absl::Status status = path.Validate(); !status.ok()) {
+    return Invalid("%s: %s", Quoted(path.Text()), status.message());
+  }
+  const schema::PathPart& item = path.parts().front();
+  const auto* name = std::get_if<std::string>(&item.key.value);
+  if (item.kind != schema::PartKind::kDictKey || name == nullptr) {
+    return Invalid(
+        "%s: the first part names an item and must be a plain string key",
+        path.Text());
+  }
+  if (static_cast<std::int64_t>(name->size()) > schema::kMaxNameBytes) {
+    return Invalid("%s: the item's name is longer than %d bytes", path.Text(),
+                   schema::kMaxNameBytes);
+  }
+  return absl::OkStatus();
+}
+
+// The name of a leaf, made when a message needs it: there may be a million
+// leaves and seldom a message.
+struct PathName {
+  const Path& path;
+
+  friend absl::FormatConvertResult<absl::FormatConversionCharSet::s>
+  AbslFormatConvert(const PathName& name, const absl::FormatConversionSpec&,
+                    absl::FormatSink* sink) {
+    sink->Append(name.path.Text());
+    return {true};
+  }
+};
+
+absl::Status CheckText(const char* what, std::string_view text) {
+  if (schema::IsUtf8(text)) return absl::OkStatus();
+  return Invalid("%s is UTF-8: %s is not", what, Quoted(text));
+}
+
+// True where the strided elements of `tensor` stay inside size_bytes, the first
+// byte being the lowest address that the strides reach.
+bool StridesFit(const Tensor& tensor, std::int64_t element_bytes) {
+  std::int64_t span = element_bytes;
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] == 0) return true;
+    std::int64_t extent = 0;
+    if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i],
+                               &extent)) {
+      return false;
+    }
+    if (extent == std::numeric_limits<std::int64_t>::min()) return false;
+    if (__builtin_add_overflow(span, extent < 0 ? -extent : extent, &span)) {
+      return false;
+    }
+  }
+  return static_cast<std::uint64_t>(span) <= tensor.size_bytes;
+}
+
+bool IsDense(const Tensor& tensor, std::int64_t element_bytes) {
+  std::int64_t expected = element_bytes;
+  for (std::size_t i = tensor.shape.size(); i-- > 0;) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string Quoted(std::string_view text) {
+  static constexpr std::size_t kMaxShown = 100;
+  const std::string_view shown = text.substr(0, kMaxShown);
+  return absl::StrFormat(
+      "'%s%s'", absl::CHexEscape(absl::string_view(shown.data(), shown.size())),
+      shown.size() < text.size() ? "..." : "");
+}
+
+absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
+                                       Ownership ownership) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  const PathName name{path};
+  if (!schema::IsKnown(tensor.dtype)) {
+    return Invalid("%s: dtype %d is no element type", name,
+                   static_cast<int>(tensor.dtype));
+  }
+  if (tensor.packed && !schema::IsSubByte(tensor.dtype)) {
+    return Invalid("%s: %s is not stored packed", name,
+                   schema::Name(tensor.dtype));
+  }
+  const bool whole = tensor.global_shape.empty() && tensor.start.empty();
+  if (whole) {
+    tensor.global_shape = tensor.shape;
+    tensor.start.assign(tensor.shape.size(), 0);
+  }
+  const auto total =
+      schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.global_shape);
+  const auto bytes =
+      schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.shape);
+  if (!total.has_value() || !bytes.has_value()) {
+    return Invalid(
+        "%s: shape %s of %s is not possible: more than %d dimensions, a "
+        "negative one, or more than 2^56 bytes",
+        name, ShapeText(tensor.global_shape), schema::Name(tensor.dtype),
+        schema::kMaxDims);
+  }
+  if (absl::Status status =
+          CheckBox(tensor.start, tensor.shape, tensor.global_shape);
+      !status.ok()) {
+    return Invalid("%s: box %s of %s: %s", name, ShapeText(tensor.start),
+                   ShapeText(tensor.global_shape), status.message());
+  }
+  if (tensor.packed && !whole) {
+    return Invalid("%s: a packed array cannot be given by boxes", name);
+  }
+  if (*bytes > 0 && tensor.data == nullptr && !tensor.copy) {
+    return Invalid("%s: no data for %d bytes", name, *bytes);
+  }
+  SourceBox box;
+  const std::int64_t element_bytes =
+      tensor.packed ? 1 : (schema::BitWidth(tensor.dtype) + 7) / 8;
+  if (!tensor.strides.empty()) {
+    if (tensor.copy) return Invalid("%s: strides with a copy function", name);
+    if (tensor.packed) return Invalid("%s: strides of a packed array", name);
+    if (tensor.strides.size() != tensor.shape.size()) {
+      return Invalid("%s: %d strides for %d dimensions", name,
+                     tensor.strides.size(), tensor.shape.size());
+    }
+    if (tensor.size_bytes != 0 && !StridesFit(tensor, element_bytes)) {
+      return Invalid("%s: the strides leave the buffer of %d bytes", name,
+                     tensor.size_bytes);
+    }
+    if (!IsDense(tensor, element_bytes)) box.strides = tensor.strides;
+  } else if (tensor.size_bytes != 0 && !tensor.copy &&
+             tensor.size_bytes < static_cast<std::uint64_t>(*bytes)) {
+    return Invalid("%s: %d bytes given, shape %s of %s has %d", name,
+                   tensor.size_bytes, ShapeText(tensor.shape),
+                   schema::Name(tensor.dtype), *bytes);
+  }
+  box.box.start = tensor.start;
+  box.box.shape = tensor.shape;
+  box.box.chunk_shape =
+      DefaultChunkShape(tensor.dtype, tensor.packed, tensor.shape,
+                        static_cast<std::int64_t>(chunk_bytes_));
+  if (!tensor.chunk_shape.empty()) {
+    const auto chunk =
+        schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
+    const bool positive =
+        std::all_of(tensor.chunk_shape.begin(), tensor.chunk_shape.end(),
+                    [](std::int64_t d) { return d >= 1; });
+    if (tensor.chunk_shape.size() != tensor.shape.size() || !positive ||
+        tensor.packed || !chunk.has_value() ||
+        *chunk > schema::kMaxChunkBytes) {
+      return Invalid("%s: chunk shape %s is not possible (at most %d bytes)",
+                     name, ShapeText(tensor.chunk_shape),
+                     schema::kMaxChunkBytes);
+    }
+    box.box.chunk_shape = std::move(tensor.chunk_shape);
+    if (tensor.copy && !ChunkGrid(box.box).contiguous()) {
+      return Invalid("%s: a copy function needs chunks of whole rows", name);
+    }
+  }
+  box.data = static_cast<const std::byte*>(tensor.data);
+  box.copy = std::move(tensor.copy);
+  box.borrow = ownership == Ownership::kBorrow;
+
+  SourceLeaf leaf;
+  leaf.entry.path = path.Encode();
+  leaf.entry.kind = EntryKind::kArray;
+  leaf.entry.dtype = tensor.dtype;
+  leaf.entry.packed = tensor.packed;
+  leaf.entry.shape = std::move(tensor.global_shape);
+  leaf.entry.tag = std::move(tensor.tag);
+  leaf.byte_length = static_cast<std::uint64_t>(*bytes);
+  leaf.boxes.push_back(std::move(box));
+  leaves_.push_back(std::move(leaf));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
+                                      std::string bytes, std::string tag) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  if ((kind == EntryKind::kStr || kind == EntryKind::kJson) &&
+      !schema::IsUtf8(bytes)) {
+    return Invalid("%s: a %s is UTF-8; put other bytes as bytes", path.Text(),
+                   schema::Name(kind));
+  }
+  if (kind == EntryKind::kJson && !as_stored_) {
+    if (absl::Status status = schema::CheckJson(bytes); !status.ok()) {
+      return Invalid("%s: %s", path.Text(), status.message());
+    }
+  }
+  SourceLeaf leaf;
+  leaf.entry.path = path.Encode();
+  leaf.entry.kind = kind;
+  leaf.entry.tag = std::move(tag);
+  leaf.byte_length = bytes.size();
+  leaf.value = std::move(bytes);
+  leaves_.push_back(std::move(leaf));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::AddNode(const Path& path, EntryKind kind,
+                                     std::string tag) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  schema::TreeEntry entry;
+  entry.path = path.Encode();
+  entry.kind = kind;
+  entry.tag = std::move(tag);
+  nodes_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::AddTie(const Path& path, const Path& target) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  CKPTREE_RETURN_IF_ERROR(CheckPath(target));
+  schema::TreeEntry entry;
+  entry.path = path.Encode();
+  entry.kind = EntryKind::kTie;
+  entry.tie_to = target.Encode();
+  nodes_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetItem(std::string_view name,
+                                     schema::ItemKind kind) {
+  if (name.empty() ||
+      static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
+    return Invalid("an item's name has 1 to %d bytes", schema::kMaxNameBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("an item's name", name));
+  for (auto& [known, old] : content_.items) {
+    if (known == name) {
+      old = kind;
+      return absl::OkStatus();
+    }
+  }
+  content_.items.emplace_back(name, kind);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
+  if (name.empty() ||
+      static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
+    return Invalid("a metric's name has 1 to %d bytes", schema::kMaxNameBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("a metric's name", name));
+  for (auto& [known, old] : content_.metrics) {
+    if (known == name) {
+      old = value;
+      return absl::OkStatus();
+    }
+  }
+  if (content_.metrics.size() >= schema::kMaxMetrics) {
+    return Invalid("metric %s: a step has at most %d", name,
+                   schema::kMaxMetrics);
+  }
+  content_.metrics.emplace_back(name, value);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetCustomMetadata(std::string json) {
+  if (static_cast<std::int64_t>(json.size()) >
+      schema::kMaxCustomMetadataBytes) {
+    return Invalid("custom metadata of %d bytes: at most %d", json.size(),
+                   schema::kMaxCustomMetadataBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("custom metadata", json));
+  if (!json.empty() && !as_stored_) {
+    if (absl::Status status = schema::CheckJson(json); !status.ok()) {
+      return Invalid("custom metadata: %s", status.message());
+    }
+  }
+  content_.custom_metadata = std::move(json);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetNote(std::string_view text) {
+  if (static_cast<std::int64_t>(text.size()) > schema::kMaxNoteBytes) {
+    return Invalid("a note of %d bytes: at most %d", text.size(),
+                   schema::kMaxNoteBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("a note", text));
+  content_.note = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::SetLineage(std::string_view name,
+                                        std::string text) {
+  if (name.empty() ||
+      static_cast<std::int64_t>(name.size()) > schema::kMaxNameBytes) {
+    return Invalid("a name of lineage has 1 to %d bytes",
+                   schema::kMaxNameBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("a name of lineage", name));
+  if (text.size() > kMaxLineageBytes) {
+    return Invalid("lineage %s of %d bytes: at most %d", name, text.size(),
+                   kMaxLineageBytes);
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckText("lineage", text));
+  for (auto& [known, old] : content_.lineage) {
+    if (known == name) {
+      old = std::move(text);
+      return absl::OkStatus();
+    }
+  }
+  content_.lineage.emplace_back(name, std::move(text));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepContent> ContentBuilder::Finish() && {
+  const auto by_path = [](const SourceLeaf& a, const SourceLeaf& b) {
+    return a.entry.path < b.entry.path;
+  };
+  // Most callers put leaves in tree order; moving them costs.
+  if (!std::is_sorted(leaves_.begin(), leaves_.end(), by_path)) {
+    std::stable_sort(leaves_.begin(), leaves_.end(), by_path);
+  }
+  StepContent content = std::move(content_);
+  content.leaves.reserve(leaves_.size());
+  for (SourceLeaf& leaf : leaves_) {
+    if (content.leaves.empty() ||
+        content.leaves.back().entry.path != leaf.entry.path) {
+      content.leaves.push_back(std::move(leaf));
+      continue;
+    }
+    // A second box of the leaf before.
+    SourceLeaf& first = content.leaves.back();
+    CKPTREE_ASSIGN_OR_RETURN(const Path path, Path::Decode(leaf.entry.path));
+    if (leaf.entry.kind != EntryKind::kArray || leaf.entry != first.entry) {
+      return Invalid("%s was put twice", path.Text());
+    }
+    SourceBox& box = leaf.boxes.front();
+    for (const SourceBox& other : first.boxes) {
+      if (BoxesOverlap(box.box, other.box) ||
+          box.box.shape == leaf.entry.shape) {
+        return Invalid("%s: boxes at %s and %s overlap, or it was put twice",
+                       path.Text(), ShapeText(other.box.start),
+                       ShapeText(box.box.start));
+      }
+    }
+    first.byte_length += leaf.byte_length;
+    first.boxes.push_back(std::move(box));
+  }
+  if (static_cast<std::int64_t>(content.leaves.size()) > schema::kMaxLeaves) {
+    return Invalid("%d leaves: a step has at most %d", content.leaves.size(),
+                   schema::kMaxLeaves);
+  }
+  for (SourceLeaf& leaf : content.leaves) {
+    // Boxes in a canonical order: the same state gives the same record.
+    std::sort(leaf.boxes.begin(), leaf.boxes.end(),
+              [](const SourceBox& a, const SourceBox& b) {
+                return a.box.start < b.box.start;
+              });
+    if (leaf.boxes.size() > 1) {
+      leaf.form = LeafForm::kChunked;
+    } else if (leaf.byte_length <= schema::kMaxInlineBytes &&
+               (leaf.boxes.empty() ||
+                leaf.boxes[0].box.shape == leaf.entry.shape)) {
+      leaf.form = LeafForm::kInline;
+    } else if (leaf.byte_length < kPackedLeafBytes &&
+               (leaf.boxes.empty() ||
+                schema::ChunkCount(leaf.boxes[0].box) == 1)) {
+      leaf.form = LeafForm::kPacked;
+    } else {
+      leaf.form = LeafForm::kChunked;
+    }
+    content.bytes += leaf.byte_length;
+  }
+
+  content.entries.reserve(content.leaves.size() + nodes_.size());
+  for (const SourceLeaf& leaf : content.leaves) {
+    content.entries.push_back(leaf.entry);
+  }
+  if (!nodes_.empty()) {
+    std::move(nodes_.begin(), nodes_.end(),
+              std::back_inserter(content.entries));
+    std::sort(content.entries.begin(), content.entries.end(),
+              [](const schema::TreeEntry& a, const schema::TreeEntry& b) {
+                return a.path < b.path;
+              });
+  }
+  CKPTREE_ASSIGN_OR_RETURN(content.tree, schema::EncodeTree(content.entries));
+  return content;
+}
+
+// The boxes lie in the array and apart from each other: where they are all of
+// it is a matter of counting.
+absl::Status CheckCovered(const schema::TreeEntry& entry,
+                          const std::vector<schema::Box>& boxes) {
+  const std::int64_t all = schema::ElementCount(entry.shape).value_or(0);
+  std::int64_t covered = 0;
+  for (const schema::Box& box : boxes) {
+    covered += schema::ElementCount(box.shape).value_or(0);
+  }
+  if (covered >= all) return absl::OkStatus();
+  // What is left of the array, cut by one box after the other.
+  schema::Box whole;
+  whole.start.assign(entry.shape.size(), 0);
+  whole.shape = entry.shape;
+  std::vector<schema::Box> left = {whole};
+  for (const schema::Box& box : boxes) {
+    std::vector<schema::Box> next;
+    for (schema::Box& rest : left) {
+      if (!BoxesOverlap(rest, box)) {
+        next.push_back(std::move(rest));
+        continue;
+      }
+      // Along each dimension what lies before and after the box.
+      for (std::size_t d = 0; d < rest.shape.size(); ++d) {
+        const std::int64_t from = std::max(rest.start[d], box.start[d]);
+        const std::int64_t to = std::min(rest.start[d] + rest.shape[d],
+                                         box.start[d] + box.shape[d]);
+        schema::Box before = rest, after = rest;
+        before.shape[d] = from - rest.start[d];
+        after.start[d] = to;
+        after.shape[d] = rest.start[d] + rest.shape[d] - to;
+        for (schema::Box* part : {&before, &after}) {
+          if (part->shape[d] > 0) next.push_back(std::move(*part));
+        }
+        rest.start[d] = from;
+        rest.shape[d] = to - from;
+      }
+    }
+    left = std::move(next);
+  }
+  const schema::Box& missing = left.front();
+  return Invalid(
+      "%s: the box at %s of shape %s is missing: %d of %d elements were put",
+      Path::Decode(entry.path).value_or(Path()).Text(),
+      ShapeText(missing.start), ShapeText(missing.shape), covered, all);
+}
+
+absl::Status CheckCovered(const StepContent& content) {
+  for (const SourceLeaf& leaf : content.leaves) {
+    if (leaf.boxes.empty() || (leaf.boxes.size() == 1 &&
+                               leaf.boxes[0].box.shape == leaf.entry.shape)) {
+      continue;
+    }
+    std::vector<schema::Box> boxes;
+    for (const SourceBox& box : leaf.boxes) boxes.push_back(box.box);
+    CKPTREE_RETURN_IF_ERROR(CheckCovered(leaf.entry, boxes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

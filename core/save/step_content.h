@@ -1,0 +1,116 @@
+// What a step that is being put together holds: the leaves with the caller's
+// memory, checked and in tree order.
+
+#ifndef CKPTREE_CORE_SAVE_STEP_CONTENT_H_
+#define CKPTREE_CORE_SAVE_STEP_CONTENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckptree/step.h"
+#include "ckptree/tensor.h"
+#include "schema/leaf_record.h"
+#include "schema/step_record.h"
+#include "schema/tree.h"
+
+namespace ckptree::internal {
+
+// One box of an array, as the caller gave it.
+struct SourceBox {
+  schema::Box box;  // In the whole array; with the chunk shape decided.
+  const std::byte* data = nullptr;
+  std::vector<std::int64_t> strides;  // Bytes; empty: dense.
+  CopyFn copy;
+  bool borrow = false;
+
+  // True where every chunk is one run of bytes at `data`.
+  bool dense() const { return strides.empty() && !copy; }
+};
+
+// How a leaf is stored when it is written.
+enum class LeafForm {
+  kInline,   // In its record: at most kMaxInlineBytes.
+  kPacked,   // With its neighbours in one chunk.
+  kChunked,  // In chunks of its own.
+};
+
+// Leaves below this many bytes are packed.
+inline constexpr std::uint64_t kPackedLeafBytes = 32 << 10;
+
+struct SourceLeaf {
+  schema::TreeEntry entry;
+  LeafForm form = LeafForm::kInline;
+  std::uint64_t byte_length = 0;
+  std::vector<SourceBox> boxes;  // Arrays.
+  std::string value;             // Other leaves.
+};
+
+// The finished content of one part of a save.
+struct StepContent {
+  std::vector<SourceLeaf> leaves;  // In the order of their ordinals.
+  schema::EncodedTree tree;
+  std::vector<schema::TreeEntry> entries;  // Of the tree; leaves, nodes, ties.
+  std::vector<std::pair<std::string, schema::ItemKind>> items;
+  std::vector<std::pair<std::string, double>> metrics;
+  std::string custom_metadata;
+  std::vector<std::pair<std::string, std::string>> lineage;  // The caller's.
+  std::string note;
+  std::uint64_t bytes = 0;
+};
+
+// kInvalidArgument, naming a missing box, where the boxes of an array leave
+// elements out: it could never be restored. To be asked where a step is
+// committed as a whole. The parts of several processes have an array between
+// them: their coordinator knows all boxes, and is to ask with those.
+absl::Status CheckCovered(const schema::TreeEntry& entry,
+                          const std::vector<schema::Box>& boxes);
+absl::Status CheckCovered(const StepContent& content);
+
+// The beginning of `text` as an error shows it: quoted, nothing but ASCII.
+std::string Quoted(std::string_view text);
+
+// Collects leaves and nodes in any order. Confined to one thread.
+class ContentBuilder {
+ public:
+  explicit ContentBuilder(std::size_t chunk_bytes)
+      : chunk_bytes_(chunk_bytes) {}
+
+  // What is put comes from a stored step, and what an older engine took is
+  // taken again: JSON that is none, arrays with holes.
+  void TakeAsStored() { as_stored_ = true; }
+  bool as_stored() const { return as_stored_; }
+
+  absl::Status AddTensor(const Path& path, Tensor tensor, Ownership ownership);
+  absl::Status AddValue(const Path& path, schema::EntryKind kind,
+                        std::string bytes, std::string tag);
+  absl::Status AddNode(const Path& path, schema::EntryKind kind,
+                       std::string tag);
+  absl::Status AddTie(const Path& path, const Path& target);
+  absl::Status SetItem(std::string_view name, schema::ItemKind kind);
+  absl::Status SetMetric(std::string_view name, double value);
+  absl::Status SetCustomMetadata(std::string json);
+  absl::Status SetNote(std::string_view text);
+  absl::Status SetLineage(std::string_view name, std::string text);
+
+  // Sorts, merges the boxes of a leaf, encodes the tree. kInvalidArgument
+  // naming the path: given twice, boxes that overlap or disagree, a leaf below
+  // a leaf, a tie to nothing, a limit.
+  absl::StatusOr<StepContent> Finish() &&;
+
+ private:
+  const std::size_t chunk_bytes_;
+  bool as_stored_ = false;
+  std::vector<SourceLeaf> leaves_;
+  std::vector<schema::TreeEntry> nodes_;
+  StepContent content_;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_SAVE_STEP_CONTENT_H_

@@ -1,0 +1,471 @@
+#include "core/save/step_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "core/process/clock.h"
+#include "core/process/engine_thread.h"
+#include "core/process/guarded_call.h"
+#include "core/save/lineage.h"
+#include "core/save/rank_plan.h"
+#include "core/version/base_loader.h"
+#include "schema/keys.h"
+#include "tbb/parallel_for.h"
+
+namespace ckptree::internal {
+namespace {
+
+// Below this a save is refused before it writes: its metadata and the commit
+// log could not grow.
+constexpr std::uint64_t kMinFreeBytes = 4 << 20;
+
+constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
+
+absl::Status Annotate(const absl::Status& status, std::int64_t step) {
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrFormat("step %d was not saved: %s", step, status.message()));
+}
+
+std::string AttemptName(std::uint64_t version) {
+  // kv reads the version back from the name: it is never used again.
+  return absl::StrFormat("v%d-%016x", version, absl::GetCurrentTimeNanos());
+}
+
+}  // namespace
+
+StepWriter::StepWriter(WriterContext context)
+    : context_(std::move(context)),
+      lineage_(ProcessLineage()),
+      last_version_(context_.highest_version) {
+  stager_ = std::thread([this] { StageLoop(); });
+  writer_ = std::thread([this] { WriteLoop(); });
+}
+
+StepWriter::~StepWriter() {
+  Refuse();
+  Stop();
+}
+
+void StepWriter::Refuse() {
+  absl::MutexLock lock(&mu_);
+  refusing_ = true;
+  for (auto& [number, ticket] : tickets_) {
+    if (ticket.stage == Stage::kOpen) ticket.stage = Stage::kDropped;
+  }
+}
+
+void StepWriter::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (stager_.joinable()) stager_.join();
+  if (writer_.joinable()) writer_.join();
+}
+
+// ---- step 2 ----
+
+void StepWriter::StageLoop() {
+  const EngineThread here(context_.database);
+  while (true) {
+    std::shared_ptr<Save> save;
+    {
+      absl::MutexLock lock(&mu_);
+      if (pool_used_) {
+        // Memory stays while saves follow each other: a page that was touched
+        // is filled faster than a fresh one.
+        mu_.Await(absl::Condition(this, &StepWriter::CanStageOrIsIdle));
+        if (!mu_.AwaitWithTimeout(absl::Condition(this, &StepWriter::CanStage),
+                                  context_.staging_idle)) {
+          context_.pool->Trim();
+          pool_used_ = false;
+          continue;
+        }
+      }
+      mu_.Await(absl::Condition(this, &StepWriter::CanStage));
+      if (to_stage_.empty()) return;
+      pool_used_ = true;
+      save = std::move(to_stage_.front());
+      to_stage_.pop_front();
+    }
+    const absl::Status status = GuardedStatus("staging", [&] {
+      StageOne(save);
+      return absl::OkStatus();
+    });
+    // What was not copied is read in place, at the save's turn.
+    if (!status.ok()) {
+      context_.logger->Log(LogSeverity::kWarning, "save", status);
+    }
+  }
+}
+
+// Step 2: copies until the pool is full; what is left is read in place when the
+// save has its turn, so a full pool delays the caller and blocks nobody.
+void StepWriter::StageOne(const std::shared_ptr<Save>& save) {
+  const std::shared_ptr<StagedContent> content = save->staged_content();
+  if (content == nullptr) return;  // Already over.
+  const absl::Time start = absl::Now();
+  std::atomic<bool> full{false};
+  context_.arena->execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<std::size_t>(0, content->piece_count(), 1),
+        [&](const tbb::blocked_range<std::size_t>& range) {
+          for (std::size_t i = range.begin(); i != range.end(); ++i) {
+            if (full.load(std::memory_order_relaxed) || save->cancelled()) {
+              return;
+            }
+            // A copy function that fails does so again at the save's turn,
+            // where it fails the save.
+            bool copied = false;
+            GuardedStatus("staging", [&]() -> absl::Status {
+              CKPTREE_ASSIGN_OR_RETURN(copied, content->Stage(i));
+              return absl::OkStatus();
+            }).IgnoreError();
+            if (!copied) full.store(true);
+          }
+        },
+        tbb::simple_partitioner());
+  });
+  absl::MutexLock lock(&mu_);
+  stats_.bytes_staged += content->staged_bytes();
+  stats_.seconds_staging += absl::ToDoubleSeconds(absl::Now() - start);
+}
+
+// ---- steps 3 to 6 ----
+
+void StepWriter::WriteLoop() {
+  const EngineThread here(context_.database);
+  while (true) {
+    Ticket ticket;
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &StepWriter::CanWrite));
+      if (tickets_.empty()) return;
+      ticket = tickets_.begin()->second;
+      if (ticket.stage == Stage::kOpen) return;  // Stopping.
+      if (ticket.stage == Stage::kDropped) {
+        tickets_.erase(tickets_.begin());
+        continue;
+      }
+    }
+    Save& save = *ticket.save;
+    std::uint64_t version = 0;
+    const absl::Status status =
+        Annotate(GuardedStatus("saving", [&] { return Run(&save, &version); }),
+                 save.step);
+    // The memory goes back before anyone is told.
+    if (const auto content = save.staged_content()) content->Abandon();
+    {
+      absl::MutexLock lock(&mu_);
+      --stats_.saves_in_flight;
+      ++(status.ok() ? stats_.saves_committed : stats_.saves_failed);
+      stats_.bytes_hashed += save.counters.compared.load();
+      stats_.bytes_written += save.counters.written.load();
+      stats_.bytes_unchanged += save.counters.unchanged.load();
+    }
+    if (const absl::Status thrown = save.Finish(status, version);
+        !thrown.ok()) {
+      context_.logger->Log(LogSeverity::kError, "save", thrown);
+    }
+    retired_.clear();
+    ReportProgress(save, /*force=*/true);
+    if (!status.ok() && !absl::IsCancelled(status) && save.FailedUnseen()) {
+      context_.logger->Log(LogSeverity::kError, "save", status);
+    }
+    absl::MutexLock lock(&mu_);
+    // Who cancels does not need to be told.
+    const bool asked = absl::IsCancelled(status) && save.cancelled();
+    if (!status.ok() && !asked) failed_.push_back(ticket.save);
+    tickets_.erase(save.ticket);
+  }
+}
+
+absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
+  CKPTREE_RETURN_IF_ERROR(context_.database->health());
+  if (save->cancelled()) return absl::CancelledError("it was cancelled");
+  CKPTREE_RETURN_IF_ERROR(CheckClock());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t free,
+                           context_.database->FreeBytes());
+  if (free < kMinFreeBytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the disk is full: %d bytes are free, at least %d are needed", free,
+        kMinFreeBytes));
+  }
+  const absl::Cleanup release = [this] {
+    context_.keeper->ReleaseTrees();
+    context_.keeper->ReleaseBase();
+    in_flight_.store(0);
+  };
+  CKPTREE_RETURN_IF_ERROR(LoadTip(save->line));
+
+  Attempt attempt;
+  attempt.version = ++last_version_;
+  in_flight_.store(attempt.version);
+  attempt.name = AttemptName(attempt.version);
+  save->SetPhase(Progress::Phase::kWriting);
+  const absl::Time start = absl::Now();
+  absl::Status status = GuardedStatus("writing", [&] {
+    return save->gather == nullptr ? Write(save, &attempt)
+                                   : GatherParts(save, &attempt);
+  });
+  const absl::Time written = absl::Now();
+  if (status.ok()) {
+    save->SetPhase(Progress::Phase::kCommitting);
+    ReportProgress(*save, /*force=*/true);
+    status = GuardedStatus("adopting", [&] { return Adopt(&attempt); });
+  }
+  bool returned = true;
+  if (status.ok()) {
+    returned = false;
+    status = GuardedStatus("committing", [&] {
+      absl::Status committed = Commit(save, &attempt);
+      returned = true;
+      return committed;
+    });
+  }
+  if (!returned) {
+    // Whether its rows are there is not known: neither are its blocks dropped,
+    // nor is the next save compared with what was thought to be the tip.
+    tip_loaded_ = false;
+    if (attempt.committing) {
+      status = absl::UnknownError(absl::StrFormat(
+          "%s: the step may or may not be there; close the store and open it "
+          "to learn which",
+          status.message()));
+    }
+  }
+  CleanUp(attempt, status.ok() || (!returned && attempt.committing));
+  {
+    absl::MutexLock lock(&mu_);
+    stats_.seconds_comparing_and_writing +=
+        absl::ToDoubleSeconds(written - start);
+    stats_.seconds_committing += absl::ToDoubleSeconds(absl::Now() - written);
+  }
+  *version = attempt.version;
+  return status;
+}
+
+// The base of the next save is the tip of its line, whether or not that step
+// still has a row.
+absl::Status StepWriter::LoadTip(std::uint32_t line) {
+  // Collection may have moved it.
+  const std::uint64_t held = context_.keeper->HoldBase(line);
+  tip_loaded_ = tip_loaded_ && tip_line_ == line &&
+                (held == tip_.version || !context_.keeper->refusal().ok());
+  if (tip_loaded_) return absl::OkStatus();
+  tip_ = {};
+  tip_line_ = line;
+  absl::Status status;
+  context_.arena->execute([&] {
+    absl::StatusOr<BaseState> tip = LoadBase(*context_.database, line);
+    status = tip.status();
+    if (!status.ok()) return;
+    status = CheckBlocksAreThere(*context_.database, *tip);
+    tip_ = *std::move(tip);
+  });
+  if (absl::IsDataLoss(status)) {
+    // A damaged base must not stop training: the next save is full.
+    context_.logger->Log(
+        LogSeverity::kWarning, "save",
+        absl::StrFormat("the last save of the line is damaged (%s): this one "
+                        "is written whole",
+                        status.message()));
+    CKPTREE_ASSIGN_OR_RETURN(tip_.version, ReadTip(*context_.database, line));
+    tip_.parts.clear();
+    status = absl::OkStatus();
+  }
+  tip_loaded_ = status.ok();
+  return status;
+}
+
+// Steps 3 and 4.
+absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
+  const kv::Database& database = *context_.database;
+  PartPlan plan;
+  plan.kv_options = context_.kv_options;
+  plan.staging = database.staging_directory() + "/" + attempt->name;
+  plan.attempt = attempt->name;
+  plan.make_staging = [this, attempt]() -> absl::Status {
+    absl::MutexLock lock(&attempt->mu);
+    if (attempt->staged) return absl::OkStatus();
+    attempt->staged = true;
+    return context_.database->MakeStaging(attempt->name);
+  };
+  plan.uuid = context_.uuid;
+  plan.incarnation = database.report().incarnation;
+  plan.version = attempt->version;
+  plan.step = save->step;
+  plan.part = 0;
+  plan.segments = segments_;
+  plan.statistics = context_.statistics;
+  plan.counters = &save->counters;
+  const std::thread::id self = std::this_thread::get_id();
+  plan.check = [this, save, self]() -> absl::Status {
+    if (std::this_thread::get_id() == self) ReportProgress(*save, false);
+    return save->cancelled() ? absl::CancelledError("it was cancelled")
+                             : absl::OkStatus();
+  };
+  const auto base = tip_.parts.find(plan.part);
+  absl::StatusOr<PartResult> part = absl::UnknownError("");
+  context_.arena->execute([&] {
+    part = WritePart(plan, save->content.get(),
+                     base == tip_.parts.end() ? nullptr : base->second.get());
+  });
+  if (absl::IsResourceExhausted(part.status())) {
+    const std::uint64_t needed =
+        save->bytes_total -
+        std::min(save->bytes_total, save->counters.unchanged.load());
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s (up to %d bytes are needed, %d are free)", part.status().message(),
+        needed, database.FreeBytes().value_or(0)));
+  }
+  CKPTREE_RETURN_IF_ERROR(part.status());
+  attempt->parts.push_back(*std::move(part));
+  return absl::OkStatus();
+}
+
+// Steps 3 and 4 where every part is built by a process of its own.
+absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
+  attempt->staged = true;
+  CKPTREE_RETURN_IF_ERROR(context_.database->MakeStaging(attempt->name));
+  RankPlan plan;
+  plan.staging = context_.database->staging_directory() + "/" + attempt->name;
+  plan.attempt = attempt->name;
+  plan.uuid = context_.uuid;
+  plan.incarnation = context_.database->report().incarnation;
+  plan.version = attempt->version;
+  plan.base = tip_.version;
+  plan.full = tip_.version != 0 && tip_.parts.empty();
+  plan.step = save->step;
+  CKPTREE_ASSIGN_OR_RETURN(attempt->parts, save->gather(plan));
+  std::sort(attempt->parts.begin(), attempt->parts.end(),
+            [](const PartResult& a, const PartResult& b) {
+              return a.record.part < b.record.part;
+            });
+  for (std::size_t i = 1; i < attempt->parts.size(); ++i) {
+    if (attempt->parts[i].record.part == attempt->parts[i - 1].record.part) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "part %d was built twice", attempt->parts[i].record.part));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Step 5.
+absl::Status StepWriter::Adopt(Attempt* attempt) {
+  std::vector<kv::StagedSegment> segments;
+  for (const PartResult& part : attempt->parts) {
+    for (const BuiltSegment& segment : part.segments) {
+      segments.push_back(segment.staged);
+    }
+  }
+  if (segments.empty()) return absl::OkStatus();
+  return context_.database->Adopt(segments);
+}
+
+// Step 6.
+absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
+  const absl::MutexLock commit_lock(context_.commit_mu);
+  auto record = std::make_shared<schema::StepRecord>();
+  CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
+                           BuildCommit(*save, attempt, record));
+  if (!save->EnterCommit()) return absl::CancelledError("it was cancelled");
+  attempt->committing = true;
+  const kv::CommitResult result = context_.database->Commit(std::move(request));
+  switch (result.outcome) {
+    case kv::Outcome::kCommitted:
+      break;
+    case kv::Outcome::kConflict:
+      return absl::AlreadyExistsError(
+          absl::StrFormat("the step was saved or changed meanwhile (%s)",
+                          result.status.message()));
+    case kv::Outcome::kUnknown:
+      return absl::UnknownError(absl::StrFormat(
+          "a write failed in mid-commit (%s): the step may or may not be "
+          "there; close the store and open it to learn which",
+          result.status.message()));
+    case kv::Outcome::kFenced:
+    case kv::Outcome::kFailed:
+      return result.status;
+  }
+  for (auto& [number, part] : tip_.parts) retired_.push_back(std::move(part));
+  const std::uint64_t base = tip_.version;
+  tip_ = {attempt->version, {}};
+  {
+    absl::MutexLock lock(&mu_);
+    for (const PartResult& part : attempt->parts) {
+      stats_.chunks_written += part.chunks_written;
+      stats_.leaf_records_written += part.records_written;
+      stats_.segments_written += part.segments.size();
+    }
+  }
+  for (PartResult& part : attempt->parts) {
+    retired_.push_back(std::move(part.leftovers));
+    // What another process built is read back before the next save.
+    tip_loaded_ = tip_loaded_ && part.next != nullptr;
+    tip_.parts[part.record.part] = part.next;
+  }
+  ChainLink link;
+  link.prev = base;
+  link.line = save->line;
+  link.step = save->step;
+  link.ordinal = result.ordinal;
+  for (const PartResult& part : attempt->parts) {
+    link.trees.push_back(part.record.tree);
+  }
+  const Retention::Verdict& verdict = attempt->verdict;
+  context_.keeper->Saved(attempt->version, std::move(link), attempt->replaced);
+  // Nobody sees the list without its victims and without the new step.
+  context_.catalog->Apply(verdict.victims, record);
+  for (const StepRecordPtr& gone : verdict.victims) {
+    context_.keeper->Removed(gone->version);
+  }
+  TellPolicy(save, *record, *attempt);
+  const bool removed =
+      attempt->replaced.has_value() || !verdict.victims.empty();
+  if (removed && context_.on_removed) context_.on_removed();
+  return absl::OkStatus();
+}
+
+// Removes what an attempt left outside the database, and, where it was adopted
+// and not committed, the segments that nothing refers to.
+void StepWriter::CleanUp(const Attempt& attempt, bool committed) {
+  if (!attempt.staged) return;
+  absl::Status status;
+  if (!committed && context_.database->health().ok()) {
+    const schema::KeyRange range = schema::BlocksOfVersion(attempt.version);
+    status.Update(context_.database->Secure());
+    for (const schema::Space space :
+         {schema::Space::kLeaves, schema::Space::kChunks}) {
+      if (!status.ok()) break;
+      status.Update(context_.database->Drop(space, {{range.begin, range.end}}));
+    }
+  }
+  status.Update(context_.database->RemoveStaging(attempt.name));
+  if (!status.ok()) {
+    context_.logger->Log(
+        LogSeverity::kWarning, "save",
+        absl::StrFormat("staging/%s is left behind until the next open: %s",
+                        attempt.name, status.message()));
+  }
+}
+
+void StepWriter::ReportProgress(const Save& save, bool force) {
+  if (!context_.on_progress) return;
+  const absl::Time now = absl::Now();
+  if (!force && now - last_report_ < kReportEvery) return;
+  last_report_ = now;
+  const absl::Status thrown = GuardedCall(
+      "on_progress", [&] { context_.on_progress(save.Progress()); });
+  if (!thrown.ok()) {
+    context_.logger->Log(LogSeverity::kError, "progress", thrown);
+  }
+}
+
+}  // namespace ckptree::internal

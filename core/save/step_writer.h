@@ -1,0 +1,201 @@
+// The save protocol: takes saves in the order of their Begin(), one after the
+// other, and makes each a step by one atomic commit.
+
+#ifndef CKPTREE_CORE_SAVE_STEP_WRITER_H_
+#define CKPTREE_CORE_SAVE_STEP_WRITER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptree/options.h"
+#include "core/collect/chain_keeper.h"
+#include "core/policy/retention.h"
+#include "core/process/logger.h"
+#include "core/save/part_writer.h"
+#include "core/save/save.h"
+#include "core/save/staging_pool.h"
+#include "core/version/base_part.h"
+#include "core/version/catalog.h"
+#include "kv/database.h"
+#include "tbb/task_arena.h"
+
+namespace ckptree::internal {
+
+// What the writer works with; all of it outlives the writer.
+struct WriterContext {
+  kv::Database* database = nullptr;
+  kv::Options kv_options;  // For the segments.
+  Catalog* catalog = nullptr;
+  const Logger* logger = nullptr;
+  tbb::task_arena* arena = nullptr;
+  std::string uuid;
+  bool statistics = true;
+  std::function<void(const Progress&)> on_progress;
+  std::uint64_t highest_version = 0;  // Ever used; the next save's is above.
+  ChainKeeper* keeper = nullptr;
+  const Retention* retention = nullptr;
+  // Held while a commit is put together and made: what it found in the catalog
+  // still holds.
+  absl::Mutex* commit_mu = nullptr;
+  // Called after a commit that took a step's row from it.
+  std::function<void()> on_removed;
+  // See StoreOptions.
+  StagingPool* pool = nullptr;
+  absl::Duration staging_idle = absl::Seconds(10);
+  int most_in_flight = 2;
+};
+
+// The steps of a save, marked in step_writer.cc; core/save/README.md says what each
+// keeps true:
+//   1 Begin    a ticket, no version yet
+//   2 Stage    copy what is not lent; overlaps with other saves
+//   3 Compare  with the tip of the line
+//   4 Write    what is new, into segments outside the database or the batch
+//   5 Adopt    all segments at once; nothing refers to them yet
+//   6 Commit   one record of the journal, synced; then the index
+// Steps 3 to 6 run on one thread, in the order of the tickets.
+//
+// Thread-safe.
+class StepWriter {
+ public:
+  explicit StepWriter(WriterContext context);
+  // Cancels nothing: Refuse(), Stop().
+  ~StepWriter();
+
+  // Step 1. The save's turn waits until Submit() or Drop().
+  std::shared_ptr<Save> Begin(std::uint32_t line, std::int64_t step,
+                              const SaveOptions& options);
+  // Waits for room among the saves in flight, but for no step that was begun
+  // and is not submitted. False where the writer takes no more saves.
+  [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
+  // The save will never be submitted: those behind it need not wait.
+  void Drop(const std::shared_ptr<Save>& save);
+  // `save` failed without having been submitted; told like any failure.
+  void Fail(const std::shared_ptr<Save>& save);
+
+  // From now on nothing is submitted; what is being put together is dropped.
+  void Refuse();
+  // Waits for the saves there are and ends the threads. REQUIRES: Refuse().
+  void Stop();
+
+  // Until every save begun before has ended.
+  absl::Status WaitIdle(absl::Duration timeout);
+
+  // The oldest failure that nobody saw; with `only_dropped` of saves that have
+  // no handle any more. OK where there is none.
+  absl::Status TakeUnseenFailure(bool only_dropped);
+
+  Stats stats() const;
+  // Of the save whose segments may be in the database without a row; 0: none.
+  std::uint64_t version_in_flight() const { return in_flight_.load(); }
+  const kv::Options& kv_options() const { return context_.kv_options; }
+
+  // For tests. REQUIRES: no save is in flight.
+  void LimitSegments(const SegmentLimits& limits) { segments_ = limits; }
+
+ private:
+  enum class Stage { kOpen, kReady, kDropped };
+  struct Ticket {
+    std::shared_ptr<Save> save;
+    Stage stage = Stage::kOpen;
+  };
+  // What a save found out that its commit needs.
+  struct Attempt {
+    std::uint64_t version = 0;
+    std::string name;  // Of the staging folder.
+    absl::Mutex mu;
+    bool staged = false;  // The folder was made; guarded by mu while writing.
+    std::vector<PartResult> parts;
+    std::optional<std::uint64_t> replaced;  // Version whose step it takes.
+    Retention::Verdict verdict;             // Of the line's policy.
+    absl::Status policy_problem;            // Why there is none.
+    bool committing = false;  // Its rows may be there from now on.
+  };
+
+  void StageLoop();
+  void WriteLoop();
+  void StageOne(const std::shared_ptr<Save>& save);
+
+  absl::Status Run(Save* save, std::uint64_t* version);
+  absl::Status LoadTip(std::uint32_t line);
+  absl::Status Write(Save* save, Attempt* attempt);
+  absl::Status GatherParts(Save* save, Attempt* attempt);
+  absl::Status Adopt(Attempt* attempt);
+  absl::Status Commit(Save* save, Attempt* attempt);
+  // Sets attempt->replaced and attempt->verdict.
+  absl::StatusOr<kv::CommitRequest> BuildCommit(
+      const Save& save, Attempt* attempt,
+      const std::shared_ptr<schema::StepRecord>& record);
+  // What the line's policy removes with this commit, into the attempt. An error
+  // where it does not keep the step itself.
+  absl::Status AskPolicy(const Save& save, const StepRecordPtr& record,
+                         const schema::DeadList& dead, Attempt* attempt) const;
+  void RemoveVictims(Attempt* attempt, kv::CommitRequest* request) const;
+  // What SaveOptions::delete_later deletes, beside the victims.
+  absl::Status RemoveLater(const Save& save, Attempt* attempt,
+                           kv::CommitRequest* request) const;
+  // Once the step is committed.
+  void TellPolicy(Save* save, const schema::StepRecord& record,
+                  const Attempt& attempt);
+  bool IsTreeOfBase(const PartResult& part) const;
+  absl::Status AddTree(const PartResult& part, kv::CommitRequest* request);
+  absl::Status AddLostParts(const Attempt& attempt,
+                            schema::DeadList* dead) const;
+  absl::Status MayOverwrite(const Save& save,
+                            const schema::StepRecord& old) const;
+  void CleanUp(const Attempt& attempt, bool committed);
+  void ReportProgress(const Save& save, bool force);
+
+  bool CanWrite() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return stopping_ || !to_stage_.empty();
+  }
+  bool CanStageOrIsIdle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return CanStage() || stats_.saves_in_flight == 0;
+  }
+
+  WriterContext context_;
+  const std::vector<std::pair<std::string, std::string>> lineage_;
+
+  // Of the write thread alone.
+  bool tip_loaded_ = false;
+  std::uint32_t tip_line_ = 0;
+  BaseState tip_;
+  // The tip before, and what the save left: freed once it is acknowledged.
+  std::vector<std::shared_ptr<const void>> retired_;
+  std::uint64_t last_version_ = 0;
+  std::atomic<std::uint64_t> in_flight_{0};
+  absl::Time last_report_;
+  SegmentLimits segments_;
+
+  bool pool_used_ = false;  // Of the stager alone: since the last Trim().
+
+  mutable absl::Mutex mu_;
+  bool refusing_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<std::uint64_t, Ticket> tickets_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<Save>> to_stage_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Save>> failed_ ABSL_GUARDED_BY(mu_);
+  Stats stats_ ABSL_GUARDED_BY(mu_);
+
+  std::thread stager_;
+  std::thread writer_;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_SAVE_STEP_WRITER_H_

@@ -1,0 +1,121 @@
+#include "core/verify/chunk_check.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "core/array/chunk_grid.h"
+#include "core/array/leaf_statistics.h"
+#include "core/version/read_plan.h"
+#include "schema/keys.h"
+#include "tbb/parallel_for.h"
+
+namespace ckptree::internal {
+namespace {
+
+struct Slice {
+  const schema::ChunkRef* ref;
+  const BaseLeaf* leaf;
+  const schema::TreeEntry* entry;
+  std::size_t chunk;
+};
+
+std::optional<std::int64_t> ElementsOf(const Slice& slice) {
+  std::size_t first = 0;
+  for (const schema::Box& box : slice.leaf->record.boxes) {
+    const ChunkGrid grid(box);
+    const auto count = static_cast<std::size_t>(grid.count());
+    if (slice.chunk < first + count) {
+      return grid.cell_elements(static_cast<std::int64_t>(slice.chunk - first));
+    }
+    first += count;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
+                         const ChunkCheckOptions& options, VerifyReport* report,
+                         Damage* damage) {
+  std::vector<Slice> slices;
+  std::size_t ordinal = 0;
+  for (const schema::TreeEntry& entry : *part.entries) {
+    if (!schema::IsLeaf(entry.kind)) continue;
+    const BaseLeaf* leaf = part.leaves[ordinal++].get();
+    if (leaf == nullptr) continue;
+    for (std::size_t c = 0; c < leaf->record.chunks.size(); ++c) {
+      const schema::ChunkRef& ref = leaf->record.chunks[c];
+      if (ref.version > options.above)
+        slices.push_back({&ref, leaf, &entry, c});
+    }
+  }
+  const auto order = [](const Slice& s) {
+    return std::tie(s.ref->place, s.ref->version, s.ref->part, s.ref->n);
+  };
+  std::sort(
+      slices.begin(), slices.end(),
+      [&order](const Slice& a, const Slice& b) { return order(a) < order(b); });
+  std::vector<std::pair<std::size_t, std::size_t>> blocks;
+  for (std::size_t i = 0; i < slices.size();) {
+    std::size_t end = i + 1;
+    while (end < slices.size() && order(slices[end]) == order(slices[i])) ++end;
+    blocks.emplace_back(i, end);
+    i = end;
+  }
+  absl::Mutex mu;
+  tbb::parallel_for(std::size_t{0}, blocks.size(), [&](std::size_t b) {
+    const auto [begin, end] = blocks[b];
+    const schema::ChunkRef& ref = *slices[begin].ref;
+    const std::string key = ChunkKey(ref);
+    const std::string where = schema::DescribeKey(ref.place, key);
+    const auto bad = [&](const schema::ChunkRef& of, std::string_view what) {
+      absl::MutexLock lock(&mu);
+      damage->AddSlice(ChunkBlock(of), of.offset,
+                       absl::StrFormat("%s: %s", where, what));
+    };
+    absl::StatusOr<kv::Value> value = database.Read(ref.place, key);
+    std::uint64_t bytes = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const Slice& slice = slices[i];
+      const auto check = [&]() -> absl::StatusOr<std::string_view> {
+        if (!value.ok()) return value.status();
+        return CheckedSlice(*slice.ref, value->view());
+      };
+      auto found = check();
+      if (!found.ok()) {
+        // As a read does. Where it stands twice, the database tells of the
+        // damage.
+        auto other = SearchBlock(database, *slice.ref, found.status());
+        if (other.ok()) {
+          value = std::move(other);
+          found = check();
+        }
+      }
+      if (!found.ok()) {
+        const absl::string_view why = found.status().message();
+        bad(*slice.ref, absl::IsNotFound(found.status())
+                            ? std::string_view("the chunk is missing")
+                            : std::string_view(why.data(), why.size()));
+        continue;
+      }
+      bytes = value->view().size();
+      const auto& known = slice.leaf->record.statistics;
+      if (!options.statistics || slice.chunk >= known.size()) continue;
+      const Statistics now = ComputeStatistics(
+          slice.entry->dtype, slice.entry->packed,
+          std::as_bytes(std::span(*found)), ElementsOf(slice));
+      if (!(now == known[slice.chunk])) {
+        bad(*slice.ref, "its statistics are not those of its bytes");
+      }
+    }
+    absl::MutexLock lock(&mu);
+    report->bytes += bytes;
+    report->chunks += bytes > 0 ? 1 : 0;
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,29 @@
+// Reads chunks and compares them with their digests and statistics.
+
+#ifndef CKPTREE_CORE_VERIFY_CHUNK_CHECK_H_
+#define CKPTREE_CORE_VERIFY_CHUNK_CHECK_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/verify/verify_walk.h"
+#include "kv/database.h"
+
+namespace ckptree::internal {
+
+struct ChunkCheckOptions {
+  // Only chunks of versions above this one: the base's were checked with it.
+  std::uint64_t above = 0;
+  bool statistics = false;  // Recompute them as well.
+};
+
+// Checks every slice that the leaves of `part` refer to, each block read once,
+// in parallel (runs in a TBB arena). Adds to the report's counts; damage goes
+// to `damage`, which only this call uses meanwhile.
+absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
+                         const ChunkCheckOptions& options, VerifyReport* report,
+                         Damage* damage);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_VERIFY_CHUNK_CHECK_H_

@@ -1,0 +1,333 @@
+#include "core/verify/row_check.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/version/open_check.h"
+#include "schema/keys.h"
+#include "schema/segment_record.h"
+#include "schema/store_record.h"
+#include "schema/tree.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Row;
+using schema::Space;
+
+absl::Status DecodeRow(std::string_view key, std::string_view value) {
+  switch (static_cast<Row>(key.front())) {
+    case Row::kStore:
+      return schema::DecodeStoreRecord(value).status();
+    case Row::kStep:
+    case Row::kRemoved:
+      return schema::DecodeStepRecord(value).status();
+    case Row::kStepMeta:
+      return schema::DecodeStepMeta(value).status();
+    case Row::kTree:
+    case Row::kTreePage: {
+      const auto row = static_cast<Row>(key.front());
+      const auto digest = schema::DecodeDigestKey(row, key);
+      if (!digest.has_value() || base::DigestOf(value) != *digest) {
+        return absl::DataLossError("its bytes have another digest");
+      }
+      return row == Row::kTree ? schema::DecodeTreeRoot(value).status()
+                               : schema::DecodeTreePage(value).status();
+    }
+    case Row::kDead:
+      return schema::DecodeDeadList(value).status();
+    case Row::kSegment:
+      return schema::DecodeSegmentRow(value).status();
+    case Row::kCommit:  // Of engines before the journal.
+      break;
+    case Row::kLine:
+      return schema::DecodeLineRecord(value).status();
+    case Row::kTag:
+      return schema::DecodeTagRecord(value).status();
+    case Row::kPin:
+      return schema::DecodePinRecord(value).status();
+    case Row::kSettings:
+      return schema::DecodeLineSettings(value).status();
+  }
+  return absl::DataLossError("no row has such a key");
+}
+
+// The blocks of one part of a small save, against its header.
+struct SmallPart {
+  std::optional<schema::SmallHeader> header;
+  std::uint64_t version = 0;
+  std::uint16_t part = 0;
+  std::uint32_t count = 0;
+  base::DigestStream digest;
+
+  void Check(const kv::Database& database, Damage* damage) const {
+    if (!header.has_value()) return;
+    // A scan passes damaged blocks, and tells of the damage; which leaves are
+    // hurt, if any, is found chunk by chunk.
+    if (count < header->block_count && !database.IndexDamage().empty()) return;
+    if (header->block_count == count && header->digest == digest.Finish()) {
+      return;
+    }
+    damage->Add(Finding::Severity::kDamage,
+                absl::StrFormat("small v%d part %d: its %d blocks are not the "
+                                "%d that were saved",
+                                version, part, count, header->block_count));
+  }
+};
+
+absl::Status CheckSmallRows(const kv::Database& database, Damage* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
+                           database.Scan(Space::kSmall, "", ""));
+  std::optional<SmallPart> current;
+  for (; scan.Valid(); scan.Next()) {
+    const auto fields = schema::DecodeSmallKey(scan.key());
+    if (!fields.has_value()) {
+      damage->Add(Finding::Severity::kDamage,
+                  schema::DescribeKey(Space::kSmall, scan.key()) +
+                      ": no block has such a key");
+      continue;
+    }
+    if (!current.has_value() || current->version != fields->version ||
+        current->part != fields->part) {
+      if (current.has_value()) current->Check(database, damage);
+      current.emplace();
+      current->version = fields->version;
+      current->part = fields->part;
+    }
+    if (fields->kind == schema::BlockKind::kHeader) {
+      auto header = schema::DecodeSmallHeader(scan.value());
+      if (header.ok()) {
+        current->header = *header;
+      } else {
+        damage->Add(Finding::Severity::kDamage,
+                    schema::DescribeKey(Space::kSmall, scan.key()) + ": " +
+                        std::string(header.status().message()));
+      }
+      continue;
+    }
+    ++current->count;
+    current->digest.Update(scan.key());
+    current->digest.Update(scan.value());
+  }
+  if (current.has_value()) current->Check(database, damage);
+  return scan.status();
+}
+
+bool IsGap(std::string_view value) {
+  return value.size() < schema::kChunkAlignment &&
+         value.find_first_not_of('\0') == std::string_view::npos;
+}
+
+// One segment against its row.
+absl::Status CheckSegment(const kv::Database& database, std::string_view key,
+                          const schema::SegmentKeyFields& fields,
+                          const schema::SegmentRow& row, Damage* damage) {
+  const std::string name = schema::DescribeKey(Space::kRecords, key);
+  const auto bad = [&](const std::string& what) {
+    damage->Add(Finding::Severity::kDamage, name + ": " + what);
+  };
+  const schema::KeyRange range =
+      schema::BlocksOfSegment(fields.version, fields.part, fields.builder);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(fields.space, range.begin, range.end, 4 << 20));
+  std::optional<schema::SegmentTable> table;
+  std::uint64_t blocks = 0, bytes = 0, dead_bytes = 0;
+  std::vector<std::uint32_t> numbers;
+  for (; scan.Valid(); scan.Next()) {
+    if (fields.space == Space::kChunks && schema::IsGapKey(scan.key())) {
+      if (!IsGap(scan.value())) bad("a gap that holds something");
+      continue;
+    }
+    const auto block = schema::DecodeBlockKey(scan.key());
+    if (!block.has_value()) {
+      bad("a key that is no block");
+      continue;
+    }
+    const std::uint32_t sequence = schema::SequenceOf(block->n);
+    if (sequence == schema::kHeaderSequence) {
+      const auto header = schema::DecodeSegmentHeader(scan.value());
+      if (!header.ok()) {
+        bad(std::string(header.status().message()));
+      } else if (header->version != fields.version ||
+                 header->part != fields.part || header->space != fields.space ||
+                 header->builder != fields.builder) {
+        bad("its header is of another segment");
+      }
+      continue;
+    }
+    if (sequence == schema::kTableSequence) {
+      auto decoded = schema::DecodeSegmentTable(scan.value());
+      if (decoded.ok()) {
+        table = *std::move(decoded);
+      } else {
+        bad(std::string(decoded.status().message()));
+      }
+      continue;
+    }
+    if (row.IsDead(sequence)) {
+      dead_bytes += scan.value().size();
+      continue;
+    }
+    ++blocks;
+    bytes += scan.value().size();
+    numbers.push_back(block->n);
+  }
+  if (!scan.status().ok()) {
+    bad(std::string(scan.status().message()));
+    return absl::OkStatus();
+  }
+  // The dead ones may be gone already.
+  const std::uint64_t alive = row.block_count - row.dead_count();
+  if (blocks != alive || bytes != row.bytes - row.dead_bytes ||
+      dead_bytes > row.dead_bytes) {
+    bad(absl::StrFormat(
+        "its row says %d blocks of %d bytes, there are %d of %d", alive,
+        row.bytes - row.dead_bytes, blocks, bytes));
+  }
+  if (!table.has_value()) {
+    bad("its table is missing");
+    return absl::OkStatus();
+  }
+  std::vector<std::uint32_t> listed;
+  for (const schema::TableEntry& entry : table->entries) {
+    if (!row.IsDead(schema::SequenceOf(entry.n))) listed.push_back(entry.n);
+  }
+  const bool same = listed == numbers &&
+                    table->entries.size() == row.block_count &&
+                    table->entries.front().n == row.first_n &&
+                    table->entries.back().n == row.last_n;
+  if (!same) bad("its table lists other blocks than there are");
+  return absl::OkStatus();
+}
+
+// The second copy of the leaf records; `files` are those of the first. True
+// where all of it is whole.
+absl::StatusOr<bool> CheckLeafCopies(const kv::Database& database,
+                                     const std::vector<kv::LiveFile>& files,
+                                     const std::function<bool()>& cancelled,
+                                     Damage* damage) {
+  bool whole = true;
+  const auto bad = [&](const std::string& what) {
+    whole = false;
+    damage->Add(Finding::Severity::kDamage,
+                what + " (a second copy of leaf records)");
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> copies,
+                           database.LeafCopies());
+  for (const kv::LiveFile& copy : copies) {
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
+    if (!copy.whole) {
+      bad(copy.path + " is missing or cut short");
+    } else if (const absl::Status status = database.CheckFile(copy);
+               !status.ok()) {
+      bad(std::string(status.message()));
+    }
+  }
+  if (!whole) return false;
+  for (const kv::LiveFile& file : files) {
+    if (file.space != Space::kLeaves) continue;
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
+    const absl::Status status = database.CheckLeafCopies(file);
+    // Where it is the first copy that cannot be read, its own check says so.
+    if (!status.ok() && database.CheckFile(file).ok()) {
+      bad(file.path + ": " + std::string(status.message()));
+    }
+  }
+  return whole;
+}
+
+}  // namespace
+
+absl::Status CheckRows(const kv::Database& database, Damage* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
+                           database.Scan(Space::kRecords, "", ""));
+  for (; scan.Valid(); scan.Next()) {
+    if (scan.key().empty()) continue;
+    if (const absl::Status status = DecodeRow(scan.key(), scan.value());
+        !status.ok()) {
+      damage->Add(
+          Finding::Severity::kDamage,
+          absl::StrFormat("%s: %s",
+                          schema::DescribeKey(Space::kRecords, scan.key()),
+                          status.message()));
+    }
+  }
+  if (!scan.status().ok()) {
+    damage->Add(Finding::Severity::kDamage,
+                absl::StrFormat("records: %s", scan.status().message()));
+  }
+  if (const absl::Status status = CheckSmallRows(database, damage);
+      !status.ok()) {
+    damage->Add(Finding::Severity::kDamage,
+                absl::StrFormat("small: %s", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
+                               std::uint64_t newest_settled,
+                               const std::function<bool()>& cancelled,
+                               Damage* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           SortedLiveFiles(database));
+  std::vector<bool> used(files.size(), false);
+  const schema::KeyRange range = schema::AllRows(Row::kSegment);
+  for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
+       rows->Next()) {
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
+    const auto fields = schema::DecodeSegmentKey(rows->key());
+    const auto row = schema::DecodeSegmentRow(rows->value());
+    if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
+    const std::string first = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kHeaderSequence));
+    const std::string last = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kTableSequence));
+    const kv::LiveFile* file = FileOfSegment(files, fields->space, first, last);
+    if (file == nullptr) {
+      damage->Add(Finding::Severity::kDamage,
+                  schema::DescribeKey(Space::kRecords, rows->key()) +
+                      ": no file holds it");
+      continue;
+    }
+    used[static_cast<std::size_t>(file - files.data())] = true;
+    CKPTREE_RETURN_IF_ERROR(
+        CheckSegment(database, rows->key(), *fields, *row, damage));
+  }
+  CKPTREE_RETURN_IF_ERROR(rows->status());
+  CKPTREE_ASSIGN_OR_RETURN(const bool copied,
+                           CheckLeafCopies(database, files, cancelled, damage));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
+    const std::string spared =
+        copied && files[i].space == Space::kLeaves
+            ? "; the second copy of its leaf records is whole"
+            : "";
+    if (!files[i].whole) {
+      damage->Add(Finding::Severity::kDamage,
+                  files[i].path + " is missing or cut short" + spared);
+      continue;
+    }
+    if (const absl::Status status = database.CheckFile(files[i]);
+        !status.ok()) {
+      damage->Add(Finding::Severity::kDamage,
+                  std::string(status.message()) + spared);
+    }
+    const auto first = schema::DecodeBlockKey(files[i].first_key);
+    if (!used[i] && (!first.has_value() || first->version <= newest_settled)) {
+      damage->Add(Finding::Severity::kWarning,
+                  files[i].path +
+                      " belongs to no save; the next open for "
+                      "writing removes it");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

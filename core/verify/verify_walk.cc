@@ -1,0 +1,167 @@
+#include "core/verify/verify_walk.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/version/base_loader.h"
+#include "core/version/leaf_reader.h"
+#include "schema/keys.h"
+#include "schema/path.h"
+
+namespace ckptree::internal {
+
+using schema::BlockKind;
+using schema::Space;
+
+std::string VersionView::name() const {
+  return removed ? absl::StrFormat("removed step %s (version %d)",
+                                   step().Text(), record.version)
+                 : absl::StrFormat("step %s", step().Text());
+}
+
+BlockId RecordBlock(std::uint16_t part, const BaseLeaf& leaf) {
+  return {part,
+          {BlockKind::kLeafRecord, leaf.place, leaf.version, leaf.source + 1}};
+}
+
+BlockId RecordBlock(std::uint16_t part, const schema::MapRun& run) {
+  return {part,
+          {BlockKind::kLeafRecord, run.place, run.version, run.source + 1}};
+}
+
+BlockId ChunkBlock(const schema::ChunkRef& ref) {
+  return {ref.part, {BlockKind::kChunk, ref.place, ref.version, ref.n}};
+}
+
+std::string LeafName(const BasePart& part, std::size_t ordinal) {
+  std::size_t leaf = 0;
+  for (const schema::TreeEntry& entry : *part.entries) {
+    if (!schema::IsLeaf(entry.kind)) continue;
+    if (leaf++ == ordinal) {
+      return schema::Path::Decode(entry.path).value_or(schema::Path()).Text();
+    }
+  }
+  return absl::StrFormat("leaf %d", ordinal);
+}
+
+void Damage::Add(Finding::Severity severity, std::string what,
+                 const std::set<StepName>& steps, std::string leaf) {
+  Finding finding;
+  finding.severity = severity;
+  finding.what = std::move(what);
+  finding.leaf = std::move(leaf);
+  for (const StepName& step : steps) {
+    finding.steps.push_back(step.step);
+    finding.names.push_back(step.Text());
+  }
+  report_->findings.push_back(std::move(finding));
+}
+
+void Damage::AddBlock(const BlockId& id, std::string what) {
+  Broken& broken = blocks_[id];
+  if (!broken.all) broken.what = std::move(what);
+  broken.all = true;
+}
+
+void Damage::AddSlice(const BlockId& id, std::uint32_t offset,
+                      std::string what) {
+  Broken& broken = blocks_[id];
+  if (broken.what.empty()) broken.what = std::move(what);
+  broken.offsets.insert(offset);
+}
+
+void Damage::Explain(const kv::Database& database,
+                     const std::vector<VersionView>& versions) {
+  if (blocks_.empty()) return;
+  // Leaves that share a block, and the steps in which each does.
+  std::map<BlockId, std::map<std::string, std::set<StepName>>> hurt;
+  for (const VersionView& version : versions) {
+    if (version.removed) continue;
+    for (const schema::PartRecord& record : version.parts) {
+      VerifyReport unused;
+      Damage again(&unused);
+      const auto part = LoadPartSharing(database, record, nullptr, &again);
+      if (!part.ok()) continue;
+      const auto note = [&](const BlockId& id, std::uint32_t offset,
+                            std::size_t ordinal) {
+        const auto found = blocks_.find(id);
+        if (found == blocks_.end()) return;
+        const Broken& broken = found->second;
+        if (!broken.all && !broken.offsets.contains(offset)) return;
+        hurt[id][LeafName(**part, ordinal)].insert(version.step());
+      };
+      for (std::size_t i = 0; i < (*part)->leaves.size(); ++i) {
+        const auto& leaf = (*part)->leaves[i];
+        note(RecordBlock(record.part,
+                         record.map.At(static_cast<std::uint32_t>(i))),
+             0, i);
+        if (leaf == nullptr) continue;
+        for (const schema::ChunkRef& ref : leaf->record.chunks) {
+          note(ChunkBlock(ref), ref.offset, i);
+        }
+      }
+    }
+  }
+  for (const auto& [id, broken] : blocks_) {
+    const auto it = hurt.find(id);
+    if (it == hurt.end()) {
+      Add(Finding::Severity::kWarning, broken.what + " (no step needs it)");
+      continue;
+    }
+    for (const auto& [leaf, names] : it->second) {
+      std::string steps;
+      for (const StepName& step : names) {
+        absl::StrAppendFormat(&steps, "%s%s", steps.empty() ? "" : ", ",
+                              step.Text());
+      }
+      Add(Finding::Severity::kDamage,
+          absl::StrFormat("%s: %s (hurts step %s)", leaf, broken.what, steps),
+          names, leaf);
+    }
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const BasePart>> LoadPartSharing(
+    const kv::Database& database, const schema::PartRecord& part,
+    const BasePart* known, Damage* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<BasePart> base,
+                           LoadPartEntries(database, part, known));
+  std::map<BlockId, std::shared_ptr<const BaseLeaf>> have;
+  if (known != nullptr) {
+    for (const auto& leaf : known->leaves) {
+      if (leaf != nullptr) have.emplace(RecordBlock(part.part, *leaf), leaf);
+    }
+  }
+  base->leaves.resize(part.map.size());
+  std::vector<std::uint32_t> missing;
+  for (std::uint32_t i = 0; i < part.map.size(); ++i) {
+    const auto it = have.find(RecordBlock(part.part, part.map.At(i)));
+    if (it != have.end()) {
+      base->leaves[i] = it->second;
+    } else {
+      missing.push_back(i);
+    }
+  }
+  auto read = ReadLeaves(database, part.part, part.map, missing);
+  if (read.ok()) {
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+      base->leaves[missing[i]] = std::move((*read)[i]);
+    }
+    return base;
+  }
+  // One by one: which of them is it?
+  for (const std::uint32_t ordinal : missing) {
+    auto one =
+        ReadLeaves(database, part.part, part.map, std::span(&ordinal, 1));
+    if (one.ok()) {
+      base->leaves[ordinal] = std::move(one->front());
+    } else {
+      damage->AddBlock(RecordBlock(part.part, part.map.At(ordinal)),
+                       std::string(one.status().message()));
+    }
+  }
+  return base;
+}
+
+}  // namespace ckptree::internal

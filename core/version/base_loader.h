@@ -1,0 +1,52 @@
+// Reads versions as bases: maps, trees and leaf records in memory.
+
+#ifndef CKPTREE_CORE_VERSION_BASE_LOADER_H_
+#define CKPTREE_CORE_VERSION_BASE_LOADER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/version/base_part.h"
+#include "kv/database.h"
+#include "schema/step_record.h"
+
+namespace ckptree::internal {
+
+// The tip of a line; 0 where its next save is full.
+absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
+                                      std::uint32_t line);
+
+// The record of a version that is not collected: that of its step, or of the
+// removed one. kDataLoss where there is neither.
+absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
+                                               std::uint64_t version);
+
+// Its parts, from the record or its StepMeta.
+absl::StatusOr<std::vector<schema::PartRecord>> PartsOf(
+    const kv::Database& database, const schema::StepRecord& record);
+
+// One part without its leaf records; the entries are those of `known` (may be
+// null) where its tree is the same.
+absl::StatusOr<std::shared_ptr<BasePart>> LoadPartEntries(
+    const kv::Database& database, const schema::PartRecord& part,
+    const BasePart* known);
+
+// One part, all its leaf records. Runs in a TBB arena.
+absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
+    const kv::Database& database, const schema::PartRecord& part);
+
+// What the next save of `line` is compared with. Runs in a TBB arena.
+absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
+                                   std::uint32_t line);
+
+// kDataLoss names a block that a leaf of `base` refers to and that is not
+// there: a save that shared it could not be read. What is in the blocks is not
+// looked at. Runs in a TBB arena.
+absl::Status CheckBlocksAreThere(const kv::Database& database,
+                                 const BaseState& base);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_VERSION_BASE_LOADER_H_

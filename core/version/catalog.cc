@@ -1,0 +1,455 @@
+#include "core/version/catalog.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+// Calls fn(key, value) for every row of one kind. An error: some were not seen.
+template <typename Fn>
+absl::Status ForEachRow(const kv::Database& database, schema::Row row,
+                        std::vector<std::string>* problems, Fn fn) {
+  const schema::KeyRange range = schema::AllRows(row);
+  absl::StatusOr<kv::Iterator> scan =
+      database.Scan(schema::Space::kRecords, range.begin, range.end);
+  absl::Status status = scan.status();
+  if (status.ok()) {
+    for (; scan->Valid(); scan->Next()) {
+      if (absl::Status bad = fn(scan->key(), scan->value()); !bad.ok()) {
+        problems->push_back(absl::StrFormat(
+            "%s: %s", schema::DescribeKey(schema::Space::kRecords, scan->key()),
+            bad.message()));
+      }
+    }
+    status = scan->status();
+  }
+  if (!status.ok()) problems->push_back(std::string(status.message()));
+  return status;
+}
+
+std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
+                       std::string_view line) {
+  const std::string owner =
+      line.empty() ? "the store" : absl::StrFormat("line '%s'", line);
+  if (steps.empty()) return owner + " has no step yet";
+  return absl::StrFormat("%s has %d steps from %d to %d", owner, steps.size(),
+                         steps.begin()->first, steps.rbegin()->first);
+}
+
+}  // namespace
+
+std::vector<std::string> Catalog::Load(const kv::Database& database) {
+  Rows rows;
+  std::vector<std::string> problems;
+  rows.unseen.Update(ForEachRow(
+      database, schema::Row::kStep, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        const auto fields = schema::DecodeStepKey(key);
+        CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
+                                 schema::DecodeStepRecord(value));
+        if (!fields.has_value() || fields->step != record.step ||
+            fields->line != record.line) {
+          return absl::DataLossError("its record is of another step");
+        }
+        StepRecordPtr& row = rows.steps[record.line][record.step];
+        row = std::make_shared<const schema::StepRecord>(std::move(record));
+        return absl::OkStatus();
+      }));
+  rows.unseen.Update(ForEachRow(
+      database, schema::Row::kLine, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
+                                 schema::DecodeLineRecord(value));
+        if (const auto number = schema::DecodeLineKey(key)) {
+          rows.lines[*number] = std::move(line);
+        }
+        return absl::OkStatus();
+      }));
+  rows.unseen.Update(ForEachRow(
+      database, schema::Row::kTag, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(const schema::TagRecord tag,
+                                 schema::DecodeTagRecord(value));
+        if (auto name = schema::DecodeTagKey(key)) {
+          rows.tags[*std::move(name)] = tag;
+        }
+        return absl::OkStatus();
+      }));
+  rows.unseen.Update(ForEachRow(
+      database, schema::Row::kPin, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(const schema::PinRecord pin,
+                                 schema::DecodePinRecord(value));
+        if (auto version = schema::DecodeVersionKey(schema::Row::kPin, key)) {
+          rows.pins[*version] = pin;
+        }
+        return absl::OkStatus();
+      }));
+  if (!problems.empty()) rows.damage = problems.front();
+  rows.unseen.Update(ForEachRow(
+      database, schema::Row::kSettings, &problems,
+      [&rows](std::string_view key, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(schema::LineSettings settings,
+                                 schema::DecodeLineSettings(value));
+        if (const auto line = schema::DecodeSettingsKey(key)) {
+          rows.settings[*line] =
+              std::make_shared<const schema::LineSettings>(std::move(settings));
+        }
+        return absl::OkStatus();
+      }));
+  absl::MutexLock lock(&mu_);
+  rows_ = std::move(rows);
+  return problems;
+}
+
+const Catalog::StepRows& Catalog::StepsOf(std::uint32_t line) const {
+  static const StepRows* const none = new StepRows();
+  const auto it = rows_.steps.find(line);
+  return it == rows_.steps.end() ? *none : it->second;
+}
+
+absl::StatusOr<std::uint32_t> Catalog::LineCalled(std::string_view name) const {
+  if (name.empty()) return kMainLine;
+  std::string known;
+  for (const auto& [number, line] : rows_.lines) {
+    if (number == kMainLine) continue;
+    if (line.name == name) return number;
+    absl::StrAppendFormat(&known, "%s%s", known.empty() ? "" : ", ", line.name);
+  }
+  return absl::NotFoundError(absl::StrFormat(
+      "no line '%s'; %s", name,
+      known.empty() ? "the store has no fork" : "there are " + known));
+}
+
+absl::StatusOr<std::uint32_t> Catalog::FindLine(std::string_view name) const {
+  absl::MutexLock lock(&mu_);
+  return LineCalled(name);
+}
+
+std::map<std::uint32_t, schema::LineRecord> Catalog::Lines() const {
+  absl::MutexLock lock(&mu_);
+  return rows_.lines;
+}
+
+StepRecordPtr Catalog::Find(std::uint32_t line, std::int64_t step) const {
+  absl::MutexLock lock(&mu_);
+  const StepRows& steps = StepsOf(line);
+  const auto it = steps.find(step);
+  return it == steps.end() ? nullptr : it->second;
+}
+
+std::vector<StepRecordPtr> Catalog::Steps(std::uint32_t line) const {
+  absl::MutexLock lock(&mu_);
+  std::vector<StepRecordPtr> steps;
+  for (const auto& [step, record] : StepsOf(line)) steps.push_back(record);
+  return steps;
+}
+
+std::vector<StepRecordPtr> Catalog::AllSteps() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<StepRecordPtr> all;
+  for (const auto& [line, steps] : rows_.steps) {
+    for (const auto& [step, record] : steps) all.push_back(record);
+  }
+  return all;
+}
+
+std::uint64_t Catalog::HighestVersion() const {
+  absl::MutexLock lock(&mu_);
+  std::uint64_t highest = 0;
+  for (const auto& [number, line] : rows_.lines) {
+    highest = std::max({highest, line.tip, line.origin_version});
+  }
+  for (const auto& [line, steps] : rows_.steps) {
+    for (const auto& [step, record] : steps) {
+      highest = std::max(highest, record->version);
+    }
+  }
+  return highest;
+}
+
+std::vector<TagInfo> Catalog::Tags() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<TagInfo> tags;
+  for (const auto& [name, tag] : rows_.tags) {
+    TagInfo info = {name, tag.step, tag.version};
+    const auto line = rows_.lines.find(tag.line);
+    if (line != rows_.lines.end()) info.line = line->second.name;
+    tags.push_back(std::move(info));
+  }
+  return tags;
+}
+
+std::optional<schema::TagRecord> Catalog::FindTag(std::string_view name) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = rows_.tags.find(name);
+  if (it == rows_.tags.end()) return std::nullopt;
+  return it->second;
+}
+
+std::vector<std::string> Catalog::TagsOf(std::uint64_t version) const {
+  absl::MutexLock lock(&mu_);
+  std::vector<std::string> names;
+  for (const auto& [name, tag] : rows_.tags) {
+    if (tag.version == version) names.push_back(name);
+  }
+  return names;
+}
+
+bool Catalog::IsPinned(std::uint64_t version) const {
+  absl::MutexLock lock(&mu_);
+  return rows_.pins.contains(version);
+}
+
+std::set<std::uint64_t> Catalog::NamedVersions() const {
+  absl::MutexLock lock(&mu_);
+  std::set<std::uint64_t> versions;
+  for (const auto& [version, pin] : rows_.pins) versions.insert(version);
+  for (const auto& [name, tag] : rows_.tags) versions.insert(tag.version);
+  return versions;
+}
+
+std::shared_ptr<const schema::LineSettings> Catalog::Settings(
+    std::uint32_t line) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = rows_.settings.find(line);
+  return it == rows_.settings.end() ? nullptr : it->second;
+}
+
+void Catalog::SetDoubt(absl::Status doubt) {
+  absl::MutexLock lock(&mu_);
+  doubt_ = std::move(doubt);
+}
+
+absl::Status Catalog::MayCompare() const {
+  if (!doubt_.ok()) {
+    return absl::DataLossError(absl::StrFormat(
+        "nobody can say which step it is: %s; name the step, or run `ckptree "
+        "repair`",
+        doubt_.message()));
+  }
+  if (rows_.damage.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "nobody can say which step it is, as rows of steps cannot be read (%s); "
+      "name the step, or run `ckptree repair`",
+      rows_.damage));
+}
+
+absl::StatusOr<StepRecordPtr> Catalog::Resolve(
+    const StepSelector& selector) const {
+  absl::MutexLock lock(&mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t line, LineCalled(selector.line));
+  if ((selector.kind != StepSelector::Kind::kStep &&
+       selector.kind != StepSelector::Kind::kTag) ||
+      selector.back != 0) {
+    CKPTREE_RETURN_IF_ERROR(MayCompare());
+  }
+  const StepRows& steps = StepsOf(line);
+  StepRecordPtr found;
+  switch (selector.kind) {
+    case StepSelector::Kind::kStep: {
+      const auto it = steps.find(selector.step);
+      if (it == steps.end()) {
+        return absl::NotFoundError(absl::StrFormat(
+            "no step %s; %s", StepText(selector.line, selector.step),
+            KnownSteps(steps, selector.line)));
+      }
+      found = it->second;
+      break;
+    }
+    case StepSelector::Kind::kLatest:
+      if (steps.empty()) {
+        return absl::NotFoundError(KnownSteps(steps, selector.line));
+      }
+      found = steps.rbegin()->second;
+      break;
+    case StepSelector::Kind::kTag: {
+      const auto tag = rows_.tags.find(selector.name);
+      if (tag == rows_.tags.end()) {
+        return absl::NotFoundError(
+            absl::StrFormat("no tag '%s'", selector.name));
+      }
+      const StepRows& tagged = StepsOf(tag->second.line);
+      const auto it = tagged.find(tag->second.step);
+      if (it == tagged.end()) {
+        return absl::NotFoundError(
+            absl::StrFormat("tag '%s' names step %d, which is gone",
+                            selector.name, tag->second.step));
+      }
+      found = it->second;
+      break;
+    }
+    case StepSelector::Kind::kHealthy:
+      for (const auto& [step, record] : steps) {
+        if (record->nonfinite_leaves == 0) found = record;
+      }
+      if (found == nullptr) {
+        return absl::NotFoundError(
+            absl::StrFormat("no step is without NaN and Inf; %s",
+                            KnownSteps(steps, selector.line)));
+      }
+      break;
+    case StepSelector::Kind::kBest: {
+      double best = 0;
+      for (const auto& [step, record] : steps) {
+        for (const auto& [name, value] : record->metrics) {
+          if (name != selector.name || std::isnan(value)) continue;
+          const bool better =
+              found == nullptr ||
+              (selector.mode == StepSelector::Mode::kMin ? value <= best
+                                                         : value >= best);
+          if (better) {
+            found = record;
+            best = value;
+          }
+        }
+      }
+      if (found == nullptr) {
+        return absl::NotFoundError(
+            absl::StrFormat("no step has a metric '%s' that is a number; %s",
+                            selector.name, KnownSteps(steps, selector.line)));
+      }
+      break;
+    }
+  }
+  if (selector.back == 0) return found;
+  // Saves are ordered by version, steps by number: "~2" is two saves earlier.
+  std::vector<StepRecordPtr> earlier;
+  for (const auto& [step, record] : StepsOf(found->line)) {
+    if (record->version < found->version) earlier.push_back(record);
+  }
+  const auto back = static_cast<std::size_t>(selector.back);
+  if (back > earlier.size()) {
+    return absl::NotFoundError(
+        absl::StrFormat("%s: only %d saves are before step %d", Text(selector),
+                        earlier.size(), found->step));
+  }
+  std::sort(earlier.begin(), earlier.end(),
+            [](const StepRecordPtr& a, const StepRecordPtr& b) {
+              return a->version > b->version;
+            });
+  return earlier[back - 1];
+}
+
+StepInfo Catalog::Info(const schema::StepRecord& record) const {
+  StepInfo info;
+  info.line = LineName(record.line);
+  info.step = record.step;
+  info.version = record.version;
+  info.base = record.base;
+  info.begun_ns = record.begun_ns;
+  info.staged_ns = record.staged_ns;
+  info.committed_ns = record.committed_ns;
+  info.metrics = record.metrics;
+  info.tags = TagsOf(record.version);
+  info.pinned = IsPinned(record.version);
+  info.leaf_count = record.leaf_count;
+  info.changed_leaves = record.changed_leaves;
+  info.logical_bytes = record.logical_bytes;
+  info.new_bytes = record.new_bytes;
+  info.nan_count = record.nan_count;
+  info.inf_count = record.inf_count;
+  info.nonfinite_leaves = record.nonfinite_leaves;
+  info.digest = record.digest.Hex();
+  info.saved_by = record.saved_by;
+  info.note = record.note;
+  return info;
+}
+
+std::string Catalog::LineName(std::uint32_t line) const {
+  if (line == kMainLine) return {};
+  absl::MutexLock lock(&mu_);
+  const auto it = rows_.lines.find(line);
+  return it == rows_.lines.end() ? std::string() : it->second.name;
+}
+
+std::string Catalog::NameOf(const schema::StepRecord& record) const {
+  return StepText(LineName(record.line), record.step);
+}
+
+absl::Status Catalog::CheckListed() const {
+  absl::MutexLock lock(&mu_);
+  if (rows_.unseen.ok()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "the steps cannot be listed: %s; `ckptree repair` saves what can be read",
+      rows_.unseen.message()));
+}
+
+std::string Catalog::damage() const {
+  absl::MutexLock lock(&mu_);
+  return rows_.damage;
+}
+
+void Catalog::Apply(const std::vector<StepRecordPtr>& erased,
+                    StepRecordPtr put) {
+  absl::MutexLock lock(&mu_);
+  for (const StepRecordPtr& record : erased) {
+    EraseRow(record->line, record->step);
+  }
+  if (put == nullptr) return;
+  EraseRow(put->line, put->step);
+  StepRecordPtr& row = rows_.steps[put->line][put->step];
+  row = std::move(put);
+}
+
+void Catalog::PutLine(std::uint32_t line, schema::LineRecord record) {
+  absl::MutexLock lock(&mu_);
+  rows_.lines[line] = std::move(record);
+}
+
+void Catalog::EraseLine(std::uint32_t line) {
+  absl::MutexLock lock(&mu_);
+  while (!StepsOf(line).empty()) EraseRow(line, StepsOf(line).begin()->first);
+  rows_.lines.erase(line);
+  rows_.settings.erase(line);
+  rows_.steps.erase(line);
+}
+
+void Catalog::EraseRow(std::uint32_t line, std::int64_t step) {
+  const auto steps = rows_.steps.find(line);
+  if (steps == rows_.steps.end()) return;
+  const auto it = steps->second.find(step);
+  if (it == steps->second.end()) return;
+  const std::uint64_t version = it->second->version;
+  steps->second.erase(it);
+  rows_.pins.erase(version);
+  std::erase_if(rows_.tags, [version](const auto& tag) {
+    return tag.second.version == version;
+  });
+}
+
+void Catalog::PutSettings(std::uint32_t line, schema::LineSettings settings) {
+  absl::MutexLock lock(&mu_);
+  rows_.settings[line] =
+      std::make_shared<const schema::LineSettings>(std::move(settings));
+}
+
+void Catalog::PutTag(std::string name, const schema::TagRecord& tag) {
+  absl::MutexLock lock(&mu_);
+  rows_.tags[std::move(name)] = tag;
+}
+
+void Catalog::EraseTag(std::string_view name) {
+  absl::MutexLock lock(&mu_);
+  if (const auto it = rows_.tags.find(name); it != rows_.tags.end()) {
+    rows_.tags.erase(it);
+  }
+}
+
+void Catalog::PutPin(std::uint64_t version) {
+  absl::MutexLock lock(&mu_);
+  rows_.pins[version] = {};
+}
+
+void Catalog::ErasePin(std::uint64_t version) {
+  absl::MutexLock lock(&mu_);
+  rows_.pins.erase(version);
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,122 @@
+// Which steps, tags and pins there are.
+
+#ifndef CKPTREE_CORE_VERSION_CATALOG_H_
+#define CKPTREE_CORE_VERSION_CATALOG_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptree/restore.h"
+#include "ckptree/selector.h"
+#include "ckptree/store.h"
+#include "kv/database.h"
+#include "schema/step_record.h"
+#include "schema/store_record.h"
+
+namespace ckptree::internal {
+
+using StepRecordPtr = std::shared_ptr<const schema::StepRecord>;
+
+// The line that every store has; it has no name.
+inline constexpr std::uint32_t kMainLine = 0;
+
+// A copy in memory of the rows that users see: read at open and refresh, kept
+// up by the writer after each commit. Thread-safe.
+class Catalog {
+ public:
+  // Replaces everything by what `database` holds. A row that does not decode is
+  // left out and reported; the others are there.
+  std::vector<std::string> Load(const kv::Database& database)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  StepRecordPtr Find(std::uint32_t line, std::int64_t step) const;
+  std::vector<StepRecordPtr> Steps(std::uint32_t line) const;  // Ascending.
+  std::vector<StepRecordPtr> AllSteps() const;  // Of all lines, by line.
+  // kNotFound names the lines there are. An empty name is the main line.
+  absl::StatusOr<std::uint32_t> FindLine(std::string_view name) const;
+  std::map<std::uint32_t, schema::LineRecord> Lines() const;
+  // That a step has, or a line names.
+  std::uint64_t HighestVersion() const;
+  std::vector<TagInfo> Tags() const;
+  std::optional<schema::TagRecord> FindTag(std::string_view name) const;
+  std::vector<std::string> TagsOf(std::uint64_t version) const;
+  bool IsPinned(std::uint64_t version) const;
+  // Pinned or tagged.
+  std::set<std::uint64_t> NamedVersions() const;
+  // Null: none were ever given.
+  std::shared_ptr<const schema::LineSettings> Settings(
+      std::uint32_t line) const;
+
+  // kNotFound says what there is instead.
+  absl::StatusOr<StepRecordPtr> Resolve(const StepSelector& selector) const;
+
+  StepInfo Info(const schema::StepRecord& record) const;
+  std::string LineName(std::uint32_t line) const;
+  // "12", or "fork/12".
+  std::string NameOf(const schema::StepRecord& record) const;
+
+  // What a policy must not decide by: rows of steps, tags or pins that could
+  // not be read. Empty: none.
+  std::string damage() const;
+  // kDataLoss: what is listed is not all that there is.
+  absl::Status CheckListed() const;
+
+  // Not OK: acknowledged commits are missing, or may be, so that nobody can say
+  // which step is the latest.
+  void SetDoubt(absl::Status doubt);
+
+  // After a commit that did this: all at once for whoever looks.
+  void Apply(const std::vector<StepRecordPtr>& erased, StepRecordPtr put);
+  void PutStep(StepRecordPtr record) { Apply({}, std::move(record)); }
+  void PutLine(std::uint32_t line, schema::LineRecord record);
+  void EraseLine(std::uint32_t line);  // With its steps.
+  void PutSettings(std::uint32_t line, schema::LineSettings settings);
+  void PutTag(std::string name, const schema::TagRecord& tag);
+  void EraseTag(std::string_view name);
+  void PutPin(std::uint64_t version);
+  void ErasePin(std::uint64_t version);
+
+ private:
+  using StepRows = std::map<std::int64_t, StepRecordPtr>;
+  struct Rows {
+    std::map<std::uint32_t, StepRows> steps;  // By line.
+    std::map<std::uint32_t, schema::LineRecord> lines;
+    std::map<std::string, schema::TagRecord, std::less<>> tags;
+    std::map<std::uint64_t, schema::PinRecord> pins;
+    // By line.
+    std::map<std::uint32_t, std::shared_ptr<const schema::LineSettings>>
+        settings;
+    std::string damage;
+    absl::Status unseen;  // Why some rows could not be looked at.
+  };
+
+  absl::StatusOr<std::uint32_t> LineCalled(std::string_view name) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  const StepRows& StepsOf(std::uint32_t line) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // With its tags and pin.
+  void EraseRow(std::uint32_t line, std::int64_t step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Why none of a line's steps can be chosen by comparing all of them.
+  absl::Status MayCompare() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+
+  mutable absl::Mutex mu_;
+  Rows rows_ ABSL_GUARDED_BY(mu_);
+  absl::Status doubt_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_VERSION_CATALOG_H_

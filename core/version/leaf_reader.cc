@@ -1,0 +1,154 @@
+// Hot path: per leaf.
+
+#include "core/version/leaf_reader.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/process/first_error.h"
+#include "schema/keys.h"
+#include "tbb/parallel_for.h"
+
+namespace ckptree::internal {
+namespace {
+
+// A record this near to the last one is reached faster by Next() than by a
+// seek.
+constexpr std::uint32_t kNearRecords = 64;
+constexpr std::size_t kBatch = 4096;
+
+struct Target {
+  schema::Space place;
+  std::uint64_t version;
+  std::uint32_t source;
+  std::size_t index;  // In the result.
+
+  auto order() const { return std::tie(place, version, source); }
+};
+
+std::string KeyOf(std::uint16_t part, schema::Space place,
+                  std::uint64_t version, std::uint32_t source) {
+  return place == schema::Space::kSmall
+             ? schema::SmallKey(version, part, schema::BlockKind::kLeafRecord,
+                                source + 1)
+             : schema::BlockKey(version, part,
+                                schema::BlockNumber(0, source + 1));
+}
+
+absl::Status Missing(schema::Space place, const std::string& key) {
+  return absl::DataLossError(absl::StrFormat("leaf record %s is missing",
+                                             schema::DescribeKey(place, key)));
+}
+
+absl::StatusOr<schema::LeafRecord> Decode(schema::Space place,
+                                          std::string_view key,
+                                          std::string_view value) {
+  absl::StatusOr<schema::LeafRecord> record = schema::DecodeLeafRecord(value);
+  if (!record.ok()) {
+    return absl::Status(
+        record.status().code(),
+        absl::StrFormat("%s: %s", schema::DescribeKey(place, key),
+                        record.status().message()));
+  }
+  return record;
+}
+
+class BatchReader {
+ public:
+  BatchReader(const kv::Database& database, std::uint16_t part)
+      : database_(database), part_(part) {}
+
+  absl::Status Read(std::span<const Target> targets,
+                    std::vector<std::shared_ptr<const BaseLeaf>>* result) {
+    std::optional<kv::Iterator> scan;
+    const Target* last = nullptr;
+    for (std::size_t t = 0; t < targets.size(); ++t) {
+      const Target& target = targets[t];
+      const std::string key =
+          KeyOf(part_, target.place, target.version, target.source);
+      const bool near = last != nullptr && last->place == target.place &&
+                        last->version == target.version &&
+                        target.source - last->source < kNearRecords;
+      if (near) {
+        while (scan->Valid() && scan->key() < key) scan->Next();
+      } else {
+        if (!scan.has_value() || last == nullptr ||
+            last->place != target.place || last->version != target.version) {
+          const schema::KeyRange range =
+              schema::BlocksOfVersion(target.version);
+          CKPTREE_ASSIGN_OR_RETURN(
+              scan, database_.Scan(target.place, range.begin, range.end));
+        }
+        scan->Seek(key);
+      }
+      last = &target;
+      if (!scan->Valid() || scan->key() != key) {
+        CKPTREE_RETURN_IF_ERROR(scan->status());
+        return Missing(target.place, key);
+      }
+      auto leaf = std::make_shared<BaseLeaf>();
+      leaf->encoded_bytes = static_cast<std::uint32_t>(scan->value().size());
+      CKPTREE_ASSIGN_OR_RETURN(leaf->record,
+                               Decode(target.place, key, scan->value()));
+      leaf->place = target.place;
+      leaf->version = target.version;
+      leaf->source = target.source;
+      leaf->value_digest = schema::ValueDigest(leaf->record);
+      (*result)[target.index] = std::move(leaf);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const kv::Database& database_;
+  const std::uint16_t part_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
+    const kv::Database& database, std::uint16_t part,
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals) {
+  std::vector<Target> targets;
+  targets.reserve(ordinals.size());
+  for (std::size_t i = 0; i < ordinals.size(); ++i) {
+    if (ordinals[i] >= map.size()) {
+      return absl::DataLossError(absl::StrFormat(
+          "leaf %d of a map of %d leaves", ordinals[i], map.size()));
+    }
+    const schema::MapRun run = map.At(ordinals[i]);
+    targets.push_back({run.place, run.version, run.source, i});
+  }
+  std::sort(
+      targets.begin(), targets.end(),
+      [](const Target& a, const Target& b) { return a.order() < b.order(); });
+  std::vector<std::shared_ptr<const BaseLeaf>> result(ordinals.size());
+  const std::size_t batches = (targets.size() + kBatch - 1) / kBatch;
+  FirstError error;
+  tbb::parallel_for(std::size_t{0}, batches, [&](std::size_t b) {
+    const std::size_t begin = b * kBatch;
+    const std::size_t count = std::min(kBatch, targets.size() - begin);
+    error.Note(BatchReader(database, part)
+                   .Read(std::span(targets).subspan(begin, count), &result));
+  });
+  CKPTREE_RETURN_IF_ERROR(error.status());
+  return result;
+}
+
+absl::StatusOr<schema::LeafRecord> ReadLeaf(const kv::Database& database,
+                                            std::uint16_t part,
+                                            const schema::MapRun& run) {
+  const std::string key = KeyOf(part, run.place, run.version, run.source);
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> value,
+                           database.Get(run.place, key));
+  if (!value.has_value()) return Missing(run.place, key);
+  return Decode(run.place, key, *value);
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,32 @@
+// Reads the leaf records of a part, many at a time.
+
+#ifndef CKPTREE_CORE_VERSION_LEAF_READER_H_
+#define CKPTREE_CORE_VERSION_LEAF_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/version/base_part.h"
+#include "kv/database.h"
+#include "schema/leaf_map.h"
+
+namespace ckptree::internal {
+
+// The records of the leaves `ordinals` of `map`, in the order given: grouped by
+// the version that wrote them, one iterator each over near neighbours.
+// kDataLoss naming the record that is missing or damaged. Runs in a TBB arena.
+absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
+    const kv::Database& database, std::uint16_t part,
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals);
+
+// One record by key.
+absl::StatusOr<schema::LeafRecord> ReadLeaf(const kv::Database& database,
+                                            std::uint16_t part,
+                                            const schema::MapRun& run);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_VERSION_LEAF_READER_H_

@@ -1,0 +1,205 @@
+#include "core/version/open_check.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/segment_record.h"
+#include "schema/step_record.h"
+#include "schema/store_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+// Features that this engine knows. None yet: format 0 has no options.
+constexpr std::string_view kKnownFeatures[] = {"none"};
+
+bool IsKnownFeature(std::string_view name) {
+  return std::find(std::begin(kKnownFeatures), std::end(kKnownFeatures),
+                   name) != std::end(kKnownFeatures);
+}
+
+// Of a line but the main one, with a slash: "trial/".
+std::string LinePrefix(const kv::Database& database, std::uint32_t line) {
+  const absl::StatusOr<std::optional<std::string>> row =
+      database.Get(Space::kRecords, schema::LineKey(line));
+  if (!row.ok() || !row->has_value()) return "";
+  const absl::StatusOr<schema::LineRecord> record =
+      schema::DecodeLineRecord(**row);
+  return record.ok() && !record->name.empty() ? record->name + "/" : "";
+}
+
+// " (step 3, trial/7)" for the versions given.
+std::string StepsText(const kv::Database& database,
+                      const std::set<std::uint64_t>& versions) {
+  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
+  absl::StatusOr<kv::Iterator> scan =
+      database.Scan(Space::kRecords, range.begin, range.end);
+  std::string text;
+  if (!scan.ok()) return text;
+  for (; scan->Valid(); scan->Next()) {
+    const absl::StatusOr<schema::StepRecord> record =
+        schema::DecodeStepRecord(scan->value());
+    if (!record.ok() || !versions.contains(record->version)) continue;
+    absl::StrAppendFormat(&text, "%s%s%d", text.empty() ? "step " : ", ",
+                          LinePrefix(database, record->line), record->step);
+  }
+  return text.empty() ? text : " (" + text + ")";
+}
+
+absl::Status CheckSegments(const kv::Database& database,
+                           std::vector<std::string>* damage) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           SortedLiveFiles(database));
+  const schema::KeyRange range = schema::AllRows(schema::Row::kSegment);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(Space::kRecords, range.begin, range.end));
+  for (; scan.Valid(); scan.Next()) {
+    const auto fields = schema::DecodeSegmentKey(scan.key());
+    if (!fields.has_value()) {
+      damage->push_back(schema::DescribeKey(Space::kRecords, scan.key()) +
+                        ": no segment row has such a key");
+      continue;
+    }
+    const std::string first = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kHeaderSequence));
+    const std::string last = schema::BlockKey(
+        fields->version, fields->part,
+        schema::BlockNumber(fields->builder, schema::kTableSequence));
+    const kv::LiveFile* file = FileOfSegment(files, fields->space, first, last);
+    if (file != nullptr && file->whole) continue;
+    damage->push_back(absl::StrFormat(
+        "%s%s: %s", schema::DescribeKey(Space::kRecords, scan.key()),
+        StepsText(database, {fields->version}),
+        file == nullptr ? std::string("no file holds it")
+                        : file->path + " is missing or cut short"));
+  }
+  return scan.status();
+}
+
+}  // namespace
+
+absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
+    const kv::Database& database) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                           database.Get(Space::kRecords, schema::StoreKey()));
+  if (!bytes.has_value()) {
+    return absl::DataLossError("the store's own record is missing");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(schema::StoreRecord store,
+                           schema::DecodeStoreRecord(*bytes));
+  if (store.format > schema::kFormatNumber) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the store has format %d, this engine reads up to %d: use a newer one",
+        store.format, schema::kFormatNumber));
+  }
+  for (const std::string& feature : store.incompat) {
+    if (!IsKnownFeature(feature)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the store uses '%s', which this engine does not know: use a newer "
+          "one",
+          feature));
+    }
+  }
+  return store;
+}
+
+std::string ReadOnlyFeature(const schema::StoreRecord& store) {
+  for (const std::string& feature : store.ro_compat) {
+    if (!IsKnownFeature(feature)) return feature;
+  }
+  return "";
+}
+
+const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
+                                  Space space, std::string_view first_key,
+                                  std::string_view last_key) {
+  // The last file that begins at or before the segment's first key.
+  const auto it = std::upper_bound(
+      files.begin(), files.end(), std::pair(space, first_key),
+      [](const auto& wanted, const kv::LiveFile& file) {
+        return wanted < std::pair(file.space, std::string_view(file.first_key));
+      });
+  if (it == files.begin()) return nullptr;
+  const kv::LiveFile& file = *std::prev(it);
+  return file.space == space && file.last_key >= last_key ? &file : nullptr;
+}
+
+absl::StatusOr<std::vector<kv::LiveFile>> SortedLiveFiles(
+    const kv::Database& database) {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<kv::LiveFile> files,
+                           database.LiveFiles());
+  std::sort(files.begin(), files.end(),
+            [](const kv::LiveFile& a, const kv::LiveFile& b) {
+              return std::pair(a.space, std::string_view(a.first_key)) <
+                     std::pair(b.space, std::string_view(b.first_key));
+            });
+  return files;
+}
+
+absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
+                                        const kv::OpenReport& report) {
+  OpenFindings findings;
+  CKPTREE_ASSIGN_OR_RETURN(findings.store, ReadStoreRecord(database));
+  const std::string_view uuid(reinterpret_cast<const char*>(report.uuid.data()),
+                              report.uuid.size());
+  if (findings.store.uuid != uuid) {
+    return absl::DataLossError("the journal belongs to another store");
+  }
+  findings.read_only_feature = ReadOnlyFeature(findings.store);
+  // Beside a live writer a commit may be seen before its segments; the reader
+  // refreshes before it reads.
+  if (!database.following()) {
+    CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &findings.damage));
+  }
+  return findings;
+}
+
+absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database) {
+  std::vector<std::string> damage;
+  CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &damage));
+  return damage.empty();
+}
+
+absl::StatusOr<int> DropOrphans(kv::Database* database) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                           database->LiveFiles());
+  std::vector<const kv::LiveFile*> orphans;
+  for (const kv::LiveFile& file : files) {
+    const auto first = schema::DecodeBlockKey(file.first_key);
+    const auto last = schema::DecodeBlockKey(file.last_key);
+    // What cannot be understood is kept.
+    if (!first.has_value() || !last.has_value()) continue;
+    if (first->version != last->version || first->part != last->part ||
+        schema::BuilderOf(first->n) != schema::BuilderOf(last->n)) {
+      continue;  // Merged from several segments.
+    }
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> row,
+        database->Get(
+            Space::kRecords,
+            schema::SegmentKey(first->version, first->part, file.space,
+                               schema::BuilderOf(first->n))));
+    if (!row.has_value()) orphans.push_back(&file);
+  }
+  if (orphans.empty()) return 0;
+  CKPTREE_RETURN_IF_ERROR(database->Secure());
+  for (const kv::LiveFile* file : orphans) {
+    // The bound is exclusive: the table key is the largest of its segment.
+    CKPTREE_RETURN_IF_ERROR(database->Drop(
+        file->space, {{file->first_key, file->last_key + '\0'}}));
+  }
+  return static_cast<int>(orphans.size());
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,457 @@
+// Hot path: per chunk.
+
+#include "core/version/read_plan.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/array/chunk_grid.h"
+#include "core/process/disk_threads.h"
+#include "core/process/first_error.h"
+#include "schema/dtype.h"
+#include "schema/keys.h"
+#include "schema/segment_record.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
+
+namespace ckptree::internal {
+namespace {
+
+auto BlockOrder(const schema::ChunkRef& ref) {
+  return std::tie(ref.place, ref.version, ref.part, ref.n);
+}
+
+// The slice within the payload, bounds checked.
+absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
+                                         std::string_view payload) {
+  if (std::uint64_t{ref.offset} + ref.length > payload.size()) {
+    return absl::DataLossError(absl::StrFormat(
+        "bytes [%d, %d) of a block of %d", ref.offset,
+        std::uint64_t{ref.offset} + ref.length, payload.size()));
+  }
+  if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
+    return absl::UnimplementedError("a codec that this engine does not have");
+  }
+  return payload.substr(ref.offset, ref.length);
+}
+
+// Reads of this many blocks in flight keep a disk busy; on fewer processors
+// than that, threads beyond them wait for it.
+constexpr std::size_t kReadsAtOnce = 8;
+constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
+// Of all threads: what falls into its place by pieces is read there first.
+constexpr std::uint64_t kScratchBytes = 32 << 20;
+
+// About a chunk.
+constexpr std::size_t kPagesAtOnce = std::size_t{4} << 20;
+
+// Has the kernel make the pages of memory that nobody touched all at once, not
+// one by one as the first byte of each comes; memory that is there stays as it
+// is.
+void MakePages(std::span<std::byte> memory) {
+#ifdef MADV_POPULATE_WRITE
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t first = (begin + page - 1) / page * page;
+  const std::uintptr_t end = (begin + memory.size()) / page * page;
+  if (first >= end) return;
+  // Only to be faster: older kernels do not know it.
+  (void)madvise(memory.data() + (first - begin), end - first,
+                MADV_POPULATE_WRITE);
+#endif
+}
+
+// True where `bytes` are those of `ref`.
+bool IsSaved(const schema::ChunkRef& ref, const std::byte* bytes) {
+  return base::DigestOf(std::span(bytes, ref.length)) == ref.digest;
+}
+
+}  // namespace
+
+std::string ChunkKey(const schema::ChunkRef& ref) {
+  return ref.place == schema::Space::kSmall
+             ? schema::SmallKey(ref.version, ref.part,
+                                schema::BlockKind::kChunk, ref.n)
+             : schema::BlockKey(ref.version, ref.part, ref.n);
+}
+
+absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
+                                              std::string_view block_value) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                           SliceOf(ref, block_value));
+  if (base::DigestOf(bytes) != ref.digest) {
+    return absl::DataLossError("the bytes are not those that were saved");
+  }
+  return bytes;
+}
+
+absl::StatusOr<kv::Value> SearchBlock(const kv::Database& database,
+                                      const schema::ChunkRef& ref,
+                                      const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kUnknown:  // The disk cannot read some of it.
+      break;
+    default:
+      return why;
+  }
+  return database.Search(
+      ref.place, ChunkKey(ref),
+      [&ref](std::string_view block) { return CheckedSlice(ref, block).ok(); });
+}
+
+absl::Status ReadPlan::AddValue(const Path& path,
+                                const schema::LeafRecord& record,
+                                std::span<std::byte> destination) {
+  if (destination.size() != record.byte_length) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has %d bytes, the destination %d", path.Text(),
+                        record.byte_length, destination.size()));
+  }
+  if (record.is_inline) {
+    if (record.inline_value.size() != record.byte_length) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: its record contradicts itself", path.Text()));
+    }
+    if (!destination.empty()) {
+      std::memcpy(destination.data(), record.inline_value.data(),
+                  destination.size());
+    }
+    return absl::OkStatus();
+  }
+  names_.push_back(&path);
+  NoteDestination(destination);
+  std::uint64_t at = 0;
+  for (std::size_t c = 0; c < record.chunks.size(); ++c) {
+    const schema::ChunkRef& ref = record.chunks[c];
+    if (at + ref.raw_length > destination.size()) break;
+    slices_.push_back({ref, destination.data() + at, -1,
+                       static_cast<std::uint32_t>(names_.size() - 1),
+                       static_cast<std::uint32_t>(c)});
+    at += ref.raw_length;
+  }
+  if (at != destination.size()) {
+    return absl::DataLossError(
+        absl::StrFormat("%s: its chunks do not make up its %d bytes",
+                        path.Text(), record.byte_length));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::int64_t> ReadPlan::AddArray(
+    const Path& path, const schema::TreeEntry& entry,
+    const schema::LeafRecord& record, const BoxSpec& box,
+    std::span<std::byte> destination) {
+  const std::int64_t elements = schema::ElementCount(box.shape).value_or(0);
+  if (record.is_inline) {
+    // An inline array is whole.
+    const auto bytes =
+        schema::ArrayBytes(entry.dtype, entry.packed, entry.shape);
+    if (!bytes.has_value() ||
+        record.inline_value.size() != static_cast<std::uint64_t>(*bytes)) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: its record has %d bytes, its shape another "
+                          "number",
+                          path.Text(), record.inline_value.size()));
+    }
+    if (elements == 0) return 0;
+    if (entry.packed) {
+      std::memcpy(destination.data(), record.inline_value.data(),
+                  destination.size());
+      return elements;
+    }
+    const std::vector<std::int64_t> zeros(entry.shape.size(), 0);
+    CopyBox(reinterpret_cast<const std::byte*>(record.inline_value.data()),
+            {.start = zeros, .shape = entry.shape}, destination.data(),
+            {.start = box.start, .shape = box.shape}, box.start, box.shape,
+            (schema::BitWidth(entry.dtype) + 7) / 8);
+    return elements;
+  }
+  if (elements == 0) return 0;
+
+  names_.push_back(&path);
+  NoteDestination(destination);
+  const auto name_index = static_cast<std::uint32_t>(names_.size() - 1);
+  const std::int64_t element_bytes =
+      entry.packed ? 1 : (schema::BitWidth(entry.dtype) + 7) / 8;
+  std::int64_t found = 0;
+  std::size_t first_chunk = 0;
+  for (const schema::Box& stored : record.boxes) {
+    if (stored.start.size() != entry.shape.size() ||
+        !CheckBox(stored.start, stored.shape, entry.shape).ok()) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s: a box of its record is not in its shape", path.Text()));
+    }
+    const ChunkGrid grid(stored);
+    if (first_chunk + static_cast<std::size_t>(grid.count()) >
+        record.chunks.size()) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: its record has too few chunks", path.Text()));
+    }
+    absl::Status bad;
+    grid.ForEachOverlap(box.start, box.shape, [&](std::int64_t index) {
+      const auto chunk = first_chunk + static_cast<std::size_t>(index);
+      const schema::ChunkRef& ref = record.chunks[chunk];
+      const std::int64_t in_cell = grid.cell_elements(index);
+      const auto cell_bytes = static_cast<std::uint64_t>(
+          entry.packed ? (in_cell * schema::BitWidth(entry.dtype) + 7) / 8
+                       : in_cell * element_bytes);
+      if (ref.raw_length != cell_bytes) {
+        bad = absl::DataLossError(
+            absl::StrFormat("%s: chunk %d has %d bytes, its box %d",
+                            path.Text(), chunk, ref.raw_length, cell_bytes));
+        return;
+      }
+      Slice slice{ref, nullptr, -1, name_index,
+                  static_cast<std::uint32_t>(chunk)};
+      const bool whole = stored.start == box.start && stored.shape == box.shape;
+      if (whole && grid.contiguous()) {
+        const std::int64_t offset = grid.offset_elements(index);
+        slice.destination =
+            destination.data() +
+            (entry.packed ? offset * schema::BitWidth(entry.dtype) / 8
+                          : offset * element_bytes);
+        found += in_cell;
+      } else {
+        ChunkGrid::Cell cell = grid.cell(index);
+        Scatter scatter;
+        scatter.start.resize(cell.start.size());
+        scatter.shape.resize(cell.start.size());
+        std::int64_t shared = 1;
+        for (std::size_t d = 0; d < cell.start.size(); ++d) {
+          scatter.start[d] = std::max(cell.start[d], box.start[d]);
+          scatter.shape[d] = std::min(cell.start[d] + cell.shape[d],
+                                      box.start[d] + box.shape[d]) -
+                             scatter.start[d];
+          shared *= scatter.shape[d];
+        }
+        found += shared;
+        scatter.cell_start = std::move(cell.start);
+        scatter.cell_shape = std::move(cell.shape);
+        scatter.box_start = box.start;
+        scatter.box_shape = box.shape;
+        scatter.element_bytes = element_bytes;
+        slice.destination = destination.data();
+        slice.scatter = static_cast<std::int32_t>(scatters_.size());
+        scatters_.push_back(std::move(scatter));
+      }
+      slices_.push_back(std::move(slice));
+    });
+    CKPTREE_RETURN_IF_ERROR(bad);
+    first_chunk += static_cast<std::size_t>(grid.count());
+  }
+  return found;
+}
+
+std::string ReadPlan::Describe(const Slice& slice) const {
+  return absl::StrFormat(
+      "%s, chunk %d (%s)", names_[slice.name]->Text(), slice.chunk,
+      schema::DescribeKey(slice.ref.place, ChunkKey(slice.ref)));
+}
+
+std::pair<std::uint64_t, std::uint64_t> ReadPlan::Extent(
+    std::span<const Slice> slices) {
+  std::uint64_t begin = slices.front().ref.offset;
+  std::uint64_t end = begin;
+  for (const Slice& slice : slices) {
+    begin = std::min<std::uint64_t>(begin, slice.ref.offset);
+    end = std::max(end, std::uint64_t{slice.ref.offset} + slice.ref.length);
+  }
+  return {begin, end};
+}
+
+void ReadPlan::Deliver(const Slice& slice, const std::byte* bytes) const {
+  if (slice.scatter < 0) {
+    std::memcpy(slice.destination, bytes, slice.ref.length);
+    return;
+  }
+  const Scatter& s = scatters_[static_cast<std::size_t>(slice.scatter)];
+  CopyBox(bytes, {.start = s.cell_start, .shape = s.cell_shape},
+          slice.destination, {.start = s.box_start, .shape = s.box_shape},
+          s.start, s.shape, s.element_bytes);
+}
+
+absl::Status ReadPlan::Place(const Slice& slice, std::string_view value) {
+  if (slice.scatter >= 0) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                             CheckedSlice(slice.ref, value));
+    Deliver(slice, reinterpret_cast<const std::byte*>(bytes.data()));
+    return absl::OkStatus();
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                           SliceOf(slice.ref, value));
+  Deliver(slice, reinterpret_cast<const std::byte*>(bytes.data()));
+  // After the copy: what the caller gets is what was checked.
+  if (!IsSaved(slice.ref, slice.destination)) {
+    return absl::DataLossError("the bytes are not those that were saved");
+  }
+  return absl::OkStatus();
+}
+
+bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
+  const schema::ChunkRef& first = slices.front().ref;
+  const auto [begin, end] = Extent(slices);
+  std::uint64_t wanted = 0;
+  bool in_runs = true;
+  for (const Slice& slice : slices) {
+    const schema::ChunkRef& ref = slice.ref;
+    if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
+      return false;
+    }
+    wanted += ref.length;
+    in_runs = in_runs && slice.scatter < 0;
+  }
+  const std::string key = ChunkKey(first);
+  // One chunk for its own leaf, or a few leaves of a pack.
+  if (in_runs && (slices.size() == 1 || 4 * wanted < end - begin)) {
+    for (const Slice& slice : slices) {
+      const std::span<std::byte> to(slice.destination, slice.ref.length);
+      if (!database_.ReadUnchecked(slice.ref.place, key, slice.ref.offset,
+                                   to) ||
+          !IsSaved(slice.ref, to.data())) {
+        return false;
+      }
+    }
+    bytes_read_.fetch_add(wanted, std::memory_order_relaxed);
+    return true;
+  }
+  if (scratch->size() < end - begin) scratch->resize(end - begin);
+  if (!database_.ReadUnchecked(first.place, key, begin,
+                               std::span(*scratch).first(end - begin))) {
+    return false;
+  }
+  const schema::ChunkRef* checked = nullptr;  // One for several boxes.
+  for (const Slice& slice : slices) {
+    const std::byte* const bytes = scratch->data() + (slice.ref.offset - begin);
+    if (slice.scatter >= 0 && (checked == nullptr || *checked != slice.ref)) {
+      if (!IsSaved(slice.ref, bytes)) return false;
+      checked = &slice.ref;
+    }
+    Deliver(slice, bytes);
+    // After the copy: what the caller gets is what was checked.
+    if (slice.scatter < 0 && !IsSaved(slice.ref, slice.destination)) {
+      return false;
+    }
+  }
+  bytes_read_.fetch_add(end - begin, std::memory_order_relaxed);
+  return true;
+}
+
+absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
+                                 Scratch* scratch) {
+  const Slice& first = slices.front();
+  if (first.ref.place == schema::Space::kChunks &&
+      ReadStraight(slices, scratch)) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<kv::Value> value =
+      database_.Read(first.ref.place, ChunkKey(first.ref));
+  if (value.ok()) {
+    bytes_read_.fetch_add(value->view().size(), std::memory_order_relaxed);
+  }
+  for (const Slice& slice : slices) {
+    const absl::Status status =
+        value.ok() ? Place(slice, value->view()) : value.status();
+    if (status.ok()) continue;
+    // Of a block with a damaged byte all but the leaf that it is in is whole.
+    const absl::StatusOr<kv::Value> found =
+        SearchBlock(database_, slice.ref, status);
+    if (found.ok() && Place(slice, found->view()).ok()) continue;
+    return absl::Status(
+        absl::IsNotFound(status) ? absl::StatusCode::kDataLoss : status.code(),
+        absl::StrFormat("%s: %s", Describe(slice), status.message()));
+  }
+  return absl::OkStatus();
+}
+
+void ReadPlan::Prefetch(std::span<const Slice> slices) const {
+  const schema::ChunkRef& first = slices.front().ref;
+  const auto [begin, end] = Extent(slices);
+  database_.Prefetch(first.place, ChunkKey(first), begin, end - begin);
+}
+
+absl::Status ReadPlan::Run() {
+  std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
+    return BlockOrder(a.ref) < BlockOrder(b.ref);
+  });
+  std::vector<std::span<const Slice>> blocks;
+  for (std::size_t i = 0; i < slices_.size();) {
+    std::size_t end = i + 1;
+    while (end < slices_.size() &&
+           BlockOrder(slices_[end].ref) == BlockOrder(slices_[i].ref)) {
+      ++end;
+    }
+    blocks.push_back(std::span(slices_).subspan(i, end - i));
+    i = end;
+  }
+  if (blocks.size() == 1) {
+    Scratch scratch;
+    return ReadBlock(blocks.front(), &scratch);
+  }
+  FirstError error;
+  const auto read = [&](std::size_t block, Scratch* scratch) {
+    if (!error.any()) error.Note(ReadBlock(blocks[block], scratch));
+  };
+  if (const std::size_t threads = DiskThreads(); threads > 1) {
+    std::atomic<std::size_t> next = 0;
+    RunOnDiskThreads(threads, [&] {
+      try {
+        Scratch scratch;
+        while (true) {
+          const std::size_t b = next.fetch_add(1, std::memory_order_relaxed);
+          if (b >= blocks.size() || error.any()) return;
+          if (b + threads < blocks.size()) Prefetch(blocks[b + threads]);
+          if (b < destinations_.size()) MakePages(destinations_[b]);
+          read(b, &scratch);
+        }
+      } catch (const std::bad_alloc&) {
+        error.Note(absl::ResourceExhaustedError("no memory to read into"));
+      }
+    });
+    return error.status();
+  }
+  tbb::parallel_for(tbb::blocked_range<std::size_t>(0, blocks.size()),
+                    [&](const tbb::blocked_range<std::size_t>& range) {
+                      Scratch scratch;
+                      for (std::size_t b = range.begin(); b < range.end(); ++b)
+                        read(b, &scratch);
+                    });
+  return error.status();
+}
+
+void ReadPlan::NoteDestination(std::span<std::byte> destination) {
+  if (destination.size() < kPagesAtOnce / 4) return;
+  for (std::size_t at = 0; at < destination.size(); at += kPagesAtOnce) {
+    destinations_.push_back(destination.subspan(
+        at, std::min(kPagesAtOnce, destination.size() - at)));
+  }
+}
+
+std::size_t ReadPlan::DiskThreads() const {
+  const auto processors =
+      static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
+  if (processors == 1 || processors >= kReadsAtOnce) return 1;
+  std::uint64_t bytes = 0;
+  std::uint64_t largest = 1;
+  for (const Slice& slice : slices_) {
+    bytes += slice.ref.length;
+    largest = std::max<std::uint64_t>(largest, slice.ref.length);
+  }
+  if (bytes < kWorthDiskThreads) return 1;
+  return std::clamp<std::size_t>(kScratchBytes / largest, processors,
+                                 kReadsAtOnce);
+}
+
+}  // namespace ckptree::internal

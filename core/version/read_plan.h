@@ -1,0 +1,113 @@
+// Which chunks a read touches, and the reading of them: sorted by place on
+// disk, in parallel, each slice checked against its digest.
+
+#ifndef CKPTREE_CORE_VERSION_READ_PLAN_H_
+#define CKPTREE_CORE_VERSION_READ_PLAN_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckptree/tensor.h"
+#include "kv/database.h"
+#include "schema/leaf_record.h"
+#include "schema/tree.h"
+
+namespace ckptree::internal {
+
+// Collects slices, then reads them all. Confined to one thread; Run() spreads
+// over the TBB arena it is called in, and where there is much to read over
+// threads that wait for the disk; over none where the arena has one.
+class ReadPlan {
+ public:
+  explicit ReadPlan(const kv::Database& database) : database_(database) {}
+
+  // The whole value of a leaf that is no array: exactly byte_length bytes.
+  // `path` must outlive Run(): messages name it.
+  absl::Status AddValue(const Path& path, const schema::LeafRecord& record,
+                        std::span<std::byte> destination);
+
+  // The part of `box` (of the array `entry`) that this record's boxes hold;
+  // `destination` is `box`, dense and row-major. Returns the elements that were
+  // found, to be added up over the parts. Packed arrays: the whole box only.
+  absl::StatusOr<std::int64_t> AddArray(const Path& path,
+                                        const schema::TreeEntry& entry,
+                                        const schema::LeafRecord& record,
+                                        const BoxSpec& box,
+                                        std::span<std::byte> destination);
+
+  // Reads everything. kDataLoss names leaf and chunk.
+  absl::Status Run();
+
+  std::uint64_t bytes_read() const { return bytes_read_.load(); }
+
+ private:
+  // A chunk that does not fall into the destination as one run.
+  struct Scatter {
+    std::vector<std::int64_t> cell_start, cell_shape;
+    std::vector<std::int64_t> box_start, box_shape;
+    std::vector<std::int64_t> start, shape;  // What both share.
+    std::int64_t element_bytes = 0;
+  };
+  struct Slice {
+    schema::ChunkRef ref;
+    std::byte* destination = nullptr;
+    std::int32_t scatter = -1;  // Index, or -1: one run.
+    std::uint32_t name = 0;     // Index of the leaf's name.
+    std::uint32_t chunk = 0;    // Of the leaf, for messages.
+  };
+
+  // Memory that is used again for the next block.
+  using Scratch = std::vector<std::byte>;
+
+  // Where in their block they begin and end.
+  static std::pair<std::uint64_t, std::uint64_t> Extent(
+      std::span<const Slice> slices);
+  // Begins to read a block.
+  void Prefetch(std::span<const Slice> slices) const;
+  // Remembers what is about to be written, where that is much.
+  void NoteDestination(std::span<std::byte> destination);
+  // How many threads to read on; 1: those of the TBB arena will do.
+  std::size_t DiskThreads() const;
+  absl::Status ReadBlock(std::span<const Slice> slices, Scratch* scratch);
+  // Only the bytes that are wanted, straight from the file; false where that
+  // cannot be or gave others than were saved: the whole block, as the database
+  // reads and checks it, tells why.
+  bool ReadStraight(std::span<const Slice> slices, Scratch* scratch);
+  // The bytes of `slice` at the beginning of `bytes`, to where they belong.
+  void Deliver(const Slice& slice, const std::byte* bytes) const;
+  absl::Status Place(const Slice& slice, std::string_view payload);
+  std::string Describe(const Slice& slice) const;
+
+  const kv::Database& database_;
+  std::vector<const Path*> names_;
+  std::vector<Slice> slices_;
+  // In pieces, whose pages may be made at once.
+  std::vector<std::span<std::byte>> destinations_;
+  std::vector<Scatter> scatters_;
+  std::atomic<std::uint64_t> bytes_read_{0};
+};
+
+// The key of a chunk's block.
+std::string ChunkKey(const schema::ChunkRef& ref);
+
+// The bytes of `ref` within its block's value, checked against bounds, length
+// and digest. kDataLoss says what is wrong, not where.
+absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
+                                              std::string_view block_value);
+
+// A block whose bytes of `ref` are those that were saved, looked for past
+// damage beside them, where `why` may be that.
+absl::StatusOr<kv::Value> SearchBlock(const kv::Database& database,
+                                      const schema::ChunkRef& ref,
+                                      const absl::Status& why);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_VERSION_READ_PLAN_H_

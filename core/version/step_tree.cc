@@ -1,0 +1,138 @@
+#include "core/version/step_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "schema/keys.h"
+
+namespace ckptree::internal {
+namespace {
+
+// A content-addressed record; kDataLoss unless its bytes are the digest's.
+absl::StatusOr<std::string> ReadAddressed(const kv::Database& database,
+                                          const char* what,
+                                          const std::string& key,
+                                          const base::Digest& digest) {
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> bytes,
+                           database.Get(schema::Space::kRecords, key));
+  if (!bytes.has_value()) {
+    return absl::DataLossError(
+        absl::StrFormat("%s %s is missing", what, digest.Hex()));
+  }
+  if (base::DigestOf(*bytes) != digest) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s %s: the stored bytes have another digest", what, digest.Hex()));
+  }
+  return *std::move(bytes);
+}
+
+}  // namespace
+
+StepTree::StepTree(const kv::Database& database, const base::Digest& digest,
+                   schema::TreeRoot root)
+    : database_(database),
+      digest_(digest),
+      root_(std::move(root)),
+      pages_(root_.pages.size()) {}
+
+absl::StatusOr<std::shared_ptr<const StepTree>> StepTree::Open(
+    const kv::Database& database, const base::Digest& digest) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::string bytes,
+      ReadAddressed(database, "tree", schema::TreeKey(digest), digest));
+  CKPTREE_ASSIGN_OR_RETURN(schema::TreeRoot root,
+                           schema::DecodeTreeRoot(bytes));
+  return std::shared_ptr<const StepTree>(
+      new StepTree(database, digest, std::move(root)));
+}
+
+absl::StatusOr<std::shared_ptr<const StepTree::Page>> StepTree::LoadPage(
+    std::size_t index) const {
+  {
+    absl::MutexLock lock(&mu_);
+    if (pages_[index] != nullptr) return pages_[index];
+  }
+  const schema::TreePageRef& ref = root_.pages[index];
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::string bytes,
+      ReadAddressed(database_, "tree page", schema::TreePageKey(ref.digest),
+                    ref.digest));
+  CKPTREE_ASSIGN_OR_RETURN(schema::TreePage decoded,
+                           schema::DecodeTreePage(bytes));
+  auto page = std::make_shared<Page>();
+  page->leaves_before.reserve(decoded.entries.size() + 1);
+  std::uint32_t leaves = 0;
+  for (const schema::TreeEntry& entry : decoded.entries) {
+    page->leaves_before.push_back(leaves);
+    leaves += schema::IsLeaf(entry.kind) ? 1 : 0;
+  }
+  page->leaves_before.push_back(leaves);
+  const std::uint32_t expected =
+      (index + 1 < root_.pages.size() ? root_.pages[index + 1].first_ordinal
+                                      : root_.leaf_count) -
+      ref.first_ordinal;
+  if (decoded.entries.size() != ref.entry_count || leaves != expected ||
+      decoded.entries.empty() ||
+      decoded.entries.front().path != ref.first_path) {
+    return absl::DataLossError(
+        absl::StrFormat("tree page %s is not what tree %s says of it",
+                        ref.digest.Hex(), digest_.Hex()));
+  }
+  page->page = std::make_shared<const schema::TreePage>(std::move(decoded));
+  absl::MutexLock lock(&mu_);
+  pages_[index] = page;
+  return page;
+}
+
+std::size_t StepTree::PageOf(std::string_view path) const {
+  const auto it =
+      std::upper_bound(root_.pages.begin(), root_.pages.end(), path,
+                       [](std::string_view p, const schema::TreePageRef& ref) {
+                         return p < ref.first_path;
+                       });
+  return it == root_.pages.begin()
+             ? 0
+             : static_cast<std::size_t>(it - root_.pages.begin()) - 1;
+}
+
+absl::StatusOr<std::optional<StepTree::Entry>> StepTree::Find(
+    std::string_view path) const {
+  if (root_.pages.empty()) return std::optional<Entry>();
+  const std::size_t index = PageOf(path);
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const Page> page,
+                           LoadPage(index));
+  const auto& entries = page->page->entries;
+  const auto it =
+      std::lower_bound(entries.begin(), entries.end(), path,
+                       [](const schema::TreeEntry& entry, std::string_view p) {
+                         return entry.path < p;
+                       });
+  if (it == entries.end() || it->path != path) return std::optional<Entry>();
+  const auto at = static_cast<std::size_t>(it - entries.begin());
+  return std::optional<Entry>(
+      Entry{page->page, &*it,
+            root_.pages[index].first_ordinal + page->leaves_before[at]});
+}
+
+absl::Status StepTree::ForEach(std::string_view prefix,
+                               absl::FunctionRef<void(const Entry&)> fn) const {
+  if (root_.pages.empty()) return absl::OkStatus();
+  for (std::size_t index = PageOf(prefix); index < root_.pages.size();
+       ++index) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const Page> page,
+                             LoadPage(index));
+    const auto& entries = page->page->entries;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const std::string_view path = entries[i].path;
+      if (path < prefix) continue;
+      if (!path.starts_with(prefix)) return absl::OkStatus();
+      fn(Entry{page->page, &entries[i],
+               root_.pages[index].first_ordinal + page->leaves_before[i]});
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,102 @@
+#include "kv/files/status.h"
+
+#include <cerrno>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "rocksdb/status.h"
+
+namespace ckptree::kv {
+namespace {
+
+absl::StatusCode CodeOfErrno(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case ENOSPC:
+    case EDQUOT:
+      return absl::StatusCode::kResourceExhausted;
+    case EACCES:
+    case EPERM:
+      return absl::StatusCode::kPermissionDenied;
+    case EROFS:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return absl::StatusCode::kUnknown;
+  }
+}
+
+// RocksDB tells a missing file and a full disk by codes of its own, and keeps
+// of any other errno only the text.
+absl::StatusCode CodeOfIoError(const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  for (const int error : {EACCES, EPERM, EROFS}) {
+    if (text.find(std::generic_category().message(error)) != text.npos) {
+      return CodeOfErrno(error);
+    }
+  }
+  return absl::StatusCode::kUnknown;
+}
+
+absl::StatusCode CodeOf(const rocksdb::Status& status) {
+  using rocksdb::Status;
+  // The subcode first: a full disk comes as several codes.
+  switch (status.subcode()) {
+    case Status::kNoSpace:
+    case Status::kSpaceLimit:
+    case Status::kMemoryLimit:
+      return absl::StatusCode::kResourceExhausted;
+    case Status::kPathNotFound:
+      return absl::StatusCode::kNotFound;
+    default:
+      break;
+  }
+  switch (status.code()) {
+    case Status::kOk:
+      return absl::StatusCode::kOk;
+    case Status::kNotFound:
+      return absl::StatusCode::kNotFound;
+    case Status::kInvalidArgument:
+      return absl::StatusCode::kInvalidArgument;
+    case Status::kColumnFamilyDropped:
+    case Status::kExpired:
+      return absl::StatusCode::kFailedPrecondition;
+    case Status::kCorruption:
+      return absl::StatusCode::kDataLoss;
+    case Status::kBusy:
+    case Status::kTryAgain:
+      return absl::StatusCode::kUnavailable;
+    case Status::kNotSupported:
+      return absl::StatusCode::kUnimplemented;
+    case Status::kAborted:
+      return absl::StatusCode::kAborted;
+    case Status::kTimedOut:
+      return absl::StatusCode::kDeadlineExceeded;
+    case Status::kShutdownInProgress:
+      return absl::StatusCode::kCancelled;
+    case Status::kIOError:
+      return CodeOfIoError(status);
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+}  // namespace
+
+absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(CodeOf(status),
+                      absl::StrFormat("%s: %s", context, status.ToString()));
+}
+
+absl::Status ErrnoStatus(int error, std::string_view context) {
+  return absl::Status(CodeOfErrno(error),
+                      absl::StrFormat("%s: %s", context,
+                                      std::generic_category().message(error)));
+}
+
+}  // namespace ckptree::kv

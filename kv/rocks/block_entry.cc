@@ -1,0 +1,64 @@
+#include "kv/rocks/block_entry.h"
+
+#include "kv/rocks/table_parts.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::uint64_t kMaxValueBytes = std::uint64_t{64} << 20;
+constexpr char kPut = 1;
+
+void AppendVarint(std::uint64_t value, std::string* bytes) {
+  for (; value >= 0x80; value >>= 7) {
+    bytes->push_back(static_cast<char>(value | 0x80));
+  }
+  bytes->push_back(static_cast<char>(value));
+}
+
+}  // namespace
+
+bool IsSuffix(std::string_view suffix) {
+  return (suffix[0] == kPut || suffix[0] == kDeletion) && suffix[5] == 0 &&
+         suffix[6] == 0 && suffix[7] == 0;
+}
+
+std::optional<EntryHead> ParseHead(std::string_view bytes) {
+  BlockReader reader(bytes);
+  const auto shared = reader.Varint();
+  const auto unshared = reader.Varint();
+  const auto value = reader.Varint();
+  if (!shared.has_value() || !unshared.has_value() || !value.has_value() ||
+      *unshared == 0 || *value > kMaxValueBytes) {
+    return std::nullopt;
+  }
+  return EntryHead{*shared, *unshared, *value, bytes.size() - reader.left()};
+}
+
+std::optional<FirstEntry> ParseFirst(std::string_view bytes) {
+  const std::optional<EntryHead> head = ParseHead(bytes);
+  if (!head.has_value() || head->shared != 0 ||
+      head->unshared <= kKeySuffixBytes ||
+      head->unshared > bytes.size() - head->number_bytes) {
+    return std::nullopt;
+  }
+  const std::string_view key = bytes.substr(head->number_bytes, head->unshared);
+  if (!IsSuffix(key.substr(key.size() - kKeySuffixBytes))) return std::nullopt;
+  return FirstEntry{*head, key};
+}
+
+bool FrameSingle(std::string_view key, std::string* block) {
+  const auto place = ValueInBlock(key.size(), block->size());
+  if (!place.has_value()) return false;
+  std::string head;
+  AppendVarint(0, &head);
+  AppendVarint(key.size() + kKeySuffixBytes, &head);
+  AppendVarint(place->size, &head);
+  head.append(key);
+  head.append(kPlainSuffix);
+  block->replace(0, head.size(), head);
+  block->replace(block->size() - kRestartsBytes, kRestartsBytes,
+                 std::string_view("\0\0\0\0\1\0\0\0", kRestartsBytes));
+  return true;
+}
+
+}  // namespace ckptree::kv

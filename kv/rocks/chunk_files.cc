@@ -1,0 +1,145 @@
+// Hot path: per chunk.
+
+#include "kv/rocks/chunk_files.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kv/file_system.h"
+#include "kv/rocks/guard.h"
+#include "kv/rocks/open_files.h"
+#include "kv/rocks/record_scan.h"
+#include "kv/rocks/segment_layout.h"
+#include "kv/rocks/table_parts.h"
+#include "rocksdb/file_system.h"
+#include "rocksdb/slice.h"
+
+namespace ckptree::kv {
+namespace {
+
+// What the index of a damaged table would be.
+std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
+                                     std::uint64_t file_bytes) {
+  ScanHow how;
+  how.one_record = true;
+  how.headers_only = true;
+  std::vector<IndexEntry> index;
+  for (FoundRecord& record : FindRecords(file, file_bytes, how)) {
+    const std::uint64_t before = BytesBefore(record.key.size(), record.size);
+    index.push_back(
+        {std::move(record.key),
+         {record.offset - before, before + record.size + kRestartsBytes}});
+  }
+  std::sort(index.begin(), index.end(),
+            [](const IndexEntry& a, const IndexEntry& b) {
+              return a.last_key < b.last_key;
+            });
+  return index;
+}
+
+}  // namespace
+
+class ChunkFile {
+ public:
+  // Null where the file cannot be opened.
+  static std::shared_ptr<const ChunkFile> Open(
+      std::shared_ptr<rocksdb::FileSystem> files,
+      const LiveTables::Table& table) {
+    const DamagedTablesWelcome welcome;
+    auto made = std::make_shared<ChunkFile>();
+    const rocksdb::IOStatus opened = files->NewRandomAccessFile(
+        table.path, rocksdb::FileOptions(), &made->file_, nullptr);
+    if (!opened.ok()) return nullptr;
+    made->files_ = std::move(files);
+    TableTail tail(made->file_.get(), table.bytes);
+    if (auto index = tail.ReadIndex(); index.has_value()) {
+      made->index_ = *std::move(index);
+    } else {
+      made->index_ = IndexByHeads(made->file_.get(), table.bytes);
+    }
+    return made;
+  }
+
+  bool Read(std::string_view key, std::uint64_t offset,
+            std::span<std::byte> destination) const {
+    const std::optional<std::uint64_t> start =
+        Locate(key, offset, destination.size());
+    if (!start.has_value()) return false;
+    auto* const to = reinterpret_cast<char*>(destination.data());
+    rocksdb::Slice read;
+    const rocksdb::IOStatus status = file_->Read(
+        *start, destination.size(), rocksdb::IOOptions(), &read, to, nullptr);
+    if (!status.ok() || read.size() != destination.size()) return false;
+    if (read.data() != to) std::copy_n(read.data(), read.size(), to);
+    return true;
+  }
+
+  void Prefetch(std::string_view key, std::uint64_t offset,
+                std::size_t bytes) const {
+    const std::optional<std::uint64_t> start = Locate(key, offset, bytes);
+    if (!start.has_value()) return;
+    // Only to be faster.
+    file_->Prefetch(*start, bytes, rocksdb::IOOptions(), nullptr)
+        .PermitUncheckedError();
+  }
+
+ private:
+  // Where in the file these bytes of the value of `key` stand.
+  std::optional<std::uint64_t> Locate(std::string_view key,
+                                      std::uint64_t offset,
+                                      std::size_t bytes) const {
+    const auto entry = std::lower_bound(
+        index_.begin(), index_.end(), key,
+        [](const IndexEntry& e, std::string_view k) { return e.last_key < k; });
+    if (entry == index_.end()) return std::nullopt;
+    const std::optional<ValuePlace> value =
+        ValueInBlock(key.size(), entry->place.size);
+    if (!value.has_value() || bytes > value->size ||
+        offset > value->size - bytes) {
+      return std::nullopt;
+    }
+    return entry->place.offset + value->offset + offset;
+  }
+
+  std::shared_ptr<rocksdb::FileSystem> files_;  // Outlives the file.
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file_;
+  std::vector<IndexEntry> index_;
+};
+
+bool ChunkFiles::Read(const Instance& instance, std::string_view key,
+                      std::uint64_t offset, std::span<std::byte> destination) {
+  const std::shared_ptr<const ChunkFile> file = Find(instance, key);
+  return file != nullptr && file->Read(key, offset, destination);
+}
+
+std::shared_ptr<const ChunkFile> ChunkFiles::Find(const Instance& instance,
+                                                  std::string_view key) {
+  // Held while a file is opened: two threads that want the same one open it
+  // once.
+  const absl::MutexLock lock(&mutex_);
+  const LiveTables::Table* const table =
+      live_.Find(instance, schema::Space::kChunks, key);
+  if (table == nullptr) return nullptr;
+  if (const auto found = open_.find(table->path); found != open_.end()) {
+    return found->second;
+  }
+  // One still in use outlives this.
+  if (open_.size() >= static_cast<std::size_t>(OpenTableLimit())) open_.clear();
+  return open_[table->path] = ChunkFile::Open(FileSystemOf(options_), *table);
+}
+
+void ChunkFiles::Prefetch(const Instance& instance, std::string_view key,
+                          std::uint64_t offset, std::size_t bytes) {
+  const std::shared_ptr<const ChunkFile> file = Find(instance, key);
+  if (file != nullptr) file->Prefetch(key, offset, bytes);
+}
+
+void ChunkFiles::Forget() {
+  const absl::MutexLock lock(&mutex_);
+  live_.Forget();
+  open_.clear();
+}
+
+}  // namespace ckptree::kv

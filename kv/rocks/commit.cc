@@ -1,0 +1,301 @@
+// Database::Commit. The steps:
+//
+//   1. The handle is alive and the store still ours.
+//   2. The preconditions hold.
+//   3. `before`, each a commit of its own.
+//   4. One record, synced in the first copy of the journal, then in the second.
+//   5. The index, in memory. Now the commit is acknowledged.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "kv/database.h"
+#include "kv/files/status.h"
+#include "kv/journal/keeper.h"
+#include "kv/journal/record.h"
+#include "kv/journal/writer.h"
+#include "kv/rocks/database_impl.h"
+#include "kv/rocks/instance.h"
+#include "kv/rocks/marker.h"
+#include "rocksdb/db.h"
+#include "rocksdb/iterator.h"
+#include "rocksdb/options.h"
+#include "rocksdb/slice.h"
+#include "rocksdb/write_batch.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+namespace {
+
+// Of a flush, beside the rows themselves: MANIFEST, footers, blocks half full.
+constexpr std::uint64_t kFlushExtraBytes = std::uint64_t{256} << 10;
+// Far above every batch the engine makes; lengths of values are 32 bits.
+constexpr std::size_t kMaxBatchBytes = std::size_t{256} << 20;
+
+CommitResult Failed(Outcome outcome, absl::Status status) {
+  return {.outcome = outcome, .ordinal = 0, .status = std::move(status)};
+}
+
+absl::Status Validate(const WriteBatch& batch) {
+  if (batch.bytes() > kMaxBatchBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a batch has %d bytes; at most %d are possible",
+                        batch.bytes(), kMaxBatchBytes));
+  }
+  for (const WriteBatch::Operation& operation : batch.operations()) {
+    if (operation.space != schema::Space::kRecords &&
+        operation.space != schema::Space::kSmall) {
+      return absl::InvalidArgumentError(
+          "a batch writes to `records` and `small` only");
+    }
+    if (operation.key >= kEndOfRows) {
+      return absl::InvalidArgumentError("keys from ff on are kv's own");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const CommitRequest& request) {
+  CKPTREE_RETURN_IF_ERROR(Validate(request.batch));
+  for (const WriteBatch& batch : request.before) {
+    CKPTREE_RETURN_IF_ERROR(Validate(batch));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Holds(const Database& database,
+                           const Precondition& precondition) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> found,
+                           database.Get(precondition.space, precondition.key));
+  return found == precondition.expected;
+}
+
+// What gives room back goes on where there is none.
+bool Frees(CommitKind kind) {
+  return kind != CommitKind::kSave && kind != CommitKind::kAhead &&
+         kind != CommitKind::kCreate;
+}
+
+}  // namespace
+
+CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
+                                         std::uint64_t version,
+                                         const WriteBatch& batch) {
+  // Step 4.
+  const JournalWriter::Appended appended =
+      keeper->Append({.kind = kind,
+                      .version = version,
+                      .time_ns = absl::GetCurrentTimeNanos(),
+                      .frees = Frees(kind)},
+                     EncodeBatch(batch));
+  if (appended.result == JournalWriter::Result::kFailed) {
+    return Failed(Outcome::kFailed, appended.status);
+  }
+  if (appended.result == JournalWriter::Result::kUnknown) {
+    watcher->Fail(
+        absl::Status(appended.status.code(),
+                     absl::StrFormat("a commit may or may not be there: %s",
+                                     appended.status.message())));
+    return Failed(Outcome::kUnknown, watcher->health());
+  }
+  // Step 5.
+  std::vector<IndexChange> changes;
+  changes.reserve(batch.operations().size());
+  for (const WriteBatch::Operation& operation : batch.operations()) {
+    changes.push_back({operation.space, operation.key, operation.value});
+  }
+  const absl::Status applied = ApplyToIndex(writer, changes, appended.point);
+  if (!applied.ok()) {
+    watcher->Fail(absl::Status(
+        applied.code(),
+        absl::StrFormat("commit %d is durable, but not to be seen before the "
+                        "store is opened again: %s",
+                        appended.point.ordinal, applied.message())));
+    return Failed(Outcome::kUnknown, watcher->health());
+  }
+  AddToOverlay(batch);
+  keeper->Acknowledged();
+  newest_ordinal = appended.point.ordinal;
+  return {.outcome = Outcome::kCommitted,
+          .ordinal = appended.point.ordinal,
+          .status = absl::OkStatus()};
+}
+
+void Database::Impl::AddToOverlay(const WriteBatch& batch) {
+  const absl::MutexLock hold(&instance_mutex);
+  // Only where a read met a damaged index: then rows are in memory.
+  if (overlay == nullptr) return;
+  Overlay::Changes changes;
+  for (const WriteBatch::Operation& operation : batch.operations()) {
+    changes[{operation.space, operation.key}] = operation.value;
+  }
+  overlay = overlay->With(std::move(changes));
+}
+
+CommitResult Database::Commit(CommitRequest request) {
+  Impl& impl = *impl_;
+  if (absl::Status status = impl.mark.Check(); !status.ok()) {
+    return Failed(Outcome::kFenced, std::move(status));
+  }
+  if (absl::Status status = Validate(request); !status.ok()) {
+    return Failed(Outcome::kFailed, std::move(status));
+  }
+  if (impl.writable.load()) impl.keeper->WaitForRoom();
+  // Held over I/O: commits are one after the other, in the order of the chain.
+  const absl::MutexLock lock(&impl.commit_mutex);
+
+  // Step 1.
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl.Writing();
+  if (!instance.ok()) return Failed(Outcome::kFailed, instance.status());
+  if (absl::Status status = impl.lock->Check(); !status.ok()) {
+    return Failed(Outcome::kFenced, std::move(status));
+  }
+
+  // Step 2.
+  for (const Precondition& precondition : request.preconditions) {
+    const absl::StatusOr<bool> holds = Holds(*this, precondition);
+    if (!holds.ok()) return Failed(Outcome::kFailed, holds.status());
+    if (!*holds) {
+      return Failed(Outcome::kConflict,
+                    absl::AbortedError("a precondition does not hold"));
+    }
+  }
+
+  // Step 3.
+  for (const WriteBatch& before : request.before) {
+    CommitResult ahead =
+        impl.WriteCommit(**instance, CommitKind::kAhead, 0, before);
+    if (ahead.outcome != Outcome::kCommitted) return ahead;
+  }
+  return impl.WriteCommit(**instance, request.kind, request.version,
+                          request.batch);
+}
+
+absl::Status Database::Secure() {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  CKPTREE_RETURN_IF_ERROR(impl.Writing().status());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  return impl.keeper->Secure();
+}
+
+absl::Status Database::WriteRows() {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  CKPTREE_RETURN_IF_ERROR(impl.Writing().status());
+  CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  return impl.keeper->WriteRows();
+}
+
+absl::Status Database::Impl::CheckRoom(std::uint64_t wanted,
+                                       std::string_view what) const {
+  // Where nobody can say, the disk will.
+  const auto free = [this] { return FreeBytes().value_or(~std::uint64_t{0}); };
+  if (free() >= wanted) return absl::OkStatus();
+  if (GiveReserve(writer_options, directory) && free() >= wanted) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d bytes are free in %s, and %s may take %d", free(),
+                      directory, what, wanted));
+}
+
+absl::Status Database::Impl::FlushIndex() {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Writing());
+  std::uint64_t bytes = kFlushExtraBytes;
+  for (const schema::Space space :
+       {schema::Space::kRecords, schema::Space::kSmall}) {
+    std::uint64_t in_memory = 0;
+    open->db()->GetIntProperty(open->family(space),
+                               rocksdb::DB::Properties::kCurSizeAllMemTables,
+                               &in_memory);
+    bytes += in_memory;
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckRoom(bytes, "writing the index"));
+  return ToStatus(open->db()->Flush(rocksdb::FlushOptions(),
+                                    {open->family(schema::Space::kRecords),
+                                     open->family(schema::Space::kSmall)}),
+                  "writing the index");
+}
+
+absl::Status Database::Impl::KeepBlocks(const JournalBlocks& blocks) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Writing());
+  rocksdb::ColumnFamilyHandle* const small =
+      open->family(schema::Space::kSmall);
+  rocksdb::ReadOptions reading;
+  reading.fill_cache = false;
+  // Its row is there, and not these bytes.
+  const auto is_damaged = [&](const std::string& key, std::string_view bytes) {
+    rocksdb::PinnableSlice found;
+    const rocksdb::Status status = open->db()->Get(reading, small, key, &found);
+    return !status.IsNotFound() &&
+           !(status.ok() && found.ToStringView() == bytes);
+  };
+  std::vector<std::string> damaged;
+  for (const auto& [key, bytes] : blocks.whole) {
+    if (is_damaged(key, bytes)) damaged.push_back(key);
+  }
+  if (damaged.empty()) return absl::OkStatus();
+  NoteIndexDamage(absl::StrFormat("blocks of version %d cannot be read",
+                                  VersionOfKey(damaged.front())));
+  rocksdb::WriteBatch batch;
+  {
+    // Held over I/O: what a commit removes meanwhile must stay removed.
+    const absl::MutexLock hold(&commit_mutex);
+    for (const std::string& key : damaged) {
+      const std::string_view bytes = blocks.whole.at(key);
+      if (!is_damaged(key, bytes)) continue;
+      CKPTREE_RETURN_IF_ERROR(ToStatus(
+          batch.Put(small, key, rocksdb::Slice(bytes.data(), bytes.size())),
+          "writing a block again"));
+    }
+    rocksdb::WriteOptions writing;
+    writing.disableWAL = true;
+    CKPTREE_RETURN_IF_ERROR(
+        ToStatus(open->db()->Write(writing, &batch), "writing blocks again"));
+  }
+  return FlushIndex();
+}
+
+absl::Status Database::Impl::ScanIndex(
+    absl::FunctionRef<absl::Status(const ChainPoint&)> begin,
+    absl::FunctionRef<absl::Status(const RowKey&, const RowValue&)> sink) {
+  // Held over I/O: the rows are those of one commit.
+  const absl::MutexLock hold(&commit_mutex);
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Reading());
+  CKPTREE_RETURN_IF_ERROR(begin(keeper->tip()));
+  for (const schema::Space space :
+       {schema::Space::kRecords, schema::Space::kSmall}) {
+    rocksdb::ReadOptions scanning;
+    scanning.fill_cache = false;
+    const rocksdb::Slice end(kEndOfRows);
+    scanning.iterate_upper_bound = &end;
+    const std::unique_ptr<rocksdb::Iterator> scan(
+        open->db()->NewIterator(scanning, open->family(space)));
+    for (scan->SeekToFirst(); scan->Valid(); scan->Next()) {
+      const RowKey key{space, scan->key().ToString()};
+      const std::string_view value = scan->value().ToStringView();
+      CKPTREE_RETURN_IF_ERROR(
+          IsBlockKey(key)
+              ? sink(key, BlockName{value.size(), base::DigestOf(value)})
+              : sink(key, std::string(value)));
+    }
+    CKPTREE_RETURN_IF_ERROR(ToStatus(scan->status(), "reading the index"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,313 @@
+// Database: its life, and reads that need no protocol.
+
+#include "kv/database.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
+#include "kv/file_system.h"
+#include "kv/files/status.h"
+#include "kv/journal/overlay.h"
+#include "kv/journal/preface.h"
+#include "kv/options.h"
+#include "kv/rocks/database_impl.h"
+#include "kv/rocks/guard.h"
+#include "kv/rocks/instance.h"
+#include "kv/rocks/leaf_copies.h"
+#include "kv/rocks/rocksdb_options.h"
+#include "kv/rocks/watcher.h"
+#include "kv/store_directory.h"
+#include "rocksdb/db.h"
+#include "rocksdb/file_system.h"
+#include "rocksdb/iterator.h"
+#include "rocksdb/metadata.h"
+#include "rocksdb/options.h"
+#include "rocksdb/sst_file_reader.h"
+#include "rocksdb/table_properties.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::size_t kVerifyReadahead = std::size_t{2} << 20;
+
+std::string_view NameOf(schema::Space space) {
+  return schema::kSpaceNames[static_cast<std::size_t>(space)];
+}
+
+}  // namespace
+
+Database::Impl::Impl(std::string directory_in, const Options& options_in,
+                     Mode mode_in)
+    : directory(std::move(directory_in)),
+      options(options_in),
+      mode(mode_in),
+      watcher(std::make_shared<Watcher>(options_in.log)),
+      reader_options(Guarded(options_in, Guard::kReader, nullptr)),
+      writer_options(
+          Guarded(options_in, Guard::kWriter,
+                  [to = watcher](std::string_view text) {
+                    to->Fail(absl::UnknownError(absl::StrFormat(
+                        "a write that opening depends on failed: %s", text)));
+                  })),
+      chunk_files(options_in),
+      table_search(options_in),
+      tail(reader_options, directory) {}
+
+absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Reading() const {
+  CKPTREE_ASSIGN_OR_RETURN(RowView view, ReadingRows());
+  return std::move(view.instance);
+}
+
+absl::StatusOr<Database::Impl::RowView> Database::Impl::ReadingRows() const {
+  CKPTREE_RETURN_IF_ERROR(mark.Check());
+  const absl::MutexLock hold(&instance_mutex);
+  if (instance == nullptr) {
+    return absl::FailedPreconditionError("the database is closed");
+  }
+  return RowView{instance, overlay};
+}
+
+absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Writing() const {
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Instance> open, Reading());
+  if (!writable) {
+    return absl::FailedPreconditionError("the database is open for reading");
+  }
+  CKPTREE_RETURN_IF_ERROR(watcher->health());
+  return open;
+}
+
+void Database::Impl::Replace(std::shared_ptr<Instance> with, bool is_following,
+                             std::shared_ptr<const Overlay> over) {
+  {
+    const absl::MutexLock hold(&instance_mutex);
+    instance.swap(with);
+    overlay.swap(over);
+    following = is_following;
+    ++views;
+  }
+  // Not before: a reader might list the files of the old one again.
+  ForgetFiles();
+}
+
+void Database::Impl::ReplaceOverlay(std::shared_ptr<const Overlay> over) {
+  const absl::MutexLock hold(&instance_mutex);
+  overlay.swap(over);
+  ++views;
+}
+
+std::uint64_t Database::view() const { return impl_->views.load(); }
+
+std::uint64_t Database::newest_ordinal() const {
+  return impl_->newest_ordinal.load();
+}
+
+Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Database::~Database() {
+  if (!impl_->mark.Holds()) {
+    static_cast<void>(impl_.release());
+    return;
+  }
+  Close().IgnoreError();
+  // Of an open that failed half-way.
+  if (impl_->keeper != nullptr) impl_->keeper->Close(false).IgnoreError();
+}
+
+absl::Status Database::Close() {
+  Impl& impl = *impl_;
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl.Reading());
+  absl::Status status;
+  if (impl.keeper != nullptr) {
+    // Not needed for what was committed: it makes the next open quick. RocksDB
+    // sleeps for a second where a flush fails, as it would in a dead handle.
+    status = impl.watcher->health();
+    const bool flushed =
+        status.ok() && impl.writable.load() && impl.FlushIndex().ok();
+    status.Update(impl.keeper->Close(flushed));
+  }
+  impl.writable = false;
+  status.Update(instance->Shutdown());
+  // Nothing of ours is written any more.
+  if (impl.keeper != nullptr && impl.keeper->begun()) {
+    MakeReserve(impl.writer_options, impl.directory, /*smaller=*/true)
+        .IgnoreError();
+  }
+  impl.Replace(nullptr, /*is_following=*/false);
+  // The instance keeps the lock until it is closed itself.
+  impl.lock.reset();
+  return status;
+}
+
+Mode Database::mode() const { return impl_->mode; }
+
+const OpenReport& Database::report() const { return impl_->report; }
+
+std::string Database::staging_directory() const {
+  return Join(impl_->directory, kStagingName);
+}
+
+bool Database::following() const {
+  const absl::MutexLock hold(&impl_->instance_mutex);
+  return impl_->following;
+}
+
+absl::Status Database::health() const {
+  CKPTREE_RETURN_IF_ERROR(impl_->mark.Check());
+  return impl_->watcher->health();
+}
+
+absl::StatusOr<std::optional<std::string>> Database::Get(
+    schema::Space space, std::string_view key) const {
+  const absl::StatusOr<Value> value = Read(space, key);
+  if (absl::IsNotFound(value.status())) return std::nullopt;
+  if (!value.ok()) return value.status();
+  return std::string(value->view());
+}
+
+absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
+  return impl_->ListFiles(/*copies=*/false);
+}
+
+absl::StatusOr<std::vector<LiveFile>> Database::LeafCopies() const {
+  return impl_->ListFiles(/*copies=*/true);
+}
+
+absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
+    bool copies) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Reading());
+  std::vector<rocksdb::LiveFileMetaData> files;
+  open->db()->GetLiveFilesMetaData(&files);
+  std::vector<LiveFile> live;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    LiveFile entry;
+    entry.copy = copies;
+    if (file.column_family_name ==
+        (copies ? kLeafCopiesName : NameOf(schema::Space::kLeaves))) {
+      entry.space = schema::Space::kLeaves;
+    } else if (copies ||
+               file.column_family_name != NameOf(schema::Space::kChunks)) {
+      continue;
+    }
+    entry.path = Join(file.directory, file.relative_filename);
+    entry.first_key = file.smallestkey;
+    entry.last_key = file.largestkey;
+    entry.bytes = file.size;
+    entry.entries = file.num_entries;
+    const absl::StatusOr<std::uint64_t> size =
+        FileSize(reader_options, entry.path);
+    entry.whole = size.ok() && *size == entry.bytes;
+    live.push_back(std::move(entry));
+  }
+  return live;
+}
+
+absl::StatusOr<std::uint64_t> Database::FileBytes() const {
+  std::uint64_t total = 0;
+  for (const std::string& directory : {IndexDirectory(impl_->directory),
+                                       Join(impl_->directory, kJournalName)}) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                             ListDirectory(impl_->reader_options, directory));
+    for (const std::string& name : names) {
+      const absl::StatusOr<std::uint64_t> bytes =
+          FileSize(impl_->reader_options, Join(directory, name));
+      if (bytes.ok()) total += *bytes;  // Others went meanwhile.
+    }
+  }
+  return total;
+}
+
+absl::StatusOr<std::uint64_t> Database::CountEntries(
+    const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  const std::string end = file.last_key + '\0';
+  const rocksdb::Range range(file.first_key, end);
+  rocksdb::TablePropertiesCollection tables;
+  CKPTREE_RETURN_IF_ERROR(ToStatus(
+      instance->db()->GetPropertiesOfTablesInRange(
+          file.copy ? instance->leaf_copies() : instance->family(file.space),
+          &range, 1, &tables),
+      file.path));
+  for (const auto& [path, properties] : tables) {
+    if (BaseName(path) == BaseName(file.path)) return properties->num_entries;
+  }
+  return absl::NotFoundError(absl::StrFormat("%s is gone", file.path));
+}
+
+absl::Status Database::CheckFile(const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
+                           FileSize(impl_->reader_options, file.path));
+  if (size != file.bytes) {
+    return absl::DataLossError(absl::StrFormat("%s has %d bytes instead of %d",
+                                               file.path, size, file.bytes));
+  }
+  {
+    // What the page cache still has says nothing about the disk.
+    std::unique_ptr<rocksdb::FSRandomAccessFile> pages;
+    const auto fs = FileSystemOf(impl_->reader_options);
+    if (fs->NewRandomAccessFile(file.path, rocksdb::FileOptions(), &pages,
+                                nullptr)
+            .ok()) {
+      pages->InvalidateCache(0, 0).PermitUncheckedError();
+    }
+  }
+  // Not mapped: see 8.11 on prefetching beside mappings.
+  rocksdb::SstFileReader reader(
+      FileOptionsOf(file.space, instance->env(), /*map=*/false));
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  options.fill_cache = false;
+  options.readahead_size = kVerifyReadahead;
+  rocksdb::Status status = reader.Open(file.path);
+  if (status.ok()) status = reader.VerifyChecksum(options);
+  return ToStatus(status, file.path);
+}
+
+absl::Status Database::CheckLeafCopies(const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  if (instance->leaf_copies() == nullptr) return absl::OkStatus();
+  rocksdb::ReadOptions options;
+  options.fill_cache = false;
+  std::unique_ptr<rocksdb::Iterator> first;
+  std::unique_ptr<rocksdb::Iterator> second;
+  {
+    // Nothing is adopted or dropped between the two.
+    const absl::MutexLock lock(&impl_->files_mutex);
+    first.reset(instance->db()->NewIterator(
+        options, instance->family(schema::Space::kLeaves)));
+    second.reset(instance->db()->NewIterator(options, instance->leaf_copies()));
+  }
+  return CompareLeafCopies(*first, *second, file.first_key, file.last_key);
+}
+
+absl::StatusOr<std::uint64_t> Database::FreeBytes() const {
+  CKPTREE_RETURN_IF_ERROR(impl_->mark.Check());
+  return impl_->FreeBytes();
+}
+
+absl::StatusOr<std::uint64_t> Database::Impl::FreeBytes() const {
+  std::uint64_t bytes = 0;
+  CKPTREE_RETURN_IF_ERROR(ToStatus(
+      FileSystemOf(reader_options)
+          ->GetFreeSpace(directory, rocksdb::IOOptions(), &bytes, nullptr),
+      directory));
+  return bytes;
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,173 @@
+// The state of an open database, for the files that implement it.
+
+#ifndef CKPTREE_KV_ROCKS_DATABASE_IMPL_H_
+#define CKPTREE_KV_ROCKS_DATABASE_IMPL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/big_endian.h"
+#include "kv/commit_kind.h"
+#include "kv/database.h"
+#include "kv/journal/keeper.h"
+#include "kv/journal/overlay.h"
+#include "kv/journal/tail.h"
+#include "kv/options.h"
+#include "kv/process_mark.h"
+#include "kv/rocks/chunk_files.h"
+#include "kv/rocks/instance.h"
+#include "kv/rocks/mapped_files.h"
+#include "kv/rocks/standing.h"
+#include "kv/rocks/table_search.h"
+#include "kv/rocks/watcher.h"
+#include "kv/store_directory.h"
+#include "kv/store_lock.h"
+
+namespace ckptree::kv {
+
+// The version at the start of a key of `small`, `leaves` or `chunks`.
+inline std::uint64_t VersionOfKey(std::string_view key) {
+  return key.size() < sizeof(std::uint64_t)
+             ? 0
+             : base::BigEndianReader(key).Read<std::uint64_t>();
+}
+
+struct Database::Impl {
+  Impl(std::string directory_in, const Options& options_in, Mode mode_in);
+
+  // The instance to read from; kFailedPrecondition after Close() and in a
+  // forked child.
+  absl::StatusOr<std::shared_ptr<Instance>> Reading() const;
+  // The same for writing: also refused when reading only, while the check of an
+  // open looks, and by a dead handle.
+  absl::StatusOr<std::shared_ptr<Instance>> Writing() const;
+  // database.cc: the files of the second copy of `leaves`, or all others that
+  // hold segments.
+  absl::StatusOr<std::vector<LiveFile>> ListFiles(bool copies) const;
+  // What rows are read from, of one moment.
+  struct RowView {
+    std::shared_ptr<Instance> instance;
+    std::shared_ptr<const Overlay> overlay;  // May be null: none.
+  };
+  // As Reading(), with the overlay.
+  absl::StatusOr<RowView> ReadingRows() const;
+  void Replace(std::shared_ptr<Instance> instance, bool following,
+               std::shared_ptr<const Overlay> overlay = nullptr);
+  // Over the instance there is.
+  void ReplaceOverlay(std::shared_ptr<const Overlay> overlay);
+
+  // follow.cc: opens for reading, beside a writer or without one.
+  absl::Status OpenForReading(OpenReport* found)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
+  // follow.cc: behind it. Where rows name tables that the index does not know,
+  // a new one in memory. Not beside a writer, who looked for that.
+  absl::Status MendForReading(const Database& database);
+  // open.cc: the steps after the lock was taken.
+  absl::Status OpenForWriting(const Database& database, CheckFn check);
+  // follow.cc: the live writer, if there is one.
+  absl::StatusOr<std::optional<LockHolder>> ProbeWriter() const;
+  // open.cc: kNotFound, kFailedPrecondition where it cannot be opened.
+  absl::StatusOr<StoreDirectory> LookAtStore() const;
+  // open.cc: an index from rows and tables; the damaged one stays beside it.
+  absl::Status MakeIndexAnew(const Standing& standing);
+  // open.cc: into `report`.
+  void ReportJournal(const Standing& standing);
+  // open.cc: what the writer's journal begins with.
+  KeeperContext ContextOf(const Standing& standing);
+  // commit.cc: one record, and the index.
+  CommitResult WriteCommit(Instance& instance, CommitKind kind,
+                           std::uint64_t version, const WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex);
+  // commit.cc: rows in memory see the commit, too.
+  void AddToOverlay(const WriteBatch& batch);
+  // On the disk of the store.
+  absl::StatusOr<std::uint64_t> FreeBytes() const;
+  // commit.cc: kResourceExhausted where `what` may take more than is free, the
+  // reserve included: RocksDB ends a handle that runs out of room.
+  absl::Status CheckRoom(std::uint64_t wanted, std::string_view what) const;
+  // commit.cc: for the keeper.
+  absl::Status FlushIndex();
+  absl::Status KeepBlocks(const JournalBlocks& blocks);
+  absl::Status ScanIndex(
+      absl::FunctionRef<absl::Status(const ChainPoint&)> begin,
+      absl::FunctionRef<absl::Status(const RowKey&, const RowValue&)> sink);
+  // follow.cc: a read met damage in the index: from now on rows are read from
+  // memory, where the journal has them all. True where they are, and the read
+  // is to be tried again.
+  bool ReadRowsFromJournal(const absl::Status& met);
+  // follow.cc: tells of it once; the next open for writing makes the index
+  // anew.
+  void NoteIndexDamage(std::string_view what);
+  // follow.cc: a block of `small`, where a record of the journal still has it.
+  std::optional<std::string> BlockInJournal(std::string_view key);
+  // follow.cc: opens the index anew where it cannot have the files of `version`
+  // yet.
+  void CatchUp(std::uint64_t version);
+  // follow.cc: as MakeIndexAnew, for a process that only reads.
+  absl::Status MakeIndexInMemory(Standing* standing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
+  // follow.cc: extends the rows by what the journal has behind `seen`. An
+  // error: all has to be opened anew.
+  absl::Status SeeNewCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
+
+  std::string DbDirectory() const { return Join(directory, kDbName); }
+
+  const ProcessMark mark;
+  const std::string directory;  // Absolute.
+  const Options options;        // As the caller gave them.
+  const Mode mode;
+  const std::shared_ptr<Watcher> watcher;
+  // The caller's options with the guard of the role.
+  Options reader_options;
+  Options writer_options;
+  std::shared_ptr<StoreLock> lock;  // kReadWrite only.
+  OpenReport report;
+
+  mutable absl::Mutex instance_mutex;
+  std::shared_ptr<Instance> instance ABSL_GUARDED_BY(instance_mutex);
+  std::shared_ptr<const Overlay> overlay ABSL_GUARDED_BY(instance_mutex);
+  bool following ABSL_GUARDED_BY(instance_mutex) = false;
+  std::atomic<bool> writable = false;
+  std::atomic<std::uint64_t> newest_ordinal = 0;
+  std::atomic<std::uint64_t> views = 0;  // Counts what readers are shown.
+
+  // The set of live files changed.
+  void ForgetFiles() {
+    mapped.Forget();
+    chunk_files.Forget();
+    table_search.Forget();
+  }
+
+  MappedFiles mapped;
+  ChunkFiles chunk_files;
+  TableSearch table_search;
+
+  // Before instance_mutex. Held over I/O: one refresh, one change of the set of
+  // files, one commit at a time.
+  absl::Mutex refresh_mutex;
+  JournalTail tail ABSL_GUARDED_BY(refresh_mutex);
+  ChainPoint seen ABSL_GUARDED_BY(refresh_mutex);
+  std::int64_t seen_pid ABSL_GUARDED_BY(refresh_mutex) = 0;  // The writer's.
+  // The highest version whose files the instance of a reader surely has.
+  std::atomic<std::uint64_t> instance_version = 0;
+  std::atomic<std::uint64_t> newest_version = 0;
+  absl::Mutex files_mutex;
+  absl::Mutex commit_mutex;
+  // Set before `writable` is.
+  std::unique_ptr<JournalKeeper> keeper;
+  // The damaged index was told of, and nobody can do more.
+  std::atomic<bool> rows_in_memory = false;
+  std::string index_damage ABSL_GUARDED_BY(instance_mutex);
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_ROCKS_DATABASE_IMPL_H_

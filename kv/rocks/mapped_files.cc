@@ -1,0 +1,131 @@
+// Hot path: per view.
+
+#include "kv/rocks/mapped_files.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
+#include "kv/files/status.h"
+#include "kv/process_mark.h"
+#include "kv/rocks/instance.h"
+#include "kv/rocks/open_files.h"
+#include "kv/rocks/rocksdb_options.h"
+#include "rocksdb/env.h"
+#include "rocksdb/iterator.h"
+#include "rocksdb/options.h"
+#include "rocksdb/sst_file_reader.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+
+class MappedFile {
+ public:
+  MappedFile(std::shared_ptr<const Instance> instance, schema::Space space)
+      : instance_(std::move(instance)),
+        reader_(FileOptionsOf(space, instance_->env(), /*map=*/true)) {}
+
+  rocksdb::SstFileReader& reader() const { return reader_; }
+
+ private:
+  const std::shared_ptr<const Instance> instance_;  // Owns the environment.
+  mutable rocksdb::SstFileReader reader_;
+};
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
+    const std::shared_ptr<const Instance>& instance, schema::Space space,
+    std::string_view key) {
+  // Held while a file is opened: two threads that want the same one map it
+  // once.
+  const absl::MutexLock lock(&mutex_);
+  const bool fresh = !live_.listed();
+  auto found = FindListed(instance, space, key);
+  // It was written again since the files were listed.
+  if (fresh || !absl::IsNotFound(found.status())) return found;
+  live_.Forget();
+  return FindListed(instance, space, key);
+}
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::FindListed(
+    const std::shared_ptr<const Instance>& instance, schema::Space space,
+    std::string_view key) {
+  const LiveTables::Table* const table = live_.Find(*instance, space, key);
+  if (table == nullptr) return nullptr;
+  if (const auto found = mapped_.find(table->path); found != mapped_.end()) {
+    return found->second;
+  }
+  std::uint64_t bytes = 0;
+  const rocksdb::Status measured =
+      instance->env()->GetFileSize(table->path, &bytes);
+  if (!measured.ok()) return ToStatus(measured, table->path);
+  if (bytes != table->bytes) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s has %d bytes instead of %d", table->path, bytes, table->bytes));
+  }
+  const auto file = std::make_shared<MappedFile>(instance, space);
+  const rocksdb::Status opened = file->reader().Open(table->path);
+  if (!opened.ok()) {
+    return ToStatus(opened, absl::StrFormat("mapping %s", table->path));
+  }
+  // Each holds a file open; one still in use outlives this.
+  if (mapped_.size() >= static_cast<std::size_t>(OpenTableLimit())) {
+    mapped_.clear();
+  }
+  mapped_.emplace(table->path, file);
+  return std::shared_ptr<const MappedFile>(file);
+}
+
+void MappedFiles::Forget() {
+  const absl::MutexLock lock(&mutex_);
+  live_.Forget();
+  mapped_.clear();
+}
+
+struct MappedRecord::Impl {
+  ProcessMark mark;
+  std::shared_ptr<const MappedFile> file;  // Outlives the iterator.
+  std::unique_ptr<rocksdb::Iterator> iterator;
+};
+
+absl::StatusOr<std::optional<MappedRecord>> MappedRecord::Find(
+    std::shared_ptr<const MappedFile> file, std::string_view key) {
+  auto impl = std::make_unique<Impl>();
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  options.fill_cache = false;
+  impl->iterator.reset(file->reader().NewIterator(options));
+  impl->file = std::move(file);
+  impl->iterator->Seek(key);
+  if (!impl->iterator->status().ok()) {
+    return ToStatus(impl->iterator->status(), "mapped file");
+  }
+  if (!impl->iterator->Valid() || impl->iterator->key() != key) {
+    return std::nullopt;
+  }
+  return std::optional<MappedRecord>(MappedRecord(std::move(impl)));
+}
+
+MappedRecord::MappedRecord(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+MappedRecord::MappedRecord(MappedRecord&&) noexcept = default;
+MappedRecord& MappedRecord::operator=(MappedRecord&&) noexcept = default;
+
+MappedRecord::~MappedRecord() {
+  if (impl_ != nullptr && !impl_->mark.Holds()) {
+    static_cast<void>(impl_.release());
+  }
+}
+
+std::string_view MappedRecord::value() const {
+  return impl_->iterator->value().ToStringView();
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,72 @@
+// The mapped files behind zero-copy views.
+
+#ifndef CKPTREE_KV_ROCKS_MAPPED_FILES_H_
+#define CKPTREE_KV_ROCKS_MAPPED_FILES_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "kv/rocks/instance.h"
+#include "kv/rocks/live_tables.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+
+// One file of `leaves` or `chunks`, mapped. Stays readable when the database
+// drops the file.
+class MappedFile;
+
+// Finds the file that holds a key and maps it on first use.
+//
+// Thread-safe.
+class MappedFiles {
+ public:
+  // Null where no live file's range has `key`. kDataLoss where the file is not
+  // as long as the database says: a mapping past its end kills the process.
+  absl::StatusOr<std::shared_ptr<const MappedFile>> Find(
+      const std::shared_ptr<const Instance>& instance, schema::Space space,
+      std::string_view key);
+
+  // The set of live files changed.
+  void Forget();
+
+ private:
+  absl::StatusOr<std::shared_ptr<const MappedFile>> FindListed(
+      const std::shared_ptr<const Instance>& instance, schema::Space space,
+      std::string_view key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Mutex mutex_;
+  LiveTables live_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::shared_ptr<const MappedFile>> mapped_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+// A cursor at one record of a mapped file.
+class MappedRecord {
+ public:
+  struct Impl;
+  // Nothing where the key is absent. kDataLoss where its block fails its
+  // checksum.
+  static absl::StatusOr<std::optional<MappedRecord>> Find(
+      std::shared_ptr<const MappedFile> file, std::string_view key);
+
+  MappedRecord(MappedRecord&&) noexcept;
+  MappedRecord& operator=(MappedRecord&&) noexcept;
+  ~MappedRecord();
+
+  std::string_view value() const;
+
+ private:
+  explicit MappedRecord(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_ROCKS_MAPPED_FILES_H_

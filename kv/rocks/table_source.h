@@ -1,0 +1,19 @@
+// A copy of a file.
+
+#ifndef CKPTREE_KV_ROCKS_TABLE_SOURCE_H_
+#define CKPTREE_KV_ROCKS_TABLE_SOURCE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "kv/options.h"
+
+namespace ckptree::kv {
+
+// A second file with the same bytes, synced.
+absl::Status CopyFile(const Options& options, const std::string& from,
+                      const std::string& to);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_ROCKS_TABLE_SOURCE_H_

@@ -1,0 +1,174 @@
+// Hot path: per block read.
+
+#include "kv/value.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "kv/database.h"
+#include "kv/files/status.h"
+#include "kv/journal/overlay.h"
+#include "kv/process_mark.h"
+#include "kv/rocks/database_impl.h"
+#include "kv/rocks/instance.h"
+#include "kv/rocks/leaf_copies.h"
+#include "kv/rocks/mapped_files.h"
+#include "rocksdb/db.h"
+#include "rocksdb/options.h"
+#include "rocksdb/slice.h"
+#include "schema/spaces.h"
+
+namespace ckptree::kv {
+namespace {
+
+absl::Status Missing() { return absl::NotFoundError("it is missing"); }
+
+}  // namespace
+
+// Members are destroyed from the last to the first: what the bytes stand on
+// before the instance.
+struct Value::Impl {
+  ProcessMark mark;
+  std::shared_ptr<const Instance> instance;
+  std::shared_ptr<const Overlay> overlay;
+  std::string_view held;  // Of a row of the overlay.
+  std::optional<std::string> found;
+  rocksdb::PinnableSlice pinned;
+  std::optional<MappedRecord> mapped;
+};
+
+Value::Value() = default;
+Value::Value(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Value::Value(Value&&) noexcept = default;
+
+Value& Value::operator=(Value&& other) noexcept {
+  std::swap(impl_, other.impl_);
+  return *this;
+}
+
+Value::~Value() {
+  // In a forked child the threads that unpinning may wait for are missing.
+  if (impl_ != nullptr && !impl_->mark.Holds()) {
+    static_cast<void>(impl_.release());
+  }
+}
+
+std::string_view Value::view() const {
+  if (impl_ == nullptr) return {};
+  if (impl_->mapped.has_value()) return impl_->mapped->value();
+  if (impl_->overlay != nullptr) return impl_->held;
+  if (impl_->found.has_value()) return *impl_->found;
+  return impl_->pinned.ToStringView();
+}
+
+absl::StatusOr<Value> Database::Read(schema::Space space,
+                                     std::string_view key) const {
+  const bool rows =
+      space == schema::Space::kRecords || space == schema::Space::kSmall;
+  if (!rows) impl_->CatchUp(VersionOfKey(key));
+  absl::StatusOr<Value> value = ReadOnce(space, key);
+  if (rows && impl_->ReadRowsFromJournal(value.status())) {
+    value = ReadOnce(space, key);
+  }
+  return value;
+}
+
+absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
+                                         std::string_view key) const {
+  CKPTREE_ASSIGN_OR_RETURN(Impl::RowView view, impl_->ReadingRows());
+  auto value = std::make_unique<Value::Impl>();
+  if (view.overlay != nullptr) {
+    if (const Overlay::Found found = view.overlay->Get(space, key);
+        found.known) {
+      if (!found.value.has_value()) return Missing();
+      value->held = *found.value;
+      value->overlay = std::move(view.overlay);
+      return Value(std::move(value));
+    }
+  }
+  value->instance = view.instance;
+  const Instance& instance = *view.instance;
+  const rocksdb::Status status =
+      space == schema::Space::kLeaves
+          ? GetLeafRecord(instance, key, &value->pinned)
+          : instance.db()->Get(rocksdb::ReadOptions(), instance.family(space),
+                               key, &value->pinned);
+  if (status.IsNotFound()) return Missing();
+  if (!status.ok()) return ToStatus(status, "reading");
+  return Value(std::move(value));
+}
+
+bool Database::ReadUnchecked(schema::Space space, std::string_view key,
+                             std::uint64_t offset,
+                             std::span<std::byte> destination) const {
+  if (space != schema::Space::kChunks) return false;
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
+  return instance.ok() &&
+         impl_->chunk_files.Read(**instance, key, offset, destination);
+}
+
+void Database::Prefetch(schema::Space space, std::string_view key,
+                        std::uint64_t offset, std::size_t bytes) const {
+  if (space != schema::Space::kChunks) return;
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
+  if (instance.ok()) {
+    impl_->chunk_files.Prefetch(**instance, key, offset, bytes);
+  }
+}
+
+absl::StatusOr<Value> Database::View(schema::Space space,
+                                     std::string_view key) const {
+  if (space != schema::Space::kLeaves && space != schema::Space::kChunks) {
+    return Read(space, key);
+  }
+  impl_->CatchUp(VersionOfKey(key));
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  absl::StatusOr<std::shared_ptr<const MappedFile>> file =
+      impl_->mapped.Find(instance, space, key);
+  // Of leaf records there is a second copy.
+  const bool only_copy = space != schema::Space::kLeaves;
+  if (only_copy && absl::IsDataLoss(file.status())) {
+    return std::move(file).status();
+  }
+  // A follower still holds open what the writer has removed meanwhile.
+  if (!file.ok() || *file == nullptr) return Read(space, key);
+  absl::StatusOr<std::optional<MappedRecord>> record =
+      MappedRecord::Find(*std::move(file), key);
+  if (!record.ok() && only_copy) return std::move(record).status();
+  if (!record.ok() || !record->has_value()) return Read(space, key);
+  auto value = std::make_unique<Value::Impl>();
+  value->instance = instance;
+  value->mapped = *std::move(record);
+  return Value(std::move(value));
+}
+
+absl::StatusOr<Value> Database::Search(
+    schema::Space space, std::string_view key,
+    absl::FunctionRef<bool(std::string_view value)> accept) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  auto value = std::make_unique<Value::Impl>();
+  // The journal may still have what a small save wrote.
+  if (space == schema::Space::kSmall) {
+    std::optional<std::string> block = impl_->BlockInJournal(key);
+    if (block.has_value() && accept(*block)) {
+      impl_->NoteIndexDamage(absl::StrFormat(
+          "a block of version %d cannot be read", VersionOfKey(key)));
+      value->found = *std::move(block);
+      return Value(std::move(value));
+    }
+  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      value->found, impl_->table_search.Find(*instance, space, key, accept));
+  return Value(std::move(value));
+}
+
+}  // namespace ckptree::kv

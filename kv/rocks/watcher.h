@@ -1,0 +1,49 @@
+// What RocksDB's background work reports.
+
+#ifndef CKPTREE_KV_ROCKS_WATCHER_H_
+#define CKPTREE_KV_ROCKS_WATCHER_H_
+
+#include <memory>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "kv/options.h"
+
+namespace rocksdb {
+class EventListener;
+}  // namespace rocksdb
+
+namespace ckptree::kv {
+
+// Knows the first error that makes the handle dead.
+//
+// Thread-safe.
+class Watcher {
+ public:
+  explicit Watcher(LogFn log) : log_(std::move(log)) {}
+
+  // Makes the handle dead; the first one counts. Logged where the handle is
+  // open: until then an open returns it, or tries again.
+  void Fail(absl::Status status);
+  void Opened();
+  absl::Status health() const;
+  // Forgets what failed: an open that is tried again.
+  void Pardon();
+
+  void Log(Severity severity, std::string_view text) const;
+
+ private:
+  const LogFn log_;
+  mutable absl::Mutex mutex_;
+  bool opened_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::shared_ptr<rocksdb::EventListener> MakeListener(
+    std::shared_ptr<Watcher> watcher);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_ROCKS_WATCHER_H_

@@ -1,3 +1,0 @@
-#define CKPTREE_KERNEL kAvx512Kernel
-#define CKPTREE_KERNEL_NAME "AVX-512"
-#include "schema/digest_kernel.inc"

@@ -1,0 +1,100 @@
+// Reads of many chunks at once, on the threads that are there for it.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/engine/store_test_peer.h"
+#include "tests/core/fixture.h"
+#include "tests/testutil/flip_byte.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kRows = 6000;
+constexpr std::int64_t kColumns = 3001;
+
+// By threads: one, those of its own for the disk, those of TBB.
+class LargeReadTest : public CoreTest,
+                      public ::testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+    StoreOptions options = Options();
+    options.threads = GetParam();
+    Open(options);
+    StepBuilder builder = store_->Begin(1);
+    builder.Put("v", Array(DType::kUint8, {kRows, kColumns}, v_));
+    builder.Put("w", Array(DType::kUint8, {kRows, kColumns}, w_));
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+
+  static Bytes Box(const Bytes& all, const BoxSpec& box) {
+    Bytes part;
+    for (std::int64_t r = 0; r < box.shape[0]; ++r) {
+      const auto from =
+          all.begin() + (box.start[0] + r) * kColumns + box.start[1];
+      part.insert(part.end(), from, from + box.shape[1]);
+    }
+    return part;
+  }
+
+  const Bytes v_ = RandomBytes(kRows * kColumns, 1);
+  const Bytes w_ = RandomBytes(kRows * kColumns, 2);
+};
+
+TEST_P(LargeReadTest, EveryByteComes) {
+  const Step step = Restored(AtStep(1));
+  // At no boundary of a page, and nothing around it is touched.
+  const BoxSpec box{{7, 5}, {kRows - 9, kColumns - 11}};
+  const Bytes expected = Box(w_, box);
+  Bytes v(v_.size() + 2, std::byte{0x5a});
+  Bytes w(expected.size());
+  const std::vector<ReadRequest> requests = {
+      {At("v"), std::nullopt, std::span(v).subspan(1, v_.size())},
+      {At("w"), box, w},
+  };
+  ASSERT_OK(step.ReadMany(requests));
+  EXPECT_TRUE(std::equal(v_.begin(), v_.end(), v.begin() + 1));
+  EXPECT_EQ(v.front(), std::byte{0x5a});
+  EXPECT_EQ(v.back(), std::byte{0x5a});
+  EXPECT_TRUE(w == expected);
+}
+
+TEST_P(LargeReadTest, DamageIsNamed) {
+  const auto files =
+      internal::StoreTestPeer::engine(*store_).database().LiveFiles();
+  ASSERT_OK(files);
+  std::string path;
+  for (const kv::LiveFile& file : *files) {
+    if (file.space == schema::Space::kChunks) path = file.path;
+  }
+  ASSERT_FALSE(path.empty());
+  FlipByte(path, std::filesystem::file_size(path) / 3);
+  const Step step = Restored(AtStep(1));
+  Bytes v(v_.size());
+  Bytes w(w_.size());
+  const bool v_is_lost = !step.Read("v", v).ok();
+  EXPECT_THAT(step.Read(v_is_lost ? "w" : "v", v_is_lost ? w : v), IsOk());
+  EXPECT_TRUE(v_is_lost ? w == w_ : v == v_);
+  const std::vector<ReadRequest> both = {
+      {At("w"), std::nullopt, w},
+      {At("v"), std::nullopt, v},
+  };
+  EXPECT_THAT(step.ReadMany(both),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("step 1"),
+                             HasSubstr(v_is_lost ? "v, chunk" : "w, chunk"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, LargeReadTest, ::testing::Values(1, 2, 16));
+
+}  // namespace
+}  // namespace ckptree::testing

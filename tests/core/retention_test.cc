@@ -1,0 +1,407 @@
+// Policies of a store: what leaves with a save, what stays, and what happens
+// where a policy cannot be applied.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/engine/engine.h"
+#include "core/engine/store_test_peer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kv/database.h"
+#include "schema/keys.h"
+#include "tests/core/fixture.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RetentionTest : public CoreTest {
+ protected:
+  absl::Status SaveInt(std::int64_t step, std::string_view line = "") {
+    StepBuilder builder = store_->Begin(step, {.line = std::string(line)});
+    builder.PutInt("count", step);
+    return Commit(std::move(builder));
+  }
+  // Sets it, and saves the steps.
+  void Run(const Preservation& policy, const std::vector<std::int64_t>& steps) {
+    ASSERT_OK(store_->SetPolicy(policy));
+    for (const std::int64_t step : steps) ASSERT_OK(SaveInt(step));
+  }
+};
+
+TEST_F(RetentionTest, VictimsLeaveInTheCommitOfTheSave) {
+  ASSERT_OK(store_->SetPolicy(LatestN{2}));
+  for (std::int64_t step = 0; step < 6; ++step) {
+    ASSERT_OK(SaveInt(step));
+    std::vector<std::int64_t> expected;
+    if (step > 0) expected.push_back(step - 1);
+    expected.push_back(step);
+    EXPECT_EQ(StepNumbers(), expected);
+  }
+  Open();
+  // Creation, the policy, six saves: no commit for a victim.
+  EXPECT_EQ(store_->Info().commits, 8u);
+  EXPECT_THAT(StepNumbers(), ElementsAre(4, 5));
+  // What is stored goes on without a word.
+  ASSERT_OK(SaveInt(6));
+  EXPECT_THAT(StepNumbers(), ElementsAre(5, 6));
+  ExpectClean();
+}
+
+TEST_F(RetentionTest, StepsAreJudgedByNumberWhateverTheOrderOfSaves) {
+  // Orbax keeps 5 and 3 until it is started again, then 3 and 6 of these.
+  Run(LatestN{3}, {0, 5, 3, 6});
+  EXPECT_THAT(StepNumbers(), ElementsAre(3, 5, 6));
+}
+
+TEST_F(RetentionTest, PinnedAndTaggedStepsStay) {
+  Run(PreserveAll{}, {1, 2, 3, 4});
+  ASSERT_OK(store_->Pin(1));
+  ASSERT_OK(store_->Tag("good", 3));
+  Run(LatestN{1}, {5});
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 3, 5));
+  ASSERT_OK(store_->Unpin(1));
+  ASSERT_OK(store_->Untag("good"));
+  ASSERT_OK(SaveInt(6));
+  EXPECT_THAT(StepNumbers(), ElementsAre(6));
+}
+
+TEST_F(RetentionTest, TheTimeOfAStepIsStored) {
+  ASSERT_OK(store_->SetPolicy(EveryNSeconds{absl::Hours(3)}));
+  const absl::Time start = absl::FromUnixSeconds(1'000'000);
+  const auto save = [&](std::int64_t step) {
+    StepBuilder builder =
+        store_->Begin(step, {.time = start + step * absl::Hours(1)});
+    builder.PutInt("count", step);
+    return Commit(std::move(builder));
+  };
+  for (std::int64_t step = 0; step < 10; ++step) {
+    ASSERT_OK(save(step));
+    if (step == 4) Open();
+  }
+  EXPECT_THAT(StepNumbers(), ElementsAre(0, 3, 6, 9));
+  // The clock is set back: what is there stays, what comes waits for it.
+  ASSERT_OK(store_->SetPolicy(EveryNSeconds{absl::Hours(3)} |
+                              Preservation(LatestDuration{absl::Hours(2)})));
+  StepBuilder late = store_->Begin(20, {.time = start - absl::Hours(100)});
+  late.PutInt("count", 20);
+  ASSERT_OK(Commit(std::move(late)));
+  EXPECT_THAT(StepNumbers(), ElementsAre(0, 3, 6, 9, 20));
+}
+
+TEST_F(RetentionTest, HealthyStaysWhileNewerOnesAreNot) {
+  ASSERT_OK(store_->SetPolicy(LatestN{2} | Preservation(Healthy{})));
+  for (std::int64_t step = 1; step <= 6; ++step) {
+    const float value = step >= 3 ? std::nanf("") : 1.0f;
+    StepBuilder builder = store_->Begin(step);
+    builder.Put("x", {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  EXPECT_THAT(StepNumbers(), ElementsAre(2, 5, 6));
+  EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 2);
+  EXPECT_EQ(store_->Resolve(ParseSelector("healthy").value())->step, 2);
+  ASSERT_OK(store_->Delete(2));
+  EXPECT_THAT(std::string(store_->Resolve(LatestHealthy()).status().message()),
+              HasSubstr("no step is without NaN and Inf"));
+}
+
+TEST_F(RetentionTest, AFunctionThatFailsRemovesNothing) {
+  int calls = 0;
+  const auto with = [&](PreserveFn function) {
+    return CustomPreservation{"mine", std::move(function)};
+  };
+  ASSERT_OK(store_->SetPolicy(with([&calls](std::span<const PolicyStep> steps) {
+    ++calls;
+    return std::vector<bool>(steps.size(), false);
+  })));
+  ASSERT_OK(SaveInt(0));
+  ASSERT_OK(SaveInt(1));
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(StepNumbers(), ElementsAre(1));
+  // The same name, another function.
+  ASSERT_OK(store_->SetPolicy(with(
+      [](std::span<const PolicyStep>) { return std::vector<bool>{true}; })));
+  SaveHandle save = Start(2, RandomBytes(10, 1));
+  ASSERT_OK(save.WaitCommitted(kLong));
+  EXPECT_THAT(
+      std::string(save.PolicyProblem().message()),
+      HasSubstr("step 2 was saved and the policy was not applied: function "
+                "'mine' gave 1 answers for 2 steps"));
+  ASSERT_OK(store_->SetPolicy(
+      with([](std::span<const PolicyStep>) -> std::vector<bool> {
+        throw std::runtime_error("no idea");
+      })));
+  save = Start(3, RandomBytes(10, 1));
+  ASSERT_OK(save.WaitCommitted(kLong));
+  EXPECT_THAT(std::string(save.PolicyProblem().message()),
+              HasSubstr("threw: no idea"));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));
+  // Another program does not have it.
+  Open();
+  EXPECT_EQ(store_->Policy()->text, "custom(mine)");
+  EXPECT_EQ(store_->Policy()->applicable.code(),
+            absl::StatusCode::kFailedPrecondition);
+  save = Start(4, RandomBytes(10, 1));
+  ASSERT_OK(save.WaitCommitted(kLong));
+  EXPECT_THAT(std::string(save.PolicyProblem().message()),
+              HasSubstr("function 'mine', which this program does not have"));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(store_->ApplyPolicy().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->PreviewPolicy().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RetentionTest, ARuleOfANewerEngineRemovesNothing) {
+  ASSERT_OK(SaveInt(1));
+  ASSERT_OK(internal::StoreTestPeer::engine(*store_).AdoptSettings(
+      "", {.policy = "latest(1) | geometric(2)", .set_by = "9.9.9"}));
+  Open();
+  SaveHandle save = Start(2, RandomBytes(10, 1));
+  ASSERT_OK(save.WaitCommitted(kLong));
+  EXPECT_THAT(std::string(save.PolicyProblem().message()),
+              HasSubstr("set by ckptree 9.9.9"));
+  EXPECT_THAT(std::string(save.PolicyProblem().message()),
+              HasSubstr("'geometric' is no rule that this engine knows"));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2));
+  EXPECT_THAT(std::string(store_->PreviewPolicy().status().message()),
+              HasSubstr("geometric"));
+  ExpectClean();
+  ASSERT_OK(store_->SetPolicy(LatestN{1}));
+  EXPECT_THAT(*store_->ApplyPolicy(), ElementsAre(1));
+}
+
+TEST_F(RetentionTest, PreviewSaysWhyAndWhatItFrees) {
+  for (std::int64_t step = 0; step <= 5; ++step) {
+    ASSERT_OK(
+        Save(step, RandomBytes(100'000, static_cast<std::uint64_t>(step))));
+  }
+  ASSERT_OK(store_->Pin(1));
+  ASSERT_OK(store_->Tag("good", 4));
+  ASSERT_OK(store_->SetPolicy(LatestN{2} | Preservation(EveryNSteps{2})));
+  ASSERT_OK_AND_ASSIGN(const PolicyReport report, store_->PreviewPolicy());
+  EXPECT_EQ(report.policy, "latest(2) | every(2)");
+  std::string text;
+  for (const PolicyVerdict& verdict : report.steps) {
+    text += absl::StrFormat("%d%s", verdict.step, verdict.kept ? ":" : " goes");
+    for (const std::string& why : verdict.why) text += " " + why;
+    text += "\n";
+  }
+  EXPECT_EQ(text,
+            "0: every(2)\n"
+            "1: pinned\n"
+            "2: every(2)\n"
+            "3 goes\n"
+            "4: latest(2) every(2) tag good\n"
+            "5: latest(2)\n");
+  EXPECT_THAT(StepNumbers(), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_GT(report.freed.bytes, 90'000u);
+  EXPECT_THAT(*store_->ApplyPolicy(), ElementsAre(3));
+  EXPECT_THAT(*store_->ApplyPolicy(), IsEmpty());
+  EXPECT_EQ(store_->Collect()->bytes_freed, report.freed.bytes);
+  // Of a policy that is not set.
+  ASSERT_OK_AND_ASSIGN(const PolicyReport other,
+                       store_->PreviewPolicy("", LatestN{1}));
+  EXPECT_EQ(std::count_if(other.steps.begin(), other.steps.end(),
+                          [](const PolicyVerdict& v) { return !v.kept; }),
+            2);
+  EXPECT_EQ(store_->Policy()->text, "latest(2) | every(2)");
+  // Readers preview, too.
+  Open(ReadOnly());
+  EXPECT_OK(store_->PreviewPolicy());
+  EXPECT_EQ(store_->SetPolicy(LatestN{1}).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RetentionTest, AgesCountFromTheLastStepNotFromNow) {
+  // A run that ended long ago.
+  const absl::Time long_ago = absl::FromUnixSeconds(1'000'000);
+  for (std::int64_t step = 0; step < 4; ++step) {
+    StepBuilder builder =
+        store_->Begin(step, {.time = long_ago + step * absl::Hours(1)});
+    builder.PutInt("count", step);
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  ASSERT_OK(store_->SetPolicy(LatestDuration{absl::Hours(1)}));
+  EXPECT_THAT(*store_->ApplyPolicy(), ElementsAre(0, 1));
+  EXPECT_THAT(StepNumbers(), ElementsAre(2, 3));
+}
+
+TEST_F(RetentionTest, DamagedTagsRemoveNothing) {
+  Run(PreserveAll{}, {1, 2});
+  ASSERT_OK(store_->Tag("good", 1));
+  // A row that is no tag: what it named is not known.
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kTag;
+  request.batch.Put(schema::Space::kRecords, schema::TagKey("good"), "x");
+  ASSERT_OK(internal::StoreTestPeer::engine(*store_)
+                .mutable_database()
+                ->Commit(std::move(request))
+                .status);
+  Open();
+  ASSERT_OK(store_->SetPolicy(LatestN{1}));
+  SaveHandle save = Start(3, RandomBytes(10, 1));
+  ASSERT_OK(save.WaitCommitted(kLong));
+  EXPECT_THAT(std::string(save.PolicyProblem().message()),
+              HasSubstr("are damaged"));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));
+  EXPECT_FALSE(store_->ApplyPolicy().ok());
+}
+
+TEST_F(RetentionTest, FunctionsOfOneNameOnTwoLines) {
+  Run(PreserveAll{}, {1});
+  ASSERT_OK(store_->Fork(AtStep(1), "a"));
+  const auto keep = [](std::int64_t rest) {
+    return KeepIf{"function", [rest](const PolicyStep& step) {
+                    return step.step % 2 == rest;
+                  }};
+  };
+  ASSERT_OK(store_->SetPolicy(keep(0), "a"));
+  ASSERT_OK(store_->SetPolicy(keep(1)));
+  for (const std::int64_t step : {2, 3, 4}) ASSERT_OK(SaveInt(step, "a"));
+  EXPECT_EQ(store_->Steps("a")->size(), 2u);  // 2 and 4.
+}
+
+// Whoever looks while a save replaces all there is sees one step.
+TEST_F(RetentionTest, NobodySeesTheListInBetween) {
+  ASSERT_OK(SaveInt(0));
+  ASSERT_OK(store_->SetPolicy(LatestN{1}));
+  std::atomic<bool> done{false};
+  std::atomic<int> looked{0};
+  std::thread looker([&] {
+    while (!done) {
+      EXPECT_EQ(store_->Steps()->size(), 1u);
+      EXPECT_OK(store_->Resolve(Latest()));
+      ++looked;
+    }
+  });
+  for (std::int64_t step = 1; step <= 300; ++step) {
+    EXPECT_OK(SaveInt(step));
+  }
+  done = true;
+  looker.join();
+  EXPECT_GT(looked, 300);
+}
+
+TEST_F(RetentionTest, LinesHaveTheirOwn) {
+  Run(LatestN{1}, {1});
+  ASSERT_OK(store_->Fork(AtStep(1), "a"));
+  for (const std::int64_t step : {2, 3}) ASSERT_OK(SaveInt(step, "a"));
+  ASSERT_OK(SaveInt(2));
+  EXPECT_THAT(StepNumbers(), ElementsAre(2));
+  EXPECT_EQ(store_->Steps("a")->size(), 2u);
+  ASSERT_OK(store_->SetPolicy(LatestN{1}, "a"));
+  ASSERT_OK(SaveInt(4, "a"));
+  EXPECT_EQ(store_->Steps("a")->size(), 1u);
+  EXPECT_EQ(store_->SetPolicy(LatestN{1}, "b").code(),
+            absl::StatusCode::kNotFound);
+  // The next line has the number again, and no policy.
+  ASSERT_OK(store_->DropLine("a"));
+  ASSERT_OK(store_->Fork(AtStep(2), "c"));
+  EXPECT_EQ(store_->Policy("c")->text, "");
+  Open();
+  EXPECT_EQ(store_->Policy("c")->text, "");
+  EXPECT_EQ(store_->Policy()->text, "latest(1)");
+  ExpectClean();
+}
+
+TEST_F(RetentionTest, MetadataOfTheRun) {
+  EXPECT_EQ(*store_->Metadata(), "");
+  ASSERT_OK(store_->SetMetadata("{\"lr\": 1}"));
+  ASSERT_OK(store_->SetPolicy(LatestN{3}));
+  Open();
+  EXPECT_EQ(*store_->Metadata(), "{\"lr\": 1}");
+  EXPECT_EQ(store_->Policy()->text, "latest(3)");
+  EXPECT_EQ(store_->SetMetadata("\xff").code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->SetMetadata(std::string((8 << 20) + 1, ' ')).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->SetMetadata("1", "nowhere").code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(RetentionTest, RecoverCarriesThem) {
+  Run(LatestN{2}, {1, 2, 3});
+  ASSERT_OK(store_->SetMetadata("{}"));
+  ASSERT_OK(store_->Fork(AtStep(3), "a"));
+  ASSERT_OK(store_->SetPolicy(Healthy{}, "a"));
+  ASSERT_OK(store_->Close());
+  ASSERT_OK(Recover(path(), dir_ / "copy"));
+  ASSERT_OK_AND_ASSIGN(Store copy, Store::Open(dir_ / "copy", Options()));
+  EXPECT_EQ(copy.Policy()->text, "latest(2)");
+  EXPECT_EQ(*copy.Metadata(), "{}");
+  EXPECT_EQ(copy.Policy("a")->text, "healthy(1)");
+  EXPECT_EQ(copy.Steps()->size(), 2u);
+}
+
+TEST_F(RetentionTest, ManyVictimsLeaveWithTheNextSaves) {
+  // Half a KiB of note each: more than 3 MiB of rows.
+  constexpr std::int64_t kSteps = 6000;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    StepBuilder builder = store_->Begin(step);
+    builder.PutInt("count", step).SetNote(std::string(500, 'x'));
+    const SaveHandle save = std::move(builder).Commit();
+    if (step % 500 == 499) {
+      ASSERT_OK(store_->Flush());
+    }
+  }
+  Run(LatestN{1}, {kSteps});
+  EXPECT_GT(StepNumbers().size(), 100u);
+  EXPECT_LT(StepNumbers().size(), 5000u);
+  ASSERT_OK(SaveInt(kSteps + 1));
+  EXPECT_THAT(StepNumbers(), ElementsAre(kSteps + 1));
+  ExpectClean();
+}
+
+TEST_F(RetentionTest, TagsAndPinsBesideSavesAreSafe) {
+  ASSERT_OK(SaveInt(0));
+  ASSERT_OK(store_->SetPolicy(LatestN{1}));
+  std::atomic<bool> done{false};
+  std::vector<std::int64_t> tagged, pinned;
+  std::thread names([&] {
+    for (int i = 0; !done; ++i) {
+      const auto latest = store_->Resolve(Latest());
+      ASSERT_OK(latest);
+      const std::string tag = absl::StrFormat("t%d", i);
+      if (i % 2 == 0 && store_->Tag(tag, latest->step).ok()) {
+        tagged.push_back(latest->step);
+      }
+      if (i % 2 == 1 && store_->Pin(latest->step).ok()) {
+        pinned.push_back(latest->step);
+      }
+    }
+  });
+  for (std::int64_t step = 1; step <= 300; ++step) {
+    EXPECT_OK(SaveInt(step));
+  }
+  done = true;
+  names.join();
+  EXPECT_FALSE(tagged.empty());
+  EXPECT_FALSE(pinned.empty());
+  for (const std::int64_t step : tagged) {
+    EXPECT_OK(store_->Resolve(AtStep(step)));
+  }
+  for (const std::int64_t step : pinned) {
+    EXPECT_TRUE(store_->Resolve(AtStep(step))->pinned);
+  }
+  Open();
+  ASSERT_OK_AND_ASSIGN(const std::vector<TagInfo> tags, store_->Tags());
+  for (const TagInfo& tag : tags) {
+    EXPECT_OK(store_->Resolve(Tagged(tag.name)));
+  }
+  ExpectClean();
+}
+
+}  // namespace
+}  // namespace ckptree::testing

@@ -1,0 +1,27 @@
+// How much of the trials runs.
+
+#ifndef CKPTREE_TESTS_FAULT_SCALE_H_
+#define CKPTREE_TESTS_FAULT_SCALE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace ckptree::testing {
+
+// 1, or 10 where $CKPTREE_TEST_SCALE is 0.1: only every tenth fault is tried.
+// What a whole trial must have met is then not asked for.
+inline int TrialStride() {
+  const char* const wanted = std::getenv("CKPTREE_TEST_SCALE");
+  const double scale = wanted == nullptr ? 1 : std::atof(wanted);
+  return static_cast<int>(std::lround(1 / std::clamp(scale, 0.001, 1.0)));
+}
+
+inline bool WholeTrial() { return TrialStride() == 1; }
+
+// Of `all`, as many as the scale says, and at least one.
+inline int Scaled(int all) { return std::max(1, all / TrialStride()); }
+
+}  // namespace ckptree::testing
+
+#endif  // CKPTREE_TESTS_FAULT_SCALE_H_

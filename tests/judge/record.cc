@@ -1,0 +1,322 @@
+#include "tests/judge/record.h"
+
+#include <cctype>
+#include <cstddef>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ckptree::testing {
+namespace {
+
+using Kind = Lack::Kind;
+
+class Reader {
+ public:
+  Reader(const Store& store, const Acknowledged& acknowledged, const Told& told)
+      : store_(store), known_(acknowledged), told_(told) {}
+
+  std::vector<Lack> Run() {
+    ReadLines();
+    for (const std::int64_t line : known_.state.lines) {
+      ReadSteps(line);
+      ReadLatest(line);
+      ReadOfLine(line);
+    }
+    ReadTags();
+    for (const std::int64_t key : listed_) {
+      ReadStep(key, *known_.state.steps.at(key));
+    }
+    return std::move(lacks_);
+  }
+
+ private:
+  void Add(Kind kind, std::int64_t key, const std::string& leaf,
+           std::string text) {
+    Lack lack = {
+        .kind = kind, .key = key, .leaf = leaf, .text = std::move(text)};
+    if (key == Lack::kOfStore) {
+      lack.text = absl::StrCat("store: ", lack.text);
+    } else {
+      lack.text = absl::StrCat("step ", StepName(key), leaf.empty() ? "" : ", ",
+                               leaf, ": ", lack.text);
+    }
+    lack.named = told_(key, leaf);
+    lacks_.push_back(std::move(lack));
+  }
+
+  // `error` is what the caller of a read was given: it has to say of what.
+  void Fail(std::int64_t key, const std::string& leaf, const std::string& what,
+            const absl::Status& error) {
+    Add(Kind::kGone, key, leaf,
+        absl::StrCat(what, what.empty() ? "" : ": ", error.ToString()));
+    const std::string message(error.message());
+    if (key == Lack::kOfStore || NamesIt(message, key, leaf)) {
+      lacks_.back().named = true;
+    }
+  }
+
+  void ReadLines() {
+    const absl::StatusOr<std::vector<LineInfo>> lines = store_.Lines();
+    if (!lines.ok()) {
+      Fail(Lack::kOfStore, "", "Lines()", lines.status());
+      return;
+    }
+    std::set<std::int64_t> left = known_.state.lines;
+    for (const LineInfo& line : *lines) {
+      const std::int64_t number = LineNumber(line.name);
+      if (left.erase(number) == 0) {
+        Add(Kind::kExtra, Lack::kOfStore, "", "line " + line.name);
+        continue;
+      }
+      const auto origin = known_.origins.find(number);
+      if (origin == known_.origins.end()) continue;
+      const std::int64_t from =
+          LineNumber(line.origin_line == "?" ? "" : line.origin_line) *
+              kLineSteps +
+          line.origin_step;
+      if (line.origin_line == "?" || from != origin->second) {
+        Add(Kind::kGone, Lack::kOfStore, "",
+            absl::StrFormat("%s has lost its origin, %s", line.name,
+                            StepName(origin->second)));
+      }
+    }
+    for (const std::int64_t line : left) {
+      Add(Kind::kGone, Lack::kOfStore, "", "no line " + LineName(line));
+    }
+  }
+
+  void ReadSteps(std::int64_t line) {
+    const auto steps = store_.Steps(LineName(line));
+    std::set<std::int64_t> left;
+    for (const auto& [key, content] : known_.state.steps) {
+      if (key / kLineSteps == line) left.insert(key);
+    }
+    if (!steps.ok()) {
+      Fail(Lack::kOfStore, "", "Steps()", steps.status());
+      listed_.insert(left.begin(), left.end());
+      return;
+    }
+    for (const StepInfo& info : *steps) {
+      const std::int64_t key = line * kLineSteps + info.step;
+      if (left.erase(key) == 0) {
+        Add(Kind::kExtra, key, "", "listed");
+        continue;
+      }
+      listed_.insert(key);
+      if (info.pinned != known_.state.pins.contains(key)) {
+        Add(info.pinned ? Kind::kExtra : Kind::kGone, key, "", "its pin");
+      }
+    }
+    for (const std::int64_t key : left) Add(Kind::kGone, key, "", "not listed");
+  }
+
+  void ReadLatest(std::int64_t line) {
+    const std::optional<std::int64_t> latest = known_.Latest(line);
+    if (!latest) return;
+    StepSelector selector = Latest();
+    selector.line = LineName(line);
+    const absl::StatusOr<StepInfo> found = store_.Resolve(selector);
+    if (!found.ok()) {
+      Fail(*latest, "", "latest", found.status());
+    } else if (line * kLineSteps + found->step != *latest) {
+      Add(found->step < *latest % kLineSteps ? Kind::kOlder : Kind::kExtra,
+          *latest, "", absl::StrFormat("latest is %d", found->step));
+    }
+  }
+
+  void ReadOfLine(std::int64_t line) {
+    const absl::StatusOr<PolicyInfo> policy = store_.Policy(LineName(line));
+    const auto expected = known_.policies.find(line);
+    if (!policy.ok()) {
+      Fail(Lack::kOfStore, "", "Policy()", policy.status());
+    } else if (expected != known_.policies.end() &&
+               policy->text != expected->second) {
+      Add(policy->text.empty() ? Kind::kGone : Kind::kWrong, Lack::kOfStore, "",
+          absl::StrFormat("policy of line %d: '%s', not '%s'", line,
+                          policy->text, expected->second));
+    }
+    const absl::StatusOr<std::string> text = store_.Metadata(LineName(line));
+    const auto json = known_.metadata.find(line);
+    if (!text.ok()) {
+      Fail(Lack::kOfStore, "", "Metadata()", text.status());
+    } else if (*text != (json == known_.metadata.end() ? "" : json->second)) {
+      Add(text->empty() ? Kind::kGone : Kind::kWrong, Lack::kOfStore, "",
+          absl::StrFormat("metadata of line %d", line));
+    }
+  }
+
+  void ReadTags() {
+    const absl::StatusOr<std::vector<TagInfo>> tags = store_.Tags();
+    if (!tags.ok()) {
+      Fail(Lack::kOfStore, "", "Tags()", tags.status());
+      return;
+    }
+    std::map<std::string, std::int64_t> left = known_.state.tags;
+    for (const TagInfo& tag : *tags) {
+      const std::int64_t key = LineNumber(tag.line) * kLineSteps + tag.step;
+      const auto expected = left.find(tag.name);
+      if (expected == left.end()) {
+        Add(Kind::kExtra, key, "", "tag " + tag.name);
+        continue;
+      }
+      if (expected->second != key) {
+        Add(Kind::kWrong, expected->second, "",
+            absl::StrFormat("tag %s is at %s", tag.name, StepName(key)));
+      }
+      left.erase(expected);
+    }
+    for (const auto& [name, key] : left) {
+      Add(Kind::kGone, key, "", "tag " + name);
+    }
+  }
+
+  void ReadStep(std::int64_t key, const ModelStep& content) {
+    const absl::StatusOr<Step> step = store_.Restore(SelectorOf(key));
+    if (!step.ok()) {
+      Fail(key, "", "Restore()", step.status());
+      return;
+    }
+    const StepInfo& info = step->info();
+    const std::map<std::string, double> metrics(info.metrics.begin(),
+                                                info.metrics.end());
+    if (metrics != content.metrics) {
+      Add(metrics.empty() ? Kind::kGone : Kind::kWrong, key, "", "its metrics");
+    }
+    // A recovery adds to the note of a step that it has only a part of.
+    if (info.note.find(content.note) == std::string::npos) {
+      Add(info.note.empty() ? Kind::kGone : Kind::kWrong, key, "", "its note");
+    }
+    const absl::StatusOr<StepMetadata> metadata = step->Metadata();
+    if (!metadata.ok()) {
+      Fail(key, "", "Metadata()", metadata.status());
+    } else if (metadata->custom != content.custom) {
+      Add(metadata->custom.empty() ? Kind::kGone : Kind::kWrong, key, "",
+          "its custom metadata");
+    }
+    ReadLeaves(key, *step, content);
+  }
+
+  void ReadLeaves(std::int64_t key, const Step& step,
+                  const ModelStep& content) {
+    const absl::StatusOr<std::vector<LeafInfo>> leaves = step.Leaves();
+    if (!leaves.ok()) {
+      Fail(key, "", "Leaves()", leaves.status());
+      return;
+    }
+    std::map<std::string, const ModelLeaf*> left;
+    for (const auto& [name, leaf] : content.leaves) left[name] = &leaf;
+    std::vector<const LeafInfo*> arrays;
+    for (const LeafInfo& info : *leaves) {
+      const auto found = left.find(info.name);
+      if (found == left.end()) {
+        if (info.is_leaf) Add(Kind::kExtra, key, info.name, "a leaf");
+        continue;
+      }
+      const ModelLeaf& leaf = *found->second;
+      left.erase(found);
+      if (leaf.kind == ModelLeaf::Kind::kTie) {
+        if (!info.tie_to || info.tie_to->Text() != leaf.target) {
+          Add(Kind::kWrong, key, info.name, "tied to another leaf");
+        }
+      } else if (leaf.kind == ModelLeaf::Kind::kArray) {
+        if (info.dtype != leaf.dtype || info.shape != leaf.shape) {
+          Add(Kind::kWrong, key, info.name, "another dtype or shape");
+        } else {
+          arrays.push_back(&info);
+        }
+      } else {
+        ReadValue(key, step, info.name, leaf);
+      }
+    }
+    for (const auto& [name, leaf] : left) {
+      Add(Kind::kGone, key, name, "not in the step");
+    }
+    ReadArrays(key, step, content, arrays);
+  }
+
+  void ReadValue(std::int64_t key, const Step& step, const std::string& name,
+                 const ModelLeaf& leaf) {
+    const absl::StatusOr<LeafValue> value = step.Value(name);
+    if (!value.ok()) {
+      Fail(key, name, "", value.status());
+      return;
+    }
+    const std::string_view bytes(
+        reinterpret_cast<const char*>(value->bytes.data()),
+        value->bytes.size());
+    if (bytes != leaf.bytes) Add(Kind::kWrong, key, name, "another value");
+  }
+
+  // As a trainer reads them: at once; one by one where that fails.
+  void ReadArrays(std::int64_t key, const Step& step, const ModelStep& content,
+                  const std::vector<const LeafInfo*>& arrays) {
+    std::vector<std::string> read;
+    std::vector<ReadRequest> requests;
+    read.reserve(arrays.size());
+    for (const LeafInfo* info : arrays) {
+      read.emplace_back(content.leaves.at(info->name).bytes.size(), '\x5a');
+      requests.push_back(
+          {.path = info->path,
+           .box = std::nullopt,
+           .destination = std::as_writable_bytes(std::span(read.back()))});
+    }
+    const bool at_once = step.ReadMany(requests).ok();
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      const std::string& name = arrays[i]->name;
+      const absl::Status status =
+          at_once ? absl::OkStatus()
+                  : step.Read(requests[i].path, requests[i].destination);
+      if (!status.ok()) {
+        Fail(key, name, "", status);
+      } else if (read[i] != content.leaves.at(name).bytes) {
+        Add(Kind::kWrong, key, name, "WRONG BYTES");
+      }
+    }
+  }
+
+  const Store& store_;
+  const Acknowledged& known_;
+  const Told& told_;
+  std::set<std::int64_t> listed_;
+  std::vector<Lack> lacks_;
+};
+
+}  // namespace
+
+std::optional<std::int64_t> Acknowledged::Latest(std::int64_t line) const {
+  auto step = state.steps.lower_bound((line + 1) * kLineSteps);
+  if (step == state.steps.begin()) return std::nullopt;
+  --step;
+  if (step->first / kLineSteps != line) return std::nullopt;
+  return step->first;
+}
+
+std::string StepName(std::int64_t key) {
+  return StepText(LineName(key / kLineSteps), key % kLineSteps);
+}
+
+std::int64_t LineNumber(const std::string& line) {
+  return line.starts_with("line") ? std::atoll(line.c_str() + 4) : 0;
+}
+
+bool NamesIt(std::string_view text, std::int64_t key, std::string_view leaf) {
+  if (text.find(leaf) == std::string_view::npos) return false;
+  const std::string number = absl::StrCat(key % kLineSteps);
+  const auto digit = [&](std::size_t at) {
+    return at < text.size() &&
+           std::isdigit(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (std::size_t at = 0; (at = text.find(number, at)) != text.npos; ++at) {
+    if ((at == 0 || !digit(at - 1)) && !digit(at + number.size())) return true;
+  }
+  return false;
+}
+
+std::vector<Lack> Lacks(const Store& store, const Acknowledged& acknowledged,
+                        const Told& told) {
+  return Reader(store, acknowledged, told).Run();
+}
+
+}  // namespace ckptree::testing

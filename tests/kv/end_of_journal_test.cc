@@ -1,0 +1,233 @@
+// Two damages at once that the index, or the file of all rows, makes good.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kv/database.h"
+#include "schema/spaces.h"
+#include "tests/kv/recovery_fixture.h"
+#include "tests/testutil/flip_byte.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace ckptree::kv {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::ckptree::testing::IsOk;
+using ::ckptree::testing::IsOkAndHolds;
+using ::ckptree::testing::StatusIs;
+using schema::Space;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class EndOfJournalTest : public RecoveryTest {};
+
+// Both copies of records are gone that the index has all rows of.
+TEST_F(EndOfJournalTest, WhatTheIndexHasIsNotLostWithTheJournal) {
+  for (const bool note : {true, false}) {
+    SCOPED_TRACE(note);
+    ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
+    {
+      ASSERT_OK_AND_ASSIGN(const auto database, Open());
+      PutOne(*database, "newest", "n");
+      ASSERT_OK(database->Close());
+    }
+    std::string newest;
+    for (const std::string& file : Files()) {
+      if (file.starts_with("journal/a-")) newest = file;
+    }
+    ASSERT_EQ(newest, "journal/a-0000000003");
+    fs::remove(Store() + "/" + newest);
+    fs::remove(Store() + "/journal/b-0000000003");
+    if (!note) {
+      fs::remove(Store() + "/journal/tip");
+      fs::remove_all(Store() + "/journal/a-0000000002");
+      EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kDataLoss,
+                                   HasSubstr("nobody can tell")));
+      ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+      EXPECT_THAT(reader->report().lost, Not(IsOk()));
+      EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("newest")),
+                  IsOkAndHolds(std::optional<std::string>("n")));
+      continue;
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectReadsAndWrites());
+    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+    EXPECT_THAT(reader->report().warnings, IsEmpty());
+  }
+}
+
+// The same, and nothing is committed after: what the open began says enough.
+TEST_F(EndOfJournalTest, AnOpenAloneMendsTheEndOfTheJournal) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
+  {
+    ASSERT_OK_AND_ASSIGN(const auto database, Open());
+    ASSERT_OK(database->Close());
+  }
+  for (const std::string copy : {"a", "b"}) {
+    fs::remove(Store() + "/journal/" + copy + "-0000000002");
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const auto database, Open());
+    ExpectAll(*database);
+    EXPECT_THAT(database->report().warnings,
+                Contains(HasSubstr("the index has the rows")));
+    ASSERT_OK(database->Close());
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const auto database, Open());
+    ExpectAll(*database);
+    EXPECT_THAT(database->report().warnings, IsEmpty());
+  }
+  // Now the index, for the rows are in the journal again.
+  fs::remove_all(Store() + "/db/CURRENT");
+  ExpectReadsAndWrites();
+}
+
+TEST_F(EndOfJournalTest, AFileOfAllRowsThatIsGoneIsToldAndMadeAnew) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
+  const auto rows_files = [this] {
+    std::vector<std::string> found;
+    for (const std::string& file : Files()) {
+      if (file.starts_with("journal/rows-")) found.push_back(file);
+    }
+    return found;
+  };
+  {
+    ASSERT_OK_AND_ASSIGN(const auto database, Open());
+    ASSERT_OK(database->WriteRows());
+    ASSERT_OK(database->Close());
+  }
+  ASSERT_EQ(rows_files().size(), 1);
+  fs::remove(Store() + "/" + rows_files()[0]);
+  {
+    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+    ExpectAll(*reader);
+    EXPECT_THAT(reader->report().warnings,
+                Contains(HasSubstr("is missing: the index alone has")));
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const auto database, Open());
+    ASSERT_OK(database->Close());
+  }
+  EXPECT_EQ(rows_files().size(), 1);
+  fs::remove_all(Store() + "/db/CURRENT");
+  ExpectReadsAndWrites();
+}
+
+// An open for writing reads all of the journal: what is wrong with a file that
+// it does not need is told, and mended.
+TEST_F(EndOfJournalTest, EarlierFilesAreMendedToo) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
+  fs::rename(Store(), dir_ / "whole");
+  const auto damage = [this](const std::string& file, int how) {
+    const std::string path = Store() + "/journal/" + file;
+    const std::uintmax_t size = fs::file_size(path);
+    if (how == 0) fs::remove(path);
+    if (how == 1) fs::resize_file(path, 0);
+    if (how == 2) fs::resize_file(path, size / 2);
+    if (how == 3) fs::resize_file(path, 100);
+    if (how == 4) fs::resize_file(path, size - 100);
+    if (how == 5) testing::FlipByte(path, 4096 + 30);
+  };
+  for (const std::string file :
+       {"a-0000000001", "b-0000000001", "a-0000000002", "b-0000000002"}) {
+    for (int how = 0; how < 6; ++how) {
+      if (how == 4 && file[0] == 'a') continue;  // Zeros behind its seal.
+      SCOPED_TRACE(absl::StrFormat("%s, damage %d", file, how));
+      fs::remove_all(Store());
+      fs::copy(dir_ / "whole", Store(), fs::copy_options::recursive);
+      damage(file, how);
+      {
+        ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+        std::vector<std::string> ragged;
+        EXPECT_THAT(reader->CheckJournal(&ragged),
+                    Contains(HasSubstr("journal/" + file)));
+        EXPECT_THAT(ragged, IsEmpty());
+      }
+      {
+        ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+        ExpectAll(*writer);
+        EXPECT_THAT(writer->report().warnings,
+                    Contains(HasSubstr("journal/" + file)));
+        ASSERT_OK(writer->Close());
+      }
+      ASSERT_OK_AND_ASSIGN(const auto again, Open(Mode::kRead));
+      std::vector<std::string> ragged;
+      EXPECT_THAT(again->CheckJournal(&ragged), IsEmpty());
+      EXPECT_THAT(ragged, IsEmpty());
+    }
+  }
+}
+
+// The second copy that a kill leaves is whole, but nobody can tell it from what
+// power leaves: it is mended without a word, and a verification tells.
+TEST_F(EndOfJournalTest, AShortSecondCopyIsMendedByTheNextWriter) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/false));
+  fs::rename(Store(), dir_ / "whole");
+  for (const std::uintmax_t left : {0, 3989, 4096, 4500}) {
+    SCOPED_TRACE(left);
+    fs::remove_all(Store());
+    fs::copy(dir_ / "whole", Store(), fs::copy_options::recursive);
+    ASSERT_GT(fs::file_size(Store() + "/journal/b-0000000002"), left);
+    fs::resize_file(Store() + "/journal/b-0000000002", left);
+    std::vector<std::string> ragged;
+    {
+      ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+      EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+      EXPECT_THAT(ragged, Contains(HasSubstr("journal/b-0000000002")));
+      EXPECT_THAT(reader->report().warnings, IsEmpty());
+    }
+    {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      ExpectAll(*writer);
+      EXPECT_THAT(writer->report().warnings, IsEmpty());
+      ASSERT_OK(writer->Close());
+    }
+    // One more damage costs nothing again.
+    for (const std::string& file : Files()) {
+      if (file.starts_with("journal/a-"))
+        fs::resize_file(Store() + "/" + file, 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectReadsAndWrites());
+  }
+}
+
+// A file of all rows is known by what it says, whatever its name.
+TEST_F(EndOfJournalTest, AFileOfAllRowsMayHaveAnotherName) {
+  for (const bool copied : {true, false}) {
+    SCOPED_TRACE(copied);
+    ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
+    std::string rows;
+    {
+      ASSERT_OK_AND_ASSIGN(const auto database, Open());
+      ASSERT_OK(database->WriteRows());
+      ASSERT_NO_FATAL_FAILURE(SaveOne(*database, 3));
+      ASSERT_OK(database->Close());
+    }
+    for (const std::string& file : Files()) {
+      if (file.starts_with("journal/rows-")) rows = Store() + "/" + file;
+    }
+    ASSERT_NE(rows, "");
+    const std::string other = Store() + "/journal/rows-00000000000000000099";
+    if (copied) {
+      fs::copy(rows, other);
+    } else {
+      fs::rename(rows, other);
+    }
+    fs::remove_all(Store() + "/db/CURRENT");
+    ASSERT_NO_FATAL_FAILURE(ExpectReadsAndWrites());
+    EXPECT_FALSE(fs::exists(other));
+  }
+}
+
+}  // namespace
+}  // namespace ckptree::kv

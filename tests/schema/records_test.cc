@@ -1,0 +1,328 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "schema/envelope.h"
+#include "schema/leaf_map.h"
+#include "schema/limits.h"
+#include "tests/schema/samples.h"
+
+namespace ckptree::schema {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Hex(std::string_view bytes) {
+  return absl::BytesToHexString({bytes.data(), bytes.size()});
+}
+
+TEST(EnvelopeTest, GoldenBytes) {
+  EXPECT_EQ(Hex(Envelope(RecordKind::kLine, "ab")),
+            "636b080000000002ba89ed9cf424c1106162");
+  EXPECT_EQ(*OpenEnvelope(RecordKind::kLine, Envelope(RecordKind::kLine, "ab")),
+            "ab");
+  EXPECT_EQ(*OpenEnvelope(RecordKind::kLine, Envelope(RecordKind::kLine, "")),
+            "");
+}
+
+TEST(EnvelopeTest, LongBodiesHaveTheChecksumOfThePieces) {
+  for (const std::size_t size : {511u, 512u, 513u, 100'000u}) {
+    const std::string body(size, 'x');
+    const std::string bytes = Envelope(RecordKind::kStepMeta, body);
+    EXPECT_EQ(*OpenEnvelope(RecordKind::kStepMeta, bytes), body);
+    std::uint64_t stored = 0;
+    for (int i = 8; i < 16; ++i) {
+      stored = stored << 8 |
+               static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
+    }
+    EXPECT_EQ(stored, base::ChecksumOf(bytes.substr(0, 8) + body));
+  }
+}
+
+// `bytes` with another byte at `at` and the checksum that fits.
+std::string Resealed(std::string bytes, std::size_t at, char value) {
+  bytes[at] = value;
+  const std::uint64_t sum =
+      base::ChecksumOf(bytes.substr(0, 8) + bytes.substr(16));
+  for (std::size_t i = 0; i < 8; ++i) {
+    bytes[8 + i] = static_cast<char>(sum >> (56 - 8 * i));
+  }
+  return bytes;
+}
+
+TEST(EnvelopeTest, NewerFormatIsNamedWithBothNumbers) {
+  const std::string bytes =
+      Resealed(Envelope(RecordKind::kLine, "ab"), 3, '\x05');
+  const absl::Status status = OpenEnvelope(RecordKind::kLine, bytes).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("its format is 5, this engine reads up to 0"));
+}
+
+TEST(EnvelopeTest, AnotherKindOrLengthIsNamed) {
+  const std::string bytes = Envelope(RecordKind::kLine, "ab");
+  EXPECT_THAT(
+      std::string(OpenEnvelope(RecordKind::kTag, bytes).status().message()),
+      HasSubstr("tag record: a line record stands in its place"));
+  EXPECT_THAT(
+      std::string(OpenEnvelope(RecordKind::kLine, Resealed(bytes, 7, '\x03'))
+                      .status()
+                      .message()),
+      HasSubstr("length"));
+}
+
+TEST(RecordsTest, GoldenBytes) {
+  EXPECT_EQ(Hex(Encoded(SampleLeaf())),
+            "636b0b000000008c5686a0cdaf2e26e2080710c801183c280230013a06000005"
+            "0303034220c9cbc8166703d7b011d9552b2b5188a5885b08846244feb4e13dcb"
+            "4be2a530714a0107520202025a022418720809000001060101007a4000000000"
+            "0000f0bf000000000000f03f0000000000000000000000000000204000000000"
+            "00000040000000000000084000000000000024400000000000003a40");
+  EXPECT_EQ(Hex(Encoded(InlineLeaf())),
+            "636b0b0000000010a7cce3c6e103d16208011009180822082a00000000000000");
+  EXPECT_EQ(Hex(EncodeLeafMap(SampleMap())), "03c8010700030900360700");
+  EXPECT_EQ(Hex(EncodeTreePage({SampleEntries()})),
+            "636b050000000086332c264afbf0a52b0a072124010101034012070002060802"
+            "02021a070804050304050522220121656d707479006f70740003216d75006e75"
+            "00726e6700737465700074696564002a0312840e32030201013a068001800207"
+            "02420201044a020001520b4164616d286d752c6e7529521170726e673a746872"
+            "6565667279327833325a0b01216f70740003216d7500");
+  EXPECT_EQ(Hex(EncodeDeadList(SampleDead())),
+            "636b060000000036166334d9b680b972080110081a1d12031123231a03080707"
+            "22030101062a0304040132079003808080084d1a1108021201121a0108220103"
+            "2a0101320164");
+  EXPECT_EQ(Hex(EncodeSegmentRow(SampleRow())),
+            "636b0700000000180863e735f19ba14c08011009180820e8072a020104320202"
+            "0338d804400c4801");
+  EXPECT_EQ(Hex(EncodeSegmentTable(SampleTable())),
+            "636b0e00000000928eb2ca769aac6a6f0a058180801803120201021a308eee05"
+            "12dc38f041c0e87d81b07e33f3f1a1ded183edeef2cabd112d58b4f1e98eee05"
+            "12dc38f041c0e87d81b07e33f32230c9cbc8166703d7b011d9552b2b5188a54a"
+            "b13d33823a2c3a74749cb852a7488fc9cbc8166703d7b011d9552b2b5188a52a"
+            "0324142432032428243a0300080042030001004a030200025208000003030000"
+            "0303");
+  // The longer ones by their digest.
+  EXPECT_EQ(base::DigestOf(EncodeStepRecord(SampleStep())).Hex(),
+            "d1ed1c32de24e9621a3f62b689009d5d");
+  EXPECT_EQ(base::DigestOf(EncodeStepMeta(SampleMeta())).Hex(),
+            "16dd00bd54c4246ed56c88f0da729e55");
+  EXPECT_EQ(base::DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),
+            "aecab84eb18220bc4ad6bbc8ac9a32a2");
+  EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(),
+            "b55fc535b3cbf34fa37c7c24bf14ee38");
+}
+
+TEST(RecordsTest, EveryKindRoundTrips) {
+  for (const Sample& sample : Samples()) {
+    SCOPED_TRACE(std::string(Name(sample.kind)));
+    ASSERT_TRUE(sample.decode(sample.bytes).ok())
+        << sample.decode(sample.bytes);
+    EXPECT_EQ(Hex(sample.again(sample.bytes)), Hex(sample.bytes));
+  }
+  EXPECT_EQ(*DecodeLeafRecord(Encoded(SampleLeaf())), SampleLeaf());
+  EXPECT_EQ(*DecodeLeafRecord(Encoded(InlineLeaf())), InlineLeaf());
+  EXPECT_EQ(*DecodeStepRecord(EncodeStepRecord(SampleStep())), SampleStep());
+  EXPECT_EQ(*DecodeStepMeta(EncodeStepMeta(SampleMeta())), SampleMeta());
+  EXPECT_EQ(*DecodeSegmentRow(EncodeSegmentRow(SampleRow())), SampleRow());
+  EXPECT_EQ(*DecodeDeadList(EncodeDeadList(SampleDead())), SampleDead());
+  EXPECT_EQ(*DecodeSegmentTable(EncodeSegmentTable(SampleTable())),
+            SampleTable());
+  EXPECT_EQ(*DecodeLeafMap(EncodeLeafMap(SampleMap())), SampleMap());
+}
+
+TEST(RecordsTest, EveryDamagedBitOrLengthIsAnError) {
+  for (const Sample& sample : Samples()) {
+    SCOPED_TRACE(std::string(Name(sample.kind)));
+    for (std::size_t at = 0; at < sample.bytes.size(); ++at) {
+      for (int bit = 0; bit < 8; ++bit) {
+        std::string damaged = sample.bytes;
+        damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+        EXPECT_EQ(sample.decode(damaged).code(), absl::StatusCode::kDataLoss)
+            << at << " " << bit;
+      }
+      EXPECT_EQ(sample.decode(sample.bytes.substr(0, at)).code(),
+                absl::StatusCode::kDataLoss);
+    }
+    EXPECT_EQ(sample.decode(sample.bytes + '\0').code(),
+              absl::StatusCode::kDataLoss);
+    const absl::Status status = sample.decode("");
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(std::string(Name(sample.kind))));
+  }
+}
+
+TEST(RecordsTest, NoKindPassesForAnother) {
+  const std::vector<Sample> samples = Samples();
+  for (const Sample& a : samples) {
+    for (const Sample& b : samples) {
+      if (a.kind == b.kind) continue;
+      EXPECT_FALSE(a.decode(b.bytes).ok());
+    }
+  }
+}
+
+// What damage looks like to a decoder when the checksum fits: it must refuse
+// it, or read something that it can write and read again.
+TEST(RecordsTest, ResealedDamageIsRefusedOrReadsAsSomethingValid) {
+  constexpr unsigned kSeed = 3;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  int refused = 0;
+  for (const Sample& sample : Samples()) {
+    SCOPED_TRACE(std::string(Name(sample.kind)));
+    for (int round = 0; round < 4000; ++round) {
+      std::string body = sample.bytes.substr(kEnvelopeBytes);
+      for (unsigned i = 0; i <= random() % 3; ++i) {
+        const std::size_t at = random() % (body.size() + 1);
+        switch (random() % 4) {
+          case 0:
+            body.insert(at, 1, static_cast<char>(random()));
+            break;
+          case 1:
+            body.resize(at);
+            break;
+          default:
+            if (at < body.size()) body[at] = static_cast<char>(random());
+            break;
+        }
+      }
+      const std::string bytes = Envelope(sample.kind, body);
+      if (!sample.decode(bytes).ok()) {
+        ++refused;
+        continue;
+      }
+      const std::string again = sample.again(bytes);
+      ASSERT_TRUE(sample.decode(again).ok())
+          << sample.decode(again) << " " << Hex(bytes);
+      EXPECT_EQ(Hex(sample.again(again)), Hex(again));
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(StepRecordTest, NonFiniteMetricsKeepTheirBits) {
+  StepRecord record = SampleStep();
+  record.metrics = {{"a", std::numeric_limits<double>::quiet_NaN()},
+                    {"b", -0.0},
+                    {"c", std::numeric_limits<double>::infinity()}};
+  const auto decoded = DecodeStepRecord(EncodeStepRecord(record));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(std::isnan(decoded->metrics[0].second));
+  EXPECT_TRUE(std::signbit(decoded->metrics[1].second));
+  EXPECT_TRUE(std::isinf(decoded->metrics[2].second));
+}
+
+TEST(StepRecordTest, NamesWhatACallerMayNotSay) {
+  const auto refuse = [](auto change, const char* fault) {
+    StepRecord record = SampleStep();
+    change(&record);
+    const absl::Status status = Validate(record);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << fault;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fault));
+    const absl::Status decoded =
+        DecodeStepRecord(EncodeStepRecord(record)).status();
+    EXPECT_EQ(decoded.code(), absl::StatusCode::kDataLoss) << fault;
+    EXPECT_THAT(std::string(decoded.message()), HasSubstr(fault));
+  };
+  EXPECT_TRUE(Validate(SampleStep()).ok());
+  refuse(
+      [](StepRecord* r) {
+        r->version = 0;
+        r->base = 0;
+      },
+      "version 0");
+  refuse([](StepRecord* r) { r->base = r->version; }, "base");
+  refuse([](StepRecord* r) { r->parts_in_meta = true; }, "parts both");
+  refuse([](StepRecord* r) { r->metrics.resize(17, {"x", 1}); }, "17 metrics");
+  refuse([](StepRecord* r) { r->metrics.push_back({"loss", 1}); }, "twice");
+  refuse([](StepRecord* r) { r->metrics.push_back({"", 1}); }, "empty");
+  refuse([](StepRecord* r) { r->metrics[0].first.assign(129, 'x'); },
+         "at most 128");
+  refuse([](StepRecord* r) { r->note.assign(513, 'x'); }, "note of 513 bytes");
+  refuse([](StepRecord* r) { r->parts[1].part = 0; }, "does not ascend");
+  refuse([](StepRecord* r) { r->changed_leaves = 129; }, "more leaves");
+}
+
+TEST(StepRecordTest, SixteenShortMetricsAndALongNoteFit) {
+  StepRecord record = SampleStep();
+  record.metrics.clear();
+  for (int i = 0; i < 16; ++i) {
+    record.metrics.emplace_back(std::string(64, static_cast<char>('a' + i)), i);
+  }
+  record.note.assign(kMaxNoteBytes - 300, 'n');
+  EXPECT_TRUE(Validate(record).ok()) << Validate(record);
+}
+
+TEST(StepMetaTest, RefusesUnknownItemsAndLargeMetadata) {
+  StepMeta meta = SampleMeta();
+  meta.items[0].second = static_cast<ItemKind>(9);
+  EXPECT_FALSE(Validate(meta).ok());
+  EXPECT_EQ(DecodeStepMeta(EncodeStepMeta(meta)).status().code(),
+            absl::StatusCode::kDataLoss);
+  meta = SampleMeta();
+  meta.items[0].first = meta.items[1].first;
+  EXPECT_FALSE(Validate(meta).ok());
+  meta = SampleMeta();
+  meta.custom_metadata.assign(kMaxCustomMetadataBytes, ' ');
+  EXPECT_TRUE(Validate(meta).ok());
+  meta.custom_metadata.push_back(' ');
+  EXPECT_FALSE(Validate(meta).ok());
+}
+
+TEST(StepMetaTest, LargePartTablesMove) {
+  StepRecord record = SampleStep();
+  StepMeta meta;
+  PlaceParts(&record, &meta);
+  EXPECT_FALSE(record.parts_in_meta);
+  EXPECT_TRUE(meta.parts.empty());
+  for (std::uint16_t part = 4; part < 60; ++part) {
+    record.parts.push_back({part, base::DigestOf("tree"), SampleMap()});
+  }
+  const std::vector<PartRecord> parts = record.parts;
+  PlaceParts(&record, &meta);
+  EXPECT_TRUE(record.parts_in_meta);
+  EXPECT_TRUE(record.parts.empty());
+  EXPECT_EQ(meta.parts, parts);
+  EXPECT_TRUE(DecodeStepRecord(EncodeStepRecord(record)).ok());
+  EXPECT_EQ(DecodeStepMeta(EncodeStepMeta(meta))->parts, parts);
+}
+
+TEST(StoreRecordTest, RefusesANewerFormatAndAShortUuid) {
+  StoreRecord record{std::string(16, 'u'), 1, 0, "", {}, {}, {}};
+  const absl::Status status =
+      DecodeStoreRecord(EncodeStoreRecord(record)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format 1"));
+  record.format = 0;
+  record.uuid.pop_back();
+  EXPECT_EQ(DecodeStoreRecord(EncodeStoreRecord(record)).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(StatisticsTest, MergeIsOverAllElements) {
+  Statistics a{3, 1, 0, 1, 0, 2, 2, 4};
+  const Statistics none;
+  Statistics merged = none;
+  merged.Merge(a);
+  merged.Merge({2, 0, 1, 0, -4, -4, -4, 16});
+  EXPECT_EQ(merged, (Statistics{5, 1, 1, 1, -4, 2, -2, 20}));
+  EXPECT_EQ(merged.finite(), 3u);
+  EXPECT_DOUBLE_EQ(merged.mean(), -2.0 / 3);
+  EXPECT_DOUBLE_EQ(merged.l2(), std::sqrt(20.0));
+  EXPECT_DOUBLE_EQ(merged.std_dev(), std::sqrt(20.0 / 3 - 4.0 / 9));
+  EXPECT_TRUE(std::isnan(none.mean()));
+  EXPECT_TRUE(std::isnan(none.std_dev()));
+  EXPECT_FALSE((Statistics{1, 0, 0, 1, 0.0, 0, 0, 0}) ==
+               (Statistics{1, 0, 0, 1, -0.0, 0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace ckptree::schema

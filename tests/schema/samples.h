@@ -1,0 +1,257 @@
+// One valid value of every record kind, and how to decode each.
+
+#ifndef CKPTREE_TESTS_SCHEMA_SAMPLES_H_
+#define CKPTREE_TESTS_SCHEMA_SAMPLES_H_
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "schema/dead_list.h"
+#include "schema/envelope.h"
+#include "schema/leaf_record.h"
+#include "schema/path.h"
+#include "schema/segment_record.h"
+#include "schema/step_record.h"
+#include "schema/store_record.h"
+#include "schema/tree.h"
+
+namespace ckptree::schema {
+
+inline std::string Encoded(const LeafRecord& record) {
+  std::string out;
+  EncodeLeafRecord(record, &out);
+  return out;
+}
+
+inline Statistics SampleStatistics() {
+  return {24, 1, 1, 2, -1.5, 2.5, 3.0, 12.25};
+}
+
+// A float32 array of 5 x 3 in two chunks of up to 3 rows.
+inline LeafRecord SampleLeaf() {
+  LeafRecord record;
+  record.since_version = 7;
+  record.since_step = 100;
+  record.byte_length = 60;
+  record.boxes = {{{0, 0}, {5, 3}, {3, 3}}};
+  ChunkRef chunk;
+  chunk.version = 7;
+  chunk.n = BlockNumber(0, 1);
+  chunk.length = 36;
+  chunk.raw_length = 36;
+  chunk.block_length = 36;
+  chunk.digest = base::DigestOf("first");
+  record.chunks.push_back(chunk);
+  chunk.n = BlockNumber(0, 2);
+  chunk.length = 24;
+  chunk.raw_length = 24;
+  chunk.block_length = 24;
+  chunk.digest = base::DigestOf("second");
+  record.chunks.push_back(chunk);
+  record.statistics = {{9, 0, 0, 1, -1, 1, 0, 8}, {6, 1, 1, 0, 2, 3, 10, 26}};
+  return record;
+}
+
+inline LeafRecord InlineLeaf() {
+  LeafRecord record;
+  record.since_version = 1;
+  record.since_step = -5;
+  record.is_inline = true;
+  record.inline_value = std::string("\x2a\0\0\0\0\0\0\0", 8);
+  record.byte_length = 8;
+  return record;
+}
+
+inline LeafMap SampleMap() {
+  LeafMap map;
+  map.AppendRun(Space::kLeaves, 7, 0, 100);
+  map.Append(Space::kSmall, 9, 100);
+  map.AppendRun(Space::kLeaves, 7, 101, 27);
+  return map;
+}
+
+inline StepRecord SampleStep() {
+  StepRecord record;
+  record.version = 9;
+  record.base = 7;
+  record.line = 2;
+  record.step = -12;
+  record.parts = {{0, base::DigestOf("tree 0"), SampleMap()},
+                  {3, base::DigestOf("tree 3"), LeafMap()}};
+  record.begun_ns = 1'700'000'000'000'000'000;
+  record.staged_ns = record.begun_ns + 5;
+  record.committed_ns = record.begun_ns + 9;
+  record.metrics = {{"loss", 0.25}, {"accuracy", 0.5}};
+  record.leaf_count = 128;
+  record.changed_leaves = 1;
+  record.logical_bytes = 1 << 20;
+  record.new_bytes = 4096;
+  record.nan_count = 3;
+  record.inf_count = 1;
+  record.nonfinite_leaves = 1;
+  record.digest = base::DigestOf("step");
+  record.saved_by = "0.1.0";
+  record.note = "a note";
+  return record;
+}
+
+inline StepMeta SampleMeta() {
+  StepMeta meta;
+  meta.parts = {{1, base::DigestOf("tree 1"), SampleMap()}};
+  meta.items = {{"params", ItemKind::kTree}, {"config", ItemKind::kJson}};
+  meta.custom_metadata = "{\"a\":1}";
+  meta.lineage = {{"host", "h"}, {"pid", "12"}};
+  return meta;
+}
+
+inline std::vector<TreeEntry> SampleEntries() {
+  const auto entry = [](Path path, EntryKind kind) {
+    TreeEntry made;
+    made.path = path.Encode();
+    made.kind = kind;
+    return made;
+  };
+  std::vector<TreeEntry> entries;
+  entries.push_back(entry(Path().Key("empty"), EntryKind::kDict));
+  entries.push_back(entry(Path().Key("opt"), EntryKind::kNamedTuple));
+  entries.back().tag = "Adam(mu,nu)";
+  const auto moment = [](const char* name) {
+    return Path().Key("opt").Attribute(name);
+  };
+  entries.push_back(entry(moment("mu"), EntryKind::kArray));
+  entries.back().dtype = DType::kFloat32;
+  entries.back().shape = {128, 256};
+  entries.push_back(entry(moment("nu"), EntryKind::kArray));
+  entries.back().dtype = DType::kInt4;
+  entries.back().packed = true;
+  entries.back().shape = {7};
+  entries.push_back(entry(Path().Key("rng"), EntryKind::kArray));
+  entries.back().dtype = DType::kUint32;
+  entries.back().tag = "prng:threefry2x32";
+  entries.back().shape = {2};
+  entries.push_back(entry(Path().Key("step"), EntryKind::kInt));
+  entries.push_back(entry(Path().Key("tied"), EntryKind::kTie));
+  entries.back().tie_to = Path().Key("opt").Attribute("mu").Encode();
+  return entries;
+}
+
+inline TreeRoot SampleRoot() {
+  TreeRoot root;
+  root.pages = {{base::DigestOf("page 0"), Path().Key("a").Encode(), 0, 512},
+                {base::DigestOf("page 1"), Path().Key("b").Encode(), 500, 12}};
+  root.leaf_count = 510;
+  root.entry_count = 524;
+  return root;
+}
+
+inline DeadList SampleDead() {
+  DeadList list;
+  list.line = 1;
+  list.prev = 8;
+  list.parts = {{0,
+                 {{BlockKind::kLeafRecord, Space::kSmall, 8, 1, 4, 400},
+                  {BlockKind::kChunk, Space::kChunks, 7, 1, 4, 16 << 20},
+                  {BlockKind::kChunk, Space::kChunks, 7, 6, 1, 77}}},
+                {2, {{BlockKind::kLeafRecord, Space::kLeaves, 8, 3, 1, 100}}}};
+  return list;
+}
+
+inline SegmentRow SampleRow() {
+  SegmentRow row{1, 9, 8, 1000};
+  row.dead = {{1, 2}, {5, 3}};
+  row.dead_bytes = 600;
+  row.died_at = 12;
+  row.damaged = true;
+  return row;
+}
+
+inline SegmentTable SampleTable() {
+  TableSlice whole;
+  whole.path = base::DigestOf("path");
+  whole.start = {0, 0};
+  whole.shape = {3, 3};
+  whole.length = 36;
+  whole.raw_length = 36;
+  whole.digest = base::DigestOf("first");
+  TableSlice slice;
+  slice.path = base::DigestOf("other");
+  slice.offset = 8;
+  slice.length = 20;
+  slice.raw_length = 40;
+  slice.codec = Codec::kZstd;
+  slice.digest = base::DigestOf("slice");
+  return {{{BlockNumber(3, 1), {whole}}, {BlockNumber(3, 4), {slice, whole}}}};
+}
+
+// A record as stored and its decoder; `again` decodes and encodes.
+struct Sample {
+  RecordKind kind;
+  std::string bytes;
+  std::function<absl::Status(std::string_view)> decode;
+  std::function<std::string(std::string_view)> again;
+};
+
+template <typename Encode, typename Decode>
+Sample MakeSample(RecordKind kind, std::string bytes, Encode encode,
+                  Decode decode) {
+  return {kind, std::move(bytes),
+          [decode](std::string_view in) { return decode(in).status(); },
+          [encode, decode](std::string_view in) {
+            return encode(decode(in).value());
+          }};
+}
+
+inline std::vector<Sample> Samples() {
+  using K = RecordKind;
+  const StoreRecord store{std::string(16, 'u'), 0,           123, "0.1.0",
+                          {"a-feature"},        {"another"}, {}};
+  const SegmentHeader header{std::string(16, 'u'), 3, 7,          1,
+                             Space::kChunks,       5, "attempt-1"};
+  return {
+      MakeSample(K::kStore, EncodeStoreRecord(store), EncodeStoreRecord,
+                 DecodeStoreRecord),
+      MakeSample(K::kStep, EncodeStepRecord(SampleStep()), EncodeStepRecord,
+                 DecodeStepRecord),
+      MakeSample(K::kStepMeta, EncodeStepMeta(SampleMeta()), EncodeStepMeta,
+                 DecodeStepMeta),
+      MakeSample(K::kTreeRoot, EncodeTreeRoot(SampleRoot()), EncodeTreeRoot,
+                 DecodeTreeRoot),
+      MakeSample(K::kTreePage, EncodeTreePage({SampleEntries()}),
+                 EncodeTreePage, DecodeTreePage),
+      MakeSample(K::kDeadList, EncodeDeadList(SampleDead()), EncodeDeadList,
+                 DecodeDeadList),
+      MakeSample(K::kSegmentRow, EncodeSegmentRow(SampleRow()),
+                 EncodeSegmentRow, DecodeSegmentRow),
+      MakeSample(K::kLine, EncodeLineRecord({9, "lr-small", 0, -3, 7, 1234}),
+                 EncodeLineRecord, DecodeLineRecord),
+      MakeSample(
+          K::kLineSettings,
+          EncodeLineSettings({"latest(3)", "0.1.0", 77, "{\"a\":1}", true}),
+          EncodeLineSettings, DecodeLineSettings),
+      MakeSample(K::kTag, EncodeTagRecord({1, -2, 3, 4}), EncodeTagRecord,
+                 DecodeTagRecord),
+      MakeSample(K::kPin, EncodePinRecord({1, -2, 4}), EncodePinRecord,
+                 DecodePinRecord),
+      MakeSample(K::kLeafRecord, Encoded(SampleLeaf()), Encoded,
+                 DecodeLeafRecord),
+      MakeSample(K::kLeafRecord, Encoded(InlineLeaf()), Encoded,
+                 DecodeLeafRecord),
+      MakeSample(K::kSmallHeader,
+                 EncodeSmallHeader({4, base::DigestOf("blocks")}),
+                 EncodeSmallHeader, DecodeSmallHeader),
+      MakeSample(K::kSegmentHeader, EncodeSegmentHeader(header),
+                 EncodeSegmentHeader, DecodeSegmentHeader),
+      MakeSample(K::kSegmentTable, EncodeSegmentTable(SampleTable()),
+                 EncodeSegmentTable, DecodeSegmentTable),
+  };
+}
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_TESTS_SCHEMA_SAMPLES_H_

@@ -1,0 +1,217 @@
+#include "tools/output/table.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testutil/status_matchers.h"
+#include "tools/output/nearest.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+using ckptree::testing::IsOkAndHolds;
+using ckptree::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(EscapeTest, ControlCharactersNeverReachTheTerminal) {
+  EXPECT_EQ(Escape("plain é 数"), "plain é 数");
+  EXPECT_EQ(Escape("\x1b[31mred\n\t\r\x7f"), "\\x1b[31mred\\n\\t\\r\\x7f");
+  EXPECT_EQ(Escape("\xc2\x9b"), "\\x9b");  // C1: CSI.
+  EXPECT_EQ(Escape("a\xe2\x80\xae"
+                   "b"),
+            "a\\u202eb");  // Right to left.
+  EXPECT_EQ(Escape("\xff\xc3(\xed\xa0\x80"),
+            "\\xff\\xc3(\\xed\\xa0\\x80");  // No UTF-8.
+  EXPECT_EQ(Escape(std::string("\0", 1)), "\\x00");
+  EXPECT_EQ(EscapeLines("a\n\tb\x1b"), "a\n\tb\\x1b");
+}
+
+TEST(ElideTest, KeepsBothEnds) {
+  EXPECT_EQ(ElideMiddle("short", 10, true), "short");
+  EXPECT_EQ(ElideMiddle("params/block_7/attn/kernel", 13, true),
+            "para…n/kernel");
+  EXPECT_EQ(ElideMiddle("params/block_7/attn/kernel", 13, false),
+            "par.../kernel");
+  EXPECT_EQ(ElideMiddle("abcdef", 1, false), ".");
+}
+
+TEST(QuantityTest, SizesAgesAndTimes) {
+  EXPECT_EQ(SizeText(0), "0 B");
+  EXPECT_EQ(SizeText(1023), "1023 B");
+  EXPECT_EQ(SizeText(1536), "1.5 KiB");
+  EXPECT_EQ(SizeText(412ull << 20), "412 MiB");
+  EXPECT_EQ(SizeText((1ull << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(SizeText(std::numeric_limits<std::uint64_t>::max()), "16 EiB");
+  EXPECT_EQ(SizeText(1536, true), "1536");
+  const absl::Time now = absl::FromUnixSeconds(2000000);
+  const auto ago = [&](std::int64_t seconds) {
+    return AgeText((2000000 - seconds) * 1000000000, now);
+  };
+  EXPECT_EQ(ago(0), "just now");
+  EXPECT_EQ(ago(59), "59 s");
+  EXPECT_EQ(ago(120), "2 min");
+  EXPECT_EQ(ago(7200), "2 h");
+  EXPECT_EQ(ago(86400 * 3), "3 days");
+  EXPECT_EQ(ago(-5), "in the future");
+  EXPECT_EQ(TimeText(1500000000250000000), "2017-07-14T02:40:00.250Z");
+  EXPECT_EQ(TimeText(0), "");
+}
+
+TEST(NearestTest, FindsTypos) {
+  const std::vector<std::string> names = {"log", "ls", "show", "verify"};
+  EXPECT_EQ(Nearest("lss", names), "ls");
+  EXPECT_EQ(Nearest("verfiy", names), "verify");
+  EXPECT_EQ(Nearest("frobnicate", names), "");
+}
+
+Table Sample() {
+  Table table;
+  table.schema = "ckptree.sample/1";
+  table.rows_name = "rows";
+  table.extra["step"] = 7;
+  table.columns = {{.name = "key", .title = "KEY", .elide = true},
+                   {.name = "bytes", .title = "SIZE", .right = true},
+                   {.name = "loss", .title = "loss", .right = true},
+                   {.name = "hidden"}};
+  table.rows = {{TextCell("params/a,b"), BytesCell(2048, false),
+                 NumberCell(0.5), TextCell("x")},
+                {TextCell("params/\x1b"), BytesCell(100, false),
+                 NumberCell(std::nan("")), NoCell()}};
+  return table;
+}
+
+TEST(TableTest, ForPeople) {
+  ASSERT_OK_AND_ASSIGN(const std::string text, Render(Sample(), {}, {}));
+  EXPECT_EQ(text,
+            "KEY             SIZE  loss\n"
+            "params/a,b   2.0 KiB   0.5\n"
+            "params/\\x1b    100 B   nan\n");
+}
+
+TEST(TableTest, FitsTheTerminalOnlyOnOne) {
+  Table table = Sample();
+  table.rows[0][0] = TextCell(std::string(100, 'k'));
+  const Terminal narrow{.is_terminal = true, .utf8 = true, .width = 40};
+  ASSERT_OK_AND_ASSIGN(std::string text, Render(table, {}, narrow));
+  EXPECT_THAT(text, HasSubstr("…"));
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    EXPECT_LE(DisplayWidth(text.substr(at, end - at)), 40);
+    at = end + 1;
+  }
+  ASSERT_OK_AND_ASSIGN(text, Render(table, {}, {}));
+  EXPECT_THAT(text, HasSubstr(std::string(100, 'k')));
+}
+
+TEST(TableTest, ColourOnlyWhereAskedFor) {
+  ASSERT_OK_AND_ASSIGN(std::string text, Render(Sample(), {}, {}));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  ASSERT_OK_AND_ASSIGN(text, Render(Sample(), {}, {.color = true}));
+  EXPECT_THAT(text, HasSubstr("\x1b[31mnan\x1b[0m"));
+}
+
+TEST(TableTest, ForPrograms) {
+  TableOptions options;
+  options.format = Format::kCsv;
+  EXPECT_THAT(Render(Sample(), options, {}),
+              IsOkAndHolds(std::string("key,bytes,loss,hidden\n"
+                                       "\"params/a,b\",2048,0.5,x\n"
+                                       "params/\\x1b,100,nan,\n")));
+  options.format = Format::kTsv;
+  options.columns = {"bytes", "key"};
+  options.header = false;
+  EXPECT_THAT(Render(Sample(), options, {}),
+              IsOkAndHolds(std::string("2048\tparams/a,b\n"
+                                       "100\tparams/\\x1b\n")));
+  options = {};
+  options.format = Format::kNdjson;
+  EXPECT_THAT(
+      Render(Sample(), options, {}),
+      IsOkAndHolds(std::string(
+          R"({"key":"params/a,b","bytes":2048,"loss":0.5,"hidden":"x"})"
+          "\n"
+          R"({"key":"params/\u001b","bytes":100,"loss":"NaN","hidden":null})"
+          "\n")));
+  options.format = Format::kMarkdown;
+  ASSERT_OK_AND_ASSIGN(const std::string markdown,
+                       Render(Sample(), options, {}));
+  EXPECT_THAT(markdown, HasSubstr("| key | bytes | loss |\n"
+                                  "| --- | ---: | ---: |\n"));
+  options.format = Format::kJson;
+  ASSERT_OK_AND_ASSIGN(const std::string text, Render(Sample(), options, {}));
+  const Json json = Json::parse(text);
+  EXPECT_EQ(json["schema"], "ckptree.sample/1");
+  EXPECT_EQ(json["step"], 7);
+  EXPECT_EQ(json["rows"].size(), 2u);
+}
+
+TEST(TableTest, JsonHidesNoControlCharacters) {
+  EXPECT_EQ(JsonText(Json("a\xc2\x9b\xe2\x80\xae\x7fé"), false),
+            R"("a\u009b\u202e\u007fé")");
+}
+
+TEST(TableTest, SortsAndLimits) {
+  TableOptions options;
+  options.format = Format::kCsv;
+  options.columns = {"bytes"};
+  options.header = false;
+  options.sort = "bytes";
+  EXPECT_THAT(Render(Sample(), options, {}),
+              IsOkAndHolds(std::string("100\n2048\n")));
+  options.descending = true;
+  options.limit = 1;
+  EXPECT_THAT(Render(Sample(), options, {}),
+              IsOkAndHolds(std::string("2048\n")));
+  // NaN is last either way.
+  options.sort = "loss";
+  EXPECT_THAT(Render(Sample(), options, {}),
+              IsOkAndHolds(std::string("2048\n")));
+  options.sort = "los";
+  EXPECT_THAT(Render(Sample(), options, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("Did you mean `loss`?")));
+}
+
+std::string KeptBy(const std::string& where) {
+  TableOptions options;
+  options.format = Format::kCsv;
+  options.columns = {"bytes"};
+  options.header = false;
+  const absl::StatusOr<Predicate> predicate = Predicate::Parse(where);
+  EXPECT_OK(predicate) << where;
+  if (!predicate.ok()) return "";
+  options.where = *predicate;
+  const absl::StatusOr<std::string> text = Render(Sample(), options, {});
+  EXPECT_OK(text);
+  return text.value_or("");
+}
+
+TEST(PredicateTest, Compares) {
+  EXPECT_EQ(KeptBy("bytes>100"), "2048\n");
+  EXPECT_EQ(KeptBy("bytes >= 100 && loss < 1"), "2048\n");
+  EXPECT_EQ(KeptBy("bytes==2KiB"), "2048\n");
+  EXPECT_EQ(KeptBy("loss==nan"), "100\n");
+  EXPECT_EQ(KeptBy("loss!=nan"), "2048\n");
+  EXPECT_EQ(KeptBy("hidden=x"), "2048\n");
+  EXPECT_EQ(KeptBy("hidden!='x'"), "100\n");
+  EXPECT_EQ(KeptBy("hidden<1"), "");
+}
+
+TEST(PredicateTest, RefusesWhatIsNoCondition) {
+  for (const char* text : {"", "loss", "loss<", "<2", "a<1 &&", "a!1"}) {
+    EXPECT_THAT(Predicate::Parse(text),
+                StatusIs(absl::StatusCode::kInvalidArgument))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace ckptree::tools

@@ -1,0 +1,134 @@
+// The program on stores that it changes, that someone writes, that are damaged.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testutil/status_matchers.h"
+#include "tests/tools/command_runner.h"
+
+namespace ckptree {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+using WritingCommandTest = CommandRunner;
+
+TEST_F(WritingCommandTest, TagPinAndRm) {
+  const std::string own = scratch_ / "own";
+  MakeStore(own);
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"-C", own});
+    return Run(std::move(words));
+  };
+  EXPECT_EQ(run({"tag", "v1", "300"}).code, 0);
+  EXPECT_EQ(run({"tag", "v1", "400"}).code, 2);
+  EXPECT_EQ(run({"tag", "v1", "400", "--move"}).code, 0);
+  EXPECT_EQ(
+      run({"tag", "-o", "tsv", "--no-header", "--columns", "name,step"}).out,
+      "v1\t400\nwarm\t200\n");
+  EXPECT_EQ(run({"tag", "--delete", "v1"}).code, 0);
+  EXPECT_EQ(run({"tag", "--delete", "v1"}).code, 3);
+  EXPECT_EQ(run({"rm", "200..300"}).code, 2);  // Nobody to ask.
+  // 200 is tagged.
+  for (const char* how : {"-y", "--dry-run"}) {
+    const Result refused = run({"rm", "200..300", how});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err,
+                HasSubstr("step 200 is tagged @warm; nothing was removed"));
+    EXPECT_THAT(refused.err, HasSubstr("--tagged"));
+    EXPECT_EQ(refused.out, "");
+  }
+  EXPECT_EQ(run({"log", "-o", "csv", "--columns", "step,tags"}).out,
+            "step,tags\n500,\n400,\n300,\n200,warm\n100,\n");
+  EXPECT_THAT(run({"rm", "200..300", "--tagged", "--dry-run"}).out,
+              StartsWith("would remove step 200 and the tag @warm\n"
+                         "would remove step 300\nwould free "));
+  EXPECT_EQ(run({"rm", "100..300", "-y", "--tagged"}).code, 2);  // Pinned.
+  EXPECT_THAT(run({"rm", "200..300", "-y", "--tagged"}).out,
+              StartsWith("removed step 200 and the tag @warm\n"
+                         "removed step 300\nfreed "));
+  EXPECT_EQ(run({"tag", "-o", "tsv", "--no-header"}).out, "");
+  EXPECT_EQ(run({"pin", "--delete", "100"}).code, 0);
+  EXPECT_EQ(run({"pin", "400"}).code, 0);
+  EXPECT_EQ(run({"log", "-o", "csv", "--columns", "step,pinned"}).out,
+            "step,pinned\n500,false\n400,true\n100,false\n");
+  EXPECT_EQ(run({"verify"}).code, 0);
+}
+
+TEST_F(WritingCommandTest, ReadsBesideAWriterWhichOthersMayNotJoin) {
+  const std::string own = scratch_ / "own";
+  ASSERT_OK_AND_ASSIGN(Store writer,
+                       Store::Open(own, {.create_if_missing = true}));
+  EXPECT_EQ(Run({"-C", own, "log", "-o", "tsv", "--no-header"}).out, "");
+  StepBuilder builder = writer.Begin(1);
+  builder.PutInt("n", 1);
+  ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+  EXPECT_EQ(Run({"-C", own, "get", "1:n"}).out, "1\n");
+  const Result result = Run({"-C", own, "tag", "x"});
+  EXPECT_EQ(result.code, 4);
+  EXPECT_THAT(result.err, HasSubstr("--wait"));
+  ASSERT_OK(writer.Close());
+}
+
+TEST_F(WritingCommandTest, DamageIsOneForVerifyAndFiveForOthers) {
+  const std::string own = scratch_ / "own";
+  {
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(own, {.create_if_missing = true}));
+    std::vector<std::uint8_t> bytes(8 << 20);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::uint8_t>(i * 2654435761u >> 13);
+    }
+    for (const int step : {2, 3}) {
+      StepBuilder small = store.Begin(step);
+      small.PutInt("n", step);
+      ASSERT_OK(std::move(small).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    StepBuilder builder = store.Begin(7);
+    builder.Put(
+        "w",
+        {.dtype = DType::kUint8, .shape = {8 << 20}, .data = bytes.data()});
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    ASSERT_OK(store.Close());
+  }
+  // The middle of the largest file is array bytes.
+  std::filesystem::path largest;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(own + "/db")) {
+    if (entry.is_regular_file() &&
+        (largest.empty() ||
+         entry.file_size() > std::filesystem::file_size(largest))) {
+      largest = entry.path();
+    }
+  }
+  ASSERT_GT(std::filesystem::file_size(largest), 2u << 20);
+  std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(
+      static_cast<std::streamoff>(std::filesystem::file_size(largest) / 2));
+  file.write("damage!!", 8);
+  file.close();
+
+  const Result verify = Run({"-C", own, "verify"});
+  EXPECT_EQ(verify.code, 1) << verify.out << verify.err;
+  EXPECT_THAT(verify.out, HasSubstr("damage"));
+  EXPECT_THAT(verify.out, HasSubstr("7"));
+  EXPECT_THAT(verify.out, HasSubstr("the newest unharmed step is 3\n"));
+  EXPECT_THAT(verify.out, HasSubstr("`ckptree repair " + own + "` says"));
+  const Result json = Run({"-C", own, "verify", "--json"});
+  EXPECT_THAT(json.out, HasSubstr("\"newest_unharmed_step\": 3"));
+  const Result get = Run({"-C", own, "get", "7:w", "-o", "raw"});
+  EXPECT_EQ(get.code, 5) << get.err;
+  EXPECT_THAT(get.err, HasSubstr("ckptree verify"));
+  EXPECT_EQ(Run({"-C", own, "log"}).code, 0);
+}
+
+}  // namespace
+}  // namespace ckptree

@@ -1,0 +1,113 @@
+#include "tools/line/address.h"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "tools/output/failure.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr std::string_view kRevHint =
+    "a step is 1200, latest, latest~2, best:loss, best:acc:max or @tag; on a "
+    "fork LINE/1200";
+
+// Where REV ends and ":KEY" begins; npos: there is no key.
+std::size_t EndOfRev(std::string_view text) {
+  if (const std::size_t slash = text.find_first_of("/:@");
+      slash != std::string_view::npos && text[slash] == '/') {
+    const std::size_t end = EndOfRev(text.substr(slash + 1));
+    return end == std::string_view::npos ? end : end + slash + 1;
+  }
+  if (!text.starts_with("best:")) return text.find(':');
+  const std::size_t end = text.find_first_of(":~", 5);
+  if (end == std::string_view::npos || text[end] == '~') {
+    return text.find(':', 5);
+  }
+  for (std::string_view mode : {":min", ":max"}) {
+    if (!text.substr(end).starts_with(mode)) continue;
+    const std::string_view rest = text.substr(end + mode.size());
+    if (rest.empty() || rest[0] == ':' || rest[0] == '~') {
+      return text.find(':', end + mode.size());
+    }
+  }
+  return end;
+}
+
+absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
+  if (text.empty()) return Latest();
+  absl::StatusOr<StepSelector> selector = ParseSelector(text);
+  if (!selector.ok()) {
+    return WithHint(absl::InvalidArgumentError(
+                        absl::StrFormat("`%s` is no step", Escape(text))),
+                    kRevHint);
+  }
+  return selector;
+}
+
+}  // namespace
+
+absl::StatusOr<Address> ParseAddress(std::string_view text) {
+  const std::size_t end = EndOfRev(text);
+  absl::StatusOr<StepSelector> selector = ParseRev(text.substr(0, end));
+  if (!selector.ok()) {
+    if (end == std::string_view::npos && text.find('/') != text.npos) {
+      return WithHint(absl::InvalidArgumentError(
+                          absl::StrFormat("`%s` is no step", Escape(text))),
+                      absl::StrFormat("a key stands behind a step: `latest:%s`",
+                                      Escape(text)));
+    }
+    return selector.status();
+  }
+  Address address;
+  address.step = *std::move(selector);
+  if (end != std::string_view::npos) {
+    address.key = std::string(text.substr(end + 1));
+  }
+  return address;
+}
+
+absl::StatusOr<StepRange> ParseRange(std::string_view text) {
+  StepRange range;
+  const std::size_t dots = text.find("..");
+  std::string_view first = text.substr(0, dots);
+  const std::string_view last =
+      dots == std::string_view::npos ? first : text.substr(dots + 2);
+  if (dots != std::string_view::npos && first.ends_with('/') &&
+      IsLineName(first.substr(0, first.size() - 1))) {
+    range.line = std::string(first.substr(0, first.size() - 1));
+    first = {};
+  }
+  if (!first.empty()) {
+    absl::StatusOr<StepSelector> selector = ParseRev(first);
+    if (!selector.ok()) return selector.status();
+    if (!selector->line.empty()) range.line = selector->line;
+    range.first = *std::move(selector);
+  }
+  if (!last.empty()) {
+    absl::StatusOr<StepSelector> selector = ParseRev(last);
+    if (!selector.ok()) return selector.status();
+    if (selector->line.empty()) {
+      if (selector->kind != StepSelector::Kind::kTag) {
+        selector->line = range.line;
+      }
+    } else if (range.first || !range.line.empty()) {
+      if (selector->line != range.line) {
+        return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                            "the ends of `%s` are of two lines", Escape(text))),
+                        "a range is of one line: LINE/10..20");
+      }
+    } else {
+      range.line = selector->line;
+    }
+    range.last = *std::move(selector);
+  }
+  return range;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,35 @@
+// What is meant: REV[:KEY[SLICE]], and ranges of steps.
+
+#ifndef CKPTREE_TOOLS_LINE_ADDRESS_H_
+#define CKPTREE_TOOLS_LINE_ADDRESS_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "ckptree/selector.h"
+
+namespace ckptree::tools {
+
+// The two halves of REV[:KEY]; `key` may end in a slice.
+struct Address {
+  StepSelector step;
+  std::string key;  // Empty: none.
+};
+
+// An empty REV is the latest step. kInvalidArgument says what is wrong.
+absl::StatusOr<Address> ParseAddress(std::string_view text);
+
+// FIRST..LAST, both included, either may be left out; or one REV. What LAST
+// leaves out it takes from FIRST: LINE/10..20, and LINE/.. is all of a line.
+struct StepRange {
+  std::string line = {};  // Where FIRST or LAST says it.
+  std::optional<StepSelector> first;
+  std::optional<StepSelector> last;
+};
+absl::StatusOr<StepRange> ParseRange(std::string_view text);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_LINE_ADDRESS_H_

@@ -1,0 +1,127 @@
+#include "tools/line/arguments.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "tools/output/nearest.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+absl::Status UnknownFlag(std::string_view given,
+                         std::span<const FlagSpec> flags) {
+  const std::string name(given.substr(0, given.find('=')));
+  std::vector<std::string> names;
+  for (const FlagSpec& flag : flags) {
+    names.push_back("--" + std::string(flag.name));
+  }
+  const std::string nearest = name.size() > 2 ? Nearest(name, names) : "";
+  if (nearest.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("unknown flag `%s`", Escape(name)));
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "unknown flag `%s`. Did you mean `%s`?", Escape(name), nearest));
+}
+
+bool IsChoice(std::string_view choices, std::string_view value) {
+  while (true) {
+    const std::size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
+                                           std::vector<std::string> words) {
+  Arguments arguments;
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+
+  std::vector<std::string> positional;
+  std::vector<std::pair<const FlagSpec*, CLI::Option*>> options;
+  for (const FlagSpec& flag : flags) {
+    std::string name = "--" + std::string(flag.name);
+    if (flag.letter != 0) name += std::string(",-") + flag.letter;
+    CLI::Option* option =
+        flag.value.empty() ? app.add_flag(name) : app.add_option(name);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (!flag.value.empty()) option->expected(1);
+    options.emplace_back(&flag, option);
+  }
+  std::reverse(words.begin(), words.end());
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::ArgumentMismatch& error) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a flag lacks its value: %s", Escape(error.what())));
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(Escape(error.what()));
+  }
+  // Words are taken from what is left: as an option of CLI11's a word in
+  // brackets would be split at its commas.
+  bool all_words = false;
+  for (const std::string& rest : app.remaining()) {
+    if (!all_words && rest == "--") {
+      all_words = true;
+    } else if (!all_words && rest.size() > 1 && rest[0] == '-') {
+      return UnknownFlag(rest, flags);
+    } else {
+      positional.push_back(rest);
+    }
+  }
+  arguments.words_ = std::move(positional);
+  for (const auto& [flag, option] : options) {
+    if (option->count() == 0) continue;
+    const std::string value =
+        flag->value.empty() ? std::string("true") : option->as<std::string>();
+    if (!flag->choices.empty() && !IsChoice(flag->choices, value)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("`--%s %s`: choose one of %s", flag->name,
+                          Escape(value), flag->choices));
+    }
+    arguments.flags_[std::string(flag->name)] = value;
+  }
+  return arguments;
+}
+
+bool Arguments::Has(std::string_view flag) const {
+  return flags_.find(flag) != flags_.end();
+}
+
+std::optional<std::string> Arguments::Find(std::string_view flag) const {
+  const auto found = flags_.find(flag);
+  if (found == flags_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::string Arguments::Get(std::string_view flag,
+                           std::string_view otherwise) const {
+  return Find(flag).value_or(std::string(otherwise));
+}
+
+absl::StatusOr<std::optional<std::int64_t>> Arguments::Number(
+    std::string_view flag) const {
+  const std::optional<std::string> text = Find(flag);
+  if (!text) return std::optional<std::int64_t>();
+  std::int64_t value = 0;
+  if (!absl::SimpleAtoi(*text, &value) || value < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "`--%s %s`: a whole number is needed", flag, Escape(*text)));
+  }
+  return std::optional<std::int64_t>(value);
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,50 @@
+// What stood on the command line.
+
+#ifndef CKPTREE_TOOLS_LINE_ARGUMENTS_H_
+#define CKPTREE_TOOLS_LINE_ARGUMENTS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ckptree::tools {
+
+// One flag of a command; the table of them drives parsing, help and completion.
+struct FlagSpec {
+  std::string_view name;        // Without dashes.
+  char letter = 0;              // Short form; 0: none.
+  std::string_view value = {};  // What help calls its value; empty: a switch.
+  std::string_view help = {};
+  std::string_view choices = {};  // "a|b|c"; empty: any value.
+};
+
+// Words and flags of one command, checked against its flags. Value type.
+class Arguments {
+ public:
+  // Parses with CLI11. kInvalidArgument: an unknown flag (with the nearest
+  // one), a missing or wrong value. `words` after "--" are never flags.
+  static absl::StatusOr<Arguments> Parse(std::span<const FlagSpec> flags,
+                                         std::vector<std::string> words);
+
+  const std::vector<std::string>& words() const { return words_; }
+  bool Has(std::string_view flag) const;
+  std::optional<std::string> Find(std::string_view flag) const;
+  std::string Get(std::string_view flag, std::string_view otherwise) const;
+  // kInvalidArgument where the value is no number >= 0.
+  absl::StatusOr<std::optional<std::int64_t>> Number(
+      std::string_view flag) const;
+
+ private:
+  std::vector<std::string> words_;
+  std::map<std::string, std::string, std::less<>> flags_;
+};
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_LINE_ARGUMENTS_H_

@@ -1,0 +1,472 @@
+#include "tools/line/command.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "tools/line/table_flags.h"
+#include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
+#include "tools/output/nearest.h"
+#include "tools/output/table.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr FlagSpec kEveryFlags[] = {
+    {"store", 'C', "DIR", "the store; else $CKPTREE_STORE, else from here up"},
+    {"color", 0, "WHEN", "auto, always or never", "auto|always|never"},
+    {"quiet", 'q', "", "no notes and no progress on standard error"},
+    {"help", 'h', "", "this text"},
+};
+constexpr FlagSpec kLsFlags[] = {
+    {"stats", 's', "", "also L2 norm, mean, min, max, NaN and Inf"},
+    {"all", 'a', "", "also nodes of the tree that hold no value"},
+    {"depth", 'd', "N", "fold what is more than N parts deep"},
+};
+constexpr FlagSpec kShowFlags[] = {
+    {"output", 'o', "FORMAT", "table or json", "table|json"},
+    {"json", 0, "", "the same as -o json"},
+    {"bytes", 0, "", "sizes as exact numbers of bytes"},
+};
+constexpr FlagSpec kGetFlags[] = {
+    {"output", 'o', "FORMAT", "text, json, csv, tsv, npy or raw",
+     "text|json|csv|tsv|npy|raw"},
+    {"json", 0, "", "the same as -o json"},
+    {"out", 0, "FILE", "write there; the file appears whole or not at all"},
+    {"full", 0, "", "print every element, however many"},
+};
+constexpr FlagSpec kVerifyFlags[] = {
+    {"quick", 0, "", "records only, no array bytes"},
+    {"deep", 0, "", "also recompute statistics, dead lists and totals"},
+};
+constexpr FlagSpec kTagFlags[] = {
+    {"delete", 'd', "", "remove the tag"},
+    {"move", 0, "", "let an existing tag name another step"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kPinFlags[] = {
+    {"delete", 'd', "", "unpin"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kRmFlags[] = {
+    {"dry-run", 0, "", "only say what would go"},
+    {"tagged", 0, "", "tagged steps, too, and their tags with them"},
+    {"yes", 'y', "", "do not ask"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kForkFlags[] = {
+    {"line", 'l', "NAME", "the new line"},
+    {"drop", 0, "NAME", "remove this line with all its steps"},
+    {"dry-run", 0, "", "only say what --drop would remove"},
+    {"yes", 'y', "", "do not ask"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kGcFlags[] = {
+    {"dry-run", 0, "", "only say what would be freed"},
+    {"budget", 0, "RATE", "bytes a second for writing files again: 200MB/s"},
+    {"full", 0, "", "write every file with a dead byte again"},
+    {"output", 'o', "FORMAT", "table or json", "table|json"},
+    {"json", 0, "", "the same as -o json"},
+    {"bytes", 0, "", "sizes as exact numbers of bytes"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kPolicyFlags[] = {
+    {"set", 0, "POLICY", "make this the policy"},
+    {"dry-run", 0, "", "with --set or --apply: change nothing"},
+    {"apply", 0, "", "remove now what the policy does not keep"},
+    {"line", 'l', "NAME", "of this fork"},
+    {"yes", 'y', "", "do not ask"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kDuFlags[] = {
+    {"depth", 'd', "N", "of a step: subtrees down to N parts (1)"},
+    {"free", 0, "", "what deleting these steps would free"},
+};
+constexpr FlagSpec kLogFlags[] = {
+    {"line", 'l', "NAME", "the steps of this fork"},
+};
+constexpr FlagSpec kRepairFlags[] = {
+    {"yes", 'y', "", "do it; without this nothing is changed"},
+    {"dry-run", 0, "", "change nothing, as without --yes"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+constexpr FlagSpec kExportFlags[] = {
+    {"keys", 'k', "GLOB", "only these"},
+};
+constexpr FlagSpec kVersionFlags[] = {
+    {"json", 0, "", "for programs"},
+};
+
+constexpr Command kCommands[] = {
+    {"log", "[RANGE]", "the steps, newest first",
+     "RANGE is FIRST..LAST (both included), FIRST.., ..LAST or one step.\n"
+     "NEW is what the save wrote, SHARED what it kept from earlier ones.\n\n"
+     "  ckptree log -n 5\n"
+     "  ckptree log 1000..2000 --where 'loss<2.8' --sort loss\n"
+     "  ckptree log -o csv --columns step,loss,new_bytes\n"
+     "  ckptree log --line trial",
+     kLogFlags, true, 0, 1, RunLog},
+    {"ls", "[REV[:PREFIX]]", "the leaves of a step",
+     "PREFIX is a key, a subtree, a glob (params/**/bias) or re:EXPRESSION.\n\n"
+     "  ckptree ls\n"
+     "  ckptree ls latest:params --stats --sort -l2\n"
+     "  ckptree ls 1200 --where 'nan>0'\n"
+     "  ckptree ls --depth 1",
+     kLsFlags, true, 0, 1, RunLs},
+    {"show", "[REV[:KEY]]", "all about a step or a leaf",
+     "  ckptree show latest\n"
+     "  ckptree show 1200:params/dense/kernel",
+     kShowFlags, false, 0, 1, RunShow},
+    {"get", "REV:KEY[SLICE]", "values",
+     "SLICE is NumPy's: [0:10, ::2, -1]. Only the chunks it touches are read.\n"
+     "npy: types that NumPy lacks (bfloat16, float8, int4) are written as\n"
+     "ml_dtypes does, \"<V2\" or \"|V1\", one element to a byte or two:\n"
+     "numpy.load(f).view(ml_dtypes.bfloat16).\n\n"
+     "  ckptree get 'latest:params/dense/kernel[0:4, -1]'\n"
+     "  ckptree get best:loss:params/wte -o npy --out wte.npy",
+     kGetFlags, false, 1, 1, RunGet},
+    {"history",
+     "KEY [RANGE]",
+     "one leaf over the steps",
+     "A row for each value that it had, newest first: from STEP TO the last\n"
+     "listed step with the same one. Reads no arrays.\n\n"
+     "  ckptree history params/dense/kernel\n"
+     "  ckptree history lr 1000..2000 -o csv\n"
+     "  ckptree history params/wte --where 'nan>0'",
+     {},
+     true,
+     1,
+     2,
+     RunHistory},
+    {"diff",
+     "REV[:KEY] [REV]",
+     "the leaves in which two steps differ",
+     "One REV: from the save before it. KEY is a leaf, a subtree or a glob.\n"
+     "Reads no arrays. Exit code 1: they differ.\n\n"
+     "  ckptree diff latest\n"
+     "  ckptree diff 1000 2000\n"
+     "  ckptree diff 'latest~5:params/**' latest",
+     {},
+     true,
+     1,
+     2,
+     RunDiff},
+    {"blame",
+     "[REV[:KEY]]",
+     "which save gave each leaf its value",
+     "LISTED: whether that step is still there. Frozen leaves stand out.\n\n"
+     "  ckptree blame\n"
+     "  ckptree blame latest:params --sort since\n"
+     "  ckptree blame --where 'since<1000'",
+     {},
+     true,
+     0,
+     1,
+     RunBlame},
+    {"verify", "[REV...]", "check the bytes against their digests",
+     "Exit code 1 where anything is damaged.\n\n"
+     "  ckptree verify --quick\n"
+     "  ckptree verify latest",
+     kVerifyFlags, true, 0, 1 << 20, RunVerify},
+    {"tag", "[NAME [REV]]", "name a step, or list the names",
+     "  ckptree tag\n"
+     "  ckptree tag released 12000\n"
+     "  ckptree tag --delete released",
+     kTagFlags, true, 0, 2, RunTag},
+    {"pin", "REV...", "keep steps from being removed",
+     "  ckptree pin best:loss\n"
+     "  ckptree pin --delete 1200",
+     kPinFlags, false, 1, 1 << 20, RunPin},
+    {"rm", "REV...", "remove steps",
+     "Bytes that other steps share stay; the rest is freed at once, but for\n"
+     "what lies in files with bytes that stay: `ckptree gc` writes such files\n"
+     "again. Pinned steps are refused, tagged ones but for --tagged. A REV may "
+     "be a\n"
+     "range.\n\n"
+     "  ckptree rm 0..900 --dry-run\n"
+     "  ckptree rm 1000 -y\n"
+     "  ckptree rm trial/1000..2000",
+     kRmFlags, false, 1, 1 << 20, RunRm},
+    {"fork", "[REV]", "begin a new line at a step, or list the lines",
+     "A line is a series of saves. A new one goes on from REV (the latest "
+     "step)\n"
+     "and shares with it what stays the same; its steps have numbers of their\n"
+     "own and are called LINE/NUMBER everywhere. --drop removes a line with "
+     "all\n"
+     "its steps.\n\n"
+     "  ckptree fork\n"
+     "  ckptree fork 1200 --line trial\n"
+     "  ckptree log --line trial\n"
+     "  ckptree fork --drop trial",
+     kForkFlags, true, 0, 1, RunFork},
+    {"du", "[REV...]", "what the steps cost",
+     "NEW is what the save wrote, UNIQUE what goes when that step alone is\n"
+     "removed; the rest of it is SHARED with others. With one REV: its\n"
+     "subtrees. With --free and any number of REVs, ranges too: what removing\n"
+     "them would free.\n\n"
+     "  ckptree du\n"
+     "  ckptree du latest --depth 2 --sort -unique_bytes\n"
+     "  ckptree du --free 0..900",
+     kDuFlags, true, 0, 1 << 20, RunDu},
+    {"gc", "", "free the bytes of removed steps now",
+     "Files of which nothing is needed any more are removed. Files of which a\n"
+     "quarter or more is dead (--full: anything) are written again without "
+     "it,\n"
+     "at most --budget bytes a second. A trainer that has the store open does\n"
+     "this in the background; --dry-run works beside it. Ctrl-C ends it at "
+     "any\n"
+     "moment: what was freed stays so. What needs room that a full disk does\n"
+     "not have is left out, and said. Exit code 1: damaged files were left\n"
+     "alone.\n\n"
+     "  ckptree gc --dry-run\n"
+     "  ckptree gc --full --budget 200MB/s",
+     kGcFlags, false, 0, 0, RunGc},
+    {"policy", "", "which steps live, and why",
+     "Shows the policy, what it keeps and why, and what removing the rest\n"
+     "would free. Steps that a policy does not keep leave with the next save.\n"
+     "Pinned and tagged ones stay. Beside a trainer it can be looked at, not\n"
+     "set. A POLICY is one rule or several, joined by | (what any of them\n"
+     "keeps) and & (what both keep):\n\n"
+     "  latest(3)            the last 3\n"
+     "  every(1000)          steps that 1000 divides; last=5: of them the last "
+     "5\n"
+     "  every(1000, spaced)  the first, and those 1000 or more after the last "
+     "one\n"
+     "  every(2h)            one each 2 hours\n"
+     "  closest(1000)        the step nearest to each multiple of 1000\n"
+     "  within(7d)           all of the last 7 days\n"
+     "  best(loss, min, 2)   the 2 with the lowest loss, and those without "
+     "any;\n"
+     "                       not these with unmeasured=drop\n"
+     "  healthy              the last one without NaN and Inf; after & all "
+     "such\n"
+     "  log(8)               dense near now: about 8 for each doubling of the "
+     "age\n"
+     "  budget(20GB)         the newest that fit\n"
+     "  steps(0, 5000)       these\n"
+     "  all                  every one\n\n"
+     "  ckptree policy\n"
+     "  ckptree policy --set 'latest(3) | every(1000)' --dry-run\n"
+     "  ckptree policy --set 'latest(3) | best(loss, min, 2) & healthy'\n"
+     "  ckptree policy --apply",
+     kPolicyFlags, true, 0, 0, RunPolicy},
+    {"export", "REV[:PREFIX] FILE", "write arrays to a .safetensors file",
+     "Keys become names joined by dots; arrays only.\n\n"
+     "  ckptree export latest:params model.safetensors",
+     kExportFlags, false, 2, 2, RunExport},
+    {"recover",
+     "STORE NEW_STORE",
+     "save what is left of a damaged store",
+     "Saves every step of STORE that can be read into NEW_STORE, without the\n"
+     "leaves that cannot: arrays and values, metrics, note, custom metadata,\n"
+     "tags and pins. Lost leaves are listed with the reason, and the step's\n"
+     "note says how many. Exit code 0: nothing is lost. 1: something is, and\n"
+     "is listed.\n\n"
+     "STORE is never changed. It may lack any of its files; nobody may be\n"
+     "writing to it. Where it does not open whole, a database is put together\n"
+     "beside NEW_STORE, of links to its files or, on another file system, of\n"
+     "copies. Commits of which nothing is left are listed; where rows had to\n"
+     "be taken from the index, steps that had been removed may come back. An\n"
+     "array is held in memory as a whole.\n\n"
+     "NEW_STORE appears when all is saved. Until then everything is in the\n"
+     "folder NEW_STORE.recovering, which goes away on Ctrl-C and on errors; a\n"
+     "second Ctrl-C, or a kill, leaves it to the next recovery there.\n\n"
+     "  ckptree recover /runs/lm /runs/lm-recovered",
+     {},
+     true,
+     2,
+     2,
+     RunRecover},
+    {"repair", "STORE", "say what is wrong with a store; --yes mends it",
+     "Reads all of STORE and says what is wrong, which steps are whole, which\n"
+     "leaves are lost, and what --yes would do. Nobody may be writing to it.\n"
+     "Without --yes nothing is changed.\n\n"
+     "Where one of two copies is damaged, it is made anew from the other, as\n"
+     "the next open for writing would: nothing is lost. All else is rebuilt:\n"
+     "what can be read is saved into a new store, as `ckptree recover` does\n"
+     "it, and that takes the place of STORE. The damaged store is kept beside\n"
+     "it as STORE.damaged. That needs as much space again; the new store is\n"
+     "made in the folder STORE.repairing.\n\n"
+     "Ctrl-C leaves STORE as it was. After a kill, repair it again: that ends\n"
+     "what was begun. Exit code 0: nothing is wrong, or all was repaired. 1:\n"
+     "something is wrong, or something is lost; all of it is listed.\n\n"
+     "  ckptree repair /runs/lm\n"
+     "  ckptree repair /runs/lm --yes",
+     kRepairFlags, true, 1, 1, RunRepair},
+    {"completion",
+     "bash|zsh|fish",
+     "a script that completes commands and keys",
+     "  ckptree completion bash > "
+     "~/.local/share/bash-completion/completions/ckptree\n"
+     "  ckptree completion zsh  > a file _ckptree in a folder of $fpath\n"
+     "  ckptree completion fish > ~/.config/fish/completions/ckptree.fish",
+     {},
+     false,
+     1,
+     1,
+     RunCompletion},
+    {"help",
+     "[COMMAND|exit-codes|rev]",
+     "this list, or all about one command",
+     "",
+     {},
+     false,
+     0,
+     1,
+     RunHelp},
+    {"version", "", "the version of ckptree and of the format", "",
+     kVersionFlags, false, 0, 0, RunVersion},
+    {"__complete", "", "", "", {}, false, 0, 1 << 20, RunComplete, true},
+};
+
+void PrintError(const absl::Status& status) {
+  // The absl::string_view of a message is not the standard one.
+  const std::string message(status.message());
+  std::string text = absl::StrFormat("ckptree: %s\n", EscapeLines(message));
+  const std::string hint = HintOf(status);
+  if (!hint.empty()) {
+    absl::StrAppendFormat(&text, "  %s\n", EscapeLines(hint));
+  }
+  std::fputs(text.c_str(), stderr);
+}
+
+// Flushes; the exit code, or what the failed output means.
+int Finish(ByteSink* out, int code) {
+  const absl::Status flushed = out->Flush();
+  if (out->broken_pipe()) {
+    // As every other program ends whose reader left.
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  if (flushed.ok()) return code;
+  PrintError(flushed);
+  return ExitCodeOf(flushed);
+}
+
+absl::Status UnknownCommand(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (!command.hidden) names.emplace_back(command.name);
+  }
+  const std::string nearest = Nearest(name, names);
+  return WithHint(
+      absl::InvalidArgumentError(
+          nearest.empty()
+              ? absl::StrFormat("unknown command `%s`", name)
+              : absl::StrFormat("unknown command `%s`. Did you mean `%s`?",
+                                name, nearest)),
+      "`ckptree help` lists the commands");
+}
+
+absl::Status CheckWords(const Command& command, const Arguments& arguments) {
+  const int given = static_cast<int>(arguments.words().size());
+  if (given >= command.min_words && given <= command.max_words) {
+    return absl::OkStatus();
+  }
+  if (given < command.min_words) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("`ckptree %s` needs %s", command.name, command.words));
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "`ckptree %s` cannot take `%s`", command.name,
+      arguments.words()[static_cast<std::size_t>(command.max_words)]));
+}
+
+absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
+                        ByteSink* out) {
+  absl::StatusOr<Arguments> arguments =
+      Arguments::Parse(FlagsOf(command), std::move(words));
+  if (!arguments.ok()) return arguments.status();
+  if (arguments->Has("help")) {
+    out->Write(HelpText(command));
+    return kExitOk;
+  }
+  if (absl::Status status = CheckWords(command, *arguments); !status.ok()) {
+    return status;
+  }
+  Session session(*std::move(arguments), out);
+  return command.run(session);
+}
+
+// Moves flags that stand before the command behind it; returns the command.
+std::string TakeCommand(std::vector<std::string>* words) {
+  for (std::size_t i = 0; i < words->size(); ++i) {
+    const std::string& word = (*words)[i];
+    if (word == "-C" || word == "--store" || word == "--color") {
+      ++i;  // Its value.
+    } else if (word.empty() || word[0] != '-') {
+      std::string name = word;
+      words->erase(words->begin() + static_cast<std::ptrdiff_t>(i));
+      return name;
+    }
+  }
+  for (const std::string& word : *words) {
+    if (word == "--version") {
+      words->clear();
+      return "version";
+    }
+  }
+  if (words->empty() || words->front() == "-h" || words->front() == "--help") {
+    words->clear();
+    return "help";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+const Command* FindCommand(std::string_view name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+std::vector<FlagSpec> FlagsOf(const Command& command) {
+  std::vector<FlagSpec> flags(command.flags.begin(), command.flags.end());
+  if (command.table) {
+    flags.insert(flags.end(), TableFlags().begin(), TableFlags().end());
+  }
+  flags.insert(flags.end(), std::begin(kEveryFlags), std::end(kEveryFlags));
+  return flags;
+}
+
+int RunCommandLine(std::vector<std::string> words) {
+  HandleSignals();
+  ByteSink out(STDOUT_FILENO);
+  const std::string name = TakeCommand(&words);
+  const Command* command = FindCommand(name);
+  if (command == nullptr) {
+    PrintError(name.empty()
+                   ? WithHint(absl::InvalidArgumentError("no command given"),
+                              "`ckptree help` lists the commands")
+                   : UnknownCommand(name));
+    return kExitFailure;
+  }
+  absl::StatusOr<int> code = Run(*command, std::move(words), &out);
+  if (code.ok()) return Finish(&out, *code);
+
+  absl::Status status = code.status();
+  if (absl::IsInvalidArgument(status)) {
+    status = WithHint(
+        status, absl::StrFormat("`ckptree help %s` shows how", command->name));
+  }
+  // What was printed before the failure stays in front of it.
+  const int failure = Finish(&out, ExitCodeOf(status));
+  if (Interrupted()) return ExitCodeOfInterrupt();
+  PrintError(status);
+  return failure;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,184 @@
+#include "tools/line/session.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "tools/output/failure.h"
+
+namespace ckptree::tools {
+namespace {
+
+// The folder we are in or the nearest above it that is a store.
+std::string NearestStore() {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::current_path(error);
+  while (!error && !folder.empty()) {
+    if (IsStore(folder.string())) return folder.string();
+    if (folder == folder.root_path()) break;
+    folder = folder.parent_path();
+  }
+  return "";
+}
+
+std::string LogHint(std::string_view line, std::string_view more) {
+  return absl::StrFormat("`ckptree log%s%s` lists the steps%s",
+                         line.empty() ? "" : " --line ", line, more);
+}
+
+}  // namespace
+
+// Each of the two may be lost, and others may have folders of these names.
+bool IsStore(const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::path folder(directory);
+  for (std::filesystem::directory_iterator it(folder / "journal", error), end;
+       !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    for (const std::string_view prefix : {"a-", "b-", "rows-"}) {
+      if (name.starts_with(prefix)) return true;
+    }
+  }
+  for (const std::string_view name : {"LOCK", "db/CURRENT", "db/IDENTITY"}) {
+    if (!std::filesystem::is_regular_file(folder / name, error)) return false;
+  }
+  return true;
+}
+
+Session::Session(Arguments arguments, ByteSink* out)
+    : arguments_(std::move(arguments)),
+      terminal_(
+          DetectTerminal(out->descriptor(), arguments_.Get("color", "auto"))),
+      error_terminal_(
+          DetectTerminal(STDERR_FILENO, arguments_.Get("color", "auto"))),
+      out_(out) {}
+
+absl::StatusOr<Store*> Session::OpenStore() { return Open(true); }
+absl::StatusOr<Store*> Session::OpenStoreForWriting() { return Open(false); }
+
+absl::StatusOr<Store*> Session::Open(bool read_only) {
+  if (store_) return &*store_;
+  directory_ = arguments_.Get("store", "");
+  if (directory_.empty()) {
+    const char* variable = std::getenv("CKPTREE_STORE");
+    if (variable != nullptr) directory_ = variable;
+  }
+  if (directory_.empty()) directory_ = NearestStore();
+  if (directory_.empty()) {
+    return WithHint(
+        absl::NotFoundError("no store here nor in any folder above"),
+        "name one with -C DIRECTORY or CKPTREE_STORE, or go into one");
+  }
+  StoreOptions options;
+  options.read_only = read_only;
+  options.collect = false;  // What a command frees it says.
+  const auto wait = arguments_.Number("wait");
+  if (!wait.ok()) return wait.status();
+  options.lock_wait = absl::Seconds(wait->value_or(0));
+  options.log = [this](LogSeverity severity, std::string_view,
+                       std::string_view text) {
+    if (severity == LogSeverity::kInfo) return;
+    Note(absl::StrFormat(
+        "%s: %s", severity == LogSeverity::kError ? "error" : "warning", text));
+  };
+  absl::StatusOr<Store> store = Store::Open(directory_, std::move(options));
+  if (!store.ok()) {
+    if (absl::IsNotFound(store.status())) {
+      return WithHint(store.status(),
+                      "name a store with -C DIRECTORY or CKPTREE_STORE");
+    }
+    return store.status();
+  }
+  store_.emplace(*std::move(store));
+  return &*store_;
+}
+
+absl::Status Session::Explain(absl::Status status,
+                              const StepSelector& selector) {
+  if (!absl::IsNotFound(status)) return status;
+  const absl::StatusOr<std::vector<StepInfo>> steps =
+      store_->Steps(selector.line);
+  if (!steps.ok()) return WithHint(status, "`ckptree fork` lists the lines");
+  if (steps->empty() && !selector.line.empty()) {
+    return WithHint(status, "`ckptree fork` lists the lines");
+  }
+  if (steps->empty()) {
+    return WithHint(absl::NotFoundError("the store has no steps yet"),
+                    "the first save makes one");
+  }
+  if (selector.kind != StepSelector::Kind::kStep || selector.back != 0) {
+    return WithHint(status, LogHint(selector.line, ", metrics and tags"));
+  }
+  std::string near;
+  const StepInfo* before = nullptr;
+  const StepInfo* after = nullptr;
+  for (const StepInfo& info : *steps) {
+    if (info.step < selector.step) before = &info;
+    if (info.step > selector.step && after == nullptr) after = &info;
+  }
+  const auto add = [&](const StepInfo& info) {
+    near += near.empty() ? "" : " and ";
+    near += StepText(info.line, info.step);
+  };
+  if (before != nullptr) add(*before);
+  if (after != nullptr) add(*after);
+  return WithHint(absl::NotFoundError(absl::StrFormat(
+                      "there is no step %s; next to it: %s",
+                      StepText(selector.line, selector.step), near)),
+                  LogHint(selector.line, ""));
+}
+
+absl::StatusOr<Step> Session::OpenStep(const StepSelector& selector) {
+  const absl::StatusOr<Store*> store = OpenStore();
+  if (!store.ok()) return store.status();
+  absl::StatusOr<Step> step = (*store)->Restore(selector);
+  if (!step.ok()) return Explain(step.status(), selector);
+  return step;
+}
+
+absl::StatusOr<StepInfo> Session::Resolve(const StepSelector& selector) {
+  const absl::StatusOr<Store*> store = OpenStore();
+  if (!store.ok()) return store.status();
+  absl::StatusOr<StepInfo> info = (*store)->Resolve(selector);
+  if (!info.ok()) return Explain(info.status(), selector);
+  return info;
+}
+
+absl::Status Session::Print(Table table, const TableOptions& options) {
+  const absl::StatusOr<std::string> text =
+      Render(std::move(table), options, terminal_);
+  if (!text.ok()) return text.status();
+  out_->Write(*text);
+  return absl::OkStatus();
+}
+
+absl::Status Session::CheckCanAsk(std::string_view question,
+                                  std::string_view hint) {
+  if (isatty(STDIN_FILENO) != 0) return absl::OkStatus();
+  return WithHint(absl::FailedPreconditionError(
+                      absl::StrFormat("nobody to ask whether to %s", question)),
+                  hint);
+}
+
+bool Session::Ask(std::string_view question) {
+  absl::FPrintF(stderr, "%s? [y/N] ", question);
+  char answer[16] = {};
+  return std::fgets(answer, sizeof answer, stdin) != nullptr &&
+         (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+void Session::Note(std::string_view text) {
+  if (arguments_.Has("quiet")) return;
+  absl::FPrintF(stderr, "ckptree: %s\n", EscapeLines(text));
+}
+
+}  // namespace ckptree::tools

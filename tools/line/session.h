@@ -1,0 +1,71 @@
+// What a command works with: its arguments, the store, the terminal.
+
+#ifndef CKPTREE_TOOLS_LINE_SESSION_H_
+#define CKPTREE_TOOLS_LINE_SESSION_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckptree/store.h"
+#include "tools/line/address.h"
+#include "tools/line/arguments.h"
+#include "tools/output/byte_sink.h"
+#include "tools/output/table.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+
+// Confined to one thread.
+class Session {
+ public:
+  Session(Arguments arguments, ByteSink* out);
+
+  const Arguments& arguments() const { return arguments_; }
+  const std::vector<std::string>& words() const { return arguments_.words(); }
+  const Terminal& terminal() const { return terminal_; }
+  const Terminal& error_terminal() const { return error_terminal_; }
+  ByteSink& out() { return *out_; }
+
+  // The store of -C, $CKPTREE_STORE or the folder we are in, opened for reading
+  // (safe beside a live trainer), or for writing. kNotFound where there is
+  // none.
+  absl::StatusOr<Store*> OpenStore();
+  absl::StatusOr<Store*> OpenStoreForWriting();
+  const std::string& directory() const { return directory_; }
+
+  // The step of `selector`; kNotFound names the steps next to it.
+  absl::StatusOr<Step> OpenStep(const StepSelector& selector);
+  absl::StatusOr<StepInfo> Resolve(const StepSelector& selector);
+
+  // Prints `table` as the flags say.
+  absl::Status Print(Table table, const TableOptions& options);
+
+  // Asks yes or no. kFailedPrecondition where there is nobody to ask, with
+  // `hint`.
+  absl::Status CheckCanAsk(std::string_view question, std::string_view hint);
+  bool Ask(std::string_view question);
+
+  // A line on standard error, unless --quiet.
+  void Note(std::string_view text);
+
+ private:
+  absl::StatusOr<Store*> Open(bool read_only);
+  absl::Status Explain(absl::Status status, const StepSelector& selector);
+
+  Arguments arguments_;
+  Terminal terminal_;
+  Terminal error_terminal_;
+  ByteSink* out_;
+  std::string directory_;
+  std::optional<Store> store_;
+};
+
+// True where `directory` looks like a store.
+bool IsStore(const std::string& directory);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_LINE_SESSION_H_

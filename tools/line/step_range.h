@@ -1,0 +1,27 @@
+// The steps that words of a command line name.
+
+#ifndef CKPTREE_TOOLS_LINE_STEP_RANGE_H_
+#define CKPTREE_TOOLS_LINE_STEP_RANGE_H_
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/line/session.h"
+
+namespace ckptree::tools {
+
+// The steps of a line, ascending. kNotFound names the lines there are.
+absl::StatusOr<std::vector<StepInfo>> StepsOfLine(Session& session,
+                                                  std::string_view line);
+
+// The steps that `word`, a REV or a range of them, names, ascending; of `line`
+// where it names no other. The ends of a range need not exist, a single step
+// must.
+absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
+                                                std::string_view word,
+                                                std::string_view line = "");
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_LINE_STEP_RANGE_H_

@@ -1,0 +1,75 @@
+#include "tools/line/table_flags.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tools/output/predicate.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr FlagSpec kTableFlags[] = {
+    {"output", 'o', "FORMAT", "table, json, ndjson, csv, tsv or md",
+     "table|json|ndjson|csv|tsv|md"},
+    {"json", 0, "", "the same as -o json"},
+    {"columns", 0, "A,B,C", "only these columns, in this order"},
+    {"sort", 0, "[-]COLUMN", "order by a column; -COLUMN: largest first"},
+    {"where", 0, "EXPR", "only rows for which EXPR holds: 'loss<2 && nan>0'"},
+    {"limit", 'n', "N", "at most N rows"},
+    {"reverse", 0, "", "the other way round"},
+    {"no-header", 0, "", "without the line of titles"},
+    {"bytes", 0, "", "sizes as exact numbers of bytes"},
+};
+
+std::vector<std::string> SplitList(std::string_view text) {
+  std::vector<std::string> parts;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    if (comma != 0 && !text.empty()) parts.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+std::span<const FlagSpec> TableFlags() { return kTableFlags; }
+
+absl::StatusOr<TableOptions> ParseTableOptions(const Arguments& arguments) {
+  TableOptions options;
+  const std::string format =
+      arguments.Has("json") ? "json" : arguments.Get("output", "table");
+  constexpr std::array<std::pair<std::string_view, Format>, 6> kFormats = {
+      {{"table", Format::kTable},
+       {"json", Format::kJson},
+       {"ndjson", Format::kNdjson},
+       {"csv", Format::kCsv},
+       {"tsv", Format::kTsv},
+       {"md", Format::kMarkdown}}};
+  for (const auto& [name, value] : kFormats) {
+    if (format == name) options.format = value;
+  }
+  options.columns = SplitList(arguments.Get("columns", ""));
+  options.sort = arguments.Get("sort", "");
+  if (options.sort.starts_with('-')) {
+    options.descending = true;
+    options.sort.erase(0, 1);
+  }
+  options.reverse = arguments.Has("reverse");
+  if (const auto where = arguments.Find("where")) {
+    absl::StatusOr<Predicate> predicate = Predicate::Parse(*where);
+    if (!predicate.ok()) return predicate.status();
+    options.where = *std::move(predicate);
+  }
+  const auto limit = arguments.Number("limit");
+  if (!limit.ok()) return limit.status();
+  options.limit = *limit;
+  options.header = !arguments.Has("no-header");
+  options.exact_bytes = arguments.Has("bytes");
+  return options;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,176 @@
+#include "tools/line/target.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "ckptree/selector.h"
+#include "tools/output/failure.h"
+#include "tools/output/nearest.h"
+#include "tools/output/quantity.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+std::string NameOf(const Step& step) {
+  return StepText(step.info().line, step.step());
+}
+
+bool IsPattern(std::string_view key) {
+  return key.starts_with("re:") ||
+         key.find_first_of("*?") != std::string_view::npos;
+}
+
+bool IsBelow(const Path& path, const Path& root) {
+  return path.parts().size() >= root.parts().size() &&
+         std::equal(root.parts().begin(), root.parts().end(),
+                    path.parts().begin());
+}
+
+absl::Status NoSuchKey(const Step& step, std::string_view key,
+                       const std::vector<LeafInfo>& leaves) {
+  std::string text =
+      absl::StrFormat("step %s has no key `%s`", NameOf(step), Escape(key));
+  std::vector<std::string> names;
+  names.reserve(leaves.size());
+  // A bad guess is not worth seconds.
+  constexpr std::size_t kMostNames = 20000;
+  for (const LeafInfo& leaf : leaves) {
+    if (names.size() == kMostNames) break;
+    names.push_back(leaf.name);
+  }
+  const std::string nearest = Nearest(key, names);
+  if (!nearest.empty()) text += ". Did you mean `" + nearest + "`?";
+  return WithHint(
+      absl::NotFoundError(text),
+      absl::StrFormat("`ckptree ls %s` lists the keys", NameOf(step)));
+}
+
+// The entry that is exactly `path`; nothing where there is none.
+absl::StatusOr<std::optional<LeafInfo>> FindExact(const Step& step,
+                                                  std::string_view key) {
+  const absl::StatusOr<Path> path = Path::Parse(key);
+  if (!path.ok() || path->empty()) return std::optional<LeafInfo>();
+  absl::StatusOr<LeafInfo> info = step.Find(*path);
+  if (info.ok()) return std::optional(*std::move(info));
+  if (absl::IsNotFound(info.status())) return std::optional<LeafInfo>();
+  return info.status();
+}
+
+}  // namespace
+
+absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
+  Target target;
+  std::string_view name = key;
+  const auto split = SplitSlice(key);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    absl::StatusOr<std::optional<LeafInfo>> found = FindExact(step, name);
+    if (!found.ok()) return found.status();
+    if (*found && ((*found)->is_leaf || (*found)->tie_to)) {
+      target.leaves.push_back(**std::move(found));
+      break;
+    }
+    if (attempt == 1 || !split || split->first.empty()) break;
+    name = split->first;
+  }
+  if (target.leaves.empty() && IsPattern(key)) {
+    target.pattern = true;
+    // "re:" may end in brackets of its own.
+    name = split && !key.starts_with("re:") ? split->first : key;
+    absl::StatusOr<std::vector<LeafInfo>> all = FindSubtree(step, name);
+    if (!all.ok()) return all.status();
+    for (LeafInfo& leaf : *all) {
+      if (leaf.is_leaf || leaf.tie_to) target.leaves.push_back(std::move(leaf));
+    }
+  }
+  if (target.leaves.empty()) {
+    const absl::StatusOr<std::vector<LeafInfo>> all = step.Leaves();
+    if (!all.ok()) return all.status();
+    const absl::StatusOr<Path> root = Path::Parse(key);
+    std::size_t below = 0;
+    if (root.ok()) {
+      for (const LeafInfo& leaf : *all) {
+        if (leaf.is_leaf && IsBelow(leaf.path, *root)) ++below;
+      }
+    }
+    if (below > 0) {
+      return WithHint(
+          absl::InvalidArgumentError(
+              absl::StrFormat("`%s` is a subtree of %s", Escape(key),
+                              CountText(below, "leaf", "leaves"))),
+          absl::StrFormat("`ckptree ls '%s:%s'` lists them; '%s/**' means all",
+                          NameOf(step), Escape(key), Escape(key)));
+    }
+    return NoSuchKey(step, name, *all);
+  }
+  if (split && name.size() < key.size()) {
+    absl::StatusOr<std::vector<SliceItem>> slice = ParseSlice(split->second);
+    if (!slice.ok()) {
+      return WithHint(slice.status(),
+                      "a slice is written as NumPy does: [0:10, ::2, -1]");
+    }
+    target.slice = *std::move(slice);
+    target.slice_text = std::string(split->second);
+  }
+  return target;
+}
+
+absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
+                                                  std::string_view key) {
+  if (key.empty()) return step.Leaves();
+  const absl::StatusOr<Path> root = Path::Parse(key);
+  absl::StatusOr<std::vector<LeafInfo>> all = step.Leaves();
+  if (!all.ok()) return all.status();
+  std::vector<LeafInfo> found;
+  if (root.ok()) {
+    for (LeafInfo& leaf : *all) {
+      if (IsBelow(leaf.path, *root)) found.push_back(std::move(leaf));
+    }
+    if (!found.empty()) return found;
+  }
+  if (!IsPattern(key)) return NoSuchKey(step, key, *all);
+  if (absl::Status status = schema::ValidateGlob(key); !status.ok()) {
+    return WithHint(status, "`*` is any run in one part, `**` any parts");
+  }
+  absl::StatusOr<std::vector<LeafInfo>> matches = step.Leaves(key);
+  if (!matches.ok()) return matches.status();
+  if (matches->empty()) {
+    return WithHint(
+        absl::NotFoundError(absl::StrFormat("nothing in step %s matches `%s`",
+                                            NameOf(step), Escape(key))),
+        absl::StrFormat("`ckptree ls %s` lists the keys", NameOf(step)));
+  }
+  return matches;
+}
+
+absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf) {
+  if (!leaf.tie_to) return leaf;
+  return step.Find(*leaf.tie_to);
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(
+    const std::vector<const Step*>& steps, std::string_view key) {
+  std::vector<std::string> names;
+  absl::Status status;
+  bool found = false;
+  for (const Step* step : steps) {
+    const absl::StatusOr<std::vector<LeafInfo>> leaves =
+        FindSubtree(*step, key);
+    status = leaves.status();
+    if (!leaves.ok()) continue;
+    found = true;
+    for (const LeafInfo& leaf : *leaves) names.push_back(leaf.name);
+  }
+  if (!found) return status;
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace ckptree::tools

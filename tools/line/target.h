@@ -1,0 +1,44 @@
+// What a KEY names in a step: leaves, and a slice of them.
+
+#ifndef CKPTREE_TOOLS_LINE_TARGET_H_
+#define CKPTREE_TOOLS_LINE_TARGET_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ckptree/restore.h"
+#include "tools/output/slice.h"
+
+namespace ckptree::tools {
+
+// Leaves that a KEY names, and the slice behind it.
+struct Target {
+  std::vector<LeafInfo> leaves;
+  std::vector<SliceItem> slice;
+  std::string slice_text;
+  bool pattern = false;  // Of a glob or regular expression.
+};
+
+// A key is tried whole first, so "params/[3]" is the fourth child where there
+// is one, then as a key and a slice. kNotFound names the nearest key, or the
+// number of leaves below where the key names a subtree.
+absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key);
+
+// Every entry that `key` names: itself, what is below it, or what a pattern
+// matches; all where it is empty. kNotFound where there is none.
+absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
+                                                  std::string_view key);
+
+// The names of what `key` names in any of the steps, ascending; the error of
+// the last where there is nothing.
+absl::StatusOr<std::vector<std::string>> NamesIn(
+    const std::vector<const Step*>& steps, std::string_view key);
+
+// `leaf` or, where it is a tie, the leaf that holds its value.
+absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_LINE_TARGET_H_

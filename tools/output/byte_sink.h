@@ -1,0 +1,68 @@
+// Where results go: standard output, or a file that appears whole.
+
+#ifndef CKPTREE_TOOLS_OUTPUT_BYTE_SINK_H_
+#define CKPTREE_TOOLS_OUTPUT_BYTE_SINK_H_
+
+#include <cerrno>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ckptree::tools {
+
+// Buffered bytes to a descriptor, which it does not own. Keeps the first error;
+// what is written after it is dropped. Confined to one thread.
+class ByteSink {
+ public:
+  explicit ByteSink(int descriptor) : descriptor_(descriptor) {}
+  ByteSink(const ByteSink&) = delete;
+  ByteSink& operator=(const ByteSink&) = delete;
+
+  void Write(std::string_view text);
+  void Write(std::span<const std::byte> bytes);
+
+  // kUnknown or kResourceExhausted where anything could not be written.
+  absl::Status Flush();
+
+  // The reader of a pipe is gone: nothing more is wanted.
+  bool broken_pipe() const { return error_ == EPIPE; }
+  bool failed() const { return error_ != 0; }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  void Drain();
+
+  int descriptor_;
+  int error_ = 0;
+  std::string buffer_;
+};
+
+// A file that is there under its name whole or not at all: written beside it,
+// synced, renamed, and the name synced. What is no regular file (a pipe,
+// /dev/null) is written in place. Without Commit() nothing is left, also after
+// an interrupt.
+class NewFile {
+ public:
+  static absl::StatusOr<NewFile> Create(const std::string& path);
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&&) = delete;
+  ~NewFile();
+
+  int descriptor() const { return descriptor_; }
+  absl::Status Commit();
+
+ private:
+  NewFile(std::string path, std::string temporary, int descriptor);
+
+  std::string path_;
+  std::string temporary_;  // Empty: written in place.
+  int descriptor_ = -1;
+};
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_OUTPUT_BYTE_SINK_H_

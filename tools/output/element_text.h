@@ -1,0 +1,38 @@
+// One element of an array of any type, as text.
+
+#ifndef CKPTREE_TOOLS_OUTPUT_ELEMENT_TEXT_H_
+#define CKPTREE_TOOLS_OUTPUT_ELEMENT_TEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schema/dtype.h"
+
+namespace ckptree::tools {
+
+// Bytes of an element that is not packed: 1 for types below 8 bits.
+int ElementBytes(schema::DType dtype);
+
+// The element at `bytes`, ElementBytes(dtype) of them, little-endian.
+// Floats of 16 bits and more: the fewest digits that read back as the same
+// value; smaller ones: exact. Complex: "1.0+2.0j". bool: "true", "false".
+std::string ElementText(schema::DType dtype, const std::byte* bytes);
+
+// The same as a JSON value: NaN and infinities as strings, complex as a pair.
+std::string ElementJson(schema::DType dtype, const std::byte* bytes);
+
+// The real value of an element of a floating type.
+double ElementValue(schema::DType dtype, const std::byte* bytes);
+
+// Elements [first, first + count) of a packed array, one to a byte.
+// REQUIRES: IsSubByte(dtype), enough bytes.
+std::vector<std::byte> Unpack(schema::DType dtype,
+                              std::span<const std::byte> packed,
+                              std::int64_t first, std::int64_t count);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_OUTPUT_ELEMENT_TEXT_H_

@@ -1,0 +1,73 @@
+#include "tools/output/failure.h"
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr char kHintUrl[] = "ckptree.tools/hint";
+
+}  // namespace
+
+absl::Status WithHint(absl::Status status, std::string_view hint) {
+  if (!status.ok() && !status.GetPayload(kHintUrl)) {
+    status.SetPayload(kHintUrl, absl::Cord(std::string(hint)));
+  }
+  return status;
+}
+
+std::string HintOf(const absl::Status& status) {
+  if (const auto hint = status.GetPayload(kHintUrl)) {
+    return std::string(*hint);
+  }
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+      return "`ckptree log` lists the steps, `ckptree ls REV` the keys";
+    case absl::StatusCode::kUnavailable:
+      return "another process has the store: wait for it, or use --wait "
+             "SECONDS";
+    case absl::StatusCode::kDataLoss:
+      return "`ckptree verify` lists what is damaged; `ckptree repair` mends "
+             "it in its place, `ckptree recover` saves the rest elsewhere";
+    case absl::StatusCode::kResourceExhausted:
+      return "free some space or memory and try again";
+    case absl::StatusCode::kInvalidArgument:
+      return "`ckptree help` shows the commands, `ckptree help COMMAND` one of "
+             "them";
+    case absl::StatusCode::kUnimplemented:
+      return "a newer ckptree may know it; this one is shown by `ckptree "
+             "version`";
+    case absl::StatusCode::kInternal:
+      return "this is a bug of ckptree: please report it with the command";
+    case absl::StatusCode::kPermissionDenied:
+      return "the files of a store belong to who made it: run this as that "
+             "user";
+    case absl::StatusCode::kCancelled:
+      return "";
+    default:
+      return "`ckptree verify --quick` checks the store's records";
+  }
+}
+
+int ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kNotFound:
+      return kExitNotFound;
+    case absl::StatusCode::kUnavailable:
+      return kExitBusy;
+    case absl::StatusCode::kDataLoss:
+      return kExitDamaged;
+    case absl::StatusCode::kCancelled:
+      return kExitInterrupted;
+    default:
+      return kExitFailure;
+  }
+}
+
+}  // namespace ckptree::tools

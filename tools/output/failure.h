@@ -1,0 +1,31 @@
+// How a command ends: exit codes, and errors that say what to do.
+
+#ifndef CKPTREE_TOOLS_OUTPUT_FAILURE_H_
+#define CKPTREE_TOOLS_OUTPUT_FAILURE_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace ckptree::tools {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitNegative = 1;  // Damage found, things differ.
+inline constexpr int kExitFailure = 2;   // Wrong usage, or it did not work.
+inline constexpr int kExitNotFound = 3;  // Store, step or key.
+inline constexpr int kExitBusy = 4;      // Another process writes.
+inline constexpr int kExitDamaged = 5;   // Met by any command but verify.
+inline constexpr int kExitInterrupted = 130;
+
+// `status` with a line that says what to do next; one that is there stays.
+absl::Status WithHint(absl::Status status, std::string_view hint);
+
+// The line of WithHint, or one that fits the code.
+std::string HintOf(const absl::Status& status);
+
+int ExitCodeOf(const absl::Status& status);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_OUTPUT_FAILURE_H_

@@ -1,0 +1,38 @@
+// Ctrl-C.
+
+#ifndef CKPTREE_TOOLS_OUTPUT_INTERRUPT_H_
+#define CKPTREE_TOOLS_OUTPUT_INTERRUPT_H_
+
+#include <string>
+
+namespace ckptree::tools {
+
+// SIGINT and SIGTERM end the process with 130 (143) at once, or, while an
+// Interruptible lives, the first of them only makes Interrupted() true. SIGPIPE
+// is ignored: writes report it.
+void HandleSignals();
+
+// From the first Ctrl-C on.
+bool Interrupted();
+
+// 130 or 143, by the first signal. REQUIRES: Interrupted().
+int ExitCodeOfInterrupt();
+
+// Work that asks Interrupted() now and then. One at a time.
+class Interruptible {
+ public:
+  Interruptible();
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+};
+
+// An unfinished file to remove when the process is interrupted; "" for none.
+void RemoveOnInterrupt(const std::string& path);
+
+// Whether standard error holds an unfinished line that has to be cleared.
+void SetLineShown(bool shown);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_OUTPUT_INTERRUPT_H_

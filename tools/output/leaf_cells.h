@@ -1,0 +1,38 @@
+// What is shown of a leaf in tables of every kind.
+
+#ifndef CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_
+#define CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckptree/restore.h"
+#include "tools/output/table.h"
+
+namespace ckptree::tools {
+
+// "[3,4]"
+std::string ShapeText(const Shape& shape);
+
+// "float32[3,4]", or the kind of what is no array.
+Cell TypeCell(const LeafInfo& leaf);
+
+// Statistics by the names of their columns: l2, mean, std, min, max, nan, inf,
+// zeros. Empty where there are none, red where they are not finite.
+class StatisticsCells {
+ public:
+  explicit StatisticsCells(const std::optional<Statistics>& statistics);
+
+  // In the order of `names`.
+  std::vector<Cell> Take(const std::vector<std::string_view>& names) const;
+
+ private:
+  std::map<std::string_view, Cell> cells_;
+};
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_

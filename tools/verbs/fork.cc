@@ -1,0 +1,171 @@
+// `ckptree fork`: lines, each a series of saves.
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "tools/line/command.h"
+#include "tools/line/step_range.h"
+#include "tools/line/table_flags.h"
+#include "tools/output/failure.h"
+#include "tools/output/quantity.h"
+#include "tools/verbs/freeing.h"
+
+namespace ckptree::tools {
+namespace {
+
+absl::StatusOr<int> ListLines(Session& session) {
+  const absl::StatusOr<TableOptions> options =
+      ParseTableOptions(session.arguments());
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<std::vector<LineInfo>> lines = (*store)->Lines();
+  if (!lines.ok()) return lines.status();
+  const bool ages =
+      session.terminal().is_terminal && options->format == Format::kTable;
+  Table table;
+  table.schema = "ckptree.fork/1";
+  table.rows_name = "lines";
+  table.columns = {{.name = "line", .title = "LINE", .elide = true},
+                   {.name = "steps", .title = "STEPS", .right = true},
+                   {.name = "from", .title = "FROM", .elide = true},
+                   {.name = "created", .title = ages ? "AGE" : "CREATED"},
+                   {.name = "origin_line"},
+                   {.name = "origin_step"}};
+  const absl::Time now = absl::Now();
+  for (const LineInfo& line : *lines) {
+    const bool main = line.name.empty();
+    Cell name = TextCell(line.name);
+    if (main) name.text = "(main)";
+    const std::string time = TimeText(line.created_ns);
+    table.rows.push_back(
+        {std::move(name), CountCell(line.steps),
+         main ? NoCell()
+              : TextCell(StepText(line.origin_line, line.origin_step)),
+         main ? NoCell()
+              : Cell{Json(time), ages ? AgeText(line.created_ns, now) : time},
+         main ? NoCell() : TextCell(line.origin_line),
+         main ? NoCell() : StepCell(line.origin_step)});
+  }
+  if (absl::Status status = session.Print(std::move(table), *options);
+      !status.ok()) {
+    return status;
+  }
+  return kExitOk;
+}
+
+absl::StatusOr<int> AddLine(Session& session, const std::string& name) {
+  if (!IsLineName(name)) {
+    return WithHint(
+        absl::InvalidArgumentError(
+            absl::StrFormat("`%s` cannot be the name of a line", Escape(name))),
+        "letters, digits, '_', '-' and '.', a letter first; not main, latest "
+        "or best");
+  }
+  const absl::StatusOr<Address> address =
+      ParseAddress(session.words().empty() ? "" : session.words()[0]);
+  if (!address.ok()) return address.status();
+  if (!address->key.empty()) {
+    return WithHint(absl::InvalidArgumentError(
+                        "a line goes on from a whole step: leave the key out"),
+                    "`ckptree fork 1200 --line NAME`");
+  }
+  const absl::StatusOr<Store*> store = session.OpenStoreForWriting();
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
+  if (!info.ok()) return info.status();
+  if (absl::Status status =
+          (*store)->Fork(AtStep(info->step, info->line), name);
+      !status.ok()) {
+    return WithHint(status, "`ckptree fork` lists the lines");
+  }
+  session.Note(absl::StrFormat("line %s goes on from step %s", name,
+                               StepText(info->line, info->step)));
+  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  return kExitOk;
+}
+
+absl::StatusOr<int> DropLine(Session& session, const std::string& name) {
+  const bool dry_run = session.arguments().Has("dry-run");
+  const bool asks = !dry_run && !session.arguments().Has("yes");
+  if (asks) {
+    if (absl::Status status = session.CheckCanAsk(
+            "remove the line",
+            "add -y to remove it, --dry-run to see its steps");
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (name.empty() || name == "main") {
+    return WithHint(absl::InvalidArgumentError("the main line stays"),
+                    "`ckptree rm 0..latest` removes its steps");
+  }
+  const absl::StatusOr<Store*> store =
+      dry_run ? session.OpenStore() : session.OpenStoreForWriting();
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<std::vector<StepInfo>> steps =
+      StepsOfLine(session, name);
+  if (!steps.ok()) return steps.status();
+  for (const StepInfo& info : *steps) {
+    if (!info.pinned) continue;
+    const std::string step = StepText(info.line, info.step);
+    return WithHint(
+        absl::FailedPreconditionError(
+            absl::StrFormat("step %s is pinned; nothing was removed", step)),
+        absl::StrFormat("`ckptree pin --delete %s` unpins it", step));
+  }
+  const std::string what =
+      steps->empty()
+          ? absl::StrFormat("line %s, which has no step", name)
+          : absl::StrFormat("line %s and its %s", name,
+                            CountText(steps->size(), "step", "steps"));
+  if (dry_run) {
+    const absl::StatusOr<std::string> freed = WouldFreeText(*store, *steps);
+    if (!freed.ok()) return freed.status();
+    session.out().Write("would remove " + what + "\n" + *freed);
+    return kExitOk;
+  }
+  if (asks && !session.Ask("remove " + what)) {
+    session.Note("nothing was removed");
+    return kExitNegative;
+  }
+  if (absl::Status status = (*store)->DropLine(name); !status.ok()) {
+    return status;
+  }
+  session.out().Write("removed " + what + "\n");
+  if (absl::Status status = FreeRemoved(session, *store); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunFork(Session& session) {
+  const auto line = session.arguments().Find("line");
+  const auto drop = session.arguments().Find("drop");
+  if (drop && (line || !session.words().empty())) {
+    return WithHint(
+        absl::InvalidArgumentError("--drop takes the name of a line alone"),
+        "`ckptree fork --drop NAME`");
+  }
+  if (drop) return DropLine(session, *drop);
+  if (line) return AddLine(session, *line);
+  if (session.words().empty()) return ListLines(session);
+  const std::string& word = session.words()[0];
+  // A name where a step belongs is what a hand used to `git branch` types.
+  return WithHint(
+      absl::InvalidArgumentError("what is the new line to be called?"),
+      IsLineName(word)
+          ? absl::StrFormat("`ckptree fork REV --line %s`", word)
+          : absl::StrFormat("`ckptree fork %s --line NAME`", Escape(word)));
+}
+
+}  // namespace ckptree::tools

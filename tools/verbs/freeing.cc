@@ -1,0 +1,117 @@
+#include "tools/verbs/freeing.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "tools/line/step_range.h"
+#include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
+#include "tools/output/progress_line.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+// What a person may still read.
+constexpr std::size_t kShownKept = 20;
+
+}  // namespace
+
+std::string KeptText(const std::vector<KeptVersion>& kept) {
+  std::string text;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (i == kShownKept) {
+      absl::StrAppendFormat(&text, "kept: %d more\n", kept.size() - kShownKept);
+      break;
+    }
+    absl::StrAppendFormat(&text, "kept: step %d (version %d): %s\n",
+                          kept[i].step, kept[i].version,
+                          EscapeLines(kept[i].why));
+  }
+  return text;
+}
+
+std::string FreedText(const CollectReport& report, bool exact) {
+  std::string text =
+      "freed " + SizeText(report.bytes_freed - report.bytes_left, exact);
+  if (report.bytes_left > 0) {
+    absl::StrAppendFormat(
+        &text,
+        "; about %s more are dead in files that hold other bytes, which "
+        "`ckptree gc --full` writes again",
+        SizeText(report.bytes_left, exact));
+  }
+  return text;
+}
+
+std::string NoRoomText(const CollectReport& report) {
+  std::string text;
+  for (const std::string& what : report.no_room) {
+    absl::StrAppendFormat(&text, "no room to free more: %s\n",
+                          EscapeLines(what));
+  }
+  return text;
+}
+
+Json KeptJson(const std::vector<KeptVersion>& kept) {
+  Json json = Json::array();
+  for (const KeptVersion& version : kept) {
+    json.push_back({{"step", version.step},
+                    {"version", version.version},
+                    {"why", version.why}});
+  }
+  return json;
+}
+
+absl::StatusOr<CollectReport> RunCollect(Session& session, Store* store,
+                                         CollectOptions options,
+                                         std::string_view label) {
+  ProgressLine progress(std::string(label),
+                        session.error_terminal().is_terminal &&
+                            !session.arguments().Has("quiet"));
+  const Interruptible interruptible;
+  options.cancelled = Interrupted;
+  options.on_progress = [&](const CollectProgress& now) {
+    if (now.versions_done < now.versions_total) {
+      progress.Update(now.versions_done, now.versions_total);
+    } else {
+      progress.Say(absl::StrFormat("%s freed, %s written again",
+                                   SizeText(now.bytes_freed),
+                                   SizeText(now.bytes_written)));
+    }
+  };
+  absl::StatusOr<CollectReport> report = store->Collect(options);
+  if (absl::IsCancelled(report.status())) {
+    session.Note(
+        "interrupted: what was freed stays so, the rest is freed later");
+  }
+  return report;
+}
+
+absl::Status FreeRemoved(Session& session, Store* store) {
+  CollectOptions options;
+  options.min_dead_fraction = 1;  // Files are written again by `gc` alone.
+  const absl::StatusOr<CollectReport> report =
+      RunCollect(session, store, options, "free");
+  if (!report.ok()) {
+    return WithHint(report.status(),
+                    "the steps are removed; `ckptree gc` frees their bytes");
+  }
+  session.out().Write(FreedText(*report, /*exact=*/false) + "\n");
+  session.out().Write(NoRoomText(*report));
+  session.out().Write(KeptText(report->kept));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> WouldFreeText(Store* store,
+                                          const std::vector<StepInfo>& steps) {
+  std::vector<StepSelector> selectors;
+  for (const StepInfo& info : steps)
+    selectors.push_back(AtStep(info.step, info.line));
+  const absl::StatusOr<FreedBytes> freed = store->WouldFree(selectors);
+  if (!freed.ok()) return freed.status();
+  return absl::StrFormat("would free %s\n", SizeText(freed->bytes)) +
+         KeptText(freed->kept);
+}
+
+}  // namespace ckptree::tools

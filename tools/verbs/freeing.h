@@ -1,0 +1,39 @@
+// What removing steps frees, and what it does not, in words.
+
+#ifndef CKPTREE_TOOLS_VERBS_FREEING_H_
+#define CKPTREE_TOOLS_VERBS_FREEING_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/line/session.h"
+
+namespace ckptree::tools {
+
+// What files gave back, and what stays dead in them.
+std::string FreedText(const CollectReport& report, bool exact);
+// A line for each thing that a full disk left undone.
+std::string NoRoomText(const CollectReport& report);
+// A line for each step whose bytes stay, and why.
+std::string KeptText(const std::vector<KeptVersion>& kept);
+Json KeptJson(const std::vector<KeptVersion>& kept);
+
+// Collects with a progress line; Ctrl-C ends it with kCancelled.
+absl::StatusOr<CollectReport> RunCollect(Session& session, Store* store,
+                                         CollectOptions options,
+                                         std::string_view label);
+
+// Frees what a removal left without a step, as far as that costs nothing, and
+// says so.
+absl::Status FreeRemoved(Session& session, Store* store);
+
+// "would free 1.2 MiB", and what would stay.
+absl::StatusOr<std::string> WouldFreeText(Store* store,
+                                          const std::vector<StepInfo>& steps);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_VERBS_FREEING_H_

@@ -1,0 +1,138 @@
+// `ckptree gc`: frees the bytes of removed steps now.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "tools/line/command.h"
+#include "tools/output/failure.h"
+#include "tools/output/quantity.h"
+#include "tools/verbs/freeing.h"
+
+namespace ckptree::tools {
+namespace {
+
+bool WantsJson(const Session& session) {
+  return session.arguments().Has("json") ||
+         session.arguments().Get("output", "table") == "json";
+}
+
+// 0: none.
+absl::StatusOr<std::uint64_t> Budget(const Session& session) {
+  const std::optional<std::string> text = session.arguments().Find("budget");
+  if (!text) return 0;
+  std::string_view size = *text;
+  if (size.ends_with("/s")) size.remove_suffix(2);
+  const std::optional<std::uint64_t> bytes = ParseSize(size);
+  if (!bytes || *bytes == 0) {
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "--budget `%s` is no rate", Escape(*text))),
+                    "bytes a second: 200MB/s, 1GiB/s");
+  }
+  return *bytes;
+}
+
+absl::StatusOr<int> SayWhatWouldGo(Session& session, bool exact) {
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<UsageReport> usage = (*store)->Usage();
+  if (!usage.ok()) return usage.status();
+  if (WantsJson(session)) {
+    const Json json = {{"schema", "ckptree.gc/1"},
+                       {"done", false},
+                       {"pending_bytes", usage->pending_bytes},
+                       {"dead_bytes", usage->dead_bytes},
+                       {"files", usage->files},
+                       {"file_bytes", usage->file_bytes},
+                       {"kept", KeptJson(usage->kept)}};
+    session.out().Write(JsonText(json, true) + "\n");
+    return kExitOk;
+  }
+  session.out().Write(
+      usage->pending_bytes == 0
+          ? "there is nothing to free of removed steps\n"
+          : absl::StrFormat("would free %s of removed steps\n",
+                            SizeText(usage->pending_bytes, exact)));
+  if (usage->dead_bytes > 0) {
+    session.out().Write(absl::StrFormat(
+        "about %s are dead already, in files that hold other bytes; --full "
+        "writes all of these again\n",
+        SizeText(usage->dead_bytes, exact)));
+  }
+  session.out().Write(KeptText(usage->kept));
+  return kExitOk;
+}
+
+Json ReportJson(const CollectReport& report) {
+  return {{"schema", "ckptree.gc/1"},
+          {"done", true},
+          {"versions", report.versions},
+          {"blocks_freed", report.blocks_freed},
+          {"bytes_freed", report.bytes_freed},
+          {"bytes_left", report.bytes_left},
+          {"files_dropped", report.files_dropped},
+          {"files_rewritten", report.files_rewritten},
+          {"bytes_written", report.bytes_written},
+          {"file_bytes_before", report.file_bytes_before},
+          {"file_bytes_after", report.file_bytes_after},
+          {"kept", KeptJson(report.kept)},
+          {"damaged", report.damaged},
+          {"no_room", report.no_room}};
+}
+
+std::string ReportText(const CollectReport& report, bool exact) {
+  std::string text;
+  if (report.versions == 0 && report.files_rewritten == 0 &&
+      report.files_dropped == 0) {
+    text = "there was nothing to free\n";
+  } else {
+    text = absl::StrFormat("%s removed: %s\n",
+                           CountText(report.versions, "step", "steps"),
+                           FreedText(report, exact));
+    absl::StrAppendFormat(
+        &text, "files: %d dropped, %d written again (%s), %s -> %s\n",
+        report.files_dropped, report.files_rewritten,
+        SizeText(report.bytes_written, exact),
+        SizeText(report.file_bytes_before, exact),
+        SizeText(report.file_bytes_after, exact));
+  }
+  text += KeptText(report.kept);
+  for (const std::string& damaged : report.damaged) {
+    absl::StrAppendFormat(&text, "DAMAGED, left alone: %s\n",
+                          EscapeLines(damaged));
+  }
+  return text + NoRoomText(report);
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunGc(Session& session) {
+  const absl::StatusOr<std::uint64_t> budget = Budget(session);
+  if (!budget.ok()) return budget.status();
+  const bool exact = session.arguments().Has("bytes");
+  if (session.arguments().Has("dry-run")) return SayWhatWouldGo(session, exact);
+  const absl::StatusOr<Store*> store = session.OpenStoreForWriting();
+  if (absl::IsUnavailable(store.status())) {
+    return WithHint(store.status(),
+                    "a trainer frees by itself, in the background; `ckptree gc "
+                    "--dry-run` works beside it, --wait SECONDS waits for its "
+                    "end");
+  }
+  if (!store.ok()) return store.status();
+  CollectOptions options;
+  options.bytes_per_second = *budget;
+  if (session.arguments().Has("full")) options.min_dead_fraction = 0;
+  const absl::StatusOr<CollectReport> report =
+      RunCollect(session, *store, options, "gc");
+  if (!report.ok()) return report.status();
+  session.out().Write(WantsJson(session)
+                          ? JsonText(ReportJson(*report), true) + "\n"
+                          : ReportText(*report, exact));
+  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  return report->damaged.empty() ? kExitOk : kExitNegative;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,313 @@
+// `ckptree get`: values.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "tools/line/command.h"
+#include "tools/line/target.h"
+#include "tools/output/array_reader.h"
+#include "tools/output/array_text.h"
+#include "tools/output/element_text.h"
+#include "tools/output/failure.h"
+#include "tools/output/npy.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+struct GetOptions {
+  std::string format;
+  bool full = false;
+  bool to_file = false;
+};
+
+std::string ShapeText(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ",", shape[i]);
+  }
+  return text + "]";
+}
+
+// The dtype under which a scalar leaf is written to an array file.
+DType ScalarType(const LeafInfo& leaf) {
+  if (leaf.kind == "bool") return DType::kBool;
+  if (leaf.kind == "int") return DType::kInt64;
+  if (leaf.kind == "float") return DType::kFloat64;
+  if (leaf.kind == "complex") return DType::kComplex128;
+  return DType::kNone;
+}
+
+std::string_view AsText(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Writes one leaf after the other in one format.
+class Getter {
+ public:
+  Getter(Session& session, const Step& step, const Target& target,
+         GetOptions options, ByteSink* out)
+      : session_(session),
+        step_(step),
+        target_(target),
+        options_(std::move(options)),
+        out_(*out) {}
+
+  absl::Status Run() {
+    const bool many = target_.leaves.size() > 1;
+    const bool single_only =
+        options_.format != "text" && options_.format != "json";
+    if (many && single_only) {
+      return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                          "%d leaves match: -o %s writes one",
+                          target_.leaves.size(), options_.format)),
+                      "name one of them, or take -o text or -o json");
+    }
+    bool first = true;
+    for (const LeafInfo& named : target_.leaves) {
+      const absl::StatusOr<LeafInfo> leaf = Storage(step_, named);
+      if (!leaf.ok()) return leaf.status();
+      if (many && options_.format == "text") {
+        const std::string type =
+            leaf->dtype == DType::kNone
+                ? leaf->kind
+                : absl::StrFormat("%s%s", Name(leaf->dtype),
+                                  ShapeText(leaf->shape));
+        out_.Write(absl::StrFormat("%s%s  %s\n", first ? "" : "\n",
+                                   Escape(named.name), type));
+      }
+      first = false;
+      const absl::Status status = leaf->dtype == DType::kNone
+                                      ? Value(named, *leaf)
+                                      : Array(named, *leaf);
+      if (!status.ok()) return status;
+      if (out_.failed()) break;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Array(const LeafInfo& named, const LeafInfo& leaf) {
+    const absl::StatusOr<Selection> selection =
+        Select(target_.slice, leaf.shape);
+    if (!selection.ok()) {
+      return WithHint(selection.status(),
+                      absl::StrFormat("`%s` is %s%s", Escape(named.name),
+                                      Name(leaf.dtype), ShapeText(leaf.shape)));
+    }
+    const Shape shape = ResultShape(*selection);
+    const ArrayReader reader(step_, leaf);
+    if (options_.format == "raw" || options_.format == "npy") {
+      if (options_.format == "npy") out_.Write(NpyHeader(leaf.dtype, shape));
+      return reader.ReadPieces(
+          *selection, [this](std::span<const std::byte> piece) {
+            out_.Write(piece);
+            // A reader that left wants no more.
+            return out_.failed() ? absl::CancelledError() : absl::OkStatus();
+          });
+    }
+    if (options_.format == "csv" || options_.format == "tsv") {
+      return Rows(reader, *selection, shape, leaf.dtype);
+    }
+    if (options_.format == "text") {
+      return Text(reader, *selection, shape, leaf.dtype);
+    }
+    const absl::StatusOr<std::vector<std::byte>> elements =
+        reader.Read(*selection);
+    if (!elements.ok()) return elements.status();
+    PutJson(named, leaf, shape, ArrayJson(leaf.dtype, shape, *elements));
+    return absl::OkStatus();
+  }
+
+  absl::Status Text(const ArrayReader& reader, const Selection& selection,
+                    const Shape& shape, DType dtype) {
+    // Lines as long as the terminal, or NumPy's off it.
+    const int width =
+        session_.terminal().is_terminal ? session_.terminal().width : 75;
+    Shape kept = shape;
+    absl::StatusOr<std::vector<std::byte>> elements =
+        options_.full || SelectedCount(selection) <= kPrintWhole
+            ? reader.Read(selection)
+            : reader.ReadEdges(selection, kEdgeElements, &kept);
+    if (!elements.ok()) return elements.status();
+    out_.Write(ArrayText(dtype, shape, kept, *elements, width) + "\n");
+    return absl::OkStatus();
+  }
+
+  absl::Status Rows(const ArrayReader& reader, const Selection& selection,
+                    const Shape& shape, DType dtype) {
+    if (shape.size() > 2) {
+      return WithHint(
+          absl::InvalidArgumentError(absl::StrFormat(
+              "-o %s shows at most two dimensions, not the %d of %s",
+              options_.format, shape.size(), ShapeText(shape))),
+          "pick two with a slice, e.g. [0, :, :], or take -o json");
+    }
+    const absl::StatusOr<std::vector<std::byte>> elements =
+        reader.Read(selection);
+    if (!elements.ok()) return elements.status();
+    out_.Write(ArrayRows(dtype, shape, *elements,
+                         options_.format == "csv" ? ',' : '\t'));
+    return absl::OkStatus();
+  }
+
+  // A leaf that is no array.
+  absl::Status Value(const LeafInfo& named, const LeafInfo& leaf) {
+    if (!target_.slice.empty()) {
+      return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                          "`%s` is no array but of kind %s: it has no slices",
+                          Escape(named.name), leaf.kind)),
+                      "leave the brackets out");
+    }
+    const absl::StatusOr<LeafValue> value = step_.Value(leaf.path);
+    if (!value.ok()) return value.status();
+    if (options_.format == "raw") {
+      out_.Write(value->bytes);
+      return absl::OkStatus();
+    }
+    const DType scalar = ScalarType(leaf);
+    if (options_.format == "npy") {
+      if (scalar == DType::kNone) {
+        return WithHint(absl::InvalidArgumentError(
+                            absl::StrFormat("`%s` is no number but of kind %s",
+                                            Escape(named.name), leaf.kind)),
+                        "take -o raw for its bytes");
+      }
+      out_.Write(NpyHeader(scalar, {}));
+      out_.Write(value->bytes);
+      return absl::OkStatus();
+    }
+    if (scalar != DType::kNone &&
+        value->bytes.size() != static_cast<std::size_t>(ElementBytes(scalar))) {
+      return absl::DataLossError(
+          absl::StrFormat("`%s` has %d bytes, too few or too many for kind %s",
+                          Escape(named.name), value->bytes.size(), leaf.kind));
+    }
+    if (options_.format == "json") {
+      PutJson(named, leaf, {}, ValueJson(leaf, scalar, value->bytes));
+      return absl::OkStatus();
+    }
+    if (scalar != DType::kNone) {
+      out_.Write(ElementText(scalar, value->bytes.data()) + "\n");
+      return absl::OkStatus();
+    }
+    PutText(leaf, value->bytes);
+    return absl::OkStatus();
+  }
+
+  std::string ValueJson(const LeafInfo& leaf, DType scalar,
+                        const std::vector<std::byte>& bytes) {
+    const std::string text(AsText(bytes));
+    if (scalar != DType::kNone) return ElementJson(scalar, bytes.data());
+    if (leaf.kind == "str") return JsonText(text, false);
+    if (leaf.kind == "json") {
+      const Json parsed = Json::parse(text, nullptr, false);
+      return JsonText(parsed.is_discarded() ? Json(text) : parsed, false);
+    }
+    return JsonText({{"base64", absl::Base64Escape(text)}}, false);
+  }
+
+  // Text as it is; to a terminal without what could steer it.
+  void PutText(const LeafInfo& leaf, const std::vector<std::byte>& bytes) {
+    const std::string_view text = AsText(bytes);
+    const bool binary = leaf.kind != "str" && leaf.kind != "json" &&
+                        text.find('\0') != std::string_view::npos;
+    constexpr std::size_t kBinaryShown = 256;
+    if (binary) {
+      const bool cut = !options_.full && text.size() > kBinaryShown;
+      out_.Write(Escape(cut ? text.substr(0, kBinaryShown) : text));
+      if (cut) {
+        out_.Write(absl::StrFormat("... (%s; -o raw writes it)",
+                                   SizeText(text.size())));
+      }
+      out_.Write("\n");
+      return;
+    }
+    out_.Write(session_.terminal().is_terminal && !options_.to_file
+                   ? EscapeLines(text)
+                   : std::string(text));
+    if (!text.ends_with('\n')) out_.Write("\n");
+  }
+
+  // `data` is JSON text.
+  void PutJson(const LeafInfo& named, const LeafInfo& leaf, const Shape& shape,
+               const std::string& data) {
+    Json head = {{"schema", "ckptree.get/1"},
+                 {"line", step_.info().line},
+                 {"step", step_.step()},
+                 {"key", named.name},
+                 {"kind", leaf.kind}};
+    if (leaf.dtype != DType::kNone) {
+      head["dtype"] = std::string(Name(leaf.dtype));
+      head["shape"] = shape;
+      if (!target_.slice.empty()) head["slice"] = target_.slice_text;
+    }
+    std::string text = JsonText(head, false);
+    text.pop_back();
+    out_.Write(text);
+    out_.Write(",\"data\":");
+    out_.Write(data);
+    out_.Write("}\n");
+  }
+
+  Session& session_;
+  const Step& step_;
+  const Target& target_;
+  GetOptions options_;
+  ByteSink& out_;
+};
+
+}  // namespace
+
+absl::StatusOr<int> RunGet(Session& session) {
+  const absl::StatusOr<Address> address = ParseAddress(session.words()[0]);
+  if (!address.ok()) return address.status();
+  if (address->key.empty()) {
+    return WithHint(
+        absl::InvalidArgumentError("which leaf? Write REV:KEY"),
+        absl::StrFormat("`ckptree ls %s` lists the keys", Text(address->step)));
+  }
+  GetOptions options;
+  options.format = session.arguments().Has("json")
+                       ? "json"
+                       : session.arguments().Get("output", "text");
+  options.full = session.arguments().Has("full");
+  std::string file = session.arguments().Get("out", "");
+  if (file == "-") file.clear();
+  options.to_file = !file.empty();
+  const bool binary = options.format == "npy" || options.format == "raw";
+  if (binary && !options.to_file && session.terminal().is_terminal) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "-o %s is binary and not for a terminal", options.format)),
+        "add --out FILE, or send it through a pipe");
+  }
+  const absl::StatusOr<Step> step = session.OpenStep(address->step);
+  if (!step.ok()) return step.status();
+  const absl::StatusOr<Target> target = FindTarget(*step, address->key);
+  if (!target.ok()) return target.status();
+
+  if (!options.to_file) {
+    const absl::Status status =
+        Getter(session, *step, *target, options, &session.out()).Run();
+    if (!status.ok() && !session.out().broken_pipe()) return status;
+    return kExitOk;
+  }
+  absl::StatusOr<NewFile> created = NewFile::Create(file);
+  if (!created.ok()) return created.status();
+  ByteSink sink(created->descriptor());
+  absl::Status status = Getter(session, *step, *target, options, &sink).Run();
+  if (sink.failed() || status.ok()) status = sink.Flush();
+  if (status.ok()) status = created->Commit();
+  if (!status.ok()) return status;
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools

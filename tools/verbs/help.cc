@@ -1,0 +1,114 @@
+// `ckptree help` and `ckptree version`.
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "ckptree/version.h"
+#include "tools/line/command.h"
+#include "tools/output/failure.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr std::string_view kExitCodes =
+    "0    done\n"
+    "1    a negative answer, no failure: verify or repair found damage,\n"
+    "     recover or repair left something out, diff found a difference\n"
+    "2    wrong usage, or it did not work\n"
+    "3    no such store, step or key\n"
+    "4    another process has the store\n"
+    "5    damaged data, met by any command but these\n"
+    "130  interrupted (143: by SIGTERM)\n";
+
+constexpr std::string_view kRev =
+    "Which step (REV):\n"
+    "  1200           the step of that number\n"
+    "  latest         the one with the highest number\n"
+    "  latest~2       two saves earlier; works behind each of these\n"
+    "  best:loss      the lowest loss; best:acc:max the highest acc\n"
+    "  healthy        the latest one without NaN and Inf\n"
+    "  @released      the step with that tag\n"
+    "  trial/1200     on the fork `trial`; also trial/latest, trial/best:loss\n"
+    "  1000..2000     (log, rm, du) from one to the other, both included\n\n"
+    "Which leaf (KEY), as `ckptree ls` prints it:\n"
+    "  params/dense/kernel, opt/[0]/.mu, \"odd name\"/x\n"
+    "  ['params']['dense']['kernel']   as jax.tree_util.keystr writes it\n"
+    "  params/*/bias, params/**        globs: * in one part, ** any parts\n"
+    "  re:bias$                        a regular expression\n\n"
+    "Which elements (SLICE): NumPy's, [0:10, ::2, -1]. \"[3]\" at the end is\n"
+    "first tried as part of the key.\n";
+
+}  // namespace
+
+std::string Overview() {
+  std::string text =
+      "ckptree: what is in a checkpoint store\n\n"
+      "  ckptree [-C STORE] COMMAND [REV[:KEY[SLICE]]] [flags]\n\n";
+  for (const Command& command : Commands()) {
+    if (command.hidden) continue;
+    absl::StrAppendFormat(&text, "  %-11s %s\n", command.name, command.summary);
+  }
+  text +=
+      "\n  ckptree log -n 5\n"
+      "  ckptree ls latest:params --stats\n"
+      "  ckptree get 'latest:params/dense/kernel[0:3]'\n";
+  return text;
+}
+
+std::string HelpText(const Command& command) {
+  std::string text = absl::StrFormat(
+      "ckptree %s%s%s [flags]: %s\n", command.name,
+      command.words.empty() ? "" : " ", command.words, command.summary);
+  if (!command.details.empty()) {
+    absl::StrAppendFormat(&text, "\n%s\n", command.details);
+  }
+  text += "\nFlags:\n";
+  for (const FlagSpec& flag : FlagsOf(command)) {
+    std::string name = flag.letter == 0 ? std::string("    ")
+                                        : absl::StrFormat("-%c, ", flag.letter);
+    absl::StrAppendFormat(&name, "--%s", flag.name);
+    if (!flag.value.empty()) absl::StrAppendFormat(&name, " %s", flag.value);
+    absl::StrAppendFormat(&text, "  %-24s %s\n", name, flag.help);
+  }
+  text += "\n`ckptree help rev` explains REV, KEY and SLICE.\n";
+  return text;
+}
+
+absl::StatusOr<int> RunHelp(Session& session) {
+  if (session.words().empty()) {
+    session.out().Write(Overview());
+    return kExitOk;
+  }
+  const std::string& topic = session.words()[0];
+  if (topic == "exit-codes") {
+    session.out().Write(kExitCodes);
+  } else if (topic == "rev") {
+    session.out().Write(kRev);
+  } else if (const Command* command = FindCommand(topic);
+             command != nullptr && !command->hidden) {
+    session.out().Write(HelpText(*command));
+  } else {
+    return WithHint(absl::InvalidArgumentError(
+                        absl::StrFormat("there is no help on `%s`", topic)),
+                    "`ckptree help` lists the commands");
+  }
+  return kExitOk;
+}
+
+absl::StatusOr<int> RunVersion(Session& session) {
+  if (session.arguments().Has("json")) {
+    const Json document = {{"schema", "ckptree.version/1"},
+                           {"version", std::string(Version())},
+                           {"format", FormatNumber()}};
+    session.out().Write(JsonText(document, true) + "\n");
+  } else {
+    session.out().Write(
+        absl::StrFormat("ckptree %s (format %d)\n", Version(), FormatNumber()));
+  }
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,149 @@
+// `ckptree history`: the values that one leaf had over the steps.
+
+#include "ckptree/history.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "tools/line/command.h"
+#include "tools/line/step_range.h"
+#include "tools/line/table_flags.h"
+#include "tools/line/target.h"
+#include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
+#include "tools/output/leaf_cells.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+// Of a bool, int or float; nothing else, for which no step is opened.
+absl::StatusOr<Cell> ScalarCell(const Store& store, const std::string& line,
+                                const HistoryEntry& entry) {
+  const std::string& kind = entry.leaf.kind;
+  if (kind != "bool" && kind != "int" && kind != "float") return NoCell();
+  const absl::StatusOr<Step> step =
+      store.Restore(AtStep(entry.first_step, line));
+  if (IsStepGone(step.status())) return NoCell();  // Removed meanwhile.
+  if (!step.ok()) return step.status();
+  const absl::StatusOr<LeafValue> value = step->Value(entry.leaf.path);
+  if (!value.ok()) return value.status();
+  if (kind == "bool") return TextCell(*value->Bool() ? "true" : "false");
+  if (kind == "float") return NumberCell(*value->Float());
+  const std::int64_t number = *value->Int();
+  return Cell{Json(number), absl::StrFormat("%d", number)};
+}
+
+// The name of one leaf, as a path; what FindTarget says otherwise.
+absl::StatusOr<Path> OneLeaf(const Step& step, std::string_view key) {
+  const absl::StatusOr<Target> target = FindTarget(step, key);
+  if (!target.ok()) return target.status();
+  if (target->leaves.size() != 1 || !target->slice.empty()) {
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "`%s` is not the name of one leaf", Escape(key))),
+                    "`ckptree ls` lists the leaves");
+  }
+  return target->leaves[0].path;
+}
+
+struct Range {
+  HistoryOptions options;
+  std::optional<StepInfo> last;  // The last of its steps.
+};
+
+absl::StatusOr<Range> RangeOf(Session& session, std::string_view word) {
+  const absl::StatusOr<std::vector<StepInfo>> steps = FindSteps(session, word);
+  if (!steps.ok()) return steps.status();
+  Range range;
+  if (steps->empty()) return range;
+  range.options.line = steps->front().line;
+  range.options.first = steps->front().step;
+  range.options.last = steps->back().step;
+  range.last = steps->back();
+  return range;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunHistory(Session& session) {
+  const absl::StatusOr<TableOptions> options =
+      ParseTableOptions(session.arguments());
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<Range> range =
+      RangeOf(session, session.words().size() > 1 ? session.words()[1] : "..");
+  if (!range.ok()) return range.status();
+  if (!range->last.has_value()) {
+    return WithHint(absl::NotFoundError("no steps there"),
+                    "`ckptree log` lists the steps");
+  }
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  const std::string& key = session.words()[0];
+  // In the newest step, or by its full name in an older one.
+  const absl::StatusOr<Step> newest =
+      session.OpenStep(AtStep(range->last->step, range->last->line));
+  if (!newest.ok()) return newest.status();
+  absl::StatusOr<Path> path = OneLeaf(*newest, key);
+  const absl::Status unknown = path.status();
+  if (absl::IsNotFound(unknown)) path = Path::Parse(key);
+  if (!path.ok() || (!unknown.ok() && path->empty())) return unknown;
+  HistoryOptions asked = range->options;
+  const Interruptible interruptible;
+  asked.cancelled = Interrupted;
+  const absl::StatusOr<std::vector<HistoryEntry>> entries =
+      History(**store, *path, asked);
+  if (absl::IsNotFound(entries.status()) && !unknown.ok()) return unknown;
+  if (!entries.ok()) return entries.status();
+
+  Table table;
+  table.schema = "ckptree.history/1";
+  table.rows_name = "values";
+  table.extra = {{"key", path->Text()}, {"line", range->options.line}};
+  table.columns = {{.name = "step", .title = "STEP", .right = true},
+                   {.name = "last_step", .title = "TO", .right = true},
+                   {.name = "time", .title = "AGE", .right = true},
+                   {.name = "type", .title = "TYPE"},
+                   {.name = "value", .title = "VALUE", .right = true},
+                   {.name = "l2", .title = "L2", .right = true},
+                   {.name = "mean", .title = "MEAN", .right = true},
+                   {.name = "min", .title = "MIN", .right = true},
+                   {.name = "max", .title = "MAX", .right = true},
+                   {.name = "nan", .title = "NAN", .right = true},
+                   {.name = "inf", .title = "INF", .right = true},
+                   {.name = "steps"},
+                   {.name = "digest"}};
+  const absl::Time now = absl::Now();
+  for (const HistoryEntry& entry : *entries) {
+    absl::StatusOr<Cell> value =
+        ScalarCell(**store, range->options.line, entry);
+    if (!value.ok()) return value.status();
+    Cell time = TextCell(AgeText(entry.begun_ns, now));
+    time.value = TimeText(entry.begun_ns);
+    std::vector<Cell> row = {StepCell(entry.first_step),
+                             StepCell(entry.last_step), std::move(time),
+                             TypeCell(entry.leaf), *std::move(value)};
+    StatisticsCells cells(entry.detail.statistics);
+    for (Cell& cell : cells.Take({"l2", "mean", "min", "max", "nan", "inf"})) {
+      row.push_back(std::move(cell));
+    }
+    row.push_back(CountCell(entry.steps));
+    row.push_back(TextCell(entry.detail.digest));
+    table.rows.push_back(std::move(row));
+  }
+  // Newest first, as `log`.
+  std::reverse(table.rows.begin(), table.rows.end());
+  if (absl::Status status = session.Print(std::move(table), *options);
+      !status.ok()) {
+    return status;
+  }
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,227 @@
+// `ckptree ls`: the leaves of a step.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "tools/line/command.h"
+#include "tools/line/table_flags.h"
+#include "tools/line/target.h"
+#include "tools/output/failure.h"
+#include "tools/output/leaf_cells.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+// Columns that come from leaf records: one look-up for each leaf.
+constexpr const char* kDetailColumns[] = {
+    "l2",  "mean",  "std",   "min",    "max",         "nan",
+    "inf", "zeros", "since", "digest", "stored_bytes"};
+
+bool NeedsDetails(const TableOptions& options, bool stats) {
+  if (stats || options.format == Format::kJson ||
+      options.format == Format::kNdjson || options.format == Format::kCsv ||
+      options.format == Format::kTsv) {
+    return true;
+  }
+  return std::any_of(std::begin(kDetailColumns), std::end(kDetailColumns),
+                     [&](const char* name) { return options.Mentions(name); });
+}
+
+// Bytes of `leaf` where its description tells them.
+std::optional<std::uint64_t> KnownBytes(const LeafInfo& leaf) {
+  if (!leaf.is_leaf || leaf.dtype == DType::kNone) return std::nullopt;
+  const auto bytes = schema::ArrayBytes(leaf.dtype, leaf.packed, leaf.shape);
+  if (!bytes) return std::nullopt;
+  return static_cast<std::uint64_t>(*bytes);
+}
+
+// Details of the leaves for which `wanted` holds, in their places.
+template <typename Wanted>
+absl::StatusOr<std::vector<std::optional<LeafDetail>>> FetchDetails(
+    const Step& step, const std::vector<LeafInfo>& leaves, Wanted wanted) {
+  std::vector<LeafInfo> asked;
+  for (const LeafInfo& leaf : leaves) {
+    if (wanted(leaf)) asked.push_back(leaf);
+  }
+  std::vector<std::optional<LeafDetail>> details(leaves.size());
+  if (asked.empty()) return details;
+  absl::StatusOr<std::vector<LeafDetail>> fetched = step.Details(asked);
+  if (!fetched.ok()) return fetched.status();
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (wanted(leaves[i])) details[i] = std::move((*fetched)[next++]);
+  }
+  return details;
+}
+
+std::vector<Cell> DetailCells(const std::optional<LeafDetail>& detail,
+                              bool exact) {
+  const StatisticsCells statistics(detail ? detail->statistics : std::nullopt);
+  std::vector<Cell> cells = statistics.Take(
+      {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"});
+  if (detail) {
+    cells.push_back(StepCell(detail->since_step));
+    cells.push_back(TextCell(detail->digest));
+    cells.push_back(BytesCell(detail->stored_bytes, exact));
+  } else {
+    cells.insert(cells.end(), 3, NoCell());
+  }
+  return cells;
+}
+
+absl::StatusOr<Table> LeafTable(const Step& step,
+                                const std::vector<LeafInfo>& leaves,
+                                const TableOptions& options, bool stats) {
+  const bool every = NeedsDetails(options, stats);
+  const auto details = FetchDetails(step, leaves, [&](const LeafInfo& leaf) {
+    return leaf.is_leaf && (every || !KnownBytes(leaf));
+  });
+  if (!details.ok()) return details.status();
+
+  Table table;
+  table.columns = {{.name = "key", .title = "KEY", .elide = true},
+                   {.name = "dtype", .title = "DTYPE"},
+                   {.name = "shape", .title = "SHAPE", .elide = true},
+                   {.name = "bytes", .title = "SIZE", .right = true}};
+  for (const auto& [name, title] : {std::pair("l2", "L2"),
+                                    {"mean", "MEAN"},
+                                    {"std", ""},
+                                    {"min", "MIN"},
+                                    {"max", "MAX"},
+                                    {"nan", "NAN"},
+                                    {"inf", "INF"},
+                                    {"zeros", ""}}) {
+    table.columns.push_back(
+        {.name = name, .title = stats ? title : "", .right = true});
+  }
+  table.columns.push_back({.name = "since", .right = true});
+  table.columns.push_back({.name = "digest"});
+  table.columns.push_back({.name = "stored_bytes", .right = true});
+  table.columns.push_back({.name = "kind"});
+  table.columns.push_back({.name = "tie_to"});
+  table.columns.push_back({.name = "tag"});
+
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const LeafInfo& leaf = leaves[i];
+    const std::optional<LeafDetail>& detail = (*details)[i];
+    std::optional<std::uint64_t> bytes = KnownBytes(leaf);
+    if (!bytes && detail) bytes = detail->bytes;
+    const bool array = leaf.dtype != DType::kNone;
+    Cell dtype = TextCell(array ? Name(leaf.dtype) : leaf.kind);
+    if (!array) dtype.value = nullptr;
+    Cell shape =
+        array ? Cell{Json(leaf.shape), ShapeText(leaf.shape)} : NoCell();
+    Cell tie = NoCell();
+    if (leaf.tie_to) {
+      tie = TextCell(leaf.tie_to->Text());
+      shape.text = "-> " + tie.text;
+    }
+    std::vector<Cell> row = {
+        TextCell(leaf.name), std::move(dtype), std::move(shape),
+        bytes ? BytesCell(*bytes, options.exact_bytes) : NoCell()};
+    for (Cell& cell : DetailCells(detail, options.exact_bytes)) {
+      row.push_back(std::move(cell));
+    }
+    row.push_back(TextCell(leaf.kind));
+    row.push_back(std::move(tie));
+    row.push_back(leaf.tag.empty() ? NoCell() : TextCell(leaf.tag));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// One row for everything that shares its first `depth` parts.
+absl::StatusOr<Table> FoldedTable(const Step& step,
+                                  const std::vector<LeafInfo>& leaves,
+                                  const TableOptions& options,
+                                  std::size_t depth) {
+  const auto details = FetchDetails(step, leaves, [](const LeafInfo& leaf) {
+    return leaf.is_leaf && !KnownBytes(leaf);
+  });
+  if (!details.ok()) return details.status();
+  struct Group {
+    std::string key;
+    std::uint64_t leaves = 0;
+    std::uint64_t elements = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const LeafInfo& leaf = leaves[i];
+    if (!leaf.is_leaf) continue;
+    std::string key = leaf.name;
+    if (leaf.path.parts().size() > depth) {
+      std::vector<schema::PathPart> parts(
+          leaf.path.parts().begin(),
+          leaf.path.parts().begin() + static_cast<std::ptrdiff_t>(depth));
+      key = Path(std::move(parts)).Text();
+    }
+    // In tree order the members of a group follow each other.
+    if (groups.empty() || groups.back().key != key) groups.push_back({key});
+    Group& group = groups.back();
+    ++group.leaves;
+    group.bytes +=
+        (*details)[i] ? (*details)[i]->bytes : KnownBytes(leaf).value_or(0);
+    if (leaf.dtype != DType::kNone) {
+      group.elements += static_cast<std::uint64_t>(
+          schema::ElementCount(leaf.shape).value_or(0));
+    }
+  }
+  Table table;
+  table.columns = {{.name = "key", .title = "KEY", .elide = true},
+                   {.name = "leaves", .title = "LEAVES", .right = true},
+                   {.name = "elements", .title = "ELEMENTS", .right = true},
+                   {.name = "bytes", .title = "SIZE", .right = true}};
+  for (const Group& group : groups) {
+    table.rows.push_back({TextCell(group.key), CountCell(group.leaves),
+                          CountCell(group.elements),
+                          BytesCell(group.bytes, options.exact_bytes)});
+  }
+  return table;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunLs(Session& session) {
+  const absl::StatusOr<TableOptions> options =
+      ParseTableOptions(session.arguments());
+  if (!options.ok()) return options.status();
+  const auto depth = session.arguments().Number("depth");
+  if (!depth.ok()) return depth.status();
+  const absl::StatusOr<Address> address =
+      ParseAddress(session.words().empty() ? "" : session.words()[0]);
+  if (!address.ok()) return address.status();
+  const absl::StatusOr<Step> step = session.OpenStep(address->step);
+  if (!step.ok()) return step.status();
+  absl::StatusOr<std::vector<LeafInfo>> leaves =
+      FindSubtree(*step, address->key);
+  if (!leaves.ok()) return leaves.status();
+  if (!session.arguments().Has("all")) {
+    std::erase_if(*leaves, [](const LeafInfo& leaf) {
+      return !leaf.is_leaf && !leaf.tie_to;
+    });
+  }
+  absl::StatusOr<Table> table =
+      *depth ? FoldedTable(*step, *leaves, *options,
+                           static_cast<std::size_t>(**depth))
+             : LeafTable(*step, *leaves, *options,
+                         session.arguments().Has("stats"));
+  if (!table.ok()) return table.status();
+  table->schema = "ckptree.ls/1";
+  table->rows_name = "leaves";
+  table->extra["line"] = step->info().line;
+  table->extra["step"] = step->step();
+  if (absl::Status status = session.Print(*std::move(table), *options);
+      !status.ok()) {
+    return status;
+  }
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools

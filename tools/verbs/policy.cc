@@ -1,0 +1,262 @@
+// `ckptree policy`: which steps live, and why.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "tools/line/command.h"
+#include "tools/line/table_flags.h"
+#include "tools/output/failure.h"
+#include "tools/output/quantity.h"
+#include "tools/verbs/freeing.h"
+
+namespace ckptree::tools {
+namespace {
+
+std::string LineText(const std::string& line) {
+  return line.empty() ? "" : " of line " + Escape(line);
+}
+
+absl::StatusOr<Preservation> PolicyOf(const std::string& text) {
+  absl::StatusOr<Preservation> policy = ParsePreservation(text);
+  if (!policy.ok()) {
+    return WithHint(policy.status(), "`ckptree help policy` lists the rules");
+  }
+  if (const std::string name = MissingFunction(*policy); !name.empty()) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`%s` would be a function, which a program alone can give",
+            Escape(name))),
+        "`ckptree help policy` lists the rules that need none");
+  }
+  return policy;
+}
+
+// The metrics that the policy goes by.
+void AddMetrics(const Preservation& policy, std::vector<std::string>* names) {
+  const auto& rule = policy.rule();
+  if (const auto* best = std::get_if<BestN>(&rule); best && !best->computed) {
+    names->push_back(best->metric);
+  }
+  const std::vector<Preservation>* parts = nullptr;
+  if (const auto* any = std::get_if<AnyOf>(&rule)) parts = &any->of;
+  if (const auto* all = std::get_if<AllOf>(&rule)) parts = &all->of;
+  if (parts == nullptr) return;
+  for (const Preservation& part : *parts) AddMetrics(part, names);
+}
+
+// Steps without the metric stay: a name that is mistyped would keep all.
+void NoteUnknownMetrics(Session& session, const Store& store,
+                        const std::string& line, const Preservation& policy) {
+  const absl::StatusOr<std::vector<StepInfo>> steps = store.Steps(line);
+  if (!steps.ok() || steps->empty()) return;
+  std::vector<std::string> wanted;
+  AddMetrics(policy, &wanted);
+  for (const std::string& name : wanted) {
+    const bool known = std::any_of(
+        steps->begin(), steps->end(), [&name](const StepInfo& info) {
+          return std::any_of(
+              info.metrics.begin(), info.metrics.end(),
+              [&name](const auto& m) { return m.first == name; });
+        });
+    if (!known) {
+      session.Note(
+          absl::StrFormat("no step has a metric `%s` so far", Escape(name)));
+    }
+  }
+}
+
+std::uint64_t GoingOf(const PolicyReport& report) {
+  return static_cast<std::uint64_t>(std::count_if(
+      report.steps.begin(), report.steps.end(),
+      [](const PolicyVerdict& verdict) { return !verdict.kept; }));
+}
+
+// Newest first.
+Table VerdictTable(const PolicyReport& report, const std::string& line) {
+  Table table;
+  table.schema = "ckptree.policy/1";
+  table.rows_name = "steps";
+  table.extra = {{"policy", report.policy},
+                 {"line", line},
+                 {"freed_bytes", report.freed.bytes},
+                 {"kept_back", KeptJson(report.freed.kept)}};
+  table.columns = {{.name = "step", .title = "STEP", .right = true},
+                   {.name = "time", .title = "AGE", .right = true},
+                   {.name = "kept", .title = "STAYS"},
+                   {.name = "why", .title = "WHY", .elide = true},
+                   {.name = "version"}};
+  const absl::Time now = absl::Now();
+  for (auto it = report.steps.rbegin(); it != report.steps.rend(); ++it) {
+    Cell number = StepCell(it->step);
+    number.text = StepText(line, it->step);
+    Cell time = TextCell(AgeText(it->begun_ns, now));
+    time.value = TimeText(it->begun_ns);
+    Cell kept;
+    kept.value = it->kept;
+    kept.text = it->kept ? "yes" : "no";
+    if (!it->kept) kept.tone = Tone::kBad;
+    Cell why = TextCell(Escape(absl::StrJoin(it->why, ", ")));
+    why.value = it->why;
+    table.rows.push_back({std::move(number), std::move(time), std::move(kept),
+                          std::move(why), CountCell(it->version)});
+  }
+  return table;
+}
+
+std::string SummaryText(const PolicyReport& report) {
+  const std::uint64_t going = GoingOf(report);
+  std::string text =
+      absl::StrFormat("keeps %d of %s", report.steps.size() - going,
+                      CountText(report.steps.size(), "step", "steps"));
+  if (going == 0) return text + "\n";
+  absl::StrAppendFormat(&text, "; removing the rest would free %s\n",
+                        SizeText(report.freed.bytes));
+  return text + KeptText(report.freed.kept);
+}
+
+std::string StoredText(const PolicyInfo& info, const std::string& line) {
+  if (info.text.empty()) {
+    return absl::StrFormat("no policy%s: every step stays\n", LineText(line));
+  }
+  return absl::StrFormat(
+      "policy%s: %s\nset %s, %s\n", LineText(line), EscapeLines(info.text),
+      info.of_program ? "by the options of a program" : "by hand",
+      TimeText(info.set_ns));
+}
+
+// What `policy`, or that of the line, makes of the steps.
+absl::StatusOr<int> Show(Session& session, const TableOptions& options,
+                         Store* store, const std::string& line,
+                         const std::optional<Preservation>& policy) {
+  const absl::StatusOr<PolicyInfo> info = store->Policy(line);
+  if (!info.ok()) return info.status();
+  const bool people = options.format == Format::kTable;
+  if (people && !policy.has_value()) {
+    session.out().Write(StoredText(*info, line));
+    if (info->text.empty()) {
+      session.Note(
+          "`ckptree policy --set POLICY --dry-run` shows what one "
+          "would keep; `ckptree help policy` lists the rules");
+      return kExitOk;
+    }
+  }
+  const absl::StatusOr<PolicyReport> report =
+      store->PreviewPolicy(line, policy);
+  if (absl::IsFailedPrecondition(report.status()) && !policy.has_value()) {
+    return WithHint(report.status(), "nothing is removed by it");
+  }
+  if (!report.ok()) return report.status();
+  if (people && policy.has_value()) {
+    session.out().Write(absl::StrFormat("policy%s, not set: %s\n",
+                                        LineText(line),
+                                        EscapeLines(report->policy)));
+  }
+  if (!people || !report->steps.empty()) {
+    if (absl::Status status =
+            session.Print(VerdictTable(*report, line), options);
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (people) session.out().Write(SummaryText(*report));
+  NoteUnknownMetrics(session, *store, line,
+                     policy.has_value() ? *policy : info->policy);
+  return kExitOk;
+}
+
+absl::StatusOr<int> Apply(Session& session, Store* store,
+                          const std::string& line) {
+  const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(line);
+  if (!report.ok()) return report.status();
+  const std::uint64_t going = GoingOf(*report);
+  if (going == 0) {
+    session.out().Write("the policy keeps every step\n");
+    return kExitOk;
+  }
+  if (!session.arguments().Has("yes") &&
+      !session.Ask("remove " + CountText(going, "step", "steps"))) {
+    session.Note("nothing was removed");
+    return kExitNegative;
+  }
+  const absl::StatusOr<std::vector<std::int64_t>> removed =
+      store->ApplyPolicy(line);
+  if (!removed.ok()) return removed.status();
+  for (const std::int64_t step : *removed) {
+    session.out().Write(
+        absl::StrFormat("removed step %s\n", StepText(line, step)));
+  }
+  if (absl::Status status = FreeRemoved(session, store); !status.ok()) {
+    return status;
+  }
+  return kExitOk;
+}
+
+absl::StatusOr<int> Set(Session& session, Store* store, const std::string& line,
+                        const Preservation& policy) {
+  if (absl::Status status = store->SetPolicy(policy, line); !status.ok()) {
+    return status;
+  }
+  session.out().Write(
+      absl::StrFormat("policy%s: %s\n", LineText(line), Text(policy)));
+  const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(line);
+  if (!report.ok()) return report.status();
+  session.out().Write(SummaryText(*report));
+  NoteUnknownMetrics(session, *store, line, policy);
+  if (GoingOf(*report) > 0 && !session.arguments().Has("apply")) {
+    session.Note(
+        "the rest leaves with the next save; `ckptree policy "
+        "--apply` removes it now");
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunPolicy(Session& session) {
+  const Arguments& arguments = session.arguments();
+  const absl::StatusOr<TableOptions> options = ParseTableOptions(arguments);
+  if (!options.ok()) return options.status();
+  const std::string line = arguments.Get("line", "");
+  std::optional<Preservation> policy;
+  if (const std::optional<std::string> text = arguments.Find("set")) {
+    absl::StatusOr<Preservation> parsed = PolicyOf(*text);
+    if (!parsed.ok()) return parsed.status();
+    policy = *std::move(parsed);
+  }
+  const bool changes = (policy.has_value() || arguments.Has("apply")) &&
+                       !arguments.Has("dry-run");
+  if (changes && arguments.Has("apply") && !arguments.Has("yes")) {
+    if (absl::Status status = session.CheckCanAsk(
+            "remove the steps",
+            "add -y to remove them, --dry-run to see which");
+        !status.ok()) {
+      return status;
+    }
+  }
+  const absl::StatusOr<Store*> store =
+      changes ? session.OpenStoreForWriting() : session.OpenStore();
+  if (!store.ok()) return store.status();
+  if (!changes) return Show(session, *options, *store, line, policy);
+  int code = kExitOk;
+  if (policy.has_value()) {
+    const absl::StatusOr<int> set = Set(session, *store, line, *policy);
+    if (!set.ok()) return set;
+  }
+  if (arguments.Has("apply")) {
+    const absl::StatusOr<int> applied = Apply(session, *store, line);
+    if (!applied.ok()) return applied;
+    code = *applied;
+  }
+  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  return code;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,140 @@
+// `ckptree rm`: removes steps.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/line/command.h"
+#include "tools/line/step_range.h"
+#include "tools/output/failure.h"
+#include "tools/output/quantity.h"
+#include "tools/verbs/freeing.h"
+
+namespace ckptree::tools {
+namespace {
+
+// Steps that the words name, by line and number, each once.
+absl::StatusOr<std::vector<StepInfo>> Named(Session& session) {
+  std::map<std::pair<std::string, std::int64_t>, StepInfo> named;
+  for (const std::string& word : session.words()) {
+    const absl::StatusOr<std::vector<StepInfo>> steps =
+        FindSteps(session, word);
+    if (!steps.ok()) return steps.status();
+    for (const StepInfo& info : *steps) {
+      named.emplace(std::pair(info.line, info.step), info);
+    }
+  }
+  std::vector<StepInfo> steps;
+  for (auto& [name, info] : named) steps.push_back(std::move(info));
+  return steps;
+}
+
+// " and the tags @a, @b"; empty where none of the steps has one.
+std::string TagsText(const std::vector<StepInfo>& steps) {
+  std::vector<std::string> tags;
+  for (const StepInfo& info : steps) {
+    for (const std::string& tag : info.tags) tags.push_back("@" + tag);
+  }
+  if (tags.empty()) return "";
+  return absl::StrFormat(" and the %s %s", tags.size() == 1 ? "tag" : "tags",
+                         absl::StrJoin(tags, ", "));
+}
+
+// Nothing is removed where one of them is to stay.
+absl::Status CheckMayGo(const Session& session,
+                        const std::vector<StepInfo>& steps) {
+  for (const StepInfo& info : steps) {
+    const std::string name = StepText(info.line, info.step);
+    if (info.pinned) {
+      return WithHint(
+          absl::FailedPreconditionError(
+              absl::StrFormat("step %s is pinned; nothing was removed", name)),
+          absl::StrFormat("`ckptree pin --delete %s` unpins it", name));
+    }
+    if (!info.tags.empty() && !session.arguments().Has("tagged")) {
+      return WithHint(
+          absl::FailedPreconditionError(
+              absl::StrFormat("step %s is tagged @%s; nothing was removed",
+                              name, info.tags.front())),
+          absl::StrFormat("--tagged removes it and its tags; `ckptree tag "
+                          "--delete %s` takes the tag away",
+                          info.tags.front()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunRm(Session& session) {
+  const bool dry_run = session.arguments().Has("dry-run");
+  const bool asks = !dry_run && !session.arguments().Has("yes");
+  if (asks) {
+    if (absl::Status status = session.CheckCanAsk(
+            "remove the steps",
+            "add -y to remove them, --dry-run to see which");
+        !status.ok()) {
+      return status;
+    }
+  }
+  for (const std::string& word : session.words()) {
+    // ".." alone, or a range that lost its ends in a script: too much.
+    if (word.empty() || word == ".." || word.ends_with("/..")) {
+      return WithHint(
+          absl::InvalidArgumentError("`" + word + "` would be every step"),
+          "name an end: 0..latest; `ckptree fork --drop LINE` removes a line");
+    }
+  }
+  const absl::StatusOr<Store*> store =
+      dry_run ? session.OpenStore() : session.OpenStoreForWriting();
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<std::vector<StepInfo>> steps = Named(session);
+  if (!steps.ok()) return steps.status();
+  if (absl::Status status = CheckMayGo(session, *steps); !status.ok()) {
+    return status;
+  }
+  if (steps->empty()) session.Note("no steps there");
+  if (asks && !steps->empty() &&
+      !session.Ask("remove " + CountText(steps->size(), "step", "steps") +
+                   TagsText(*steps))) {
+    session.Note("nothing was removed");
+    return kExitNegative;
+  }
+  std::string freed;
+  if (dry_run && !steps->empty()) {
+    absl::StatusOr<std::string> text = WouldFreeText(*store, *steps);
+    if (!text.ok()) return text.status();
+    freed = *std::move(text);
+  }
+  if (!dry_run) {
+    std::vector<StepSelector> selectors;
+    for (const StepInfo& info : *steps) {
+      selectors.push_back(AtStep(info.step, info.line));
+    }
+    if (absl::Status status = (*store)->Delete(
+            selectors, {.tagged = session.arguments().Has("tagged")});
+        !status.ok()) {
+      return status;
+    }
+  }
+  for (const StepInfo& info : *steps) {
+    session.out().Write(
+        absl::StrFormat("%s step %s%s\n", dry_run ? "would remove" : "removed",
+                        StepText(info.line, info.step), TagsText({info})));
+  }
+  session.out().Write(freed);
+  if (!dry_run && !steps->empty()) {
+    if (absl::Status status = FreeRemoved(session, *store); !status.ok()) {
+      return status;
+    }
+  }
+  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools

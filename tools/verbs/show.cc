@@ -1,0 +1,304 @@
+// `ckptree show`: all about a step or a leaf.
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "tools/line/command.h"
+#include "tools/line/target.h"
+#include "tools/output/failure.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr std::size_t kMaxLineageShown = 500;
+
+// Labelled lines, the values below each other.
+class Sheet {
+ public:
+  void Add(std::string_view label, std::string_view value,
+           Tone tone = Tone::kPlain) {
+    if (!value.empty())
+      lines_.push_back({std::string(label), Escape(value), tone});
+  }
+
+  std::string Text(bool color) const {
+    std::size_t width = 0;
+    for (const Line& line : lines_) width = std::max(width, line.label.size());
+    std::string text;
+    for (const Line& line : lines_) {
+      text += Paint(line.label, Tone::kFaint, color);
+      text.append(width + 2 - line.label.size(), ' ');
+      text += Paint(line.value, line.tone, color) + "\n";
+    }
+    return text;
+  }
+
+ private:
+  struct Line {
+    std::string label;
+    std::string value;
+    Tone tone;
+  };
+  std::vector<Line> lines_;
+};
+
+std::string WhenText(std::int64_t ns) {
+  if (ns == 0) return "";
+  return absl::StrFormat("%s (%s)", TimeText(ns), AgeText(ns, absl::Now()));
+}
+
+std::string ListText(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ",", shape[i]);
+  }
+  return text + "]";
+}
+
+// Custom metadata is JSON text; what is not stays text.
+Json ParseCustom(const std::string& text) {
+  if (text.empty()) return nullptr;
+  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return text;
+  return value;
+}
+
+Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
+  Json metrics = Json::object();
+  for (const auto& [name, value] : info.metrics) metrics[name] = value;
+  Json items = Json::object();
+  for (const auto& [name, kind] : metadata.items) items[name] = kind;
+  Json lineage = Json::object();
+  for (const auto& [name, value] : metadata.lineage) lineage[name] = value;
+  return {{"schema", "ckptree.show/1"},
+          {"line", info.line},
+          {"step", info.step},
+          {"version", info.version},
+          {"base", info.base},
+          {"begun", TimeText(info.begun_ns)},
+          {"staged", TimeText(info.staged_ns)},
+          {"committed", TimeText(info.committed_ns)},
+          {"metrics", metrics},
+          {"tags", info.tags},
+          {"pinned", info.pinned},
+          {"leaves", info.leaf_count},
+          {"changed_leaves", info.changed_leaves},
+          {"logical_bytes", info.logical_bytes},
+          {"new_bytes", info.new_bytes},
+          {"nan", info.nan_count},
+          {"inf", info.inf_count},
+          {"nonfinite_leaves", info.nonfinite_leaves},
+          {"digest", info.digest},
+          {"saved_by", info.saved_by},
+          {"note", info.note},
+          {"items", items},
+          {"lineage", lineage},
+          {"custom", ParseCustom(metadata.custom)}};
+}
+
+Sheet StepSheet(const StepInfo& info, const StepMetadata& metadata,
+                bool exact) {
+  Sheet sheet;
+  sheet.Add("step", StepText(info.line, info.step), Tone::kHeading);
+  std::string tags;
+  for (const std::string& tag : info.tags) {
+    tags += (tags.empty() ? "@" : " @") + tag;
+  }
+  sheet.Add("tags", tags);
+  if (info.pinned) sheet.Add("pinned", "yes");
+  sheet.Add("note", info.note);
+  sheet.Add("committed", WhenText(info.committed_ns));
+  sheet.Add("staged after", DurationText(info.staged_ns - info.begun_ns));
+  sheet.Add("committed after", DurationText(info.committed_ns - info.begun_ns));
+  sheet.Add("leaves", absl::StrFormat("%d, %d of them changed", info.leaf_count,
+                                      info.changed_leaves));
+  sheet.Add("size", SizeText(info.logical_bytes, exact));
+  sheet.Add("written", SizeText(info.new_bytes, exact));
+  if (info.nonfinite_leaves > 0) {
+    sheet.Add("not finite",
+              absl::StrFormat(
+                  "%d NaN and %d Inf in %s", info.nan_count, info.inf_count,
+                  CountText(info.nonfinite_leaves, "leaf", "leaves")),
+              Tone::kBad);
+  }
+  for (const auto& [name, value] : info.metrics) {
+    sheet.Add("metric " + Escape(name), NumberText(value));
+  }
+  for (const auto& [name, kind] : metadata.items) {
+    sheet.Add("item " + Escape(name), kind);
+  }
+  sheet.Add("version", absl::StrFormat("%d", info.version));
+  sheet.Add("base", info.base == 0 ? std::string("none: a full save")
+                                   : absl::StrFormat("version %d", info.base));
+  sheet.Add("digest", info.digest);
+  sheet.Add("saved by", info.saved_by);
+  for (const auto& [name, value] : metadata.lineage) {
+    // --json has all of it: a program may note much.
+    sheet.Add("from " + Escape(name),
+              value.size() > kMaxLineageShown
+                  ? absl::StrCat(value.substr(0, kMaxLineageShown), "...")
+                  : value);
+  }
+  if (!metadata.custom.empty()) {
+    sheet.Add("custom", JsonText(ParseCustom(metadata.custom), false));
+  }
+  return sheet;
+}
+
+Json StatisticsJson(const Statistics& statistics) {
+  Json json = {{"count", statistics.count},
+               {"nan", statistics.nan},
+               {"inf", statistics.inf},
+               {"zeros", statistics.zero}};
+  if (statistics.finite() > 0) {
+    json["min"] = statistics.min;
+    json["max"] = statistics.max;
+    json["mean"] = statistics.mean();
+    json["std"] = statistics.std_dev();
+    json["l2"] = statistics.l2();
+  }
+  return json;
+}
+
+Json LeafJson(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
+              const LeafDetail& detail) {
+  const bool array = leaf.dtype != DType::kNone;
+  Json boxes = Json::array();
+  for (const BoxSpec& box : detail.boxes) {
+    boxes.push_back({{"start", box.start}, {"shape", box.shape}});
+  }
+  return {{"schema", "ckptree.show/1"},
+          {"line", step.info().line},
+          {"step", step.step()},
+          {"key", named.name},
+          {"tie_to", named.tie_to ? Json(leaf.name) : Json()},
+          {"kind", leaf.kind},
+          {"dtype", array ? Json(std::string(Name(leaf.dtype))) : Json()},
+          {"packed", leaf.packed},
+          {"shape", array ? Json(leaf.shape) : Json()},
+          {"tag", leaf.tag},
+          {"bytes", detail.bytes},
+          {"stored_bytes", detail.stored_bytes},
+          {"since", detail.since_step},
+          {"since_version", detail.since_version},
+          {"digest", detail.digest},
+          {"chunks", detail.chunk_count},
+          {"chunk_shape", array ? Json(detail.chunk_shape) : Json()},
+          {"boxes", boxes},
+          {"statistics",
+           detail.statistics ? StatisticsJson(*detail.statistics) : Json()}};
+}
+
+Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
+                const LeafDetail& detail, bool exact) {
+  Sheet sheet;
+  sheet.Add("key", named.name, Tone::kHeading);
+  if (named.tie_to) sheet.Add("tied to", leaf.name);
+  sheet.Add("step", StepText(step.info().line, step.step()));
+  sheet.Add("kind", leaf.kind);
+  if (leaf.dtype != DType::kNone) {
+    sheet.Add("dtype", absl::StrFormat("%s%s", Name(leaf.dtype),
+                                       leaf.packed ? ", packed" : ""));
+    sheet.Add("shape", ListText(leaf.shape));
+  }
+  sheet.Add("tag", leaf.tag);
+  sheet.Add("size", SizeText(detail.bytes, exact));
+  sheet.Add("unchanged since", absl::StrFormat("step %d", detail.since_step));
+  sheet.Add("digest", detail.digest);
+  if (detail.chunk_count == 0) {
+    sheet.Add("chunks", "none: stands in its record");
+  } else {
+    std::string chunks = absl::StrFormat("%d", detail.chunk_count);
+    if (!detail.chunk_shape.empty()) {
+      chunks += " of " + ListText(detail.chunk_shape);
+    }
+    sheet.Add("chunks",
+              chunks + ", " + SizeText(detail.stored_bytes, exact) + " stored");
+  }
+  if (detail.boxes.size() > 1) {
+    for (const BoxSpec& box : detail.boxes) {
+      sheet.Add("box", ListText(box.shape) + " from " + ListText(box.start));
+    }
+  }
+  if (detail.statistics) {
+    const Statistics& s = *detail.statistics;
+    if (s.finite() > 0) {
+      sheet.Add("min", ShortNumberText(s.min));
+      sheet.Add("max", ShortNumberText(s.max));
+      sheet.Add("mean", ShortNumberText(s.mean()));
+      sheet.Add("std", ShortNumberText(s.std_dev()));
+      sheet.Add("l2", ShortNumberText(s.l2()));
+    }
+    sheet.Add("zeros", absl::StrFormat("%d of %d", s.zero, s.count));
+    if (s.nan > 0) sheet.Add("nan", absl::StrFormat("%d", s.nan), Tone::kBad);
+    if (s.inf > 0) sheet.Add("inf", absl::StrFormat("%d", s.inf), Tone::kBad);
+  }
+  return sheet;
+}
+
+absl::Status ShowStep(Session& session, const Step& step, bool json) {
+  const absl::StatusOr<StepMetadata> metadata = step.Metadata();
+  if (!metadata.ok()) return metadata.status();
+  const bool exact = session.arguments().Has("bytes");
+  session.out().Write(json ? JsonText(StepJson(step.info(), *metadata), true) +
+                                 "\n"
+                           : StepSheet(step.info(), *metadata, exact)
+                                 .Text(session.terminal().color));
+  return absl::OkStatus();
+}
+
+absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
+                      bool json) {
+  const absl::StatusOr<Target> target = FindTarget(step, key);
+  if (!target.ok()) return target.status();
+  if (!target->slice.empty()) {
+    return absl::InvalidArgumentError("`ckptree show` takes no slice");
+  }
+  const bool exact = session.arguments().Has("bytes");
+  bool first = true;
+  for (const LeafInfo& named : target->leaves) {
+    const absl::StatusOr<LeafInfo> leaf = Storage(step, named);
+    if (!leaf.ok()) return leaf.status();
+    const absl::StatusOr<LeafDetail> detail = step.Detail(leaf->path);
+    if (!detail.ok()) return detail.status();
+    if (json) {
+      // Of several leaves: a document a line.
+      session.out().Write(JsonText(LeafJson(step, named, *leaf, *detail),
+                                   target->leaves.size() == 1) +
+                          "\n");
+      continue;
+    }
+    if (!first) session.out().Write("\n");
+    first = false;
+    session.out().Write(LeafSheet(step, named, *leaf, *detail, exact)
+                            .Text(session.terminal().color));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunShow(Session& session) {
+  const absl::StatusOr<Address> address =
+      ParseAddress(session.words().empty() ? "" : session.words()[0]);
+  if (!address.ok()) return address.status();
+  const bool json = session.arguments().Has("json") ||
+                    session.arguments().Get("output", "table") == "json";
+  const absl::StatusOr<Step> step = session.OpenStep(address->step);
+  if (!step.ok()) return step.status();
+  const absl::Status status =
+      address->key.empty() ? ShowStep(session, *step, json)
+                           : ShowLeaf(session, *step, address->key, json);
+  if (!status.ok()) return status;
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools
