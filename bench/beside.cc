@@ -1,7 +1,7 @@
 // ckptree_beside DIR LEAVES LEAF_BYTES: does, when it is asked to, what
 // the benchmarks of the Python package are measured beside: raw I/O, and the
 // same work by the engine without Python. A process of its own, so that the two
-// take turns within one run. What it leaves behind is no burden for who is
+// take turns within one run. What it leaves behind does not burden whoever is
 // next: nothing of its files stays in the page cache.
 //
 // Reads one word a line; writes the seconds it took:

@@ -12,7 +12,7 @@
 #include "bench/cases.h"
 #include "bench/state.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 
 namespace ckptree::bench {
 namespace {
@@ -58,12 +58,12 @@ class HandWritten {
 // Milliseconds to decide what the commit of one more step removes.
 double Evaluate(Store& store, const Preservation& policy) {
   Check(store.SetPolicy(policy));
-  const internal::Engine& engine = internal::StoreTestPeer::engine(store);
+  const internal::Engine& engine = internal::StoreEngine::Of(store);
   auto fresh = std::make_shared<schema::StepRecord>(
       *engine.catalog().Resolve(Latest()).value());
   fresh->step += 1;
   const Stopwatch watch;
-  Check(internal::StoreTestPeer::engine(store)
+  Check(internal::StoreEngine::Of(store)
             .retention()
             .Decide(fresh, false, false, [] { return internal::PriceHead(); })
             .status());

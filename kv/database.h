@@ -92,7 +92,7 @@ struct OpenReport {
 // One store directory:
 //   journal/ (the commits)  db/ (RocksDB: the index of the journal's rows, and
 //   segments)  staging/ (segments being built)  LOCK
-//   CREATING (while Create has not finished)
+//   CREATING (until Create has finished)
 //
 // Thread-safe, but for Close(). After fork() every call in the child returns
 // kFailedPrecondition; the child's destructor does nothing.
@@ -253,8 +253,9 @@ class Database {
   std::uint64_t newest_ordinal() const;
 
   // Makes the second copy of leaf records where a file of `leaves` has none,
-  // and drops copies of what `leaves` has not: in a store that an older engine
-  // made, or after a crash between the two. A file that is damaged gets none.
+  // and drops copies of records that `leaves` lacks: in a store that an older
+  // engine made, or after a crash between the two. A file that is damaged gets
+  // none.
   absl::Status MendLeafCopies();
 
   // The dead-handle or background error, or OK.

@@ -26,9 +26,13 @@ enum class Mode {
   // The one writer. Holds the lock.
   kReadWrite,
   // No lock, writes nothing to what the store holds, works on a read-only
-  // mount. Beside
-  // a live writer it follows it by Refresh().
+  // mount. Beside a live writer it follows it by Refresh().
   kRead,
+  // As kRead, by who holds the store's lock: nobody writes to it.
+  kReadLocked,
+  // As kRead, of what Salvage() made: without a journal and without the check
+  // of the caller, past damage.
+  kReadSalvaged,
 };
 
 struct Options {
@@ -39,12 +43,8 @@ struct Options {
 
   LogFn log;  // Null: nothing is logged.
 
-  // Bits that new files may have, besides what the umask takes.
+  // Permission bits of new files, before the umask takes some away.
   int permissions = 0666;
-
-  // Open what Salvage() made: read only, without a journal and without the
-  // check of the caller, past damage.
-  bool forensic = false;
 
   // Database::Create: no version up to it will be used.
   std::uint64_t version_floor = 0;
@@ -52,9 +52,6 @@ struct Options {
   // Whether every segment that a row names is in a file of the database. False,
   // or an error of damage: the index may be made anew. Null: always.
   std::function<absl::StatusOr<bool>(const Database& database)> index_is_whole;
-
-  // kRead: the caller holds the store's lock, so that nobody writes to it.
-  bool locked = false;
 
   // The space of a segment by its first record's value; nothing where that is
   // none. Null: segments are not taken along when the index is made anew.

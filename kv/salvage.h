@@ -37,7 +37,7 @@ struct SalvageReport {
 using SegmentSpaceFn =
     absl::FunctionRef<std::optional<schema::Space>(std::string_view value)>;
 
-// Makes `to`/db, to be opened read only with Options::forensic, from the
+// Makes `to`/db, to be opened by Mode::kReadSalvaged, from the
 // files of the store `from`: all rows that can be read, and every segment.
 // `to` must not exist and be in a directory that exists.
 //
@@ -45,10 +45,12 @@ using SegmentSpaceFn =
 // allows that, and never written to: RocksDB only reads, renames and unlinks
 // tables, unless it may write a sequence number into them, and it may not.
 //
+// `locked`: the caller holds the lock of `from`.
+//
 // kNotFound: no database there. kUnavailable: a live writer has it. kCancelled.
 absl::StatusOr<SalvageReport> Salvage(const std::string& from,
                                       const std::string& to,
-                                      const Options& options,
+                                      const Options& options, bool locked,
                                       SegmentSpaceFn space_of,
                                       absl::FunctionRef<bool()> cancelled);
 

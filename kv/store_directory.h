@@ -51,7 +51,7 @@ struct StoreDirectory {
   bool new_db = false;
   bool journal = false;
   bool staging = false;
-  std::vector<std::string> foreign;  // Names that are none of ours.
+  std::vector<std::string> foreign;  // Names that are not ours.
   // The highest version in a name in staging: "v<decimal>" at its start.
   std::uint64_t highest_staged_version = 0;
   std::vector<std::string> warnings;  // On its permissions; no damage.

@@ -9,7 +9,7 @@
 namespace ckptree::kv {
 
 // Owns what its bytes stand on (a block, a mapping of a file) and keeps it
-// alive, also when the block is dropped from the database meanwhile. Must be
+// alive, also when the block is dropped from the database. Must be
 // destroyed before the Database it came from. Thread-compatible.
 class Value {
  public:

@@ -50,7 +50,7 @@ const char* RunFault(const BlockRun& run, std::uint64_t prev) {
   const std::uint32_t first = SequenceOf(run.first_n);
   if (first == kHeaderSequence || first > kMaxSequence ||
       std::uint64_t{first} + run.count - 1 > kMaxSequence) {
-    return "a run has numbers that are none of blocks";
+    return "a run has numbers that are not of blocks";
   }
   if (run.bytes < run.count ||
       run.bytes / run.count > static_cast<std::uint64_t>(kMaxRecordBytes)) {

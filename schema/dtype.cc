@@ -1,4 +1,4 @@
-#include "schema/dtype.h"
+#include "ckptree/dtype.h"
 
 #include <array>
 #include <cstddef>
@@ -9,55 +9,52 @@
 
 #include "schema/limits.h"
 
-namespace ckptree::schema {
+namespace ckptree {
 namespace {
-
-enum class Family { kNothing, kBoolean, kInteger, kReal, kComplexNumber };
 
 struct Row {
   std::string_view name;
-  std::string_view short_name;
   int bits;
-  Family family;
+  bool complex = false;
 };
 
 // Indexed by the number of the type.
 constexpr std::array<Row, 35> kRows = {{
-    {"none", "", 0, Family::kNothing},
-    {"bool", "", 8, Family::kBoolean},
-    {"int1", "i1", 1, Family::kInteger},
-    {"int2", "i2", 2, Family::kInteger},
-    {"int4", "i4", 4, Family::kInteger},
-    {"int8", "i8", 8, Family::kInteger},
-    {"int16", "i16", 16, Family::kInteger},
-    {"int32", "i32", 32, Family::kInteger},
-    {"int64", "i64", 64, Family::kInteger},
-    {"uint1", "u1", 1, Family::kInteger},
-    {"uint2", "u2", 2, Family::kInteger},
-    {"uint4", "u4", 4, Family::kInteger},
-    {"uint8", "u8", 8, Family::kInteger},
-    {"uint16", "u16", 16, Family::kInteger},
-    {"uint32", "u32", 32, Family::kInteger},
-    {"uint64", "u64", 64, Family::kInteger},
-    {"float16", "f16", 16, Family::kReal},
-    {"bfloat16", "bf16", 16, Family::kReal},
-    {"float32", "f32", 32, Family::kReal},
-    {"float64", "f64", 64, Family::kReal},
-    {"float8_e4m3fn", "f8e4m3fn", 8, Family::kReal},
-    {"float8_e5m2", "f8e5m2", 8, Family::kReal},
-    {"float8_e4m3fnuz", "f8e4m3fnuz", 8, Family::kReal},
-    {"float8_e5m2fnuz", "f8e5m2fnuz", 8, Family::kReal},
-    {"float8_e8m0fnu", "f8e8m0fnu", 8, Family::kReal},
-    {"float8_e3m4", "f8e3m4", 8, Family::kReal},
-    {"float8_e4m3", "f8e4m3", 8, Family::kReal},
-    {"float8_e4m3b11fnuz", "f8e4m3b11fnuz", 8, Family::kReal},
-    {"float6_e2m3fn", "f6e2m3fn", 6, Family::kReal},
-    {"float6_e3m2fn", "f6e3m2fn", 6, Family::kReal},
-    {"float4_e2m1fn", "f4e2m1fn", 4, Family::kReal},
-    {"complex32", "c32", 32, Family::kComplexNumber},
-    {"bcomplex32", "bc32", 32, Family::kComplexNumber},
-    {"complex64", "c64", 64, Family::kComplexNumber},
-    {"complex128", "c128", 128, Family::kComplexNumber},
+    {"none", 0},
+    {"bool", 8},
+    {"int1", 1},
+    {"int2", 2},
+    {"int4", 4},
+    {"int8", 8},
+    {"int16", 16},
+    {"int32", 32},
+    {"int64", 64},
+    {"uint1", 1},
+    {"uint2", 2},
+    {"uint4", 4},
+    {"uint8", 8},
+    {"uint16", 16},
+    {"uint32", 32},
+    {"uint64", 64},
+    {"float16", 16},
+    {"bfloat16", 16},
+    {"float32", 32},
+    {"float64", 64},
+    {"float8_e4m3fn", 8},
+    {"float8_e5m2", 8},
+    {"float8_e4m3fnuz", 8},
+    {"float8_e5m2fnuz", 8},
+    {"float8_e8m0fnu", 8},
+    {"float8_e3m4", 8},
+    {"float8_e4m3", 8},
+    {"float8_e4m3b11fnuz", 8},
+    {"float6_e2m3fn", 6},
+    {"float6_e3m2fn", 6},
+    {"float4_e2m1fn", 4},
+    {"complex32", 32, true},
+    {"bcomplex32", 32, true},
+    {"complex64", 64, true},
+    {"complex128", 128, true},
 }};
 
 constexpr auto kAll = [] {
@@ -84,16 +81,6 @@ bool IsKnown(DType dtype) {
 
 std::string_view Name(DType dtype) { return RowOf(dtype).name; }
 
-std::optional<DType> ParseDType(std::string_view name) {
-  if (name.empty()) return std::nullopt;
-  for (std::size_t i = 0; i < kRows.size(); ++i) {
-    if (name == kRows[i].name || name == kRows[i].short_name) {
-      return static_cast<DType>(i);
-    }
-  }
-  return std::nullopt;
-}
-
 int BitWidth(DType dtype) { return RowOf(dtype).bits; }
 
 bool IsSubByte(DType dtype) {
@@ -101,16 +88,11 @@ bool IsSubByte(DType dtype) {
   return bits > 0 && bits < 8;
 }
 
-bool IsFloating(DType dtype) { return RowOf(dtype).family == Family::kReal; }
-
-bool IsComplex(DType dtype) {
-  return RowOf(dtype).family == Family::kComplexNumber;
-}
-
-bool IsInteger(DType dtype) { return RowOf(dtype).family == Family::kInteger; }
+bool IsComplex(DType dtype) { return RowOf(dtype).complex; }
 
 std::optional<std::int64_t> ElementCount(std::span<const std::int64_t> shape) {
-  if (shape.size() > static_cast<std::size_t>(kMaxDims)) return std::nullopt;
+  if (shape.size() > static_cast<std::size_t>(schema::kMaxDims))
+    return std::nullopt;
   bool empty = false;
   for (const std::int64_t dim : shape) {
     if (dim < 0) return std::nullopt;
@@ -120,7 +102,7 @@ std::optional<std::int64_t> ElementCount(std::span<const std::int64_t> shape) {
   if (empty) return 0;
   std::int64_t count = 1;
   for (const std::int64_t dim : shape) {
-    if (dim > kMaxArrayBytes / count) return std::nullopt;
+    if (dim > schema::kMaxArrayBytes / count) return std::nullopt;
     count *= dim;
   }
   return count;
@@ -134,8 +116,8 @@ std::optional<std::int64_t> ArrayBytes(DType dtype, bool packed,
   const std::int64_t bits = BitWidth(dtype);
   if (packed) return (*count * bits + 7) / 8;  // Below 2^59 bits.
   const std::int64_t bytes = bits < 8 ? 1 : bits / 8;
-  if (*count > kMaxArrayBytes / bytes) return std::nullopt;
+  if (*count > schema::kMaxArrayBytes / bytes) return std::nullopt;
   return *count * bytes;
 }
 
-}  // namespace ckptree::schema
+}  // namespace ckptree

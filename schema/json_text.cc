@@ -16,7 +16,7 @@ bool IsHex(char c) {
   return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-// Reads on from `at_`; each Skip...() is false at what is none.
+// Reads on from `at_`; each Skip...() is false where no such thing stands.
 class JsonReader {
  public:
   explicit JsonReader(std::string_view text) : text_(text) {}

@@ -194,10 +194,6 @@ KeyRange StepsOfLine(std::uint32_t line) {
   return PrefixRange(RowKey(Row::kStep, line));
 }
 
-KeyRange SegmentsOfVersion(std::uint64_t version) {
-  return PrefixRange(RowKey(Row::kSegment, version));
-}
-
 KeyRange BlocksOfVersion(std::uint64_t version) {
   std::string prefix;
   base::AppendBig(version, &prefix);

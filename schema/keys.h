@@ -105,7 +105,6 @@ struct KeyRange {
 };
 KeyRange AllRows(Row row);
 KeyRange StepsOfLine(std::uint32_t line);
-KeyRange SegmentsOfVersion(std::uint64_t version);
 KeyRange BlocksOfVersion(std::uint64_t version);  // leaves, chunks, small
 KeyRange BlocksOfSegment(std::uint64_t version, std::uint16_t part,
                          std::uint8_t builder);  // leaves, chunks

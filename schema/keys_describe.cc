@@ -31,7 +31,7 @@ std::string DescribeN(std::uint32_t n) {
   return absl::StrFormat("n %d/%d", BuilderOf(n), sequence);
 }
 
-// Empty where the key is none of a known row.
+// Empty where the key is not of a known row.
 std::string DescribeRow(std::string_view key) {
   if (key.empty()) return "";
   const auto row = static_cast<Row>(key[0]);

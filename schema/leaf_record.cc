@@ -15,15 +15,15 @@
 #include "absl/strings/str_format.h"
 #include "base/big_endian.h"
 #include "base/digest.h"
+#include "ckptree/dtype.h"
+#include "ckptree/statistics.h"
 #include "schema/checkpoint.pb.h"
 #include "schema/column.h"
-#include "schema/dtype.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/spaces.h"
-#include "schema/statistics.h"
 
 namespace ckptree::schema {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/digest.h"
+#include "ckptree/statistics.h"
 #include "schema/spaces.h"
-#include "schema/statistics.h"
 
 namespace ckptree::schema {
 

@@ -1,4 +1,4 @@
-#include "schema/path.h"
+#include "ckptree/path.h"
 
 #include <bit>
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include "schema/limits.h"
 #include "schema/path_encoding.h"
 
-namespace ckptree::schema {
+namespace ckptree {
 
 bool operator==(const Key& a, const Key& b) {
   if (a.value.index() != b.value.index()) return false;
@@ -30,7 +30,7 @@ Path& Path::Key(std::string_view name) {
   return *this;
 }
 
-Path& Path::Key(schema::Key key) {
+Path& Path::Key(ckptree::Key key) {
   Append(PartKind::kDictKey) = std::move(key);
   return *this;
 }
@@ -50,7 +50,7 @@ Path& Path::Flattened(std::int64_t index) {
   return *this;
 }
 
-schema::Key& Path::Append(PartKind kind) {
+Key& Path::Append(PartKind kind) {
   PathPart& part = parts_.emplace_back();
   part.kind = kind;
   return part.key;
@@ -58,13 +58,13 @@ schema::Key& Path::Append(PartKind kind) {
 
 std::string Path::Encode() const {
   std::string out;
-  for (const PathPart& part : parts_) AppendPartBytes(part, &out);
+  for (const PathPart& part : parts_) schema::AppendPartBytes(part, &out);
   return out;
 }
 
 absl::StatusOr<Path> Path::Decode(std::string_view bytes) {
   std::vector<PathPart> parts;
-  if (const char* fault = ReadPathBytes(bytes, &parts)) {
+  if (const char* fault = schema::ReadPathBytes(bytes, &parts)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("encoded path: %s", fault));
   }
@@ -72,22 +72,23 @@ absl::StatusOr<Path> Path::Decode(std::string_view bytes) {
 }
 
 absl::Status Path::Validate() const {
-  if (parts_.size() > static_cast<std::size_t>(kMaxPathDepth)) {
+  if (parts_.size() > static_cast<std::size_t>(schema::kMaxPathDepth)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("path: %d parts, at most %d are allowed", parts_.size(),
-                        kMaxPathDepth));
+                        schema::kMaxPathDepth));
   }
   for (const PathPart& part : parts_) {
-    if (const char* fault = PartFault(part)) {
+    if (const char* fault = schema::PartFault(part)) {
       return absl::InvalidArgumentError(absl::StrFormat("path: %s", fault));
     }
   }
   const std::size_t size = Encode().size();
-  if (static_cast<std::int64_t>(size) > kMaxPathBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "path: %d bytes encoded, at most %d are allowed", size, kMaxPathBytes));
+  if (static_cast<std::int64_t>(size) > schema::kMaxPathBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("path: %d bytes encoded, at most %d are allowed", size,
+                        schema::kMaxPathBytes));
   }
   return absl::OkStatus();
 }
 
-}  // namespace ckptree::schema
+}  // namespace ckptree

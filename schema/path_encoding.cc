@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/big_endian.h"
+#include "ckptree/path.h"
 #include "schema/limits.h"
-#include "schema/path.h"
 #include "schema/utf8.h"
 
 namespace ckptree::schema {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "schema/path.h"
+#include "ckptree/path.h"
 
 namespace ckptree::schema {
 

@@ -8,11 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "ckptree/path.h"
 #include "schema/limits.h"
-#include "schema/path.h"
 #include "schema/utf8.h"
 
-namespace ckptree::schema {
+namespace ckptree {
 namespace {
 
 constexpr std::string_view kRegexPrefix = "re:";
@@ -40,7 +40,7 @@ bool SplitParts(std::string_view text, std::vector<std::string_view>* parts) {
 
 // Bytes of the character at `at`; what is no UTF-8 is taken byte by byte.
 std::size_t CharacterLength(std::string_view text, std::size_t at) {
-  const int length = Utf8Length(text.substr(at));
+  const int length = schema::Utf8Length(text.substr(at));
   return static_cast<std::size_t>(length == 0 ? 1 : length);
 }
 
@@ -124,7 +124,7 @@ bool HasHugeNumber(std::string_view expression) {
 std::unique_ptr<std::regex> Compile(std::string_view expression,
                                     std::string* fault) {
   // It is parsed recursively.
-  if (static_cast<std::int64_t>(expression.size()) > kMaxPathBytes) {
+  if (static_cast<std::int64_t>(expression.size()) > schema::kMaxPathBytes) {
     *fault = "it is too long";
     return nullptr;
   }
@@ -194,4 +194,4 @@ absl::Status ValidateGlob(std::string_view pattern) {
   return absl::OkStatus();
 }
 
-}  // namespace ckptree::schema
+}  // namespace ckptree

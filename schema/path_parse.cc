@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "ckptree/path.h"
 #include "schema/limits.h"
-#include "schema/path.h"
 #include "schema/utf8.h"
 
-namespace ckptree::schema {
+namespace ckptree {
 namespace {
 
 bool IsNameChar(char c) {
@@ -190,7 +190,8 @@ class Parser {
   }
 
   bool ReadTuple(int depth, Key* key) {
-    if (depth >= kMaxPathDepth) return Fail("tuples are nested too deeply");
+    if (depth >= schema::kMaxPathDepth)
+      return Fail("tuples are nested too deeply");
     Key::Tuple tuple;
     while (!Take(')')) {
       Key element;
@@ -303,7 +304,8 @@ class Parser {
       --at_;
       return Fail("an unknown escape");
     }
-    return AppendUtf8(code, out) || Fail("an escape that is no character");
+    return schema::AppendUtf8(code, out) ||
+           Fail("an escape that is no character");
   }
 
   bool ReadHex(std::size_t digits, std::uint32_t* value) {
@@ -329,4 +331,4 @@ absl::StatusOr<Path> Path::Parse(std::string_view text) {
   return Parser(text).Run();
 }
 
-}  // namespace ckptree::schema
+}  // namespace ckptree

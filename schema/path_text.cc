@@ -10,10 +10,10 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "schema/path.h"
+#include "ckptree/path.h"
 #include "schema/utf8.h"
 
-namespace ckptree::schema {
+namespace ckptree {
 namespace {
 
 bool IsNameChar(char c) {
@@ -34,7 +34,7 @@ void AppendQuoted(std::string_view text, std::string* out) {
   out->push_back('"');
   while (!text.empty()) {
     const char c = text.front();
-    const int length = Utf8Length(text);
+    const int length = schema::Utf8Length(text);
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out->push_back('\\');
@@ -181,4 +181,4 @@ std::string Path::Text() const {
   return out;
 }
 
-}  // namespace ckptree::schema
+}  // namespace ckptree

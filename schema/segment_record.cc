@@ -83,7 +83,7 @@ absl::StatusOr<SegmentRow> DecodeSegmentRow(std::string_view bytes) {
     if (in.dead_count(i) == 0 || first < SequenceOf(row.first_n) ||
         (i > 0 && first <= end) ||
         first + in.dead_count(i) - 1 > SequenceOf(row.last_n)) {
-      return RowFault("dead blocks that are none of its blocks");
+      return RowFault("dead blocks that it does not have");
     }
     end = first + in.dead_count(i);
     count += in.dead_count(i);

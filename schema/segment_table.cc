@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
+#include "ckptree/dtype.h"
 #include "schema/checkpoint.pb.h"
 #include "schema/column.h"
-#include "schema/dtype.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
 #include "schema/keys.h"
@@ -167,7 +167,7 @@ absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes) {
     entry.n = static_cast<std::uint32_t>(n);
     if (n > 0xffffffff || SequenceOf(entry.n) == kHeaderSequence ||
         SequenceOf(entry.n) > kMaxSequence) {
-      return TableFault("an entry has a number that is none of a block");
+      return TableFault("an entry has a number that is not of a block");
     }
     const std::size_t of_entry = ColumnAt(in.slices(), i, 1u);
     if (of_entry == 0 || of_entry > slices.left()) {

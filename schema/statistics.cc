@@ -1,4 +1,4 @@
-#include "schema/statistics.h"
+#include "ckptree/statistics.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace ckptree::schema {
+namespace ckptree {
 namespace {
 
 bool SameBits(double a, double b) {
@@ -47,4 +47,4 @@ bool operator==(const Statistics& a, const Statistics& b) {
          SameBits(a.sum, b.sum) && SameBits(a.sum_of_squares, b.sum_of_squares);
 }
 
-}  // namespace ckptree::schema
+}  // namespace ckptree

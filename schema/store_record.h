@@ -39,7 +39,7 @@ struct LineRecord {
   friend bool operator==(const LineRecord&, const LineRecord&) = default;
 };
 
-// What is wanted of a line, by the people who use it.
+// What the people who use a line want of it.
 struct LineSettings {
   std::string policy = {};  // Which steps live, in text form; empty: all.
   std::string set_by = {};  // The engine that knew what the policy means.

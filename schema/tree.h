@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/digest.h"
-#include "schema/dtype.h"
+#include "ckptree/dtype.h"
 
 namespace ckptree::schema {
 

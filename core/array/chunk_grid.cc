@@ -28,7 +28,7 @@ std::int64_t SaturatingAdd(std::int64_t a, std::int64_t b) {
 }
 
 // How many of the `extent` indices of a dimension a chunk takes, if it takes at
-// most `most`: as few chunks as that allows, evenly, multiples of `unit`.
+// most `most`: as few chunks as this allows, evenly, multiples of `unit`.
 std::int64_t EvenExtent(std::int64_t extent, std::int64_t most,
                         std::int64_t unit) {
   const std::int64_t chunks = CeilDiv(extent, most);
@@ -204,7 +204,7 @@ std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-std::vector<std::int64_t> DefaultChunkShape(schema::DType dtype, bool packed,
+std::vector<std::int64_t> DefaultChunkShape(DType dtype, bool packed,
                                             Extents shape,
                                             std::int64_t chunk_bytes) {
   const std::size_t rank = shape.size();
@@ -212,11 +212,10 @@ std::vector<std::int64_t> DefaultChunkShape(schema::DType dtype, bool packed,
   for (std::int64_t& extent : whole) {
     extent = std::max<std::int64_t>(extent, 1);
   }
-  const std::int64_t bytes =
-      schema::ArrayBytes(dtype, packed, shape).value_or(0);
+  const std::int64_t bytes = ArrayBytes(dtype, packed, shape).value_or(0);
   if (rank == 0 || bytes <= chunk_bytes) return whole;
 
-  const int width = schema::BitWidth(dtype);
+  const int width = BitWidth(dtype);
   const std::int64_t element_bits = packed ? width : (width + 7) / 8 * 8;
   const std::int64_t chunk_bits =
       std::min(chunk_bytes, schema::kMaxArrayBytes) * 8;

@@ -11,7 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "schema/dtype.h"
+#include "ckptree/dtype.h"
 #include "schema/leaf_record.h"
 
 namespace ckptree {
@@ -29,9 +29,9 @@ std::string ShapeText(const std::vector<std::int64_t>& shape);
 // packed elements start on a byte; where no cut within `chunk_bytes` does that
 // the result is one chunk of the whole box, so check its size.
 //
-// REQUIRES: schema::ArrayBytes(dtype, packed, shape) has a value;
+// REQUIRES: ArrayBytes(dtype, packed, shape) has a value;
 // chunk_bytes >= 1.
-std::vector<std::int64_t> DefaultChunkShape(schema::DType dtype, bool packed,
+std::vector<std::int64_t> DefaultChunkShape(DType dtype, bool packed,
                                             std::span<const std::int64_t> shape,
                                             std::int64_t chunk_bytes);
 

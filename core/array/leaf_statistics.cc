@@ -320,9 +320,6 @@ HWY_AFTER_NAMESPACE();
 namespace ckptree {
 namespace {
 
-using schema::DType;
-using schema::Statistics;
-
 HWY_EXPORT(AddTile);
 
 std::optional<Part> PartOf(DType dtype) {
@@ -424,7 +421,7 @@ Statistics ComputeStatistics(DType dtype, bool packed,
   return result;
 }
 
-bool HasStatistics(DType dtype) { return schema::IsKnown(dtype); }
+bool HasStatistics(DType dtype) { return IsKnown(dtype); }
 
 }  // namespace ckptree
 #endif  // HWY_ONCE

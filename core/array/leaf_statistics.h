@@ -8,8 +8,8 @@
 #include <optional>
 #include <span>
 
-#include "schema/dtype.h"
-#include "schema/statistics.h"
+#include "ckptree/dtype.h"
+#include "ckptree/statistics.h"
 
 namespace ckptree {
 
@@ -32,12 +32,12 @@ namespace ckptree {
 //
 // REQUIRES: the default floating-point environment (subnormals not flushed).
 // Thread-safe. kNone gives an empty result.
-schema::Statistics ComputeStatistics(
-    schema::DType dtype, bool packed, std::span<const std::byte> elements,
+Statistics ComputeStatistics(
+    DType dtype, bool packed, std::span<const std::byte> elements,
     std::optional<std::int64_t> element_count = std::nullopt);
 
 // True for every element type; false for kNone and unknown numbers.
-bool HasStatistics(schema::DType dtype);
+bool HasStatistics(DType dtype);
 
 }  // namespace ckptree
 

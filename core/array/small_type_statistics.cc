@@ -12,9 +12,6 @@
 namespace ckptree {
 namespace {
 
-using schema::DType;
-using schema::Statistics;
-
 constexpr std::size_t kTileBytes = 64 << 10;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -135,8 +132,8 @@ using Values = std::array<double, 256>;
 const Values& ValuesOf(DType dtype) {
   static const auto* const tables = [] {
     auto* made = new std::map<DType, Values>;  // Never destroyed.
-    for (const DType type : schema::AllDTypes()) {
-      if (schema::BitWidth(type) > 8) continue;
+    for (const DType type : AllDTypes()) {
+      if (BitWidth(type) > 8) continue;
       Values& values = (*made)[type];
       for (unsigned code = 0; code < values.size(); ++code) {
         values[code] = SmallTypeValue(type, code);
@@ -176,7 +173,7 @@ Statistics OfCounts(const ByteCounts& counts, const Values& values) {
 Statistics SmallTypeStatistics(DType dtype, bool packed,
                                std::span<const std::byte> elements,
                                std::optional<std::int64_t> element_count) {
-  const auto bits = static_cast<unsigned>(schema::BitWidth(dtype));
+  const auto bits = static_cast<unsigned>(BitWidth(dtype));
   const Values& values = ValuesOf(dtype);
   packed = packed && bits < 8;
   // Groups of 6-bit elements are 3 bytes.
@@ -213,12 +210,12 @@ double SmallTypeValue(DType dtype, unsigned code) {
     case DType::kUint2:
     case DType::kUint4:
     case DType::kUint8:
-      return code & ((1u << schema::BitWidth(dtype)) - 1);
+      return code & ((1u << BitWidth(dtype)) - 1);
     case DType::kInt1:
     case DType::kInt2:
     case DType::kInt4:
     case DType::kInt8: {
-      const int bits = schema::BitWidth(dtype);
+      const int bits = BitWidth(dtype);
       const int value = static_cast<int>(code & ((1u << bits) - 1));
       return value >= 1 << (bits - 1) ? value - (1 << bits) : value;
     }

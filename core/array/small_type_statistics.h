@@ -8,23 +8,23 @@
 #include <optional>
 #include <span>
 
-#include "schema/dtype.h"
-#include "schema/statistics.h"
+#include "ckptree/dtype.h"
+#include "ckptree/statistics.h"
 
 namespace ckptree {
 
 // Counts how often each code occurs in a tile, then adds count * value in the
 // order of the codes; tiles as ComputeStatistics says. Thread-safe.
-// REQUIRES: schema::BitWidth(dtype) is 1 to 8.
-schema::Statistics SmallTypeStatistics(
-    schema::DType dtype, bool packed, std::span<const std::byte> elements,
-    std::optional<std::int64_t> element_count);
+// REQUIRES: BitWidth(dtype) is 1 to 8.
+Statistics SmallTypeStatistics(DType dtype, bool packed,
+                               std::span<const std::byte> elements,
+                               std::optional<std::int64_t> element_count);
 
 // The value of an element whose bits are the low bits of `code`; the others are
 // ignored, but any nonzero bool is 1. The floating types are those of ml_dtypes
 // (OCP FP8 and MX, and the "fnuz" ones of GraphCore and AMD), with the
 // subnormals. REQUIRES: as above.
-double SmallTypeValue(schema::DType dtype, unsigned code);
+double SmallTypeValue(DType dtype, unsigned code);
 
 }  // namespace ckptree
 

@@ -264,7 +264,7 @@ absl::Status Collector::SweepTrees(bool pages_too) {
 }
 
 absl::Status Collector::SweepSmall() {
-  // In this order: a save that commits meanwhile is in flight, or in the chain.
+  // In this order: a save that commits now is in flight, or in the chain.
   CKPTREE_ASSIGN_OR_RETURN(std::set<std::uint64_t> orphans,
                            VersionsWithHeader(*context_.database));
   const std::uint64_t in_flight = context_.version_in_flight();

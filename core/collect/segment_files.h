@@ -32,7 +32,7 @@ struct SegmentFile {
 };
 
 // Ascending by space and key. `version_in_flight` is asked after the files were
-// listed, so that a save that adopts meanwhile is not taken for an orphan.
+// listed, so that a save that adopts in between is not taken for an orphan.
 absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     const kv::Database& database,
     const std::function<std::uint64_t()>& version_in_flight);

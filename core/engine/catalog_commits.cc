@@ -55,9 +55,9 @@ absl::Status Engine::Commit(kv::CommitRequest request) {
     case kv::Outcome::kCommitted:
       return absl::OkStatus();
     case kv::Outcome::kConflict:
-      return absl::AbortedError(
-          absl::StrFormat("the store changed meanwhile (%s); try again",
-                          result.status.message()));
+      return absl::AbortedError(absl::StrFormat(
+          "the store was changed by somebody else (%s); try again",
+          result.status.message()));
     case kv::Outcome::kUnknown:
       return absl::UnknownError(absl::StrFormat(
           "a write failed in mid-commit (%s): the change may or may not be "

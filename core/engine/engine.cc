@@ -103,12 +103,12 @@ kv::Options Engine::KvOptions(std::shared_ptr<void> file_system) const {
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
-    const std::string& directory, StoreOptions options,
-    std::shared_ptr<void> file_system, std::uint64_t version_floor) {
-  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
-  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
-  kv::Options kv_options = engine->KvOptions(std::move(file_system));
-  kv_options.version_floor = version_floor;
+    const std::string& directory, EngineOptions options) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
+  std::shared_ptr<Engine> engine(
+      new Engine(directory, std::move(options.store)));
+  kv::Options kv_options = engine->KvOptions(std::move(options.file_system));
+  kv_options.version_floor = options.version_floor;
   schema::StoreRecord store;
   store.uuid = NewUuid();
   store.format = schema::kFormatNumber;
@@ -128,18 +128,20 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
-    const std::string& directory, StoreOptions options,
-    std::shared_ptr<void> file_system, OpenVariant variant) {
+    const std::string& directory, const EngineOptions& options) {
+  if (options.use == EngineOptions::Use::kReadSalvaged) {
+    return OpenSalvaged(directory, options);
+  }
   absl::StatusOr<std::shared_ptr<Engine>> opened =
-      OpenThere(directory, options, file_system, variant);
-  if (options.read_only) {
-    // What a writer that comes and goes takes away meanwhile looks like damage:
+      OpenThere(directory, options);
+  if (options.store.read_only) {
+    // What a writer takes away while we look seems to be damage:
     // it is damage where it is the same when looked at again.
     for (int i = 0; i < kAttempts && opened.ok(); ++i) {
       const std::vector<std::string> warnings = (*opened)->warnings();
       if (warnings.empty()) break;
       absl::StatusOr<std::shared_ptr<Engine>> again =
-          OpenThere(directory, options, file_system, variant);
+          OpenThere(directory, options);
       const bool same = again.ok() && (*again)->warnings() == warnings;
       opened = std::move(again);
       if (same) break;
@@ -149,16 +151,16 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
   }
   // Of several that start at once one creates the store; the others find it
   // missing, then there, or half made for as long as they do not have its lock.
-  for (int i = 0; i < kAttempts && options.create_if_missing &&
+  for (int i = 0; i < kAttempts && options.store.create_if_missing &&
                   absl::IsNotFound(opened.status());
        ++i) {
-    opened = Create(directory, options, file_system);
+    opened = Create(directory, options);
     if (opened.ok() || (!absl::IsAlreadyExists(opened.status()) &&
                         !absl::IsInvalidArgument(opened.status()))) {
       break;
     }
     const absl::Status refused = opened.status();
-    opened = OpenThere(directory, options, file_system, variant);
+    opened = OpenThere(directory, options);
     if (absl::IsNotFound(opened.status()) && i + 1 == kAttempts) return refused;
   }
   if (opened.ok()) (*opened)->TellOfOpen();
@@ -166,13 +168,15 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
-    const std::string& directory, StoreOptions options,
-    std::shared_ptr<void> file_system, OpenVariant variant) {
-  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
-  const bool read_only = options.read_only;
-  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
-  kv::Options kv_options = engine->KvOptions(std::move(file_system));
-  kv_options.locked = variant.locked;
+    const std::string& directory, const EngineOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
+  const bool read_only = options.store.read_only;
+  std::shared_ptr<Engine> engine(new Engine(directory, options.store));
+  const kv::Options kv_options = engine->KvOptions(options.file_system);
+  const kv::Mode mode = !read_only ? kv::Mode::kReadWrite
+                        : options.use == EngineOptions::Use::kReadLocked
+                            ? kv::Mode::kReadLocked
+                            : kv::Mode::kRead;
   OpenFindings findings;
   const auto check = [&findings, read_only](
                          const kv::Database& database,
@@ -189,9 +193,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
   };
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::Database> database,
-      kv::Database::Open(directory, kv_options,
-                         read_only ? kv::Mode::kRead : kv::Mode::kReadWrite,
-                         check));
+      kv::Database::Open(directory, kv_options, mode, check));
   engine->store_ = findings.store;
   {
     absl::MutexLock lock(&engine->mu_);
@@ -201,17 +203,15 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
   return engine;
 }
 
-absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenForensic(
-    const std::string& directory, StoreOptions options) {
-  options.read_only = true;
-  options.create_if_missing = false;
-  CKPTREE_RETURN_IF_ERROR(CheckOptions(options));
-  std::shared_ptr<Engine> engine(new Engine(directory, std::move(options)));
-  kv::Options kv_options = engine->KvOptions(nullptr);
-  kv_options.forensic = true;
+// Without a journal and without the checks of an open.
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenSalvaged(
+    const std::string& directory, const EngineOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
+  std::shared_ptr<Engine> engine(new Engine(directory, options.store));
+  const kv::Options kv_options = engine->KvOptions(options.file_system);
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::Database> database,
-      kv::Database::Open(directory, kv_options, kv::Mode::kRead,
+      kv::Database::Open(directory, kv_options, kv::Mode::kReadSalvaged,
                          [](const kv::Database&, const kv::OpenReport&) {
                            return absl::OkStatus();
                          }));

@@ -35,26 +35,28 @@
 
 namespace ckptree::internal {
 
-// How `recover` and `repair` open a store; see kv::Options.
-struct OpenVariant {
-  bool locked = false;
+// How an engine is opened: what the user says, and what only this library does.
+struct EngineOptions {
+  // What a handle is for. kAsked: what `store.read_only` says.
+  enum class Use { kAsked, kReadLocked, kReadSalvaged };
+
+  StoreOptions store;
+  // See kv::Options; null but in tests.
+  std::shared_ptr<void> file_system = nullptr;
+  // Open(): of another use than kAsked only where `store.read_only` is set.
+  Use use = Use::kAsked;
+  // Create(): saves get versions above it.
+  std::uint64_t version_floor = 0;
 };
 
 // Thread-safe.
 class Engine {
  public:
-  // `file_system`: see kv::Options; null but in tests. Saves get versions above
-  // `version_floor`.
+  // As Store::Create and Store::Open.
   static absl::StatusOr<std::shared_ptr<Engine>> Create(
-      const std::string& directory, StoreOptions options,
-      std::shared_ptr<void> file_system, std::uint64_t version_floor = 0);
+      const std::string& directory, EngineOptions options);
   static absl::StatusOr<std::shared_ptr<Engine>> Open(
-      const std::string& directory, StoreOptions options,
-      std::shared_ptr<void> file_system, OpenVariant variant = {});
-  // Opens what Salvage made to read: without a journal and without
-  // the checks of an open. kFailedPrecondition as Open.
-  static absl::StatusOr<std::shared_ptr<Engine>> OpenForensic(
-      const std::string& directory, StoreOptions options);
+      const std::string& directory, const EngineOptions& options);
   ~Engine();
 
   // Ok in the process that opened the store, before Close().
@@ -98,7 +100,7 @@ class Engine {
   absl::Status Pin(const StepSelector& step, bool pinned);
   absl::Status Fork(const StepSelector& step, std::string_view name);
   absl::Status DropLine(std::string_view name);
-  // What is wanted of a line; see store.h.
+  // The policy and metadata of a line; see store.h.
   absl::Status SetPolicy(const Preservation& policy, std::string_view line,
                          bool of_program);
   absl::StatusOr<PolicyReport> PreviewPolicy(
@@ -129,8 +131,9 @@ class Engine {
   Engine(std::string directory, StoreOptions options);
 
   static absl::StatusOr<std::shared_ptr<Engine>> OpenThere(
-      const std::string& directory, StoreOptions options,
-      std::shared_ptr<void> file_system, OpenVariant variant);
+      const std::string& directory, const EngineOptions& options);
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenSalvaged(
+      const std::string& directory, const EngineOptions& options);
   kv::Options KvOptions(std::shared_ptr<void> file_system) const;
   // Logs what the open found.
   void TellOfOpen() const;

@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
       return absl::CancelledError("the history was stopped");
     }
     absl::StatusOr<Step> step = store.Restore(AtStep(info.step, options.line));
-    if (IsStepGone(step.status())) continue;  // Removed meanwhile.
+    if (IsStepGone(step.status())) continue;  // Removed since.
     CKPTREE_RETURN_IF_ERROR(step.status());
     const absl::StatusOr<LeafInfo> found = step->Find(path);
     if (absl::IsNotFound(found.status())) {

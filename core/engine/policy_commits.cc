@@ -1,4 +1,4 @@
-// What is wanted of a line: its policy and what is said of the run.
+// The settings of a line: its policy, and the metadata of the run.
 
 #include <map>
 #include <utility>
@@ -97,7 +97,7 @@ absl::Status Engine::AdoptSettings(std::string_view line,
 
 absl::StatusOr<std::vector<PolicyVerdict>> Engine::Judge(
     std::uint32_t line, const Preservation& policy) {
-  // What a budget reads is not collected meanwhile.
+  // Nothing is collected while a budget is read.
   absl::StatusOr<std::vector<PolicyVerdict>> verdicts = absl::UnknownError("");
   RunPaused([&] { verdicts = retention_->Judge(line, policy); });
   return verdicts;
@@ -160,7 +160,7 @@ absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
   };
   while (more) {
     // The wait for a collection or a verification comes before the lock of the
-    // commits: saves go on meanwhile.
+    // commits, so that saves go on.
     absl::Status status;
     RunPaused([&] { status = remove_some(); });
     CKPTREE_RETURN_IF_ERROR(status);

@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "core/save/save.h"
 #include "core/save/staged_content.h"
 #include "core/version/base_loader.h"
@@ -30,7 +30,7 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
     return absl::InvalidArgumentError(absl::StrFormat(
         "part %d: a step has at most %d parts", part, schema::kMaxParts));
   }
-  Engine& engine = StoreTestPeer::engine(store);
+  Engine& engine = StoreEngine::Of(store);
   SaveCounters counters;
   PartPlan part_plan;
   part_plan.kv_options = kv_options;
@@ -169,7 +169,7 @@ absl::Status CommitParts(
     std::function<
         absl::StatusOr<std::vector<schema::PartHandoff>>(const RankPlan&)>
         gather) {
-  Engine& engine = StoreTestPeer::engine(store);
+  Engine& engine = StoreEngine::Of(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckWritable());
   const std::shared_ptr<Save> save =
       engine.writer()->Begin(kMainLine, step, {});

@@ -214,7 +214,7 @@ absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
   for (const LeafInfo& leaf : actual) stored[leaf.name] = &leaf;
   const auto describe = [](const LeafInfo& leaf) {
     if (leaf.kind != "array") return leaf.kind;
-    return std::string(schema::Name(leaf.dtype)) + ShapeText(leaf.shape);
+    return std::string(Name(leaf.dtype)) + ShapeText(leaf.shape);
   };
   std::string differences;
   for (const LeafInfo& leaf : expected) {

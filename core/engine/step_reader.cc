@@ -58,7 +58,7 @@ LeafInfo InfoOf(const schema::TreeEntry& entry) {
   // What a tree holds was checked when it was decoded.
   info.path = Path::Decode(entry.path).value_or(Path());
   info.name = info.path.Text();
-  info.kind = std::string(schema::Name(entry.kind));
+  info.kind = std::string(Name(entry.kind));
   info.is_leaf = schema::IsLeaf(entry.kind);
   info.dtype = entry.dtype;
   info.packed = entry.packed;
@@ -143,12 +143,12 @@ absl::StatusOr<StepMetadata> StepReader::Metadata() const {
           if (path.empty()) return;
           if (const auto* name =
                   std::get_if<std::string>(&path.parts().front().key.value)) {
-            items.emplace(*name, schema::Name(schema::ItemKind::kTree));
+            items.emplace(*name, Name(schema::ItemKind::kTree));
           }
         }));
   }
   for (const auto& [name, kind] : meta.items) {
-    items[name] = std::string(schema::Name(kind));
+    items[name] = std::string(Name(kind));
   }
   metadata.items.assign(items.begin(), items.end());
   return metadata;
@@ -157,13 +157,13 @@ absl::StatusOr<StepMetadata> StepReader::Metadata() const {
 absl::StatusOr<std::vector<LeafInfo>> StepReader::Leaves(
     std::string_view glob) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(schema::ValidateGlob(glob));
+  CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
   std::vector<LeafInfo> leaves;
   if (parts_.size() == 1) {
     CKPTREE_RETURN_IF_ERROR(Annotate(parts_[0].tree->ForEach(
         "", [&leaves, glob](const StepTree::Entry& entry) {
           LeafInfo info = InfoOf(*entry.entry);
-          if (glob.empty() || schema::MatchesGlob(glob, info.name)) {
+          if (glob.empty() || MatchesGlob(glob, info.name)) {
             leaves.push_back(std::move(info));
           }
         })));
@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<LeafInfo>> StepReader::Leaves(
         })));
   }
   for (auto& [path, info] : merged) {
-    if (glob.empty() || schema::MatchesGlob(glob, info.name)) {
+    if (glob.empty() || MatchesGlob(glob, info.name)) {
       leaves.push_back(std::move(info));
     }
   }
@@ -250,7 +250,7 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   if (!schema::IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
-                        path.Text(), schema::Name(entry.kind)));
+                        path.Text(), Name(entry.kind)));
   }
   Located located;
   located.entry = std::move(entry);
@@ -338,13 +338,13 @@ absl::Status StepReader::AddRead(
   if (!schema::IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
-                        path.Text(), schema::Name(entry.kind)));
+                        path.Text(), Name(entry.kind)));
   }
   if (entry.kind != EntryKind::kArray) {
     if (request.box.has_value()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %s: %s is a %s: only arrays have boxes",
-                          step_name(), path.Text(), schema::Name(entry.kind)));
+                          step_name(), path.Text(), Name(entry.kind)));
     }
     if (records.size() != 1) {
       return Annotate(absl::DataLossError(
@@ -366,13 +366,13 @@ absl::Status StepReader::AddRead(
         "step %s: %s is packed: read it whole", step_name(), path.Text()));
   }
   const std::int64_t bytes =
-      schema::ArrayBytes(entry.dtype, entry.packed, box.shape).value_or(-1);
+      ArrayBytes(entry.dtype, entry.packed, box.shape).value_or(-1);
   if (bytes < 0 ||
       request.destination.size() != static_cast<std::uint64_t>(bytes)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "step %s: %s %s of %s has %d bytes, the destination %d", step_name(),
-        path.Text(), ShapeText(box.shape), schema::Name(entry.dtype), bytes,
-        request.destination.size()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %s: %s %s of %s has %d bytes, the destination %d",
+                        step_name(), path.Text(), ShapeText(box.shape),
+                        Name(entry.dtype), bytes, request.destination.size()));
   }
   std::int64_t found = 0;
   for (const schema::LeafRecord* record : records) {
@@ -381,11 +381,11 @@ absl::Status StepReader::AddRead(
     if (!part.ok()) return Annotate(part.status());
     found += *part;
   }
-  if (found != schema::ElementCount(box.shape)) {
+  if (found != ElementCount(box.shape)) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "step %s: %s: the boxes that were saved hold %d of the %d elements of "
         "%s+%s",
-        step_name(), path.Text(), found, *schema::ElementCount(box.shape),
+        step_name(), path.Text(), found, *ElementCount(box.shape),
         ShapeText(box.start), ShapeText(box.shape)));
   }
   return absl::OkStatus();
@@ -454,9 +454,9 @@ absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
   value.info = InfoOf(located.entry);
   std::uint64_t bytes = 0;
   if (located.entry.kind == EntryKind::kArray) {
-    bytes = static_cast<std::uint64_t>(schema::ArrayBytes(located.entry.dtype,
-                                                          located.entry.packed,
-                                                          located.entry.shape)
+    bytes = static_cast<std::uint64_t>(ArrayBytes(located.entry.dtype,
+                                                  located.entry.packed,
+                                                  located.entry.shape)
                                            .value_or(0));
   } else {
     for (const schema::LeafRecord& record : located.records) {

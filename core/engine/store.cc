@@ -10,7 +10,6 @@
 #include "core/engine/engine.h"
 #include "core/engine/step_builder.h"
 #include "core/engine/step_reader.h"
-#include "core/engine/store_test_peer.h"
 #include "core/engine/usage.h"
 #include "core/engine/verifier.h"
 #include "kv/process_use.h"
@@ -39,14 +38,18 @@ absl::StatusOr<Store> Store::Create(const std::string& directory,
                                     StoreOptions options) {
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
   CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
-  return internal::StoreTestPeer::Create(path, std::move(options), nullptr);
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
+                           Engine::Create(path, {.store = std::move(options)}));
+  return Store(std::move(engine));
 }
 
 absl::StatusOr<Store> Store::Open(const std::string& directory,
                                   StoreOptions options) {
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
   if (!options.read_only) CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
-  return internal::StoreTestPeer::Open(path, std::move(options), nullptr);
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
+                           Engine::Open(path, {.store = std::move(options)}));
+  return Store(std::move(engine));
 }
 
 StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
@@ -284,27 +287,5 @@ StoreInfo Store::Info() const {
 Stats Store::GetStats() const { return engine_->stats(); }
 
 absl::Status Store::Close() { return engine_->Close(); }
-
-namespace internal {
-
-absl::StatusOr<Store> StoreTestPeer::Create(const std::string& directory,
-                                            StoreOptions options,
-                                            std::shared_ptr<void> file_system) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::shared_ptr<Engine> engine,
-      Engine::Create(directory, std::move(options), std::move(file_system)));
-  return Store(std::move(engine));
-}
-
-absl::StatusOr<Store> StoreTestPeer::Open(const std::string& directory,
-                                          StoreOptions options,
-                                          std::shared_ptr<void> file_system) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::shared_ptr<Engine> engine,
-      Engine::Open(directory, std::move(options), std::move(file_system)));
-  return Store(std::move(engine));
-}
-
-}  // namespace internal
 
 }  // namespace ckptree

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/path.h"
 #include "core/collect/collect_plan.h"
 #include "core/collect/segment_files.h"
 #include "core/verify/verify_walk.h"
 #include "core/version/base_loader.h"
 #include "kv/lease.h"
-#include "schema/path.h"
 
 namespace ckptree::internal {
 namespace {
@@ -126,7 +126,7 @@ absl::Status CheckThere(const Overlay& overlay,
     return absl::OkStatus();
   }
   return absl::NotFoundError(absl::StrFormat(
-      "step %d was deleted or overwritten meanwhile; refresh the store",
+      "step %d was deleted or overwritten in the meantime; refresh the store",
       record.step));
 }
 
@@ -215,13 +215,13 @@ absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
 
 // The text form of the first `depth` keys of an encoded path.
 std::string Prefix(std::string_view encoded, int depth) {
-  const auto path = schema::Path::Decode(encoded);
+  const auto path = Path::Decode(encoded);
   if (!path.ok()) return "?";
-  std::vector<schema::PathPart> parts = path->parts();
+  std::vector<PathPart> parts = path->parts();
   if (parts.size() > static_cast<std::size_t>(depth)) {
     parts.resize(static_cast<std::size_t>(depth));
   }
-  return schema::Path(std::move(parts)).Text();
+  return Path(std::move(parts)).Text();
 }
 
 absl::StatusOr<std::vector<SubtreeUsage>> SubtreesOf(

@@ -390,7 +390,7 @@ namespace {
 absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
                                         const VerifyOptions& options) {
   absl::StatusOr<VerifyReport> report = absl::UnknownError("");
-  // Removed versions are looked at too: none may go meanwhile.
+  // Removed versions are checked too: none may be freed until then.
   engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
   return report;
 }
@@ -419,7 +419,7 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
   }
   absl::StatusOr<VerifyReport> report = VerifyOnce(engine, options);
   if (engine->writer() != nullptr) return report;
-  // A writer in another process may have come or gone meanwhile, and taken
+  // A writer in another process may have come or gone since, and taken
   // files away: damage is what is found twice in a row.
   constexpr int kMostLooks = 8;
   for (int look = 1; look < kMostLooks && !absl::IsCancelled(report.status());

@@ -330,7 +330,7 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
     in_flight.push_back(std::move(save));
     last = handle;
   }
-  // In flight already: who asks meanwhile sees it.
+  // Already in flight: whoever asks now sees it.
   if (waits) handle.WaitCopied();
   if (!preempted) return absl::OkStatus();
   // Of this save alone: what else failed is told by the next call.

@@ -9,7 +9,7 @@ namespace ckptree::internal {
 
 // While one lives, SIGTERM ends nothing by itself: a handler notes it, and then
 // calls the program's own, where it had one. The handler that was there comes
-// back with the last of them, unless another has taken its place meanwhile. A
+// back with the last of them, unless another handler has taken its place. A
 // child that is forked off dies of the signal as it would have without.
 //
 // Thread-safe.

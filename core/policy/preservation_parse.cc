@@ -141,7 +141,7 @@ class Parser {
     std::string value;
     if (!absl::CUnescape(std::string(text_.substr(begin, at_ - begin)),
                          &value)) {
-      return Wrong("before it is a quoted string that is none");
+      return Wrong("before it is a quoted string with a wrong escape");
     }
     ++at_;
     return value;

@@ -90,7 +90,7 @@ absl::StatusOr<std::size_t> OldestBeyond(const kv::Database& database,
     found += size;
   };
   for (const auto& [born, size] : head.bytes) count(born, head.version, size);
-  // One moment: collection joins dead lists meanwhile.
+  // As of one moment: collection joins dead lists at any time.
   const schema::KeyRange range = schema::AllRows(schema::Row::kDead);
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Iterator rows,

@@ -28,6 +28,7 @@
 #include "ckptree/local_path.h"
 #include "ckptree/store.h"
 #include "core/engine/engine.h"
+#include "core/engine/store_engine.h"
 #include "core/repair/line_copy.h"
 #include "core/repair/recovery.h"
 #include "core/repair/step_copy.h"
@@ -50,14 +51,10 @@ class RecoverySource {
                                              RecoverReport* report);
 
   const Store& store() const { return store_; }
-  static Engine& EngineOf(const Store& store) { return *store.engine_; }
-  static Store StoreOf(std::shared_ptr<Engine> engine) {
-    return Store(std::move(engine));
-  }
   // Forks name the version that they come from, which may be gone: in the new
   // store no other may get its number.
   bool HasForks() const {
-    const Catalog& catalog = store_.engine_->catalog();
+    const Catalog& catalog = StoreEngine::Of(store_).catalog();
     const std::vector<StepRecordPtr> steps = catalog.AllSteps();
     return catalog.Lines().size() > 1 ||
            std::any_of(steps.begin(), steps.end(), [](const auto& step) {
@@ -67,7 +64,7 @@ class RecoverySource {
   // The highest version that is seen in it, or that its journal names.
   std::uint64_t HighestSeen() const {
     return std::max(version_ceiling_,
-                    HighestVersion(store_.engine_->database()));
+                    HighestVersion(StoreEngine::Of(store_).database()));
   }
 
  private:
@@ -144,8 +141,7 @@ void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
 absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
                        RecoverReport* report) {
   const RecoverOptions& options = plan.options;
-  LineCopier lines(RecoverySource::EngineOf(from),
-                   &RecoverySource::EngineOf(*to));
+  LineCopier lines(StoreEngine::Of(from), &StoreEngine::Of(*to));
   Append(&report->losses, lines.NameLines());
   std::vector<StepInfo> steps;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> all, from.Lines());
@@ -220,7 +216,9 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
   StoreOptions reading = QuietOptions();
   reading.read_only = true;
   absl::StatusOr<std::shared_ptr<Engine>> opened =
-      Engine::Open(from, reading, nullptr, {.locked = plan.locked});
+      Engine::Open(from, {.store = reading,
+                          .use = plan.locked ? EngineOptions::Use::kReadLocked
+                                             : EngineOptions::Use::kAsked});
   if (opened.ok()) {
     const std::vector<std::string> warnings = (*opened)->warnings();
     const kv::OpenReport& found = (*opened)->database().report();
@@ -237,7 +235,7 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
         Append(&report->losses,
                NamelessVersions((*opened)->database(), &report->notes));
       }
-      return RecoverySource(Store(*std::move(opened)));
+      return RecoverySource(StoreEngine::StoreOf(*std::move(opened)));
     }
     RecoverReport tried;
     tried.notes = warnings;
@@ -249,10 +247,10 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
     }
     report->losses = warnings;
     report->notes.emplace_back(salvaged.status().message());
-    return RecoverySource(Store(*std::move(opened)));
+    return RecoverySource(StoreEngine::StoreOf(*std::move(opened)));
   }
   const absl::Status& why = opened.status();
-  // A store that is none, of a newer engine, or with links in it is not
+  // What is no store, one of a newer engine, or one with links in it is not
   // damaged.
   if (absl::IsNotFound(why)) {
     // The journal may be gone where the index is left.
@@ -270,11 +268,9 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
 absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
     const std::string& from, const std::string& scratch,
     const RecoveryPlan& plan, RecoverReport* report) {
-  kv::Options salvaging;
-  salvaging.locked = plan.locked;
   CKPTREE_ASSIGN_OR_RETURN(
       const kv::SalvageReport salvaged,
-      kv::Salvage(from, scratch, salvaging, SpaceOfSegment,
+      kv::Salvage(from, scratch, kv::Options(), plan.locked, SpaceOfSegment,
                   [&plan] { return Cancelled(plan.options); }));
   for (const std::string& note : salvaged.notes) {
     // What kept it from opening may be met twice.
@@ -287,8 +283,12 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
   if (salvaged.rebuilt) {
     report->notes.emplace_back("steps that had been removed may be here again");
   }
-  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
-                           Engine::OpenForensic(scratch, QuietOptions()));
+  StoreOptions reading = QuietOptions();
+  reading.read_only = true;
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Open(scratch, {.store = reading,
+                             .use = EngineOptions::Use::kReadSalvaged}));
   const kv::Database& database = engine->database();
   Append(&report->losses, engine->catalog().Load(database));
   // With all rows there, a save without its own was removed, or never
@@ -296,7 +296,7 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
   if (salvaged.rows_missing) {
     Append(&report->losses, NamelessVersions(database, &report->notes));
   }
-  RecoverySource source(Store(std::move(engine)));
+  RecoverySource source(StoreEngine::StoreOf(std::move(engine)));
   source.version_ceiling_ = salvaged.version_ceiling;
   return source;
 }
@@ -310,21 +310,21 @@ absl::StatusOr<std::uint64_t> HighestVersionOf(const std::string& from,
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(from));
   highest = std::max(highest, found.highest_staged_version);
   for (const auto& [number, line] :
-       RecoverySource::EngineOf(source.store()).catalog().Lines()) {
+       StoreEngine::Of(source.store()).catalog().Lines()) {
     highest = std::max(highest, line.origin_version);
   }
-  return std::max(highest, RecoverySource::EngineOf(source.store())
-                               .database()
-                               .report()
-                               .highest_version);
+  return std::max(
+      highest,
+      StoreEngine::Of(source.store()).database().report().highest_version);
 }
 
 absl::StatusOr<Store> MakeStore(const std::string& directory,
                                 std::uint64_t version_ceiling) {
   CKPTREE_ASSIGN_OR_RETURN(
       std::shared_ptr<Engine> engine,
-      Engine::Create(directory, QuietOptions(), nullptr, version_ceiling));
-  return RecoverySource::StoreOf(std::move(engine));
+      Engine::Create(directory, {.store = QuietOptions(),
+                                 .version_floor = version_ceiling}));
+  return StoreEngine::StoreOf(std::move(engine));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace ckptree::internal {
 class WorkFolder {
  public:
   // One that a killed process left is emptied and taken. kAlreadyExists: a
-  // living process has it, or it is none of ours.
+  // living process has it, or it is not ours.
   static absl::StatusOr<std::unique_ptr<WorkFolder>> Make(std::string path);
   ~WorkFolder();
   WorkFolder(const WorkFolder&) = delete;

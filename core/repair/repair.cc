@@ -29,9 +29,9 @@
 #include "base/status_macros.h"
 #include "ckptree/local_path.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
 #include "core/engine/verifier.h"
 #include "core/repair/recovery.h"
+#include "core/repair/repair_on.h"
 #include "core/repair/store_swap.h"
 #include "core/verify/nameless_versions.h"
 #include "core/version/open_check.h"
@@ -232,9 +232,11 @@ class Repairer {
   absl::Status Diagnose() {
     StoreOptions reading = QuietOptions();
     reading.read_only = true;
-    absl::StatusOr<std::shared_ptr<Engine>> engine =
-        Engine::Open(directory_, reading, kv_options_.file_system,
-                     {.locked = lock_ != nullptr});
+    absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(
+        directory_, {.store = reading,
+                     .file_system = kv_options_.file_system,
+                     .use = lock_ != nullptr ? EngineOptions::Use::kReadLocked
+                                             : EngineOptions::Use::kAsked});
     if (!engine.ok()) return Need(engine.status());
     if (const std::string feature = ReadOnlyFeature((*engine)->store_record());
         !feature.empty()) {
@@ -322,7 +324,8 @@ class Repairer {
     writing.lock_wait = options_.lock_wait;
     CKPTREE_ASSIGN_OR_RETURN(
         const std::shared_ptr<Engine> engine,
-        Engine::Open(directory_, writing, kv_options_.file_system));
+        Engine::Open(directory_, {.store = writing,
+                                  .file_system = kv_options_.file_system}));
     CKPTREE_RETURN_IF_ERROR(engine->mutable_database()->WriteRows());
     return engine->Close();
   }

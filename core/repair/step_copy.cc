@@ -227,7 +227,7 @@ class StepCopier {
     std::vector<Tensor> tensors;
     std::uint64_t total = 0;
     for (const BoxSpec& box : boxes) {
-      const auto bytes = schema::ArrayBytes(leaf.dtype, leaf.packed, box.shape);
+      const auto bytes = ArrayBytes(leaf.dtype, leaf.packed, box.shape);
       if (!bytes.has_value()) return absl::DataLossError("an impossible box");
       Tensor tensor;
       tensor.dtype = leaf.dtype;

@@ -118,7 +118,8 @@ class BlockSink {
   // No Write() may run or follow: every chunk has its place.
   void Seal();
 
-  // Ends every segment (synced). What Seal() settled may be read meanwhile.
+  // Ends every segment (synced). What Seal() settled may be read at the same
+  // time.
   absl::Status Finish();
 
   const Place& place(std::uint32_t index) const { return places_[index]; }

@@ -9,10 +9,10 @@
 #include <unordered_map>
 
 #include "base/status_macros.h"
+#include "ckptree/dtype.h"
 #include "core/array/leaf_statistics.h"
 #include "core/process/first_error.h"
 #include "schema/dead_list.h"
-#include "schema/dtype.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
@@ -292,8 +292,8 @@ absl::Status PartCompare::CompareRun(std::size_t index) {
       leaf.changed = true;
     }
     if (!leaf.statistics.empty()) {
-      leaf.statistics[0] = StatisticsOf(
-          source, bytes, schema::ElementCount(source.boxes[0].box.shape));
+      leaf.statistics[0] =
+          StatisticsOf(source, bytes, ElementCount(source.boxes[0].box.shape));
     }
   }
   plan_.counters->compared.fetch_add(piece.bytes, std::memory_order_relaxed);
@@ -322,7 +322,7 @@ void PartCompare::CompareInline() {
           }
           leaf.statistics.assign(
               1, StatisticsOf(source, std::as_bytes(std::span(source.value)),
-                              schema::ElementCount(source.entry.shape)));
+                              ElementCount(source.entry.shape)));
         }
       });
 }

@@ -28,7 +28,7 @@ struct LeafPlan {
   bool changed = false;            // The value differs from the base.
   bool rewrite = false;            // Equal, but leaves its pack.
   std::vector<schema::ChunkRef> refs;
-  std::vector<schema::Statistics> statistics;
+  std::vector<Statistics> statistics;
   // Parallel to refs: index in the sink, kNotWritten where the base's is kept.
   std::vector<std::uint32_t> block;
 };

@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/path.h"
 #include "core/save/part_compare.h"
 #include "core/version/dead_blocks.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
-#include "schema/path.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 #include "tbb/task_group.h"
@@ -22,7 +22,6 @@ namespace {
 
 using schema::ChunkRef;
 using schema::LeafRecord;
-using schema::Statistics;
 
 // Leaf records up to here ride in the commit batch.
 constexpr std::uint64_t kSmallRecordBytes = 256 << 10;
@@ -39,7 +38,7 @@ absl::Status CheckRecord(const SourceLeaf& source, const BaseLeaf& leaf,
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: with %d chunks its record has %d bytes, at most %d are possible: "
       "give it larger chunks",
-      schema::Path::Decode(source.entry.path).value_or(schema::Path()).Text(),
+      Path::Decode(source.entry.path).value_or(Path()).Text(),
       leaf.record.chunks.size(), encoded.size(), schema::kMaxRecordBytes));
 }
 

@@ -75,8 +75,8 @@ struct PartResult {
 };
 
 // Runs inside a TBB arena and spreads over it. `base` may be null: everything
-// is new. The base's blocks must not be freed meanwhile. On error nothing but
-// files in the staging folder is left.
+// is new. The base's blocks must not be freed until it returns. On error
+// nothing but files in the staging folder is left.
 absl::StatusOr<PartResult> WritePart(const PartPlan& plan,
                                      StagedContent* content,
                                      const BasePart* base);

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/dtype.h"
+#include "ckptree/path.h"
 #include "core/process/guarded_call.h"
-#include "schema/dtype.h"
-#include "schema/path.h"
 
 namespace ckptree::internal {
 namespace {
@@ -19,12 +19,12 @@ namespace {
 constexpr std::uint64_t kRunBytes = 1 << 20;
 
 std::int64_t ElementBytes(const SourceLeaf& leaf) {
-  return leaf.entry.packed ? 1 : (schema::BitWidth(leaf.entry.dtype) + 7) / 8;
+  return leaf.entry.packed ? 1 : (BitWidth(leaf.entry.dtype) + 7) / 8;
 }
 
 std::int64_t BytesOfElements(const SourceLeaf& leaf, std::int64_t elements) {
   if (!leaf.entry.packed) return elements * ElementBytes(leaf);
-  return (elements * schema::BitWidth(leaf.entry.dtype) + 7) / 8;
+  return (elements * BitWidth(leaf.entry.dtype) + 7) / 8;
 }
 
 constexpr std::uint64_t Align64(std::uint64_t n) { return (n + 63) / 64 * 64; }
@@ -37,10 +37,9 @@ absl::Status CallCopy(const SourceLeaf& leaf, const SourceBox& box,
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
-      absl::StrFormat(
-          "%s: its copy function failed: %s",
-          schema::Path::Decode(leaf.entry.path).value_or(schema::Path()).Text(),
-          status.message()));
+      absl::StrFormat("%s: its copy function failed: %s",
+                      Path::Decode(leaf.entry.path).value_or(Path()).Text(),
+                      status.message()));
 }
 
 // Fills `destination` with the whole of the leaf's only box.

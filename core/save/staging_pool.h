@@ -29,7 +29,7 @@ namespace ckptree {
 //
 // Requests are granted in the order they came, so a large one is not passed by
 // small ones forever. One that alone exceeds the limit is granted when nothing
-// else is lent; nothing else is lent meanwhile. A thread that waits while it
+// else is lent, and nothing is lent beside it. A thread that waits while it
 // holds leases can wait for itself: use a deadline there.
 //
 // Thread-safe. Must outlive its leases.

@@ -168,7 +168,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> line_row,
                            context_.database->Get(Space::kRecords, line_key));
   if (!line_row.has_value()) {
-    return absl::NotFoundError("its line was dropped meanwhile");
+    return absl::NotFoundError("its line was dropped");
   }
   CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
                            schema::DecodeLineRecord(*line_row));

@@ -34,9 +34,9 @@ absl::Status CheckPath(const Path& path) {
   if (absl::Status status = path.Validate(); !status.ok()) {
     return Invalid("%s: %s", Quoted(path.Text()), status.message());
   }
-  const schema::PathPart& item = path.parts().front();
+  const PathPart& item = path.parts().front();
   const auto* name = std::get_if<std::string>(&item.key.value);
-  if (item.kind != schema::PartKind::kDictKey || name == nullptr) {
+  if (item.kind != PartKind::kDictKey || name == nullptr) {
     return Invalid(
         "%s: the first part names an item and must be a plain string key",
         path.Text());
@@ -108,13 +108,12 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                                        Ownership ownership) {
   CKPTREE_RETURN_IF_ERROR(CheckPath(path));
   const PathName name{path};
-  if (!schema::IsKnown(tensor.dtype)) {
+  if (!IsKnown(tensor.dtype)) {
     return Invalid("%s: dtype %d is no element type", name,
                    static_cast<int>(tensor.dtype));
   }
-  if (tensor.packed && !schema::IsSubByte(tensor.dtype)) {
-    return Invalid("%s: %s is not stored packed", name,
-                   schema::Name(tensor.dtype));
+  if (tensor.packed && !IsSubByte(tensor.dtype)) {
+    return Invalid("%s: %s is not stored packed", name, Name(tensor.dtype));
   }
   const bool whole = tensor.global_shape.empty() && tensor.start.empty();
   if (whole) {
@@ -122,14 +121,13 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
     tensor.start.assign(tensor.shape.size(), 0);
   }
   const auto total =
-      schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.global_shape);
-  const auto bytes =
-      schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.shape);
+      ArrayBytes(tensor.dtype, tensor.packed, tensor.global_shape);
+  const auto bytes = ArrayBytes(tensor.dtype, tensor.packed, tensor.shape);
   if (!total.has_value() || !bytes.has_value()) {
     return Invalid(
         "%s: shape %s of %s is not possible: more than %d dimensions, a "
         "negative one, or more than 2^56 bytes",
-        name, ShapeText(tensor.global_shape), schema::Name(tensor.dtype),
+        name, ShapeText(tensor.global_shape), Name(tensor.dtype),
         schema::kMaxDims);
   }
   if (absl::Status status =
@@ -146,7 +144,7 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
   }
   SourceBox box;
   const std::int64_t element_bytes =
-      tensor.packed ? 1 : (schema::BitWidth(tensor.dtype) + 7) / 8;
+      tensor.packed ? 1 : (BitWidth(tensor.dtype) + 7) / 8;
   if (!tensor.strides.empty()) {
     if (tensor.copy) return Invalid("%s: strides with a copy function", name);
     if (tensor.packed) return Invalid("%s: strides of a packed array", name);
@@ -163,7 +161,7 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
              tensor.size_bytes < static_cast<std::uint64_t>(*bytes)) {
     return Invalid("%s: %d bytes given, shape %s of %s has %d", name,
                    tensor.size_bytes, ShapeText(tensor.shape),
-                   schema::Name(tensor.dtype), *bytes);
+                   Name(tensor.dtype), *bytes);
   }
   box.box.start = tensor.start;
   box.box.shape = tensor.shape;
@@ -172,7 +170,7 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                         static_cast<std::int64_t>(chunk_bytes_));
   if (!tensor.chunk_shape.empty()) {
     const auto chunk =
-        schema::ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
+        ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
     const bool positive =
         std::all_of(tensor.chunk_shape.begin(), tensor.chunk_shape.end(),
                     [](std::int64_t d) { return d >= 1; });
@@ -211,7 +209,7 @@ absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
   if ((kind == EntryKind::kStr || kind == EntryKind::kJson) &&
       !schema::IsUtf8(bytes)) {
     return Invalid("%s: a %s is UTF-8; put other bytes as bytes", path.Text(),
-                   schema::Name(kind));
+                   Name(kind));
   }
   if (kind == EntryKind::kJson && !as_stored_) {
     if (absl::Status status = schema::CheckJson(bytes); !status.ok()) {
@@ -416,10 +414,10 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
 // it is a matter of counting.
 absl::Status CheckCovered(const schema::TreeEntry& entry,
                           const std::vector<schema::Box>& boxes) {
-  const std::int64_t all = schema::ElementCount(entry.shape).value_or(0);
+  const std::int64_t all = ElementCount(entry.shape).value_or(0);
   std::int64_t covered = 0;
   for (const schema::Box& box : boxes) {
-    covered += schema::ElementCount(box.shape).value_or(0);
+    covered += ElementCount(box.shape).value_or(0);
   }
   if (covered >= all) return absl::OkStatus();
   // What is left of the array, cut by one box after the other.

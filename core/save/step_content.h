@@ -82,7 +82,7 @@ class ContentBuilder {
       : chunk_bytes_(chunk_bytes) {}
 
   // What is put comes from a stored step, and what an older engine took is
-  // taken again: JSON that is none, arrays with holes.
+  // taken again: text that is not JSON, arrays with holes.
   void TakeAsStored() { as_stored_ = true; }
   bool as_stored() const { return as_stored_; }
 

@@ -383,7 +383,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
       break;
     case kv::Outcome::kConflict:
       return absl::AlreadyExistsError(
-          absl::StrFormat("the step was saved or changed meanwhile (%s)",
+          absl::StrFormat("the step was saved or changed by somebody else (%s)",
                           result.status.message()));
     case kv::Outcome::kUnknown:
       return absl::UnknownError(absl::StrFormat(

@@ -19,7 +19,7 @@ struct ChunkCheckOptions {
 
 // Checks every slice that the leaves of `part` refer to, each block read once,
 // in parallel (runs in a TBB arena). Adds to the report's counts; damage goes
-// to `damage`, which only this call uses meanwhile.
+// to `damage`, which no other call may use until this one returns.
 absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
                          const ChunkCheckOptions& options, VerifyReport* report,
                          Damage* damage);

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/path.h"
 #include "core/version/base_loader.h"
 #include "core/version/leaf_reader.h"
 #include "schema/keys.h"
-#include "schema/path.h"
 
 namespace ckptree::internal {
 
@@ -39,7 +39,7 @@ std::string LeafName(const BasePart& part, std::size_t ordinal) {
   for (const schema::TreeEntry& entry : *part.entries) {
     if (!schema::IsLeaf(entry.kind)) continue;
     if (leaf++ == ordinal) {
-      return schema::Path::Decode(entry.path).value_or(schema::Path()).Text();
+      return Path::Decode(entry.path).value_or(Path()).Text();
     }
   }
   return absl::StrFormat("leaf %d", ordinal);

@@ -78,7 +78,6 @@ class Catalog {
 
   // After a commit that did this: all at once for whoever looks.
   void Apply(const std::vector<StepRecordPtr>& erased, StepRecordPtr put);
-  void PutStep(StepRecordPtr record) { Apply({}, std::move(record)); }
   void PutLine(std::uint32_t line, schema::LineRecord record);
   void EraseLine(std::uint32_t line);  // With its steps.
   void PutSettings(std::uint32_t line, schema::LineSettings settings);

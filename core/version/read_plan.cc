@@ -15,10 +15,10 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/dtype.h"
 #include "core/array/chunk_grid.h"
 #include "core/process/disk_threads.h"
 #include "core/process/first_error.h"
-#include "schema/dtype.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "tbb/blocked_range.h"
@@ -154,11 +154,10 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
     const Path& path, const schema::TreeEntry& entry,
     const schema::LeafRecord& record, const BoxSpec& box,
     std::span<std::byte> destination) {
-  const std::int64_t elements = schema::ElementCount(box.shape).value_or(0);
+  const std::int64_t elements = ElementCount(box.shape).value_or(0);
   if (record.is_inline) {
     // An inline array is whole.
-    const auto bytes =
-        schema::ArrayBytes(entry.dtype, entry.packed, entry.shape);
+    const auto bytes = ArrayBytes(entry.dtype, entry.packed, entry.shape);
     if (!bytes.has_value() ||
         record.inline_value.size() != static_cast<std::uint64_t>(*bytes)) {
       return absl::DataLossError(
@@ -176,7 +175,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
     CopyBox(reinterpret_cast<const std::byte*>(record.inline_value.data()),
             {.start = zeros, .shape = entry.shape}, destination.data(),
             {.start = box.start, .shape = box.shape}, box.start, box.shape,
-            (schema::BitWidth(entry.dtype) + 7) / 8);
+            (BitWidth(entry.dtype) + 7) / 8);
     return elements;
   }
   if (elements == 0) return 0;
@@ -185,7 +184,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
   NoteDestination(destination);
   const auto name_index = static_cast<std::uint32_t>(names_.size() - 1);
   const std::int64_t element_bytes =
-      entry.packed ? 1 : (schema::BitWidth(entry.dtype) + 7) / 8;
+      entry.packed ? 1 : (BitWidth(entry.dtype) + 7) / 8;
   std::int64_t found = 0;
   std::size_t first_chunk = 0;
   for (const schema::Box& stored : record.boxes) {
@@ -206,7 +205,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
       const schema::ChunkRef& ref = record.chunks[chunk];
       const std::int64_t in_cell = grid.cell_elements(index);
       const auto cell_bytes = static_cast<std::uint64_t>(
-          entry.packed ? (in_cell * schema::BitWidth(entry.dtype) + 7) / 8
+          entry.packed ? (in_cell * BitWidth(entry.dtype) + 7) / 8
                        : in_cell * element_bytes);
       if (ref.raw_length != cell_bytes) {
         bad = absl::DataLossError(
@@ -219,10 +218,9 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
       const bool whole = stored.start == box.start && stored.shape == box.shape;
       if (whole && grid.contiguous()) {
         const std::int64_t offset = grid.offset_elements(index);
-        slice.destination =
-            destination.data() +
-            (entry.packed ? offset * schema::BitWidth(entry.dtype) / 8
-                          : offset * element_bytes);
+        slice.destination = destination.data() +
+                            (entry.packed ? offset * BitWidth(entry.dtype) / 8
+                                          : offset * element_bytes);
         found += in_cell;
       } else {
         ChunkGrid::Cell cell = grid.cell(index);

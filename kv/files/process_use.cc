@@ -38,9 +38,9 @@ void EndBeforeDestructors() { on_exit(&EndForkedChild, nullptr); }
 
 // Before a fork. The first thread of a process that stands behind another one
 // at an absl::Mutex measures the clock's rate, for milliseconds, and the others
-// wait for that. A child forked meanwhile would wait for ever: for a thread
-// that it does not have. So this one stands behind another before the first
-// fork.
+// wait for that. A child forked at that moment would wait for ever: for a
+// thread that it does not have. So this one stands behind another before the
+// first fork.
 void HaveTheClockMeasured() {
   static std::atomic<bool> measured{false};
   if (measured.load()) return;

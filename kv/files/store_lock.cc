@@ -109,7 +109,7 @@ struct Locked {
 };
 
 // One attempt. kUnavailable where somebody holds it, kAborted where LOCK was
-// replaced meanwhile.
+// replaced in between.
 absl::StatusOr<Locked> TryAcquire(const std::string& directory,
                                   int permissions) {
   const Descriptor folder(OpenAt(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY));

@@ -76,7 +76,7 @@ class FilePair {
   // what was not synced.
   //
   // `covered`: the ordinal that the file of all rows goes to. Files that end
-  // there are dropped, and a crash meanwhile may leave one copy; but not
+  // there are dropped, and a crash in between may leave one copy; but not
   // `newest`, the file with the highest number. `last`: that was written to.
   void TellDamage(std::uint64_t covered, bool newest, bool last);
 

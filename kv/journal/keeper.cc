@@ -46,8 +46,8 @@ absl::Status MakeReserve(const Options& options, const std::string& directory,
   const std::string path = Join(Join(directory, kJournalName), kReserveName);
   const absl::StatusOr<std::uint64_t> size = FileSize(options, path);
   if (size.ok() && *size == kReserveBytes) return absl::OkStatus();
-  // Not by trying: what is written beside it would find the disk full
-  // meanwhile.
+  // Not by trying: what is written beside it would find the disk full until
+  // the trial is over.
   std::uint64_t free = 0;
   const rocksdb::IOStatus asked = FileSystemOf(options)->GetFreeSpace(
       directory, rocksdb::IOOptions(), &free, nullptr);

@@ -51,7 +51,7 @@ struct KeeperContext {
   // has, and not whole, are written to it once more.
   std::function<absl::Status(const JournalBlocks&)> keep_blocks;
   // Gives the commit that the index is as of, and then all its rows; nothing is
-  // committed meanwhile.
+  // committed in between.
   std::function<absl::Status(
       absl::FunctionRef<absl::Status(const ChainPoint&)> begin,
       absl::FunctionRef<absl::Status(const RowKey&, const RowValue&)> sink)>
@@ -121,7 +121,7 @@ class JournalKeeper {
                          const RowsHead& head);
   absl::Status ScanInto(RowsHead head, ChainPoint* as_of);
   absl::Status DropFiles(std::uint64_t below, const RowsFile& kept);
-  // The file after the current one is wanted, and not made yet.
+  // The file after the current one is needed and not made yet.
   bool WantsNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::uint64_t RowsLimit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Warn(const absl::Status& status) const;

@@ -92,7 +92,7 @@ class Reader {
       content_.highest_file = std::max(content_.highest_file, id.file);
       absl::StatusOr<std::string> bytes = Read(name, kPrefaceBytes);
       if (absl::IsNotFound(bytes.status())) {
-        if (beside_writer_) continue;  // It was dropped meanwhile.
+        if (beside_writer_) continue;  // It was dropped since.
       }
       CKPTREE_RETURN_IF_ERROR(bytes.status());
       prefaces_[id] = DecodePreface(*bytes);
@@ -100,7 +100,7 @@ class Reader {
         tip_ = DecodeTip(*bytes);
       }
     }
-    // The store's own: a file of another one is none of its journal.
+    // Of this store: a file of another one does not belong to its journal.
     std::map<std::array<std::uint8_t, 16>, int> votes;
     if (tip_.has_value()) ++votes[tip_->uuid];
     for (const auto& [id, preface] : prefaces_) {

@@ -27,7 +27,8 @@ constexpr std::uint64_t ToSectors(std::uint64_t bytes) {
   return (bytes + kJournalSector - 1) / kJournalSector * kJournalSector;
 }
 
-// What a record says besides its rows. On disk kRecordHeaderBytes, big-endian.
+// What a record says in addition to its rows. On disk kRecordHeaderBytes,
+// big-endian.
 struct RecordHeader {
   CommitKind kind = CommitKind::kSave;
   std::uint64_t file = 0;     // Number of the file that it was written to.

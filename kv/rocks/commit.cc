@@ -253,7 +253,7 @@ absl::Status Database::Impl::KeepBlocks(const JournalBlocks& blocks) {
                                   VersionOfKey(damaged.front())));
   rocksdb::WriteBatch batch;
   {
-    // Held over I/O: what a commit removes meanwhile must stay removed.
+    // Held over I/O: what a commit removes in between must stay removed.
     const absl::MutexLock hold(&commit_mutex);
     for (const std::string& key : damaged) {
       const std::string_view bytes = blocks.whole.at(key);

@@ -223,7 +223,7 @@ absl::StatusOr<std::uint64_t> Database::FileBytes() const {
     for (const std::string& name : names) {
       const absl::StatusOr<std::uint64_t> bytes =
           FileSize(impl_->reader_options, Join(directory, name));
-      if (bytes.ok()) total += *bytes;  // Others went meanwhile.
+      if (bytes.ok()) total += *bytes;  // Others went since.
     }
   }
   return total;

@@ -3,7 +3,7 @@
 //
 // A reader has an index as of some commit and, over it, the rows of all later
 // commits from the journal: it sees each commit as a whole, whatever the writer
-// flushes meanwhile. New commits are read from the journal; the index is opened
+// flushes. New commits are read from the journal; the index is opened
 // anew only where files of segments are needed that came later. RocksDB's own
 // follower, a "secondary", is not used: it stays at an older list of files, and
 // says nothing, where the writer removed a file that it had not opened yet.
@@ -62,7 +62,7 @@ std::uint64_t HighestVersion(const JournalContent& journal) {
 
 absl::StatusOr<std::optional<LockHolder>> Database::Impl::ProbeWriter() const {
   // The holder would be the caller.
-  if (options.locked) return std::nullopt;
+  if (mode == Mode::kReadLocked) return std::nullopt;
   return StoreLock::Probe(directory);
 }
 
@@ -72,12 +72,12 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     *found = OpenReport();
     rows_in_memory = false;
-    if (options.forensic) {
+    if (mode == Mode::kReadSalvaged) {
       CKPTREE_ASSIGN_OR_RETURN(
-          std::shared_ptr<Instance> forensic,
+          std::shared_ptr<Instance> salvaged,
           Instance::Open(Role::kForensic, IndexDirectory(directory),
                          reader_options, nullptr, nullptr));
-      Replace(std::move(forensic), /*is_following=*/false);
+      Replace(std::move(salvaged), /*is_following=*/false);
       return absl::OkStatus();
     }
     CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory looked, LookAtStore());
@@ -143,7 +143,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
 }
 
 absl::Status Database::Impl::MendForReading(const Database& database) {
-  if (options.forensic || options.index_is_whole == nullptr ||
+  if (mode == Mode::kReadSalvaged || options.index_is_whole == nullptr ||
       database.following()) {
     return absl::OkStatus();
   }
@@ -240,7 +240,7 @@ absl::Status Database::Impl::SeeNewCommits() {
 absl::Status Database::Refresh() {
   Impl& impl = *impl_;
   CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
-  if (impl.mode != Mode::kRead || impl.options.forensic) {
+  if (impl.mode == Mode::kReadWrite || impl.mode == Mode::kReadSalvaged) {
     return impl.Reading().status();
   }
   // Held over I/O: reading from two threads at once gains nothing.
@@ -260,7 +260,7 @@ absl::Status Database::Refresh() {
 }
 
 void Database::Impl::CatchUp(std::uint64_t version) {
-  if (mode != Mode::kRead || options.forensic ||
+  if (mode == Mode::kReadWrite || mode == Mode::kReadSalvaged ||
       version <= instance_version.load() || version > newest_version.load()) {
     return;
   }
@@ -276,7 +276,7 @@ void Database::Impl::CatchUp(std::uint64_t version) {
 
 std::optional<std::string> Database::Impl::BlockInJournal(
     std::string_view key) {
-  if (options.forensic) return std::nullopt;
+  if (mode == Mode::kReadSalvaged) return std::nullopt;
   const absl::StatusOr<JournalContent> journal =
       ReadJournal(reader_options, directory, 1, /*beside_writer=*/true);
   if (!journal.ok()) return std::nullopt;
@@ -287,7 +287,8 @@ std::optional<std::string> Database::Impl::BlockInJournal(
 }
 
 bool Database::Impl::ReadRowsFromJournal(const absl::Status& met) {
-  if (!absl::IsDataLoss(met) || options.forensic || rows_in_memory.load()) {
+  if (!absl::IsDataLoss(met) || mode == Mode::kReadSalvaged ||
+      rows_in_memory.load()) {
     return false;
   }
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -311,7 +312,7 @@ bool Database::Impl::ReadRowsFromJournal(const absl::Status& met) {
     const auto over =
         Overlay::Make(std::move(rows), {.records = true, .small = false});
     const absl::MutexLock hold(&instance_mutex);
-    // A commit that came meanwhile is not in it.
+    // A commit that came since is not in it.
     if (keeper != nullptr && keeper->tip() != standing.journal.tip) continue;
     overlay = over;
     ++views;
@@ -347,9 +348,10 @@ std::vector<std::string> Database::CheckJournal(
     std::vector<std::string>* ragged) const {
   const Impl& impl = *impl_;
   std::vector<std::string> damage;
-  if (!impl.mark.Check().ok() || impl.options.forensic) return damage;
+  if (!impl.mark.Check().ok() || impl.mode == Mode::kReadSalvaged)
+    return damage;
   // A writer mends what a crash left in second copies, and is about to write.
-  if (impl.mode == Mode::kRead && !following()) {
+  if (impl.mode != Mode::kReadWrite && !following()) {
     const absl::StatusOr<JournalContent> journal =
         ReadJournal(impl.reader_options, impl.directory, 1,
                     /*beside_writer=*/false);

@@ -30,7 +30,7 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
-// What opening the store depends on besides tables.
+// What opening the store depends on, other than tables.
 bool NamesTables(std::string_view path) {
   const std::string_view name = BaseName(path);
   return name.starts_with("MANIFEST-") || name == "CURRENT" ||

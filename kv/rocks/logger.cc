@@ -29,7 +29,7 @@ class Forwarder : public rocksdb::Logger {
     }
     std::array<char, 1024> text;
     std::vsnprintf(text.data(), text.size(), format, arguments);
-    // Errors that matter come as statuses; what RocksDB says besides would
+    // Errors that matter come as statuses; what else RocksDB says would
     // alarm people about things that are as they should be.
     log_(Severity::kInfo, text.data());
   }

@@ -335,19 +335,16 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   std::unique_ptr<Database> database(new Database(
       std::make_unique<Impl>(AbsolutePath(directory), options, mode)));
   Impl& impl = *database->impl_;
-  if (mode == Mode::kRead) {
+  if (mode != Mode::kReadWrite) {
     {
       const absl::MutexLock lock(&impl.refresh_mutex);
       CKPTREE_RETURN_IF_ERROR(impl.OpenForReading(&impl.report));
     }
     CKPTREE_RETURN_IF_ERROR(impl.MendForReading(*database));
-    if (!options.forensic) {
+    if (mode != Mode::kReadSalvaged) {
       CKPTREE_RETURN_IF_ERROR(check(*database, impl.report));
     }
     return database;
-  }
-  if (options.forensic || options.locked) {
-    return absl::InvalidArgumentError("an open of this kind only reads");
   }
   // Before the lock, which would leave its file where there is no store.
   CKPTREE_RETURN_IF_ERROR(impl.LookAtStore().status());

@@ -46,11 +46,12 @@ using schema::Space;
 class Salvager {
  public:
   Salvager(const std::string& from, const std::string& to,
-           const Options& options, SegmentSpaceFn space_of,
+           const Options& options, bool locked, SegmentSpaceFn space_of,
            absl::FunctionRef<bool()> cancelled)
       : from_(from),
         to_(to),
         options_(options),
+        locked_(locked),
         reader_options_(Guarded(options, Guard::kReader, nullptr)),
         space_of_(space_of),
         cancelled_(cancelled) {}
@@ -62,7 +63,7 @@ class Salvager {
       return absl::NotFoundError(
           absl::StrFormat("there is no database in %s", from_));
     }
-    if (!options_.locked) {
+    if (!locked_) {
       CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> holder,
                                StoreLock::Probe(from_));
       if (holder.has_value()) {
@@ -324,6 +325,7 @@ class Salvager {
   const std::string from_;
   const std::string to_;
   const Options options_;
+  const bool locked_;
   const Options reader_options_;
   const SegmentSpaceFn space_of_;
   const absl::FunctionRef<bool()> cancelled_;
@@ -341,11 +343,11 @@ class Salvager {
 
 absl::StatusOr<SalvageReport> Salvage(const std::string& from,
                                       const std::string& to,
-                                      const Options& options,
+                                      const Options& options, bool locked,
                                       SegmentSpaceFn space_of,
                                       absl::FunctionRef<bool()> cancelled) {
-  return Salvager(AbsolutePath(from), AbsolutePath(to), options, space_of,
-                  cancelled)
+  return Salvager(AbsolutePath(from), AbsolutePath(to), options, locked,
+                  space_of, cancelled)
       .Run();
 }
 

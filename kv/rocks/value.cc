@@ -138,7 +138,7 @@ absl::StatusOr<Value> Database::View(schema::Space space,
   if (only_copy && absl::IsDataLoss(file.status())) {
     return std::move(file).status();
   }
-  // A follower still holds open what the writer has removed meanwhile.
+  // A follower still holds open what the writer has removed since.
   if (!file.ok() || *file == nullptr) return Read(space, key);
   absl::StatusOr<std::optional<MappedRecord>> record =
       MappedRecord::Find(*std::move(file), key);

@@ -37,7 +37,7 @@ Records HistoryOf(const std::shared_ptr<OpenStore>& store,
 
 Record DiffOf(const StepObject& before, const StepObject& after,
               const std::string& glob) {
-  Check(schema::ValidateGlob(glob));
+  Check(ValidateGlob(glob));
   const auto diff = [&glob](const Step& a, const Step& b) {
     return Diff(a, b, glob);
   };
@@ -48,7 +48,7 @@ Record DiffOf(const StepObject& before, const StepObject& after,
 }
 
 Records BlameOf(const StepObject& self, const std::string& glob) {
-  Check(schema::ValidateGlob(glob));
+  Check(ValidateGlob(glob));
   return ToDicts(Take(WithoutGil([&] {
     return self.store->WithStoreAndStep(
         *self.open, [&glob](const Store& store, const Step& step) {

@@ -12,10 +12,6 @@ namespace nb = nanobind;
 namespace ckptree::python {
 namespace {
 
-using schema::Key;
-using schema::PartKind;
-using schema::PathPart;
-
 std::string Shown(nb::handle key) { return nb::repr(key).c_str(); }
 
 // A str as UTF-8. ValueError where it has lone surrogates.

@@ -14,24 +14,24 @@
 
 namespace ckptree::python {
 
-using Parts = std::vector<schema::PathPart>;
+using Parts = std::vector<PathPart>;
 
-schema::PathPart DictKey(schema::Key key);
-schema::PathPart Index(std::int64_t index);
-schema::PathPart Attribute(std::string_view name);
-schema::PathPart Flattened(std::int64_t index);
+PathPart DictKey(Key key);
+PathPart Index(std::int64_t index);
+PathPart Attribute(std::string_view name);
+PathPart Flattened(std::int64_t index);
 
 // None, bool, int, float, str, bytes, and tuples of these; exactly these types.
 // TypeError or ValueError, naming the container at `parent`, for other keys.
-schema::Key ToKey(nanobind::handle key, const Parts& parent);
-nanobind::object FromKey(const schema::Key& key);
+Key ToKey(nanobind::handle key, const Parts& parent);
+nanobind::object FromKey(const Key& key);
 
 using PartTuple =
     nanobind::typed<nanobind::tuple, nanobind::int_, nanobind::any>;
 using PathTuple =
     nanobind::typed<nanobind::tuple, PartTuple, nanobind::ellipsis>;
 
-// ((kind, key), ...): the kinds are those of schema::PartKind.
+// ((kind, key), ...): the kinds are those of PartKind.
 PathTuple FromPath(const Path& path);
 
 // The text form, for messages; "the state" where it is empty.

@@ -34,7 +34,7 @@ struct Manager {
   // Held from the end of a save until it is known which handle is its.
   std::unique_ptr<absl::Mutex> ending = std::make_unique<absl::Mutex>();
 
-  // Calls `use` without the GIL; what functions raise meanwhile is thrown.
+  // Calls `use` without the GIL; what functions raise in there is thrown.
   template <typename Use>
   auto With(Use&& use) const {
     store->release_queue()->Drain();

@@ -48,7 +48,7 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
     return release_queue_;
   }
 
-  // Calls `use` with the store, which stays open meanwhile. Statuses of
+  // Calls `use` with the store, which stays open until it returns. Statuses of
   // kFailedPrecondition are returned instead where it is closed, or where this
   // is a child that was forked off.
   template <typename Use>
@@ -89,7 +89,7 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
     return std::forward<Use>(use)(store, *open.step);
   }
 
-  // Of one store or of two; both are open meanwhile.
+  // Of one store or of two; both stay open.
   template <typename Use>
   static auto WithSteps(OpenStore& a_store, const OpenStep& a,
                         OpenStore& b_store, const OpenStep& b, Use&& use)

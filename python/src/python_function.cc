@@ -25,7 +25,7 @@ void Drop(PyObject* function) {
   if (PyGILState_Check() != 0) {
     Py_DECREF(function);
   } else {
-    // To wait for the GIL here could be to wait for who waits for this thread.
+    // Whoever has the GIL may be waiting for this thread.
     DroppedFunctions().Add(function);
   }
 }

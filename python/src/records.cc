@@ -244,10 +244,9 @@ Record ToDict(const ItemInfo& item) {
   nb::list leaves;
   for (const LeafInfo& leaf : item.leaves) {
     if (!leaf.is_leaf) continue;
-    leaves.append(
-        Fields()("name", leaf.name)("kind", leaf.kind)(
-            "dtype", schema::Name(leaf.dtype))("shape", FromShape(leaf.shape))
-            .Take());
+    leaves.append(Fields()("name", leaf.name)("kind", leaf.kind)(
+                      "dtype", Name(leaf.dtype))("shape", FromShape(leaf.shape))
+                      .Take());
   }
   return Fields()("name", item.name)("kind", item.kind)("leaves", leaves)
       .Take();

@@ -26,7 +26,7 @@ class Mapper {
     }
     ancestors_.Enter(state, path_);
     if (!root->NamesItems()) {
-      path_.push_back(DictKey(schema::Key{std::string(kRootItem)}));
+      path_.push_back(DictKey(Key{std::string(kRootItem)}));
       Report(*root);
     }
     return Children(*root);

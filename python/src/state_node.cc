@@ -100,18 +100,18 @@ Node OpenBranch(nb::handle adapted, const Parts& path) {
   for (const nb::handle child : adapted.attr("children")) {
     const auto triple = nb::cast<nb::tuple>(child);
     const int kind = nb::cast<int>(triple[0]);
-    schema::PathPart part;
-    switch (static_cast<schema::PartKind>(kind)) {
-      case schema::PartKind::kDictKey:
+    PathPart part;
+    switch (static_cast<PartKind>(kind)) {
+      case PartKind::kDictKey:
         part = DictKey(ToKey(triple[1], path));
         break;
-      case schema::PartKind::kIndex:
+      case PartKind::kIndex:
         part = Index(nb::cast<std::int64_t>(triple[1]));
         break;
-      case schema::PartKind::kAttribute:
+      case PartKind::kAttribute:
         part = Attribute(nb::cast<std::string>(triple[1]));
         break;
-      case schema::PartKind::kFlattened:
+      case PartKind::kFlattened:
         part = Flattened(nb::cast<std::int64_t>(triple[1]));
         break;
     }
@@ -123,17 +123,17 @@ Node OpenBranch(nb::handle adapted, const Parts& path) {
 
 bool Node::Implied() const {
   if (children.empty() || !tag.empty()) return false;
-  const auto all = [this](schema::PartKind kind) {
+  const auto all = [this](PartKind kind) {
     return std::all_of(children.begin(), children.end(),
                        [kind](const Child& c) { return c.part.kind == kind; });
   };
   switch (type) {
     case NodeType::kDict:
-      return all(schema::PartKind::kDictKey);
+      return all(PartKind::kDictKey);
     case NodeType::kList:
-      return all(schema::PartKind::kIndex);
+      return all(PartKind::kIndex);
     case NodeType::kObject:
-      return all(schema::PartKind::kAttribute);
+      return all(PartKind::kAttribute);
     default:
       return false;
   }
@@ -142,7 +142,7 @@ bool Node::Implied() const {
 bool Node::NamesItems() const {
   return type == NodeType::kDict && tag.empty() &&
          std::all_of(children.begin(), children.end(), [](const Child& child) {
-           return child.part.kind == schema::PartKind::kDictKey &&
+           return child.part.kind == PartKind::kDictKey &&
                   std::holds_alternative<std::string>(child.part.key.value);
          });
 }

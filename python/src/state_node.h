@@ -37,7 +37,7 @@ struct Rules {
 };
 
 struct Child {
-  schema::PathPart part;
+  PathPart part;
   nanobind::object value;
 };
 

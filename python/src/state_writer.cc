@@ -33,7 +33,7 @@ void StateWriter::Write(nb::handle state) {
     WriteChildren(*root);
     return;
   }
-  path_.push_back(DictKey(schema::Key{std::string(kRootItem)}));
+  path_.push_back(DictKey(Key{std::string(kRootItem)}));
   WriteNode(*root, root->tag.empty() ? std::string(kRootMark)
                                      : absl::StrCat(kRootMark, " ", root->tag));
 }

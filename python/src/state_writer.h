@@ -65,7 +65,7 @@ class StateWriter {
   Ancestors ancestors_;
   // Arrays that were met: the same one again is a tie.
   std::unordered_map<PyObject*, Path> arrays_;
-  // As that, by what Pieces say: the places of paths.
+  // The same by what Pieces say: the places of paths.
   nanobind::dict memories_;
   nanobind::dict shardings_;
   std::vector<Path> met_;

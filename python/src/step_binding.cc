@@ -146,7 +146,7 @@ void BindLeafInfo(nb::module_& m) {
           [](const LeafInfo& self) { return static_cast<int>(self.dtype); })
       .def_prop_ro(
           "dtype_name",
-          [](const LeafInfo& self) { return ToText(schema::Name(self.dtype)); })
+          [](const LeafInfo& self) { return ToText(Name(self.dtype)); })
       .def_ro("packed", &LeafInfo::packed)
       .def_prop_ro("shape",
                    [](const LeafInfo& self) { return FromShape(self.shape); })
@@ -158,7 +158,7 @@ void BindLeafInfo(nb::module_& m) {
            [](const LeafInfo& self) -> Parents {
              nb::list parents;
              Parts parts;
-             for (const schema::PathPart& part : self.path.parts()) {
+             for (const PathPart& part : self.path.parts()) {
                if (!parts.empty()) {
                  parents.append(nb::make_tuple(ToText(NameOf(parts)),
                                                static_cast<int>(part.kind)));
@@ -194,7 +194,7 @@ void BindStep(nb::module_& m) {
       .def(
           "leaves",
           [](const StepObject& self, const std::string& glob) {
-            Check(schema::ValidateGlob(glob));
+            Check(ValidateGlob(glob));
             return Take(
                 self.With([&](const Step& step) { return step.Leaves(glob); }));
           },

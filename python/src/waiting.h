@@ -34,8 +34,8 @@ absl::Status WaitInterruptibly(
     const std::function<absl::Status(absl::Duration)>& wait);
 
 // Runs `work` in a thread of its own, where no Python object may be touched.
-// Where a signal handler raises meanwhile, `cancelled` becomes true, and what
-// it raised is thrown as soon as `work` has returned.
+// Where a signal handler raises during the wait, `cancelled` becomes true, and
+// what it raised is thrown as soon as `work` has returned.
 void RunInterruptibly(
     const std::function<void(const std::atomic<bool>& cancelled)>& work);
 

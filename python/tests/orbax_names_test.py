@@ -163,7 +163,7 @@ def test_steps_as_they_come(ocp, run):  # CU-03
     ):
         seen.append(step)
         if step == 2:
-            # Two more meanwhile: the first of them is never seen.
+            # Two more: the first of them is never seen.
             run(3, 4)
     assert seen == [2, 4]
 

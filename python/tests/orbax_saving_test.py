@@ -1,5 +1,5 @@
-"""What goes on while and after a step is saved: callbacks, policies that are asked
-meanwhile, and what an error is of."""
+"""What goes on while and after a step is saved: callbacks, policies that are
+asked then, and which save an error is of."""
 
 import asyncio
 import threading

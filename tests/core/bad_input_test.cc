@@ -151,7 +151,7 @@ TEST_F(BadInputTest, LimitsOfPaths) {
 TEST_F(BadInputTest, TooManyLeaves) {
   EXPECT_THAT(Mistake([](StepBuilder& step) {
                 Path path = Path().Key("a").Index(0);
-                std::vector<schema::PathPart> parts = path.parts();
+                std::vector<PathPart> parts = path.parts();
                 for (std::int64_t i = 0; i <= schema::kMaxLeaves; ++i) {
                   parts[1].key.value = i;
                   step.PutBool(Path(parts), true);

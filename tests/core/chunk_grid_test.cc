@@ -16,7 +16,6 @@ namespace ckptree {
 namespace {
 
 using schema::Box;
-using schema::DType;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -139,15 +138,15 @@ TEST(DefaultChunkShape, CutsPackedElementsOnBytes) {
 TEST(DefaultChunkShape, IsContiguousFitsAndCannotBeDoubled) {
   Random random(1);
   for (int round = 0; round < 20'000; ++round) {
-    const auto dtypes = schema::AllDTypes();
+    const auto dtypes = AllDTypes();
     const DType dtype = dtypes[static_cast<std::size_t>(
         random.Int(0, static_cast<std::int64_t>(dtypes.size()) - 1))];
-    const bool packed = schema::IsSubByte(dtype) && random.Int(0, 1) == 1;
+    const bool packed = IsSubByte(dtype) && random.Int(0, 1) == 1;
     const Extents shape = random.Shape(random.Int(0, 5), 0, 9);
     const std::int64_t chunk_bytes = random.Int(1, 400);
     const Extents chunk = DefaultChunkShape(dtype, packed, shape, chunk_bytes);
     SCOPED_TRACE(testing::Message()
-                 << schema::Name(dtype) << (packed ? " packed " : " ")
+                 << Name(dtype) << (packed ? " packed " : " ")
                  << testing::PrintToString(shape) << " in " << chunk_bytes
                  << ": " << testing::PrintToString(chunk));
     ASSERT_EQ(chunk.size(), shape.size());
@@ -157,8 +156,7 @@ TEST(DefaultChunkShape, IsContiguousFitsAndCannotBeDoubled) {
     ASSERT_TRUE(grid.contiguous());
     ASSERT_EQ(grid.count() == 0, Product(shape) == 0);
     const std::int64_t bits =
-        packed ? schema::BitWidth(dtype)
-               : 8 * schema::ArrayBytes(dtype, false, {}).value();
+        packed ? BitWidth(dtype) : 8 * ArrayBytes(dtype, false, {}).value();
     std::int64_t next = 0;
     for (std::int64_t i = 0; i < grid.count(); ++i) {
       ASSERT_EQ(grid.offset_elements(i), next);

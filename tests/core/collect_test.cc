@@ -15,7 +15,7 @@
 #include "ckptree/ckptree.h"
 #include "core/collect/collector.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "core/process/logger.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -373,7 +373,7 @@ TEST_F(CollectTest, NoMemoryInTheBackgroundIsAWarning) {
   ASSERT_OK(Save(2, RandomBytes(kLarge, 2)));
   ASSERT_OK(store_->Delete(1));
   ASSERT_THAT(LargeTables(), SizeIs(2));
-  internal::Engine& engine = internal::StoreTestPeer::engine(*store_);
+  internal::Engine& engine = internal::StoreEngine::Of(*store_);
   absl::Mutex mu;
   int asked = 0;
   std::vector<std::string> logged;

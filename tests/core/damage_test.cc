@@ -16,7 +16,7 @@
 
 #include "core/engine/engine.h"
 #include "core/engine/rank_save.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "core/save/step_content.h"
 #include "tests/core/fixture.h"
 #include "tests/testutil/flip_byte.h"
@@ -99,7 +99,7 @@ class DamageTest : public CoreTest {
   // `copies` of it where it has two.
   void Damage(schema::Space space, Copies copies = Copies::kBoth) {
     const kv::Database& database =
-        internal::StoreTestPeer::engine(*store_).database();
+        internal::StoreEngine::Of(*store_).database();
     std::vector<std::string> paths;
     if (copies != Copies::kSecond) {
       paths.push_back(LargestOf(database.LiveFiles().value(), space));
@@ -142,7 +142,7 @@ TEST_F(DamageTest, TheNextSaveIsWhole) {
 // A table of arrays is gone: what was in it is lost, and no save shares it.
 TEST_F(DamageTest, NoSaveSharesWhatIsGone) {
   const std::string path = LargestOf(
-      internal::StoreTestPeer::engine(*store_).database().LiveFiles().value(),
+      internal::StoreEngine::Of(*store_).database().LiveFiles().value(),
       schema::Space::kChunks);
   store_.reset();
   std::filesystem::remove(path);
@@ -295,9 +295,8 @@ class SmallDamageTest : public CoreTest {
     for (const char* const tag : {"one", "two"}) {
       Open();
       ASSERT_OK(store_->Tag(tag, AtStep(1)));
-      ASSERT_OK(internal::StoreTestPeer::engine(*store_)
-                    .mutable_database()
-                    ->WriteRows());
+      ASSERT_OK(
+          internal::StoreEngine::Of(*store_).mutable_database()->WriteRows());
       store_.reset();
     }
   }
@@ -413,7 +412,7 @@ TEST_F(SmallDamageTest, WhatTheJournalHasIsReadThereAndMendedByTheNextWriter) {
 }
 
 // A run that goes on for long lets the journal go, and nobody has read the
-// block meanwhile.
+// block at the same time.
 TEST_F(SmallDamageTest, TheJournalLetsNoBlockGoThatTheIndexDoesNotHaveWhole) {
   ASSERT_NO_FATAL_FAILURE(FindBytes());
   FlipByte(table_, fourth_);

@@ -18,7 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/big_endian.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
@@ -37,9 +37,7 @@ using ::testing::Not;
 
 class EngineTest : public CoreTest {
  protected:
-  internal::Engine& engine() {
-    return internal::StoreTestPeer::engine(*store_);
-  }
+  internal::Engine& engine() { return internal::StoreEngine::Of(*store_); }
   Store Reader() { return Store::Open(path(), ReadOnly()).value(); }
 
   // Bytes that are there once `set` was given.

@@ -49,8 +49,7 @@ inline Tensor Uint8s(const Bytes& bytes) {
 }
 
 inline std::size_t BytesOf(DType dtype, bool packed, const Shape& shape) {
-  return static_cast<std::size_t>(
-      schema::ArrayBytes(dtype, packed, shape).value());
+  return static_cast<std::size_t>(ArrayBytes(dtype, packed, shape).value());
 }
 
 inline Path At(std::string_view text) { return Path::Parse(text).value(); }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "tests/core/fixture.h"
 #include "tests/testutil/flip_byte.h"
 
@@ -69,8 +69,7 @@ TEST_P(LargeReadTest, EveryByteComes) {
 }
 
 TEST_P(LargeReadTest, DamageIsNamed) {
-  const auto files =
-      internal::StoreTestPeer::engine(*store_).database().LiveFiles();
+  const auto files = internal::StoreEngine::Of(*store_).database().LiveFiles();
   ASSERT_OK(files);
   std::string path;
   for (const kv::LiveFile& file : *files) {

@@ -18,7 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/engine/engine.h"
 #include "core/engine/rank_save.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "core/save/block_sink.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 class LimitsTest : public CoreTest {
  protected:
   void LimitSegments(const internal::SegmentLimits& limits) {
-    internal::StoreTestPeer::engine(*store_).writer()->LimitSegments(limits);
+    internal::StoreEngine::Of(*store_).writer()->LimitSegments(limits);
   }
   static StoreOptions OneThread() {
     StoreOptions options = Options();
@@ -175,7 +175,7 @@ TEST_F(LimitsTest, AsMuchAsAStepMayHave) {
   constexpr std::int64_t kLeaves = schema::kMaxLeaves;
   for (const std::int64_t step : {1, 2}) {
     StepBuilder builder = store_->Begin(step);
-    std::vector<schema::PathPart> parts = Path().Key("w").Index(0).parts();
+    std::vector<PathPart> parts = Path().Key("w").Index(0).parts();
     for (std::int64_t i = 0; i < kLeaves; ++i) {
       parts[1].key.value = i;
       builder.PutInt(Path(parts), i % 2 == 0 ? i : i * step);

@@ -1,5 +1,5 @@
 // What could be saved and never be restored is refused: arrays with holes, JSON
-// that is none.
+// that is not one.
 
 #include <functional>
 #include <utility>

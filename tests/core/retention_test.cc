@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
@@ -165,7 +165,7 @@ TEST_F(RetentionTest, AFunctionThatFailsRemovesNothing) {
 
 TEST_F(RetentionTest, ARuleOfANewerEngineRemovesNothing) {
   ASSERT_OK(SaveInt(1));
-  ASSERT_OK(internal::StoreTestPeer::engine(*store_).AdoptSettings(
+  ASSERT_OK(internal::StoreEngine::Of(*store_).AdoptSettings(
       "", {.policy = "latest(1) | geometric(2)", .set_by = "9.9.9"}));
   Open();
   SaveHandle save = Start(2, RandomBytes(10, 1));
@@ -245,7 +245,7 @@ TEST_F(RetentionTest, DamagedTagsRemoveNothing) {
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kTag;
   request.batch.Put(schema::Space::kRecords, schema::TagKey("good"), "x");
-  ASSERT_OK(internal::StoreTestPeer::engine(*store_)
+  ASSERT_OK(internal::StoreEngine::Of(*store_)
                 .mutable_database()
                 ->Commit(std::move(request))
                 .status);

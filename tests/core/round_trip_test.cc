@@ -14,7 +14,6 @@
 namespace ckptree::testing {
 namespace {
 
-using schema::Key;
 using ::testing::ElementsAre;
 
 // What is put into a step and expected of it. Holds the memory of a save until
@@ -144,8 +143,7 @@ class Content {
       const Shape& shape,
       const std::function<void(std::size_t, const Shape&)>& fn) {
     Shape index(shape.size(), 0);
-    const auto count =
-        static_cast<std::size_t>(schema::ElementCount(shape).value());
+    const auto count = static_cast<std::size_t>(ElementCount(shape).value());
     for (std::size_t n = 0; n < count; ++n) {
       fn(n, index);
       for (std::size_t d = shape.size(); d-- > 0;) {
@@ -203,12 +201,12 @@ class RoundTripTest : public CoreTest {
 TEST_F(RoundTripTest, EveryElementType) {
   Content content;
   const Shape shapes[] = {{7}, {}, {0}, {3, 0, 2}, {33, 65}, {1, 1, 1, 70000}};
-  for (const DType dtype : schema::AllDTypes()) {
+  for (const DType dtype : AllDTypes()) {
     for (const bool packed : {false, true}) {
-      if (packed && !schema::IsSubByte(dtype)) continue;
+      if (packed && !IsSubByte(dtype)) continue;
       for (std::size_t s = 0; s < std::size(shapes); ++s) {
         Path path = At("params");
-        path.Key(schema::Name(dtype)).Key(packed ? "packed" : "plain");
+        path.Key(Name(dtype)).Key(packed ? "packed" : "plain");
         content.AddArray(path.Index(static_cast<std::int64_t>(s)), dtype,
                          shapes[s], packed);
       }
@@ -470,7 +468,7 @@ TEST_F(RoundTripTest, BoxesMakeUpALeaf) {
     EXPECT_EQ(info.digest, store_->Resolve(AtStep(1))->digest);
     ++number;
   } while (std::next_permutation(std::begin(order), std::end(order)));
-  // A part of the array is none that could be read.
+  // No part of the array could be read.
   StepBuilder part = store_->Begin(number);
   part.Put("w", boxes[1]).Put("w", box({}, {0, 0}, {0, 300}));
   EXPECT_THAT(Commit(std::move(part)),

@@ -14,9 +14,6 @@
 namespace ckptree {
 namespace {
 
-using schema::DType;
-using schema::Statistics;
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kTileBytes = 64 << 10;
 
@@ -29,7 +26,7 @@ Bytes RandomBytes(std::size_t n, unsigned seed) {
   return bytes;
 }
 
-bool IsWide(DType dtype) { return schema::BitWidth(dtype) >= 16; }
+bool IsWide(DType dtype) { return BitWidth(dtype) >= 16; }
 
 // The numbers of the formats' own documents.
 TEST(SmallTypes, FloatsHaveTheirDocumentedRange) {
@@ -55,8 +52,8 @@ TEST(SmallTypes, FloatsHaveTheirDocumentedRange) {
       {DType::kFloat4E2m1fn, 6, 1, 0.5, 0, 0},
   };
   for (const Format& format : formats) {
-    SCOPED_TRACE(schema::Name(format.dtype));
-    const unsigned codes = 1u << schema::BitWidth(format.dtype);
+    SCOPED_TRACE(Name(format.dtype));
+    const unsigned codes = 1u << BitWidth(format.dtype);
     unsigned nans = 0;
     unsigned infs = 0;
     double max = 0;
@@ -95,9 +92,9 @@ TEST(SmallTypes, IntegersAreSignExtendedFromTheirLowBits) {
 }
 
 TEST(SmallTypes, EveryByteIsCountedWithItsValue) {
-  for (const DType dtype : schema::AllDTypes()) {
+  for (const DType dtype : AllDTypes()) {
     if (IsWide(dtype)) continue;
-    SCOPED_TRACE(schema::Name(dtype));
+    SCOPED_TRACE(Name(dtype));
     for (unsigned code = 0; code < 256; ++code) {
       const double value = SmallTypeValue(dtype, code);
       const Statistics got = ComputeStatistics(
@@ -117,9 +114,9 @@ TEST(SmallTypes, EveryByteIsCountedWithItsValue) {
 
 TEST(SmallTypes, SumsOfManyTilesAreRight) {
   const Bytes bytes = RandomBytes(3 * kTileBytes + 77, 5);
-  for (const DType dtype : schema::AllDTypes()) {
+  for (const DType dtype : AllDTypes()) {
     if (IsWide(dtype)) continue;
-    SCOPED_TRACE(schema::Name(dtype));
+    SCOPED_TRACE(Name(dtype));
     const Statistics got = ComputeStatistics(dtype, false, bytes);
     long double sum = 0;
     long double squares = 0;
@@ -138,10 +135,10 @@ TEST(SmallTypes, SumsOfManyTilesAreRight) {
 }
 
 TEST(SmallTypes, PackedElementsEqualTheSameUnpacked) {
-  for (const DType dtype : schema::AllDTypes()) {
-    if (!schema::IsSubByte(dtype)) continue;
-    SCOPED_TRACE(schema::Name(dtype));
-    const auto bits = static_cast<std::size_t>(schema::BitWidth(dtype));
+  for (const DType dtype : AllDTypes()) {
+    if (!IsSubByte(dtype)) continue;
+    SCOPED_TRACE(Name(dtype));
+    const auto bits = static_cast<std::size_t>(BitWidth(dtype));
     const std::size_t per_tile =
         (8 % bits != 0 ? kTileBytes / 3 * 3 : kTileBytes) * 8 / bits;
     for (const std::size_t elements :

@@ -42,7 +42,7 @@ class SpaceTest : public CoreTest {
     for (fs::recursive_directory_iterator it(path(), error), end;
          !error && it != end; it.increment(error)) {
       struct stat status;
-      // Collection removes files meanwhile.
+      // Collection removes files at any time.
       if (stat(it->path().c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
         bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
         const std::string name = it->path().filename().string();

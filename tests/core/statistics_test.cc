@@ -16,9 +16,6 @@
 namespace ckptree {
 namespace {
 
-using schema::DType;
-using schema::Statistics;
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kTileBytes = 64 << 10;
 
@@ -102,7 +99,7 @@ std::vector<double> Parts(DType dtype, const Bytes& bytes, std::size_t* size) {
     case DType::kUint64:
       return decode(std::uint64_t(), plain);
     default:
-      ADD_FAILURE() << "not a wide type: " << schema::Name(dtype);
+      ADD_FAILURE() << "not a wide type: " << Name(dtype);
       return {};
   }
 }
@@ -165,7 +162,7 @@ void ExpectEqual(const Statistics& got, const Statistics& want) {
   EXPECT_TRUE(got == want);
 }
 
-bool IsWide(DType dtype) { return schema::BitWidth(dtype) >= 16; }
+bool IsWide(DType dtype) { return BitWidth(dtype) >= 16; }
 
 // Runs `check` once for each instruction set that this machine has.
 template <class Check>
@@ -187,9 +184,9 @@ TEST(LeafStatistics, WideTypesMatchTheReferenceOnEveryTarget) {
                                  31,    64,    127,       256,    1000,
                                  4096,  4098,  8192 + 24, 65535,  65536,
                                  65537, 65552, 131072,    150001, 300000 + 16};
-  for (const DType dtype : schema::AllDTypes()) {
+  for (const DType dtype : AllDTypes()) {
     if (!IsWide(dtype)) continue;
-    SCOPED_TRACE(schema::Name(dtype));
+    SCOPED_TRACE(Name(dtype));
     for (const std::size_t length : lengths) {
       SCOPED_TRACE(length);
       const Bytes bytes = RandomBytes(length, static_cast<unsigned>(length));
@@ -218,7 +215,7 @@ TEST(LeafStatistics, FiniteFloatsMatchTheReferenceOnEveryTarget) {
     x = static_cast<std::uint16_t>(random()) & 0xbbff;  // Exponents to 14.
   }
   const auto check = [](DType dtype, const Bytes& bytes) {
-    SCOPED_TRACE(schema::Name(dtype));
+    SCOPED_TRACE(Name(dtype));
     const Statistics want = Reference(dtype, bytes);
     EXPECT_EQ(want.nan + want.inf, 0u);
     OnEveryTarget(
@@ -254,8 +251,8 @@ TEST(LeafStatistics, EveryFloat16IsExact) {
 }
 
 TEST(LeafStatistics, UnalignedBytesGiveTheSameBits) {
-  for (const DType dtype : schema::AllDTypes()) {
-    SCOPED_TRACE(schema::Name(dtype));
+  for (const DType dtype : AllDTypes()) {
+    SCOPED_TRACE(Name(dtype));
     const Bytes bytes = RandomBytes(70'000, 3);
     const Statistics want = ComputeStatistics(dtype, false, bytes);
     Bytes moved(bytes.size() + 3);
@@ -341,7 +338,7 @@ TEST(LeafStatistics, LargeIntegersRoundOnce) {
 }
 
 TEST(LeafStatistics, EmptyInputIsEmpty) {
-  for (const DType dtype : schema::AllDTypes()) {
+  for (const DType dtype : AllDTypes()) {
     ExpectEqual(ComputeStatistics(dtype, false, {}), Statistics());
     EXPECT_TRUE(HasStatistics(dtype));
   }

@@ -173,7 +173,7 @@ TEST_F(ThreadsTest, CollectBesideSavesAndReaders) {
       }
       const std::int64_t step = newest;
       const auto restored = store_->Restore(AtStep(step));
-      if (!restored.ok()) {  // Deleted meanwhile.
+      if (!restored.ok()) {  // Deleted since.
         EXPECT_TRUE(absl::IsNotFound(restored.status())) << restored.status();
         continue;
       }

@@ -18,16 +18,16 @@ class InterruptedFs : public rocksdb::FileSystemWrapper {
   InterruptedFs() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
   const char* Name() const override { return "InterruptedFs"; }
 
-  // Calls `meanwhile` once, right before a file whose name ends in `suffix` is
+  // Calls `interrupt` once, right before a file whose name ends in `suffix` is
   // opened to be read for the `nth` time.
-  void BeforeReading(std::string suffix, std::function<void()> meanwhile,
+  void BeforeReading(std::string suffix, std::function<void()> interrupt,
                      int nth = 1) {
     suffix_ = std::move(suffix);
     left_ = nth;
-    meanwhile_ = std::move(meanwhile);
+    interrupt_ = std::move(interrupt);
   }
   // It was called.
-  bool fired() const { return meanwhile_ == nullptr; }
+  bool fired() const { return interrupt_ == nullptr; }
 
   rocksdb::IOStatus NewSequentialFile(
       const std::string& name, const rocksdb::FileOptions& options,
@@ -47,12 +47,12 @@ class InterruptedFs : public rocksdb::FileSystemWrapper {
  private:
   void Opening(const std::string& name) {
     if (fired() || !name.ends_with(suffix_) || --left_ > 0) return;
-    std::exchange(meanwhile_, nullptr)();
+    std::exchange(interrupt_, nullptr)();
   }
 
   std::string suffix_;
   int left_ = 0;
-  std::function<void()> meanwhile_;
+  std::function<void()> interrupt_;
 };
 
 }  // namespace ckptree::kv

@@ -35,9 +35,9 @@ class FormatReaderTest : public CoreTest {
     };
     for (int type = 1; type <= 34; ++type) {
       const auto dtype = static_cast<DType>(type);
-      const std::string name(schema::Name(dtype));
+      const std::string name(Name(dtype));
       put(At("types/" + name), dtype, {5, 7});
-      if (schema::IsSubByte(dtype)) {
+      if (IsSubByte(dtype)) {
         put(At("packed/" + name), dtype, {5, 77}, true);
       }
     }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "schema/path.h"
+#include "ckptree/path.h"
 #include "schema/utf8.h"
 #include "tests/fuzz/require.h"
 
@@ -62,8 +62,8 @@ void FuzzGlob(std::string_view pattern, std::string_view text) {
                               ? kSearchedBytes
                               : kSearchedBytesWithCounts);
   }
-  const absl::Status status = schema::ValidateGlob(pattern);
-  const bool matches = schema::MatchesGlob(pattern, text);
+  const absl::Status status = ValidateGlob(pattern);
+  const bool matches = MatchesGlob(pattern, text);
   if (!status.ok()) {
     RequireInvalid(status);
     Require(!expression || !matches, "a bad expression matches nothing");

@@ -32,8 +32,8 @@ void FuzzLeaf(std::string_view bytes) {
   const auto again = schema::DecodeLeafRecord(EncodeLeaf(*record));
   Require(schema::ValueDigest(*record) == schema::ValueDigest(*again),
           "a record written again has the same value");
-  schema::Statistics all;
-  for (const schema::Statistics& part : record->statistics) all.Merge(part);
+  Statistics all;
+  for (const Statistics& part : record->statistics) all.Merge(part);
 }
 
 // A map has one coding, and no envelope.

@@ -5,14 +5,14 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "schema/path.h"
+#include "ckptree/path.h"
 #include "schema/path_encoding.h"
 #include "tests/fuzz/require.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
+  using ckptree::Path;
   using ckptree::fuzz::Require;
-  using ckptree::schema::Path;
   const std::string_view bytes = ckptree::fuzz::TextOf(data, size);
   const absl::StatusOr<Path> path = Path::Decode(bytes);
   Require(

@@ -6,13 +6,13 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "schema/path.h"
+#include "ckptree/path.h"
 #include "tests/fuzz/require.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
+  using ckptree::Path;
   using ckptree::fuzz::Require;
-  using ckptree::schema::Path;
   const absl::StatusOr<Path> path =
       Path::Parse(ckptree::fuzz::TextOf(data, size));
   if (!path.ok()) {
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     const auto byte = static_cast<unsigned char>(c);
     Require(byte >= 0x20 && byte != 0x7f, "a text has no control characters");
   }
-  Require(path->empty() || ckptree::schema::MatchesGlob(text, text),
+  Require(path->empty() || ckptree::MatchesGlob(text, text),
           "a text as a pattern matches itself");
   return 0;
 }

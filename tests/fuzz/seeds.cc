@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "ckptree/path.h"
 #include "kv/journal/preface.h"
 #include "kv/journal/record.h"
 #include "kv/write_batch.h"
@@ -18,7 +19,6 @@
 #include "schema/envelope.h"
 #include "schema/keys.h"
 #include "schema/part_handoff.h"
-#include "schema/path.h"
 #include "schema/step_record.h"
 #include "schema/tree.h"
 #include "tests/fuzz/stored_record.h"
@@ -76,9 +76,9 @@ void AddKeys(Folder folder) {
   }
 }
 
-std::vector<schema::Path> SamplePaths() {
-  using schema::Key;
-  using schema::Path;
+std::vector<Path> SamplePaths() {
+  using Key;
+  using Path;
   const Key::Tuple tuple = {Key{std::int64_t{1}}, Key{std::string("a")},
                             Key{Key::Tuple{Key{Key::None{}}}}};
   return {Path().Key("params").Key("layer 0").Index(3),
@@ -92,7 +92,7 @@ std::vector<schema::Path> SamplePaths() {
 }
 
 void AddPaths(Folder bytes, Folder text) {
-  for (const schema::Path& path : SamplePaths()) {
+  for (const Path& path : SamplePaths()) {
     bytes.Add(path.Encode());
     text.Add(path.Text());
   }

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/digest.h"
+#include "ckptree/path.h"
 #include "schema/envelope.h"
-#include "schema/path.h"
 #include "schema/tree.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/stored_record.h"
@@ -21,7 +21,7 @@ void FuzzPage(const StoredRecord& stored) {
       schema::DecodeTreePage(stored.bytes);
   if (!page.ok()) return;
   for (const schema::TreeEntry& entry : page->entries) {
-    Require(schema::Path::Decode(entry.path).ok(), "an entry has a path");
+    Require(Path::Decode(entry.path).ok(), "an entry has a path");
   }
   const auto tree = schema::EncodeTree(page->entries);
   if (!tree.ok()) return RequireInvalid(tree.status());

@@ -306,7 +306,7 @@ class Writer:
       self.flush("records")
       if self.mutant != "drop with one space flushed":
         self.flush("small")
-    self.sync_b()                                  # what came meanwhile; nothing
+    self.sync_b()                                  # what came since; nothing
     self.drop_pairs()
     self.unsealed = self.behind = False
 

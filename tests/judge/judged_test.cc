@@ -107,7 +107,7 @@ class TrialJudgedTest : public ::testing::TestWithParam<std::string> {
     return store;
   }
 
-  // Of the shape that is wanted, as many as the scale says.
+  // Of the shape that was asked for, as many as the scale says.
   static std::vector<PlannedTrial> Part(std::vector<PlannedTrial> all) {
     if (const char* const shape = Wanted("CKPTREE_TEST_SHAPE")) {
       std::erase_if(

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "tests/fault/directory.h"
 #include "tests/fault/runner.h"
 #include "tests/model/store.h"

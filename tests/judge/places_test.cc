@@ -426,7 +426,7 @@ TEST_F(OwnersTest, OneFileIsSomebodyElses) {
             kAllowedByName, [&](std::vector<Verdict>* verdicts) {
               Lend(name, readable);
               verdicts->push_back(AsOwner(verb, name));
-              // The owner gets it back: nothing was lost meanwhile.
+              // The owner gets it back: nothing was lost.
               const fs::path path = fs::path(directory_.store()) / name;
               if (fs::exists(path)) {
                 Give(path, kOwner);

@@ -44,7 +44,7 @@ TEST_F(IndexRebuildTest, WhatIsTakenInCanBeReadDroppedAndRewritten) {
   };
   ASSERT_OK(database_->Rewrite(Space::kChunks, files, no_gaps));
   ASSERT_NO_FATAL_FAILURE(Close());
-  // What an index consists of besides its tables may be anything.
+  // What an index has in addition to its tables may be anything.
   fs::remove(Db() + "/CURRENT");
   for (const auto& entry : fs::directory_iterator(Db())) {
     if (entry.path().filename().string().starts_with("MANIFEST")) {

@@ -71,11 +71,11 @@ class LeafCopiesTest : public KvTest {
   // Tolerates what stands outside of the records.
   std::unique_ptr<Database> OpenForReading() {
     Options options = options_;
-    options.forensic = true;
     options.log = [this](Severity severity, std::string_view text) {
       if (severity == Severity::kWarning) warnings_.emplace_back(text);
     };
-    auto opened = Database::Open(Store(), options, Mode::kRead, NoCheck);
+    auto opened =
+        Database::Open(Store(), options, Mode::kReadSalvaged, NoCheck);
     EXPECT_OK(opened);
     return opened.ok() ? *std::move(opened) : nullptr;
   }

@@ -59,8 +59,8 @@ ModelLeaf RandomArray(FaultRandom& random) {
     leaf.shape.push_back(random.OneIn(25) ? 0 : 1 + random.Int(9));
   }
   if (dims > 0 && random.OneIn(6)) leaf.shape[0] = 100 + random.Int(900);
-  leaf.bytes = RandomBytes(
-      random, Elements(leaf.shape) * (schema::BitWidth(leaf.dtype) / 8));
+  leaf.bytes =
+      RandomBytes(random, Elements(leaf.shape) * (BitWidth(leaf.dtype) / 8));
   if (dims > 0 && leaf.shape[0] > 2 && random.OneIn(4)) leaf.boxes = 2;
   return leaf;
 }
@@ -149,8 +149,7 @@ std::string_view KindName(Kind kind) {
 
 // The bytes of box [start, start + shape) of a row-major array.
 std::string Cut(const ModelLeaf& leaf, const BoxSpec& box) {
-  const std::size_t width =
-      static_cast<std::size_t>(schema::BitWidth(leaf.dtype) / 8);
+  const std::size_t width = static_cast<std::size_t>(BitWidth(leaf.dtype) / 8);
   std::string out;
   if (Elements(box.shape) == 0) return out;
   Shape at = box.start;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "core/engine/store_test_peer.h"
+#include "tests/testutil/store_on.h"
 
 namespace ckptree::testing {
 namespace {
@@ -70,15 +70,15 @@ std::optional<std::size_t> FindState(const Store& store,
 
 absl::StatusOr<Store> CreateStore(const std::string& directory, int threads,
                                   std::shared_ptr<void> file_system) {
-  return internal::StoreTestPeer::Create(directory, Options(threads, false),
-                                         std::move(file_system));
+  return CreateStoreOn(std::move(file_system), directory,
+                       Options(threads, false));
 }
 
 absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,
                                 std::shared_ptr<void> file_system,
                                 bool read_only) {
-  return internal::StoreTestPeer::Open(directory, Options(threads, read_only),
-                                       std::move(file_system));
+  return OpenStoreOn(std::move(file_system), directory,
+                     Options(threads, read_only));
 }
 
 absl::Status SaveStep(Store& store, std::int64_t step, const ModelStep& content,

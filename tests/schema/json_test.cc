@@ -1,5 +1,7 @@
 // What is JSON, held against another reader.
 
+#include "nlohmann/json.hpp"
+
 #include <random>
 #include <regex>
 #include <string>
@@ -7,7 +9,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "schema/json_text.h"
 
 namespace ckptree::schema {

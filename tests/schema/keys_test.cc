@@ -155,8 +155,6 @@ TEST(KeysTest, RoundTripsEveryOtherKey) {
     EXPECT_EQ(segment->part, 9);
     EXPECT_EQ(segment->space, Space::kLeaves);
     EXPECT_EQ(segment->builder, 255);
-    EXPECT_TRUE(In(SegmentsOfVersion(version), key));
-    EXPECT_FALSE(In(SegmentsOfVersion(version ^ 1), key));
     const auto small =
         DecodeSmallKey(SmallKey(version, 9, BlockKind::kLeafRecord, 1));
     ASSERT_TRUE(small.has_value());
@@ -217,9 +215,6 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
 
 TEST(KeysTest, RangesEndWhereTheirPrefixDoes) {
   EXPECT_EQ(Hex(StepsOfLine(UINT32_MAX).end), "02");
-  EXPECT_EQ(Hex(SegmentsOfVersion(255).end),
-            "06"
-            "00000000000001");
   EXPECT_EQ(BlocksOfVersion(kMax64).end, "");
   EXPECT_EQ(Hex(AllRows(Row::kStore).end), "01");
   EXPECT_EQ(WholeSpace().begin, "");

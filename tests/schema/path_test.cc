@@ -1,3 +1,5 @@
+#include "ckptree/path.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -10,7 +12,6 @@
 #include "absl/strings/escaping.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "schema/path.h"
 
 namespace ckptree::schema {
 namespace {
@@ -173,8 +174,8 @@ TEST(PathTest, CanonicalText) {
             "\"a\\\"\\\\\\n\\u007f\\u0085\xc3\xa9\"");
   EXPECT_EQ(Path().Attribute("a.b").Text(), ".\"a.b\"");
   EXPECT_EQ(Path().Key(Int(3)).Text(), "{3}");
-  EXPECT_EQ(Path().Key(schema::Key{true}).Text(), "{true}");
-  EXPECT_EQ(Path().Key(schema::Key{Key::None{}}).Text(), "{null}");
+  EXPECT_EQ(Path().Key(Key{true}).Text(), "{true}");
+  EXPECT_EQ(Path().Key(Key{Key::None{}}).Text(), "{null}");
   EXPECT_EQ(Path().Key(Float(1)).Text(), "{1.0}");
   EXPECT_EQ(Path().Key(Float(-kInf)).Text(), "{-inf}");
   EXPECT_EQ(Path().Key(Raw(std::string("\0a\"", 3))).Text(),
@@ -193,11 +194,9 @@ TEST(PathTest, ParsesTheJaxForm) {
   expect(".mu.nu", Path().Attribute("mu").Attribute("nu"));
   expect("['it\\'s'][\"b\"]", Path().Key("it's").Key("b"));
   expect("[<flat index 3>]", Path().Flattened(3));
-  expect("[True][None][-3][1.5]", Path()
-                                      .Key(schema::Key{true})
-                                      .Key(schema::Key{Key::None{}})
-                                      .Key(Int(-3))
-                                      .Key(Float(1.5)));
+  expect(
+      "[True][None][-3][1.5]",
+      Path().Key(Key{true}).Key(Key{Key::None{}}).Key(Int(-3)).Key(Float(1.5)));
   expect("[(1, 'a')][b'\\x00']",
          Path().Key(Of({Int(1), Str("a")})).Key(Raw(std::string(1, '\0'))));
   expect("['\\xe9\\u00e9\\U0001f600']",
@@ -336,7 +335,7 @@ TEST(PathTest, LimitsHold) {
   EXPECT_FALSE(Path({{PartKind::kIndex, Str("a")}}).Validate().ok());
   EXPECT_FALSE(Path({{PartKind::kAttribute, Int(1)}}).Validate().ok());
   EXPECT_FALSE(Path({{static_cast<PartKind>(9), Int(1)}}).Validate().ok());
-  schema::Key nested = Of({});
+  Key nested = Of({});
   for (int i = 0; i < 300; ++i) nested = Of({nested});
   EXPECT_FALSE(Path().Key(nested).Validate().ok());
   EXPECT_FALSE(Path::Decode(Path().Key(nested).Encode()).ok());

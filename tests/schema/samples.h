@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ckptree/path.h"
 #include "schema/dead_list.h"
 #include "schema/envelope.h"
 #include "schema/leaf_record.h"
-#include "schema/path.h"
 #include "schema/segment_record.h"
 #include "schema/step_record.h"
 #include "schema/store_record.h"

@@ -257,11 +257,11 @@ TEST(DeadListTest, RefusesWhatCannotBe) {
   refuse([](L* l) { l->prev = 7; }, "cannot refer to");
   refuse([](L* l) { l->parts[0].runs[0].version = 0; }, "cannot refer to");
   refuse([](L* l) { l->parts[0].runs[0].count = 0; }, "empty");
-  refuse([](L* l) { l->parts[0].runs[0].first_n = 0; }, "none of blocks");
+  refuse([](L* l) { l->parts[0].runs[0].first_n = 0; }, "not of blocks");
   refuse([](L* l) { l->parts[0].runs[0].bytes = 3; }, "cannot have");
   refuse([](L* l) { l->parts[0].runs[0].bytes = std::uint64_t{1} << 40; },
          "cannot have");
-  refuse([](L* l) { l->parts[0].runs[0].count = 0xffffff; }, "none of blocks");
+  refuse([](L* l) { l->parts[0].runs[0].count = 0xffffff; }, "not of blocks");
   refuse([](L* l) { l->parts[0].runs[2].first_n = 5; }, "could be one");
   refuse([](L* l) { l->parts[0].runs[0].place = Space::kChunks; },
          "blocks of kind 1 in space 3");
@@ -292,10 +292,11 @@ TEST(SegmentTest, RefusesDeadBlocksThatCannotBe) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(fault));
   };
   using R = SegmentRow;
-  refuse([](R* r) { r->dead[0].count = 0; }, "none of its blocks");
-  refuse([](R* r) { r->dead[0].first = 0; }, "none of its blocks");
-  refuse([](R* r) { r->dead[1].first = 3; }, "none of its blocks");  // One run.
-  refuse([](R* r) { r->dead[1].count = 6; }, "none of its blocks");
+  refuse([](R* r) { r->dead[0].count = 0; }, "that it does not have");
+  refuse([](R* r) { r->dead[0].first = 0; }, "that it does not have");
+  refuse([](R* r) { r->dead[1].first = 3; },
+         "that it does not have");  // One run.
+  refuse([](R* r) { r->dead[1].count = 6; }, "that it does not have");
   refuse([](R* r) { r->block_count = 5; }, "more dead");  // All of them.
   refuse([](R* r) { r->dead_bytes = 1001; }, "more dead");
   refuse([](R* r) { r->dead_bytes = 4; }, "more dead");

@@ -186,7 +186,7 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
   EXPECT_GE(
       done["files_dropped"].get<int>() + done["files_rewritten"].get<int>(), 2)
       << done;
-  // The journal may have begun a file meanwhile, which is made ahead.
+  // The journal may have begun another file, which is made ahead.
   EXPECT_GE(done["file_bytes_before"].get<std::uint64_t>() + kJournalFile,
             done["file_bytes_after"].get<std::uint64_t>() + 2 * kArray)
       << done;

@@ -115,7 +115,7 @@ TEST_F(CommandTest, FindsTheStoreThatLacksAPart) {
       EXPECT_EQ(found.out, all);
     }
   }
-  // Folders of others with such names are none.
+  // Folders of others with such names are not stores.
   const std::string other = scratch_ / "other";
   fs::create_directories(other + "/db/deeper");
   fs::create_directories(other + "/journal");

@@ -119,13 +119,13 @@ TEST(ElementTextTest, DecodesEveryType) {
   std::set<DType> seen;
   for (const Known& k : known) {
     EXPECT_EQ(Text(k.dtype, k.bits), k.text)
-        << schema::Name(k.dtype) << " 0x" << std::hex << k.bits;
+        << Name(k.dtype) << " 0x" << std::hex << k.bits;
     seen.insert(k.dtype);
   }
   EXPECT_EQ(Text(DType::kComplex128, 0x3ff0000000000000u, 0xc000000000000000u),
             "1.0-2.0j");
   seen.insert(DType::kComplex128);
-  EXPECT_EQ(seen.size(), schema::AllDTypes().size());
+  EXPECT_EQ(seen.size(), AllDTypes().size());
 }
 
 // Every 16-bit code is read back from its text: the text lies nearer to it

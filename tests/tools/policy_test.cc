@@ -7,7 +7,7 @@
 
 #include "ckptree/ckptree.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -134,7 +134,7 @@ TEST_F(PolicyCommandTest, SaysWhatItWasAskedWrongly) {
 TEST_F(PolicyCommandTest, OfANewerEngineOrAnotherProgram) {
   {
     ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
-    ASSERT_OK(internal::StoreTestPeer::engine(store).AdoptSettings(
+    ASSERT_OK(internal::StoreEngine::Of(store).AdoptSettings(
         "", {.policy = "geometric(2)", .set_by = "9.9"}));
     ASSERT_OK(store.Close());
   }

@@ -16,7 +16,7 @@
 
 #include "ckptree/ckptree.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -135,8 +135,7 @@ class RecoverTest : public CommandRunner {
     }
     ASSERT_OK(store.Tag("best", 30));
     ASSERT_OK(store.Pin(20));
-    const auto files =
-        internal::StoreTestPeer::engine(store).database().LiveFiles();
+    const auto files = internal::StoreEngine::Of(store).database().LiveFiles();
     ASSERT_OK(files);
     for (const kv::LiveFile& file : *files) {
       const std::string name =
@@ -146,7 +145,7 @@ class RecoverTest : public CommandRunner {
           .push_back(name);
     }
     const auto copies =
-        internal::StoreTestPeer::engine(store).database().LeafCopies();
+        internal::StoreEngine::Of(store).database().LeafCopies();
     ASSERT_OK(copies);
     for (const kv::LiveFile& file : *copies) {
       made_->leaf_copies.push_back(

@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "core/engine/engine.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "tests/fault/runner.h"
 #include "tests/model/store.h"
 
@@ -110,7 +110,7 @@ absl::Status Build(const std::string& directory, const ModelStep& step,
   if (!store.ok()) return store.status();
   absl::StatusOr<internal::StepContent> content =
       ContentOf(step, part, parts,
-                internal::StoreTestPeer::engine(*store).options().chunk_bytes);
+                internal::StoreEngine::Of(*store).options().chunk_bytes);
   if (!content.ok()) return content.status();
   return internal::WriteRankPart(*store, plan, static_cast<std::uint16_t>(part),
                                  *std::move(content), CrewOptions(fs));

@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "core/engine/engine.h"
 #include "core/engine/rank_save.h"
-#include "core/engine/store_test_peer.h"
+#include "core/engine/store_engine.h"
 #include "gtest/gtest.h"
 #include "schema/dead_list.h"
 #include "schema/keys.h"
@@ -312,7 +312,7 @@ TEST_F(TrialPartsTest, PartsThatAreLostAreDead) {
     // The parts of which blocks died in the save of `step`.
     const auto dead = [&](std::int64_t step) {
       std::vector<int> parts;
-      const auto row = internal::StoreTestPeer::engine(store).database().Get(
+      const auto row = internal::StoreEngine::Of(store).database().Get(
           schema::Space::kRecords,
           schema::DeadKey(InfoOf(store, step).version));
       const schema::DeadList list = schema::DecodeDeadList(**row).value();

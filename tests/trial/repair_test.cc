@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "core/engine/store_test_peer.h"
+#include "core/repair/repair_on.h"
 #include "gtest/gtest.h"
 #include "tests/fault/random.h"
 #include "tests/fault/scale.h"

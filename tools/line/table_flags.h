@@ -13,7 +13,7 @@ namespace ckptree::tools {
 
 std::span<const FlagSpec> TableFlags();
 
-// kInvalidArgument: a condition or a number that is none.
+// kInvalidArgument: what is not a condition, or not a number.
 absl::StatusOr<TableOptions> ParseTableOptions(const Arguments& arguments);
 
 }  // namespace ckptree::tools

@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
     if (!found.empty()) return found;
   }
   if (!IsPattern(key)) return NoSuchKey(step, key, *all);
-  if (absl::Status status = schema::ValidateGlob(key); !status.ok()) {
+  if (absl::Status status = ValidateGlob(key); !status.ok()) {
     return WithHint(status, "`*` is any run in one part, `**` any parts");
   }
   absl::StatusOr<std::vector<LeafInfo>> matches = step.Leaves(key);

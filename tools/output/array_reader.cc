@@ -37,17 +37,16 @@ absl::StatusOr<std::vector<std::byte>> ArrayReader::Read(
   if (count == 0) return elements;
   if (leaf_.packed) {
     // Rows of packed elements do not start at bytes: the whole is read.
-    const auto bytes =
-        schema::ArrayBytes(leaf_.dtype, true, leaf_.shape).value_or(0);
+    const auto bytes = ArrayBytes(leaf_.dtype, true, leaf_.shape).value_or(0);
     std::vector<std::byte> packed(static_cast<std::size_t>(bytes));
     if (absl::Status status = step_.Read(leaf_.path, packed); !status.ok()) {
       return status;
     }
-    const std::vector<std::byte> whole = Unpack(
-        leaf_.dtype, packed, 0, schema::ElementCount(leaf_.shape).value_or(0));
+    const std::vector<std::byte> whole =
+        Unpack(leaf_.dtype, packed, 0, ElementCount(leaf_.shape).value_or(0));
     const BoxSpec box = CoveringBox(selection);
     std::vector<std::byte> inside(
-        static_cast<std::size_t>(*schema::ElementCount(box.shape)));
+        static_cast<std::size_t>(*ElementCount(box.shape)));
     Shape index(box.shape.size(), 0);
     for (std::byte& out : inside) {
       std::int64_t source = 0;

@@ -28,7 +28,7 @@ class ByteSink {
   // kUnknown or kResourceExhausted where anything could not be written.
   absl::Status Flush();
 
-  // The reader of a pipe is gone: nothing more is wanted.
+  // The reader of a pipe is gone: nobody reads what follows.
   bool broken_pipe() const { return error_ == EPIPE; }
   bool failed() const { return error_ != 0; }
   int descriptor() const { return descriptor_; }

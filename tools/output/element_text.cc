@@ -8,13 +8,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "schema/dtype.h"
+#include "ckptree/dtype.h"
 #include "tools/output/decimal.h"
 
 namespace ckptree::tools {
 namespace {
-
-using schema::DType;
 
 // How a small floating type spends its bits, and what its odd codes mean.
 struct FloatFormat {
@@ -147,7 +145,7 @@ std::string JsonNumber(const std::string& text) {
 }  // namespace
 
 int ElementBytes(DType dtype) {
-  return schema::IsSubByte(dtype) ? 1 : schema::BitWidth(dtype) / 8;
+  return IsSubByte(dtype) ? 1 : BitWidth(dtype) / 8;
 }
 
 double ElementValue(DType dtype, const std::byte* bytes) {
@@ -182,11 +180,11 @@ std::string ElementText(DType dtype, const std::byte* bytes) {
     case DType::kInt1:
     case DType::kInt2:
     case DType::kInt4:
-      return absl::StrCat(SignExtend(byte, schema::BitWidth(dtype)));
+      return absl::StrCat(SignExtend(byte, BitWidth(dtype)));
     case DType::kUint1:
     case DType::kUint2:
     case DType::kUint4:
-      return absl::StrCat(byte & ((1u << schema::BitWidth(dtype)) - 1));
+      return absl::StrCat(byte & ((1u << BitWidth(dtype)) - 1));
     case DType::kInt8:
       return absl::StrCat(Load<std::int8_t>(bytes));
     case DType::kInt16:
@@ -237,7 +235,7 @@ std::string ElementText(DType dtype, const std::byte* bytes) {
 }
 
 std::string ElementJson(DType dtype, const std::byte* bytes) {
-  if (schema::IsComplex(dtype)) {
+  if (IsComplex(dtype)) {
     return absl::StrCat(
         "[", JsonNumber(PartText(dtype, bytes)), ",",
         JsonNumber(PartText(dtype, bytes + ElementBytes(dtype) / 2)), "]");
@@ -247,7 +245,7 @@ std::string ElementJson(DType dtype, const std::byte* bytes) {
 
 std::vector<std::byte> Unpack(DType dtype, std::span<const std::byte> packed,
                               std::int64_t first, std::int64_t count) {
-  const int width = schema::BitWidth(dtype);
+  const int width = BitWidth(dtype);
   const std::uint32_t mask = (1u << width) - 1;
   std::vector<std::byte> out(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {

@@ -9,28 +9,27 @@
 #include <string>
 #include <vector>
 
-#include "schema/dtype.h"
+#include "ckptree/dtype.h"
 
 namespace ckptree::tools {
 
 // Bytes of an element that is not packed: 1 for types below 8 bits.
-int ElementBytes(schema::DType dtype);
+int ElementBytes(DType dtype);
 
 // The element at `bytes`, ElementBytes(dtype) of them, little-endian.
 // Floats of 16 bits and more: the fewest digits that read back as the same
 // value; smaller ones: exact. Complex: "1.0+2.0j". bool: "true", "false".
-std::string ElementText(schema::DType dtype, const std::byte* bytes);
+std::string ElementText(DType dtype, const std::byte* bytes);
 
 // The same as a JSON value: NaN and infinities as strings, complex as a pair.
-std::string ElementJson(schema::DType dtype, const std::byte* bytes);
+std::string ElementJson(DType dtype, const std::byte* bytes);
 
 // The real value of an element of a floating type.
-double ElementValue(schema::DType dtype, const std::byte* bytes);
+double ElementValue(DType dtype, const std::byte* bytes);
 
 // Elements [first, first + count) of a packed array, one to a byte.
 // REQUIRES: IsSubByte(dtype), enough bytes.
-std::vector<std::byte> Unpack(schema::DType dtype,
-                              std::span<const std::byte> packed,
+std::vector<std::byte> Unpack(DType dtype, std::span<const std::byte> packed,
                               std::int64_t first, std::int64_t count);
 
 }  // namespace ckptree::tools

@@ -44,7 +44,8 @@ std::string HintOf(const absl::Status& status) {
     case absl::StatusCode::kInternal:
       return "this is a bug of ckptree: please report it with the command";
     case absl::StatusCode::kPermissionDenied:
-      return "the files of a store belong to who made it: run this as that "
+      return "the files of a store belong to the user who made it: run this as "
+             "that "
              "user";
     case absl::StatusCode::kCancelled:
       return "";

@@ -78,7 +78,7 @@ std::string SafetensorsHeader(
 
 std::string DottedName(const Path& path) {
   std::string name;
-  for (const schema::PathPart& part : path.parts()) {
+  for (const PathPart& part : path.parts()) {
     if (!name.empty()) name += '.';
     if (const auto* text = std::get_if<std::string>(&part.key.value)) {
       name += *text;

@@ -18,7 +18,7 @@
 namespace ckptree::tools {
 namespace {
 
-// One code point, or a byte that is none.
+// One code point, or a byte that is not part of one.
 struct Rune {
   std::string_view bytes;
   char32_t value = 0;

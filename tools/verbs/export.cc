@@ -30,7 +30,7 @@ struct Plan {
 
 absl::StatusOr<Plan> MakePlan(const Step& step, std::string_view key,
                               std::string_view glob) {
-  if (absl::Status status = schema::ValidateGlob(glob); !status.ok()) {
+  if (absl::Status status = ValidateGlob(glob); !status.ok()) {
     return status;
   }
   absl::StatusOr<std::vector<LeafInfo>> found = FindSubtree(step, key);
@@ -39,7 +39,7 @@ absl::StatusOr<Plan> MakePlan(const Step& step, std::string_view key,
   std::map<std::string, std::string> names;  // To the key they come from.
   for (const LeafInfo& named : *found) {
     if (!named.is_leaf && !named.tie_to) continue;
-    if (!schema::MatchesGlob(glob, named.name)) continue;
+    if (!MatchesGlob(glob, named.name)) continue;
     const absl::StatusOr<LeafInfo> leaf = Storage(step, named);
     if (!leaf.ok()) return leaf.status();
     if (leaf->dtype == DType::kNone) {
@@ -58,7 +58,7 @@ absl::StatusOr<Plan> MakePlan(const Step& step, std::string_view key,
     entry.dtype = leaf->dtype;
     entry.shape = leaf->shape;
     entry.bytes = static_cast<std::uint64_t>(
-        schema::ArrayBytes(leaf->dtype, leaf->packed, leaf->shape).value_or(0));
+        ArrayBytes(leaf->dtype, leaf->packed, leaf->shape).value_or(0));
     const auto [other, added] = names.emplace(entry.name, named.name);
     if (!added) {
       return WithHint(

@@ -31,7 +31,7 @@ absl::StatusOr<Cell> ScalarCell(const Store& store, const std::string& line,
   if (kind != "bool" && kind != "int" && kind != "float") return NoCell();
   const absl::StatusOr<Step> step =
       store.Restore(AtStep(entry.first_step, line));
-  if (IsStepGone(step.status())) return NoCell();  // Removed meanwhile.
+  if (IsStepGone(step.status())) return NoCell();  // Removed since.
   if (!step.ok()) return step.status();
   const absl::StatusOr<LeafValue> value = step->Value(entry.leaf.path);
   if (!value.ok()) return value.status();

@@ -36,7 +36,7 @@ bool NeedsDetails(const TableOptions& options, bool stats) {
 // Bytes of `leaf` where its description tells them.
 std::optional<std::uint64_t> KnownBytes(const LeafInfo& leaf) {
   if (!leaf.is_leaf || leaf.dtype == DType::kNone) return std::nullopt;
-  const auto bytes = schema::ArrayBytes(leaf.dtype, leaf.packed, leaf.shape);
+  const auto bytes = ArrayBytes(leaf.dtype, leaf.packed, leaf.shape);
   if (!bytes) return std::nullopt;
   return static_cast<std::uint64_t>(*bytes);
 }
@@ -157,7 +157,7 @@ absl::StatusOr<Table> FoldedTable(const Step& step,
     if (!leaf.is_leaf) continue;
     std::string key = leaf.name;
     if (leaf.path.parts().size() > depth) {
-      std::vector<schema::PathPart> parts(
+      std::vector<PathPart> parts(
           leaf.path.parts().begin(),
           leaf.path.parts().begin() + static_cast<std::ptrdiff_t>(depth));
       key = Path(std::move(parts)).Text();
@@ -169,8 +169,8 @@ absl::StatusOr<Table> FoldedTable(const Step& step,
     group.bytes +=
         (*details)[i] ? (*details)[i]->bytes : KnownBytes(leaf).value_or(0);
     if (leaf.dtype != DType::kNone) {
-      group.elements += static_cast<std::uint64_t>(
-          schema::ElementCount(leaf.shape).value_or(0));
+      group.elements +=
+          static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0));
     }
   }
   Table table;

@@ -64,7 +64,7 @@ struct DiffReport {
   std::uint64_t same = 0;                // Leaves.
 };
 
-// Compares the leaves whose name matches `glob` (see schema::MatchesGlob); all
+// Compares the leaves whose name matches `glob` (see MatchesGlob); all
 // where it is empty. The steps may be of different stores.
 absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
                                 std::string_view glob = "");

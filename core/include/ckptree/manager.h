@@ -37,7 +37,7 @@ struct ManagerOptions {
 
   // Steps that this divides. Nothing: none because of their number.
   std::optional<std::int64_t> save_interval_steps = 1;
-  std::vector<std::int64_t> save_on_steps = {};  // These besides.
+  std::vector<std::int64_t> save_on_steps = {};  // These as well.
   // Decides instead of both.
   std::function<bool(std::int64_t step, std::optional<std::int64_t> latest)>
       should_save_fn = {};
@@ -50,9 +50,10 @@ struct ManagerOptions {
   // ---- which steps live ----
   //
   // Where one of these is given, the policy of the line is made of them:
-  // keep_period, keep_time_interval and should_keep_fn keep steps besides the
-  // latest, or best, max_to_keep (nothing: all). Where none is: the policy of
-  // the store, but one that came with the options of a program, which goes.
+  // keep_period, keep_time_interval and should_keep_fn keep steps in addition
+  // to the latest, or best, max_to_keep (nothing: all). Where none is: the
+  // policy of the store, but one that came with the options of a program, which
+  // goes.
 
   std::optional<std::int64_t> max_to_keep = {};
   std::optional<std::int64_t> keep_period = {};  // Steps that it divides.
@@ -82,7 +83,7 @@ struct ManagerOptions {
   std::function<absl::Time()> clock = {};
 };
 
-// What is said of a step besides its values.
+// What a step has in addition to its values.
 struct SaveArguments {
   std::vector<std::pair<std::string, double>> metrics = {};
   std::string custom_metadata = {};  // JSON.
@@ -175,7 +176,7 @@ class CheckpointManager {
   absl::StatusOr<std::vector<std::pair<std::string, double>>> Metrics(
       std::int64_t step) const;
   absl::StatusOr<std::vector<ItemInfo>> ItemMetadata(std::int64_t step) const;
-  // Readers: sees what was committed meanwhile.
+  // Readers: lists the steps that were committed since the last look.
   absl::Status Reload();
 
   // ---- changing ----

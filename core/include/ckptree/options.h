@@ -22,7 +22,7 @@ using LogSink = std::function<void(LogSeverity severity, std::string_view where,
 
 // How far a save is.
 struct Progress {
-  enum class Phase { kQueued, kStaging, kWriting, kCommitting, kDone, kFailed };
+  enum class Phase { kQueued, kWriting, kCommitting, kDone, kFailed };
   std::int64_t step = 0;
   Phase phase = Phase::kQueued;
   std::uint64_t bytes_total = 0;   // Of all values.
@@ -52,7 +52,7 @@ struct StoreOptions {
   // Threads that hash, write and read; 0: one per processor.
   int threads = 0;
 
-  // Bits that the files of the store may have, besides what the umask takes:
+  // Permission bits of new files, before the umask takes some away:
   // 0600 keeps a store to its owner. Who may read may enter the folders.
   int permissions = 0666;
 

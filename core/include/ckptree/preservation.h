@@ -194,7 +194,7 @@ inline const Preservation::Rule& Preservation::rule() const { return *rule_; }
 Preservation operator|(Preservation a, Preservation b);
 Preservation operator&(Preservation a, Preservation b);
 
-// What a policy may ask besides the list.
+// What a policy may ask in addition to the list.
 struct PreservationContext {
   absl::Time now = absl::InfinitePast();  // Past: the time of the last step.
   // How many of the oldest steps must go for the rest, the new one included, to

@@ -85,7 +85,7 @@ struct RepairOptions {
 // kNotFound: there is no store. kUnavailable: a live writer, or another repair.
 // kFailedPrecondition: a newer engine's store, or links in it; nothing is wrong
 // with it. kDataLoss: too little is left of it; not a step could be kept.
-// kAborted: the store changed meanwhile, or see only_if. kCancelled. After any
+// kAborted: somebody changed the store, or see only_if. kCancelled. After any
 // of them the store is as it was.
 absl::StatusOr<RepairReport> Repair(const std::string& directory,
                                     const RepairOptions& options = {});

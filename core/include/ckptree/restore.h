@@ -107,8 +107,8 @@ struct LeafValue {
 };
 
 // Bytes of a leaf that stand in the store's own file: 64-byte aligned, checked
-// against their digest, valid while the view lives, also when the step is
-// removed meanwhile. Destroy before the Store.
+// against their digest, valid while the view lives, even if the step is
+// removed. Destroy before the Store.
 class LeafView {
  public:
   struct Impl;
@@ -143,7 +143,7 @@ class Step {
   absl::StatusOr<StepMetadata> Metadata() const;
 
   // Leaves, nodes and ties in tree order whose name matches `glob` (see
-  // schema::MatchesGlob); all where it is empty.
+  // MatchesGlob); all where it is empty.
   absl::StatusOr<std::vector<LeafInfo>> Leaves(
       std::string_view glob = "") const;
   absl::StatusOr<LeafInfo> Find(const Path& path) const;

@@ -67,7 +67,7 @@ class SaveHandle {
   // Calls `callback` once with the result, from a thread of the store, or at
   // once where it is known. It must not wait for saves of this store.
   void OnCommitted(std::function<void(const absl::Status&)> callback);
-  // As that, for who only wants to know when: a failure stays unseen.
+  // The same without the result: a failure still counts as unseen.
   void OnDone(std::function<void()> callback);
 
   // Asks the save to stop. It still may be committed: once the commit is being
@@ -114,7 +114,7 @@ struct SaveOptions {
 // Mistakes (a path twice, a shape that is no shape, a limit) are kept and come
 // out of status() and the handle; nothing is saved then.
 //
-// A path is given as its text form ("params/dense/kernel", see schema/path.h)
+// A path is given as its text form ("params/dense/kernel", see ckptree/path.h)
 // or as a Path. Confined to one thread.
 class StepBuilder {
  public:

@@ -30,8 +30,7 @@ class CheckpointManager;
 
 namespace internal {
 class Engine;
-class RecoverySource;
-struct StoreTestPeer;
+struct StoreEngine;
 }  // namespace internal
 
 // A tag, and the step it names.
@@ -203,7 +202,7 @@ class Store {
   absl::StatusOr<std::string> Metadata(std::string_view line = "") const;
 
   // Frees now what no step needs any more. kCancelled where it was stopped:
-  // what was freed stays so. Saves and readers go on meanwhile.
+  // what was freed stays freed. Saves and readers go on.
   absl::StatusOr<CollectReport> Collect(const CollectOptions& options = {});
 
   // What each step costs. Reads dead lists, no arrays.
@@ -216,7 +215,8 @@ class Store {
   absl::StatusOr<std::vector<SubtreeUsage>> Subtrees(const StepSelector& step,
                                                      int depth = 1) const;
 
-  // Readers: sees what was committed meanwhile. Writers: nothing to do.
+  // Readers: lists the steps that were committed since the last look. Writers:
+  // nothing to do.
   absl::Status Refresh();
 
   // Waits until every save begun so far is done; returns the first failure that
@@ -235,8 +235,7 @@ class Store {
 
  private:
   friend class CheckpointManager;
-  friend class internal::RecoverySource;
-  friend struct internal::StoreTestPeer;
+  friend struct internal::StoreEngine;
   explicit Store(std::shared_ptr<internal::Engine> engine);
   std::shared_ptr<internal::Engine> engine_;
 };

@@ -12,15 +12,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "schema/dtype.h"
-#include "schema/path.h"
-#include "schema/statistics.h"
+#include "ckptree/dtype.h"
+#include "ckptree/path.h"
+#include "ckptree/statistics.h"
 
 namespace ckptree {
 
-using schema::DType;
-using schema::Path;
-using schema::Statistics;
 using Shape = std::vector<std::int64_t>;
 
 // Elements [start, start + shape) of an array.
@@ -60,7 +57,7 @@ struct Tensor {
   // dense, row-major.
   std::vector<std::int64_t> strides = {};
 
-  // Types below 8 bits: two or more elements per byte (see schema/dtype.h).
+  // Types below 8 bits: two or more elements per byte (see ckptree/dtype.h).
   bool packed = false;
 
   // The array of which this is a box, where it is not the whole: `shape`

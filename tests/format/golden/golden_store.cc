@@ -92,9 +92,9 @@ absl::Status SaveLarge(Store& store, std::int64_t step, int part,
   const std::string bytes = Bytes(6000, part);
   for (int type = 1; type <= 34; ++type) {
     const auto dtype = static_cast<DType>(type);
-    const std::string name(schema::Name(dtype));
+    const std::string name(Name(dtype));
     builder.Put("types/" + name, Of(dtype, {5, 7}, bytes.data()));
-    if (!schema::IsSubByte(dtype)) continue;
+    if (!IsSubByte(dtype)) continue;
     Tensor packed = Of(dtype, {5, 77}, bytes.data());
     packed.packed = true;
     builder.Put("packed/" + name, std::move(packed));
@@ -130,7 +130,7 @@ std::string LeafLine(std::int64_t step, const std::string& path,
   return absl::StrJoin(
       std::make_tuple(
           "leaf", step, path, kind,
-          dtype ? std::string(schema::Name(*dtype)) : std::string("-"),
+          dtype ? std::string(Name(*dtype)) : std::string("-"),
           packed ? "packed" : "-",
           dtype ? "[" + absl::StrJoin(shape, ",") + "]" : std::string("-"),
           tag.empty() ? std::string("-") : absl::CEscape(tag), value),

@@ -1,12 +1,12 @@
 // What is known of an array's values without reading them.
 
-#ifndef CKPTREE_SCHEMA_STATISTICS_H_
-#define CKPTREE_SCHEMA_STATISTICS_H_
+#ifndef CKPTREE_STATISTICS_H_
+#define CKPTREE_STATISTICS_H_
 
 #include <cstdint>
 #include <limits>
 
-namespace ckptree::schema {
+namespace ckptree {
 
 // Of one chunk, or merged over the chunks of a leaf. min, max, sum and
 // sum_of_squares are over the finite elements only, in double; complex elements
@@ -35,6 +35,6 @@ struct Statistics {
   friend bool operator==(const Statistics& a, const Statistics& b);
 };
 
-}  // namespace ckptree::schema
+}  // namespace ckptree
 
-#endif  // CKPTREE_SCHEMA_STATISTICS_H_
+#endif  // CKPTREE_STATISTICS_H_

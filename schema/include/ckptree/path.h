@@ -1,8 +1,8 @@
 // The typed key path of a leaf or node, its order-preserving encoding and its
 // text form.
 
-#ifndef CKPTREE_SCHEMA_PATH_H_
-#define CKPTREE_SCHEMA_PATH_H_
+#ifndef CKPTREE_PATH_H_
+#define CKPTREE_PATH_H_
 
 #include <compare>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace ckptree::schema {
+namespace ckptree {
 
 // A dictionary key of any hashable kind. Kinds never compare equal across:
 // int 1, bool true, float 1.0 and str "1" are four keys.
@@ -61,7 +61,7 @@ class Path {
 
   // These append a part and return *this.
   Path& Key(std::string_view name);
-  Path& Key(schema::Key key);
+  Path& Key(ckptree::Key key);
   Path& Index(std::int64_t index);
   Path& Attribute(std::string_view name);
   Path& Flattened(std::int64_t index);
@@ -98,7 +98,7 @@ class Path {
 
  private:
   // Returns the key of the new part.
-  schema::Key& Append(PartKind kind);
+  ckptree::Key& Append(PartKind kind);
 
   std::vector<PathPart> parts_;
 };
@@ -113,6 +113,6 @@ class Path {
 bool MatchesGlob(std::string_view pattern, std::string_view text);
 absl::Status ValidateGlob(std::string_view pattern);
 
-}  // namespace ckptree::schema
+}  // namespace ckptree
 
-#endif  // CKPTREE_SCHEMA_PATH_H_
+#endif  // CKPTREE_PATH_H_

@@ -1,14 +1,14 @@
 // Element types of arrays, by the names of NumPy and ml_dtypes.
 
-#ifndef CKPTREE_SCHEMA_DTYPE_H_
-#define CKPTREE_SCHEMA_DTYPE_H_
+#ifndef CKPTREE_DTYPE_H_
+#define CKPTREE_DTYPE_H_
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
 
-namespace ckptree::schema {
+namespace ckptree {
 
 // ON DISK: never renumber or reuse one.
 enum class DType : std::uint8_t {
@@ -58,9 +58,6 @@ bool IsKnown(DType dtype);
 // "float32", "bfloat16", "float8_e4m3fn", ...; "none" for kNone.
 std::string_view Name(DType dtype);
 
-// The inverse of Name; also accepts short forms ("f32", "bf16", "i64", "u8").
-std::optional<DType> ParseDType(std::string_view name);
-
 // Bits of one element: 1, 2, 4, 6, 8 ... 128. 0 for kNone.
 int BitWidth(DType dtype);
 
@@ -69,10 +66,7 @@ int BitWidth(DType dtype);
 // without gaps, the first in the lowest bits, and rows are not aligned.
 bool IsSubByte(DType dtype);
 
-// True for the real floating types (not complex): statistics count NaN, Inf.
-bool IsFloating(DType dtype);
 bool IsComplex(DType dtype);
-bool IsInteger(DType dtype);  // Signed or unsigned; bool is not.
 
 // Bytes of an array with `shape` (row-major), or nothing where a dimension is
 // negative, there are more than kMaxDims, the dtype is unknown, or the product
@@ -84,6 +78,6 @@ std::optional<std::int64_t> ArrayBytes(DType dtype, bool packed,
 // The product of the dimensions under the same checks.
 std::optional<std::int64_t> ElementCount(std::span<const std::int64_t> shape);
 
-}  // namespace ckptree::schema
+}  // namespace ckptree
 
-#endif  // CKPTREE_SCHEMA_DTYPE_H_
+#endif  // CKPTREE_DTYPE_H_
