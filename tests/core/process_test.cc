@@ -21,13 +21,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
+#include "tests/testutil/sanitizer.h"
 
 namespace ckptree::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr unsigned kHangs = 30;  // Seconds that only a hang takes.
+constexpr unsigned kHangs =
+    kAddressSanitizer ? 300 : 30;  // Seconds that only a hang takes.
 
 // The exit code of `pid`, or -1 where a signal ended it: its alarm, if it hung.
 int Ended(pid_t pid) {
