@@ -24,6 +24,40 @@ SaveHandle::SaveHandle(std::shared_ptr<Save> save) : save_(std::move(save)) {}
 
 namespace {
 
+EntryKind KindOf(NodeType type) {
+  switch (type) {
+    case NodeType::kNone:
+      return EntryKind::kNone;
+    case NodeType::kDict:
+      return EntryKind::kDict;
+    case NodeType::kList:
+      return EntryKind::kList;
+    case NodeType::kTuple:
+      return EntryKind::kTuple;
+    case NodeType::kNamedTuple:
+      return EntryKind::kNamedTuple;
+    case NodeType::kObject:
+      return EntryKind::kObject;
+    case NodeType::kCustom:
+      return EntryKind::kCustom;
+  }
+  return EntryKind::kNone;
+}
+
+schema::ItemKind KindOf(ItemType type) {
+  switch (type) {
+    case ItemType::kTree:
+      return schema::ItemKind::kTree;
+    case ItemType::kJson:
+      return schema::ItemKind::kJson;
+    case ItemType::kProto:
+      return schema::ItemKind::kProto;
+    case ItemType::kFiles:
+      return schema::ItemKind::kFiles;
+  }
+  return schema::ItemKind::kTree;
+}
+
 absl::Status NoSave() {
   return absl::FailedPreconditionError("this handle is of no save");
 }
@@ -168,13 +202,8 @@ StepBuilder& StepBuilder::PutFile(const Path& path, std::string content) {
 
 StepBuilder& StepBuilder::PutNode(const Path& path, NodeType type,
                                   std::string tag) {
-  static constexpr EntryKind kKinds[] = {
-      EntryKind::kNone,  EntryKind::kDict,       EntryKind::kList,
-      EntryKind::kTuple, EntryKind::kNamedTuple, EntryKind::kObject,
-      EntryKind::kCustom};
   impl_->Add([&] {
-    return impl_->content.AddNode(path, kKinds[static_cast<int>(type)],
-                                  std::move(tag));
+    return impl_->content.AddNode(path, KindOf(type), std::move(tag));
   });
   return *this;
 }
@@ -235,12 +264,7 @@ StepBuilder& StepBuilder::Tie(std::string_view path, std::string_view target) {
 }
 
 StepBuilder& StepBuilder::SetItemType(std::string_view name, ItemType type) {
-  static constexpr schema::ItemKind kKinds[] = {
-      schema::ItemKind::kTree, schema::ItemKind::kJson,
-      schema::ItemKind::kProto, schema::ItemKind::kFiles};
-  impl_->Add([&] {
-    return impl_->content.SetItem(name, kKinds[static_cast<int>(type)]);
-  });
+  impl_->Add([&] { return impl_->content.SetItem(name, KindOf(type)); });
   return *this;
 }
 

@@ -273,7 +273,7 @@ class Progress(NamedTuple):
     """How far a save is."""
 
     step: int
-    phase: str  # queued, staging, writing, committing, done or failed
+    phase: str  # queued, writing, committing, done or failed
     bytes_total: int
     bytes_staged: int
     bytes_compared: int

@@ -44,6 +44,48 @@ nb::dict TextPairs(
   return dict;
 }
 
+const char* Name(Finding::Severity severity) {
+  switch (severity) {
+    case Finding::Severity::kDamage:
+      return "damage";
+    case Finding::Severity::kInconsistent:
+      return "inconsistent";
+    case Finding::Severity::kWarning:
+      return "warning";
+  }
+  return "unknown";
+}
+
+const char* Name(Progress::Phase phase) {
+  switch (phase) {
+    case Progress::Phase::kQueued:
+      return "queued";
+    case Progress::Phase::kWriting:
+      return "writing";
+    case Progress::Phase::kCommitting:
+      return "committing";
+    case Progress::Phase::kDone:
+      return "done";
+    case Progress::Phase::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+const char* Name(LeafChange::Kind kind) {
+  switch (kind) {
+    case LeafChange::Kind::kAdded:
+      return "added";
+    case LeafChange::Kind::kRemoved:
+      return "removed";
+    case LeafChange::Kind::kChanged:
+      return "changed";
+    case LeafChange::Kind::kRetyped:
+      return "retyped";
+  }
+  return "unknown";
+}
+
 nb::object StatisticsOf(const LeafDetail& detail) {
   if (!detail.statistics.has_value()) return nb::none();
   const Statistics& s = *detail.statistics;
@@ -113,11 +155,8 @@ Record ToDict(const LineInfo& line) {
 }
 
 Record ToDict(const Finding& finding) {
-  static constexpr const char* kSeverities[] = {"damage", "inconsistent",
-                                                "warning"};
-  return Fields()("severity", kSeverities[static_cast<int>(finding.severity)])(
-             "what", finding.what)("steps", Texts(finding.names))("leaf",
-                                                                  finding.leaf)
+  return Fields()("severity", Name(finding.severity))("what", finding.what)(
+             "steps", Texts(finding.names))("leaf", finding.leaf)
       .Take();
 }
 
@@ -207,10 +246,7 @@ Record ToDict(const SubtreeUsage& usage) {
 }
 
 Record ToDict(const Progress& progress) {
-  static constexpr const char* kPhases[] = {"queued",     "staging", "writing",
-                                            "committing", "done",    "failed"};
-  return Fields()("step", progress.step)(
-             "phase", kPhases[static_cast<int>(progress.phase)])(
+  return Fields()("step", progress.step)("phase", Name(progress.phase))(
              "bytes_total", progress.bytes_total)("bytes_staged",
                                                   progress.bytes_staged)(
              "bytes_compared", progress.bytes_compared)("bytes_written",
@@ -260,10 +296,7 @@ Record ToDict(const HistoryEntry& entry) {
 }
 
 Record ToDict(const LeafChange& change) {
-  static constexpr const char* kKinds[] = {"added", "removed", "changed",
-                                           "retyped"};
-  return Fields()("name", change.name)("change",
-                                       kKinds[static_cast<int>(change.kind)])(
+  return Fields()("name", change.name)("change", Name(change.kind))(
              "before", Optional(change.before))(
              "after", Optional(change.after))("before_detail",
                                               Optional(change.before_detail))(

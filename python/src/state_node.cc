@@ -62,9 +62,23 @@ Rules::Rules(nb::handle module)
       content_type(module.attr("Content")) {}
 
 const char* Name(NodeType type) {
-  static constexpr const char* kNames[] = {
-      "none", "dict", "list", "tuple", "namedtuple", "object", "custom"};
-  return kNames[static_cast<int>(type)];
+  switch (type) {
+    case NodeType::kNone:
+      return "none";
+    case NodeType::kDict:
+      return "dict";
+    case NodeType::kList:
+      return "list";
+    case NodeType::kTuple:
+      return "tuple";
+    case NodeType::kNamedTuple:
+      return "namedtuple";
+    case NodeType::kObject:
+      return "object";
+    case NodeType::kCustom:
+      return "custom";
+  }
+  return "unknown";
 }
 
 std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
