@@ -16,8 +16,8 @@ enum class CommitKind : std::uint8_t {
   kPin = 5,
   kOpen = 6,      // The writer moved on after a repair.
   kCollect = 7,   // What nothing needs any more goes.
-  kLine = 8,      // A line was forked off or dropped.
-  kSettings = 9,  // The settings of a line.
+  kBranch = 8,    // A branch was forked off or dropped.
+  kSettings = 9,  // The settings of a branch.
   kAhead = 10,    // Content-addressed rows that the next commit refers to.
   kSeal = 11,     // Of a file of the journal: none follows in it. No commit.
 };

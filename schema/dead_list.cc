@@ -148,7 +148,7 @@ std::vector<BlockRun> MergeRuns(std::vector<BlockRun> a,
 
 std::string EncodeDeadList(const DeadList& list) {
   pb::DeadList out;
-  out.set_line(list.line);
+  out.set_branch(list.branch);
   out.set_prev(list.prev);
   for (const DeadPart& part : list.parts) {
     pb::DeadPart* added = out.add_parts();
@@ -175,7 +175,7 @@ absl::StatusOr<DeadList> DecodeDeadList(std::string_view bytes) {
     return ListFault(absl::StrFormat("%d parts", in.parts_size()));
   }
   DeadList list;
-  list.line = in.line();
+  list.branch = in.branch();
   list.prev = in.prev();
   for (const pb::DeadPart& part : in.parts()) {
     if (part.part() >= static_cast<std::uint32_t>(kMaxParts) ||

@@ -64,7 +64,7 @@ struct DeadPart {
 };
 
 struct DeadList {
-  std::uint32_t line = 0;
+  std::uint32_t branch = 0;
   std::uint64_t prev = 0;       // 0: the first of its chain.
   std::vector<DeadPart> parts;  // Ascending by number.
 

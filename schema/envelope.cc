@@ -37,8 +37,8 @@ std::string_view Name(RecordKind kind) {
       return "dead list";
     case RecordKind::kSegmentRow:
       return "segment row";
-    case RecordKind::kLine:
-      return "line record";
+    case RecordKind::kBranch:
+      return "branch record";
     case RecordKind::kTag:
       return "tag record";
     case RecordKind::kPin:
@@ -53,8 +53,8 @@ std::string_view Name(RecordKind kind) {
       return "segment table";
     case RecordKind::kPartHandoff:
       return "part handoff";
-    case RecordKind::kLineSettings:
-      return "line settings";
+    case RecordKind::kBranchSettings:
+      return "branch settings";
   }
   return "unknown record";
 }

@@ -23,7 +23,7 @@ enum class RecordKind : std::uint8_t {
   kTreePage = 5,
   kDeadList = 6,
   kSegmentRow = 7,
-  kLine = 8,
+  kBranch = 8,
   kTag = 9,
   kPin = 10,
   kLeafRecord = 11,
@@ -31,7 +31,7 @@ enum class RecordKind : std::uint8_t {
   kSegmentHeader = 13,
   kSegmentTable = 14,
   kPartHandoff = 15,  // In staging only.
-  kLineSettings = 16,
+  kBranchSettings = 16,
 };
 
 // "step record", "leaf record", ...

@@ -47,8 +47,9 @@ KeyRange PrefixRange(std::string prefix) {
 
 std::string StoreKey() { return RowKey(Row::kStore); }
 
-std::string StepKey(std::uint32_t line, std::int64_t step) {
-  return RowKey(Row::kStep, line, static_cast<std::uint64_t>(step) ^ kSignBit);
+std::string StepKey(std::uint32_t branch, std::int64_t step) {
+  return RowKey(Row::kStep, branch,
+                static_cast<std::uint64_t>(step) ^ kSignBit);
 }
 
 std::string StepMetaKey(std::uint64_t version) {
@@ -81,7 +82,9 @@ std::string RemovedKey(std::uint64_t version) {
   return RowKey(Row::kRemoved, version);
 }
 
-std::string LineKey(std::uint32_t line) { return RowKey(Row::kLine, line); }
+std::string BranchKey(std::uint32_t branch) {
+  return RowKey(Row::kBranch, branch);
+}
 
 std::string TagKey(std::string_view name) {
   return RowKey(Row::kTag).append(name);
@@ -89,8 +92,8 @@ std::string TagKey(std::string_view name) {
 
 std::string PinKey(std::uint64_t version) { return RowKey(Row::kPin, version); }
 
-std::string SettingsKey(std::uint32_t line) {
-  return RowKey(Row::kSettings, line);
+std::string SettingsKey(std::uint32_t branch) {
+  return RowKey(Row::kSettings, branch);
 }
 
 std::optional<StepKeyFields> DecodeStepKey(std::string_view key) {
@@ -124,8 +127,8 @@ std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key) {
   return base::ReadBig<std::uint64_t>(key, 1);
 }
 
-std::optional<std::uint32_t> DecodeLineKey(std::string_view key) {
-  if (!Is(Row::kLine, 5, key)) return std::nullopt;
+std::optional<std::uint32_t> DecodeBranchKey(std::string_view key) {
+  if (!Is(Row::kBranch, 5, key)) return std::nullopt;
   return base::ReadBig<std::uint32_t>(key, 1);
 }
 
@@ -190,8 +193,8 @@ std::optional<SmallKeyFields> DecodeSmallKey(std::string_view key) {
 
 KeyRange AllRows(Row row) { return PrefixRange(RowKey(row)); }
 
-KeyRange StepsOfLine(std::uint32_t line) {
-  return PrefixRange(RowKey(Row::kStep, line));
+KeyRange StepsOfBranch(std::uint32_t branch) {
+  return PrefixRange(RowKey(Row::kStep, branch));
 }
 
 KeyRange BlocksOfVersion(std::uint64_t version) {

@@ -17,7 +17,7 @@ namespace ckptree::schema {
 // numeric order. Steps are signed: their sign bit is flipped.
 
 std::string StoreKey();
-std::string StepKey(std::uint32_t line, std::int64_t step);
+std::string StepKey(std::uint32_t branch, std::int64_t step);
 std::string StepMetaKey(std::uint64_t version);
 std::string TreeKey(const base::Digest& digest);
 std::string TreePageKey(const base::Digest& digest);
@@ -26,13 +26,13 @@ std::string SegmentKey(std::uint64_t version, std::uint16_t part, Space space,
                        std::uint8_t builder);
 std::string CommitKey(std::uint64_t ordinal);
 std::string RemovedKey(std::uint64_t version);
-std::string LineKey(std::uint32_t line);
+std::string BranchKey(std::uint32_t branch);
 std::string TagKey(std::string_view name);
 std::string PinKey(std::uint64_t version);
-std::string SettingsKey(std::uint32_t line);
+std::string SettingsKey(std::uint32_t branch);
 
 struct StepKeyFields {
-  std::uint32_t line;
+  std::uint32_t branch;
   std::int64_t step;
 };
 struct SegmentKeyFields {
@@ -46,7 +46,7 @@ std::optional<StepKeyFields> DecodeStepKey(std::string_view key);
 std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key);
 // Keys whose only field is a version or ordinal.
 std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key);
-std::optional<std::uint32_t> DecodeLineKey(std::string_view key);
+std::optional<std::uint32_t> DecodeBranchKey(std::string_view key);
 std::optional<std::uint32_t> DecodeSettingsKey(std::string_view key);
 std::optional<base::Digest> DecodeDigestKey(Row row, std::string_view key);
 std::optional<std::string> DecodeTagKey(std::string_view key);
@@ -104,13 +104,13 @@ struct KeyRange {
   std::string end;
 };
 KeyRange AllRows(Row row);
-KeyRange StepsOfLine(std::uint32_t line);
+KeyRange StepsOfBranch(std::uint32_t branch);
 KeyRange BlocksOfVersion(std::uint64_t version);  // leaves, chunks, small
 KeyRange BlocksOfSegment(std::uint64_t version, std::uint16_t part,
                          std::uint8_t builder);  // leaves, chunks
 KeyRange WholeSpace();
 
-// A key as a person reads it, e.g. "step line 0 step 12" or
+// A key as a person reads it, e.g. "step branch 0 step 12" or
 // "chunks v17 part 0 n 3/12"; hexadecimal where it decodes as nothing known.
 std::string DescribeKey(Space space, std::string_view key);
 

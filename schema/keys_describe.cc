@@ -48,7 +48,7 @@ std::string DescribeRow(std::string_view key) {
       return key.size() == 1 ? "store" : "";
     case Row::kStep:
       if (const auto fields = DecodeStepKey(key)) {
-        return absl::StrFormat("step line %d step %d", fields->line,
+        return absl::StrFormat("step branch %d step %d", fields->branch,
                                fields->step);
       }
       return "";
@@ -73,9 +73,9 @@ std::string DescribeRow(std::string_view key) {
     }
     case Row::kRemoved:
       return with_version("removed");
-    case Row::kLine: {
-      const auto line = DecodeLineKey(key);
-      return line ? absl::StrFormat("line %d", *line) : "";
+    case Row::kBranch: {
+      const auto branch = DecodeBranchKey(key);
+      return branch ? absl::StrFormat("branch %d", *branch) : "";
     }
     case Row::kTag:
       if (const auto name = DecodeTagKey(key)) {
@@ -85,8 +85,8 @@ std::string DescribeRow(std::string_view key) {
     case Row::kPin:
       return with_version("pin");
     case Row::kSettings: {
-      const auto line = DecodeSettingsKey(key);
-      return line ? absl::StrFormat("settings of line %d", *line) : "";
+      const auto branch = DecodeSettingsKey(key);
+      return branch ? absl::StrFormat("settings of branch %d", *branch) : "";
     }
   }
   return "";

@@ -31,7 +31,7 @@ inline constexpr std::array<std::string_view, kSpaceCount> kSpaceNames = {
 // ON DISK: never renumber or reuse one.
 enum class Row : std::uint8_t {
   kStore = 0x00,     // The store itself; the first record ever written.
-  kStep = 0x01,      // line, step -> StepRecord
+  kStep = 0x01,      // branch, step -> StepRecord
   kStepMeta = 0x02,  // version -> StepMeta
   kTree = 0x03,      // digest -> TreeRoot
   kTreePage = 0x04,  // digest -> TreePage
@@ -39,10 +39,10 @@ enum class Row : std::uint8_t {
   kSegment = 0x06,   // version, part, space, builder -> SegmentRow
   kCommit = 0x07,    // ordinal -> (of engines before the journal)
   kRemoved = 0x08,   // version -> StepRecord
-  kLine = 0x09,      // line -> LineRecord
+  kBranch = 0x09,    // branch -> BranchRecord
   kTag = 0x0a,       // name -> TagRecord
   kPin = 0x0b,       // version -> PinRecord
-  kSettings = 0x0c,  // line -> LineSettings
+  kSettings = 0x0c,  // branch -> BranchSettings
 };
 
 }  // namespace ckptree::schema

@@ -106,7 +106,7 @@ absl::Status DecodeParts(RecordKind kind, const Parts& in,
 void EncodeFields(const StepRecord& record, pb::StepRecord* out) {
   out->set_version(record.version);
   out->set_base(record.base);
-  out->set_line(record.line);
+  out->set_branch(record.branch);
   out->set_step(record.step);
   out->set_parts_in_meta(record.parts_in_meta);
   out->set_begun_ns(record.begun_ns);
@@ -245,7 +245,7 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
   StepRecord record;
   record.version = in.version();
   record.base = in.base();
-  record.line = in.line();
+  record.branch = in.branch();
   record.step = in.step();
   record.parts_in_meta = in.parts_in_meta();
   if (absl::Status status =

@@ -33,7 +33,7 @@ inline constexpr std::size_t kMaxPartTableBytes = 1024;
 struct StepRecord {
   std::uint64_t version = 0;
   std::uint64_t base = 0;
-  std::uint32_t line = 0;
+  std::uint32_t branch = 0;
   std::int64_t step = 0;
 
   // Where !parts_in_meta: the parts, ascending by number.

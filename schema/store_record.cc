@@ -72,60 +72,60 @@ absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
   return record;
 }
 
-std::string EncodeLineRecord(const LineRecord& record) {
-  pb::LineRecord out;
+std::string EncodeBranchRecord(const BranchRecord& record) {
+  pb::BranchRecord out;
   out.set_tip(record.tip);
   out.set_name(record.name);
-  out.set_origin_line(record.origin_line);
+  out.set_origin_branch(record.origin_branch);
   out.set_origin_step(record.origin_step);
   out.set_origin_version(record.origin_version);
   out.set_created_ns(record.created_ns);
-  return Envelope(RecordKind::kLine, out.SerializeAsString());
+  return Envelope(RecordKind::kBranch, out.SerializeAsString());
 }
 
-absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes) {
-  pb::LineRecord in;
-  if (absl::Status status = ParseEnvelope(RecordKind::kLine, bytes, &in);
+absl::StatusOr<BranchRecord> DecodeBranchRecord(std::string_view bytes) {
+  pb::BranchRecord in;
+  if (absl::Status status = ParseEnvelope(RecordKind::kBranch, bytes, &in);
       !status.ok()) {
     return status;
   }
   if (in.name().size() > static_cast<std::size_t>(kMaxNameBytes) ||
       in.name().empty() != (in.origin_version() == 0)) {
-    return Fault(RecordKind::kLine, "a fork has a name and an origin");
+    return Fault(RecordKind::kBranch, "a fork has a name and an origin");
   }
-  return LineRecord{in.tip(),         in.name(),           in.origin_line(),
-                    in.origin_step(), in.origin_version(), in.created_ns()};
+  return BranchRecord{in.tip(),         in.name(),           in.origin_branch(),
+                      in.origin_step(), in.origin_version(), in.created_ns()};
 }
 
-std::string EncodeLineSettings(const LineSettings& settings) {
-  pb::LineSettings out;
+std::string EncodeBranchSettings(const BranchSettings& settings) {
+  pb::BranchSettings out;
   out.set_policy(settings.policy);
   out.set_set_by(settings.set_by);
   out.set_set_ns(settings.set_ns);
   out.set_metadata(settings.metadata);
   out.set_of_program(settings.of_program);
-  return Envelope(RecordKind::kLineSettings, out.SerializeAsString());
+  return Envelope(RecordKind::kBranchSettings, out.SerializeAsString());
 }
 
-absl::StatusOr<LineSettings> DecodeLineSettings(std::string_view bytes) {
-  pb::LineSettings in;
+absl::StatusOr<BranchSettings> DecodeBranchSettings(std::string_view bytes) {
+  pb::BranchSettings in;
   if (absl::Status status =
-          ParseEnvelope(RecordKind::kLineSettings, bytes, &in);
+          ParseEnvelope(RecordKind::kBranchSettings, bytes, &in);
       !status.ok()) {
     return status;
   }
   if (static_cast<std::int64_t>(in.policy().size()) > kMaxPolicyBytes ||
       static_cast<std::int64_t>(in.metadata().size()) >
           kMaxCustomMetadataBytes) {
-    return Fault(RecordKind::kLineSettings, "a text is too long");
+    return Fault(RecordKind::kBranchSettings, "a text is too long");
   }
-  return LineSettings{in.policy(), in.set_by(), in.set_ns(), in.metadata(),
-                      in.of_program()};
+  return BranchSettings{in.policy(), in.set_by(), in.set_ns(), in.metadata(),
+                        in.of_program()};
 }
 
 std::string EncodeTagRecord(const TagRecord& record) {
   pb::TagRecord out;
-  out.set_line(record.line);
+  out.set_branch(record.branch);
   out.set_step(record.step);
   out.set_version(record.version);
   out.set_created_ns(record.created_ns);
@@ -139,12 +139,12 @@ absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes) {
     return status;
   }
   if (in.version() == 0) return Fault(RecordKind::kTag, "it is of version 0");
-  return TagRecord{in.line(), in.step(), in.version(), in.created_ns()};
+  return TagRecord{in.branch(), in.step(), in.version(), in.created_ns()};
 }
 
 std::string EncodePinRecord(const PinRecord& record) {
   pb::PinRecord out;
-  out.set_line(record.line);
+  out.set_branch(record.branch);
   out.set_step(record.step);
   out.set_created_ns(record.created_ns);
   return Envelope(RecordKind::kPin, out.SerializeAsString());
@@ -156,7 +156,7 @@ absl::StatusOr<PinRecord> DecodePinRecord(std::string_view bytes) {
       !status.ok()) {
     return status;
   }
-  return PinRecord{in.line(), in.step(), in.created_ns()};
+  return PinRecord{in.branch(), in.step(), in.created_ns()};
 }
 
 }  // namespace ckptree::schema

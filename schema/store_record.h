@@ -1,4 +1,5 @@
-// The rows that are not of one version: store, line and its settings, tag, pin.
+// The rows that are not of one version: store, branch and its settings, tag,
+// pin.
 
 #ifndef CKPTREE_SCHEMA_STORE_RECORD_H_
 #define CKPTREE_SCHEMA_STORE_RECORD_H_
@@ -27,31 +28,32 @@ struct StoreRecord {
   friend bool operator==(const StoreRecord&, const StoreRecord&) = default;
 };
 
-struct LineRecord {
-  std::uint64_t tip = 0;  // 0: the next save of this line is full.
-  std::string name = {};  // Empty for line 0 alone.
-  // Where it was forked; version 0 for line 0.
-  std::uint32_t origin_line = 0;
+struct BranchRecord {
+  std::uint64_t tip = 0;  // 0: the next save of this branch is full.
+  std::string name = {};  // Empty for branch 0 alone.
+  // Where it was forked; version 0 for branch 0.
+  std::uint32_t origin_branch = 0;
   std::int64_t origin_step = 0;
   std::uint64_t origin_version = 0;
   std::int64_t created_ns = 0;
 
-  friend bool operator==(const LineRecord&, const LineRecord&) = default;
+  friend bool operator==(const BranchRecord&, const BranchRecord&) = default;
 };
 
-// What the people who use a line want of it.
-struct LineSettings {
+// What the people who use a branch want of it.
+struct BranchSettings {
   std::string policy = {};  // Which steps live, in text form; empty: all.
   std::string set_by = {};  // The engine that knew what the policy means.
   std::int64_t set_ns = 0;
   std::string metadata = {};  // JSON, of the whole run.
   bool of_program = false;    // The policy follows the options of a program.
 
-  friend bool operator==(const LineSettings&, const LineSettings&) = default;
+  friend bool operator==(const BranchSettings&,
+                         const BranchSettings&) = default;
 };
 
 struct TagRecord {
-  std::uint32_t line = 0;
+  std::uint32_t branch = 0;
   std::int64_t step = 0;
   std::uint64_t version = 0;
   std::int64_t created_ns = 0;
@@ -60,7 +62,7 @@ struct TagRecord {
 };
 
 struct PinRecord {
-  std::uint32_t line = 0;
+  std::uint32_t branch = 0;
   std::int64_t step = 0;
   std::int64_t created_ns = 0;
 
@@ -69,10 +71,10 @@ struct PinRecord {
 
 std::string EncodeStoreRecord(const StoreRecord& record);
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes);
-std::string EncodeLineRecord(const LineRecord& record);
-absl::StatusOr<LineRecord> DecodeLineRecord(std::string_view bytes);
-std::string EncodeLineSettings(const LineSettings& settings);
-absl::StatusOr<LineSettings> DecodeLineSettings(std::string_view bytes);
+std::string EncodeBranchRecord(const BranchRecord& record);
+absl::StatusOr<BranchRecord> DecodeBranchRecord(std::string_view bytes);
+std::string EncodeBranchSettings(const BranchSettings& settings);
+absl::StatusOr<BranchSettings> DecodeBranchSettings(std::string_view bytes);
 std::string EncodeTagRecord(const TagRecord& record);
 absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes);
 std::string EncodePinRecord(const PinRecord& record);

@@ -123,17 +123,17 @@ absl::StatusOr<Burial> Bury(const kv::Database& database,
     batch.Put(Space::kRecords, key, schema::EncodeDeadList(plan.kid_list));
   }
   if (step.tip.has_value()) {
-    const std::string key = schema::LineKey(step.line);
+    const std::string key = schema::BranchKey(step.branch);
     CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> bytes,
                              database.Get(Space::kRecords, key));
     if (!bytes.has_value()) {
       return absl::DataLossError(
-          absl::StrFormat("the row of line %d is missing", step.line));
+          absl::StrFormat("the row of branch %d is missing", step.branch));
     }
-    CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
-                             schema::DecodeLineRecord(*bytes));
-    line.tip = *step.tip;
-    batch.Put(Space::kRecords, key, schema::EncodeLineRecord(line));
+    CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
+                             schema::DecodeBranchRecord(*bytes));
+    branch.tip = *step.tip;
+    batch.Put(Space::kRecords, key, schema::EncodeBranchRecord(branch));
     burial.request.preconditions.push_back(
         {Space::kRecords, key, std::move(bytes)});
   }

@@ -24,8 +24,8 @@ struct Burial {
 
 // Small blocks are deleted, others marked in their segment's row, which goes
 // with its last block. The version's rows go; its kid takes its place; the tip
-// of its line moves. Trees stay: see DeadTrees. kDataLoss where the rows do not
-// fit the plan.
+// of its branch moves. Trees stay: see DeadTrees. kDataLoss where the rows do
+// not fit the plan.
 absl::StatusOr<Burial> Bury(const kv::Database& database,
                             const CollectPlan& plan,
                             const std::vector<schema::PartRecord>& parts);

@@ -12,11 +12,11 @@ void Chain::Add(std::uint64_t version, ChainLink link) {
   versions_.insert_or_assign(version, std::move(link));
 }
 
-void Chain::SetTip(std::uint32_t line, std::uint64_t version) {
-  tips_[line] = version;
+void Chain::SetTip(std::uint32_t branch, std::uint64_t version) {
+  tips_[branch] = version;
 }
 
-void Chain::DropLine(std::uint32_t line) { tips_.erase(line); }
+void Chain::DropBranch(std::uint32_t branch) { tips_.erase(branch); }
 
 void Chain::Remove(std::uint64_t version) {
   if (const auto it = versions_.find(version); it != versions_.end()) {
@@ -41,12 +41,12 @@ bool Chain::CouldGo(std::uint64_t version) const {
 }
 
 std::string Chain::WhyKept(std::uint64_t version) const {
-  if (kids_.count(version) > 1) return "lines part there";
-  const std::uint32_t line = versions_.at(version).line;
+  if (kids_.count(version) > 1) return "two branches go on from it";
+  const std::uint32_t branch = versions_.at(version).branch;
   const bool starts = std::any_of(tips_.begin(), tips_.end(), [&](auto& tip) {
-    return tip.second == version && tip.first != line;
+    return tip.second == version && tip.first != branch;
   });
-  return starts ? "a line without a save starts from it" : "";
+  return starts ? "a branch that has no save yet goes on from it" : "";
 }
 
 ChainStep Chain::StepOf(std::uint64_t version) const {
@@ -54,14 +54,14 @@ ChainStep Chain::StepOf(std::uint64_t version) const {
   ChainStep step;
   step.version = version;
   step.prev = link.prev;
-  step.line = link.line;
+  step.branch = link.branch;
   if (const auto kid = kids_.find(version); kid != kids_.end()) {
     step.kid = kid->second;
   }
-  const auto tip = tips_.find(link.line);
+  const auto tip = tips_.find(link.branch);
   if (tip != tips_.end() && tip->second == version) {
     const auto prev = versions_.find(link.prev);
-    step.tip = prev != versions_.end() && prev->second.line == link.line
+    step.tip = prev != versions_.end() && prev->second.branch == link.branch
                    ? link.prev
                    : 0;
   }
@@ -86,7 +86,7 @@ void Chain::Collect(const ChainStep& step) {
   }
   versions_.erase(it);
   removed_.erase(step.version);
-  if (step.tip.has_value()) tips_[step.line] = *step.tip;
+  if (step.tip.has_value()) tips_[step.branch] = *step.tip;
 }
 
 std::set<base::Digest> Chain::Trees() const {

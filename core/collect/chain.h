@@ -17,7 +17,7 @@ namespace ckptree::internal {
 
 struct ChainLink {
   std::uint64_t prev = 0;  // 0: the first of its chain.
-  std::uint32_t line = 0;
+  std::uint32_t branch = 0;
   std::int64_t step = 0;
   bool removed = false;  // Its step has no row any more.
   // Commit that wrote it; 0: before the store was opened.
@@ -30,16 +30,17 @@ struct ChainStep {
   std::uint64_t version = 0;
   std::uint64_t prev = 0;
   std::uint64_t kid = 0;  // Whose prev becomes `prev`; 0: it has none.
-  std::uint32_t line = 0;
-  std::optional<std::uint64_t> tip;  // The new tip of `line`, where it changes.
+  std::uint32_t branch = 0;
+  std::optional<std::uint64_t>
+      tip;  // The new tip of `branch`, where it changes.
 };
 
 // In version order, never step order. A value: no I/O, no locks.
 class Chain {
  public:
   void Add(std::uint64_t version, ChainLink link);
-  void SetTip(std::uint32_t line, std::uint64_t version);
-  void DropLine(std::uint32_t line);
+  void SetTip(std::uint32_t branch, std::uint64_t version);
+  void DropBranch(std::uint32_t branch);
   void Remove(std::uint64_t version);  // Its step lost its row.
 
   const std::map<std::uint64_t, ChainLink>& versions() const {
@@ -51,12 +52,12 @@ class Chain {
     return versions_.empty() ? 0 : versions_.rbegin()->first;
   }
 
-  // Those whose prev is `version`, on any line.
+  // Those whose prev is `version`, on any branch.
   std::vector<std::uint64_t> Kids(std::uint64_t version) const;
 
   // A removed version may go where at most one version follows it and no other
-  // line starts from it: until then its blocks cannot be told apart (two kids),
-  // or are what the next save of a fork is compared with.
+  // branch starts from it: until then its blocks cannot be told apart (two
+  // kids), or are what the next save of a fork is compared with.
   bool MayGo(std::uint64_t version) const;
 
   // MayGo, were its step removed.
@@ -66,8 +67,8 @@ class Chain {
 
   // What Collect would change. REQUIRES: CouldGo(version).
   ChainStep StepOf(std::uint64_t version) const;
-  // Takes the version out: its kid follows its prev; the tip of its line, where
-  // it was that, becomes prev where that is of the same line, else 0.
+  // Takes the version out: its kid follows its prev; the tip of its branch,
+  // where it was that, becomes prev where that is of the same branch, else 0.
   void Collect(const ChainStep& step);
 
   bool HasTree(const base::Digest& tree) const { return trees_.contains(tree); }
@@ -76,7 +77,7 @@ class Chain {
  private:
   std::map<std::uint64_t, ChainLink> versions_;
   std::set<std::uint64_t> removed_;
-  std::map<std::uint32_t, std::uint64_t> tips_;       // By line.
+  std::map<std::uint32_t, std::uint64_t> tips_;       // By branch.
   std::multimap<std::uint64_t, std::uint64_t> kids_;  // By prev.
   std::map<base::Digest, int> trees_;                 // How many parts have it.
 };

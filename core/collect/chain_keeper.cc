@@ -51,7 +51,7 @@ absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
           return absl::DataLossError("it is of another version");
         }
         links[*version].prev = list.prev;
-        links[*version].line = list.line;
+        links[*version].branch = list.branch;
         return absl::OkStatus();
       }));
   for (const Row row : {Row::kStep, Row::kRemoved}) {
@@ -84,16 +84,16 @@ absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
     chain.Add(version, std::move(link));
   }
   CKPTREE_RETURN_IF_ERROR(ForEachRow(
-      database, Row::kLine,
+      database, Row::kBranch,
       [&](std::string_view key, std::string_view value) -> absl::Status {
-        const auto line = schema::DecodeLineKey(key);
-        CKPTREE_ASSIGN_OR_RETURN(const schema::LineRecord record,
-                                 schema::DecodeLineRecord(value));
-        if (!line.has_value() ||
+        const auto branch = schema::DecodeBranchKey(key);
+        CKPTREE_ASSIGN_OR_RETURN(const schema::BranchRecord record,
+                                 schema::DecodeBranchRecord(value));
+        if (!branch.has_value() ||
             (record.tip != 0 && !chain.versions().contains(record.tip))) {
           return absl::DataLossError("its tip is not there");
         }
-        chain.SetTip(*line, record.tip);
+        chain.SetTip(*branch, record.tip);
         return absl::OkStatus();
       }));
   return chain;
@@ -119,15 +119,15 @@ absl::Status ChainKeeper::refusal() const {
   return refusal_;
 }
 
-std::uint64_t ChainKeeper::HoldBase(std::uint32_t line) {
+std::uint64_t ChainKeeper::HoldBase(std::uint32_t branch) {
   const absl::MutexLock lock(&mu_);
-  const auto free = [this, line]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    const auto tip = chain_.tips().find(line);
+  const auto free = [this, branch]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    const auto tip = chain_.tips().find(branch);
     return tip == chain_.tips().end() || tip->second == 0 ||
            tip->second != collecting_;
   };
   mu_.Await(absl::Condition(&free));
-  const auto tip = chain_.tips().find(line);
+  const auto tip = chain_.tips().find(branch);
   base_ = tip == chain_.tips().end() ? 0 : tip->second;
   return base_;
 }
@@ -153,9 +153,9 @@ void ChainKeeper::ReleaseTrees() {
 void ChainKeeper::Saved(std::uint64_t version, ChainLink link,
                         std::optional<std::uint64_t> replaced) {
   const absl::MutexLock lock(&mu_);
-  const std::uint32_t line = link.line;
+  const std::uint32_t branch = link.branch;
   chain_.Add(version, std::move(link));
-  chain_.SetTip(line, version);
+  chain_.SetTip(branch, version);
   if (replaced.has_value()) chain_.Remove(*replaced);
 }
 
@@ -164,22 +164,22 @@ void ChainKeeper::Removed(std::uint64_t version) {
   chain_.Remove(version);
 }
 
-void ChainKeeper::Forked(std::uint32_t line, std::uint64_t origin) {
+void ChainKeeper::Forked(std::uint32_t branch, std::uint64_t origin) {
   const absl::MutexLock lock(&mu_);
-  chain_.SetTip(line, origin);
+  chain_.SetTip(branch, origin);
 }
 
-void ChainKeeper::LineDropped(std::uint32_t line) {
+void ChainKeeper::BranchDropped(std::uint32_t branch) {
   const absl::MutexLock lock(&mu_);
-  chain_.DropLine(line);
+  chain_.DropBranch(branch);
 }
 
-std::uint32_t ChainKeeper::NextLine() const {
+std::uint32_t ChainKeeper::NextBranch() const {
   const absl::MutexLock lock(&mu_);
   std::uint32_t last = 0;
-  for (const auto& [line, tip] : chain_.tips()) last = std::max(last, line);
+  for (const auto& [branch, tip] : chain_.tips()) last = std::max(last, branch);
   for (const auto& [version, link] : chain_.versions()) {
-    last = std::max(last, link.line);
+    last = std::max(last, link.branch);
   }
   return last + 1;
 }

@@ -36,9 +36,9 @@ class ChainKeeper {
 
   // ---- the writer ----
 
-  // The tip of the line; it is not collected until ReleaseBase(). Waits for the
-  // collection of that very version to end.
-  std::uint64_t HoldBase(std::uint32_t line);
+  // The tip of the branch; it is not collected until ReleaseBase(). Waits for
+  // the collection of that very version to end.
+  std::uint64_t HoldBase(std::uint32_t branch);
   void ReleaseBase();
   // Trees and pages that a save found there, or is about to write, are not
   // removed until ReleaseTrees(). Waits for a sweep to end.
@@ -48,10 +48,10 @@ class ChainKeeper {
   void Saved(std::uint64_t version, ChainLink link,
              std::optional<std::uint64_t> replaced);
   void Removed(std::uint64_t version);
-  void Forked(std::uint32_t line, std::uint64_t origin);
-  void LineDropped(std::uint32_t line);
-  // A number that no line has and no version that is not collected.
-  std::uint32_t NextLine() const;
+  void Forked(std::uint32_t branch, std::uint64_t origin);
+  void BranchDropped(std::uint32_t branch);
+  // A number that no branch has and no version that is not collected.
+  std::uint32_t NextBranch() const;
 
   // ---- readers ----
 

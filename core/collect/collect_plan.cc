@@ -78,7 +78,7 @@ absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,
     std::vector<BlockRun>& all = rest[part.part];
     all = schema::MergeRuns(std::move(older), all);
   }
-  plan.kid_list.line = kid.line;
+  plan.kid_list.branch = kid.branch;
   plan.kid_list.prev = step.prev;
   for (auto& [part, runs] : rest) {
     plan.kid_list.parts.push_back({part, std::move(runs)});

@@ -172,7 +172,7 @@ absl::Status Collector::CollectVersions(Pass* pass) {
   pass->progress.versions_total = removed.size();
   bool again = true;
   std::set<std::uint64_t> left(removed.begin(), removed.end());
-  // Collecting a version can make the one where lines part collectable.
+  // Collecting a version can make the one where branches part collectable.
   while (again) {
     again = false;
     for (auto it = left.begin(); it != left.end();) {

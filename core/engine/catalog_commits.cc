@@ -118,13 +118,13 @@ absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
   if (const auto old = catalog_.FindTag(name); old.has_value()) {
     if (old->version == record->version) return absl::OkStatus();
     if (!move) {
-      return absl::AlreadyExistsError(
-          absl::StrFormat("tag '%s' names step %s; ask to move it", name,
-                          StepText(catalog_.LineName(old->line), old->step)));
+      return absl::AlreadyExistsError(absl::StrFormat(
+          "tag '%s' names step %s; ask to move it", name,
+          StepText(catalog_.BranchName(old->branch), old->step)));
     }
   }
   schema::TagRecord tag;
-  tag.line = record->line;
+  tag.branch = record->branch;
   tag.step = record->step;
   tag.version = record->version;
   tag.created_ns = absl::GetCurrentTimeNanos();
@@ -134,7 +134,7 @@ absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
                     schema::EncodeTagRecord(tag));
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+      Unchanged(*database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   catalog_.PutTag(std::string(name), tag);
@@ -165,7 +165,7 @@ absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
   std::string key = schema::PinKey(record->version);
   if (pinned) {
     schema::PinRecord pin;
-    pin.line = record->line;
+    pin.branch = record->branch;
     pin.step = record->step;
     pin.created_ns = absl::GetCurrentTimeNanos();
     request.batch.Put(Space::kRecords, std::move(key),
@@ -175,7 +175,7 @@ absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
   }
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+      Unchanged(*database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   if (pinned) {
@@ -188,83 +188,84 @@ absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
 
 absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
-  if (!IsLineName(name)) {
+  if (!IsBranchName(name)) {
     return absl::InvalidArgumentError(
-        "a line's name has letters, digits, '_', '-' and '.', begins with a "
+        "a branch's name has letters, digits, '_', '-' and '.', begins with a "
         "letter and is none of main, latest, best, healthy");
   }
   absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
-  schema::LineRecord line;
-  line.tip = record->version;
-  line.name = std::string(name);
-  line.origin_line = record->line;
-  line.origin_step = record->step;
-  line.origin_version = record->version;
-  line.created_ns = absl::GetCurrentTimeNanos();
+  schema::BranchRecord branch;
+  branch.tip = record->version;
+  branch.name = std::string(name);
+  branch.origin_branch = record->branch;
+  branch.origin_step = record->step;
+  branch.origin_version = record->version;
+  branch.created_ns = absl::GetCurrentTimeNanos();
   kv::CommitRequest request;
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->line, record->step)));
+      Unchanged(*database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
-  return AddLine(std::move(line), std::move(request));
+  return AddBranch(std::move(branch), std::move(request));
 }
 
-absl::Status Engine::AdoptLine(schema::LineRecord line) {
+absl::Status Engine::AdoptBranch(schema::BranchRecord branch) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&commit_mu_);
-  return AddLine(std::move(line), {});
+  return AddBranch(std::move(branch), {});
 }
 
-absl::Status Engine::AddLine(schema::LineRecord line,
-                             kv::CommitRequest request) {
-  std::uint32_t number = keeper_.NextLine();
-  for (const auto& [known, other] : catalog_.Lines()) {
-    // Not that of a dropped line either, while it is somebody's origin.
-    number = std::max(number, other.origin_line + 1);
-    if (other.name != line.name) continue;
+absl::Status Engine::AddBranch(schema::BranchRecord branch,
+                               kv::CommitRequest request) {
+  std::uint32_t number = keeper_.NextBranch();
+  for (const auto& [known, other] : catalog_.Branches()) {
+    // Not that of a dropped branch either, while it is somebody's origin.
+    number = std::max(number, other.origin_branch + 1);
+    if (other.name != branch.name) continue;
     return absl::AlreadyExistsError(
-        absl::StrFormat("line '%s' exists already; it goes on from step %d",
-                        line.name, other.origin_step));
+        absl::StrFormat("branch '%s' exists already; it goes on from step %d",
+                        branch.name, other.origin_step));
   }
-  request.kind = kv::CommitKind::kLine;
-  std::string key = schema::LineKey(number);
+  request.kind = kv::CommitKind::kBranch;
+  std::string key = schema::BranchKey(number);
   request.preconditions.push_back({Space::kRecords, key, std::nullopt});
   request.batch.Put(Space::kRecords, std::move(key),
-                    schema::EncodeLineRecord(line));
+                    schema::EncodeBranchRecord(branch));
   // Before the commit: as soon as it is there the step may be overwritten, and
   // its version must not be collected then.
-  keeper_.Forked(number, line.tip);
+  keeper_.Forked(number, branch.tip);
   if (const absl::Status status = Commit(std::move(request)); !status.ok()) {
-    keeper_.LineDropped(number);
+    keeper_.BranchDropped(number);
     return status;
   }
-  catalog_.PutLine(number, std::move(line));
+  catalog_.PutBranch(number, std::move(branch));
   return absl::OkStatus();
 }
 
-absl::Status Engine::DropLine(std::string_view name) {
+absl::Status Engine::DropBranch(std::string_view name) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(name));
-  if (number == kMainLine) {
-    return absl::InvalidArgumentError("the main line stays");
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           catalog_.FindBranch(name));
+  if (number == kMainBranch) {
+    return absl::InvalidArgumentError("the main branch cannot be removed");
   }
   kv::CommitRequest request;
-  request.kind = kv::CommitKind::kLine;
-  CKPTREE_ASSIGN_OR_RETURN(kv::Precondition line_row,
-                           Unchanged(*database_, schema::LineKey(number)));
-  request.batch.Delete(Space::kRecords, line_row.key);
+  request.kind = kv::CommitKind::kBranch;
+  CKPTREE_ASSIGN_OR_RETURN(kv::Precondition branch_row,
+                           Unchanged(*database_, schema::BranchKey(number)));
+  request.batch.Delete(Space::kRecords, branch_row.key);
   request.batch.Delete(Space::kRecords, schema::SettingsKey(number));
-  request.preconditions.push_back(std::move(line_row));
+  request.preconditions.push_back(std::move(branch_row));
   const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
   for (const StepRecordPtr& record : steps) {
     CKPTREE_RETURN_IF_ERROR(
         RemoveStep(*database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
-  catalog_.EraseLine(number);
-  keeper_.LineDropped(number);
+  catalog_.EraseBranch(number);
+  keeper_.BranchDropped(number);
   for (const StepRecordPtr& record : steps) keeper_.Removed(record->version);
   collector_->Notify();
   return absl::OkStatus();

@@ -115,8 +115,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
   store.created_ns = absl::GetCurrentTimeNanos();
   store.created_by = std::string(Version());
   kv::WriteBatch batch;
-  batch.Put(Space::kRecords, schema::LineKey(kMainLine),
-            schema::EncodeLineRecord({0}));
+  batch.Put(Space::kRecords, schema::BranchKey(kMainBranch),
+            schema::EncodeBranchRecord({0}));
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::Database> database,
       kv::Database::Create(directory, kv_options, store.uuid,
@@ -419,7 +419,7 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
 bool Engine::StillThere(const schema::StepRecord& record) {
   if (!database_->Refresh().ok()) return true;
   const auto row = database_->Get(Space::kRecords,
-                                  schema::StepKey(record.line, record.step));
+                                  schema::StepKey(record.branch, record.step));
   if (!row.ok()) return true;  // Whatever is wrong, it is not that.
   if (!row->has_value()) return false;
   const auto now = schema::DecodeStepRecord(**row);

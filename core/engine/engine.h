@@ -99,20 +99,21 @@ class Engine {
   absl::Status Untag(std::string_view name);
   absl::Status Pin(const StepSelector& step, bool pinned);
   absl::Status Fork(const StepSelector& step, std::string_view name);
-  absl::Status DropLine(std::string_view name);
-  // The policy and metadata of a line; see store.h.
-  absl::Status SetPolicy(const Preservation& policy, std::string_view line,
+  absl::Status DropBranch(std::string_view name);
+  // The policy and metadata of a branch; see store.h.
+  absl::Status SetPolicy(const Preservation& policy, std::string_view branch,
                          bool of_program);
   absl::StatusOr<PolicyReport> PreviewPolicy(
-      std::string_view line, const std::optional<Preservation>& policy);
-  absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(std::string_view line);
-  absl::Status SetMetadata(std::string json, std::string_view line);
+      std::string_view branch, const std::optional<Preservation>& policy);
+  absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(
+      std::string_view branch);
+  absl::Status SetMetadata(std::string json, std::string_view branch);
   // As they were in another store. Nothing where there are some already.
-  absl::Status AdoptSettings(std::string_view line,
-                             schema::LineSettings settings);
-  // A line as it was in another store: it goes on from version `tip` of this
+  absl::Status AdoptSettings(std::string_view branch,
+                             schema::BranchSettings settings);
+  // A branch as it was in another store: it goes on from version `tip` of this
   // one, or from nothing (0), whatever it came from once. kAlreadyExists.
-  absl::Status AdoptLine(schema::LineRecord line);
+  absl::Status AdoptBranch(schema::BranchRecord branch);
   absl::Status Refresh();
   absl::Status Close();
 
@@ -146,11 +147,12 @@ class Engine {
   absl::Status RemoveSteps(
       const std::map<std::uint64_t, StepRecordPtr>& records)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
-  absl::StatusOr<std::vector<PolicyVerdict>> Judge(std::uint32_t line,
+  absl::StatusOr<std::vector<PolicyVerdict>> Judge(std::uint32_t branch,
                                                    const Preservation& policy);
-  absl::Status PutSettings(std::uint32_t line, schema::LineSettings settings)
+  absl::Status PutSettings(std::uint32_t branch,
+                           schema::BranchSettings settings)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
-  absl::Status AddLine(schema::LineRecord line, kv::CommitRequest request)
+  absl::Status AddBranch(schema::BranchRecord branch, kv::CommitRequest request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
 
   const std::string directory_;

@@ -86,7 +86,7 @@ absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
 absl::StatusOr<std::vector<HistoryEntry>> History(
     const Store& store, const Path& path, const HistoryOptions& options) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           store.Steps(options.line));
+                           store.Steps(options.branch));
   std::vector<HistoryEntry> entries;
   std::optional<Step> before;  // The step before, where it had the leaf.
   for (const StepInfo& info : steps) {
@@ -94,7 +94,8 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
     if (options.cancelled && options.cancelled()) {
       return absl::CancelledError("the history was stopped");
     }
-    absl::StatusOr<Step> step = store.Restore(AtStep(info.step, options.line));
+    absl::StatusOr<Step> step =
+        store.Restore(AtStep(info.step, options.branch));
     if (IsStepGone(step.status())) continue;  // Removed since.
     CKPTREE_RETURN_IF_ERROR(step.status());
     const absl::StatusOr<LeafInfo> found = step->Find(path);
@@ -195,10 +196,11 @@ absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
                                               const Step& step,
                                               std::string_view glob) {
   std::set<std::uint64_t> listed;
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> lines, store.Lines());
-  for (const LineInfo& line : lines) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
+                           store.Branches());
+  for (const BranchInfo& branch : branches) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                             store.Steps(line.name));
+                             store.Steps(branch.name));
     for (const StepInfo& info : steps) listed.insert(info.version);
   }
   CKPTREE_ASSIGN_OR_RETURN(Leaves leaves, LeavesOf(step, glob));

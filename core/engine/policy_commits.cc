@@ -1,4 +1,4 @@
-// The settings of a line: its policy, and the metadata of the run.
+// The settings of a branch: its policy, and the metadata of the run.
 
 #include <map>
 #include <utility>
@@ -21,32 +21,34 @@ namespace {
 
 using schema::Space;
 
-schema::LineSettings SettingsOf(const Catalog& catalog, std::uint32_t line) {
-  const auto known = catalog.Settings(line);
-  return known == nullptr ? schema::LineSettings{} : *known;
+schema::BranchSettings SettingsOf(const Catalog& catalog,
+                                  std::uint32_t branch) {
+  const auto known = catalog.Settings(branch);
+  return known == nullptr ? schema::BranchSettings{} : *known;
 }
 
 }  // namespace
 
-absl::Status Engine::PutSettings(std::uint32_t line,
-                                 schema::LineSettings settings) {
+absl::Status Engine::PutSettings(std::uint32_t branch,
+                                 schema::BranchSettings settings) {
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kSettings;
-  request.batch.Put(Space::kRecords, schema::SettingsKey(line),
-                    schema::EncodeLineSettings(settings));
+  request.batch.Put(Space::kRecords, schema::SettingsKey(branch),
+                    schema::EncodeBranchSettings(settings));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
-  catalog_.PutSettings(line, std::move(settings));
+  catalog_.PutSettings(branch, std::move(settings));
   return absl::OkStatus();
 }
 
 absl::Status Engine::SetPolicy(const Preservation& policy,
-                               std::string_view line, bool of_program) {
+                               std::string_view branch, bool of_program) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   CKPTREE_RETURN_IF_ERROR(Check(policy));
   CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(policy));
   const absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
-  schema::LineSettings settings = SettingsOf(catalog_, number);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           catalog_.FindBranch(branch));
+  schema::BranchSettings settings = SettingsOf(catalog_, number);
   std::string text = Text(policy);
   if (settings.policy == text && settings.of_program == of_program) {
     retention_->Remember(number, policy);  // Its functions may be others.
@@ -61,7 +63,7 @@ absl::Status Engine::SetPolicy(const Preservation& policy,
   return absl::OkStatus();
 }
 
-absl::Status Engine::SetMetadata(std::string json, std::string_view line) {
+absl::Status Engine::SetMetadata(std::string json, std::string_view branch) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   if (static_cast<std::int64_t>(json.size()) >
       schema::kMaxCustomMetadataBytes) {
@@ -79,34 +81,37 @@ absl::Status Engine::SetMetadata(std::string json, std::string_view line) {
     }
   }
   const absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
-  schema::LineSettings settings = SettingsOf(catalog_, number);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           catalog_.FindBranch(branch));
+  schema::BranchSettings settings = SettingsOf(catalog_, number);
   if (settings.metadata == json) return absl::OkStatus();
   settings.metadata = std::move(json);
   return PutSettings(number, std::move(settings));
 }
 
-absl::Status Engine::AdoptSettings(std::string_view line,
-                                   schema::LineSettings settings) {
+absl::Status Engine::AdoptSettings(std::string_view branch,
+                                   schema::BranchSettings settings) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   const absl::MutexLock commit_lock(&commit_mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           catalog_.FindBranch(branch));
   if (catalog_.Settings(number) != nullptr) return absl::OkStatus();
   return PutSettings(number, std::move(settings));
 }
 
 absl::StatusOr<std::vector<PolicyVerdict>> Engine::Judge(
-    std::uint32_t line, const Preservation& policy) {
+    std::uint32_t branch, const Preservation& policy) {
   // Nothing is collected while a budget is read.
   absl::StatusOr<std::vector<PolicyVerdict>> verdicts = absl::UnknownError("");
-  RunPaused([&] { verdicts = retention_->Judge(line, policy); });
+  RunPaused([&] { verdicts = retention_->Judge(branch, policy); });
   return verdicts;
 }
 
 absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
-    std::string_view line, const std::optional<Preservation>& policy) {
+    std::string_view branch, const std::optional<Preservation>& policy) {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, catalog_.FindLine(line));
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           catalog_.FindBranch(branch));
   PolicyReport report;
   Preservation wanted;
   if (policy.has_value()) {
@@ -122,7 +127,7 @@ absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
   CKPTREE_ASSIGN_OR_RETURN(report.steps, Judge(number, wanted));
   std::vector<StepSelector> victims;
   for (const PolicyVerdict& verdict : report.steps) {
-    if (!verdict.kept) victims.push_back(AtStep(verdict.step, line));
+    if (!verdict.kept) victims.push_back(AtStep(verdict.step, branch));
   }
   if (!victims.empty()) {
     CKPTREE_ASSIGN_OR_RETURN(report.freed, WouldFree(this, victims));
@@ -131,7 +136,7 @@ absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
 }
 
 absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
-    std::string_view line) {
+    std::string_view branch) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   // A commit holds 16 MiB; a step record with its parts has 3 KiB at most.
   constexpr std::size_t kMostAtOnce = 2000;
@@ -140,7 +145,7 @@ absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
   const auto remove_some = [&]() -> absl::Status {
     const absl::MutexLock commit_lock(&commit_mu_);
     CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                             catalog_.FindLine(line));
+                             catalog_.FindBranch(branch));
     const PolicyInfo info = retention_->Of(number);
     CKPTREE_RETURN_IF_ERROR(info.applicable);
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<PolicyVerdict> verdicts,

@@ -54,7 +54,7 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
     result = [&]() -> absl::StatusOr<PartResult> {
       if (plan.full) return WritePart(part_plan, &staged, nullptr);
       CKPTREE_ASSIGN_OR_RETURN(const BaseState base,
-                               LoadBase(engine.database(), kMainLine));
+                               LoadBase(engine.database(), kMainBranch));
       if (base.version != plan.base) {
         return absl::FailedPreconditionError(absl::StrFormat(
             "the store is at version %d, the save is based on %d", base.version,
@@ -172,7 +172,7 @@ absl::Status CommitParts(
   Engine& engine = StoreEngine::Of(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckWritable());
   const std::shared_ptr<Save> save =
-      engine.writer()->Begin(kMainLine, step, {});
+      engine.writer()->Begin(kMainBranch, step, {});
   Save* const raw = save.get();
   save->gather =
       [gather = std::move(gather), &engine](

@@ -31,7 +31,7 @@ class StepReader {
       std::shared_ptr<Engine> engine, StepRecordPtr record);
 
   const StepInfo& info() const { return info_; }
-  std::string step_name() const { return StepText(info_.line, info_.step); }
+  std::string step_name() const { return StepText(info_.branch, info_.step); }
   absl::StatusOr<StepMetadata> Metadata() const;
   absl::StatusOr<std::vector<LeafInfo>> Leaves(std::string_view glob) const;
   absl::StatusOr<LeafInfo> Find(const Path& path) const;

@@ -54,7 +54,7 @@ absl::StatusOr<Store> Store::Open(const std::string& directory,
 
 StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
   auto impl = std::make_unique<StepBuilder::Impl>(engine_, step);
-  std::uint32_t line = 0;
+  std::uint32_t branch = 0;
   impl->status = [&]() -> absl::Status {
     CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
     absl::Status unseen =
@@ -68,23 +68,25 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %d: steps are not negative", step));
     }
-    CKPTREE_ASSIGN_OR_RETURN(line, engine_->catalog().FindLine(options.line));
-    if (const auto old = engine_->catalog().Find(line, step); old != nullptr) {
+    CKPTREE_ASSIGN_OR_RETURN(branch,
+                             engine_->catalog().FindBranch(options.branch));
+    if (const auto old = engine_->catalog().Find(branch, step);
+        old != nullptr) {
       if (!options.overwrite) {
         return absl::AlreadyExistsError(absl::StrFormat(
             "step %s exists already; overwrite it or choose another number",
-            StepText(options.line, step)));
+            StepText(options.branch, step)));
       }
       if (engine_->catalog().IsPinned(old->version)) {
         return absl::FailedPreconditionError(
             absl::StrFormat("step %s is pinned; unpin it before overwriting",
-                            StepText(options.line, step)));
+                            StepText(options.branch, step)));
       }
     }
     return absl::OkStatus();
   }();
   if (impl->status.ok()) {
-    impl->save = engine_->writer()->Begin(line, step, options);
+    impl->save = engine_->writer()->Begin(branch, step, options);
   }
   return StepBuilder(std::move(impl));
 }
@@ -109,11 +111,11 @@ absl::StatusOr<Step> Store::Restore(const StepSelector& selector) const {
 }
 
 absl::StatusOr<std::vector<StepInfo>> Store::Steps(
-    std::string_view line) const {
+    std::string_view branch) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine_->catalog().FindLine(line));
+                           engine_->catalog().FindBranch(branch));
   std::vector<StepInfo> steps;
   for (const auto& record : engine_->catalog().Steps(number)) {
     steps.push_back(engine_->catalog().Info(*record));
@@ -138,32 +140,32 @@ absl::Status Store::Tag(std::string_view name, const StepSelector& step,
   return engine_->Tag(name, step, move);
 }
 
-absl::Status Store::Fork(const StepSelector& step, std::string_view line) {
-  return engine_->Fork(step, line);
+absl::Status Store::Fork(const StepSelector& step, std::string_view branch) {
+  return engine_->Fork(step, branch);
 }
 
-absl::Status Store::DropLine(std::string_view line) {
-  return engine_->DropLine(line);
+absl::Status Store::DropBranch(std::string_view branch) {
+  return engine_->DropBranch(branch);
 }
 
-absl::StatusOr<std::vector<LineInfo>> Store::Lines() const {
+absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
-  std::vector<LineInfo> lines;
+  std::vector<BranchInfo> branches;
   const internal::Catalog& catalog = engine_->catalog();
-  const auto lines_by_number = catalog.Lines();
-  for (const auto& [number, record] : lines_by_number) {
-    LineInfo line;
-    line.name = record.name;
-    line.origin_line = lines_by_number.contains(record.origin_line)
-                           ? catalog.LineName(record.origin_line)
-                           : "?";
-    line.origin_step = record.origin_step;
-    line.created_ns = record.created_ns;
-    line.steps = catalog.Steps(number).size();
-    lines.push_back(std::move(line));
+  const auto branches_by_number = catalog.Branches();
+  for (const auto& [number, record] : branches_by_number) {
+    BranchInfo branch;
+    branch.name = record.name;
+    branch.origin_branch = branches_by_number.contains(record.origin_branch)
+                               ? catalog.BranchName(record.origin_branch)
+                               : "?";
+    branch.origin_step = record.origin_step;
+    branch.created_ns = record.created_ns;
+    branch.steps = catalog.Steps(number).size();
+    branches.push_back(std::move(branch));
   }
-  return lines;
+  return branches;
 }
 
 absl::Status Store::Untag(std::string_view name) {
@@ -184,36 +186,36 @@ absl::Status Store::Unpin(const StepSelector& step) {
   return engine_->Pin(step, false);
 }
 
-absl::Status Store::SetPolicy(const Preservation& policy, std::string_view line,
-                              bool of_program) {
-  return engine_->SetPolicy(policy, line, of_program);
+absl::Status Store::SetPolicy(const Preservation& policy,
+                              std::string_view branch, bool of_program) {
+  return engine_->SetPolicy(policy, branch, of_program);
 }
 
-absl::StatusOr<PolicyInfo> Store::Policy(std::string_view line) const {
+absl::StatusOr<PolicyInfo> Store::Policy(std::string_view branch) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine_->catalog().FindLine(line));
+                           engine_->catalog().FindBranch(branch));
   return engine_->retention().Of(number);
 }
 
 absl::StatusOr<PolicyReport> Store::PreviewPolicy(
-    std::string_view line, const std::optional<Preservation>& policy) const {
-  return engine_->PreviewPolicy(line, policy);
+    std::string_view branch, const std::optional<Preservation>& policy) const {
+  return engine_->PreviewPolicy(branch, policy);
 }
 
 absl::StatusOr<std::vector<std::int64_t>> Store::ApplyPolicy(
-    std::string_view line) {
-  return engine_->ApplyPolicy(line);
+    std::string_view branch) {
+  return engine_->ApplyPolicy(branch);
 }
 
-absl::Status Store::SetMetadata(std::string json, std::string_view line) {
-  return engine_->SetMetadata(std::move(json), line);
+absl::Status Store::SetMetadata(std::string json, std::string_view branch) {
+  return engine_->SetMetadata(std::move(json), branch);
 }
 
-absl::StatusOr<std::string> Store::Metadata(std::string_view line) const {
+absl::StatusOr<std::string> Store::Metadata(std::string_view branch) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine_->catalog().FindLine(line));
+                           engine_->catalog().FindBranch(branch));
   const auto settings = engine_->catalog().Settings(number);
   return settings == nullptr ? "" : settings->metadata;
 }

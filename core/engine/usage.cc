@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<CollectPlan>> FreedAlone(const Overlay& settled,
   const Chain& chain = settled.chain();
   const ChainLink& link = chain.versions().at(version);
   const auto before = chain.versions().find(link.prev);
-  // Where lines part behind it, its going may let go of more.
+  // Where branches part behind it, its going may let go of more.
   if (before != chain.versions().end() && before->second.removed) {
     Overlay copy = settled;
     copy.Remove(version);
@@ -159,7 +159,7 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
   for (const StepRecordPtr& record : engine->catalog().AllSteps()) {
     if (!overlay.chain().versions().contains(record->version)) continue;
     StepUsage step;
-    step.line = engine->catalog().LineName(record->line);
+    step.branch = engine->catalog().BranchName(record->branch);
     step.step = record->step;
     step.version = record->version;
     step.logical_bytes = record->logical_bytes;

@@ -40,7 +40,7 @@ class Verifier {
     for (const StepSelector& selector : options_.steps) {
       CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr step,
                                engine_.catalog().Resolve(selector));
-      wanted_.insert({step->line, step->step});
+      wanted_.insert({step->branch, step->step});
     }
     for (const std::string& warning : engine_.warnings()) {
       damage_.Add(Finding::Severity::kDamage, warning);
@@ -104,7 +104,7 @@ class Verifier {
       return !version.removed || options_.level == Level::kDeep;
     }
     return !version.removed &&
-           wanted_.contains({version.record.line, version.record.step});
+           wanted_.contains({version.record.branch, version.record.step});
   }
 
   // Saves and deletes may go on beside this.
@@ -137,7 +137,7 @@ class Verifier {
       if (!record.ok()) continue;  // CheckRows reports it.
       VersionView view;
       view.record = *std::move(record);
-      view.line = engine_.catalog().LineName(view.record.line);
+      view.branch = engine_.catalog().BranchName(view.record.branch);
       view.removed = row == schema::Row::kRemoved;
       versions_.push_back(std::move(view));
     }
@@ -178,24 +178,24 @@ class Verifier {
 
   absl::Status CheckTips(kv::Iterator* rows) {
     bool has_main = false;
-    const schema::KeyRange range = schema::AllRows(schema::Row::kLine);
+    const schema::KeyRange range = schema::AllRows(schema::Row::kBranch);
     for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
          rows->Next()) {
-      const auto line = schema::DecodeLineKey(rows->key());
-      const auto record = schema::DecodeLineRecord(rows->value());
-      if (!line.has_value()) continue;  // CheckRows reports it.
-      has_main |= *line == kMainLine;
+      const auto branch = schema::DecodeBranchKey(rows->key());
+      const auto record = schema::DecodeBranchRecord(rows->value());
+      if (!branch.has_value()) continue;  // CheckRows reports it.
+      has_main |= *branch == kMainBranch;
       if (!record.ok() || record->tip == 0) continue;
       if (Find(record->tip) == nullptr) {
         damage_.Add(Finding::Severity::kInconsistent,
-                    absl::StrFormat("line %d continues version %d, which is "
+                    absl::StrFormat("branch %d continues version %d, which is "
                                     "not there",
-                                    *line, record->tip));
+                                    *branch, record->tip));
       }
     }
     CKPTREE_RETURN_IF_ERROR(rows->status());
     if (!has_main) {
-      damage_.Add(Finding::Severity::kDamage, "the row of line 0 is missing");
+      damage_.Add(Finding::Severity::kDamage, "the row of branch 0 is missing");
     }
     return absl::OkStatus();
   }
@@ -329,7 +329,7 @@ class Verifier {
     // A save whose base could not be read is full and knows of no dead block.
     if (prev != nullptr && (!prev->whole || version.record.base == 0)) return;
     schema::DeadList now;
-    now.line = version.dead->line;
+    now.branch = version.dead->branch;
     now.prev = version.dead->prev;
     if (prev != nullptr) {
       for (const auto& [number, base] : prev->loaded) {
@@ -372,7 +372,7 @@ class Verifier {
   const VerifyOptions& options_;
   VerifyReport report_;
   Damage damage_;
-  std::set<std::pair<std::uint32_t, std::int64_t>> wanted_;  // Line, step.
+  std::set<std::pair<std::uint32_t, std::int64_t>> wanted_;  // Branch, step.
   std::vector<VersionView> versions_;                // Ascending by version.
   std::map<std::uint64_t, std::uint64_t> last_kid_;  // By version; the newest.
   // Of the deep check: all that is referred to.

@@ -106,16 +106,16 @@ absl::StatusOr<std::optional<Begun>> CheckpointManager::Impl::LatestBegun()
     }
   }
   // After that: what was in flight no more is listed by now.
-  const absl::StatusOr<StepInfo> info = store.Resolve(InLine(Latest()));
+  const absl::StatusOr<StepInfo> info = store.Resolve(OnBranch(Latest()));
   if (absl::IsNotFound(info.status())) return latest;
   CKPTREE_RETURN_IF_ERROR(info.status());
   if (!latest.has_value() || info->step > latest->step) latest = BegunOf(*info);
   return latest;
 }
 
-StepSelector CheckpointManager::Impl::InLine(StepSelector selector) const {
-  if (selector.line.empty() && selector.kind != StepSelector::Kind::kTag) {
-    selector.line = Line();
+StepSelector CheckpointManager::Impl::OnBranch(StepSelector selector) const {
+  if (selector.branch.empty() && selector.kind != StepSelector::Kind::kTag) {
+    selector.branch = Branch();
   }
   return selector;
 }
@@ -135,7 +135,7 @@ bool CheckpointManager::Impl::MustSaveForPreemption() const {
 // ---- opening and closing ----
 
 absl::Status CheckpointManager::Impl::SetUp() {
-  const std::string name = Line();
+  const std::string name = Branch();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
   if (read_only()) return absl::OkStatus();
   std::optional<Preservation> policy = internal::PreservationOf(options);
@@ -172,8 +172,8 @@ absl::Status CheckpointManager::Impl::SetUp() {
 
 absl::StatusOr<CheckpointManager> CheckpointManager::Open(
     const std::string& directory, ManagerOptions options) {
-  // A line is of a store that is there.
-  if (options.store.read_only || !options.line.empty()) {
+  // A branch is of a store that is there.
+  if (options.store.read_only || !options.branch.empty()) {
     options.store.create_if_missing = false;
   }
   CKPTREE_RETURN_IF_ERROR(internal::CheckManagerOptions(options));
@@ -240,7 +240,7 @@ absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
           all[save.begun.step] = save.begun;
         }
       }
-      if (const auto steps = store.Steps(Line()); steps.ok()) {
+      if (const auto steps = store.Steps(Branch()); steps.ok()) {
         for (const StepInfo& info : *steps) all[info.step] = BegunOf(info);
       }
     }
@@ -287,7 +287,7 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
   options.time = now;
   // What is saved to go on from is not dropped for being no better.
   options.stays = impl_->MustSaveForPreemption();
-  options.line = impl_->Line();
+  options.branch = impl_->Branch();
   {
     const absl::MutexLock lock(&impl_->mu);
     for (const Impl::InFlight& save : impl_->in_flight) {
@@ -394,40 +394,40 @@ bool CheckpointManager::SavedForPreemption() const {
 
 absl::Status CheckpointManager::Delete(std::int64_t step,
                                        const DeleteOptions& options) {
-  return impl_->store.Delete(AtStep(step, impl_->Line()), options);
+  return impl_->store.Delete(AtStep(step, impl_->Branch()), options);
 }
 
 absl::Status CheckpointManager::DeleteAfter(std::int64_t step,
                                             const DeleteOptions& options) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
-  const std::string line = impl_->Line();
-  CKPTREE_RETURN_IF_ERROR(impl_->store.Resolve(AtStep(step, line)).status());
+  const std::string branch = impl_->Branch();
+  CKPTREE_RETURN_IF_ERROR(impl_->store.Resolve(AtStep(step, branch)).status());
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           impl_->store.Steps(line));
+                           impl_->store.Steps(branch));
   std::vector<StepSelector> later;
   for (const StepInfo& info : steps) {
-    if (info.step > step) later.push_back(AtStep(info.step, line));
+    if (info.step > step) later.push_back(AtStep(info.step, branch));
   }
   return impl_->store.Delete(later, options);
 }
 
 absl::Status CheckpointManager::ForkFrom(std::int64_t step,
-                                         std::string_view line) {
+                                         std::string_view branch) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
-  const std::string from = impl_->Line();
+  const std::string from = impl_->Branch();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy, impl_->store.Policy(from));
   CKPTREE_RETURN_IF_ERROR(policy.applicable);
-  CKPTREE_RETURN_IF_ERROR(impl_->store.Fork(AtStep(step, from), line));
+  CKPTREE_RETURN_IF_ERROR(impl_->store.Fork(AtStep(step, from), branch));
   if (!policy.text.empty()) {
     const absl::Status status =
-        impl_->store.SetPolicy(policy.policy, line, policy.of_program);
+        impl_->store.SetPolicy(policy.policy, branch, policy.of_program);
     if (!status.ok()) {
-      impl_->store.DropLine(line).IgnoreError();  // As it was.
+      impl_->store.DropBranch(branch).IgnoreError();  // As it was.
       return status;
     }
   }
   const absl::MutexLock lock(&impl_->mu);
-  impl_->line = std::string(line);
+  impl_->branch = std::string(branch);
   return absl::OkStatus();
 }
 
@@ -435,7 +435,7 @@ const std::string& CheckpointManager::directory() const {
   return impl_->engine().directory();
 }
 
-std::string CheckpointManager::line() const { return impl_->Line(); }
+std::string CheckpointManager::branch() const { return impl_->Branch(); }
 
 Store& CheckpointManager::store() { return impl_->store; }
 

@@ -48,7 +48,7 @@ struct CheckpointManager::Impl {
       : store(std::move(opened)),
         options(std::move(given)),
         decision(internal::DecisionOf(options)),
-        line(options.line) {
+        branch(options.branch) {
     if (options.watch_sigterm) watch.emplace();
   }
 
@@ -60,9 +60,9 @@ struct CheckpointManager::Impl {
 
   absl::Status SetUp();
 
-  std::string Line() const {
+  std::string Branch() const {
     const absl::MutexLock lock(&mu);
-    return line;
+    return branch;
   }
 
   // Notes how the saves that are over ended.
@@ -81,7 +81,7 @@ struct CheckpointManager::Impl {
   // The last step, saved or in flight.
   absl::StatusOr<std::optional<internal::BegunSave>> LatestBegun() const;
 
-  StepSelector InLine(StepSelector selector) const;
+  StepSelector OnBranch(StepSelector selector) const;
 
   bool Preempted() const;
   // Asked for, and no step is saved for it yet.
@@ -98,7 +98,7 @@ struct CheckpointManager::Impl {
   std::optional<internal::SigtermWatch> watch;
 
   mutable absl::Mutex mu;
-  std::string line ABSL_GUARDED_BY(mu);
+  std::string branch ABSL_GUARDED_BY(mu);
   internal::BegunSave begun ABSL_GUARDED_BY(mu);  // The last; maybe not ended.
   mutable std::deque<InFlight> in_flight ABSL_GUARDED_BY(mu);
   mutable std::deque<absl::Status> errors ABSL_GUARDED_BY(mu);

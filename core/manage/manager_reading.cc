@@ -25,13 +25,14 @@ std::string FirstKey(const LeafInfo& leaf) {
 // A fork that has no step yet goes on from where it parted.
 absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
                                             const StepSelector& latest) {
-  if (latest.line.empty() || latest.back > 0) return latest;
+  if (latest.branch.empty() || latest.back > 0) return latest;
   // Not where rows of its steps cannot be read.
   if (!absl::IsNotFound(store.Resolve(latest).status())) return latest;
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> lines, store.Lines());
-  for (const LineInfo& line : lines) {
-    if (line.name == latest.line && line.steps == 0) {
-      return AtStep(line.origin_step, line.origin_line);
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
+                           store.Branches());
+  for (const BranchInfo& branch : branches) {
+    if (branch.name == latest.branch && branch.steps == 0) {
+      return AtStep(branch.origin_step, branch.origin_branch);
     }
   }
   return latest;
@@ -50,7 +51,7 @@ absl::StatusOr<Step> CheckpointManager::Restore(
     }
     selector = AtStep(*best);
   }
-  selector = impl_->InLine(std::move(selector));
+  selector = impl_->OnBranch(std::move(selector));
   if (selector.kind == StepSelector::Kind::kLatest) {
     CKPTREE_ASSIGN_OR_RETURN(selector, LatestOrOrigin(impl_->store, selector));
   }
@@ -73,7 +74,7 @@ absl::StatusOr<Step> CheckpointManager::Restore(
 
 absl::StatusOr<std::vector<std::int64_t>> CheckpointManager::AllSteps() const {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           impl_->store.Steps(impl_->Line()));
+                           impl_->store.Steps(impl_->Branch()));
   std::vector<std::int64_t> numbers;
   for (const StepInfo& info : steps) numbers.push_back(info.step);
   return numbers;
@@ -82,7 +83,7 @@ absl::StatusOr<std::vector<std::int64_t>> CheckpointManager::AllSteps() const {
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
     const {
   const absl::StatusOr<StepInfo> info =
-      impl_->store.Resolve(impl_->InLine(Latest()));
+      impl_->store.Resolve(impl_->OnBranch(Latest()));
   if (absl::IsNotFound(info.status())) return std::optional<std::int64_t>();
   CKPTREE_RETURN_IF_ERROR(info.status());
   return std::optional<std::int64_t>(info->step);
@@ -91,14 +92,14 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
     const {
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
-                           impl_->store.Policy(impl_->Line()));
+                           impl_->store.Policy(impl_->Branch()));
   const std::optional<BestN> rule =
       internal::BestOf(impl_->options, policy.policy);
   // An error where rows of steps cannot be read: one of them may be better.
   const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
   if (!rule.has_value() || !latest.ok()) return latest;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           impl_->store.Steps(impl_->Line()));
+                           impl_->store.Steps(impl_->Branch()));
   std::optional<std::int64_t> found;
   double best = 0;
   for (const StepInfo& info : steps) {
@@ -122,7 +123,7 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
 
 absl::StatusOr<MetricList> CheckpointManager::Metrics(std::int64_t step) const {
   CKPTREE_ASSIGN_OR_RETURN(StepInfo info,
-                           impl_->store.Resolve(AtStep(step, impl_->Line())));
+                           impl_->store.Resolve(AtStep(step, impl_->Branch())));
   return std::move(info.metrics);
 }
 

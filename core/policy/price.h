@@ -1,4 +1,4 @@
-// What steps of a line need together, worked out from dead lists.
+// What steps of a branch need together, worked out from dead lists.
 
 #ifndef CKPTREE_CORE_POLICY_PRICE_H_
 #define CKPTREE_CORE_POLICY_PRICE_H_
@@ -20,7 +20,7 @@ struct PricedStep {
   bool fixed = false;  // It stays, whatever it costs.
 };
 
-// The newest version of the line, which may not be stored yet.
+// The newest version of the branch, which may not be stored yet.
 struct PriceHead {
   std::uint64_t version = 0;  // 0: there is none.
   schema::DeadList dead;

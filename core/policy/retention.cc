@@ -14,15 +14,15 @@
 namespace ckptree::internal {
 namespace {
 
-// The steps of a line, as policies see them.
+// The steps of a branch, as policies see them.
 struct StepList {
   std::vector<StepRecordPtr> records;
   std::vector<PolicyStep> steps;
   std::vector<bool> held;  // Pinned or tagged.
 
-  StepList(const Catalog& catalog, std::uint32_t line,
+  StepList(const Catalog& catalog, std::uint32_t branch,
            const StepRecordPtr& fresh, bool without_later = false)
-      : records(catalog.Steps(line)) {
+      : records(catalog.Steps(branch)) {
     if (fresh != nullptr) {
       const auto at = std::lower_bound(
           records.begin(), records.end(), fresh->step,
@@ -51,11 +51,11 @@ struct StepList {
   }
 };
 
-// The newest version of the line, as stored.
+// The newest version of the branch, as stored.
 absl::StatusOr<PriceHead> StoredHead(const kv::Database& database,
-                                     std::uint32_t line) {
+                                     std::uint32_t branch) {
   PriceHead head;
-  CKPTREE_ASSIGN_OR_RETURN(const BaseState tip, LoadBase(database, line));
+  CKPTREE_ASSIGN_OR_RETURN(const BaseState tip, LoadBase(database, branch));
   if (tip.version == 0) return head;
   head.version = tip.version;
   CKPTREE_ASSIGN_OR_RETURN(
@@ -140,14 +140,14 @@ PolicyStep PolicyStepOf(const schema::StepRecord& record) {
   return step;
 }
 
-void Retention::Remember(std::uint32_t line, const Preservation& policy) {
+void Retention::Remember(std::uint32_t branch, const Preservation& policy) {
   const absl::MutexLock lock(&mu_);
-  known_.insert_or_assign({line, Text(policy)}, policy);
+  known_.insert_or_assign({branch, Text(policy)}, policy);
 }
 
-PolicyInfo Retention::Of(std::uint32_t line) const {
+PolicyInfo Retention::Of(std::uint32_t branch) const {
   PolicyInfo info;
-  const auto settings = catalog_.Settings(line);
+  const auto settings = catalog_.Settings(branch);
   if (settings == nullptr) return info;
   info.text = settings->policy;
   info.set_by = settings->set_by;
@@ -155,7 +155,7 @@ PolicyInfo Retention::Of(std::uint32_t line) const {
   info.set_ns = settings->set_ns;
   if (info.text.empty()) return info;
   const absl::MutexLock lock(&mu_);
-  auto it = known_.find({line, info.text});
+  auto it = known_.find({branch, info.text});
   if (it == known_.end()) {
     absl::StatusOr<Preservation> parsed = ParsePreservation(info.text);
     if (!parsed.ok()) {
@@ -164,7 +164,7 @@ PolicyInfo Retention::Of(std::uint32_t line) const {
           info.set_by, parsed.status().message()));
       return info;
     }
-    it = known_.emplace(std::pair(line, info.text), *std::move(parsed)).first;
+    it = known_.emplace(std::pair(branch, info.text), *std::move(parsed)).first;
   }
   info.policy = it->second;
   if (const std::string name = MissingFunction(info.policy); !name.empty()) {
@@ -185,10 +185,10 @@ PolicyInfo Retention::Of(std::uint32_t line) const {
 absl::StatusOr<Retention::Verdict> Retention::Decide(
     StepRecordPtr fresh, bool stay, bool without_later,
     const std::function<absl::StatusOr<PriceHead>()>& head) const {
-  const PolicyInfo info = Of(fresh->line);
+  const PolicyInfo info = Of(fresh->branch);
   if (info.text.empty()) return Verdict{};
   CKPTREE_RETURN_IF_ERROR(info.applicable);
-  const StepList list(catalog_, fresh->line, fresh, without_later);
+  const StepList list(catalog_, fresh->branch, fresh, without_later);
   PreservationContext context;
   context.now = absl::FromUnixNanos(fresh->begun_ns);
   context.oldest_beyond =
@@ -213,13 +213,13 @@ absl::StatusOr<Retention::Verdict> Retention::Decide(
 }
 
 absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
-    std::uint32_t line, const Preservation& policy) const {
-  const StepList list(catalog_, line, nullptr);
+    std::uint32_t branch, const Preservation& policy) const {
+  const StepList list(catalog_, branch, nullptr);
   PreservationContext context;  // Its now: the time of the last step.
   context.oldest_beyond =
       [&](std::uint64_t bytes) -> absl::StatusOr<std::size_t> {
     absl::StatusOr<PriceHead> newest = absl::UnknownError("");
-    arena_.execute([&] { newest = StoredHead(database_, line); });
+    arena_.execute([&] { newest = StoredHead(database_, branch); });
     CKPTREE_RETURN_IF_ERROR(newest.status());
     return OldestBeyond(database_, *newest, list.Priced(), bytes);
   };

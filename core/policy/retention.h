@@ -1,4 +1,4 @@
-// The policies of the lines of a store, applied to what its catalog lists.
+// The policies of the branches of a store, applied to what its catalog lists.
 
 #ifndef CKPTREE_CORE_POLICY_RETENTION_H_
 #define CKPTREE_CORE_POLICY_RETENTION_H_
@@ -37,12 +37,12 @@ class Retention {
             tbb::task_arena* arena)
       : database_(*database), catalog_(*catalog), arena_(*arena) {}
 
-  // The line's policy is stored; its functions stand behind its text from now
+  // The branch's policy is stored; its functions stand behind its text from now
   // on.
-  void Remember(std::uint32_t line, const Preservation& policy);
+  void Remember(std::uint32_t branch, const Preservation& policy);
 
-  // What is stored of the line's policy.
-  PolicyInfo Of(std::uint32_t line) const;
+  // What is stored of the branch's policy.
+  PolicyInfo Of(std::uint32_t branch) const;
 
   // The steps that a new one is to be judged with, and what became of them.
   struct Verdict {
@@ -50,8 +50,8 @@ class Retention {
     bool keeps_new = true;               // False: it is not to be committed.
   };
   // What the commit of `fresh`, whose number no other listed step has any more,
-  // removes; never the newest step of the line. `fresh` itself is kept where it
-  // is the newest, where it is to `stay`, and where the policy keeps it. An
+  // removes; never the newest step of the branch. `fresh` itself is kept where
+  // it is the newest, where it is to `stay`, and where the policy keeps it. An
   // error: nothing is to be removed. `head` is asked by a Budget alone.
   // `without_later`: as if there were no steps after it.
   absl::StatusOr<Verdict> Decide(
@@ -60,14 +60,14 @@ class Retention {
 
   // What `policy` says of the steps there are; the newest stays in any case.
   absl::StatusOr<std::vector<PolicyVerdict>> Judge(
-      std::uint32_t line, const Preservation& policy) const;
+      std::uint32_t branch, const Preservation& policy) const;
 
  private:
   const kv::Database& database_;
   const Catalog& catalog_;
   tbb::task_arena& arena_;
   mutable absl::Mutex mu_;
-  // By line and text. What was parsed once, or came with functions.
+  // By branch and text. What was parsed once, or came with functions.
   mutable std::map<std::pair<std::uint32_t, std::string>, Preservation> known_
       ABSL_GUARDED_BY(mu_);
 };

@@ -7,7 +7,7 @@
 //      (kv/salvage.h), beside `to`, and read instead. Where that cannot be done
 //      but `from` did open, `from` is read.
 //   4. Each step is saved, in the order of versions, into a store beside `to`:
-//      what was shared is shared again. A line is made before its first step.
+//      what was shared is shared again. A branch is made before its first step.
 //   5. That store gets its name.
 
 #include "ckptree/recover.h"
@@ -29,7 +29,7 @@
 #include "ckptree/store.h"
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
-#include "core/repair/line_copy.h"
+#include "core/repair/branch_copy.h"
 #include "core/repair/recovery.h"
 #include "core/repair/step_copy.h"
 #include "core/verify/nameless_versions.h"
@@ -56,9 +56,9 @@ class RecoverySource {
   bool HasForks() const {
     const Catalog& catalog = StoreEngine::Of(store_).catalog();
     const std::vector<StepRecordPtr> steps = catalog.AllSteps();
-    return catalog.Lines().size() > 1 ||
+    return catalog.Branches().size() > 1 ||
            std::any_of(steps.begin(), steps.end(), [](const auto& step) {
-             return step->line != kMainLine;
+             return step->branch != kMainBranch;
            });
   }
   // The highest version that is seen in it, or that its journal names.
@@ -122,7 +122,7 @@ void Append(std::vector<Item>* to, const std::vector<From>& from) {
 
 // Tags and the pin of a step that was saved.
 void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
-  const StepSelector step = AtStep(info.step, info.line);
+  const StepSelector step = AtStep(info.step, info.branch);
   for (const std::string& tag : info.tags) {
     if (absl::Status status = to->Tag(tag, step); !status.ok()) {
       report->losses.push_back(absl::StrFormat("tag %s of step %s: %s", tag,
@@ -141,14 +141,14 @@ void CarryNames(const StepInfo& info, Store* to, RecoverReport* report) {
 absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
                        RecoverReport* report) {
   const RecoverOptions& options = plan.options;
-  LineCopier lines(StoreEngine::Of(from), &StoreEngine::Of(*to));
-  Append(&report->losses, lines.NameLines());
+  BranchCopier branches(StoreEngine::Of(from), &StoreEngine::Of(*to));
+  Append(&report->losses, branches.NameBranches());
   std::vector<StepInfo> steps;
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LineInfo> all, from.Lines());
-  for (const LineInfo& line : all) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> of_line,
-                             from.Steps(line.name));
-    Append(&steps, of_line);
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> all, from.Branches());
+  for (const BranchInfo& branch : all) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> of_branch,
+                             from.Steps(branch.name));
+    Append(&steps, of_branch);
   }
   std::sort(steps.begin(), steps.end(),
             [](const StepInfo& a, const StepInfo& b) {
@@ -165,12 +165,12 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
     if (options.on_progress) options.on_progress(done, total);
   };
   for (const StepInfo& info : steps) {
-    CKPTREE_RETURN_IF_ERROR(lines.Copy(info.line));
+    CKPTREE_RETURN_IF_ERROR(branches.Copy(info.branch));
     const absl::StatusOr<Step> step =
-        from.Restore(AtStep(info.step, info.line));
+        from.Restore(AtStep(info.step, info.branch));
     if (!step.ok()) {
       RecoveredStep lost;
-      lost.line = info.line;
+      lost.branch = info.branch;
       lost.step = info.step;
       lost.why = std::string(step.status().message());
       lost.leaves_lost = info.leaf_count;
@@ -182,10 +182,10 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
     if (copied.saved && plan.save) CarryNames(info, to, report);
     report->steps.push_back(std::move(copied));
   }
-  for (const LineInfo& line : all) {
-    CKPTREE_RETURN_IF_ERROR(lines.Copy(line.name));
+  for (const BranchInfo& branch : all) {
+    CKPTREE_RETURN_IF_ERROR(branches.Copy(branch.name));
     // Last of all: no save of this copy is to be judged by the policy.
-    CKPTREE_RETURN_IF_ERROR(lines.CopySettings(line.name));
+    CKPTREE_RETURN_IF_ERROR(branches.CopySettings(branch.name));
   }
   return absl::OkStatus();
 }
@@ -197,13 +197,13 @@ void NoteLostTags(const Store& from, RecoverReport* report) {
   for (const TagInfo& tag : *tags) {
     const bool saved = std::any_of(report->steps.begin(), report->steps.end(),
                                    [&tag](const RecoveredStep& s) {
-                                     return s.line == tag.line &&
+                                     return s.branch == tag.branch &&
                                             s.step == tag.step && s.saved;
                                    });
     if (saved) continue;
     report->losses.push_back(
         absl::StrFormat("tag %s names step %s, which is lost", tag.name,
-                        StepText(tag.line, tag.step)));
+                        StepText(tag.branch, tag.step)));
   }
 }
 
@@ -309,9 +309,9 @@ absl::StatusOr<std::uint64_t> HighestVersionOf(const std::string& from,
   std::uint64_t highest = source.HighestSeen();
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(from));
   highest = std::max(highest, found.highest_staged_version);
-  for (const auto& [number, line] :
-       StoreEngine::Of(source.store()).catalog().Lines()) {
-    highest = std::max(highest, line.origin_version);
+  for (const auto& [number, branch] :
+       StoreEngine::Of(source.store()).catalog().Branches()) {
+    highest = std::max(highest, branch.origin_version);
   }
   return std::max(
       highest,

@@ -137,7 +137,7 @@ class Repairer {
     if (report_.action == Action::kRebuild) CKPTREE_RETURN_IF_ERROR(Rebuild());
     std::sort(report_.steps.begin(), report_.steps.end(),
               [](const RecoveredStep& a, const RecoveredStep& b) {
-                return std::tie(a.line, a.step) < std::tie(b.line, b.step);
+                return std::tie(a.branch, a.step) < std::tie(b.branch, b.step);
               });
     CKPTREE_RETURN_IF_ERROR(CheckUnchanged());
     if (!options_.execute || report_.action == Action::kNothing) {
@@ -334,7 +334,7 @@ class Repairer {
   void ListSteps(const Engine& engine) {
     for (const StepRecordPtr& record : engine.catalog().AllSteps()) {
       RecoveredStep step;
-      step.line = engine.catalog().LineName(record->line);
+      step.branch = engine.catalog().BranchName(record->branch);
       step.step = record->step;
       step.saved = true;
       step.leaves_saved = record->leaf_count;
@@ -409,7 +409,7 @@ std::uint64_t RepairReport::steps_kept() const {
 
 std::optional<std::int64_t> RepairReport::newest_whole_step() const {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (step->line.empty() && step->saved && step->lost.empty()) {
+    if (step->branch.empty() && step->saved && step->lost.empty()) {
       return step->step;
     }
   }

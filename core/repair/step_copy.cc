@@ -118,7 +118,7 @@ class StepCopier {
              const StepCopyOptions& options)
       : from_(from), builder_(std::move(builder)), options_(options) {
     StepOriginPeer::TakeAsStored(&builder_);
-    result_.line = from.info().line;
+    result_.branch = from.info().branch;
     result_.step = from.step();
   }
 
@@ -162,7 +162,7 @@ class StepCopier {
     std::string why = ReasonOf(status);
     // The result names both already.
     for (const std::string& known :
-         {absl::StrFormat("step %s: ", StepText(result_.line, result_.step)),
+         {absl::StrFormat("step %s: ", StepText(result_.branch, result_.step)),
           leaf.name + ": ", leaf.name + ", "}) {
       if (why.starts_with(known)) why.erase(0, known.size());
     }
@@ -359,7 +359,7 @@ class StepCopier {
 absl::StatusOr<RecoveredStep> CopyStep(const Step& from, Store* to,
                                        const StepCopyOptions& options) {
   SaveOptions saving;
-  saving.line = from.info().line;
+  saving.branch = from.info().branch;
   return StepCopier(from, to->Begin(from.step(), saving), options).Run();
 }
 

@@ -37,11 +37,11 @@ struct SaveOrigin {
 // Thread-safe, but for the members of the writer.
 class Save {
  public:
-  Save(std::uint64_t number, std::uint32_t of_line, std::int64_t to_step,
+  Save(std::uint64_t number, std::uint32_t of_branch, std::int64_t to_step,
        const SaveOptions& options, std::int64_t now_ns)
       : ticket(number),
         step(to_step),
-        line(of_line),
+        branch(of_branch),
         overwrite(options.overwrite),
         stays(options.stays),
         delete_later(options.delete_later),
@@ -49,10 +49,10 @@ class Save {
 
   const std::uint64_t ticket;  // Its place among the saves.
   const std::int64_t step;
-  const std::uint32_t line;
+  const std::uint32_t branch;
   const bool overwrite;
   const bool stays;         // Whatever the policy says of it now.
-  const bool delete_later;  // All later steps of its line.
+  const bool delete_later;  // All later steps of its branch.
   const std::int64_t begun_ns;
 
   // Set by Commit(), before the writer sees the save; gone at its end.
@@ -99,7 +99,7 @@ class Save {
   // Step 6 begins: from now on cancelling is too late. False where the save was
   // cancelled before.
   bool EnterCommit();
-  // Its step is committed, but the policy of its line was not applied.
+  // Its step is committed, but the policy of its branch was not applied.
   void SetPolicyProblem(const absl::Status& problem);
   // The end; runs the callbacks. What one of them threw is returned.
   absl::Status Finish(const absl::Status& status, std::uint64_t version);

@@ -69,7 +69,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
 
   record->version = attempt->version;
   record->base = tip_.parts.empty() ? 0 : tip_.version;
-  record->line = save.line;
+  record->branch = save.branch;
   record->step = save.step;
   record->begun_ns = save.begun_ns;
   record->staged_ns = save.staged_ns();
@@ -95,7 +95,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   }
 
   schema::DeadList dead;
-  dead.line = save.line;
+  dead.branch = save.branch;
   dead.prev = tip_.version;
   // From here on no sweep removes a tree that is found there; those of the base
   // stay with it.
@@ -140,9 +140,10 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   CKPTREE_RETURN_IF_ERROR(schema::Validate(meta));
 
   // Overwriting: the old version loses its row, not its place in the chain.
-  const std::string step_key = schema::StepKey(save.line, save.step);
+  const std::string step_key = schema::StepKey(save.branch, save.step);
   kv::Precondition row{Space::kRecords, step_key, std::nullopt};
-  if (const StepRecordPtr old = context_.catalog->Find(save.line, save.step)) {
+  if (const StepRecordPtr old =
+          context_.catalog->Find(save.branch, save.step)) {
     CKPTREE_RETURN_IF_ERROR(MayOverwrite(save, *old));
     attempt->replaced = old->version;
     CKPTREE_ASSIGN_OR_RETURN(row.expected,
@@ -164,21 +165,21 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   batch.Put(Space::kRecords, schema::DeadKey(attempt->version),
             schema::EncodeDeadList(dead));
   // Refused unless the base still is the tip.
-  std::string line_key = schema::LineKey(save.line);
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> line_row,
-                           context_.database->Get(Space::kRecords, line_key));
-  if (!line_row.has_value()) {
-    return absl::NotFoundError("its line was dropped");
+  std::string branch_key = schema::BranchKey(save.branch);
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> branch_row,
+                           context_.database->Get(Space::kRecords, branch_key));
+  if (!branch_row.has_value()) {
+    return absl::NotFoundError("its branch was dropped");
   }
-  CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
-                           schema::DecodeLineRecord(*line_row));
-  if (line.tip != tip_.version) {
-    return absl::AbortedError("another save was committed to its line");
+  CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
+                           schema::DecodeBranchRecord(*branch_row));
+  if (branch.tip != tip_.version) {
+    return absl::AbortedError("another save was committed to its branch");
   }
-  line.tip = attempt->version;
-  batch.Put(Space::kRecords, line_key, schema::EncodeLineRecord(line));
+  branch.tip = attempt->version;
+  batch.Put(Space::kRecords, branch_key, schema::EncodeBranchRecord(branch));
   request.preconditions.push_back(
-      {Space::kRecords, std::move(line_key), std::move(line_row)});
+      {Space::kRecords, std::move(branch_key), std::move(branch_row)});
   request.preconditions.push_back(std::move(row));
   RemoveVictims(attempt, &request);
   CKPTREE_RETURN_IF_ERROR(RemoveLater(save, attempt, &request));
@@ -223,8 +224,8 @@ absl::Status StepWriter::AskPolicy(const Save& save,
       "there are later steps, up to %d, and beside them the policy '%s' does "
       "not keep it: to go on from an older step delete those after it "
       "(delete_after), or save to a fork of it (fork)",
-      context_.catalog->Steps(save.line).back()->step,
-      context_.retention->Of(save.line).text));
+      context_.catalog->Steps(save.branch).back()->step,
+      context_.retention->Of(save.branch).text));
 }
 
 // As many as there is room for: the others wait for the next save, and so does
@@ -251,7 +252,7 @@ void StepWriter::RemoveVictims(Attempt* attempt,
 absl::Status StepWriter::RemoveLater(const Save& save, Attempt* attempt,
                                      kv::CommitRequest* request) const {
   if (!save.delete_later) return absl::OkStatus();
-  for (const StepRecordPtr& later : context_.catalog->Steps(save.line)) {
+  for (const StepRecordPtr& later : context_.catalog->Steps(save.branch)) {
     if (later->step <= save.step) continue;
     if (const std::vector<std::string> tags =
             context_.catalog->TagsOf(later->version);

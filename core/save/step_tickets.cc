@@ -11,11 +11,11 @@
 namespace ckptree::internal {
 
 // Step 1.
-std::shared_ptr<Save> StepWriter::Begin(std::uint32_t line, std::int64_t step,
+std::shared_ptr<Save> StepWriter::Begin(std::uint32_t branch, std::int64_t step,
                                         const SaveOptions& options) {
   absl::MutexLock lock(&mu_);
   auto save = std::make_shared<Save>(
-      next_ticket_++, line, step, options,
+      next_ticket_++, branch, step, options,
       absl::ToUnixNanos(options.time.value_or(absl::Now())));
   if (!refusing_) tickets_[save->ticket] = {save, Stage::kOpen};
   return save;

@@ -202,7 +202,7 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
     context_.keeper->ReleaseBase();
     in_flight_.store(0);
   };
-  CKPTREE_RETURN_IF_ERROR(LoadTip(save->line));
+  CKPTREE_RETURN_IF_ERROR(LoadTip(save->branch));
 
   Attempt attempt;
   attempt.version = ++last_version_;
@@ -251,19 +251,19 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
   return status;
 }
 
-// The base of the next save is the tip of its line, whether or not that step
+// The base of the next save is the tip of its branch, whether or not that step
 // still has a row.
-absl::Status StepWriter::LoadTip(std::uint32_t line) {
+absl::Status StepWriter::LoadTip(std::uint32_t branch) {
   // Collection may have moved it.
-  const std::uint64_t held = context_.keeper->HoldBase(line);
-  tip_loaded_ = tip_loaded_ && tip_line_ == line &&
+  const std::uint64_t held = context_.keeper->HoldBase(branch);
+  tip_loaded_ = tip_loaded_ && tip_branch_ == branch &&
                 (held == tip_.version || !context_.keeper->refusal().ok());
   if (tip_loaded_) return absl::OkStatus();
   tip_ = {};
-  tip_line_ = line;
+  tip_branch_ = branch;
   absl::Status status;
   context_.arena->execute([&] {
-    absl::StatusOr<BaseState> tip = LoadBase(*context_.database, line);
+    absl::StatusOr<BaseState> tip = LoadBase(*context_.database, branch);
     status = tip.status();
     if (!status.ok()) return;
     status = CheckBlocksAreThere(*context_.database, *tip);
@@ -273,10 +273,10 @@ absl::Status StepWriter::LoadTip(std::uint32_t line) {
     // A damaged base must not stop training: the next save is full.
     context_.logger->Log(
         LogSeverity::kWarning, "save",
-        absl::StrFormat("the last save of the line is damaged (%s): this one "
+        absl::StrFormat("the last save of the branch is damaged (%s): this one "
                         "is written whole",
                         status.message()));
-    CKPTREE_ASSIGN_OR_RETURN(tip_.version, ReadTip(*context_.database, line));
+    CKPTREE_ASSIGN_OR_RETURN(tip_.version, ReadTip(*context_.database, branch));
     tip_.parts.clear();
     status = absl::OkStatus();
   }
@@ -413,7 +413,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   }
   ChainLink link;
   link.prev = base;
-  link.line = save->line;
+  link.branch = save->branch;
   link.step = save->step;
   link.ordinal = result.ordinal;
   for (const PartResult& part : attempt->parts) {

@@ -57,11 +57,11 @@ struct WriterContext {
   int most_in_flight = 2;
 };
 
-// The steps of a save, marked in step_writer.cc; core/save/README.md says what each
-// keeps true:
+// The steps of a save, marked in step_writer.cc; core/save/README.md says what
+// each keeps true:
 //   1 Begin    a ticket, no version yet
 //   2 Stage    copy what is not lent; overlaps with other saves
-//   3 Compare  with the tip of the line
+//   3 Compare  with the tip of the branch
 //   4 Write    what is new, into segments outside the database or the batch
 //   5 Adopt    all segments at once; nothing refers to them yet
 //   6 Commit   one record of the journal, synced; then the index
@@ -75,7 +75,7 @@ class StepWriter {
   ~StepWriter();
 
   // Step 1. The save's turn waits until Submit() or Drop().
-  std::shared_ptr<Save> Begin(std::uint32_t line, std::int64_t step,
+  std::shared_ptr<Save> Begin(std::uint32_t branch, std::int64_t step,
                               const SaveOptions& options);
   // Waits for room among the saves in flight, but for no step that was begun
   // and is not submitted. False where the writer takes no more saves.
@@ -119,7 +119,7 @@ class StepWriter {
     bool staged = false;  // The folder was made; guarded by mu while writing.
     std::vector<PartResult> parts;
     std::optional<std::uint64_t> replaced;  // Version whose step it takes.
-    Retention::Verdict verdict;             // Of the line's policy.
+    Retention::Verdict verdict;             // Of the branch's policy.
     absl::Status policy_problem;            // Why there is none.
     bool committing = false;  // Its rows may be there from now on.
   };
@@ -129,7 +129,7 @@ class StepWriter {
   void StageOne(const std::shared_ptr<Save>& save);
 
   absl::Status Run(Save* save, std::uint64_t* version);
-  absl::Status LoadTip(std::uint32_t line);
+  absl::Status LoadTip(std::uint32_t branch);
   absl::Status Write(Save* save, Attempt* attempt);
   absl::Status GatherParts(Save* save, Attempt* attempt);
   absl::Status Adopt(Attempt* attempt);
@@ -138,8 +138,8 @@ class StepWriter {
   absl::StatusOr<kv::CommitRequest> BuildCommit(
       const Save& save, Attempt* attempt,
       const std::shared_ptr<schema::StepRecord>& record);
-  // What the line's policy removes with this commit, into the attempt. An error
-  // where it does not keep the step itself.
+  // What the branch's policy removes with this commit, into the attempt. An
+  // error where it does not keep the step itself.
   absl::Status AskPolicy(const Save& save, const StepRecordPtr& record,
                          const schema::DeadList& dead, Attempt* attempt) const;
   void RemoveVictims(Attempt* attempt, kv::CommitRequest* request) const;
@@ -172,7 +172,7 @@ class StepWriter {
 
   // Of the write thread alone.
   bool tip_loaded_ = false;
-  std::uint32_t tip_line_ = 0;
+  std::uint32_t tip_branch_ = 0;
   BaseState tip_;
   // The tip before, and what the save left: freed once it is acknowledged.
   std::vector<std::shared_ptr<const void>> retired_;

@@ -44,14 +44,14 @@ absl::Status DecodeRow(std::string_view key, std::string_view value) {
       return schema::DecodeSegmentRow(value).status();
     case Row::kCommit:  // Of engines before the journal.
       break;
-    case Row::kLine:
-      return schema::DecodeLineRecord(value).status();
+    case Row::kBranch:
+      return schema::DecodeBranchRecord(value).status();
     case Row::kTag:
       return schema::DecodeTagRecord(value).status();
     case Row::kPin:
       return schema::DecodePinRecord(value).status();
     case Row::kSettings:
-      return schema::DecodeLineSettings(value).status();
+      return schema::DecodeBranchSettings(value).status();
   }
   return absl::DataLossError("no row has such a key");
 }

@@ -24,27 +24,27 @@
 
 namespace ckptree::internal {
 
-// A step, ordered by line and number.
+// A step, ordered by branch and number.
 struct StepName {
-  std::string line = {};  // Empty: the main line.
+  std::string branch = {};  // Empty: the main branch.
   std::int64_t step = 0;
 
-  std::string Text() const { return StepText(line, step); }
+  std::string Text() const { return StepText(branch, step); }
   friend auto operator<=>(const StepName&, const StepName&) = default;
 };
 
 // One version that is not collected, with what could be read of it.
 struct VersionView {
   schema::StepRecord record;
-  std::string line = {};  // Name; empty: the main line.
-  bool removed = false;   // Its step has no row any more.
+  std::string branch = {};  // Name; empty: the main branch.
+  bool removed = false;     // Its step has no row any more.
   std::optional<schema::DeadList> dead;
   std::vector<schema::PartRecord> parts;
   std::map<std::uint16_t, std::shared_ptr<const BasePart>> loaded;
   bool whole = true;  // Every part was loaded.
 
-  StepName step() const { return {line, record.step}; }
-  // "step 12", "step LINE/12", "removed step 12 (version 3)"
+  StepName step() const { return {branch, record.step}; }
+  // "step 12", "step BRANCH/12", "removed step 12 (version 3)"
   std::string name() const;
 };
 

@@ -23,16 +23,16 @@ namespace ckptree::internal {
 using schema::Space;
 
 absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
-                                      std::uint32_t line) {
+                                      std::uint32_t branch) {
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<std::string> row,
-      database.Get(Space::kRecords, schema::LineKey(line)));
+      database.Get(Space::kRecords, schema::BranchKey(branch)));
   if (!row.has_value()) {
     return absl::DataLossError(
-        absl::StrFormat("the row of line %d is missing", line));
+        absl::StrFormat("the row of branch %d is missing", branch));
   }
-  CKPTREE_ASSIGN_OR_RETURN(const schema::LineRecord record,
-                           schema::DecodeLineRecord(*row));
+  CKPTREE_ASSIGN_OR_RETURN(const schema::BranchRecord record,
+                           schema::DecodeBranchRecord(*row));
   return record.tip;
 }
 
@@ -111,9 +111,9 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
 }
 
 absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
-                                   std::uint32_t line) {
+                                   std::uint32_t branch) {
   BaseState base;
-  CKPTREE_ASSIGN_OR_RETURN(base.version, ReadTip(database, line));
+  CKPTREE_ASSIGN_OR_RETURN(base.version, ReadTip(database, branch));
   if (base.version == 0) return base;
   CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
                            ReadVersion(database, base.version));

@@ -14,9 +14,9 @@
 
 namespace ckptree::internal {
 
-// The tip of a line; 0 where its next save is full.
+// The tip of a branch; 0 where its next save is full.
 absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
-                                      std::uint32_t line);
+                                      std::uint32_t branch);
 
 // The record of a version that is not collected: that of its step, or of the
 // removed one. kDataLoss where there is neither.
@@ -37,9 +37,9 @@ absl::StatusOr<std::shared_ptr<BasePart>> LoadPartEntries(
 absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
     const kv::Database& database, const schema::PartRecord& part);
 
-// What the next save of `line` is compared with. Runs in a TBB arena.
+// What the next save of `branch` is compared with. Runs in a TBB arena.
 absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
-                                   std::uint32_t line);
+                                   std::uint32_t branch);
 
 // kDataLoss names a block that a leaf of `base` refers to and that is not
 // there: a save that shared it could not be read. What is in the blocks is not

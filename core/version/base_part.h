@@ -1,4 +1,4 @@
-// What a save is compared with: one part of the tip of its line, in memory.
+// What a save is compared with: one part of the tip of its branch, in memory.
 
 #ifndef CKPTREE_CORE_VERSION_BASE_PART_H_
 #define CKPTREE_CORE_VERSION_BASE_PART_H_
@@ -36,7 +36,7 @@ struct BasePart {
   std::uint64_t map_bytes = 0;
 };
 
-// The tip of a line: its parts by number. Version 0 has none.
+// The tip of a branch: its parts by number. Version 0 has none.
 struct BaseState {
   std::uint64_t version = 0;
   std::map<std::uint16_t, std::shared_ptr<const BasePart>> parts;

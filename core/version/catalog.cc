@@ -34,9 +34,9 @@ absl::Status ForEachRow(const kv::Database& database, schema::Row row,
 }
 
 std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
-                       std::string_view line) {
+                       std::string_view branch) {
   const std::string owner =
-      line.empty() ? "the store" : absl::StrFormat("line '%s'", line);
+      branch.empty() ? "the store" : absl::StrFormat("branch '%s'", branch);
   if (steps.empty()) return owner + " has no step yet";
   return absl::StrFormat("%s has %d steps from %d to %d", owner, steps.size(),
                          steps.begin()->first, steps.rbegin()->first);
@@ -54,20 +54,20 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
         CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
                                  schema::DecodeStepRecord(value));
         if (!fields.has_value() || fields->step != record.step ||
-            fields->line != record.line) {
+            fields->branch != record.branch) {
           return absl::DataLossError("its record is of another step");
         }
-        StepRecordPtr& row = rows.steps[record.line][record.step];
+        StepRecordPtr& row = rows.steps[record.branch][record.step];
         row = std::make_shared<const schema::StepRecord>(std::move(record));
         return absl::OkStatus();
       }));
   rows.unseen.Update(ForEachRow(
-      database, schema::Row::kLine, &problems,
+      database, schema::Row::kBranch, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
-        CKPTREE_ASSIGN_OR_RETURN(schema::LineRecord line,
-                                 schema::DecodeLineRecord(value));
-        if (const auto number = schema::DecodeLineKey(key)) {
-          rows.lines[*number] = std::move(line);
+        CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
+                                 schema::DecodeBranchRecord(value));
+        if (const auto number = schema::DecodeBranchKey(key)) {
+          rows.branches[*number] = std::move(branch);
         }
         return absl::OkStatus();
       }));
@@ -95,11 +95,12 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
   rows.unseen.Update(ForEachRow(
       database, schema::Row::kSettings, &problems,
       [&rows](std::string_view key, std::string_view value) -> absl::Status {
-        CKPTREE_ASSIGN_OR_RETURN(schema::LineSettings settings,
-                                 schema::DecodeLineSettings(value));
-        if (const auto line = schema::DecodeSettingsKey(key)) {
-          rows.settings[*line] =
-              std::make_shared<const schema::LineSettings>(std::move(settings));
+        CKPTREE_ASSIGN_OR_RETURN(schema::BranchSettings settings,
+                                 schema::DecodeBranchSettings(value));
+        if (const auto branch = schema::DecodeSettingsKey(key)) {
+          rows.settings[*branch] =
+              std::make_shared<const schema::BranchSettings>(
+                  std::move(settings));
         }
         return absl::OkStatus();
       }));
@@ -108,53 +109,55 @@ std::vector<std::string> Catalog::Load(const kv::Database& database) {
   return problems;
 }
 
-const Catalog::StepRows& Catalog::StepsOf(std::uint32_t line) const {
+const Catalog::StepRows& Catalog::StepsOf(std::uint32_t branch) const {
   static const StepRows* const none = new StepRows();
-  const auto it = rows_.steps.find(line);
+  const auto it = rows_.steps.find(branch);
   return it == rows_.steps.end() ? *none : it->second;
 }
 
-absl::StatusOr<std::uint32_t> Catalog::LineCalled(std::string_view name) const {
-  if (name.empty()) return kMainLine;
+absl::StatusOr<std::uint32_t> Catalog::BranchCalled(
+    std::string_view name) const {
+  if (name.empty()) return kMainBranch;
   std::string known;
-  for (const auto& [number, line] : rows_.lines) {
-    if (number == kMainLine) continue;
-    if (line.name == name) return number;
-    absl::StrAppendFormat(&known, "%s%s", known.empty() ? "" : ", ", line.name);
+  for (const auto& [number, branch] : rows_.branches) {
+    if (number == kMainBranch) continue;
+    if (branch.name == name) return number;
+    absl::StrAppendFormat(&known, "%s%s", known.empty() ? "" : ", ",
+                          branch.name);
   }
   return absl::NotFoundError(absl::StrFormat(
-      "no line '%s'; %s", name,
+      "no branch '%s'; %s", name,
       known.empty() ? "the store has no fork" : "there are " + known));
 }
 
-absl::StatusOr<std::uint32_t> Catalog::FindLine(std::string_view name) const {
+absl::StatusOr<std::uint32_t> Catalog::FindBranch(std::string_view name) const {
   absl::MutexLock lock(&mu_);
-  return LineCalled(name);
+  return BranchCalled(name);
 }
 
-std::map<std::uint32_t, schema::LineRecord> Catalog::Lines() const {
+std::map<std::uint32_t, schema::BranchRecord> Catalog::Branches() const {
   absl::MutexLock lock(&mu_);
-  return rows_.lines;
+  return rows_.branches;
 }
 
-StepRecordPtr Catalog::Find(std::uint32_t line, std::int64_t step) const {
+StepRecordPtr Catalog::Find(std::uint32_t branch, std::int64_t step) const {
   absl::MutexLock lock(&mu_);
-  const StepRows& steps = StepsOf(line);
+  const StepRows& steps = StepsOf(branch);
   const auto it = steps.find(step);
   return it == steps.end() ? nullptr : it->second;
 }
 
-std::vector<StepRecordPtr> Catalog::Steps(std::uint32_t line) const {
+std::vector<StepRecordPtr> Catalog::Steps(std::uint32_t branch) const {
   absl::MutexLock lock(&mu_);
   std::vector<StepRecordPtr> steps;
-  for (const auto& [step, record] : StepsOf(line)) steps.push_back(record);
+  for (const auto& [step, record] : StepsOf(branch)) steps.push_back(record);
   return steps;
 }
 
 std::vector<StepRecordPtr> Catalog::AllSteps() const {
   absl::MutexLock lock(&mu_);
   std::vector<StepRecordPtr> all;
-  for (const auto& [line, steps] : rows_.steps) {
+  for (const auto& [branch, steps] : rows_.steps) {
     for (const auto& [step, record] : steps) all.push_back(record);
   }
   return all;
@@ -163,10 +166,10 @@ std::vector<StepRecordPtr> Catalog::AllSteps() const {
 std::uint64_t Catalog::HighestVersion() const {
   absl::MutexLock lock(&mu_);
   std::uint64_t highest = 0;
-  for (const auto& [number, line] : rows_.lines) {
-    highest = std::max({highest, line.tip, line.origin_version});
+  for (const auto& [number, branch] : rows_.branches) {
+    highest = std::max({highest, branch.tip, branch.origin_version});
   }
-  for (const auto& [line, steps] : rows_.steps) {
+  for (const auto& [branch, steps] : rows_.steps) {
     for (const auto& [step, record] : steps) {
       highest = std::max(highest, record->version);
     }
@@ -179,8 +182,8 @@ std::vector<TagInfo> Catalog::Tags() const {
   std::vector<TagInfo> tags;
   for (const auto& [name, tag] : rows_.tags) {
     TagInfo info = {name, tag.step, tag.version};
-    const auto line = rows_.lines.find(tag.line);
-    if (line != rows_.lines.end()) info.line = line->second.name;
+    const auto branch = rows_.branches.find(tag.branch);
+    if (branch != rows_.branches.end()) info.branch = branch->second.name;
     tags.push_back(std::move(info));
   }
   return tags;
@@ -215,10 +218,10 @@ std::set<std::uint64_t> Catalog::NamedVersions() const {
   return versions;
 }
 
-std::shared_ptr<const schema::LineSettings> Catalog::Settings(
-    std::uint32_t line) const {
+std::shared_ptr<const schema::BranchSettings> Catalog::Settings(
+    std::uint32_t branch) const {
   absl::MutexLock lock(&mu_);
-  const auto it = rows_.settings.find(line);
+  const auto it = rows_.settings.find(branch);
   return it == rows_.settings.end() ? nullptr : it->second;
 }
 
@@ -244,28 +247,29 @@ absl::Status Catalog::MayCompare() const {
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     const StepSelector& selector) const {
   absl::MutexLock lock(&mu_);
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t line, LineCalled(selector.line));
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t branch,
+                           BranchCalled(selector.branch));
   if ((selector.kind != StepSelector::Kind::kStep &&
        selector.kind != StepSelector::Kind::kTag) ||
       selector.back != 0) {
     CKPTREE_RETURN_IF_ERROR(MayCompare());
   }
-  const StepRows& steps = StepsOf(line);
+  const StepRows& steps = StepsOf(branch);
   StepRecordPtr found;
   switch (selector.kind) {
     case StepSelector::Kind::kStep: {
       const auto it = steps.find(selector.step);
       if (it == steps.end()) {
         return absl::NotFoundError(absl::StrFormat(
-            "no step %s; %s", StepText(selector.line, selector.step),
-            KnownSteps(steps, selector.line)));
+            "no step %s; %s", StepText(selector.branch, selector.step),
+            KnownSteps(steps, selector.branch)));
       }
       found = it->second;
       break;
     }
     case StepSelector::Kind::kLatest:
       if (steps.empty()) {
-        return absl::NotFoundError(KnownSteps(steps, selector.line));
+        return absl::NotFoundError(KnownSteps(steps, selector.branch));
       }
       found = steps.rbegin()->second;
       break;
@@ -275,7 +279,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
         return absl::NotFoundError(
             absl::StrFormat("no tag '%s'", selector.name));
       }
-      const StepRows& tagged = StepsOf(tag->second.line);
+      const StepRows& tagged = StepsOf(tag->second.branch);
       const auto it = tagged.find(tag->second.step);
       if (it == tagged.end()) {
         return absl::NotFoundError(
@@ -292,7 +296,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       if (found == nullptr) {
         return absl::NotFoundError(
             absl::StrFormat("no step is without NaN and Inf; %s",
-                            KnownSteps(steps, selector.line)));
+                            KnownSteps(steps, selector.branch)));
       }
       break;
     case StepSelector::Kind::kBest: {
@@ -313,7 +317,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       if (found == nullptr) {
         return absl::NotFoundError(
             absl::StrFormat("no step has a metric '%s' that is a number; %s",
-                            selector.name, KnownSteps(steps, selector.line)));
+                            selector.name, KnownSteps(steps, selector.branch)));
       }
       break;
     }
@@ -321,7 +325,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
   if (selector.back == 0) return found;
   // Saves are ordered by version, steps by number: "~2" is two saves earlier.
   std::vector<StepRecordPtr> earlier;
-  for (const auto& [step, record] : StepsOf(found->line)) {
+  for (const auto& [step, record] : StepsOf(found->branch)) {
     if (record->version < found->version) earlier.push_back(record);
   }
   const auto back = static_cast<std::size_t>(selector.back);
@@ -339,7 +343,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
 
 StepInfo Catalog::Info(const schema::StepRecord& record) const {
   StepInfo info;
-  info.line = LineName(record.line);
+  info.branch = BranchName(record.branch);
   info.step = record.step;
   info.version = record.version;
   info.base = record.base;
@@ -362,15 +366,15 @@ StepInfo Catalog::Info(const schema::StepRecord& record) const {
   return info;
 }
 
-std::string Catalog::LineName(std::uint32_t line) const {
-  if (line == kMainLine) return {};
+std::string Catalog::BranchName(std::uint32_t branch) const {
+  if (branch == kMainBranch) return {};
   absl::MutexLock lock(&mu_);
-  const auto it = rows_.lines.find(line);
-  return it == rows_.lines.end() ? std::string() : it->second.name;
+  const auto it = rows_.branches.find(branch);
+  return it == rows_.branches.end() ? std::string() : it->second.name;
 }
 
 std::string Catalog::NameOf(const schema::StepRecord& record) const {
-  return StepText(LineName(record.line), record.step);
+  return StepText(BranchName(record.branch), record.step);
 }
 
 absl::Status Catalog::CheckListed() const {
@@ -390,29 +394,30 @@ void Catalog::Apply(const std::vector<StepRecordPtr>& erased,
                     StepRecordPtr put) {
   absl::MutexLock lock(&mu_);
   for (const StepRecordPtr& record : erased) {
-    EraseRow(record->line, record->step);
+    EraseRow(record->branch, record->step);
   }
   if (put == nullptr) return;
-  EraseRow(put->line, put->step);
-  StepRecordPtr& row = rows_.steps[put->line][put->step];
+  EraseRow(put->branch, put->step);
+  StepRecordPtr& row = rows_.steps[put->branch][put->step];
   row = std::move(put);
 }
 
-void Catalog::PutLine(std::uint32_t line, schema::LineRecord record) {
+void Catalog::PutBranch(std::uint32_t branch, schema::BranchRecord record) {
   absl::MutexLock lock(&mu_);
-  rows_.lines[line] = std::move(record);
+  rows_.branches[branch] = std::move(record);
 }
 
-void Catalog::EraseLine(std::uint32_t line) {
+void Catalog::EraseBranch(std::uint32_t branch) {
   absl::MutexLock lock(&mu_);
-  while (!StepsOf(line).empty()) EraseRow(line, StepsOf(line).begin()->first);
-  rows_.lines.erase(line);
-  rows_.settings.erase(line);
-  rows_.steps.erase(line);
+  while (!StepsOf(branch).empty())
+    EraseRow(branch, StepsOf(branch).begin()->first);
+  rows_.branches.erase(branch);
+  rows_.settings.erase(branch);
+  rows_.steps.erase(branch);
 }
 
-void Catalog::EraseRow(std::uint32_t line, std::int64_t step) {
-  const auto steps = rows_.steps.find(line);
+void Catalog::EraseRow(std::uint32_t branch, std::int64_t step) {
+  const auto steps = rows_.steps.find(branch);
   if (steps == rows_.steps.end()) return;
   const auto it = steps->second.find(step);
   if (it == steps->second.end()) return;
@@ -424,10 +429,11 @@ void Catalog::EraseRow(std::uint32_t line, std::int64_t step) {
   });
 }
 
-void Catalog::PutSettings(std::uint32_t line, schema::LineSettings settings) {
+void Catalog::PutSettings(std::uint32_t branch,
+                          schema::BranchSettings settings) {
   absl::MutexLock lock(&mu_);
-  rows_.settings[line] =
-      std::make_shared<const schema::LineSettings>(std::move(settings));
+  rows_.settings[branch] =
+      std::make_shared<const schema::BranchSettings>(std::move(settings));
 }
 
 void Catalog::PutTag(std::string name, const schema::TagRecord& tag) {

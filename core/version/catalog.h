@@ -28,8 +28,8 @@ namespace ckptree::internal {
 
 using StepRecordPtr = std::shared_ptr<const schema::StepRecord>;
 
-// The line that every store has; it has no name.
-inline constexpr std::uint32_t kMainLine = 0;
+// The branch that every store has; it has no name.
+inline constexpr std::uint32_t kMainBranch = 0;
 
 // A copy in memory of the rows that users see: read at open and refresh, kept
 // up by the writer after each commit. Thread-safe.
@@ -40,13 +40,13 @@ class Catalog {
   std::vector<std::string> Load(const kv::Database& database)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  StepRecordPtr Find(std::uint32_t line, std::int64_t step) const;
-  std::vector<StepRecordPtr> Steps(std::uint32_t line) const;  // Ascending.
-  std::vector<StepRecordPtr> AllSteps() const;  // Of all lines, by line.
-  // kNotFound names the lines there are. An empty name is the main line.
-  absl::StatusOr<std::uint32_t> FindLine(std::string_view name) const;
-  std::map<std::uint32_t, schema::LineRecord> Lines() const;
-  // That a step has, or a line names.
+  StepRecordPtr Find(std::uint32_t branch, std::int64_t step) const;
+  std::vector<StepRecordPtr> Steps(std::uint32_t branch) const;  // Ascending.
+  std::vector<StepRecordPtr> AllSteps() const;  // Of all branches, by branch.
+  // kNotFound names the branches there are. An empty name is the main branch.
+  absl::StatusOr<std::uint32_t> FindBranch(std::string_view name) const;
+  std::map<std::uint32_t, schema::BranchRecord> Branches() const;
+  // That a step has, or a branch names.
   std::uint64_t HighestVersion() const;
   std::vector<TagInfo> Tags() const;
   std::optional<schema::TagRecord> FindTag(std::string_view name) const;
@@ -55,14 +55,14 @@ class Catalog {
   // Pinned or tagged.
   std::set<std::uint64_t> NamedVersions() const;
   // Null: none were ever given.
-  std::shared_ptr<const schema::LineSettings> Settings(
-      std::uint32_t line) const;
+  std::shared_ptr<const schema::BranchSettings> Settings(
+      std::uint32_t branch) const;
 
   // kNotFound says what there is instead.
   absl::StatusOr<StepRecordPtr> Resolve(const StepSelector& selector) const;
 
   StepInfo Info(const schema::StepRecord& record) const;
-  std::string LineName(std::uint32_t line) const;
+  std::string BranchName(std::uint32_t branch) const;
   // "12", or "fork/12".
   std::string NameOf(const schema::StepRecord& record) const;
 
@@ -78,9 +78,9 @@ class Catalog {
 
   // After a commit that did this: all at once for whoever looks.
   void Apply(const std::vector<StepRecordPtr>& erased, StepRecordPtr put);
-  void PutLine(std::uint32_t line, schema::LineRecord record);
-  void EraseLine(std::uint32_t line);  // With its steps.
-  void PutSettings(std::uint32_t line, schema::LineSettings settings);
+  void PutBranch(std::uint32_t branch, schema::BranchRecord record);
+  void EraseBranch(std::uint32_t branch);  // With its steps.
+  void PutSettings(std::uint32_t branch, schema::BranchSettings settings);
   void PutTag(std::string name, const schema::TagRecord& tag);
   void EraseTag(std::string_view name);
   void PutPin(std::uint64_t version);
@@ -89,26 +89,26 @@ class Catalog {
  private:
   using StepRows = std::map<std::int64_t, StepRecordPtr>;
   struct Rows {
-    std::map<std::uint32_t, StepRows> steps;  // By line.
-    std::map<std::uint32_t, schema::LineRecord> lines;
+    std::map<std::uint32_t, StepRows> steps;  // By branch.
+    std::map<std::uint32_t, schema::BranchRecord> branches;
     std::map<std::string, schema::TagRecord, std::less<>> tags;
     std::map<std::uint64_t, schema::PinRecord> pins;
-    // By line.
-    std::map<std::uint32_t, std::shared_ptr<const schema::LineSettings>>
+    // By branch.
+    std::map<std::uint32_t, std::shared_ptr<const schema::BranchSettings>>
         settings;
     std::string damage;
     absl::Status unseen;  // Why some rows could not be looked at.
   };
 
-  absl::StatusOr<std::uint32_t> LineCalled(std::string_view name) const
+  absl::StatusOr<std::uint32_t> BranchCalled(std::string_view name) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  const StepRows& StepsOf(std::uint32_t line) const
+  const StepRows& StepsOf(std::uint32_t branch) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // With its tags and pin.
-  void EraseRow(std::uint32_t line, std::int64_t step)
+  void EraseRow(std::uint32_t branch, std::int64_t step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Why none of a line's steps can be chosen by comparing all of them.
+  // Why none of a branch's steps can be chosen by comparing all of them.
   absl::Status MayCompare() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;

@@ -27,13 +27,13 @@ bool IsKnownFeature(std::string_view name) {
                    name) != std::end(kKnownFeatures);
 }
 
-// Of a line but the main one, with a slash: "trial/".
-std::string LinePrefix(const kv::Database& database, std::uint32_t line) {
+// Of a branch but the main one, with a slash: "trial/".
+std::string BranchPrefix(const kv::Database& database, std::uint32_t branch) {
   const absl::StatusOr<std::optional<std::string>> row =
-      database.Get(Space::kRecords, schema::LineKey(line));
+      database.Get(Space::kRecords, schema::BranchKey(branch));
   if (!row.ok() || !row->has_value()) return "";
-  const absl::StatusOr<schema::LineRecord> record =
-      schema::DecodeLineRecord(**row);
+  const absl::StatusOr<schema::BranchRecord> record =
+      schema::DecodeBranchRecord(**row);
   return record.ok() && !record->name.empty() ? record->name + "/" : "";
 }
 
@@ -50,7 +50,7 @@ std::string StepsText(const kv::Database& database,
         schema::DecodeStepRecord(scan->value());
     if (!record.ok() || !versions.contains(record->version)) continue;
     absl::StrAppendFormat(&text, "%s%s%d", text.empty() ? "step " : ", ",
-                          LinePrefix(database, record->line), record->step);
+                          BranchPrefix(database, record->branch), record->step);
   }
   return text.empty() ? text : " (" + text + ")";
 }

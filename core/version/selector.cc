@@ -24,7 +24,7 @@ bool EndsInMode(std::string_view name) {
 
 }  // namespace
 
-bool IsLineName(std::string_view name) {
+bool IsBranchName(std::string_view name) {
   const auto letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   };
@@ -39,11 +39,11 @@ bool IsLineName(std::string_view name) {
   });
 }
 
-StepSelector AtStep(std::int64_t step, std::string_view line) {
+StepSelector AtStep(std::int64_t step, std::string_view branch) {
   StepSelector selector;
   selector.kind = StepSelector::Kind::kStep;
   selector.step = step;
-  selector.line = std::string(line);
+  selector.branch = std::string(branch);
   return selector;
 }
 
@@ -82,10 +82,10 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   // Metrics and tags may have a slash in their names.
   const auto slash = text.find_first_of("/:@");
   if (slash != std::string_view::npos && text[slash] == '/') {
-    if (!IsLineName(text.substr(0, slash))) {
-      return bad("before '/' stands the name of a line");
+    if (!IsBranchName(text.substr(0, slash))) {
+      return bad("before '/' stands the name of a branch");
     }
-    selector.line = std::string(text.substr(0, slash));
+    selector.branch = std::string(text.substr(0, slash));
     text.remove_prefix(slash + 1);
     name = text;
   }
@@ -102,7 +102,7 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   }
   if (name.starts_with("@")) {
     if (name.size() == 1) return bad("the tag is empty");
-    if (!selector.line.empty()) return bad("a tag knows its line");
+    if (!selector.branch.empty()) return bad("a tag knows its branch");
     selector.kind = StepSelector::Kind::kTag;
     selector.name = std::string(name.substr(1));
     return selector;
@@ -125,14 +125,14 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   return selector;
 }
 
-std::string StepText(std::string_view line, std::int64_t step) {
-  return line.empty() ? absl::StrFormat("%d", step)
-                      : absl::StrFormat("%s/%d", line, step);
+std::string StepText(std::string_view branch, std::int64_t step) {
+  return branch.empty() ? absl::StrFormat("%d", step)
+                        : absl::StrFormat("%s/%d", branch, step);
 }
 
 std::string Text(const StepSelector& selector) {
   std::string text;
-  if (!selector.line.empty()) text = selector.line + "/";
+  if (!selector.branch.empty()) text = selector.branch + "/";
   switch (selector.kind) {
     case StepSelector::Kind::kStep:
       absl::StrAppendFormat(&text, "%d", selector.step);

@@ -18,7 +18,7 @@ absl::Status RemoveStep(const kv::Database& database, const Catalog& catalog,
     return absl::FailedPreconditionError(absl::StrFormat(
         "step %s is pinned; unpin it first", catalog.NameOf(record)));
   }
-  const std::string key = schema::StepKey(record.line, record.step);
+  const std::string key = schema::StepKey(record.branch, record.step);
   CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> row,
                            database.Get(Space::kRecords, key));
   if (!row.has_value()) {

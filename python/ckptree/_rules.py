@@ -28,7 +28,7 @@ NONE, DICT, LIST, TUPLE, NAMEDTUPLE, OBJECT, CUSTOM = range(7)
 DICT_KEY, INDEX, ATTRIBUTE, FLATTENED = range(1, 5)
 
 
-class Branch(NamedTuple):
+class Container(NamedTuple):
     """A container: what it holds, and how one of its kind is made again."""
 
     type: int
@@ -73,11 +73,11 @@ def type_name(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def branch(value: Any) -> Branch | None:
+def container(value: Any) -> Container | None:
     """The container that `value` is, or None where it is a leaf or unknown."""
     kind = type(value)
     if kind is OrderedDict or kind is defaultdict:
-        return _dict_branch(value)
+        return _dict_container(value)
     if "torch" in sys.modules:
         from ckptree import torch
 
@@ -86,21 +86,21 @@ def branch(value: Any) -> Branch | None:
     if "flax" in sys.modules:
         from ckptree import flax
 
-        found = flax.branch(value)
+        found = flax.container(value)
         if found is not None:
             return found
     if "jax" in sys.modules:
         from ckptree import jax
 
-        found = jax.branch(value)
+        found = jax.container(value)
         if found is not None:
             return found
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _dataclass_branch(value)
+        return _dataclass_container(value)
     return None
 
 
-def adapt(value: Any) -> Branch | Pieces | Content:
+def adapt(value: Any) -> Container | Pieces | Content:
     """What is to be saved of `value`. TypeError where it cannot be."""
     if isinstance(value, Document):
         return value.content
@@ -129,7 +129,7 @@ def adapt(value: Any) -> Branch | Pieces | Content:
         pieces = jax.pieces(value)
         if pieces is not None:
             return pieces
-    found = branch(value)
+    found = container(value)
     if found is None:
         raise TypeError(refusal(value))
     return found
@@ -171,7 +171,7 @@ def refusal(value: Any) -> str:
     )
 
 
-def _dict_branch(value: Any) -> Branch:
+def _dict_container(value: Any) -> Container:
     keys = list(value)
 
     def rebuild(children: list[Any]) -> Any:
@@ -183,7 +183,7 @@ def _dict_branch(value: Any) -> Branch:
         vars(made).update(vars(value))
         return made
 
-    return Branch(
+    return Container(
         DICT,
         type_name(value),
         [(DICT_KEY, key, value[key]) for key in keys],
@@ -191,7 +191,7 @@ def _dict_branch(value: Any) -> Branch:
     )
 
 
-def _dataclass_branch(value: Any) -> Branch:
+def _dataclass_container(value: Any) -> Container:
     names = [field.name for field in dataclasses.fields(value)]
 
     def rebuild(children: list[Any]) -> Any:
@@ -201,7 +201,7 @@ def _dataclass_branch(value: Any) -> Branch:
             object.__setattr__(made, name, child)
         return made
 
-    return Branch(
+    return Container(
         OBJECT,
         type_name(value),
         [(ATTRIBUTE, name, getattr(value, name)) for name in names],

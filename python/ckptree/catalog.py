@@ -1,10 +1,10 @@
-"""Catalog: the steps, tags and lines of a store."""
+"""Catalog: the steps, tags and branches of a store."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ckptree.records import LineInfo, StepInfo, TagInfo
+from ckptree.records import BranchInfo, StepInfo, TagInfo
 from ckptree.selector import selector_text
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ class Catalog:
 
     _engine: EngineStore
 
-    def steps(self, line: str = "") -> list[StepInfo]:
-        """All steps of a line, ascending by number.
+    def steps(self, branch: str = "") -> list[StepInfo]:
+        """All steps of a branch, ascending by number.
 
         >>> [info.step for info in store.steps()]
         [100, 200]
         """
-        return [StepInfo(**fields) for fields in self._engine.steps(line)]
+        return [StepInfo(**fields) for fields in self._engine.steps(branch)]
 
     def info(self, step: Selector = "latest") -> StepInfo:
         """What a step is, without opening it.
@@ -69,7 +69,7 @@ class Catalog:
 
         >>> store.tag("good", 100)
         >>> store.tags()
-        [TagInfo(name='good', step=100, line='', version=1)]
+        [TagInfo(name='good', step=100, branch='', version=1)]
         """
         return [TagInfo(**fields) for fields in self._engine.tags()]
 
@@ -93,33 +93,33 @@ class Catalog:
         """
         self._engine.unpin(selector_text(step))
 
-    def fork(self, step: Selector, line: str) -> None:
-        """A new line that goes on from `step` and shares its bytes; save to it
-        with `line`.
+    def fork(self, step: Selector, branch: str) -> None:
+        """A new branch that goes on from `step` and shares its bytes; save to it
+        with `branch`.
 
         >>> store.fork(100, "colder")
-        >>> store.save(150, state, line="colder").result()
+        >>> store.save(150, state, branch="colder").result()
         150
         >>> store["colder/latest"].step
         150
         """
-        self._engine.fork(selector_text(step), line)
+        self._engine.fork(selector_text(step), branch)
 
-    def drop_line(self, line: str) -> None:
-        """Deletes the line with all its steps.
+    def drop_branch(self, branch: str) -> None:
+        """Deletes the branch with all its steps.
 
         >>> store.fork(100, "colder")
-        >>> store.drop_line("colder")
-        >>> len(store.lines())
+        >>> store.drop_branch("colder")
+        >>> len(store.branches())
         1
         """
-        self._engine.drop_line(line)
+        self._engine.drop_branch(branch)
 
-    def lines(self) -> list[LineInfo]:
-        """The main line first.
+    def branches(self) -> list[BranchInfo]:
+        """The main branch first.
 
         >>> store.fork(100, "colder")
-        >>> [(line.name, line.origin_step) for line in store.lines()]
+        >>> [(branch.name, branch.origin_step) for branch in store.branches()]
         [('', 0), ('colder', 100)]
         """
-        return [LineInfo(**fields) for fields in self._engine.lines()]
+        return [BranchInfo(**fields) for fields in self._engine.branches()]

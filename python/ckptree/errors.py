@@ -48,7 +48,7 @@ class Error(Exception):
 
 
 class NotFoundError(Error, KeyError):
-    """Something was named that is not there: a step, a leaf, a tag, a line.
+    """Something was named that is not there: a step, a leaf, a tag, a branch.
 
     >>> with ckptree.Store(tmp / "run") as store:
     ...     store[5]
@@ -70,7 +70,7 @@ class StoreNotFoundError(NotFoundError, FileNotFoundError):
 
 
 class AlreadyExistsError(Error, FileExistsError):
-    """A step, tag, line or store of that name is there already.
+    """A step, tag, branch or store of that name is there already.
 
     >>> with ckptree.Store(tmp / "run") as store:
     ...     _ = store.save(1, {"lr": 0.5}).result()

@@ -37,7 +37,7 @@ class History:
         self,
         name: str,
         *,
-        line: str = "",
+        branch: str = "",
         first: int | None = None,
         last: int | None = None,
     ) -> Table[HistoryRow]: ...
@@ -48,7 +48,7 @@ class History:
         name: str,
         statistic: str,
         *,
-        line: str = "",
+        branch: str = "",
         first: int | None = None,
         last: int | None = None,
     ) -> dict[str, Series]: ...
@@ -58,11 +58,11 @@ class History:
         name: str,
         statistic: str | None = None,
         *,
-        line: str = "",
+        branch: str = "",
         first: int | None = None,
         last: int | None = None,
     ) -> Table[HistoryRow] | dict[str, Series]:
-        """Each value that one leaf had, over the steps of a line, or those
+        """Each value that one leaf had, over the steps of a branch, or those
         from `first` to `last`. KeyError where none of them has it.
 
         With a `statistic` ("l2", "mean", ..., or "value" of numbers) `name` is
@@ -78,17 +78,17 @@ class History:
         {'params/w': Series(steps=[100, 200], values=[1.0, 2.0])}
         """
         if statistic is not None:
-            return self._series(name, statistic, self._steps(line, first, last))
+            return self._series(name, statistic, self._steps(branch, first, last))
         try:
             rows = _engine.history(
                 self._engine,
                 name,
-                line,
+                branch,
                 -(2**63) if first is None else first,
                 2**63 - 1 if last is None else last,
             )
         except NotFoundError as error:
-            steps = self._steps(line, first, last)
+            steps = self._steps(branch, first, last)
             if not steps:
                 raise
             # The last one knows the closest name.
@@ -97,7 +97,7 @@ class History:
             except NotFoundError as missing:
                 raise NotFoundError(f"{error}: {missing}") from None
             raise
-        return Table(self._row(fields, line) for fields in rows)
+        return Table(self._row(fields, branch) for fields in rows)
 
     def diff(
         self,
@@ -128,16 +128,16 @@ class History:
         return open_step(self._engine, step).blame(glob)
 
     def _steps(
-        self, line: str, first: int | None, last: int | None
+        self, branch: str, first: int | None, last: int | None
     ) -> list[StepInfo]:
         return [
             StepInfo(**fields)
-            for fields in self._engine.steps(line)
+            for fields in self._engine.steps(branch)
             if (first is None or fields["step"] >= first)
             and (last is None or fields["step"] <= last)
         ]
 
-    def _row(self, fields: dict[str, Any], line: str) -> HistoryRow:
+    def _row(self, fields: dict[str, Any], branch: str) -> HistoryRow:
         info = fields.pop("leaf")
         kind = LeafType.of(info)
         detail = LeafDetail.of(fields.pop("detail"))
@@ -148,20 +148,20 @@ class History:
             shape=kind.shape,
             nbytes=detail.nbytes,
             digest=detail.digest,
-            value=self._number(kind.kind, info, fields["step"], line),
+            value=self._number(kind.kind, info, fields["step"], branch),
             **fields,
             **(stats._asdict() if stats is not None else {}),
         )
 
     def _number(
-        self, kind: str, info: LeafInfo, step: int, line: str
+        self, kind: str, info: LeafInfo, step: int, branch: str
     ) -> bool | int | float | None:
         """What a bool, int or float was in that step."""
         if kind not in _NUMBERS:
             return None
         from ckptree import values
 
-        selector = f"{line}/{step}" if line else str(step)
+        selector = f"{branch}/{step}" if branch else str(step)
         try:
             opened = _engine.restore(self._engine, selector)
             (value,) = values.read(opened, [info])

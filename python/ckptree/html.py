@@ -17,7 +17,7 @@ _MAX_ROWS = 200
 
 
 def store(shown: Store) -> str:
-    """The newest steps of the main line, newest first."""
+    """The newest steps of the main branch, newest first."""
     if shown.closed:
         return f"<p>{html.escape(repr(shown))}</p>"
     steps = shown.steps()

@@ -75,7 +75,7 @@ def prefetch(state: Any) -> None:
                 leaf.copy_to_host_async()
 
 
-def branch(value: Any) -> _rules.Branch | None:
+def container(value: Any) -> _rules.Container | None:
     """The container that `value` is for JAX; None for its leaves."""
     if isinstance(value, (_Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)):
         return None
@@ -92,7 +92,7 @@ def branch(value: Any) -> _rules.Branch | None:
         node = _rules.DICT
     else:
         node = _rules.CUSTOM
-    return _rules.Branch(
+    return _rules.Container(
         node, _rules.type_name(value), parts, treedef.unflatten
     )
 

@@ -40,7 +40,7 @@ class CheckpointManager(Closing):
     or those of which `should_keep_fn(step)` says so. Instead: `preservation`, a
     policy or its text. With none of these the policy of the store holds.
 
-    `metadata`: of the run, written where there is none. `line`: a fork to work
+    `metadata`: of the run, written where there is none. `branch`: a fork to work
     on. `watch_sigterm`: SIGTERM is a preemption, and handlers that were set
     before run, too. `max_saves_in_flight`: save() waits until there are fewer.
     The rest is as in Store.
@@ -80,7 +80,7 @@ class CheckpointManager(Closing):
         should_save_fn: Callable[[int, int | None], bool] | None = None,
         save_decision: Decision | None = None,
         metadata: Any = None,
-        line: str = "",
+        branch: str = "",
         read_only: bool = False,
         create: bool = True,
         watch_sigterm: bool = False,
@@ -114,7 +114,7 @@ class CheckpointManager(Closing):
             "should_save_fn": should_save_fn,
             "save_decision": None if save_decision is None else save_decision._engine,
             "metadata": to_json(metadata),
-            "line": line,
+            "branch": branch,
             "read_only": read_only,
             "create": create,
             "watch_sigterm": watch_sigterm,
@@ -356,7 +356,7 @@ class CheckpointManager(Closing):
         >>> manager.metadata()
         {'seed': 7}
         """
-        return self._store.metadata(self.line)
+        return self._store.metadata(self.branch)
 
     def reload(self) -> None:
         """Readers: sees what was committed meanwhile.
@@ -392,17 +392,17 @@ class CheckpointManager(Closing):
         """
         self._engine.delete_after(step, tagged)
 
-    def fork_from(self, step: int, line: str) -> None:
-        """Goes on from this step on a new line, and leaves the later ones on
+    def fork_from(self, step: int, branch: str) -> None:
+        """Goes on from this step on a new branch, and leaves the later ones on
         theirs.
 
         >>> manager.fork_from(1, "colder")
         >>> manager.save(2, state)
         True
-        >>> manager.line
+        >>> manager.branch
         'colder'
         """
-        self._engine.fork_from(step, line)
+        self._engine.fork_from(step, branch)
 
     # ---- The store ----
 
@@ -426,13 +426,13 @@ class CheckpointManager(Closing):
         return self._store.path
 
     @property
-    def line(self) -> str:
-        """Empty: the main line.
+    def branch(self) -> str:
+        """Empty: the main branch.
 
-        >>> manager.line
+        >>> manager.branch
         ''
         """
-        return self._engine.line
+        return self._engine.branch
 
     @property
     def closed(self) -> bool:

@@ -1,7 +1,7 @@
-"""Policies: which steps of a line live.
+"""Policies: which steps of a branch live.
 
 A policy is a value, combined by `|` (what any of them keeps) and `&` (what each
-keeps). Store.set_policy() stores its text, and every save to the line obeys it.
+keeps). Store.set_policy() stores its text, and every save to the branch obeys it.
 
 >>> from ckptree import Best, EveryN, Healthy, Latest, policies
 >>> policy = Latest(3) | EveryN(1000) | Best("loss") & Healthy()
@@ -59,7 +59,7 @@ class PolicyStep(NamedTuple):
 
 
 class Policy:
-    """Which steps of a line live. Equal where the texts are.
+    """Which steps of a branch live. Equal where the texts are.
 
     Functions of a policy run on the thread that saves and must not call the
     store. Their names are stored with the policy: another program, which lacks

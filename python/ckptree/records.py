@@ -21,7 +21,7 @@ class StepInfo(NamedTuple):
     """What a step is, from its records alone."""
 
     step: int
-    line: str  # Empty: the main line.
+    branch: str  # Empty: the main branch.
     metrics: dict[str, float]
     tags: list[str]
     pinned: bool
@@ -99,15 +99,15 @@ class TagInfo(NamedTuple):
 
     name: str
     step: int
-    line: str
+    branch: str
     version: int
 
 
-class LineInfo(NamedTuple):
-    """A line: a series of saves, each compared with the one before."""
+class BranchInfo(NamedTuple):
+    """A branch: a series of saves, each compared with the one before."""
 
-    name: str  # Empty: the main line.
-    origin_line: str
+    name: str  # Empty: the main branch.
+    origin_branch: str
     origin_step: int
     created_ns: int
     steps: int
@@ -189,7 +189,7 @@ class StepUsage(NamedTuple):
     """What one step costs."""
 
     step: int
-    line: str
+    branch: str
     version: int
     logical_bytes: int
     new_bytes: int
@@ -283,7 +283,7 @@ class Progress(NamedTuple):
 
 
 class PolicyInfo(NamedTuple):
-    """The policy of a line."""
+    """The policy of a branch."""
 
     text: str  # Empty: none was set, and all steps live.
     problem: str  # Why it cannot be applied here; nothing is removed then.

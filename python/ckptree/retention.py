@@ -1,4 +1,4 @@
-"""Retention: the policies of a store's lines."""
+"""Retention: the policies of a store's branches."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 class Retention:
-    """Part of Store: what is said of its lines as a whole."""
+    """Part of Store: what is said of its branches as a whole."""
 
     _engine: EngineStore
 
-    def policy(self, line: str = "") -> PolicyInfo:
-        """Which steps of the line live. Where none was set all do.
+    def policy(self, branch: str = "") -> PolicyInfo:
+        """Which steps of the branch live. Where none was set all do.
 
         >>> store.policy().text
         ''
         """
-        return PolicyInfo(**self._engine.policy(line))
+        return PolicyInfo(**self._engine.policy(branch))
 
-    def set_policy(self, policy: Policy | str, line: str = "") -> None:
-        """From now on every save to the line, by whatever program, removes the
+    def set_policy(self, policy: Policy | str, branch: str = "") -> None:
+        """From now on every save to the branch, by whatever program, removes the
         steps that `policy` (of ckptree.policies, or its text) does not keep.
         Pinned and tagged ones stay. Nothing is removed by this call.
 
@@ -37,12 +37,12 @@ class Retention:
         >>> [info.step for info in store.steps()]
         [100, 200, 202, 203]
         """
-        self._engine.set_policy(engine_policy(policy), line)
+        self._engine.set_policy(engine_policy(policy), branch)
 
     def preview_policy(
-        self, policy: Policy | str | None = None, line: str = ""
+        self, policy: Policy | str | None = None, branch: str = ""
     ) -> PolicyReport:
-        """What the policy of the line, or `policy`, keeps of the steps there
+        """What the policy of the branch, or `policy`, keeps of the steps there
         are, why, and what removing the others would free. Changes nothing.
 
         >>> report = store.preview_policy("latest(1)")
@@ -50,33 +50,33 @@ class Retention:
         [(100, False), (200, True)]
         """
         given = None if policy is None else engine_policy(policy)
-        return PolicyReport.of(self._engine.preview_policy(line, given))
+        return PolicyReport.of(self._engine.preview_policy(branch, given))
 
-    def apply_policy(self, line: str = "") -> list[int]:
-        """Removes now what the policy of the line does not keep; returns it.
+    def apply_policy(self, branch: str = "") -> list[int]:
+        """Removes now what the policy of the branch does not keep; returns it.
 
         >>> store.set_policy("latest(1)")
         >>> store.apply_policy()
         [100]
         """
-        return self._engine.apply_policy(line)
+        return self._engine.apply_policy(branch)
 
-    def metadata(self, line: str = "") -> Any:
+    def metadata(self, branch: str = "") -> Any:
         """What set_metadata() said of the run; None: nothing.
 
         >>> print(store.metadata())
         None
         """
-        return from_json(self._engine.metadata(line))
+        return from_json(self._engine.metadata(branch))
 
-    def set_metadata(self, metadata: Any, line: str = "") -> None:
+    def set_metadata(self, metadata: Any, branch: str = "") -> None:
         """Of the run as a whole: what json can write. None: nothing.
 
         >>> store.set_metadata({"learning rate": 0.5})
         >>> store.metadata()
         {'learning rate': 0.5}
         """
-        self._engine.set_metadata(to_json(metadata), line)
+        self._engine.set_metadata(to_json(metadata), branch)
 
 
 def engine_policy(policy: Policy | str) -> _engine.Preservation:

@@ -15,7 +15,7 @@ def selector_text(step: Selector) -> str:
     ('3', 'latest')
     """
     if isinstance(step, (StepInfo, StepUsage, TagInfo)):
-        return f"{step.line}/{step.step}" if step.line else str(step.step)
+        return f"{step.branch}/{step.step}" if step.branch else str(step.step)
     if isinstance(step, str):
         return step
     if isinstance(step, bool) or not hasattr(step, "__index__"):

@@ -40,7 +40,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
 
     Steps are chosen by number, "latest", "latest~2", "best:loss",
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
-    on a fork "LINE/latest"; KeyError where nothing matches.
+    on a fork "BRANCH/latest"; KeyError where nothing matches.
 
     `threads`: that hash, write and read; 0: one per processor. `staging_bytes`:
     bound of the memory that copies of arrays wait in; 0: an eighth of the
@@ -142,7 +142,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         metadata: Any = None,
         overwrite: bool = False,
         delete_later: bool = False,
-        line: str = "",
+        branch: str = "",
         borrow: bool = False,
     ) -> SaveHandle:
         """Starts saving `state` as step number `step`; returns when the memory
@@ -162,7 +162,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         handle.wait_staged().
 
         `metrics`: at most 16 numbers, for "best:NAME". `metadata`: what json
-        can write. `line`: a fork to save to.
+        can write. `branch`: a fork to save to.
 
         FileExistsError: there is such a step; `overwrite` replaces it.
         `delete_later`: all steps after it are deleted when it is committed, to
@@ -189,7 +189,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
                 rules=_rules,
                 overwrite=overwrite,
                 delete_later=delete_later,
-                line=line,
+                branch=branch,
                 metrics={k: float(v) for k, v in (metrics or {}).items()},
                 note=note,
                 metadata=to_json(metadata),

@@ -164,7 +164,7 @@ class _Restore:
 
     def _step_name(self) -> str:
         info = self.step.info()
-        return f"{info['line']}/{info['step']}".lstrip("/")
+        return f"{info['branch']}/{info['step']}".lstrip("/")
 
     def _nothing(self) -> str:
         """What is said where the two have no leaf in common."""

@@ -21,10 +21,10 @@ namespace ckptree::python {
 namespace {
 
 Records HistoryOf(const std::shared_ptr<OpenStore>& store,
-                  const std::string& name, const std::string& line,
+                  const std::string& name, const std::string& branch,
                   std::int64_t first, std::int64_t last) {
   const Path path = Take(Path::Parse(name));
-  HistoryOptions options{.line = line, .first = first, .last = last};
+  HistoryOptions options{.branch = branch, .first = first, .last = last};
   std::optional<absl::StatusOr<std::vector<HistoryEntry>>> entries;
   RunInterruptibly([&](const std::atomic<bool>& cancelled) {
     options.cancelled = [&cancelled] { return cancelled.load(); };
@@ -61,7 +61,7 @@ Records BlameOf(const StepObject& self, const std::string& glob) {
 
 void BindHistory(nb::module_& m) {
   m.def("history", &HistoryOf, nb::arg("store"), nb::arg("name"),
-        nb::arg("line"), nb::arg("first"), nb::arg("last"));
+        nb::arg("branch"), nb::arg("first"), nb::arg("last"));
   m.def("diff", &DiffOf, nb::arg("before"), nb::arg("after"), nb::arg("glob"));
   m.def("blame", &BlameOf, nb::arg("step"), nb::arg("glob"));
 }

@@ -75,7 +75,7 @@ ManagerOptions ToOptions(const nb::dict& given) {
       Option<std::uint64_t>(given, "collect_bytes_per_second");
   options.store.statistics = Option<bool>(given, "statistics");
   options.store.permissions = Option<int>(given, "permissions");
-  options.line = Option<std::string>(given, "line");
+  options.branch = Option<std::string>(given, "branch");
   options.save_interval_steps = Option<Count>(given, "save_interval_steps");
   options.save_on_steps =
       Option<std::vector<std::int64_t>>(given, "save_on_steps");
@@ -292,15 +292,17 @@ void BindCatalog(nb::class_<Manager>& manager) {
           nb::arg("step"), nb::arg("tagged") = false)
       .def(
           "fork_from",
-          [](const Manager& self, std::int64_t step, const std::string& line) {
-            Check(self.With(
-                [&](CheckpointManager& m) { return m.ForkFrom(step, line); }));
+          [](const Manager& self, std::int64_t step,
+             const std::string& branch) {
+            Check(self.With([&](CheckpointManager& m) {
+              return m.ForkFrom(step, branch);
+            }));
           },
-          nb::arg("step"), nb::arg("line"))
-      .def_prop_ro("line",
+          nb::arg("step"), nb::arg("branch"))
+      .def_prop_ro("branch",
                    [](const Manager& self) {
                      return self.Ask<std::string>(
-                         [](CheckpointManager& m) { return m.line(); });
+                         [](CheckpointManager& m) { return m.branch(); });
                    })
       .def_prop_ro("store", [](const Manager& self) { return self.store; });
 }

@@ -71,7 +71,7 @@ absl::Time TimeOf(std::optional<double> seconds) {
 }
 
 void BindPolicies(nb::module_& m) {
-  nb::class_<Preservation>(m, "Preservation", "Which steps of a line live.")
+  nb::class_<Preservation>(m, "Preservation", "Which steps of a branch live.")
       .def("text", [](const Preservation& self) { return ToText(Text(self)); })
       .def(
           "decide",

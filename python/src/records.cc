@@ -108,7 +108,7 @@ nb::object Optional(const std::optional<LeafDetail>& detail) {
 Record ToDict(const StepInfo& info) {
   nb::dict metrics;
   for (const auto& [name, value] : info.metrics) metrics[ToText(name)] = value;
-  return Fields()("step", info.step)("line", info.line)("metrics", metrics)(
+  return Fields()("step", info.step)("branch", info.branch)("metrics", metrics)(
              "tags", Texts(info.tags))("pinned", info.pinned)(
              "leaf_count", info.leaf_count)("changed_leaves",
                                             info.changed_leaves)(
@@ -142,15 +142,15 @@ Record ToDict(const LeafDetail& detail) {
 }
 
 Record ToDict(const TagInfo& tag) {
-  return Fields()("name", tag.name)("step", tag.step)("line", tag.line)(
+  return Fields()("name", tag.name)("step", tag.step)("branch", tag.branch)(
              "version", tag.version)
       .Take();
 }
 
-Record ToDict(const LineInfo& line) {
-  return Fields()("name", line.name)("origin_line", line.origin_line)(
-             "origin_step", line.origin_step)("created_ns", line.created_ns)(
-             "steps", line.steps)
+Record ToDict(const BranchInfo& branch) {
+  return Fields()("name", branch.name)("origin_branch", branch.origin_branch)(
+             "origin_step", branch.origin_step)(
+             "created_ns", branch.created_ns)("steps", branch.steps)
       .Take();
 }
 
@@ -217,7 +217,7 @@ Record ToDict(const CollectReport& report) {
 }
 
 Record ToDict(const StepUsage& usage) {
-  return Fields()("step", usage.step)("line", usage.line)(
+  return Fields()("step", usage.step)("branch", usage.branch)(
              "version", usage.version)("logical_bytes", usage.logical_bytes)(
              "new_bytes", usage.new_bytes)("unique_bytes", usage.unique_bytes)
       .Take();

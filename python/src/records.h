@@ -19,7 +19,7 @@ Record ToDict(const StepInfo& info);
 Record ToDict(const StepMetadata& metadata);
 Record ToDict(const LeafDetail& detail);
 Record ToDict(const TagInfo& tag);
-Record ToDict(const LineInfo& line);
+Record ToDict(const BranchInfo& branch);
 Record ToDict(const Finding& finding);
 Record ToDict(const VerifyReport& report);
 Record ToDict(const StoreInfo& info);

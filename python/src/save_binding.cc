@@ -20,15 +20,15 @@ namespace {
 
 Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
             nb::object state, nb::object rules_module, bool overwrite,
-            bool delete_later, const std::string& line,
+            bool delete_later, const std::string& branch,
             const std::map<std::string, double>& metrics,
             const std::string& note, const std::string& metadata, bool borrow) {
   store->release_queue()->Drain();
   StepBuilder builder = Take(WithoutGil([&] {
     return store->With([&](Store& open) -> absl::StatusOr<StepBuilder> {
-      StepBuilder begun = open.Begin(
-          step,
-          {.overwrite = overwrite, .delete_later = delete_later, .line = line});
+      StepBuilder begun = open.Begin(step, {.overwrite = overwrite,
+                                            .delete_later = delete_later,
+                                            .branch = branch});
       return begun;
     });
   }));
@@ -76,7 +76,7 @@ void BindSave(nb::module_& m) {
 
   m.def("save", &Save, nb::arg("store"), nb::arg("step"),
         nb::arg("state").none(), nb::arg("rules"), nb::arg("overwrite"),
-        nb::arg("delete_later"), nb::arg("line"), nb::arg("metrics"),
+        nb::arg("delete_later"), nb::arg("branch"), nb::arg("metrics"),
         nb::arg("note"), nb::arg("metadata"), nb::arg("borrow"));
   m.def(
       "map_state",

@@ -37,12 +37,12 @@ class Mapper {
     std::optional<Node> node = OpenContainer(value, path_);
     if (node.has_value() || IsPlainLeaf(value)) return node;
     if (leaf_types_.contains(value.type().ptr())) return node;
-    const nb::object branch =
-        WithPath(path_, [&] { return rules_.branch(value); });
-    if (branch.is_none()) {
+    const nb::object container =
+        WithPath(path_, [&] { return rules_.container(value); });
+    if (container.is_none()) {
       leaf_types_.insert(value.type().ptr());
     } else {
-      node = OpenBranch(branch, path_);
+      node = OpenContainerOf(container, path_);
     }
     return node;
   }

@@ -52,12 +52,12 @@ std::optional<Node> OpenNamedTuple(nb::handle value) {
 
 Rules::Rules(nb::handle module)
     : adapt(module.attr("adapt")),
-      branch(module.attr("branch")),
+      container(module.attr("container")),
       dtypes(module.attr("DTYPES")),
       sharding_text(module.attr("sharding_text")),
       sharding_line(module.attr("SHARDING_LINE")),
       array_type(module.attr("ARRAY_TYPE")),
-      branch_type(module.attr("Branch")),
+      container_type(module.attr("Container")),
       pieces_type(module.attr("Pieces")),
       content_type(module.attr("Content")) {}
 
@@ -107,7 +107,7 @@ std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
   return node;
 }
 
-Node OpenBranch(nb::handle adapted, const Parts& path) {
+Node OpenContainerOf(nb::handle adapted, const Parts& path) {
   Node node;
   node.type = static_cast<NodeType>(nb::cast<int>(adapted.attr("type")));
   node.tag = nb::cast<std::string>(adapted.attr("tag"));

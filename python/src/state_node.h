@@ -24,16 +24,16 @@ inline constexpr char kRootMark[] = "root";
 struct Rules {
   explicit Rules(nanobind::handle module);
 
-  // A Branch, Pieces or Content for a value to save.
+  // A Container, Pieces or Content for a value to save.
   nanobind::object adapt;
-  nanobind::object branch;         // A Branch, or None for what is a leaf.
-  nanobind::object dtypes;         // NumPy's dtypes to numbers of ours.
-  nanobind::object sharding_text;  // What is noted of shardings, or nothing.
-  nanobind::object sharding_line;  // The name that it has in the lineage.
-  nanobind::object array_type;     // numpy.ndarray
-  nanobind::object branch_type;    // _rules.Branch
-  nanobind::object pieces_type;    // _rules.Pieces
-  nanobind::object content_type;   // _rules.Content
+  nanobind::object container;       // A Container, or None for what is a leaf.
+  nanobind::object dtypes;          // NumPy's dtypes to numbers of ours.
+  nanobind::object sharding_text;   // What is noted of shardings, or nothing.
+  nanobind::object sharding_line;   // The name that it has in the lineage.
+  nanobind::object array_type;      // numpy.ndarray
+  nanobind::object container_type;  // _rules.Container
+  nanobind::object pieces_type;     // _rules.Pieces
+  nanobind::object content_type;    // _rules.Content
 };
 
 struct Child {
@@ -65,8 +65,8 @@ const char* Name(NodeType type);
 // `value` is none of these. Throws what ToKey throws.
 std::optional<Node> OpenContainer(nanobind::handle value, const Parts& path);
 
-// Of a _rules.Branch that `adapted` is.
-Node OpenBranch(nanobind::handle adapted, const Parts& path);
+// Of a _rules.Container that `adapted` is.
+Node OpenContainerOf(nanobind::handle adapted, const Parts& path);
 
 // Containers that are being walked: one that holds itself has no end.
 class Ancestors {

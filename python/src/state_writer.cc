@@ -17,8 +17,8 @@ void StateWriter::Write(nb::handle state) {
   std::optional<Node> root = OpenContainer(state, path_);
   if (!root.has_value()) {
     const nb::object adapted = Adapt(state);
-    if (nb::isinstance(adapted, rules_->branch_type)) {
-      root = OpenBranch(adapted, path_);
+    if (nb::isinstance(adapted, rules_->container_type)) {
+      root = OpenContainerOf(adapted, path_);
       kept_.append(adapted);
     }
   }
@@ -60,7 +60,7 @@ void StateWriter::WriteValue(nb::handle value) {
       WriteContent(adapted);
       return;
     }
-    node = OpenBranch(adapted, path_);
+    node = OpenContainerOf(adapted, path_);
     kept_.append(adapted);
   }
   ancestors_.Enter(value, path_);

@@ -179,17 +179,18 @@ void BindChanges(nb::class_<OpenStore>& store) {
       .def(
           "fork",
           [](const StorePtr& self, const std::string& step,
-             const std::string& line) {
+             const std::string& branch) {
             const StepSelector selector = Take(ParseSelector(step));
-            Check(With(self, [&](Store& s) { return s.Fork(selector, line); }));
+            Check(
+                With(self, [&](Store& s) { return s.Fork(selector, branch); }));
           },
-          nb::arg("step"), nb::arg("line"))
+          nb::arg("step"), nb::arg("branch"))
       .def(
-          "drop_line",
-          [](const StorePtr& self, const std::string& line) {
-            Check(With(self, [&](Store& s) { return s.DropLine(line); }));
+          "drop_branch",
+          [](const StorePtr& self, const std::string& branch) {
+            Check(With(self, [&](Store& s) { return s.DropBranch(branch); }));
           },
-          nb::arg("line"))
+          nb::arg("branch"))
       .def(
           "collect",
           [](const StorePtr& self, double min_dead_fraction,
@@ -203,11 +204,11 @@ void BindQuestions(nb::class_<OpenStore>& store) {
   store
       .def(
           "steps",
-          [](const StorePtr& self, const std::string& line) {
+          [](const StorePtr& self, const std::string& branch) {
             return ToDicts(
-                Take(With(self, [&](Store& s) { return s.Steps(line); })));
+                Take(With(self, [&](Store& s) { return s.Steps(branch); })));
           },
-          nb::arg("line"))
+          nb::arg("branch"))
       .def(
           "resolve",
           [](const StorePtr& self, const std::string& step) {
@@ -221,10 +222,10 @@ void BindQuestions(nb::class_<OpenStore>& store) {
           [](const StorePtr& self) {
             return ToDicts(Take(With(self, [](Store& s) { return s.Tags(); })));
           })
-      .def("lines",
+      .def("branches",
            [](const StorePtr& self) {
              return ToDicts(
-                 Take(With(self, [](Store& s) { return s.Lines(); })));
+                 Take(With(self, [](Store& s) { return s.Branches(); })));
            })
       .def(
           "usage",

@@ -34,50 +34,50 @@ void BindStorePolicy(nb::class_<OpenStore>& store) {
   store
       .def(
           "policy",
-          [](const StorePtr& self, const std::string& line) {
+          [](const StorePtr& self, const std::string& branch) {
             return ToDict(
-                Take(With(self, [&](Store& s) { return s.Policy(line); })));
+                Take(With(self, [&](Store& s) { return s.Policy(branch); })));
           },
-          nb::arg("line"))
+          nb::arg("branch"))
       .def(
           "set_policy",
           [](const StorePtr& self, const Preservation& policy,
-             const std::string& line) {
+             const std::string& branch) {
             Check(With(self,
-                       [&](Store& s) { return s.SetPolicy(policy, line); }));
+                       [&](Store& s) { return s.SetPolicy(policy, branch); }));
           },
-          nb::arg("policy"), nb::arg("line"))
+          nb::arg("policy"), nb::arg("branch"))
       .def(
           "preview_policy",
-          [](const StorePtr& self, const std::string& line,
+          [](const StorePtr& self, const std::string& branch,
              const std::optional<Preservation>& policy) {
             return ToDict(Take(With(self, [&](Store& s) {
-              return s.PreviewPolicy(line, policy);
+              return s.PreviewPolicy(branch, policy);
             })));
           },
-          nb::arg("line"), nb::arg("policy").none())
+          nb::arg("branch"), nb::arg("policy").none())
       .def(
           "apply_policy",
-          [](const StorePtr& self, const std::string& line) {
+          [](const StorePtr& self, const std::string& branch) {
             return Take(
-                With(self, [&](Store& s) { return s.ApplyPolicy(line); }));
+                With(self, [&](Store& s) { return s.ApplyPolicy(branch); }));
           },
-          nb::arg("line"))
+          nb::arg("branch"))
       .def(
           "metadata",
-          [](const StorePtr& self, const std::string& line) {
+          [](const StorePtr& self, const std::string& branch) {
             return ToText(
-                Take(With(self, [&](Store& s) { return s.Metadata(line); })));
+                Take(With(self, [&](Store& s) { return s.Metadata(branch); })));
           },
-          nb::arg("line"))
+          nb::arg("branch"))
       .def(
           "set_metadata",
           [](const StorePtr& self, const std::string& json,
-             const std::string& line) {
+             const std::string& branch) {
             Check(With(self,
-                       [&](Store& s) { return s.SetMetadata(json, line); }));
+                       [&](Store& s) { return s.SetMetadata(json, branch); }));
           },
-          nb::arg("json"), nb::arg("line"));
+          nb::arg("json"), nb::arg("branch"));
 }
 
 }  // namespace ckptree::python

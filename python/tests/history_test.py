@@ -97,8 +97,8 @@ def test_a_history_that_is_none(run):
     with pytest.raises(ValueError, match="best is no leaf"):
         run.history("best")
     for statistic in (None, "l2"):
-        with pytest.raises(KeyError, match="no-line"):
-            run.history("lr", statistic, line="no-line")
+        with pytest.raises(KeyError, match="no-branch"):
+            run.history("lr", statistic, branch="no-branch")
         with pytest.raises(KeyError, match="lr"):
             run.history("lr", statistic, first=61)
 
@@ -106,9 +106,9 @@ def test_a_history_that_is_none(run):
 def test_a_history_of_a_fork(run):
     run.fork(30, "try")
     state = {"params": {"w": np.full(4, 9, "f4")}, "lr": 7.0}
-    run.save(35, state, line="try").result(timeout=60)
-    assert [(r.step, r.value) for r in run.history("lr", line="try")][-1] == (35, 7.0)
-    assert run.history("params/w", "max", line="try")["params/w"].values[-1] == 9
+    run.save(35, state, branch="try").result(timeout=60)
+    assert [(r.step, r.value) for r in run.history("lr", branch="try")][-1] == (35, 7.0)
+    assert run.history("params/w", "max", branch="try")["params/w"].values[-1] == 9
 
 
 def test_a_difference(run):

@@ -136,10 +136,10 @@ def test_going_on_from_an_older_step(manage):
         manager.delete(2)
     save(manager, 3)
     manager.fork_from(1, "try")
-    assert manager.line == "try" and manager.all_steps() == []
+    assert manager.branch == "try" and manager.all_steps() == []
     save(manager, 2)
     assert manager.all_steps() == [2]
-    assert manage(line="try").all_steps() == [2]
+    assert manage(branch="try").all_steps() == [2]
     assert manage().all_steps() == [1, 3]
 
 

@@ -279,8 +279,8 @@ def test_a_store_keeps_what_its_policy_says(store):
     save(store, 5)
     assert numbers(store) == [1, 4, 5]
     store.fork(5, "try")
-    store.set_policy("latest(1)", line="try")
-    save(store, 6, 7, line="try")
+    store.set_policy("latest(1)", branch="try")
+    save(store, 6, 7, branch="try")
     assert [info.step for info in store.steps("try")] == [7]
     assert store.policy().text == "latest(2)"
     with pytest.raises(TypeError, match="policy"):

@@ -181,14 +181,14 @@ def test_later_steps_are_deleted_with_a_save_that_asks_for_it(store):
 def test_forks(store):
     save(store, 1, 2)
     store.fork(1, "try")
-    save(store, 5, line="try")
+    save(store, 5, branch="try")
     assert [s.step for s in store.steps("try")] == [5]
     assert store.info("try/latest").base == store.info(1).version
     assert store[store.steps("try")[0]].restore()["w"][0] == 5
-    assert [(n.name, n.origin_step, n.steps) for n in store.lines()] == [
+    assert [(n.name, n.origin_step, n.steps) for n in store.branches()] == [
         ("", 0, 2), ("try", 1, 1),
     ]
-    store.drop_line("try")
+    store.drop_branch("try")
     with pytest.raises(KeyError):
         store.steps("try")
 

@@ -387,8 +387,8 @@ TEST_F(BadInputTest, FormatsFromLaterOn) {
     record.uuid = std::string(16, 'u');
     const std::string directory = dir_ / ("f" + std::to_string(number++));
     kv::WriteBatch batch;
-    batch.Put(schema::Space::kRecords, schema::LineKey(0),
-              schema::EncodeLineRecord({0}));
+    batch.Put(schema::Space::kRecords, schema::BranchKey(0),
+              schema::EncodeBranchRecord({0}));
     EXPECT_OK(kv::Database::Create(
         directory, {}, record.uuid, schema::StoreKey(),
         schema::EncodeStoreRecord(record), std::move(batch)));

@@ -452,20 +452,20 @@ TEST_F(ManagerTest, ForkFrom) {
   for (std::int64_t step = 1; step <= 4; ++step) EXPECT_TRUE(Save(step));
   EXPECT_EQ(manager_->ForkFrom(1, "again").code(), Code::kNotFound);
   EXPECT_OK(manager_->ForkFrom(3, "again"));
-  EXPECT_EQ(manager_->line(), "again");
+  EXPECT_EQ(manager_->branch(), "again");
   EXPECT_THAT(Steps(), IsEmpty());
   // Killed now, it goes on from there.
-  Open({.line = "again"});
+  Open({.branch = "again"});
   EXPECT_EQ(manager_->Restore()->step(), 3);
   for (std::int64_t step = 4; step <= 6; ++step) EXPECT_TRUE(Save(step));
   // Opened without options, it keeps all.
   EXPECT_THAT(Steps(), ElementsAre(4, 5, 6));
   EXPECT_EQ(manager_->store().Steps()->size(), 2u);
-  Open({.line = "again"});
+  Open({.branch = "again"});
   EXPECT_THAT(Steps(), ElementsAre(4, 5, 6));
-  EXPECT_EQ(Opening({.line = "nowhere"}).code(), Code::kUnavailable);
+  EXPECT_EQ(Opening({.branch = "nowhere"}).code(), Code::kUnavailable);
   manager_.reset();
-  EXPECT_EQ(Opening({.line = "nowhere"}).code(), Code::kNotFound);
+  EXPECT_EQ(Opening({.branch = "nowhere"}).code(), Code::kNotFound);
 }
 
 }  // namespace

@@ -292,7 +292,7 @@ TEST_F(ManagerTest, OptionsThatContradict) {  // OPT-25, CM-03
   EXPECT_EQ(Opening({.save_timeout = absl::ZeroDuration()}).code(),
             Code::kInvalidArgument);
   EXPECT_EQ(Opening({.metadata = "\xff"}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Opening({.line = "nowhere"}).code(), Code::kNotFound);
+  EXPECT_EQ(Opening({.branch = "nowhere"}).code(), Code::kNotFound);
   options = {.watch_sigterm = true};
   options.store.read_only = true;
   EXPECT_EQ(Opening(options).code(), Code::kInvalidArgument);

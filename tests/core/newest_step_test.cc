@@ -26,8 +26,8 @@ class NewestStepTest : public CoreTest {
     builder.PutInt("count", step).SetMetric("loss", loss);
     return Commit(std::move(builder));
   }
-  absl::Status SaveInt(std::int64_t step, std::string_view line = "") {
-    StepBuilder builder = store_->Begin(step, {.line = std::string(line)});
+  absl::Status SaveInt(std::int64_t step, std::string_view branch = "") {
+    StepBuilder builder = store_->Begin(step, {.branch = std::string(branch)});
     builder.PutInt("count", step);
     return Commit(std::move(builder));
   }

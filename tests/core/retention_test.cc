@@ -28,8 +28,8 @@ using ::testing::IsEmpty;
 
 class RetentionTest : public CoreTest {
  protected:
-  absl::Status SaveInt(std::int64_t step, std::string_view line = "") {
-    StepBuilder builder = store_->Begin(step, {.line = std::string(line)});
+  absl::Status SaveInt(std::int64_t step, std::string_view branch = "") {
+    StepBuilder builder = store_->Begin(step, {.branch = std::string(branch)});
     builder.PutInt("count", step);
     return Commit(std::move(builder));
   }
@@ -259,7 +259,7 @@ TEST_F(RetentionTest, DamagedTagsRemoveNothing) {
   EXPECT_FALSE(store_->ApplyPolicy().ok());
 }
 
-TEST_F(RetentionTest, FunctionsOfOneNameOnTwoLines) {
+TEST_F(RetentionTest, FunctionsOfOneNameOnTwoBranches) {
   Run(PreserveAll{}, {1});
   ASSERT_OK(store_->Fork(AtStep(1), "a"));
   const auto keep = [](std::int64_t rest) {
@@ -294,7 +294,7 @@ TEST_F(RetentionTest, NobodySeesTheListInBetween) {
   EXPECT_GT(looked, 300);
 }
 
-TEST_F(RetentionTest, LinesHaveTheirOwn) {
+TEST_F(RetentionTest, BranchesHaveTheirOwn) {
   Run(LatestN{1}, {1});
   ASSERT_OK(store_->Fork(AtStep(1), "a"));
   for (const std::int64_t step : {2, 3}) ASSERT_OK(SaveInt(step, "a"));
@@ -306,8 +306,8 @@ TEST_F(RetentionTest, LinesHaveTheirOwn) {
   EXPECT_EQ(store_->Steps("a")->size(), 1u);
   EXPECT_EQ(store_->SetPolicy(LatestN{1}, "b").code(),
             absl::StatusCode::kNotFound);
-  // The next line has the number again, and no policy.
-  ASSERT_OK(store_->DropLine("a"));
+  // The next branch has the number again, and no policy.
+  ASSERT_OK(store_->DropBranch("a"));
   ASSERT_OK(store_->Fork(AtStep(2), "c"));
   EXPECT_EQ(store_->Policy("c")->text, "");
   Open();

@@ -172,13 +172,13 @@ TEST_F(FormatReaderTest, ReadsWhatWasForkedAndCollected) {
   ASSERT_OK(Save(3, changed(1)));
   ASSERT_OK(store_->Fork(AtStep(1), "trial"));
   ASSERT_OK(store_->Fork(AtStep(3), "none"));
-  ASSERT_OK(Save(3, changed(2), {.line = "trial"}));
-  ASSERT_OK(Save(12, RandomBytes(9000, 3), {.line = "trial"}));
+  ASSERT_OK(Save(3, changed(2), {.branch = "trial"}));
+  ASSERT_OK(Save(12, RandomBytes(9000, 3), {.branch = "trial"}));
   ASSERT_OK(Save(12, changed(3)));
   ExpectLists("1\n2\n3\n12\ntrial/3\ntrial/12\n");
   // What is left of steps 1 and 3 is written again, what step 2 had is gone.
   for (const int step : {1, 2, 3}) ASSERT_OK(store_->Delete(step));
-  ASSERT_OK(store_->DropLine("none"));
+  ASSERT_OK(store_->DropBranch("none"));
   const auto report = store_->Collect({.min_dead_fraction = 0});
   ASSERT_OK(report);
   EXPECT_GE(report->versions, 2u);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads a ckptree store from schema/FORMAT.md alone.
 
-`reader.py STORE` lists the steps of all lines, `reader.py STORE STEP FOLDER`
+`reader.py STORE` lists the steps of all branches, `reader.py STORE STEP FOLDER`
 writes FOLDER/index.json, the entries of the step's tree, and N.bin for the
 value of entry N (arrays: elements in row-major order). It shares no line with
 the engine: RocksDB's `ldb` dumps the column families, all else is here, in the
@@ -381,10 +381,10 @@ def rows(store):
 
 # All of it.
 def find_steps(records):
-  """The rows of the steps of all lines, by name: "7", on a fork "LINE/7"."""
-  lines = {key[1:]: one(open_envelope(8, row), 2, b"").decode()
+  """The rows of the steps of all branches, by name: "7", on a fork "BRANCH/7"."""
+  branches = {key[1:]: one(open_envelope(8, row), 2, b"").decode()
            for key, row in records.items() if key[0] == 9}
-  return {f"{lines[k[1:5]]}/{int.from_bytes(k[5:], 'big') - (1 << 63)}"
+  return {f"{branches[k[1:5]]}/{int.from_bytes(k[5:], 'big') - (1 << 63)}"
           .lstrip("/"): row for k, row in sorted(records.items()) if k[0] == 1}
 
 

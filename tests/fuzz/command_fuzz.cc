@@ -26,7 +26,7 @@ namespace {
 
 bool Same(const StepSelector& a, const StepSelector& b) {
   return a.kind == b.kind && a.step == b.step && a.name == b.name &&
-         a.mode == b.mode && a.back == b.back && a.line == b.line;
+         a.mode == b.mode && a.back == b.back && a.branch == b.branch;
 }
 
 void FuzzSelector(std::string_view text) {

@@ -16,18 +16,18 @@ using schema::Row;
 
 void FuzzRows(std::string_view key) {
   if (const auto step = schema::DecodeStepKey(key)) {
-    Require(schema::StepKey(step->line, step->step) == key, "a step key");
+    Require(schema::StepKey(step->branch, step->step) == key, "a step key");
   }
   if (const auto segment = schema::DecodeSegmentKey(key)) {
     Require(schema::SegmentKey(segment->version, segment->part, segment->space,
                                segment->builder) == key,
             "a segment key");
   }
-  if (const auto line = schema::DecodeSettingsKey(key)) {
-    Require(schema::SettingsKey(*line) == key, "a settings key");
+  if (const auto branch = schema::DecodeSettingsKey(key)) {
+    Require(schema::SettingsKey(*branch) == key, "a settings key");
   }
-  if (const auto line = schema::DecodeLineKey(key)) {
-    Require(schema::LineKey(*line) == key, "a line key");
+  if (const auto branch = schema::DecodeBranchKey(key)) {
+    Require(schema::BranchKey(*branch) == key, "a branch key");
   }
   if (const auto name = schema::DecodeTagKey(key)) {
     Require(schema::TagKey(*name) == key, "a tag key");

@@ -1,4 +1,4 @@
-// Fuzzes the rows: store, step, step meta, line, tag and pin.
+// Fuzzes the rows: store, step, step meta, branch, tag and pin.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,12 +47,12 @@ void FuzzRow(const StoredRecord& row) {
           DecodeStep);
     case RecordKind::kStepMeta:
       return RequireRoundTrip(row.bytes, schema::EncodeStepMeta, DecodeMeta);
-    case RecordKind::kLine:
-      return RequireRoundTrip(row.bytes, schema::EncodeLineRecord,
-                              schema::DecodeLineRecord);
-    case RecordKind::kLineSettings:
-      return RequireRoundTrip(row.bytes, schema::EncodeLineSettings,
-                              schema::DecodeLineSettings);
+    case RecordKind::kBranch:
+      return RequireRoundTrip(row.bytes, schema::EncodeBranchRecord,
+                              schema::DecodeBranchRecord);
+    case RecordKind::kBranchSettings:
+      return RequireRoundTrip(row.bytes, schema::EncodeBranchSettings,
+                              schema::DecodeBranchSettings);
     case RecordKind::kTag:
       return RequireRoundTrip(row.bytes, schema::EncodeTagRecord,
                               schema::DecodeTagRecord);

@@ -66,7 +66,7 @@ void AddKeys(Folder folder) {
        {schema::StoreKey(), schema::StepKey(1, 258), schema::StepMetaKey(7),
         schema::TreeKey(digest), schema::TreePageKey(digest),
         schema::DeadKey(7), schema::SegmentKey(7, 1, schema::Space::kChunks, 2),
-        schema::CommitKey(9), schema::RemovedKey(7), schema::LineKey(1),
+        schema::CommitKey(9), schema::RemovedKey(7), schema::BranchKey(1),
         schema::TagKey("best"), schema::PinKey(7),
         schema::BlockKey(7, 1, schema::BlockNumber(2, 3)),
         schema::BlockKey(7, 1, schema::BlockNumber(2, 3)) + '\0',

@@ -98,7 +98,7 @@ TEST_F(JudgeTest, SeesAnotherByteAndOtherValues) {
   }
 }
 
-TEST_F(JudgeTest, SeesWhatBelongsToLinesAndNames) {
+TEST_F(JudgeTest, SeesWhatBelongsToBranchesAndNames) {
   Acknowledged known = known_;
   known.state.tags["good"] = 1;
   EXPECT_NE(FaultsOf(known, Verb::kRead) & kWrongBytes, 0u);
@@ -115,7 +115,7 @@ TEST_F(JudgeTest, SeesWhatBelongsToLinesAndNames) {
   known.metadata[0] = "{}";
   EXPECT_NE(FaultsOf(known, Verb::kRead) & kLost, 0u);
   known = known_;
-  known.state.lines.insert(1);
+  known.state.branches.insert(1);
   EXPECT_NE(FaultsOf(known, Verb::kRead) & kLost, 0u);
 }
 
@@ -175,7 +175,7 @@ TEST(JudgeWordsTest, NumbersAreWords) {
   EXPECT_TRUE(NamesIt("step 7: params/w0: damaged", 7, "params/w0"));
   EXPECT_FALSE(NamesIt("step 17: params/w0: damaged", 7, "params/w0"));
   EXPECT_FALSE(NamesIt("step 7: params/w1: damaged", 7, "params/w0"));
-  EXPECT_TRUE(NamesIt("line1/7", kLineSteps + 7, ""));
+  EXPECT_TRUE(NamesIt("branch1/7", kBranchSteps + 7, ""));
   EXPECT_EQ(NamePattern("db/000012.sst"), "db/#.sst");
   EXPECT_EQ(NamePattern("journal/a-000001"), "journal/a-#");
   EXPECT_EQ(NamePattern("HEAD"), "HEAD");

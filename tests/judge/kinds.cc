@@ -111,24 +111,24 @@ class Maker {
     known_.state.Delete(key);
     Do([&] { return store_->Delete(SelectorOf(key)); });
   }
-  void Fork(std::int64_t key, std::int64_t line) {
-    known_.state.lines.insert(line);
-    known_.origins[line] = key;
-    Do([&] { return store_->Fork(SelectorOf(key), LineName(line)); });
+  void Fork(std::int64_t key, std::int64_t branch) {
+    known_.state.branches.insert(branch);
+    known_.origins[branch] = key;
+    Do([&] { return store_->Fork(SelectorOf(key), BranchName(branch)); });
   }
-  void DropLine(std::int64_t line) {
-    known_.state.DropLine(line);
-    known_.origins.erase(line);
-    Do([&] { return store_->DropLine(LineName(line)); });
+  void DropBranch(std::int64_t branch) {
+    known_.state.DropBranch(branch);
+    known_.origins.erase(branch);
+    Do([&] { return store_->DropBranch(BranchName(branch)); });
   }
-  void Policy(const std::string& text, std::int64_t line = 0) {
+  void Policy(const std::string& text, std::int64_t branch = 0) {
     const Preservation policy = ParsePreservation(text).value();
-    known_.policies[line] = ckptree::Text(policy);
-    Do([&] { return store_->SetPolicy(policy, LineName(line)); });
+    known_.policies[branch] = ckptree::Text(policy);
+    Do([&] { return store_->SetPolicy(policy, BranchName(branch)); });
   }
-  void Metadata(const std::string& json, std::int64_t line = 0) {
-    known_.metadata[line] = json;
-    Do([&] { return store_->SetMetadata(json, LineName(line)); });
+  void Metadata(const std::string& json, std::int64_t branch = 0) {
+    known_.metadata[branch] = json;
+    Do([&] { return store_->SetMetadata(json, BranchName(branch)); });
   }
   void Collect() {
     Do([&] {
@@ -236,19 +236,19 @@ void MakeForks(Maker& maker) {
   maker.Next(2);
   maker.Next(3);
   maker.Fork(2, 1);
-  maker.Next(kLineSteps + 3);
+  maker.Next(kBranchSteps + 3);
   maker.Policy("latest(9)", 1);
   maker.Metadata("{\"fork\":true}", 1);
-  maker.Fork(kLineSteps + 3, 2);
+  maker.Fork(kBranchSteps + 3, 2);
   maker.Earlier();
   maker.Fork(1, 3);
-  maker.Next(3 * kLineSteps + 7);
-  maker.DropLine(3);
-  maker.Tag("forked", kLineSteps + 3);
+  maker.Next(3 * kBranchSteps + 7);
+  maker.DropBranch(3);
+  maker.Tag("forked", kBranchSteps + 3);
   maker.Tag("main", 3);
   maker.Pin(2);
   maker.Reopen();
-  maker.Next(2 * kLineSteps + 4);
+  maker.Next(2 * kBranchSteps + 4);
   maker.Next(4);
   maker.Close();
 }

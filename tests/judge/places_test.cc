@@ -91,13 +91,13 @@ std::vector<DeletingVerb> DeletingVerbs() {
          }
          return absl::InternalError("no step");
        }},
-      {"drop a line",
+      {"drop a branch",
        [](Store& store, Acknowledged* known) {
-         const std::int64_t line = *known->state.lines.rbegin();
-         absl::Status status = store.DropLine(LineName(line));
+         const std::int64_t branch = *known->state.branches.rbegin();
+         absl::Status status = store.DropBranch(BranchName(branch));
          if (status.ok()) {
-           known->state.DropLine(line);
-           known->origins.erase(line);
+           known->state.DropBranch(branch);
+           known->origins.erase(branch);
          }
          return status;
        }},
@@ -297,7 +297,7 @@ TEST_F(TrialPlacesTest, NoByteIsFree) {
     ASSERT_NO_FATAL_FAILURE(Make(kind));
     for (const DeletingVerb& verb : DeletingVerbs()) {
       const ModelState& state = known_.state;
-      if (verb.name == "drop a line" && state.lines.size() == 1) continue;
+      if (verb.name == "drop a branch" && state.branches.size() == 1) continue;
       if (verb.name == "untag" && state.tags.empty()) continue;
       for (const bool open_before : {true, false}) {
         Try(verb.name, open_before ? "open when it gets full" : "full before",
@@ -326,7 +326,7 @@ TEST_F(TrialPlacesTest, NoByteIsFreeForTheProgram) {
       const bool tagged =
           std::any_of(known_.state.tags.begin(), known_.state.tags.end(),
                       [&](const auto& tag) { return tag.second == key; });
-      if (!known_.state.pins.contains(key) && !tagged && key < kLineSteps) {
+      if (!known_.state.pins.contains(key) && !tagged && key < kBranchSteps) {
         victims.push_back(key);
       }
     }

@@ -18,11 +18,11 @@ class Reader {
       : store_(store), known_(acknowledged), told_(told) {}
 
   std::vector<Lack> Run() {
-    ReadLines();
-    for (const std::int64_t line : known_.state.lines) {
-      ReadSteps(line);
-      ReadLatest(line);
-      ReadOfLine(line);
+    ReadBranches();
+    for (const std::int64_t branch : known_.state.branches) {
+      ReadSteps(branch);
+      ReadLatest(branch);
+      ReadOfBranch(branch);
     }
     ReadTags();
     for (const std::int64_t key : listed_) {
@@ -57,41 +57,42 @@ class Reader {
     }
   }
 
-  void ReadLines() {
-    const absl::StatusOr<std::vector<LineInfo>> lines = store_.Lines();
-    if (!lines.ok()) {
-      Fail(Lack::kOfStore, "", "Lines()", lines.status());
+  void ReadBranches() {
+    const absl::StatusOr<std::vector<BranchInfo>> branches = store_.Branches();
+    if (!branches.ok()) {
+      Fail(Lack::kOfStore, "", "Branches()", branches.status());
       return;
     }
-    std::set<std::int64_t> left = known_.state.lines;
-    for (const LineInfo& line : *lines) {
-      const std::int64_t number = LineNumber(line.name);
+    std::set<std::int64_t> left = known_.state.branches;
+    for (const BranchInfo& branch : *branches) {
+      const std::int64_t number = BranchNumber(branch.name);
       if (left.erase(number) == 0) {
-        Add(Kind::kExtra, Lack::kOfStore, "", "line " + line.name);
+        Add(Kind::kExtra, Lack::kOfStore, "", "branch " + branch.name);
         continue;
       }
       const auto origin = known_.origins.find(number);
       if (origin == known_.origins.end()) continue;
       const std::int64_t from =
-          LineNumber(line.origin_line == "?" ? "" : line.origin_line) *
-              kLineSteps +
-          line.origin_step;
-      if (line.origin_line == "?" || from != origin->second) {
+          BranchNumber(branch.origin_branch == "?" ? ""
+                                                   : branch.origin_branch) *
+              kBranchSteps +
+          branch.origin_step;
+      if (branch.origin_branch == "?" || from != origin->second) {
         Add(Kind::kGone, Lack::kOfStore, "",
-            absl::StrFormat("%s has lost its origin, %s", line.name,
+            absl::StrFormat("%s has lost its origin, %s", branch.name,
                             StepName(origin->second)));
       }
     }
-    for (const std::int64_t line : left) {
-      Add(Kind::kGone, Lack::kOfStore, "", "no line " + LineName(line));
+    for (const std::int64_t branch : left) {
+      Add(Kind::kGone, Lack::kOfStore, "", "no branch " + BranchName(branch));
     }
   }
 
-  void ReadSteps(std::int64_t line) {
-    const auto steps = store_.Steps(LineName(line));
+  void ReadSteps(std::int64_t branch) {
+    const auto steps = store_.Steps(BranchName(branch));
     std::set<std::int64_t> left;
     for (const auto& [key, content] : known_.state.steps) {
-      if (key / kLineSteps == line) left.insert(key);
+      if (key / kBranchSteps == branch) left.insert(key);
     }
     if (!steps.ok()) {
       Fail(Lack::kOfStore, "", "Steps()", steps.status());
@@ -99,7 +100,7 @@ class Reader {
       return;
     }
     for (const StepInfo& info : *steps) {
-      const std::int64_t key = line * kLineSteps + info.step;
+      const std::int64_t key = branch * kBranchSteps + info.step;
       if (left.erase(key) == 0) {
         Add(Kind::kExtra, key, "", "listed");
         continue;
@@ -112,38 +113,39 @@ class Reader {
     for (const std::int64_t key : left) Add(Kind::kGone, key, "", "not listed");
   }
 
-  void ReadLatest(std::int64_t line) {
-    const std::optional<std::int64_t> latest = known_.Latest(line);
+  void ReadLatest(std::int64_t branch) {
+    const std::optional<std::int64_t> latest = known_.Latest(branch);
     if (!latest) return;
     StepSelector selector = Latest();
-    selector.line = LineName(line);
+    selector.branch = BranchName(branch);
     const absl::StatusOr<StepInfo> found = store_.Resolve(selector);
     if (!found.ok()) {
       Fail(*latest, "", "latest", found.status());
-    } else if (line * kLineSteps + found->step != *latest) {
-      Add(found->step < *latest % kLineSteps ? Kind::kOlder : Kind::kExtra,
+    } else if (branch * kBranchSteps + found->step != *latest) {
+      Add(found->step < *latest % kBranchSteps ? Kind::kOlder : Kind::kExtra,
           *latest, "", absl::StrFormat("latest is %d", found->step));
     }
   }
 
-  void ReadOfLine(std::int64_t line) {
-    const absl::StatusOr<PolicyInfo> policy = store_.Policy(LineName(line));
-    const auto expected = known_.policies.find(line);
+  void ReadOfBranch(std::int64_t branch) {
+    const absl::StatusOr<PolicyInfo> policy = store_.Policy(BranchName(branch));
+    const auto expected = known_.policies.find(branch);
     if (!policy.ok()) {
       Fail(Lack::kOfStore, "", "Policy()", policy.status());
     } else if (expected != known_.policies.end() &&
                policy->text != expected->second) {
       Add(policy->text.empty() ? Kind::kGone : Kind::kWrong, Lack::kOfStore, "",
-          absl::StrFormat("policy of line %d: '%s', not '%s'", line,
+          absl::StrFormat("policy of branch %d: '%s', not '%s'", branch,
                           policy->text, expected->second));
     }
-    const absl::StatusOr<std::string> text = store_.Metadata(LineName(line));
-    const auto json = known_.metadata.find(line);
+    const absl::StatusOr<std::string> text =
+        store_.Metadata(BranchName(branch));
+    const auto json = known_.metadata.find(branch);
     if (!text.ok()) {
       Fail(Lack::kOfStore, "", "Metadata()", text.status());
     } else if (*text != (json == known_.metadata.end() ? "" : json->second)) {
       Add(text->empty() ? Kind::kGone : Kind::kWrong, Lack::kOfStore, "",
-          absl::StrFormat("metadata of line %d", line));
+          absl::StrFormat("metadata of branch %d", branch));
     }
   }
 
@@ -155,7 +157,8 @@ class Reader {
     }
     std::map<std::string, std::int64_t> left = known_.state.tags;
     for (const TagInfo& tag : *tags) {
-      const std::int64_t key = LineNumber(tag.line) * kLineSteps + tag.step;
+      const std::int64_t key =
+          BranchNumber(tag.branch) * kBranchSteps + tag.step;
       const auto expected = left.find(tag.name);
       if (expected == left.end()) {
         Add(Kind::kExtra, key, "", "tag " + tag.name);
@@ -285,25 +288,25 @@ class Reader {
 
 }  // namespace
 
-std::optional<std::int64_t> Acknowledged::Latest(std::int64_t line) const {
-  auto step = state.steps.lower_bound((line + 1) * kLineSteps);
+std::optional<std::int64_t> Acknowledged::Latest(std::int64_t branch) const {
+  auto step = state.steps.lower_bound((branch + 1) * kBranchSteps);
   if (step == state.steps.begin()) return std::nullopt;
   --step;
-  if (step->first / kLineSteps != line) return std::nullopt;
+  if (step->first / kBranchSteps != branch) return std::nullopt;
   return step->first;
 }
 
 std::string StepName(std::int64_t key) {
-  return StepText(LineName(key / kLineSteps), key % kLineSteps);
+  return StepText(BranchName(key / kBranchSteps), key % kBranchSteps);
 }
 
-std::int64_t LineNumber(const std::string& line) {
-  return line.starts_with("line") ? std::atoll(line.c_str() + 4) : 0;
+std::int64_t BranchNumber(const std::string& branch) {
+  return branch.starts_with("branch") ? std::atoll(branch.c_str() + 6) : 0;
 }
 
 bool NamesIt(std::string_view text, std::int64_t key, std::string_view leaf) {
   if (text.find(leaf) == std::string_view::npos) return false;
-  const std::string number = absl::StrCat(key % kLineSteps);
+  const std::string number = absl::StrCat(key % kBranchSteps);
   const auto digit = [&](std::size_t at) {
     return at < text.size() &&
            std::isdigit(static_cast<unsigned char>(text[at])) != 0;

@@ -19,24 +19,24 @@
 
 namespace ckptree::testing {
 
-// Steps have the keys of ModelState: line * kLineSteps + step.
+// Steps have the keys of ModelState: branch * kBranchSteps + step.
 struct Acknowledged {
   ModelState state;
-  std::map<std::int64_t, std::string> policies;  // By line: the text.
-  std::map<std::int64_t, std::string> metadata;  // By line: of the run.
-  std::map<std::int64_t, std::int64_t> origins;  // By line: a step's key.
+  std::map<std::int64_t, std::string> policies;  // By branch: the text.
+  std::map<std::int64_t, std::string> metadata;  // By branch: of the run.
+  std::map<std::int64_t, std::int64_t> origins;  // By branch: a step's key.
 
-  // The key of the line's latest step.
-  std::optional<std::int64_t> Latest(std::int64_t line) const;
+  // The key of the branch's latest step.
+  std::optional<std::int64_t> Latest(std::int64_t branch) const;
 };
 
 // A leaf of a step, by the step's key.
 using LeafOfStep = std::pair<std::int64_t, std::string>;
 
-// "7", "line1/7".
+// "7", "branch1/7".
 std::string StepName(std::int64_t key);
-// The number of a line called "line<n>"; 0: the main line.
-std::int64_t LineNumber(const std::string& line);
+// The number of a branch called "branch<n>"; 0: the main branch.
+std::int64_t BranchNumber(const std::string& branch);
 
 // True where `text` has the step's number as a word, and the leaf's name.
 bool NamesIt(std::string_view text, std::int64_t key, std::string_view leaf);

@@ -67,15 +67,15 @@ std::size_t MissingCommits(const std::vector<std::string>& texts) {
   return commits.size();
 }
 
-std::int64_t KeyOf(const std::string& line, std::int64_t step) {
-  return LineNumber(line) * kLineSteps + step;
+std::int64_t KeyOf(const std::string& branch, std::int64_t step) {
+  return BranchNumber(branch) * kBranchSteps + step;
 }
 
 Said SaidBy(const std::vector<RecoveredStep>& steps,
             const std::vector<std::string>& losses, bool complete) {
   Said said = {.well = complete, .texts = losses};
   for (const RecoveredStep& step : steps) {
-    const std::int64_t key = KeyOf(step.line, step.step);
+    const std::int64_t key = KeyOf(step.branch, step.step);
     if (!step.saved) said.leaves.insert({key, ""});
     for (const LostLeaf& leaf : step.lost) {
       said.leaves.insert({key, leaf.name});
@@ -305,7 +305,7 @@ class Judgement {
     WeighReading(*again, after_, "after the save");
   }
 
-  // One more step of the main line, which is in `after_` from then on. It may
+  // One more step of the main branch, which is in `after_` from then on. It may
   // share what is lost.
   bool Save(Store& store) {
     after_ = *damaged_.known;
@@ -372,7 +372,7 @@ class Judgement {
           const absl::StatusOr<StepSelector> step = ParseSelector(name);
           if (!step.ok()) continue;
           said.texts.back() += " " + name;
-          hurt.push_back({KeyOf(step->line, step->step), finding.what});
+          hurt.push_back({KeyOf(step->branch, step->step), finding.what});
         }
       }
     }

@@ -19,9 +19,9 @@ constexpr std::size_t kManySteps = 25;
 
 std::string ModelOperation::Text() const {
   static constexpr std::string_view kNames[] = {
-      "saves",  "delete",  "tag",     "untag",     "pin",
-      "unpin",  "reopen",  "restore", "box",       "catalog",
-      "verify", "collect", "fork",    "drop line", "retain"};
+      "saves",  "delete",  "tag",     "untag",       "pin",
+      "unpin",  "reopen",  "restore", "box",         "catalog",
+      "verify", "collect", "fork",    "drop branch", "retain"};
   std::string text(kNames[static_cast<int>(kind)]);
   for (const Save& save : saves) {
     static constexpr std::string_view kFates[] = {"", " bad", " cancelled",
@@ -46,14 +46,14 @@ std::int64_t ModelDriver::AnyStep() {
 
 Save ModelDriver::NextSave(bool large) {
   Save save;
-  auto at = state_.lines.begin();
-  if (state_.lines.size() > 1 && random_.OneIn(2)) {
-    std::advance(at, random_.Int(static_cast<int>(state_.lines.size())));
+  auto at = state_.branches.begin();
+  if (state_.branches.size() > 1 && random_.OneIn(2)) {
+    std::advance(at, random_.Int(static_cast<int>(state_.branches.size())));
   }
-  const std::int64_t line = *at;
-  ModelState::Content& last = last_[line];
-  std::int64_t& next = next_step_[line];
-  if (next == 0) next = line * kLineSteps + 10;
+  const std::int64_t branch = *at;
+  ModelState::Content& last = last_[branch];
+  std::int64_t& next = next_step_[branch];
+  if (next == 0) next = branch * kBranchSteps + 10;
   ModelStep content = last ? Changed(*last, random_, large) : TinyStep(random_);
   if (random_.OneIn(60)) content = TinyStep(random_);
   save.content = std::make_shared<const ModelStep>(std::move(content));
@@ -62,9 +62,9 @@ Save ModelDriver::NextSave(bool large) {
   next += 1 + random_.Int(3);
   if (random_.OneIn(10)) {  // Out of order: fill a gap, if it is one.
     const std::int64_t below =
-        line * kLineSteps +
-        static_cast<std::int64_t>(
-            random_.Below(static_cast<std::uint64_t>(save.step % kLineSteps)));
+        branch * kBranchSteps +
+        static_cast<std::int64_t>(random_.Below(
+            static_cast<std::uint64_t>(save.step % kBranchSteps)));
     if (!state_.steps.contains(below)) save.step = below;
   }
   return save;
@@ -95,7 +95,7 @@ ModelOperation ModelDriver::Next() {
       ModelState after = state_;
       if (after.steps.contains(save.step)) after.Delete(save.step);
       after.Save(save.step, save.content);
-      const auto victims = after.Victims(save.step / kLineSteps, op.policy,
+      const auto victims = after.Victims(save.step / kBranchSteps, op.policy,
                                          /*by_policy=*/true);
       const bool goes = std::ranges::find(victims, save.step) != victims.end();
       if (goes && save.fate == Save::Fate::kCommits) {
@@ -116,7 +116,7 @@ ModelOperation ModelDriver::Next() {
     }
   } else if (many && random_.OneIn(6)) {
     op.kind = Kind::kRetain;
-    op.line = AnyStep() / kLineSteps;
+    op.branch = AnyStep() / kBranchSteps;
     op.versions = random_.Int(6);
   } else if (what < (many ? 560 : 450)) {
     op.kind = Kind::kDelete;
@@ -149,17 +149,17 @@ ModelOperation ModelDriver::Next() {
     op.step = AnyStep();
   } else if (what < 955) {
     op.step = AnyStep();
-    for (op.line = 1; state_.lines.contains(op.line);) ++op.line;
-    op.kind = op.line <= 3 ? Kind::kFork : Kind::kDropLine;
-    if (op.kind == Kind::kDropLine) {
-      op.line = 1 + random_.Int(3);
-      const auto pin = state_.pins.lower_bound(op.line * kLineSteps);
-      if (pin != state_.pins.end() && *pin / kLineSteps == op.line) {
+    for (op.branch = 1; state_.branches.contains(op.branch);) ++op.branch;
+    op.kind = op.branch <= 3 ? Kind::kFork : Kind::kDropBranch;
+    if (op.kind == Kind::kDropBranch) {
+      op.branch = 1 + random_.Int(3);
+      const auto pin = state_.pins.lower_bound(op.branch * kBranchSteps);
+      if (pin != state_.pins.end() && *pin / kBranchSteps == op.branch) {
         op.kind = Kind::kRestore;
       }
     } else {
-      last_[op.line] = state_.steps.at(op.step);
-      next_step_.erase(op.line);
+      last_[op.branch] = state_.steps.at(op.step);
+      next_step_.erase(op.branch);
     }
   } else if (what < 985) {
     op.kind = Kind::kCollect;
@@ -188,7 +188,7 @@ void ModelDriver::ApplySave(const Save& save, int policy, ModelState* state) {
   state->Save(save.step, save.content);
   if (policy < 0) return;
   for (const std::int64_t victim :
-       state->Victims(save.step / kLineSteps, policy, /*by_policy=*/true)) {
+       state->Victims(save.step / kBranchSteps, policy, /*by_policy=*/true)) {
     state->Delete(victim);
   }
 }
@@ -201,7 +201,7 @@ void ModelDriver::ApplyOther(const ModelOperation& operation,
       break;
     case Kind::kRetain:
       for (std::int64_t step :
-           state->Victims(operation.line, operation.versions)) {
+           state->Victims(operation.branch, operation.versions)) {
         state->Delete(step);
       }
       break;
@@ -218,10 +218,10 @@ void ModelDriver::ApplyOther(const ModelOperation& operation,
       state->pins.erase(operation.step);
       break;
     case Kind::kFork:
-      state->lines.insert(operation.line);
+      state->branches.insert(operation.branch);
       break;
-    case Kind::kDropLine:
-      state->DropLine(operation.line);
+    case Kind::kDropBranch:
+      state->DropBranch(operation.branch);
       break;
     default:
       break;

@@ -29,9 +29,9 @@ struct ModelOperation {
     kCatalog,  // Steps, tags, pins, details of `step`.
     kVerify,   // Deep.
     kCollect,  // Everything, or half of it.
-    kFork,     // Line `line` off `step`.
-    kDropLine,
-    kRetain,  // All but the last `versions` of `line`, and pinned ones, go.
+    kFork,     // Branch `branch` off `step`.
+    kDropBranch,
+    kRetain,  // All but the last `versions` of `branch`, and pinned ones, go.
   };
   struct Save {
     enum class Fate {
@@ -52,9 +52,9 @@ struct ModelOperation {
   std::int64_t step = 0;
   bool refused = false;  // kDelete: of a pinned or missing step.
   int versions = -1;     // kCollect: at most so many; -1: all.
-  int policy = -1;  // kSaves, of one save: keeps so many steps of its line.
+  int policy = -1;  // kSaves, of one save: keeps so many steps of its branch.
   std::string tag;
-  std::int64_t line = 0;
+  std::int64_t branch = 0;
   std::uint64_t seed = 0;
   std::optional<FaultPlan> fault;  // The process may die in it.
 
@@ -89,7 +89,7 @@ class ModelDriver {
 
   FaultRandom random_;
   ModelState state_;
-  // By line: what the next save starts from, and its step.
+  // By branch: what the next save starts from, and its step.
   std::map<std::int64_t, ModelState::Content> last_;
   std::map<std::int64_t, std::int64_t> next_step_;
 };

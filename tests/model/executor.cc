@@ -30,13 +30,13 @@ absl::Status ModelExecutor::Open(bool create) {
   if (!store.ok()) return store.status();
   store_.emplace(*std::move(store));
   // One that a process died under.
-  const absl::StatusOr<std::vector<LineInfo>> lines = store_->Lines();
-  if (!lines.ok()) return lines.status();
-  for (const LineInfo& line : *lines) {
-    const absl::StatusOr<PolicyInfo> policy = store_->Policy(line.name);
+  const absl::StatusOr<std::vector<BranchInfo>> branches = store_->Branches();
+  if (!branches.ok()) return branches.status();
+  for (const BranchInfo& branch : *branches) {
+    const absl::StatusOr<PolicyInfo> policy = store_->Policy(branch.name);
     if (!policy.ok()) return policy.status();
     if (policy->text.empty() || policy->text == "all") continue;
-    absl::Status status = store_->SetPolicy(PreserveAll{}, line.name);
+    absl::Status status = store_->SetPolicy(PreserveAll{}, branch.name);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -51,16 +51,17 @@ std::optional<std::string> ModelExecutor::Close() {
 std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
                                                 const TrialPipe& pipe,
                                                 std::vector<bool>* results) {
-  const std::string line = LineName(operation.saves[0].step / kLineSteps);
+  const std::string branch = BranchName(operation.saves[0].step / kBranchSteps);
   if (operation.policy >= 0) {
-    absl::Status status = store_->SetPolicy(LatestN{operation.policy}, line);
+    absl::Status status = store_->SetPolicy(LatestN{operation.policy}, branch);
     if (!status.ok()) return Must(status);
   }
   std::vector<SaveHandle> handles;
   for (const ModelOperation::Save& save : operation.saves) {
-    StepBuilder builder = store_->Begin(
-        save.step % kLineSteps, {.overwrite = save.overwrite,
-                                 .line = LineName(save.step / kLineSteps)});
+    StepBuilder builder =
+        store_->Begin(save.step % kBranchSteps,
+                      {.overwrite = save.overwrite,
+                       .branch = BranchName(save.step / kBranchSteps)});
     PutAll(*save.content, builder);
     if (save.fate == Fate::kBadInput) Spoil(builder);
     handles.push_back(std::move(builder).Commit());
@@ -88,17 +89,17 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
   if (absl::Status status = handles[0].PolicyProblem(); !status.ok()) {
     return Must(status);
   }
-  return Must(store_->SetPolicy(PreserveAll{}, line));
+  return Must(store_->SetPolicy(PreserveAll{}, branch));
 }
 
 std::optional<std::string> ModelExecutor::Catalog(
     const ModelOperation& operation, const ModelState& before) {
   if (auto wrong = CatalogDifference(*store_, before)) return wrong;
   StepSelector newest = Latest();
-  newest.line = LineName(before.steps.rbegin()->first / kLineSteps);
+  newest.branch = BranchName(before.steps.rbegin()->first / kBranchSteps);
   absl::StatusOr<StepInfo> latest = store_->Resolve(newest);
   if (!latest.ok()) return Must(latest.status());
-  if (latest->step != before.steps.rbegin()->first % kLineSteps) {
+  if (latest->step != before.steps.rbegin()->first % kBranchSteps) {
     return "another latest";
   }
   absl::StatusOr<Step> step = store_->Restore(SelectorOf(operation.step));
@@ -261,18 +262,18 @@ std::optional<std::string> ModelExecutor::Execute(
     case Kind::kRetain: {
       std::vector<StepSelector> victims;
       for (std::int64_t step :
-           before.Victims(operation.line, operation.versions)) {
+           before.Victims(operation.branch, operation.versions)) {
         victims.push_back(SelectorOf(step));
       }
       wrong = Must(store_->Delete(victims, {.tagged = true}));
       break;
     }
     case Kind::kFork:
-      wrong = Must(
-          store_->Fork(SelectorOf(operation.step), LineName(operation.line)));
+      wrong = Must(store_->Fork(SelectorOf(operation.step),
+                                BranchName(operation.branch)));
       break;
-    case Kind::kDropLine:
-      wrong = Must(store_->DropLine(LineName(operation.line)));
+    case Kind::kDropBranch:
+      wrong = Must(store_->DropBranch(BranchName(operation.branch)));
       break;
   }
   if (operation.fault) fs_->Disarm();

@@ -11,29 +11,29 @@
 namespace ckptree::testing {
 
 StepSelector SelectorOf(std::int64_t key) {
-  StepSelector selector = AtStep(key % kLineSteps);
-  selector.line = LineName(key / kLineSteps);
+  StepSelector selector = AtStep(key % kBranchSteps);
+  selector.branch = BranchName(key / kBranchSteps);
   return selector;
 }
 
-std::string LineName(std::int64_t line) {
-  return line == 0 ? "" : absl::StrFormat("line%d", line);
+std::string BranchName(std::int64_t branch) {
+  return branch == 0 ? "" : absl::StrFormat("branch%d", branch);
 }
 
-void ModelState::DropLine(std::int64_t line) {
+void ModelState::DropBranch(std::int64_t branch) {
   while (true) {
-    const auto step = steps.lower_bound(line * kLineSteps);
-    if (step == steps.end() || step->first / kLineSteps != line) break;
+    const auto step = steps.lower_bound(branch * kBranchSteps);
+    if (step == steps.end() || step->first / kBranchSteps != branch) break;
     Delete(step->first);
   }
-  lines.erase(line);
+  branches.erase(branch);
 }
 
-std::vector<std::int64_t> ModelState::Victims(std::int64_t line, int keep,
+std::vector<std::int64_t> ModelState::Victims(std::int64_t branch, int keep,
                                               bool by_policy) const {
   std::vector<std::int64_t> victims;
-  for (auto it = steps.lower_bound(line * kLineSteps);
-       it != steps.end() && it->first / kLineSteps == line; ++it) {
+  for (auto it = steps.lower_bound(branch * kBranchSteps);
+       it != steps.end() && it->first / kBranchSteps == branch; ++it) {
     victims.push_back(it->first);
   }
   victims.resize(victims.size() -
@@ -64,36 +64,37 @@ std::string ModelState::Text() const {
   }
   if (!pins.empty()) text += "; pinned";
   for (std::int64_t step : pins) absl::StrAppend(&text, " ", step);
-  if (lines.size() > 1) text += "; lines";
-  for (std::int64_t line : lines) absl::StrAppend(&text, " ", line);
+  if (branches.size() > 1) text += "; branches";
+  for (std::int64_t branch : branches) absl::StrAppend(&text, " ", branch);
   return text;
 }
 
 namespace {
 
-std::int64_t NumberOf(const std::string& line) {
-  return line.empty() ? 0 : std::stoll(line.substr(4));
+std::int64_t NumberOf(const std::string& branch) {
+  return branch.empty() ? 0 : std::stoll(branch.substr(6));
 }
 
 }  // namespace
 
 std::optional<std::string> CatalogDifference(const Store& store,
                                              const ModelState& state) {
-  absl::StatusOr<std::vector<LineInfo>> lines = store.Lines();
-  if (!lines.ok()) return "Lines: " + std::string(lines.status().ToString());
+  absl::StatusOr<std::vector<BranchInfo>> branches = store.Branches();
+  if (!branches.ok())
+    return "Branches: " + std::string(branches.status().ToString());
   ModelState found;
   std::string wrong;
   std::vector<StepInfo> all;
-  for (const LineInfo& line : *lines) {
-    found.lines.insert(NumberOf(line.name));
-    absl::StatusOr<std::vector<StepInfo>> steps = store.Steps(line.name);
+  for (const BranchInfo& branch : *branches) {
+    found.branches.insert(NumberOf(branch.name));
+    absl::StatusOr<std::vector<StepInfo>> steps = store.Steps(branch.name);
     if (!steps.ok()) return "Steps: " + std::string(steps.status().ToString());
-    if (line.steps != steps->size()) wrong = line.name + ": another count";
+    if (branch.steps != steps->size()) wrong = branch.name + ": another count";
     all.insert(all.end(), steps->begin(), steps->end());
   }
   std::map<std::uint64_t, std::int64_t> key_of;  // By version.
   for (const StepInfo& info : all) {
-    const std::int64_t key = NumberOf(info.line) * kLineSteps + info.step;
+    const std::int64_t key = NumberOf(info.branch) * kBranchSteps + info.step;
     key_of[info.version] = key;
     found.steps[key] = nullptr;
     if (info.pinned) found.pins.insert(key);
@@ -157,12 +158,13 @@ std::optional<std::string> CollectAll(Store& store) {
   if (!report.ok())
     return "Collect: " + std::string(report.status().ToString());
   if (!report->damaged.empty()) return "Collect: " + report->damaged[0];
-  absl::StatusOr<std::vector<LineInfo>> lines = store.Lines();
-  if (!lines.ok()) return "Lines: " + std::string(lines.status().ToString());
+  absl::StatusOr<std::vector<BranchInfo>> branches = store.Branches();
+  if (!branches.ok())
+    return "Branches: " + std::string(branches.status().ToString());
   std::erase_if(report->kept, [&](const KeptVersion& kept) {
-    return lines->size() > 1 &&
-           (kept.why == "lines part there" ||
-            kept.why == "a line without a save starts from it");
+    return branches->size() > 1 &&
+           (kept.why == "two branches go on from it" ||
+            kept.why == "a branch that has no save yet goes on from it");
   });
   if (report->kept.empty()) return std::nullopt;
   return absl::StrFormat("step %d (version %d) is kept: %s",

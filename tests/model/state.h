@@ -16,11 +16,11 @@
 
 namespace ckptree::testing {
 
-// The steps of line n have the keys n * kLineSteps + step; line 0 is the main
-// line, line n is called "line<n>".
-inline constexpr std::int64_t kLineSteps = 1000000;
+// The steps of branch n have the keys n * kBranchSteps + step; branch 0 is the
+// main branch, branch n is called "branch<n>".
+inline constexpr std::int64_t kBranchSteps = 1000000;
 StepSelector SelectorOf(std::int64_t key);
-std::string LineName(std::int64_t line);  // Empty for line 0.
+std::string BranchName(std::int64_t branch);  // Empty for branch 0.
 
 // Cheap to copy: contents are shared.
 struct ModelState {
@@ -29,14 +29,14 @@ struct ModelState {
   std::map<std::int64_t, Content> steps;
   std::map<std::string, std::int64_t> tags;
   std::set<std::int64_t> pins;
-  std::set<std::int64_t> lines = {0};
+  std::set<std::int64_t> branches = {0};
 
   void Save(std::int64_t step, Content content);
   void Delete(std::int64_t step);
-  void DropLine(std::int64_t line);
-  // All steps of a line but the last `keep` and pinned ones; a policy leaves
+  void DropBranch(std::int64_t branch);
+  // All steps of a branch but the last `keep` and pinned ones; a policy leaves
   // tagged ones, too.
-  std::vector<std::int64_t> Victims(std::int64_t line, int keep,
+  std::vector<std::int64_t> Victims(std::int64_t branch, int keep,
                                     bool by_policy = false) const;
 
   // "steps 1 2 5; tags a=2; pinned 5"

@@ -84,8 +84,8 @@ absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,
 absl::Status SaveStep(Store& store, std::int64_t step, const ModelStep& content,
                       bool overwrite) {
   StepBuilder builder = store.Begin(
-      step % kLineSteps,
-      {.overwrite = overwrite, .line = LineName(step / kLineSteps)});
+      step % kBranchSteps,
+      {.overwrite = overwrite, .branch = BranchName(step / kBranchSteps)});
   PutAll(content, builder);
   SaveHandle handle = std::move(builder).Commit();
   return handle.WaitCommitted(absl::Seconds(30));

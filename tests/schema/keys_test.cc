@@ -63,7 +63,7 @@ TEST(KeysTest, GoldenBytes) {
   EXPECT_EQ(Hex(RemovedKey(5)),
             "08"
             "0000000000000005");
-  EXPECT_EQ(Hex(LineKey(3)),
+  EXPECT_EQ(Hex(BranchKey(3)),
             "09"
             "00000003");
   EXPECT_EQ(Hex(TagKey("best")),
@@ -90,17 +90,17 @@ TEST(KeysTest, StepsAscendInByteOrder) {
   const std::vector<std::int64_t> steps = {
       INT64_MIN, -65536, -2, -1, 0, 1, 255, 256, 65536, INT64_MAX};
   std::string last;
-  for (const std::uint32_t line : {0u, 1u, 256u, UINT32_MAX}) {
+  for (const std::uint32_t branch : {0u, 1u, 256u, UINT32_MAX}) {
     for (const std::int64_t step : steps) {
-      const std::string key = StepKey(line, step);
-      EXPECT_LT(last, key) << line << " " << step;
+      const std::string key = StepKey(branch, step);
+      EXPECT_LT(last, key) << branch << " " << step;
       last = key;
       const auto fields = DecodeStepKey(key);
       ASSERT_TRUE(fields.has_value());
-      EXPECT_EQ(fields->line, line);
+      EXPECT_EQ(fields->branch, branch);
       EXPECT_EQ(fields->step, step);
-      EXPECT_TRUE(In(StepsOfLine(line), key));
-      EXPECT_FALSE(In(StepsOfLine(line ^ 1), key));
+      EXPECT_TRUE(In(StepsOfBranch(branch), key));
+      EXPECT_FALSE(In(StepsOfBranch(branch ^ 1), key));
       EXPECT_TRUE(In(AllRows(Row::kStep), key));
       EXPECT_FALSE(In(AllRows(Row::kStepMeta), key));
     }
@@ -163,7 +163,7 @@ TEST(KeysTest, RoundTripsEveryOtherKey) {
     EXPECT_EQ(small->kind, BlockKind::kLeafRecord);
     EXPECT_EQ(small->n, 1u);
   }
-  EXPECT_EQ(DecodeLineKey(LineKey(UINT32_MAX)), UINT32_MAX);
+  EXPECT_EQ(DecodeBranchKey(BranchKey(UINT32_MAX)), UINT32_MAX);
   EXPECT_EQ(DecodeSettingsKey(SettingsKey(UINT32_MAX)), UINT32_MAX);
   EXPECT_EQ(DecodeTagKey(TagKey("a/b")), "a/b");
   EXPECT_EQ(DecodeDigestKey(Row::kTree, TreeKey(Counting())), Counting());
@@ -177,14 +177,14 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
       TreeKey(Counting()), TreePageKey(Counting()),
       DeadKey(1),          SegmentKey(1, 0, Space::kChunks, 0),
       CommitKey(1),        RemovedKey(1),
-      LineKey(1),          PinKey(1),
+      BranchKey(1),        PinKey(1),
       StoreKey(),          ""};
   for (const std::string& key : keys) {
     for (const std::string& bad :
          {key + 'x', key.substr(0, key.empty() ? 0 : key.size() - 1)}) {
       EXPECT_FALSE(DecodeStepKey(bad).has_value()) << Hex(bad);
       EXPECT_FALSE(DecodeSegmentKey(bad).has_value()) << Hex(bad);
-      EXPECT_FALSE(DecodeLineKey(bad).has_value()) << Hex(bad);
+      EXPECT_FALSE(DecodeBranchKey(bad).has_value()) << Hex(bad);
       EXPECT_FALSE(DecodeSettingsKey(bad).has_value()) << Hex(bad);
       for (int row = 0; row < 16; ++row) {
         EXPECT_FALSE(DecodeVersionKey(static_cast<Row>(row), bad).has_value());
@@ -214,7 +214,7 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
 }
 
 TEST(KeysTest, RangesEndWhereTheirPrefixDoes) {
-  EXPECT_EQ(Hex(StepsOfLine(UINT32_MAX).end), "02");
+  EXPECT_EQ(Hex(StepsOfBranch(UINT32_MAX).end), "02");
   EXPECT_EQ(BlocksOfVersion(kMax64).end, "");
   EXPECT_EQ(Hex(AllRows(Row::kStore).end), "01");
   EXPECT_EQ(WholeSpace().begin, "");
@@ -223,7 +223,7 @@ TEST(KeysTest, RangesEndWhereTheirPrefixDoes) {
 
 TEST(KeysTest, DescribesKeysForPeople) {
   EXPECT_EQ(DescribeKey(Space::kRecords, StepKey(0, 12)),
-            "step line 0 step 12");
+            "step branch 0 step 12");
   EXPECT_EQ(DescribeKey(Space::kChunks, BlockKey(17, 0, BlockNumber(3, 12))),
             "chunks v17 part 0 n 3/12");
   EXPECT_EQ(DescribeKey(Space::kLeaves,

@@ -25,12 +25,14 @@ std::string Hex(std::string_view bytes) {
 }
 
 TEST(EnvelopeTest, GoldenBytes) {
-  EXPECT_EQ(Hex(Envelope(RecordKind::kLine, "ab")),
+  EXPECT_EQ(Hex(Envelope(RecordKind::kBranch, "ab")),
             "636b080000000002ba89ed9cf424c1106162");
-  EXPECT_EQ(*OpenEnvelope(RecordKind::kLine, Envelope(RecordKind::kLine, "ab")),
-            "ab");
-  EXPECT_EQ(*OpenEnvelope(RecordKind::kLine, Envelope(RecordKind::kLine, "")),
-            "");
+  EXPECT_EQ(
+      *OpenEnvelope(RecordKind::kBranch, Envelope(RecordKind::kBranch, "ab")),
+      "ab");
+  EXPECT_EQ(
+      *OpenEnvelope(RecordKind::kBranch, Envelope(RecordKind::kBranch, "")),
+      "");
 }
 
 TEST(EnvelopeTest, LongBodiesHaveTheChecksumOfThePieces) {
@@ -60,20 +62,20 @@ std::string Resealed(std::string bytes, std::size_t at, char value) {
 
 TEST(EnvelopeTest, NewerFormatIsNamedWithBothNumbers) {
   const std::string bytes =
-      Resealed(Envelope(RecordKind::kLine, "ab"), 3, '\x05');
-  const absl::Status status = OpenEnvelope(RecordKind::kLine, bytes).status();
+      Resealed(Envelope(RecordKind::kBranch, "ab"), 3, '\x05');
+  const absl::Status status = OpenEnvelope(RecordKind::kBranch, bytes).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("its format is 5, this engine reads up to 0"));
 }
 
 TEST(EnvelopeTest, AnotherKindOrLengthIsNamed) {
-  const std::string bytes = Envelope(RecordKind::kLine, "ab");
+  const std::string bytes = Envelope(RecordKind::kBranch, "ab");
   EXPECT_THAT(
       std::string(OpenEnvelope(RecordKind::kTag, bytes).status().message()),
-      HasSubstr("tag record: a line record stands in its place"));
+      HasSubstr("tag record: a branch record stands in its place"));
   EXPECT_THAT(
-      std::string(OpenEnvelope(RecordKind::kLine, Resealed(bytes, 7, '\x03'))
+      std::string(OpenEnvelope(RecordKind::kBranch, Resealed(bytes, 7, '\x03'))
                       .status()
                       .message()),
       HasSubstr("length"));

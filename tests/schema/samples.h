@@ -80,7 +80,7 @@ inline StepRecord SampleStep() {
   StepRecord record;
   record.version = 9;
   record.base = 7;
-  record.line = 2;
+  record.branch = 2;
   record.step = -12;
   record.parts = {{0, base::DigestOf("tree 0"), SampleMap()},
                   {3, base::DigestOf("tree 3"), LeafMap()}};
@@ -152,7 +152,7 @@ inline TreeRoot SampleRoot() {
 
 inline DeadList SampleDead() {
   DeadList list;
-  list.line = 1;
+  list.branch = 1;
   list.prev = 8;
   list.parts = {{0,
                  {{BlockKind::kLeafRecord, Space::kSmall, 8, 1, 4, 400},
@@ -228,12 +228,13 @@ inline std::vector<Sample> Samples() {
                  DecodeDeadList),
       MakeSample(K::kSegmentRow, EncodeSegmentRow(SampleRow()),
                  EncodeSegmentRow, DecodeSegmentRow),
-      MakeSample(K::kLine, EncodeLineRecord({9, "lr-small", 0, -3, 7, 1234}),
-                 EncodeLineRecord, DecodeLineRecord),
+      MakeSample(K::kBranch,
+                 EncodeBranchRecord({9, "lr-small", 0, -3, 7, 1234}),
+                 EncodeBranchRecord, DecodeBranchRecord),
       MakeSample(
-          K::kLineSettings,
-          EncodeLineSettings({"latest(3)", "0.1.0", 77, "{\"a\":1}", true}),
-          EncodeLineSettings, DecodeLineSettings),
+          K::kBranchSettings,
+          EncodeBranchSettings({"latest(3)", "0.1.0", 77, "{\"a\":1}", true}),
+          EncodeBranchSettings, DecodeBranchSettings),
       MakeSample(K::kTag, EncodeTagRecord({1, -2, 3, 4}), EncodeTagRecord,
                  DecodeTagRecord),
       MakeSample(K::kPin, EncodePinRecord({1, -2, 4}), EncodePinRecord,

@@ -1,4 +1,4 @@
-// The commands on what steps cost, on freeing it, and on lines.
+// The commands on what steps cost, on freeing it, and on branches.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,9 +34,9 @@ using ::testing::StartsWith;
 constexpr std::size_t kArray = 3 << 20;
 constexpr std::size_t kJournalFile = 2 << 20;
 
-// Steps 10, 20, 30 of the main line, each an array of its own and a shared one;
-// line "trial" from step 20 with steps 25 and 30, which share 20's array; line
-// "empty" from step 10.
+// Steps 10, 20, 30 of the main branch, each an array of its own and a shared
+// one; branch "trial" from step 20 with steps 25 and 30, which share 20's
+// array; branch "empty" from step 10.
 class ToolsCollectTest : public CommandRunner {
  protected:
   void SetUp() override {
@@ -45,9 +45,9 @@ class ToolsCollectTest : public CommandRunner {
     options.collect = false;
     ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_, options));
     const auto save = [&](std::int64_t step, std::uint64_t seed,
-                          const std::string& line) {
+                          const std::string& branch) {
       SaveOptions saving;
-      saving.line = line;
+      saving.branch = branch;
       StepBuilder builder = store.Begin(step, saving);
       const std::vector<std::byte> own = RandomBytes(kArray, seed);
       const std::vector<std::byte> shared = RandomBytes(kArray, 7);
@@ -104,7 +104,8 @@ TEST_F(ToolsCollectTest, RmSaysWhatItFreed) {
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("would remove step 10\nwould remove step 30\n"
                                  "would free 3.0 MiB\nkept: step 10 (version"));
-  EXPECT_THAT(dry.out, HasSubstr("a line without a save starts from it"));
+  EXPECT_THAT(dry.out,
+              HasSubstr("a branch that has no save yet goes on from it"));
   const std::uint64_t before = TableBytes();
   const Result done = Do({"rm", "10", "30", "-y"});
   EXPECT_EQ(done.code, 0) << done.err;
@@ -169,7 +170,7 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
     options.collect = false;
     ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_, options));
     ASSERT_OK(store.Delete(30));
-    ASSERT_OK(store.DropLine("empty"));
+    ASSERT_OK(store.DropBranch("empty"));
     ASSERT_OK(store.Delete(10));
     ASSERT_OK(store.Delete(20));
     ASSERT_OK(store.Close());
@@ -204,7 +205,7 @@ TEST_F(ToolsCollectTest, InterruptedGcLeavesAGoodStore) {
     StoreOptions options;
     options.collect = false;
     ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_, options));
-    ASSERT_OK(store.DropLine("empty"));
+    ASSERT_OK(store.DropBranch("empty"));
     ASSERT_OK(store.Delete(10));
     ASSERT_OK(store.Close());
   }
@@ -280,13 +281,14 @@ TEST_F(ToolsCollectTest, DuSaysWhatStepsCost) {
   EXPECT_EQ(all["schema"], "ckptree.du/1");
   ASSERT_EQ(all["steps"].size(), 5u);
   const std::vector<std::uint64_t> unique = {0, 0, kArray, 0, kArray};
-  const std::vector<std::string> lines = {"", "", "", "trial", "trial"};
+  const std::vector<std::string> branches = {"", "", "", "trial", "trial"};
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_TRUE(IsNear(all["steps"][i]["unique_bytes"], unique[i])) << all;
-    EXPECT_EQ(all["steps"][i]["line"], lines[i]);
+    EXPECT_EQ(all["steps"][i]["branch"], branches[i]);
   }
   EXPECT_EQ(
-      Do({"du", "--columns", "step", "--where", "line=trial", "-o", "csv"}).out,
+      Do({"du", "--columns", "step", "--where", "branch=trial", "-o", "csv"})
+          .out,
       "step\n25\n30\n");
 
   const json one = Json({"du", "30"});
@@ -309,25 +311,26 @@ TEST_F(ToolsCollectTest, DuSaysWhatStepsCost) {
   EXPECT_EQ(Do({"du", "11"}).code, 3);
 }
 
-TEST_F(ToolsCollectTest, ForkListsMakesAndDropsLines) {
-  EXPECT_EQ(Do({"fork", "-o", "csv", "--columns", "line,steps,from"}).out,
-            "line,steps,from\n,3,\ntrial,2,20\nempty,0,10\n");
-  EXPECT_EQ(Do({"fork", "trial/25", "--line", "second"}).code, 0);
-  EXPECT_EQ(Do({"fork", "--line", "third"}).code, 0);  // From the latest.
-  EXPECT_EQ(Do({"fork", "-o", "csv", "--columns", "line,from"}).out,
-            "line,from\n,\ntrial,20\nempty,10\nsecond,trial/25\nthird,30\n");
-  const Result twice = Do({"fork", "10", "--line", "trial"});
+TEST_F(ToolsCollectTest, ForkListsMakesAndDropsBranches) {
+  EXPECT_EQ(Do({"fork", "-o", "csv", "--columns", "branch,steps,from"}).out,
+            "branch,steps,from\n,3,\ntrial,2,20\nempty,0,10\n");
+  EXPECT_EQ(Do({"fork", "trial/25", "--branch", "second"}).code, 0);
+  EXPECT_EQ(Do({"fork", "--branch", "third"}).code, 0);  // From the latest.
+  EXPECT_EQ(Do({"fork", "-o", "csv", "--columns", "branch,from"}).out,
+            "branch,from\n,\ntrial,20\nempty,10\nsecond,trial/25\nthird,30\n");
+  const Result twice = Do({"fork", "10", "--branch", "trial"});
   EXPECT_EQ(twice.code, 2);
   EXPECT_THAT(twice.err, HasSubstr("exists already"));
   for (const char* bad : {"main", "1st", "a/b", "latest", ""}) {
-    EXPECT_EQ(Do({"fork", "10", std::string("--line=") + bad}).code, 2) << bad;
+    EXPECT_EQ(Do({"fork", "10", std::string("--branch=") + bad}).code, 2)
+        << bad;
   }
   const Result nameless = Do({"fork", "10"});
   EXPECT_EQ(nameless.code, 2);
-  EXPECT_THAT(nameless.err, HasSubstr("`ckptree fork 10 --line NAME`"));
+  EXPECT_THAT(nameless.err, HasSubstr("`ckptree fork 10 --branch NAME`"));
   EXPECT_THAT(Do({"fork", "mine"}).err,
-              HasSubstr("`ckptree fork REV --line mine`"));
-  EXPECT_EQ(Do({"fork", "11", "--line", "x"}).code, 3);
+              HasSubstr("`ckptree fork REV --branch mine`"));
+  EXPECT_EQ(Do({"fork", "11", "--branch", "x"}).code, 3);
 
   EXPECT_EQ(Do({"fork", "--drop", "trial"}).code, 2);  // Nobody to ask.
   const Result unknown = Do({"fork", "--drop", "trail", "-y"});
@@ -335,7 +338,7 @@ TEST_F(ToolsCollectTest, ForkListsMakesAndDropsLines) {
   EXPECT_THAT(unknown.err, HasSubstr("trial, empty, second, third"));
   EXPECT_EQ(Do({"fork", "--drop", "main", "-y"}).code, 2);
   EXPECT_THAT(Do({"fork", "--drop", "trial", "--dry-run"}).out,
-              StartsWith("would remove line trial and its 2 steps\n"));
+              StartsWith("would remove branch trial and its 2 steps\n"));
   EXPECT_EQ(Do({"pin", "trial/30"}).code, 0);
   const Result pinned = Do({"fork", "--drop", "trial", "-y"});
   EXPECT_EQ(pinned.code, 2);
@@ -344,7 +347,8 @@ TEST_F(ToolsCollectTest, ForkListsMakesAndDropsLines) {
   EXPECT_EQ(Do({"fork", "--drop", "second", "-y"}).code, 0);
   const Result dropped = Do({"fork", "--drop", "trial", "-y"});
   EXPECT_EQ(dropped.code, 0) << dropped.err;
-  EXPECT_EQ(dropped.out, "removed line trial and its 2 steps\nfreed 3.0 MiB\n");
+  EXPECT_EQ(dropped.out,
+            "removed branch trial and its 2 steps\nfreed 3.0 MiB\n");
   EXPECT_EQ(Do({"get", "20:count"}).out, "20\n");
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
 }
@@ -357,20 +361,21 @@ TEST_F(ToolsCollectTest, EveryCommandTakesStepsOfForks) {
     return Do(std::move(words)).out;
   };
   EXPECT_EQ(log({}), "step\n30\n20\n10\n");
-  EXPECT_EQ(log({"--line", "trial"}), "step\n30\n25\n");
+  EXPECT_EQ(log({"--branch", "trial"}), "step\n30\n25\n");
   EXPECT_EQ(log({"trial/.."}), "step\n30\n25\n");
   EXPECT_EQ(log({"trial/0..29"}), "step\n25\n");
-  EXPECT_EQ(log({"..29", "--line", "trial"}), "step\n25\n");
-  EXPECT_EQ(log({"latest", "--line", "trial"}), "step\n30\n");
+  EXPECT_EQ(log({"..29", "--branch", "trial"}), "step\n25\n");
+  EXPECT_EQ(log({"latest", "--branch", "trial"}), "step\n30\n");
   EXPECT_EQ(Do({"log", "10..trial/30"}).code, 2);
-  EXPECT_EQ(Do({"log", "trial/25", "--line", "empty"}).code, 2);
-  const Result unknown = Do({"log", "--line", "nope"});
+  EXPECT_EQ(Do({"log", "trial/25", "--branch", "empty"}).code, 2);
+  const Result unknown = Do({"log", "--branch", "nope"});
   EXPECT_EQ(unknown.code, 3);
-  EXPECT_THAT(unknown.err, HasSubstr("no line 'nope'; there are trial, empty"));
+  EXPECT_THAT(unknown.err,
+              HasSubstr("no branch 'nope'; there are trial, empty"));
 
   EXPECT_EQ(Do({"get", "trial/25:count"}).out, "25\n");
   EXPECT_EQ(Do({"get", "trial/latest~1:count"}).out, "25\n");
-  EXPECT_EQ(Json({"get", "trial/30:count"})["line"], "trial");
+  EXPECT_EQ(Json({"get", "trial/30:count"})["branch"], "trial");
   EXPECT_THAT(Do({"show", "trial/best:loss"}).out, HasSubstr("trial/30"));
   EXPECT_THAT(Do({"ls", "trial/25:params"}).out, HasSubstr("params/own"));
   EXPECT_EQ(Do({"export", "trial/25", scratch_ / "x.safetensors"}).code, 0);
@@ -380,14 +385,14 @@ TEST_F(ToolsCollectTest, EveryCommandTakesStepsOfForks) {
   EXPECT_THAT(near.err, HasSubstr("no step trial/26; next to it: trial/25 and "
                                   "trial/30"));
   EXPECT_THAT(Do({"show", "empty/latest"}).err,
-              HasSubstr("line 'empty' has no step yet"));
+              HasSubstr("branch 'empty' has no step yet"));
   EXPECT_THAT(Do({"get", "trial/25:cuont"}).err,
               HasSubstr("step trial/25 has no key `cuont`"));
 
-  // Each on the fork, not on the step of that number of the main line.
+  // Each on the fork, not on the step of that number of the main branch.
   EXPECT_EQ(Do({"tag", "mine", "trial/30"}).code, 0);
   EXPECT_THAT(Do({"tag"}).out, HasSubstr("trial/30"));
-  EXPECT_EQ(Json({"show", "@mine"})["line"], "trial");
+  EXPECT_EQ(Json({"show", "@mine"})["branch"], "trial");
   EXPECT_EQ(Do({"pin", "trial/30"}).code, 0);
   EXPECT_EQ(Json({"show", "30"})["pinned"], false);
   EXPECT_THAT(Do({"rm", "@mine", "-y"}).err, HasSubstr("trial/30 is pinned"));
@@ -399,12 +404,12 @@ TEST_F(ToolsCollectTest, EveryCommandTakesStepsOfForks) {
   EXPECT_EQ(Do({"rm", "trial/..", "-y"}).code, 2);
 }
 
-TEST_F(ToolsCollectTest, CompletionKnowsLines) {
+TEST_F(ToolsCollectTest, CompletionKnowsBranches) {
   const auto complete = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {"__complete", "--", "-C", own_});
     return Run(std::move(words)).out;
   };
-  EXPECT_EQ(complete({"log", "--line", ""}), "trial\nempty\n");
+  EXPECT_EQ(complete({"log", "--branch", ""}), "trial\nempty\n");
   EXPECT_EQ(complete({"fork", "--drop", "t"}), "trial\n");
   EXPECT_EQ(complete({"ls", "tr"}), "trial/\n");
   EXPECT_EQ(complete({"ls", "trial/"}),

@@ -91,14 +91,14 @@ TEST_F(PolicyCommandTest, SetsShowsAndApplies) {
   EXPECT_EQ(Run({"-C", own_, "verify", "--deep"}).code, 0);
 }
 
-TEST_F(PolicyCommandTest, OfALine) {
-  ASSERT_EQ(Run({"-C", own_, "fork", "300", "--line", "trial"}).code, 0);
-  EXPECT_EQ(Do({"--line", "trial", "--set", "healthy"}).out,
-            "policy of line trial: healthy(1)\nkeeps 0 of 0 steps\n");
+TEST_F(PolicyCommandTest, OfABranch) {
+  ASSERT_EQ(Run({"-C", own_, "fork", "300", "--branch", "trial"}).code, 0);
+  EXPECT_EQ(Do({"--branch", "trial", "--set", "healthy"}).out,
+            "policy of branch trial: healthy(1)\nkeeps 0 of 0 steps\n");
   EXPECT_EQ(Do({}).out, "no policy: every step stays\n");
-  EXPECT_THAT(Do({"--line", "trial"}).out,
-              StartsWith("policy of line trial: healthy(1)\n"));
-  EXPECT_EQ(Do({"--line", "nowhere"}).code, 3);
+  EXPECT_THAT(Do({"--branch", "trial"}).out,
+              StartsWith("policy of branch trial: healthy(1)\n"));
+  EXPECT_EQ(Do({"--branch", "nowhere"}).code, 3);
 }
 
 TEST_F(PolicyCommandTest, APolicyThatMayKeepNothingIsRefused) {

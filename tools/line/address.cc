@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kRevHint =
     "a step is 1200, latest, latest~2, best:loss, best:acc:max or @tag; on a "
-    "fork LINE/1200";
+    "fork BRANCH/1200";
 
 // Where REV ends and ":KEY" begins; npos: there is no key.
 std::size_t EndOfRev(std::string_view text) {
@@ -79,31 +79,32 @@ absl::StatusOr<StepRange> ParseRange(std::string_view text) {
   const std::string_view last =
       dots == std::string_view::npos ? first : text.substr(dots + 2);
   if (dots != std::string_view::npos && first.ends_with('/') &&
-      IsLineName(first.substr(0, first.size() - 1))) {
-    range.line = std::string(first.substr(0, first.size() - 1));
+      IsBranchName(first.substr(0, first.size() - 1))) {
+    range.branch = std::string(first.substr(0, first.size() - 1));
     first = {};
   }
   if (!first.empty()) {
     absl::StatusOr<StepSelector> selector = ParseRev(first);
     if (!selector.ok()) return selector.status();
-    if (!selector->line.empty()) range.line = selector->line;
+    if (!selector->branch.empty()) range.branch = selector->branch;
     range.first = *std::move(selector);
   }
   if (!last.empty()) {
     absl::StatusOr<StepSelector> selector = ParseRev(last);
     if (!selector.ok()) return selector.status();
-    if (selector->line.empty()) {
+    if (selector->branch.empty()) {
       if (selector->kind != StepSelector::Kind::kTag) {
-        selector->line = range.line;
+        selector->branch = range.branch;
       }
-    } else if (range.first || !range.line.empty()) {
-      if (selector->line != range.line) {
-        return WithHint(absl::InvalidArgumentError(absl::StrFormat(
-                            "the ends of `%s` are of two lines", Escape(text))),
-                        "a range is of one line: LINE/10..20");
+    } else if (range.first || !range.branch.empty()) {
+      if (selector->branch != range.branch) {
+        return WithHint(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "the ends of `%s` are of two branches", Escape(text))),
+            "a range is of one line: LINE/10..20");
       }
     } else {
-      range.line = selector->line;
+      range.branch = selector->branch;
     }
     range.last = *std::move(selector);
   }

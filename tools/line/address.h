@@ -22,9 +22,10 @@ struct Address {
 absl::StatusOr<Address> ParseAddress(std::string_view text);
 
 // FIRST..LAST, both included, either may be left out; or one REV. What LAST
-// leaves out it takes from FIRST: LINE/10..20, and LINE/.. is all of a line.
+// leaves out it takes from FIRST: BRANCH/10..20, and BRANCH/.. is all of a
+// branch.
 struct StepRange {
-  std::string line = {};  // Where FIRST or LAST says it.
+  std::string branch = {};  // Where FIRST or LAST says it.
   std::optional<StepSelector> first;
   std::optional<StepSelector> last;
 };

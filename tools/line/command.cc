@@ -64,8 +64,8 @@ constexpr FlagSpec kRmFlags[] = {
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 constexpr FlagSpec kForkFlags[] = {
-    {"line", 'l', "NAME", "the new line"},
-    {"drop", 0, "NAME", "remove this line with all its steps"},
+    {"branch", 'b', "NAME", "the new branch"},
+    {"drop", 0, "NAME", "remove this branch with all its steps"},
     {"dry-run", 0, "", "only say what --drop would remove"},
     {"yes", 'y', "", "do not ask"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
@@ -83,7 +83,7 @@ constexpr FlagSpec kPolicyFlags[] = {
     {"set", 0, "POLICY", "make this the policy"},
     {"dry-run", 0, "", "with --set or --apply: change nothing"},
     {"apply", 0, "", "remove now what the policy does not keep"},
-    {"line", 'l', "NAME", "of this fork"},
+    {"branch", 'b', "NAME", "of this fork"},
     {"yes", 'y', "", "do not ask"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
@@ -92,7 +92,7 @@ constexpr FlagSpec kDuFlags[] = {
     {"free", 0, "", "what deleting these steps would free"},
 };
 constexpr FlagSpec kLogFlags[] = {
-    {"line", 'l', "NAME", "the steps of this fork"},
+    {"branch", 'b', "NAME", "the steps of this fork"},
 };
 constexpr FlagSpec kRepairFlags[] = {
     {"yes", 'y', "", "do it; without this nothing is changed"},
@@ -113,7 +113,7 @@ constexpr Command kCommands[] = {
      "  ckptree log -n 5\n"
      "  ckptree log 1000..2000 --where 'loss<2.8' --sort loss\n"
      "  ckptree log -o csv --columns step,loss,new_bytes\n"
-     "  ckptree log --line trial",
+     "  ckptree log --branch trial",
      kLogFlags, true, 0, 1, RunLog},
     {"ls", "[REV[:PREFIX]]", "the leaves of a step",
      "PREFIX is a key, a subtree, a glob (params/**/bias) or re:EXPRESSION.\n\n"
@@ -196,16 +196,17 @@ constexpr Command kCommands[] = {
      "  ckptree rm 1000 -y\n"
      "  ckptree rm trial/1000..2000",
      kRmFlags, false, 1, 1 << 20, RunRm},
-    {"fork", "[REV]", "begin a new line at a step, or list the lines",
-     "A line is a series of saves. A new one goes on from REV (the latest "
+    {"fork", "[REV]", "begin a new branch at a step, or list the branches",
+     "A branch is a series of saves. A new one goes on from REV (the latest "
      "step)\n"
      "and shares with it what stays the same; its steps have numbers of their\n"
-     "own and are called LINE/NUMBER everywhere. --drop removes a line with "
+     "own and are called BRANCH/NUMBER everywhere. --drop removes a branch "
+     "with "
      "all\n"
      "its steps.\n\n"
      "  ckptree fork\n"
-     "  ckptree fork 1200 --line trial\n"
-     "  ckptree log --line trial\n"
+     "  ckptree fork 1200 --branch trial\n"
+     "  ckptree log --branch trial\n"
      "  ckptree fork --drop trial",
      kForkFlags, true, 0, 1, RunFork},
     {"du", "[REV...]", "what the steps cost",

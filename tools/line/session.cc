@@ -30,9 +30,9 @@ std::string NearestStore() {
   return "";
 }
 
-std::string LogHint(std::string_view line, std::string_view more) {
+std::string LogHint(std::string_view branch, std::string_view more) {
   return absl::StrFormat("`ckptree log%s%s` lists the steps%s",
-                         line.empty() ? "" : " --line ", line, more);
+                         branch.empty() ? "" : " --branch ", branch, more);
 }
 
 }  // namespace
@@ -106,17 +106,17 @@ absl::Status Session::Explain(absl::Status status,
                               const StepSelector& selector) {
   if (!absl::IsNotFound(status)) return status;
   const absl::StatusOr<std::vector<StepInfo>> steps =
-      store_->Steps(selector.line);
-  if (!steps.ok()) return WithHint(status, "`ckptree fork` lists the lines");
-  if (steps->empty() && !selector.line.empty()) {
-    return WithHint(status, "`ckptree fork` lists the lines");
+      store_->Steps(selector.branch);
+  if (!steps.ok()) return WithHint(status, "`ckptree fork` lists the branches");
+  if (steps->empty() && !selector.branch.empty()) {
+    return WithHint(status, "`ckptree fork` lists the branches");
   }
   if (steps->empty()) {
     return WithHint(absl::NotFoundError("the store has no steps yet"),
                     "the first save makes one");
   }
   if (selector.kind != StepSelector::Kind::kStep || selector.back != 0) {
-    return WithHint(status, LogHint(selector.line, ", metrics and tags"));
+    return WithHint(status, LogHint(selector.branch, ", metrics and tags"));
   }
   std::string near;
   const StepInfo* before = nullptr;
@@ -127,14 +127,14 @@ absl::Status Session::Explain(absl::Status status,
   }
   const auto add = [&](const StepInfo& info) {
     near += near.empty() ? "" : " and ";
-    near += StepText(info.line, info.step);
+    near += StepText(info.branch, info.step);
   };
   if (before != nullptr) add(*before);
   if (after != nullptr) add(*after);
   return WithHint(absl::NotFoundError(absl::StrFormat(
                       "there is no step %s; next to it: %s",
-                      StepText(selector.line, selector.step), near)),
-                  LogHint(selector.line, ""));
+                      StepText(selector.branch, selector.step), near)),
+                  LogHint(selector.branch, ""));
 }
 
 absl::StatusOr<Step> Session::OpenStep(const StepSelector& selector) {

@@ -11,16 +11,16 @@
 
 namespace ckptree::tools {
 
-// The steps of a line, ascending. kNotFound names the lines there are.
-absl::StatusOr<std::vector<StepInfo>> StepsOfLine(Session& session,
-                                                  std::string_view line);
+// The steps of a branch, ascending. kNotFound names the branches there are.
+absl::StatusOr<std::vector<StepInfo>> StepsOfBranch(Session& session,
+                                                    std::string_view branch);
 
-// The steps that `word`, a REV or a range of them, names, ascending; of `line`
-// where it names no other. The ends of a range need not exist, a single step
-// must.
+// The steps that `word`, a REV or a range of them, names, ascending; of
+// `branch` where it names no other. The ends of a range need not exist, a
+// single step must.
 absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
                                                 std::string_view word,
-                                                std::string_view line = "");
+                                                std::string_view branch = "");
 
 }  // namespace ckptree::tools
 

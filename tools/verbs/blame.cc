@@ -35,7 +35,7 @@ absl::StatusOr<int> RunBlame(Session& session) {
   Table table;
   table.schema = "ckptree.blame/1";
   table.rows_name = "leaves";
-  table.extra = {{"step", step->step()}, {"line", step->info().line}};
+  table.extra = {{"step", step->step()}, {"branch", step->info().branch}};
   table.columns = {{.name = "since", .title = "SINCE", .right = true},
                    {.name = "listed", .title = "LISTED"},
                    {.name = "key", .title = "KEY", .elide = true},

@@ -82,19 +82,19 @@ void AddFlags(const Command& command, Candidates* candidates) {
   }
 }
 
-// True for flags whose value is the name of a line that is there.
-bool NamesLine(const Command& command, std::string_view flag) {
+// True for flags whose value is the name of a branch that is there.
+bool NamesBranch(const Command& command, std::string_view flag) {
   if (command.name == "fork") return flag == "--drop";
-  return flag == "--line" || flag == "-l";
+  return flag == "--branch" || flag == "-b";
 }
 
-absl::Status AddLines(Session& session, Candidates* candidates) {
+absl::Status AddBranches(Session& session, Candidates* candidates) {
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
-  const absl::StatusOr<std::vector<LineInfo>> lines = (*store)->Lines();
-  if (!lines.ok()) return lines.status();
-  for (const LineInfo& line : *lines) {
-    if (!line.name.empty()) candidates->Add(line.name);
+  const absl::StatusOr<std::vector<BranchInfo>> branches = (*store)->Branches();
+  if (!branches.ok()) return branches.status();
+  for (const BranchInfo& branch : *branches) {
+    if (!branch.name.empty()) candidates->Add(branch.name);
   }
   return absl::OkStatus();
 }
@@ -135,15 +135,15 @@ absl::Status AddSteps(Session& session, bool with_keys,
                       Candidates* candidates) {
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
-  // A line that was begun is gone on with; before that, lines are offered.
+  // A branch that was begun is gone on with; before that, branches are offered.
   const std::string& word = candidates->word();
   const std::size_t slash = word.find_first_of("/:@");
-  std::string line, prefix;
+  std::string branch, prefix;
   if (slash != std::string::npos && word[slash] == '/') {
-    line = word.substr(0, slash);
-    prefix = line + "/";
+    branch = word.substr(0, slash);
+    prefix = branch + "/";
   }
-  const absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps(line);
+  const absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps(branch);
   if (!steps.ok()) return steps.status();
   const char* colon = with_keys ? ":" : "";
   std::set<std::string> metrics;
@@ -164,9 +164,9 @@ absl::Status AddSteps(Session& session, bool with_keys,
     candidates->Add(prefix + "best:" + name + colon);
   }
   if (!prefix.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::vector<LineInfo>> lines = (*store)->Lines();
-  if (!lines.ok()) return lines.status();
-  for (const LineInfo& other : *lines) {
+  const absl::StatusOr<std::vector<BranchInfo>> branches = (*store)->Branches();
+  if (!branches.ok()) return branches.status();
+  for (const BranchInfo& other : *branches) {
     if (!other.name.empty()) candidates->Add(other.name + "/");
   }
   return absl::OkStatus();
@@ -207,7 +207,7 @@ absl::StatusOr<int> RunComplete(Session& session) {
   const Command* command = FindCommand(name);
   const std::string& word = candidates.word();
   const std::string before = words.empty() ? "" : words.back();
-  const bool in_line = command != nullptr && NamesLine(*command, before);
+  const bool of_branch = command != nullptr && NamesBranch(*command, before);
   if (command == nullptr) {
     for (const Command& known : Commands()) {
       if (!known.hidden && name.empty()) {
@@ -222,7 +222,8 @@ absl::StatusOr<int> RunComplete(Session& session) {
     for (const Command& known : Commands()) {
       if (!known.hidden) candidates.Add(std::string(known.name));
     }
-  } else if (in_line || command->words.find("REV") != std::string_view::npos ||
+  } else if (of_branch ||
+             command->words.find("REV") != std::string_view::npos ||
              command->words.find("RANGE") != std::string_view::npos) {
     absl::StatusOr<Arguments> arguments =
         Arguments::Parse(FlagsOf(*command), store);
@@ -230,7 +231,7 @@ absl::StatusOr<int> RunComplete(Session& session) {
     Session asked(*std::move(arguments), &session.out());
     const bool with_keys = command->words.find(":") != std::string_view::npos;
     // Without a store there is nothing to offer: no error at a prompt.
-    (in_line       ? AddLines(asked, &candidates)
+    (of_branch     ? AddBranches(asked, &candidates)
      : InKey(word) ? AddKeys(asked, &candidates)
                    : AddSteps(asked, with_keys, &candidates))
         .IgnoreError();

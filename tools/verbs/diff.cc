@@ -97,7 +97,7 @@ absl::StatusOr<int> RunDiff(Session& session) {
   }
   const bool people = options->format == Format::kTable;
   const auto name = [](const Step& step) {
-    return StepText(step.info().line, step.step());
+    return StepText(step.info().branch, step.step());
   };
   if (!people || !report->changes.empty()) {
     Table table = DiffTable(*report, *options);

@@ -37,16 +37,16 @@ Table StepTable(const UsageReport& usage, bool exact) {
                    {.name = "new_bytes", .title = "NEW", .right = true},
                    {.name = "unique_bytes", .title = "UNIQUE", .right = true},
                    {.name = "shared_bytes", .title = "SHARED", .right = true},
-                   {.name = "line"},
+                   {.name = "branch"},
                    {.name = "version"}};
   for (const StepUsage& step : usage.steps) {
     Cell number = StepCell(step.step);
-    number.text = StepText(step.line, step.step);
+    number.text = StepText(step.branch, step.step);
     table.rows.push_back(
         {std::move(number), BytesCell(step.logical_bytes, exact),
          BytesCell(step.new_bytes, exact), BytesCell(step.unique_bytes, exact),
          BytesCell(SharedBytes(step.logical_bytes, step.unique_bytes), exact),
-         TextCell(step.line), CountCell(step.version)});
+         TextCell(step.branch), CountCell(step.version)});
   }
   return table;
 }
@@ -110,12 +110,13 @@ absl::StatusOr<int> PrintSubtrees(Session& session,
   constexpr std::int64_t kDeepest = 1 << 20;
   const int parts = static_cast<int>(std::min(depth->value_or(1), kDeepest));
   const absl::StatusOr<std::vector<SubtreeUsage>> subtrees =
-      (*store)->Subtrees(AtStep(info->step, info->line), parts);
+      (*store)->Subtrees(AtStep(info->step, info->branch), parts);
   if (!subtrees.ok()) return subtrees.status();
   Table table;
   table.schema = "ckptree.du/1";
   table.rows_name = "subtrees";
-  table.extra = {{"line", info->line}, {"step", info->step}, {"depth", parts}};
+  table.extra = {
+      {"branch", info->branch}, {"step", info->step}, {"depth", parts}};
   table.columns = {{.name = "key", .title = "KEY", .elide = true},
                    {.name = "leaves", .title = "LEAVES", .right = true},
                    {.name = "logical_bytes", .title = "SIZE", .right = true},
@@ -147,7 +148,7 @@ absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
         FindSteps(session, word);
     if (!found.ok()) return found.status();
     for (const StepInfo& info : *found) {
-      steps.push_back(AtStep(info.step, info.line));
+      steps.push_back(AtStep(info.step, info.branch));
       names.push_back(Text(steps.back()));
     }
   }

@@ -101,7 +101,7 @@ absl::StatusOr<int> RunExport(Session& session) {
   ByteSink sink(created->descriptor());
   sink.Write(SafetensorsHeader(
       plan->entries,
-      {{"ckptree.step", StepText(step->info().line, step->step())},
+      {{"ckptree.step", StepText(step->info().branch, step->step())},
        {"ckptree.digest", step->info().digest}}));
   {
     ProgressLine progress("export", session.error_terminal().is_terminal &&
@@ -125,7 +125,7 @@ absl::StatusOr<int> RunExport(Session& session) {
   session.Note(absl::StrFormat(
       "wrote %s, %s, from step %s%s",
       CountText(plan->entries.size(), "array", "arrays"), SizeText(plan->bytes),
-      StepText(step->info().line, step->step()),
+      StepText(step->info().branch, step->step()),
       plan->left_out == 0
           ? ""
           : absl::StrFormat("; left out %s",

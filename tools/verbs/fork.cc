@@ -1,4 +1,4 @@
-// `ckptree fork`: lines, each a series of saves.
+// `ckptree fork`: branches, each a series of saves.
 
 #include <algorithm>
 #include <string>
@@ -19,39 +19,39 @@
 namespace ckptree::tools {
 namespace {
 
-absl::StatusOr<int> ListLines(Session& session) {
+absl::StatusOr<int> ListBranches(Session& session) {
   const absl::StatusOr<TableOptions> options =
       ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
-  const absl::StatusOr<std::vector<LineInfo>> lines = (*store)->Lines();
-  if (!lines.ok()) return lines.status();
+  const absl::StatusOr<std::vector<BranchInfo>> branches = (*store)->Branches();
+  if (!branches.ok()) return branches.status();
   const bool ages =
       session.terminal().is_terminal && options->format == Format::kTable;
   Table table;
   table.schema = "ckptree.fork/1";
-  table.rows_name = "lines";
-  table.columns = {{.name = "line", .title = "LINE", .elide = true},
+  table.rows_name = "branches";
+  table.columns = {{.name = "branch", .title = "BRANCH", .elide = true},
                    {.name = "steps", .title = "STEPS", .right = true},
                    {.name = "from", .title = "FROM", .elide = true},
                    {.name = "created", .title = ages ? "AGE" : "CREATED"},
-                   {.name = "origin_line"},
+                   {.name = "origin_branch"},
                    {.name = "origin_step"}};
   const absl::Time now = absl::Now();
-  for (const LineInfo& line : *lines) {
-    const bool main = line.name.empty();
-    Cell name = TextCell(line.name);
+  for (const BranchInfo& branch : *branches) {
+    const bool main = branch.name.empty();
+    Cell name = TextCell(branch.name);
     if (main) name.text = "(main)";
-    const std::string time = TimeText(line.created_ns);
+    const std::string time = TimeText(branch.created_ns);
     table.rows.push_back(
-        {std::move(name), CountCell(line.steps),
+        {std::move(name), CountCell(branch.steps),
          main ? NoCell()
-              : TextCell(StepText(line.origin_line, line.origin_step)),
+              : TextCell(StepText(branch.origin_branch, branch.origin_step)),
          main ? NoCell()
-              : Cell{Json(time), ages ? AgeText(line.created_ns, now) : time},
-         main ? NoCell() : TextCell(line.origin_line),
-         main ? NoCell() : StepCell(line.origin_step)});
+              : Cell{Json(time), ages ? AgeText(branch.created_ns, now) : time},
+         main ? NoCell() : TextCell(branch.origin_branch),
+         main ? NoCell() : StepCell(branch.origin_step)});
   }
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
@@ -60,11 +60,11 @@ absl::StatusOr<int> ListLines(Session& session) {
   return kExitOk;
 }
 
-absl::StatusOr<int> AddLine(Session& session, const std::string& name) {
-  if (!IsLineName(name)) {
+absl::StatusOr<int> AddBranch(Session& session, const std::string& name) {
+  if (!IsBranchName(name)) {
     return WithHint(
-        absl::InvalidArgumentError(
-            absl::StrFormat("`%s` cannot be the name of a line", Escape(name))),
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`%s` cannot be the name of a branch", Escape(name))),
         "letters, digits, '_', '-' and '.', a letter first; not main, latest "
         "or best");
   }
@@ -72,49 +72,51 @@ absl::StatusOr<int> AddLine(Session& session, const std::string& name) {
       ParseAddress(session.words().empty() ? "" : session.words()[0]);
   if (!address.ok()) return address.status();
   if (!address->key.empty()) {
-    return WithHint(absl::InvalidArgumentError(
-                        "a line goes on from a whole step: leave the key out"),
-                    "`ckptree fork 1200 --line NAME`");
+    return WithHint(
+        absl::InvalidArgumentError(
+            "a branch goes on from a whole step: leave the key out"),
+        "`ckptree fork 1200 --branch NAME`");
   }
   const absl::StatusOr<Store*> store = session.OpenStoreForWriting();
   if (!store.ok()) return store.status();
   const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
   if (!info.ok()) return info.status();
   if (absl::Status status =
-          (*store)->Fork(AtStep(info->step, info->line), name);
+          (*store)->Fork(AtStep(info->step, info->branch), name);
       !status.ok()) {
-    return WithHint(status, "`ckptree fork` lists the lines");
+    return WithHint(status, "`ckptree fork` lists the branches");
   }
-  session.Note(absl::StrFormat("line %s goes on from step %s", name,
-                               StepText(info->line, info->step)));
+  session.Note(absl::StrFormat("branch %s goes on from step %s", name,
+                               StepText(info->branch, info->step)));
   if (absl::Status status = (*store)->Close(); !status.ok()) return status;
   return kExitOk;
 }
 
-absl::StatusOr<int> DropLine(Session& session, const std::string& name) {
+absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
   const bool dry_run = session.arguments().Has("dry-run");
   const bool asks = !dry_run && !session.arguments().Has("yes");
   if (asks) {
     if (absl::Status status = session.CheckCanAsk(
-            "remove the line",
+            "remove the branch",
             "add -y to remove it, --dry-run to see its steps");
         !status.ok()) {
       return status;
     }
   }
   if (name.empty() || name == "main") {
-    return WithHint(absl::InvalidArgumentError("the main line stays"),
-                    "`ckptree rm 0..latest` removes its steps");
+    return WithHint(
+        absl::InvalidArgumentError("the main branch cannot be removed"),
+        "`ckptree rm 0..latest` removes its steps");
   }
   const absl::StatusOr<Store*> store =
       dry_run ? session.OpenStore() : session.OpenStoreForWriting();
   if (!store.ok()) return store.status();
   const absl::StatusOr<std::vector<StepInfo>> steps =
-      StepsOfLine(session, name);
+      StepsOfBranch(session, name);
   if (!steps.ok()) return steps.status();
   for (const StepInfo& info : *steps) {
     if (!info.pinned) continue;
-    const std::string step = StepText(info.line, info.step);
+    const std::string step = StepText(info.branch, info.step);
     return WithHint(
         absl::FailedPreconditionError(
             absl::StrFormat("step %s is pinned; nothing was removed", step)),
@@ -122,8 +124,8 @@ absl::StatusOr<int> DropLine(Session& session, const std::string& name) {
   }
   const std::string what =
       steps->empty()
-          ? absl::StrFormat("line %s, which has no step", name)
-          : absl::StrFormat("line %s and its %s", name,
+          ? absl::StrFormat("branch %s, which has no step", name)
+          : absl::StrFormat("branch %s and its %s", name,
                             CountText(steps->size(), "step", "steps"));
   if (dry_run) {
     const absl::StatusOr<std::string> freed = WouldFreeText(*store, *steps);
@@ -135,7 +137,7 @@ absl::StatusOr<int> DropLine(Session& session, const std::string& name) {
     session.Note("nothing was removed");
     return kExitNegative;
   }
-  if (absl::Status status = (*store)->DropLine(name); !status.ok()) {
+  if (absl::Status status = (*store)->DropBranch(name); !status.ok()) {
     return status;
   }
   session.out().Write("removed " + what + "\n");
@@ -149,23 +151,23 @@ absl::StatusOr<int> DropLine(Session& session, const std::string& name) {
 }  // namespace
 
 absl::StatusOr<int> RunFork(Session& session) {
-  const auto line = session.arguments().Find("line");
+  const auto branch = session.arguments().Find("branch");
   const auto drop = session.arguments().Find("drop");
-  if (drop && (line || !session.words().empty())) {
+  if (drop && (branch || !session.words().empty())) {
     return WithHint(
-        absl::InvalidArgumentError("--drop takes the name of a line alone"),
+        absl::InvalidArgumentError("--drop takes the name of a branch alone"),
         "`ckptree fork --drop NAME`");
   }
-  if (drop) return DropLine(session, *drop);
-  if (line) return AddLine(session, *line);
-  if (session.words().empty()) return ListLines(session);
+  if (drop) return DropBranch(session, *drop);
+  if (branch) return AddBranch(session, *branch);
+  if (session.words().empty()) return ListBranches(session);
   const std::string& word = session.words()[0];
   // A name where a step belongs is what a hand used to `git branch` types.
   return WithHint(
-      absl::InvalidArgumentError("what is the new line to be called?"),
-      IsLineName(word)
-          ? absl::StrFormat("`ckptree fork REV --line %s`", word)
-          : absl::StrFormat("`ckptree fork %s --line NAME`", Escape(word)));
+      absl::InvalidArgumentError("the new branch needs a name"),
+      IsBranchName(word)
+          ? absl::StrFormat("`ckptree fork REV --branch %s`", word)
+          : absl::StrFormat("`ckptree fork %s --branch NAME`", Escape(word)));
 }
 
 }  // namespace ckptree::tools

@@ -107,7 +107,7 @@ absl::StatusOr<std::string> WouldFreeText(Store* store,
                                           const std::vector<StepInfo>& steps) {
   std::vector<StepSelector> selectors;
   for (const StepInfo& info : steps)
-    selectors.push_back(AtStep(info.step, info.line));
+    selectors.push_back(AtStep(info.step, info.branch));
   const absl::StatusOr<FreedBytes> freed = store->WouldFree(selectors);
   if (!freed.ok()) return freed.status();
   return absl::StrFormat("would free %s\n", SizeText(freed->bytes)) +

@@ -240,7 +240,7 @@ class Getter {
   void PutJson(const LeafInfo& named, const LeafInfo& leaf, const Shape& shape,
                const std::string& data) {
     Json head = {{"schema", "ckptree.get/1"},
-                 {"line", step_.info().line},
+                 {"branch", step_.info().branch},
                  {"step", step_.step()},
                  {"key", named.name},
                  {"kind", leaf.kind}};

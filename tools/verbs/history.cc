@@ -25,12 +25,12 @@ namespace ckptree::tools {
 namespace {
 
 // Of a bool, int or float; nothing else, for which no step is opened.
-absl::StatusOr<Cell> ScalarCell(const Store& store, const std::string& line,
+absl::StatusOr<Cell> ScalarCell(const Store& store, const std::string& branch,
                                 const HistoryEntry& entry) {
   const std::string& kind = entry.leaf.kind;
   if (kind != "bool" && kind != "int" && kind != "float") return NoCell();
   const absl::StatusOr<Step> step =
-      store.Restore(AtStep(entry.first_step, line));
+      store.Restore(AtStep(entry.first_step, branch));
   if (IsStepGone(step.status())) return NoCell();  // Removed since.
   if (!step.ok()) return step.status();
   const absl::StatusOr<LeafValue> value = step->Value(entry.leaf.path);
@@ -63,7 +63,7 @@ absl::StatusOr<Range> RangeOf(Session& session, std::string_view word) {
   if (!steps.ok()) return steps.status();
   Range range;
   if (steps->empty()) return range;
-  range.options.line = steps->front().line;
+  range.options.branch = steps->front().branch;
   range.options.first = steps->front().step;
   range.options.last = steps->back().step;
   range.last = steps->back();
@@ -88,7 +88,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
   const std::string& key = session.words()[0];
   // In the newest step, or by its full name in an older one.
   const absl::StatusOr<Step> newest =
-      session.OpenStep(AtStep(range->last->step, range->last->line));
+      session.OpenStep(AtStep(range->last->step, range->last->branch));
   if (!newest.ok()) return newest.status();
   absl::StatusOr<Path> path = OneLeaf(*newest, key);
   const absl::Status unknown = path.status();
@@ -105,7 +105,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
   Table table;
   table.schema = "ckptree.history/1";
   table.rows_name = "values";
-  table.extra = {{"key", path->Text()}, {"line", range->options.line}};
+  table.extra = {{"key", path->Text()}, {"branch", range->options.branch}};
   table.columns = {{.name = "step", .title = "STEP", .right = true},
                    {.name = "last_step", .title = "TO", .right = true},
                    {.name = "time", .title = "AGE", .right = true},
@@ -122,7 +122,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
   const absl::Time now = absl::Now();
   for (const HistoryEntry& entry : *entries) {
     absl::StatusOr<Cell> value =
-        ScalarCell(**store, range->options.line, entry);
+        ScalarCell(**store, range->options.branch, entry);
     if (!value.ok()) return value.status();
     Cell time = TextCell(AgeText(entry.begun_ns, now));
     time.value = TimeText(entry.begun_ns);

@@ -83,7 +83,7 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
   columns.push_back(
       {.name = "notes", .title = "NOTES", .elide = true, .json = false});
   for (const char* name :
-       {"line", "version", "base", "changed_leaves", "logical_bytes", "nan",
+       {"branch", "version", "base", "changed_leaves", "logical_bytes", "nan",
         "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
     columns.push_back({.name = name});
   }
@@ -96,10 +96,10 @@ absl::StatusOr<int> RunLog(Session& session) {
   absl::StatusOr<TableOptions> options = ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();
   const bool ranged = !session.words().empty();
-  const std::string line = session.arguments().Get("line", "");
+  const std::string branch = session.arguments().Get("branch", "");
   absl::StatusOr<std::vector<StepInfo>> steps =
-      ranged ? FindSteps(session, session.words()[0], line)
-             : StepsOfLine(session, line);
+      ranged ? FindSteps(session, session.words()[0], branch)
+             : StepsOfBranch(session, branch);
   if (!steps.ok()) return steps.status();
   std::reverse(steps->begin(), steps->end());
   if (steps->empty()) {
@@ -137,7 +137,7 @@ absl::StatusOr<int> RunLog(Session& session) {
     row.push_back({object, JsonText(object, false)});
     row.push_back(Tags(step));
     row.push_back(Notes(step));
-    row.push_back(TextCell(step.line));
+    row.push_back(TextCell(step.branch));
     row.push_back(CountCell(step.version));
     row.push_back(CountCell(step.base));
     row.push_back(CountCell(step.changed_leaves));

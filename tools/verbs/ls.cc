@@ -215,7 +215,7 @@ absl::StatusOr<int> RunLs(Session& session) {
   if (!table.ok()) return table.status();
   table->schema = "ckptree.ls/1";
   table->rows_name = "leaves";
-  table->extra["line"] = step->info().line;
+  table->extra["branch"] = step->info().branch;
   table->extra["step"] = step->step();
   if (absl::Status status = session.Print(*std::move(table), *options);
       !status.ok()) {

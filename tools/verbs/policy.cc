@@ -20,8 +20,8 @@
 namespace ckptree::tools {
 namespace {
 
-std::string LineText(const std::string& line) {
-  return line.empty() ? "" : " of line " + Escape(line);
+std::string BranchText(const std::string& branch) {
+  return branch.empty() ? "" : " of branch " + Escape(branch);
 }
 
 absl::StatusOr<Preservation> PolicyOf(const std::string& text) {
@@ -54,8 +54,8 @@ void AddMetrics(const Preservation& policy, std::vector<std::string>* names) {
 
 // Steps without the metric stay: a name that is mistyped would keep all.
 void NoteUnknownMetrics(Session& session, const Store& store,
-                        const std::string& line, const Preservation& policy) {
-  const absl::StatusOr<std::vector<StepInfo>> steps = store.Steps(line);
+                        const std::string& branch, const Preservation& policy) {
+  const absl::StatusOr<std::vector<StepInfo>> steps = store.Steps(branch);
   if (!steps.ok() || steps->empty()) return;
   std::vector<std::string> wanted;
   AddMetrics(policy, &wanted);
@@ -80,12 +80,12 @@ std::uint64_t GoingOf(const PolicyReport& report) {
 }
 
 // Newest first.
-Table VerdictTable(const PolicyReport& report, const std::string& line) {
+Table VerdictTable(const PolicyReport& report, const std::string& branch) {
   Table table;
   table.schema = "ckptree.policy/1";
   table.rows_name = "steps";
   table.extra = {{"policy", report.policy},
-                 {"line", line},
+                 {"branch", branch},
                  {"freed_bytes", report.freed.bytes},
                  {"kept_back", KeptJson(report.freed.kept)}};
   table.columns = {{.name = "step", .title = "STEP", .right = true},
@@ -96,7 +96,7 @@ Table VerdictTable(const PolicyReport& report, const std::string& line) {
   const absl::Time now = absl::Now();
   for (auto it = report.steps.rbegin(); it != report.steps.rend(); ++it) {
     Cell number = StepCell(it->step);
-    number.text = StepText(line, it->step);
+    number.text = StepText(branch, it->step);
     Cell time = TextCell(AgeText(it->begun_ns, now));
     time.value = TimeText(it->begun_ns);
     Cell kept;
@@ -122,25 +122,26 @@ std::string SummaryText(const PolicyReport& report) {
   return text + KeptText(report.freed.kept);
 }
 
-std::string StoredText(const PolicyInfo& info, const std::string& line) {
+std::string StoredText(const PolicyInfo& info, const std::string& branch) {
   if (info.text.empty()) {
-    return absl::StrFormat("no policy%s: every step stays\n", LineText(line));
+    return absl::StrFormat("no policy%s: every step stays\n",
+                           BranchText(branch));
   }
   return absl::StrFormat(
-      "policy%s: %s\nset %s, %s\n", LineText(line), EscapeLines(info.text),
+      "policy%s: %s\nset %s, %s\n", BranchText(branch), EscapeLines(info.text),
       info.of_program ? "by the options of a program" : "by hand",
       TimeText(info.set_ns));
 }
 
-// What `policy`, or that of the line, makes of the steps.
+// What `policy`, or that of the branch, makes of the steps.
 absl::StatusOr<int> Show(Session& session, const TableOptions& options,
-                         Store* store, const std::string& line,
+                         Store* store, const std::string& branch,
                          const std::optional<Preservation>& policy) {
-  const absl::StatusOr<PolicyInfo> info = store->Policy(line);
+  const absl::StatusOr<PolicyInfo> info = store->Policy(branch);
   if (!info.ok()) return info.status();
   const bool people = options.format == Format::kTable;
   if (people && !policy.has_value()) {
-    session.out().Write(StoredText(*info, line));
+    session.out().Write(StoredText(*info, branch));
     if (info->text.empty()) {
       session.Note(
           "`ckptree policy --set POLICY --dry-run` shows what one "
@@ -149,32 +150,32 @@ absl::StatusOr<int> Show(Session& session, const TableOptions& options,
     }
   }
   const absl::StatusOr<PolicyReport> report =
-      store->PreviewPolicy(line, policy);
+      store->PreviewPolicy(branch, policy);
   if (absl::IsFailedPrecondition(report.status()) && !policy.has_value()) {
     return WithHint(report.status(), "nothing is removed by it");
   }
   if (!report.ok()) return report.status();
   if (people && policy.has_value()) {
     session.out().Write(absl::StrFormat("policy%s, not set: %s\n",
-                                        LineText(line),
+                                        BranchText(branch),
                                         EscapeLines(report->policy)));
   }
   if (!people || !report->steps.empty()) {
     if (absl::Status status =
-            session.Print(VerdictTable(*report, line), options);
+            session.Print(VerdictTable(*report, branch), options);
         !status.ok()) {
       return status;
     }
   }
   if (people) session.out().Write(SummaryText(*report));
-  NoteUnknownMetrics(session, *store, line,
+  NoteUnknownMetrics(session, *store, branch,
                      policy.has_value() ? *policy : info->policy);
   return kExitOk;
 }
 
 absl::StatusOr<int> Apply(Session& session, Store* store,
-                          const std::string& line) {
-  const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(line);
+                          const std::string& branch) {
+  const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(branch);
   if (!report.ok()) return report.status();
   const std::uint64_t going = GoingOf(*report);
   if (going == 0) {
@@ -187,11 +188,11 @@ absl::StatusOr<int> Apply(Session& session, Store* store,
     return kExitNegative;
   }
   const absl::StatusOr<std::vector<std::int64_t>> removed =
-      store->ApplyPolicy(line);
+      store->ApplyPolicy(branch);
   if (!removed.ok()) return removed.status();
   for (const std::int64_t step : *removed) {
     session.out().Write(
-        absl::StrFormat("removed step %s\n", StepText(line, step)));
+        absl::StrFormat("removed step %s\n", StepText(branch, step)));
   }
   if (absl::Status status = FreeRemoved(session, store); !status.ok()) {
     return status;
@@ -199,17 +200,17 @@ absl::StatusOr<int> Apply(Session& session, Store* store,
   return kExitOk;
 }
 
-absl::StatusOr<int> Set(Session& session, Store* store, const std::string& line,
-                        const Preservation& policy) {
-  if (absl::Status status = store->SetPolicy(policy, line); !status.ok()) {
+absl::StatusOr<int> Set(Session& session, Store* store,
+                        const std::string& branch, const Preservation& policy) {
+  if (absl::Status status = store->SetPolicy(policy, branch); !status.ok()) {
     return status;
   }
   session.out().Write(
-      absl::StrFormat("policy%s: %s\n", LineText(line), Text(policy)));
-  const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(line);
+      absl::StrFormat("policy%s: %s\n", BranchText(branch), Text(policy)));
+  const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(branch);
   if (!report.ok()) return report.status();
   session.out().Write(SummaryText(*report));
-  NoteUnknownMetrics(session, *store, line, policy);
+  NoteUnknownMetrics(session, *store, branch, policy);
   if (GoingOf(*report) > 0 && !session.arguments().Has("apply")) {
     session.Note(
         "the rest leaves with the next save; `ckptree policy "
@@ -224,7 +225,7 @@ absl::StatusOr<int> RunPolicy(Session& session) {
   const Arguments& arguments = session.arguments();
   const absl::StatusOr<TableOptions> options = ParseTableOptions(arguments);
   if (!options.ok()) return options.status();
-  const std::string line = arguments.Get("line", "");
+  const std::string branch = arguments.Get("branch", "");
   std::optional<Preservation> policy;
   if (const std::optional<std::string> text = arguments.Find("set")) {
     absl::StatusOr<Preservation> parsed = PolicyOf(*text);
@@ -244,14 +245,14 @@ absl::StatusOr<int> RunPolicy(Session& session) {
   const absl::StatusOr<Store*> store =
       changes ? session.OpenStoreForWriting() : session.OpenStore();
   if (!store.ok()) return store.status();
-  if (!changes) return Show(session, *options, *store, line, policy);
+  if (!changes) return Show(session, *options, *store, branch, policy);
   int code = kExitOk;
   if (policy.has_value()) {
-    const absl::StatusOr<int> set = Set(session, *store, line, *policy);
+    const absl::StatusOr<int> set = Set(session, *store, branch, *policy);
     if (!set.ok()) return set;
   }
   if (arguments.Has("apply")) {
-    const absl::StatusOr<int> applied = Apply(session, *store, line);
+    const absl::StatusOr<int> applied = Apply(session, *store, branch);
     if (!applied.ok()) return applied;
     code = *applied;
   }

@@ -29,7 +29,7 @@ Table RecoveredTable(std::string_view schema,
       {.name = "bytes", .title = "BYTES", .right = true},
       {.name = "why", .title = "WHY"},
       {.name = "lost_leaves", .flat = false},
-      {.name = "line"},
+      {.name = "branch"},
   };
   for (const RecoveredStep& step : steps) {
     Json lost = Json::array();
@@ -38,7 +38,7 @@ Table RecoveredTable(std::string_view schema,
     }
     const bool whole = step.saved && step.lost.empty();
     Cell number = StepCell(step.step);
-    number.text = StepText(step.line, step.step);
+    number.text = StepText(step.branch, step.step);
     table.rows.push_back(
         {std::move(number),
          TextCell(whole        ? "whole"
@@ -47,7 +47,7 @@ Table RecoveredTable(std::string_view schema,
                   whole ? Tone::kGood : Tone::kBad),
          CountCell(step.leaves_saved), CountCell(step.leaves_lost),
          BytesCell(step.bytes, exact_bytes), TextCell(step.why),
-         Cell{std::move(lost), ""}, TextCell(step.line)});
+         Cell{std::move(lost), ""}, TextCell(step.branch)});
   }
   return table;
 }
@@ -63,7 +63,7 @@ std::string LossText(const std::vector<RecoveredStep>& steps,
   for (const std::string& loss : losses) add(EscapeLines(loss));
   for (const RecoveredStep& step : steps) {
     for (const LostLeaf& leaf : step.lost) {
-      add(absl::StrFormat("step %s: %s: %s", StepText(step.line, step.step),
+      add(absl::StrFormat("step %s: %s: %s", StepText(step.branch, step.step),
                           Escape(leaf.name), EscapeLines(leaf.why)));
     }
   }

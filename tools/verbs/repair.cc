@@ -81,7 +81,7 @@ std::string ProblemText(const RepairReport& report) {
 std::string WholeText(const RepairReport& report) {
   std::vector<std::string> whole;
   for (const RecoveredStep& step : report.steps) {
-    if (IsWhole(step)) whole.push_back(StepText(step.line, step.step));
+    if (IsWhole(step)) whole.push_back(StepText(step.branch, step.step));
   }
   if (whole.empty()) {
     return report.steps.empty() ? "" : "whole: not a single step\n";

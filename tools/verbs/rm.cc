@@ -18,7 +18,7 @@
 namespace ckptree::tools {
 namespace {
 
-// Steps that the words name, by line and number, each once.
+// Steps that the words name, by branch and number, each once.
 absl::StatusOr<std::vector<StepInfo>> Named(Session& session) {
   std::map<std::pair<std::string, std::int64_t>, StepInfo> named;
   for (const std::string& word : session.words()) {
@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<StepInfo>> Named(Session& session) {
         FindSteps(session, word);
     if (!steps.ok()) return steps.status();
     for (const StepInfo& info : *steps) {
-      named.emplace(std::pair(info.line, info.step), info);
+      named.emplace(std::pair(info.branch, info.step), info);
     }
   }
   std::vector<StepInfo> steps;
@@ -49,7 +49,7 @@ std::string TagsText(const std::vector<StepInfo>& steps) {
 absl::Status CheckMayGo(const Session& session,
                         const std::vector<StepInfo>& steps) {
   for (const StepInfo& info : steps) {
-    const std::string name = StepText(info.line, info.step);
+    const std::string name = StepText(info.branch, info.step);
     if (info.pinned) {
       return WithHint(
           absl::FailedPreconditionError(
@@ -87,7 +87,8 @@ absl::StatusOr<int> RunRm(Session& session) {
     if (word.empty() || word == ".." || word.ends_with("/..")) {
       return WithHint(
           absl::InvalidArgumentError("`" + word + "` would be every step"),
-          "name an end: 0..latest; `ckptree fork --drop LINE` removes a line");
+          "name an end: 0..latest; `ckptree fork --drop BRANCH` removes a "
+          "branch");
     }
   }
   const absl::StatusOr<Store*> store =
@@ -114,7 +115,7 @@ absl::StatusOr<int> RunRm(Session& session) {
   if (!dry_run) {
     std::vector<StepSelector> selectors;
     for (const StepInfo& info : *steps) {
-      selectors.push_back(AtStep(info.step, info.line));
+      selectors.push_back(AtStep(info.step, info.branch));
     }
     if (absl::Status status = (*store)->Delete(
             selectors, {.tagged = session.arguments().Has("tagged")});
@@ -125,7 +126,7 @@ absl::StatusOr<int> RunRm(Session& session) {
   for (const StepInfo& info : *steps) {
     session.out().Write(
         absl::StrFormat("%s step %s%s\n", dry_run ? "would remove" : "removed",
-                        StepText(info.line, info.step), TagsText({info})));
+                        StepText(info.branch, info.step), TagsText({info})));
   }
   session.out().Write(freed);
   if (!dry_run && !steps->empty()) {

@@ -79,7 +79,7 @@ Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
   Json lineage = Json::object();
   for (const auto& [name, value] : metadata.lineage) lineage[name] = value;
   return {{"schema", "ckptree.show/1"},
-          {"line", info.line},
+          {"branch", info.branch},
           {"step", info.step},
           {"version", info.version},
           {"base", info.base},
@@ -107,7 +107,7 @@ Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
 Sheet StepSheet(const StepInfo& info, const StepMetadata& metadata,
                 bool exact) {
   Sheet sheet;
-  sheet.Add("step", StepText(info.line, info.step), Tone::kHeading);
+  sheet.Add("step", StepText(info.branch, info.step), Tone::kHeading);
   std::string tags;
   for (const std::string& tag : info.tags) {
     tags += (tags.empty() ? "@" : " @") + tag;
@@ -176,7 +176,7 @@ Json LeafJson(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
     boxes.push_back({{"start", box.start}, {"shape", box.shape}});
   }
   return {{"schema", "ckptree.show/1"},
-          {"line", step.info().line},
+          {"branch", step.info().branch},
           {"step", step.step()},
           {"key", named.name},
           {"tie_to", named.tie_to ? Json(leaf.name) : Json()},
@@ -202,7 +202,7 @@ Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
   Sheet sheet;
   sheet.Add("key", named.name, Tone::kHeading);
   if (named.tie_to) sheet.Add("tied to", leaf.name);
-  sheet.Add("step", StepText(step.info().line, step.step()));
+  sheet.Add("step", StepText(step.info().branch, step.step()));
   sheet.Add("kind", leaf.kind);
   if (leaf.dtype != DType::kNone) {
     sheet.Add("dtype", absl::StrFormat("%s%s", Name(leaf.dtype),

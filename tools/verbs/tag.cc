@@ -29,13 +29,13 @@ absl::StatusOr<int> ListTags(Session& session) {
   table.columns = {{.name = "name", .title = "TAG", .elide = true},
                    {.name = "step", .title = "STEP", .right = true},
                    {.name = "version"},
-                   {.name = "line"}};
+                   {.name = "branch"}};
   for (const TagInfo& tag : *tags) {
-    // People see "LINE/7", programs both parts.
+    // People see "BRANCH/7", programs both parts.
     Cell step = StepCell(tag.step);
-    step.text = StepText(tag.line, tag.step);
+    step.text = StepText(tag.branch, tag.step);
     table.rows.push_back({TextCell(tag.name), std::move(step),
-                          CountCell(tag.version), TextCell(tag.line)});
+                          CountCell(tag.version), TextCell(tag.branch)});
   }
   if (tags->empty()) session.Note("no tags yet");
   if (absl::Status status = session.Print(std::move(table), *options);
@@ -73,7 +73,7 @@ absl::StatusOr<int> RunTag(Session& session) {
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
     if (absl::Status status =
-            (*store)->Tag(name, AtStep(info->step, info->line),
+            (*store)->Tag(name, AtStep(info->step, info->branch),
                           session.arguments().Has("move"));
         !status.ok()) {
       return WithHint(status, absl::IsAlreadyExists(status)
@@ -81,7 +81,7 @@ absl::StatusOr<int> RunTag(Session& session) {
                                   : "a tag is a short name without ':' or '~'");
     }
     session.Note(absl::StrFormat("@%s is step %s", name,
-                                 StepText(info->line, info->step)));
+                                 StepText(info->branch, info->step)));
   }
   if (absl::Status status = (*store)->Close(); !status.ok()) return status;
   return kExitOk;
@@ -97,11 +97,11 @@ absl::StatusOr<int> RunPin(Session& session) {
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
     const absl::Status status =
-        remove ? (*store)->Unpin(AtStep(info->step, info->line))
-               : (*store)->Pin(AtStep(info->step, info->line));
+        remove ? (*store)->Unpin(AtStep(info->step, info->branch))
+               : (*store)->Pin(AtStep(info->step, info->branch));
     if (!status.ok()) return status;
     session.Note(absl::StrFormat("%s step %s", remove ? "unpinned" : "pinned",
-                                 StepText(info->line, info->step)));
+                                 StepText(info->branch, info->step)));
   }
   if (absl::Status status = (*store)->Close(); !status.ok()) return status;
   return kExitOk;

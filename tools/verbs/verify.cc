@@ -77,7 +77,7 @@ absl::StatusOr<VerifyReport> Check(Session& session, VerifyOptions options) {
     }
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
-    options.steps.push_back(AtStep(info->step, info->line));
+    options.steps.push_back(AtStep(info->step, info->branch));
   }
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
@@ -91,7 +91,7 @@ absl::StatusOr<VerifyReport> Check(Session& session, VerifyOptions options) {
   return (*store)->Verify(options);
 }
 
-// What to go back to: the newest step of the main line that no finding names.
+// What to go back to: the newest step of the main branch that no finding names.
 // Nothing where the store does not open.
 std::optional<std::int64_t> NewestUnharmed(Session& session,
                                            const std::set<std::string>& hurt) {

@@ -29,7 +29,7 @@ struct HistoryEntry {
 };
 
 struct HistoryOptions {
-  std::string line = {};  // Empty: the main line.
+  std::string branch = {};  // Empty: the main branch.
   // Steps of these numbers and between.
   std::int64_t first = std::numeric_limits<std::int64_t>::min();
   std::int64_t last = std::numeric_limits<std::int64_t>::max();

@@ -31,7 +31,7 @@ namespace ckptree {
 struct ManagerOptions {
   // How the store is opened. With read_only nothing is saved, deleted or set.
   StoreOptions store = {.create_if_missing = true};
-  std::string line = {};  // The fork to work on; empty: the main line.
+  std::string branch = {};  // The fork to work on; empty: the main branch.
 
   // ---- which steps are saved ----
 
@@ -41,15 +41,15 @@ struct ManagerOptions {
   // Decides instead of both.
   std::function<bool(std::int64_t step, std::optional<std::int64_t> latest)>
       should_save_fn = {};
-  // Decides instead of all three. Without it the first step of a line is saved
-  // whatever its number, and one at a preemption.
+  // Decides instead of all three. Without it the first step of a branch is
+  // saved whatever its number, and one at a preemption.
   std::optional<SaveDecision> save_decision = {};
   // False: decisions see no save in progress.
   bool see_saves_in_progress = true;
 
   // ---- which steps live ----
   //
-  // Where one of these is given, the policy of the line is made of them:
+  // Where one of these is given, the policy of the branch is made of them:
   // keep_period, keep_time_interval and should_keep_fn keep steps in addition
   // to the latest, or best, max_to_keep (nothing: all). Where none is: the
   // policy of the store, but one that came with the options of a program, which
@@ -70,7 +70,7 @@ struct ManagerOptions {
 
   // ---- the rest ----
 
-  // Of the run, JSON; written once, to a line that has none.
+  // Of the run, JSON; written once, to a branch that has none.
   std::string metadata = {};
   // SIGTERM is a preemption: a handler is set while the manager lives, which
   // calls the one that was there.
@@ -159,7 +159,7 @@ class CheckpointManager {
 
   // ---- reading ----
 
-  // Of the manager's line where the selector names none; Best("") is
+  // Of the manager's branch where the selector names none; Best("") is
   // BestStep(), and Latest() on a fork without a step the one it goes on from.
   // Waits for saves in flight, as long as save_timeout. With
   // `items` these top-level subtrees must be there: kNotFound names those there
@@ -190,11 +190,12 @@ class CheckpointManager {
   // Deletes them, all or (where one is pinned, or tagged) none.
   absl::Status DeleteAfter(std::int64_t step,
                            const DeleteOptions& options = {});
-  // Leaves them on their line, and goes on on a new one, with the same policy.
-  absl::Status ForkFrom(std::int64_t step, std::string_view line);
+  // Leaves them on their branch, and goes on on a new one, with the same
+  // policy.
+  absl::Status ForkFrom(std::int64_t step, std::string_view branch);
 
   const std::string& directory() const;
-  std::string line() const;
+  std::string branch() const;
   Store& store();
 
   // Waits for saves in flight and closes the store, whatever comes; the first

@@ -1,4 +1,4 @@
-// The preservation policy of a line, as it is stored and as it would decide.
+// The preservation policy of a branch, as it is stored and as it would decide.
 
 #ifndef CKPTREE_POLICY_H_
 #define CKPTREE_POLICY_H_

@@ -1,4 +1,4 @@
-// Preservation policies: which steps of a line live. Pure functions over the
+// Preservation policies: which steps of a branch live. Pure functions over the
 // steps there are; the rules and their results are those of Orbax's
 // preservation_policy.py, where there is one of that name.
 
@@ -178,7 +178,7 @@ struct AllOf {
 };
 
 // Functions of this program; stored by name. Another program that saves to the
-// line without them removes nothing.
+// branch without them removes nothing.
 struct KeepIf {
   std::string name = "function";
   KeepFn function = {};

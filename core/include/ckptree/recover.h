@@ -19,7 +19,7 @@ struct LostLeaf {
 };
 
 struct RecoveredStep {
-  std::string line = {};  // Empty: the main line.
+  std::string branch = {};  // Empty: the main branch.
   std::int64_t step = 0;
   bool saved = false;
   std::string why = {};  // Where it was not saved as a whole.
@@ -54,8 +54,8 @@ struct RecoverOptions {
 
 // Saves every step of `from` that can be read, without the leaves that cannot,
 // into the new store `to`: step number, tree, values, metrics, note, custom
-// metadata, lineage, the times of its save, tags, pins. Lines are there again
-// with all their steps; one whose origin is gone shares nothing with the
+// metadata, lineage, the times of its save, tags, pins. Branches are there
+// again with all their steps; one whose origin is gone shares nothing with the
 // others. Never changes `from`, and `to` is there when all is done or not at
 // all: a folder `to`.recovering holds what is being made, and goes away also on
 // an error; what a killed recovery left there the next one takes away.

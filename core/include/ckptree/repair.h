@@ -32,7 +32,7 @@ struct RepairReport {
   bool done = false;
 
   std::vector<std::string> problems = {};  // What is wrong, one line each.
-  // What there will be of each step, and which leaves are lost; by line
+  // What there will be of each step, and which leaves are lost; by branch
   // and number.
   std::vector<RecoveredStep> steps = {};
   // What is lost or may be lost beside leaves, one line each.
@@ -47,7 +47,7 @@ struct RepairReport {
   // Nothing is lost.
   bool complete() const;
   std::uint64_t steps_kept() const;
-  // The highest step of the main line of which nothing is lost.
+  // The highest step of the main branch of which nothing is lost.
   std::optional<std::int64_t> newest_whole_step() const;
 };
 

@@ -29,7 +29,7 @@ bool IsStepGone(const absl::Status& status);
 
 // What a step is, from its records alone.
 struct StepInfo {
-  std::string line = {};  // Empty: the main line.
+  std::string branch = {};  // Empty: the main branch.
   std::int64_t step = 0;
   std::uint64_t version = 0;
   std::uint64_t base = 0;     // Version it was compared with; 0: a full save.

@@ -17,18 +17,18 @@ struct StepSelector {
   enum class Mode { kMin, kMax };
 
   Kind kind = Kind::kLatest;
-  std::int64_t step = 0;   // kStep.
-  std::string name = {};   // kBest: the metric; kTag: the tag.
-  Mode mode = Mode::kMin;  // kBest.
-  int back = 0;            // This many saves earlier on the line (latest~2).
-  std::string line = {};   // Empty: the main line. Tags know their line.
+  std::int64_t step = 0;    // kStep.
+  std::string name = {};    // kBest: the metric; kTag: the tag.
+  Mode mode = Mode::kMin;   // kBest.
+  int back = 0;             // This many saves earlier on the branch (latest~2).
+  std::string branch = {};  // Empty: the main branch. Tags know their branch.
 };
 
 // Names of forks: letters, digits, '_', '-', '.', of which the first is a
 // letter; 1 to 128 bytes; not main, latest, best or healthy.
-bool IsLineName(std::string_view name);
+bool IsBranchName(std::string_view name);
 
-StepSelector AtStep(std::int64_t step, std::string_view line = "");
+StepSelector AtStep(std::int64_t step, std::string_view branch = "");
 // The step with the highest number.
 StepSelector Latest();
 // The step with the best value of `metric`; NaN never is, ties go to the later
@@ -40,12 +40,12 @@ StepSelector Tagged(std::string_view tag);
 StepSelector LatestHealthy();
 
 // "1200", "latest", "latest~2", "best:loss", "best:acc:max", "healthy", "@tag";
-// on a fork "LINE/1200", "LINE/latest", ... kInvalidArgument otherwise.
+// on a fork "BRANCH/1200", "BRANCH/latest", ... kInvalidArgument otherwise.
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
 // What ParseSelector reads as `selector`.
 std::string Text(const StepSelector& selector);
-// The same for a step of a line: "1200", on a fork "LINE/1200".
-std::string StepText(std::string_view line, std::int64_t step);
+// The same for a step of a branch: "1200", on a fork "BRANCH/1200".
+std::string StepText(std::string_view branch, std::int64_t step);
 
 }  // namespace ckptree
 

@@ -78,8 +78,8 @@ class SaveHandle {
   std::int64_t step() const;
   // Of the committed step; 0 before.
   std::uint64_t version() const;
-  // Why the policy of the line was not applied by this save, though its step is
-  // committed; OK where it was.
+  // Why the policy of the branch was not applied by this save, though its step
+  // is committed; OK where it was.
   absl::Status PolicyProblem() const;
 
  private:
@@ -95,18 +95,18 @@ struct SaveOptions {
   // Take the row of an existing step; kFailedPrecondition where it is pinned.
   // Without it an existing step is kAlreadyExists.
   bool overwrite = false;
-  // Save it whatever the policy of the line says. Without this, a step below
-  // the newest of its line that the policy would not keep is
+  // Save it whatever the policy of the branch says. Without this, a step below
+  // the newest of its branch that the policy would not keep is
   // kFailedPrecondition.
   bool stays = false;
-  // The later steps of the line are deleted in the commit of the save: a run
+  // The later steps of the branch are deleted in the commit of the save: a run
   // that goes on from an older step. kFailedPrecondition, with nothing changed,
   // where one of them is pinned or tagged.
   bool delete_later = false;
   // When it was, for policies and listings; nothing: now.
   std::optional<absl::Time> time = {};
-  // The fork to save to; empty: the main line. kNotFound where there is none.
-  std::string line = {};
+  // The fork to save to; empty: the main branch. kNotFound where there is none.
+  std::string branch = {};
 };
 
 // Collects what a step holds. Arrays are not read before Commit().

@@ -38,14 +38,14 @@ struct TagInfo {
   std::string name = {};
   std::int64_t step = 0;
   std::uint64_t version = 0;
-  std::string line = {};  // Empty: the main line.
+  std::string branch = {};  // Empty: the main branch.
 };
 
-// A line: a series of saves, each compared with the one before.
-struct LineInfo {
-  std::string name = {};  // Empty: the main line.
-  // Of forks: where it goes on from; "?": a line that was dropped.
-  std::string origin_line = {};
+// A branch: a series of saves, each compared with the one before.
+struct BranchInfo {
+  std::string name = {};  // Empty: the main branch.
+  // Of forks: where it goes on from; "?": a branch that was dropped.
+  std::string origin_branch = {};
   std::int64_t origin_step = 0;
   std::int64_t created_ns = 0;
   std::uint64_t steps = 0;
@@ -56,8 +56,8 @@ struct Finding {
   enum class Severity { kDamage, kInconsistent, kWarning };
   Severity severity = Severity::kDamage;
   std::string what = {};  // One line, names step, leaf, chunk or file.
-  // Steps that it hurts, by line and number, and what ParseSelector reads as
-  // each of them ("7", "LINE/7").
+  // Steps that it hurts, by branch and number, and what ParseSelector reads as
+  // each of them ("7", "BRANCH/7").
   std::vector<std::int64_t> steps = {};
   std::vector<std::string> names = {};
   std::string leaf = {};  // Name; empty where not of one leaf.
@@ -135,8 +135,9 @@ class Store {
   // Opens a step for reading. kNotFound where nothing matches.
   absl::StatusOr<Step> Restore(const StepSelector& selector) const;
 
-  // All steps of a line, ascending by number; by default the main line.
-  absl::StatusOr<std::vector<StepInfo>> Steps(std::string_view line = "") const;
+  // All steps of a branch, ascending by number; by default the main branch.
+  absl::StatusOr<std::vector<StepInfo>> Steps(
+      std::string_view branch = "") const;
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector) const;
 
   // Removes the step from the catalog, durably. Its bytes are freed in the
@@ -169,37 +170,37 @@ class Store {
   absl::Status Pin(std::int64_t step) { return Pin(AtStep(step)); }
   absl::Status Unpin(std::int64_t step) { return Unpin(AtStep(step)); }
 
-  // A new line that goes on from `step`: saves to it (SaveOptions::line) share
-  // what they have in common with that step, and have numbers of their own.
-  // kInvalidArgument: no such name can be (IsLineName); kAlreadyExists.
-  absl::Status Fork(const StepSelector& step, std::string_view line);
-  // Deletes the line with all its steps; kFailedPrecondition where one is
-  // pinned. The main line stays.
-  absl::Status DropLine(std::string_view line);
-  // The main line first.
-  absl::StatusOr<std::vector<LineInfo>> Lines() const;
+  // A new branch that goes on from `step`: saves to it (SaveOptions::branch)
+  // share what they have in common with that step, and have numbers of their
+  // own. kInvalidArgument: no such name can be (IsBranchName); kAlreadyExists.
+  absl::Status Fork(const StepSelector& step, std::string_view branch);
+  // Deletes the branch with all its steps; kFailedPrecondition where one is
+  // pinned. The main branch stays.
+  absl::Status DropBranch(std::string_view branch);
+  // The main branch first.
+  absl::StatusOr<std::vector<BranchInfo>> Branches() const;
 
-  // Which steps of a line live: from now on every save to it, by whatever
+  // Which steps of a branch live: from now on every save to it, by whatever
   // program, removes those that `policy` does not keep, in its own commit.
-  // Pinned and tagged steps stay, and so does the newest of the line; a save
+  // Pinned and tagged steps stay, and so does the newest of the branch; a save
   // below it that `policy` would not keep is kFailedPrecondition. Nothing is
   // removed by this call. kInvalidArgument: see Check(); or `policy` may keep
   // nothing of a run, as latest(0), steps(5), latest(3) & every(7).
-  absl::Status SetPolicy(const Preservation& policy, std::string_view line = "",
-                         bool of_program = false);
-  absl::StatusOr<PolicyInfo> Policy(std::string_view line = "") const;
-  // What the policy of the line, or `policy`, keeps of the steps there are, and
-  // why. Changes nothing. kFailedPrecondition where it cannot be applied.
+  absl::Status SetPolicy(const Preservation& policy,
+                         std::string_view branch = "", bool of_program = false);
+  absl::StatusOr<PolicyInfo> Policy(std::string_view branch = "") const;
+  // What the policy of the branch, or `policy`, keeps of the steps there are,
+  // and why. Changes nothing. kFailedPrecondition where it cannot be applied.
   absl::StatusOr<PolicyReport> PreviewPolicy(
-      std::string_view line = "",
+      std::string_view branch = "",
       const std::optional<Preservation>& policy = std::nullopt) const;
-  // Removes now what the policy of the line does not keep; returns it.
+  // Removes now what the policy of the branch does not keep; returns it.
   absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(
-      std::string_view line = "");
+      std::string_view branch = "");
 
   // Of the run, as JSON text; empty: none. At most 8 MiB.
-  absl::Status SetMetadata(std::string json, std::string_view line = "");
-  absl::StatusOr<std::string> Metadata(std::string_view line = "") const;
+  absl::Status SetMetadata(std::string json, std::string_view branch = "");
+  absl::StatusOr<std::string> Metadata(std::string_view branch = "") const;
 
   // Frees now what no step needs any more. kCancelled where it was stopped:
   // what was freed stays freed. Saves and readers go on.

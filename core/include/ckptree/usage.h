@@ -13,7 +13,7 @@
 namespace ckptree {
 
 struct StepUsage {
-  std::string line = {};  // Empty: the main line.
+  std::string branch = {};  // Empty: the main branch.
   std::int64_t step = 0;
   std::uint64_t version = 0;
   std::uint64_t logical_bytes = 0;  // Of all its values.
@@ -24,7 +24,7 @@ struct StepUsage {
 };
 
 struct UsageReport {
-  std::vector<StepUsage> steps = {};  // By line and number.
+  std::vector<StepUsage> steps = {};  // By branch and number.
   std::uint64_t logical_bytes = 0;
   // Of what was deleted and can be freed now: Collect() frees just this.
   std::uint64_t pending_bytes = 0;

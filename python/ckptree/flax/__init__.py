@@ -40,20 +40,20 @@ _GRAPHS: tuple[type, ...] = tuple(
 )
 
 
-def branch(value: Any) -> _rules.Branch | None:
+def container(value: Any) -> _rules.Container | None:
     """The dict of variables that `value` stands for; None of other types."""
     if isinstance(value, nnx.State):
-        return _state_branch(value)
+        return _state_container(value)
     if isinstance(value, _GRAPHS):
         graph, state = nnx.split(value)
-        found = _state_branch(state)
+        found = _state_container(state)
         return found._replace(
             rebuild=lambda children: nnx.merge(graph, found.rebuild(children))
         )
     return None
 
 
-def _state_branch(state: Any) -> _rules.Branch:
+def _state_container(state: Any) -> _rules.Container:
     plain = nnx.to_pure_dict(state)
     keys = list(plain)
 
@@ -62,7 +62,7 @@ def _state_branch(state: Any) -> _rules.Branch:
         nnx.replace_by_pure_dict(made, dict(zip(keys, children)))
         return made
 
-    return _rules.Branch(
+    return _rules.Container(
         _rules.DICT,
         "",
         [(_rules.DICT_KEY, key, plain[key]) for key in keys],

@@ -26,8 +26,8 @@ class Leaves:
     def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
         self._is_leaf = is_leaf
 
-    def branch(self, value: Any) -> _rules.Branch | None:
-        return None if self._is_leaf(value) else _rules.branch(value)
+    def container(self, value: Any) -> _rules.Container | None:
+        return None if self._is_leaf(value) else _rules.container(value)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_rules, name)

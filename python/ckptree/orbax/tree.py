@@ -150,4 +150,4 @@ def _is_serialized(tree: Any) -> bool:
         return all(isinstance(k, str) and _is_serialized(v) for k, v in tree.items())
     if type(tree) is list:
         return all(map(_is_serialized, tree))
-    return not isinstance(tree, tuple) and _rules.branch(tree) is None
+    return not isinstance(tree, tuple) and _rules.container(tree) is None

@@ -180,7 +180,7 @@ absl::Status MakeGoldenStore(const std::string& directory) {
   then(store->Delete(25));
   then(store->Collect({.min_dead_fraction = 0}).status());
   then(store->Fork(AtStep(10), "fork"));
-  then(SaveLarge(*store, 11, 5, {.line = "fork"}));
+  then(SaveLarge(*store, 11, 5, {.branch = "fork"}));
   then(store->Delete(26));
   then(store->Pin(30));
   then(store->Close());
@@ -199,25 +199,25 @@ absl::Status MakeGoldenStore(const std::string& directory) {
 
 absl::StatusOr<std::string> ListingOf(const Store& store) {
   std::string text;
-  const auto lines = store.Lines();
-  if (!lines.ok()) return lines.status();
+  const auto branches = store.Branches();
+  if (!branches.ok()) return branches.status();
   std::vector<StepInfo> steps;
-  for (const LineInfo& line : *lines) {
-    const auto some = store.Steps(line.name);
+  for (const BranchInfo& branch : *branches) {
+    const auto some = store.Steps(branch.name);
     if (!some.ok()) return some.status();
     steps.insert(steps.end(), some->begin(), some->end());
-    absl::StrAppendFormat(&text, "line\t%s\t%s/%d\n", line.name,
-                          line.origin_line, line.origin_step);
-    const auto policy = store.Policy(line.name);
-    const auto metadata = store.Metadata(line.name);
+    absl::StrAppendFormat(&text, "branch\t%s\t%s/%d\n", branch.name,
+                          branch.origin_branch, branch.origin_step);
+    const auto policy = store.Policy(branch.name);
+    const auto metadata = store.Metadata(branch.name);
     if (!policy.ok()) return policy.status();
     if (!metadata.ok()) return metadata.status();
-    absl::StrAppend(&text, "settings\t", line.name, "\t", policy->text, "\t",
+    absl::StrAppend(&text, "settings\t", branch.name, "\t", policy->text, "\t",
                     *metadata, "\n");
   }
   for (const StepInfo& info : steps) {
     text += StepLine(info);
-    const StepSelector selector = AtStep(info.step, info.line);
+    const StepSelector selector = AtStep(info.step, info.branch);
     const auto step = store.Restore(selector);
     if (!step.ok()) return step.status();
     const auto metadata = step->Metadata();

@@ -22,7 +22,7 @@ namespace ckptree::testing {
 //   20, 25, 40 had versions that were collected: dead blocks, a file that was
 //   written again, small saves of which some blocks are left
 //   26  removed, not collected
-//   11  on the line "fork", which goes on from 10
+//   11  on the branch "fork", which goes on from 10
 //   50  after a close and an open; its commit is in the journal alone
 // Tags: first -> 1, good -> 30 (moved from 10).
 absl::Status MakeGoldenStore(const std::string& directory);

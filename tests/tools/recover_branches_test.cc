@@ -28,19 +28,19 @@ using testing::RandomBytes;
 
 constexpr std::size_t kArray = 2 << 20;
 
-// Lines: main 10, 20, 30 (20 was deleted after "orphan" forked from it);
+// Branches: main 10, 20, 30 (20 was deleted after "orphan" forked from it);
 // "trial" from 10 with 15 and 30; "orphan" with 25; "deep" from trial/15 with
 // 16; "none" from 30, without a step.
-class RecoverLinesTest : public CommandRunner {
+class RecoverBranchesTest : public CommandRunner {
  protected:
   void SetUp() override {
     StoreOptions options;
     options.create_if_missing = true;
     ASSERT_OK_AND_ASSIGN(Store store, Store::Open(source_, options));
     const auto save = [&](std::int64_t step, std::size_t changed,
-                          const std::string& line) {
+                          const std::string& branch) {
       SaveOptions saving;
-      saving.line = line;
+      saving.branch = branch;
       StepBuilder builder = store.Begin(step, saving);
       std::vector<std::byte> bytes = RandomBytes(kArray, 7);
       for (std::size_t i = 0; i < changed; ++i) {
@@ -80,14 +80,14 @@ class RecoverLinesTest : public CommandRunner {
     const auto store = Store::Open(directory, {.read_only = true});
     EXPECT_OK(store);
     if (!store.ok()) return all;
-    const std::vector<LineInfo> lines = store->Lines().value();
-    for (const LineInfo& line : lines) {
-      all["line " + line.name] =
-          absl::StrFormat("%s/%d, %d steps, %d", line.origin_line,
-                          line.origin_step, line.steps, line.created_ns);
-      const std::vector<StepInfo> steps = store->Steps(line.name).value();
+    const std::vector<BranchInfo> branches = store->Branches().value();
+    for (const BranchInfo& branch : branches) {
+      all["branch " + branch.name] =
+          absl::StrFormat("%s/%d, %d steps, %d", branch.origin_branch,
+                          branch.origin_step, branch.steps, branch.created_ns);
+      const std::vector<StepInfo> steps = store->Steps(branch.name).value();
       for (const StepInfo& info : steps) {
-        const StepSelector selector = AtStep(info.step, info.line);
+        const StepSelector selector = AtStep(info.step, info.branch);
         const Step step = store->Restore(selector).value();
         std::string& text = all[Text(selector)];
         for (const char* name : {"w", "count"}) {
@@ -120,12 +120,12 @@ class RecoverLinesTest : public CommandRunner {
     EXPECT_EQ(found.size(), model_.size());
     const Result verified = Run({"-C", directory, "verify", "--deep"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
-    // And the lines go on.
+    // And the branches go on.
     StoreOptions options;
     ASSERT_OK_AND_ASSIGN(Store store, Store::Open(directory, options));
-    for (const char* line : {"", "trial", "orphan", "deep", "none"}) {
+    for (const char* branch : {"", "trial", "orphan", "deep", "none"}) {
       SaveOptions saving;
-      saving.line = line;
+      saving.branch = branch;
       StepBuilder builder = store.Begin(1000, saving);
       builder.PutInt("count", 1000);
       ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
@@ -140,10 +140,10 @@ class RecoverLinesTest : public CommandRunner {
   std::map<std::string, std::string> model_;
 };
 
-TEST_F(RecoverLinesTest, RecoverKeepsEveryLine) {
+TEST_F(RecoverBranchesTest, RecoverKeepsEveryBranch) {
   const json report = Report({"recover", source_, made_}, 0);
   EXPECT_EQ(report["steps"].size(), 6u);
-  EXPECT_EQ(report["steps"][1]["line"], "trial");
+  EXPECT_EQ(report["steps"][1]["branch"], "trial");
   ExpectWhole(made_);
   // A fork shares with its origin again.
   const json du = Report({"-C", made_, "log", "trial/15"}, 0);
@@ -156,7 +156,7 @@ TEST_F(RecoverLinesTest, RecoverKeepsEveryLine) {
   ExpectWhole(third);
 }
 
-TEST_F(RecoverLinesTest, RepairKeepsEveryLine) {
+TEST_F(RecoverBranchesTest, RepairKeepsEveryBranch) {
   std::filesystem::remove(source_ + "/db/CURRENT");
   const Result plan = Run({"repair", source_});
   EXPECT_EQ(plan.code, 1) << plan.out;
@@ -169,7 +169,7 @@ TEST_F(RecoverLinesTest, RepairKeepsEveryLine) {
   ExpectWhole(source_);
 }
 
-TEST_F(RecoverLinesTest, DamageOfForksIsNamed) {
+TEST_F(RecoverBranchesTest, DamageOfForksIsNamed) {
   // A chunk that trial/30 alone has lies in the file of its save.
   std::filesystem::path file;
   std::uint64_t order = 0;
@@ -199,7 +199,7 @@ TEST_F(RecoverLinesTest, DamageOfForksIsNamed) {
   const json report = Report({"recover", source_, made_}, 1);
   bool fork = false;
   for (const json& step : report["steps"]) {
-    fork |= step["line"] != "" && !step["lost_leaves"].empty();
+    fork |= step["branch"] != "" && !step["lost_leaves"].empty();
   }
   EXPECT_TRUE(fork);
 }
