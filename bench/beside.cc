@@ -122,7 +122,7 @@ class Beside {
     FreshMemory memory(state_.bytes().size());
     auto store = Store::Open(StorePath(), {.read_only = true});
     Check(store.status());
-    auto step = store->Restore(Latest());
+    auto step = store->OpenStep(Latest());
     Check(step.status());
     auto leaves = step->Leaves();
     Check(leaves.status());
@@ -140,7 +140,7 @@ class Beside {
 
   double Leaf() {
     if (!store_.has_value()) SaveAged();
-    auto step = store_->Restore(Latest());
+    auto step = store_->OpenStep(Latest());
     Check(step.status());
     auto leaves = step->Leaves();
     Check(leaves.status());

@@ -125,7 +125,7 @@ bool ManagerLoop(const Settings& settings) {
       LatestN{3} | Preservation(EveryNSteps{1}),
       EveryNStepsClosest{1},
       EveryNSeconds{} | Preservation(LatestN{3}),
-      BestN{.metric = "loss", .mode = BestN::Mode::kMin, .n = steps / 2} |
+      BestN{.metric = "loss", .mode = BestMode::kMin, .n = steps / 2} |
           Preservation(LatestN{steps}) | Preservation(Healthy{}) |
           Preservation(Logarithmic{8}),
   };

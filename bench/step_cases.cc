@@ -18,7 +18,7 @@ constexpr std::size_t kLeafBytes = 4096;
 double RestoreAll(const Store& store, State& expected,
                   std::vector<std::byte>* memory) {
   const Stopwatch watch;
-  auto step = store.Restore(Latest());
+  auto step = store.OpenStep(Latest());
   Check(step.status());
   auto leaves = step->Leaves();
   Check(leaves.status());
@@ -154,7 +154,7 @@ bool Query(const Settings& settings) {
   {
     Store store = FreshStore(settings.directory + "/query");
     SaveLeaves(store, 0, state, kLeafBytes, Ownership::kCopy);
-    auto step = store.Restore(Latest());
+    auto step = store.OpenStep(Latest());
     Check(step.status());
     auto all = step->Leaves();
     Check(all.status());

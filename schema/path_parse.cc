@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "ckptree/path.h"
 #include "schema/limits.h"
+#include "schema/quoted_text.h"
 #include "schema/utf8.h"
 
 namespace ckptree {
@@ -329,6 +330,18 @@ class Parser {
 
 absl::StatusOr<Path> Path::Parse(std::string_view text) {
   return Parser(text).Run();
+}
+
+absl::StatusOr<const Path*> PathRef::Get(std::optional<Path>* parsed) const {
+  if (path_ != nullptr) return path_;
+  absl::StatusOr<Path> path = Path::Parse(text_);
+  if (!path.ok()) {
+    return absl::Status(path.status().code(),
+                        absl::StrFormat("%s: %s", schema::Quoted(text_),
+                                        path.status().message()));
+  }
+  *parsed = *std::move(path);
+  return &**parsed;
 }
 
 }  // namespace ckptree

@@ -103,7 +103,7 @@ std::string EncodeBranchSettings(const BranchSettings& settings) {
   out.set_set_by(settings.set_by);
   out.set_set_ns(settings.set_ns);
   out.set_metadata(settings.metadata);
-  out.set_of_program(settings.of_program);
+  out.set_from_program(settings.from_program);
   return Envelope(RecordKind::kBranchSettings, out.SerializeAsString());
 }
 
@@ -120,7 +120,7 @@ absl::StatusOr<BranchSettings> DecodeBranchSettings(std::string_view bytes) {
     return Fault(RecordKind::kBranchSettings, "a text is too long");
   }
   return BranchSettings{in.policy(), in.set_by(), in.set_ns(), in.metadata(),
-                        in.of_program()};
+                        in.from_program()};
 }
 
 std::string EncodeTagRecord(const TagRecord& record) {

@@ -46,7 +46,7 @@ struct BranchSettings {
   std::string set_by = {};  // The engine that knew what the policy means.
   std::int64_t set_ns = 0;
   std::string metadata = {};  // JSON, of the whole run.
-  bool of_program = false;    // The policy follows the options of a program.
+  bool from_program = false;  // The policy follows the options of a program.
 
   friend bool operator==(const BranchSettings&,
                          const BranchSettings&) = default;

@@ -12,43 +12,9 @@
 #include "absl/status/statusor.h"
 #include "base/digest.h"
 #include "ckptree/dtype.h"
+#include "ckptree/entry_kind.h"
 
 namespace ckptree::schema {
-
-// ON DISK: never renumber or reuse one. Kinds below 32 are leaves: they have an
-// ordinal and a leaf record.
-enum class EntryKind : std::uint8_t {
-  kArray = 1,
-  kBool = 2,     // Inline value: one byte, 0 or 1.
-  kInt = 3,      // Inline value: little-endian two's complement, 8 bytes.
-  kFloat = 4,    // Inline value: little-endian binary64.
-  kComplex = 5,  // Inline value: two of them.
-  kStr = 6,      // UTF-8.
-  kBytes = 7,
-  kJson = 8,   // UTF-8 JSON text.
-  kProto = 9,  // A serialised message; the tag is its full name.
-  kFile = 10,
-
-  // Nodes: no ordinal, no record. Only nodes that cannot be derived from the
-  // paths are listed: empty ones, and those that are no plain dict (of dict
-  // keys), list (of indices) or object (of attributes).
-  kNone = 32,
-  kDict = 33,
-  kList = 34,
-  kTuple = 35,
-  kNamedTuple = 36,  // Tag: its name and fields, "Name(a,b)".
-  kObject = 37,      // Tag: what the caller says it is.
-  kCustom = 38,
-
-  // A leaf that shares the value of another: no ordinal, no record.
-  kTie = 64,
-};
-
-constexpr bool IsLeaf(EntryKind kind) {
-  return static_cast<std::uint8_t>(kind) < 32;
-}
-// "array", "int", "tuple", "tie", ...
-std::string_view Name(EntryKind kind);
 
 struct TreeEntry {
   std::string path;  // Path::Encode()

@@ -102,7 +102,7 @@ class Engine {
   absl::Status DropBranch(std::string_view name);
   // The policy and metadata of a branch; see store.h.
   absl::Status SetPolicy(const Preservation& policy, std::string_view branch,
-                         bool of_program);
+                         bool from_program);
   absl::StatusOr<PolicyReport> PreviewPolicy(
       std::string_view branch, const std::optional<Preservation>& policy);
   absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(

@@ -43,20 +43,25 @@ absl::StatusOr<bool> SameValue(const Step& in_a, const LeafInfo& a,
 }
 
 // None stands where a leaf could: a value, though without a record.
-bool IsNone(const LeafInfo& info) { return info.kind == "none"; }
+bool IsNone(const LeafInfo& info) { return info.kind == EntryKind::kNone; }
 
 bool HasValue(const LeafInfo& info) {
-  return info.is_leaf || info.tie_to.has_value() || IsNone(info);
+  return info.is_leaf() || info.tie_to.has_value() || IsNone(info);
 }
 
 // The leaf that holds the value of `info`, with its own name and path.
 absl::StatusOr<LeafInfo> Holder(const Step& step, LeafInfo info) {
   if (!info.tie_to.has_value()) return info;
-  CKPTREE_ASSIGN_OR_RETURN(LeafInfo target, step.Find(*info.tie_to));
-  target.name = std::move(info.name);
-  target.path = std::move(info.path);
-  target.tie_to = std::move(info.tie_to);
-  return target;
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> target,
+                           step.Find(*info.tie_to));
+  if (!target.has_value()) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s is tied to %s, which is missing", info.name, info.tie_to->Text()));
+  }
+  target->name = std::move(info.name);
+  target->path = std::move(info.path);
+  target->tie_to = std::move(info.tie_to);
+  return *std::move(target);
 }
 
 struct Leaves {
@@ -84,7 +89,10 @@ absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
 }  // namespace
 
 absl::StatusOr<std::vector<HistoryEntry>> History(
-    const Store& store, const Path& path, const HistoryOptions& options) {
+    const Store& store, PathRef ref, const HistoryOptions& options) {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, ref.Get(&parsed));
+  const Path& path = *at;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
                            store.Steps(options.branch));
   std::vector<HistoryEntry> entries;
@@ -95,22 +103,22 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
       return absl::CancelledError("the history was stopped");
     }
     absl::StatusOr<Step> step =
-        store.Restore(AtStep(info.step, options.branch));
+        store.OpenStep(AtStep(info.step, options.branch));
     if (IsStepGone(step.status())) continue;  // Removed since.
     CKPTREE_RETURN_IF_ERROR(step.status());
-    const absl::StatusOr<LeafInfo> found = step->Find(path);
-    if (absl::IsNotFound(found.status())) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<LeafInfo> found,
+                             step->Find(path));
+    if (!found.has_value()) {
       before.reset();
       continue;
     }
-    CKPTREE_RETURN_IF_ERROR(found.status());
     if (!HasValue(*found)) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s is no leaf: it is a node with leaves below it", found->name));
     }
     HistoryEntry entry;
     entry.first_step = entry.last_step = info.step;
-    entry.begun_ns = info.begun_ns;
+    entry.begun = info.begun;
     CKPTREE_ASSIGN_OR_RETURN(entry.leaf, Holder(*step, *found));
     if (!IsNone(entry.leaf)) {
       CKPTREE_ASSIGN_OR_RETURN(entry.detail,

@@ -41,7 +41,7 @@ absl::Status Engine::PutSettings(std::uint32_t branch,
 }
 
 absl::Status Engine::SetPolicy(const Preservation& policy,
-                               std::string_view branch, bool of_program) {
+                               std::string_view branch, bool from_program) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   CKPTREE_RETURN_IF_ERROR(Check(policy));
   CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(policy));
@@ -50,12 +50,12 @@ absl::Status Engine::SetPolicy(const Preservation& policy,
                            catalog_.FindBranch(branch));
   schema::BranchSettings settings = SettingsOf(catalog_, number);
   std::string text = Text(policy);
-  if (settings.policy == text && settings.of_program == of_program) {
+  if (settings.policy == text && settings.from_program == from_program) {
     retention_->Remember(number, policy);  // Its functions may be others.
     return absl::OkStatus();
   }
   settings.policy = std::move(text);
-  settings.of_program = of_program;
+  settings.from_program = from_program;
   settings.set_by = std::string(Version());
   settings.set_ns = absl::GetCurrentTimeNanos();
   CKPTREE_RETURN_IF_ERROR(PutSettings(number, std::move(settings)));

@@ -171,8 +171,7 @@ absl::Status CommitParts(
         gather) {
   Engine& engine = StoreEngine::Of(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckWritable());
-  const std::shared_ptr<Save> save =
-      engine.writer()->Begin(kMainBranch, step, {});
+  const auto save = std::make_shared<Save>(kMainBranch, step, SaveOptions());
   Save* const raw = save.get();
   save->gather =
       [gather = std::move(gather), &engine](

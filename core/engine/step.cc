@@ -1,349 +1,362 @@
-// The public face of a save: StepBuilder and SaveHandle.
+// The public face of one step.
 
 #include "ckptree/step.h"
 
 #include <cstring>
+#include <map>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "core/engine/engine.h"
-#include "core/engine/step_builder.h"
-#include "core/save/save.h"
-#include "core/save/step_content.h"
+#include "core/array/chunk_grid.h"
+#include "core/engine/step_reader.h"
+#include "schema/keys.h"
 
 namespace ckptree {
 
-using internal::Save;
-using schema::EntryKind;
+using internal::StepReader;
 
-// ---- SaveHandle ----
-
-SaveHandle::SaveHandle() = default;
-SaveHandle::SaveHandle(std::shared_ptr<Save> save) : save_(std::move(save)) {}
+// ---- LeafValue ----
 
 namespace {
 
-EntryKind KindOf(NodeType type) {
-  switch (type) {
-    case NodeType::kNone:
-      return EntryKind::kNone;
-    case NodeType::kDict:
-      return EntryKind::kDict;
-    case NodeType::kList:
-      return EntryKind::kList;
-    case NodeType::kTuple:
-      return EntryKind::kTuple;
-    case NodeType::kNamedTuple:
-      return EntryKind::kNamedTuple;
-    case NodeType::kObject:
-      return EntryKind::kObject;
-    case NodeType::kCustom:
-      return EntryKind::kCustom;
-  }
-  return EntryKind::kNone;
+absl::Status WrongKind(const LeafInfo& info, std::string_view asked) {
+  const std::string is =
+      info.kind == EntryKind::kArray
+          ? absl::StrFormat("an array of %s", Name(info.dtype))
+          : absl::StrFormat("of kind %s", Name(info.kind));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s is %s, and was read as %s", info.name, is, asked));
 }
 
-schema::ItemKind KindOf(ItemType type) {
-  switch (type) {
-    case ItemType::kTree:
-      return schema::ItemKind::kTree;
-    case ItemType::kJson:
-      return schema::ItemKind::kJson;
-    case ItemType::kProto:
-      return schema::ItemKind::kProto;
-    case ItemType::kFiles:
-      return schema::ItemKind::kFiles;
+// The value of a leaf of `kind`, of which T has the bytes.
+template <typename T>
+absl::StatusOr<T> Number(const LeafValue& value, EntryKind kind) {
+  T number{};
+  if (value.info.kind != kind || value.bytes.size() != sizeof(number)) {
+    return WrongKind(value.info, Name(kind));
   }
-  return schema::ItemKind::kTree;
-}
-
-absl::Status NoSave() {
-  return absl::FailedPreconditionError("this handle is of no save");
+  std::memcpy(&number, value.bytes.data(), sizeof(number));
+  return number;
 }
 
 }  // namespace
 
-absl::Status SaveHandle::WaitStaged(absl::Duration timeout) {
-  return save_ == nullptr ? NoSave() : save_->WaitStaged(timeout);
+absl::StatusOr<bool> LeafValue::Bool() const {
+  CKPTREE_ASSIGN_OR_RETURN(const char byte,
+                           Number<char>(*this, EntryKind::kBool));
+  return byte != 0;
 }
 
-void SaveHandle::WaitCopied() {
-  if (save_ != nullptr) save_->WaitCopied();
+absl::StatusOr<std::int64_t> LeafValue::Int() const {
+  return Number<std::int64_t>(*this, EntryKind::kInt);
 }
 
-absl::Status SaveHandle::WaitCommitted(absl::Duration timeout) {
-  return save_ == nullptr ? NoSave() : save_->WaitCommitted(timeout);
+absl::StatusOr<double> LeafValue::Float() const {
+  return Number<double>(*this, EntryKind::kFloat);
 }
 
-bool SaveHandle::Staged() const { return save_ == nullptr || save_->Staged(); }
+absl::StatusOr<std::string> LeafValue::String() const {
+  switch (info.kind) {
+    case EntryKind::kStr:
+    case EntryKind::kBytes:
+    case EntryKind::kJson:
+    case EntryKind::kProto:
+    case EntryKind::kFile:
+      return std::string(reinterpret_cast<const char*>(bytes.data()),
+                         bytes.size());
+    default:
+      return WrongKind(info, "a text");
+  }
+}
 
-bool SaveHandle::Done() const { return save_ == nullptr || save_->Done(); }
+// ---- LeafView ----
 
-void SaveHandle::OnCommitted(
-    std::function<void(const absl::Status&)> callback) {
-  if (save_ == nullptr) {
-    callback(NoSave());
+struct LeafView::Impl {
+  std::vector<kv::Value> blocks;
+  std::vector<std::vector<std::byte>> copies;
+  std::vector<Piece> pieces;
+  bool zero_copy = true;
+};
+
+LeafView::LeafView(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+LeafView::LeafView(LeafView&&) noexcept = default;
+LeafView& LeafView::operator=(LeafView&&) noexcept = default;
+LeafView::~LeafView() = default;
+
+const std::vector<LeafView::Piece>& LeafView::pieces() const {
+  return impl_->pieces;
+}
+
+bool LeafView::zero_copy() const { return impl_->zero_copy; }
+
+namespace {
+
+// The boxes of the array that the record's chunks are, in their order; none
+// where the leaf is not an array.
+std::vector<BoxSpec> CellsOf(const schema::LeafRecord& record) {
+  std::vector<BoxSpec> cells;
+  for (const schema::Box& box : record.boxes) {
+    const ChunkGrid grid(box);
+    for (std::int64_t i = 0; i < grid.count(); ++i) {
+      ChunkGrid::Cell cell = grid.cell(i);
+      cells.push_back({std::move(cell.start), std::move(cell.shape)});
+    }
+  }
+  if (!record.is_inline && cells.size() != record.chunks.size()) cells.clear();
+  return cells;
+}
+
+template <typename E>
+constexpr DType kDTypeOf = DType::kNone;
+template <>
+constexpr DType kDTypeOf<float> = DType::kFloat32;
+template <>
+constexpr DType kDTypeOf<double> = DType::kFloat64;
+template <>
+constexpr DType kDTypeOf<std::int8_t> = DType::kInt8;
+template <>
+constexpr DType kDTypeOf<std::int16_t> = DType::kInt16;
+template <>
+constexpr DType kDTypeOf<std::int32_t> = DType::kInt32;
+template <>
+constexpr DType kDTypeOf<std::int64_t> = DType::kInt64;
+template <>
+constexpr DType kDTypeOf<std::uint8_t> = DType::kUint8;
+template <>
+constexpr DType kDTypeOf<std::uint16_t> = DType::kUint16;
+template <>
+constexpr DType kDTypeOf<std::uint32_t> = DType::kUint32;
+template <>
+constexpr DType kDTypeOf<std::uint64_t> = DType::kUint64;
+
+template <typename E>
+absl::StatusOr<std::vector<E>> ReadArray(const StepReader& reader,
+                                         const Path& path) {
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> leaf, reader.Find(path));
+  if (!leaf.has_value()) return reader.NoSuchPath(path);
+  if (leaf->tie_to.has_value()) {
+    CKPTREE_ASSIGN_OR_RETURN(leaf, reader.Find(Path(*leaf->tie_to)));
+    if (!leaf.has_value()) return reader.NoSuchPath(path);
+  }
+  constexpr DType kAsked = kDTypeOf<E>;
+  if (leaf->kind != EntryKind::kArray || leaf->dtype != kAsked) {
+    return WrongKind(*leaf, absl::StrFormat("an array of %s", Name(kAsked)));
+  }
+  const auto count =
+      static_cast<std::size_t>(ElementCount(leaf->shape).value_or(0));
+  std::vector<E> values(count);
+  const ReadRequest request{path, std::nullopt,
+                            std::as_writable_bytes(std::span(values))};
+  CKPTREE_RETURN_IF_ERROR(reader.ReadMany(std::span(&request, 1)));
+  return values;
+}
+
+}  // namespace
+
+bool IsStepGone(const absl::Status& status) {
+  return internal::HasStepGone(status);
+}
+
+// ---- Step ----
+
+Step::Step(std::unique_ptr<StepReader> reader) : reader_(std::move(reader)) {}
+Step::Step(Step&&) noexcept = default;
+Step& Step::operator=(Step&&) noexcept = default;
+Step::~Step() = default;
+
+std::int64_t Step::step() const { return reader_->info().step; }
+const StepInfo& Step::info() const { return reader_->info(); }
+
+absl::StatusOr<StepMetadata> Step::Metadata() const {
+  return reader_->Metadata();
+}
+
+absl::StatusOr<std::vector<LeafInfo>> Step::Leaves(
+    std::string_view glob) const {
+  return reader_->Leaves(glob);
+}
+
+absl::StatusOr<std::optional<LeafInfo>> Step::Find(PathRef path) const {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+  return reader_->Find(*at);
+}
+
+absl::StatusOr<LeafDetail> Step::Detail(PathRef path) const {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> leaf, reader_->Find(*at));
+  if (!leaf.has_value()) return reader_->NoSuchPath(*at);
+  std::vector<LeafInfo> leaves;
+  leaves.push_back(*std::move(leaf));
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
+                           reader_->Details(leaves));
+  return std::move(details.front());
+}
+
+absl::StatusOr<std::vector<LeafDetail>> Step::Details(
+    const std::vector<LeafInfo>& leaves) const {
+  return reader_->Details(leaves);
+}
+
+absl::Status Step::Read(PathRef path, std::span<std::byte> destination) const {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+  const ReadRequest request{*at, std::nullopt, destination};
+  return reader_->ReadMany(std::span(&request, 1));
+}
+
+absl::Status Step::ReadBox(PathRef path, const BoxSpec& box,
+                           std::span<std::byte> destination) const {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+  const ReadRequest request{*at, box, destination};
+  return reader_->ReadMany(std::span(&request, 1));
+}
+
+absl::Status Step::ReadMany(std::span<const ReadRequest> requests) const {
+  if (requests.empty()) return absl::OkStatus();
+  return reader_->ReadMany(requests);
+}
+
+template <internal::ReadableValue T>
+absl::StatusOr<T> Step::Read(PathRef path) const {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+  if constexpr (std::is_same_v<T, bool>) {
+    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+    return value.Bool();
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+    return value.Int();
+  } else if constexpr (std::is_same_v<T, double>) {
+    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+    return value.Float();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+    return value.String();
   } else {
-    save_->OnCommitted(std::move(callback));
+    return ReadArray<typename T::value_type>(*reader_, *at);
   }
 }
 
-void SaveHandle::OnDone(std::function<void()> callback) {
-  if (save_ == nullptr) {
-    callback();
-  } else {
-    save_->OnDone(std::move(callback));
+template absl::StatusOr<bool> Step::Read(PathRef) const;
+template absl::StatusOr<std::int64_t> Step::Read(PathRef) const;
+template absl::StatusOr<double> Step::Read(PathRef) const;
+template absl::StatusOr<std::string> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<float>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<double>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int8_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int16_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int32_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int64_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint8_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint16_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint32_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint64_t>> Step::Read(PathRef) const;
+
+absl::StatusOr<LeafValue> Step::Value(PathRef path) const {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+  return reader_->Value(*at);
+}
+
+absl::StatusOr<LeafView> Step::View(PathRef path) const {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+  CKPTREE_ASSIGN_OR_RETURN(StepReader::Located located, reader_->Locate(*at));
+  auto impl = std::make_unique<LeafView::Impl>();
+  const auto copy = [&impl](BoxSpec box, std::string_view bytes) {
+    const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+    // Over-allocated by a cache line, so that the copy is aligned as well.
+    auto& buffer = impl->copies.emplace_back(bytes.size() + 64);
+    const auto address = reinterpret_cast<std::uintptr_t>(buffer.data());
+    std::byte* aligned = buffer.data() + (64 - address % 64) % 64;
+    std::memcpy(aligned, begin, bytes.size());
+    impl->pieces.push_back({std::move(box), {aligned, bytes.size()}});
+    impl->zero_copy = false;
+  };
+  for (const schema::LeafRecord& record : located.records) {
+    std::vector<BoxSpec> boxes = CellsOf(record);
+    if (record.is_inline) {
+      copy(boxes.empty() ? BoxSpec() : std::move(boxes.front()),
+           record.inline_value);
+      continue;
+    }
+    for (std::size_t i = 0; i < record.chunks.size(); ++i) {
+      const schema::ChunkRef& ref = record.chunks[i];
+      BoxSpec box = boxes.empty() ? BoxSpec() : std::move(boxes[i]);
+      absl::StatusOr<kv::Value> block =
+          reader_->engine().database().View(ref.place, internal::ChunkKey(ref));
+      absl::StatusOr<std::string_view> bytes =
+          block.ok() ? internal::CheckedSlice(ref, block->view())
+                     : absl::StatusOr<std::string_view>(block.status());
+      if (!bytes.ok()) {
+        absl::StatusOr<kv::Value> found = internal::SearchBlock(
+            reader_->engine().database(), ref, bytes.status());
+        if (found.ok()) {
+          CKPTREE_ASSIGN_OR_RETURN(const std::string_view whole,
+                                   internal::CheckedSlice(ref, found->view()));
+          copy(std::move(box), whole);
+          continue;
+        }
+        const auto code = absl::IsNotFound(bytes.status())
+                              ? absl::StatusCode::kDataLoss
+                              : bytes.status().code();
+        return reader_->Annotate(absl::Status(
+            code, absl::StrFormat(
+                      "%s (%s): %s", at->Text(),
+                      schema::DescribeKey(ref.place, internal::ChunkKey(ref)),
+                      bytes.status().message())));
+      }
+      const auto* begin = reinterpret_cast<const std::byte*>(bytes->data());
+      if (reinterpret_cast<std::uintptr_t>(begin) % 64 != 0) {
+        copy(std::move(box), *bytes);
+        continue;
+      }
+      impl->pieces.push_back({std::move(box), {begin, bytes->size()}});
+      impl->blocks.push_back(*std::move(block));
+    }
   }
+  return LeafView(std::move(impl));
 }
 
-void SaveHandle::Cancel() {
-  if (save_ != nullptr) save_->Cancel();
-}
-
-ckptree::Progress SaveHandle::Progress() const {
-  return save_ == nullptr ? ckptree::Progress() : save_->Progress();
-}
-
-std::int64_t SaveHandle::step() const {
-  return save_ == nullptr ? 0 : save_->step;
-}
-
-std::uint64_t SaveHandle::version() const {
-  return save_ == nullptr ? 0 : save_->version();
-}
-
-absl::Status SaveHandle::PolicyProblem() const {
-  return save_ == nullptr ? absl::OkStatus() : save_->PolicyProblem();
-}
-
-// ---- StepBuilder ----
-
-StepBuilder::StepBuilder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-StepBuilder::StepBuilder(StepBuilder&&) noexcept = default;
-
-StepBuilder& StepBuilder::operator=(StepBuilder&& other) noexcept {
-  if (impl_ != nullptr) impl_->Discard();
-  impl_ = std::move(other.impl_);
-  return *this;
-}
-
-StepBuilder::~StepBuilder() {
-  if (impl_ != nullptr) impl_->Discard();
-}
-
-void StepBuilder::Impl::Discard() {
-  if (save != nullptr && !engine->forked()) engine->writer()->Drop(save);
-  save.reset();
-}
-
-StepBuilder& StepBuilder::Put(const Path& path, Tensor tensor,
-                              Ownership ownership) {
-  impl_->Add([&] {
-    return impl_->content.AddTensor(path, std::move(tensor), ownership);
-  });
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutBool(const Path& path, bool value) {
-  impl_->AddValue(path, EntryKind::kBool, std::string(1, value ? 1 : 0));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutInt(const Path& path, std::int64_t value) {
-  std::string bytes(sizeof(value), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(value));
-  impl_->AddValue(path, EntryKind::kInt, std::move(bytes));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutFloat(const Path& path, double value) {
-  std::string bytes(sizeof(value), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(value));
-  impl_->AddValue(path, EntryKind::kFloat, std::move(bytes));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutComplex(const Path& path, double real,
-                                     double imaginary) {
-  std::string bytes(2 * sizeof(double), '\0');
-  std::memcpy(bytes.data(), &real, sizeof(double));
-  std::memcpy(bytes.data() + sizeof(double), &imaginary, sizeof(double));
-  impl_->AddValue(path, EntryKind::kComplex, std::move(bytes));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutString(const Path& path, std::string utf8) {
-  impl_->AddValue(path, EntryKind::kStr, std::move(utf8));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutBytes(const Path& path, std::string bytes) {
-  impl_->AddValue(path, EntryKind::kBytes, std::move(bytes));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutJson(const Path& path, std::string json) {
-  impl_->AddValue(path, EntryKind::kJson, std::move(json));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutProto(const Path& path, std::string message_name,
-                                   std::string serialised) {
-  impl_->AddValue(path, EntryKind::kProto, std::move(serialised),
-                  std::move(message_name));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutFile(const Path& path, std::string content) {
-  impl_->AddValue(path, EntryKind::kFile, std::move(content));
-  return *this;
-}
-
-StepBuilder& StepBuilder::PutNode(const Path& path, NodeType type,
-                                  std::string tag) {
-  impl_->Add([&] {
-    return impl_->content.AddNode(path, KindOf(type), std::move(tag));
-  });
-  return *this;
-}
-
-StepBuilder& StepBuilder::Tie(const Path& path, const Path& target) {
-  impl_->Add([&] { return impl_->content.AddTie(path, target); });
-  return *this;
-}
-
-StepBuilder& StepBuilder::Put(std::string_view path, Tensor tensor,
-                              Ownership ownership) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : Put(*parsed, std::move(tensor), ownership);
-}
-
-StepBuilder& StepBuilder::PutBool(std::string_view path, bool value) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : PutBool(*parsed, value);
-}
-
-StepBuilder& StepBuilder::PutInt(std::string_view path, std::int64_t value) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : PutInt(*parsed, value);
-}
-
-StepBuilder& StepBuilder::PutFloat(std::string_view path, double value) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : PutFloat(*parsed, value);
-}
-
-StepBuilder& StepBuilder::PutString(std::string_view path, std::string utf8) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : PutString(*parsed, std::move(utf8));
-}
-
-StepBuilder& StepBuilder::PutBytes(std::string_view path, std::string bytes) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : PutBytes(*parsed, std::move(bytes));
-}
-
-StepBuilder& StepBuilder::PutJson(std::string_view path, std::string json) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : PutJson(*parsed, std::move(json));
-}
-
-StepBuilder& StepBuilder::PutNode(std::string_view path, NodeType type,
-                                  std::string tag) {
-  const Path* parsed = impl_->Parse(path);
-  return parsed == nullptr ? *this : PutNode(*parsed, type, std::move(tag));
-}
-
-StepBuilder& StepBuilder::Tie(std::string_view path, std::string_view target) {
-  const Path* parsed = impl_->Parse(path);
-  if (parsed == nullptr) return *this;
-  const Path from = *parsed;
-  const Path* to = impl_->Parse(target);
-  return to == nullptr ? *this : Tie(from, *to);
-}
-
-StepBuilder& StepBuilder::SetItemType(std::string_view name, ItemType type) {
-  impl_->Add([&] { return impl_->content.SetItem(name, KindOf(type)); });
-  return *this;
-}
-
-StepBuilder& StepBuilder::SetMetric(std::string_view name, double value) {
-  impl_->Add([&] { return impl_->content.SetMetric(name, value); });
-  return *this;
-}
-
-StepBuilder& StepBuilder::SetCustomMetadata(std::string json) {
-  impl_->Add([&] { return impl_->content.SetCustomMetadata(std::move(json)); });
-  return *this;
-}
-
-StepBuilder& StepBuilder::SetNote(std::string_view text) {
-  impl_->Add([&] { return impl_->content.SetNote(text); });
-  return *this;
-}
-
-StepBuilder& StepBuilder::SetLineage(std::string_view name, std::string text) {
-  impl_->Add([&] { return impl_->content.SetLineage(name, std::move(text)); });
-  return *this;
-}
-
-absl::Status StepBuilder::status() const {
-  return impl_ == nullptr
-             ? absl::FailedPreconditionError("this step was committed already")
-             : impl_->status;
-}
-
-SaveHandle StepBuilder::Commit() && {
-  SaveHandle handle = std::move(*this).Submit();
-  handle.WaitCopied();
-  return handle;
-}
-
-SaveHandle StepBuilder::Submit() && {
-  const std::unique_ptr<Impl> impl = std::move(impl_);
-  if (impl == nullptr) return SaveHandle();
-  std::shared_ptr<Save> save = impl->save;
-  absl::Status status = impl->status;
-  if (status.ok()) status = impl->Prepare();
-  if (status.ok() && !impl->engine->writer()->Submit(save)) {
-    status = absl::FailedPreconditionError(
-        absl::StrFormat("store %s was closed", impl->engine->directory()));
+absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> actual,
+                           reader_->Leaves(""));
+  std::map<std::string_view, const LeafInfo*> stored;
+  for (const LeafInfo& leaf : actual) stored[leaf.name] = &leaf;
+  const auto describe = [](const LeafInfo& leaf) {
+    if (leaf.kind != EntryKind::kArray) return std::string(Name(leaf.kind));
+    return std::string(Name(leaf.dtype)) + ShapeText(leaf.shape);
+  };
+  std::string differences;
+  for (const LeafInfo& leaf : expected) {
+    const std::string name = leaf.name.empty() ? leaf.path.Text() : leaf.name;
+    const auto it = stored.find(name);
+    if (it == stored.end()) {
+      absl::StrAppendFormat(&differences, "\n  %s: missing in the step", name);
+      continue;
+    }
+    const LeafInfo& found = *it->second;
+    const bool tie = found.tie_to.has_value();
+    if (!tie && (found.kind != leaf.kind || found.dtype != leaf.dtype ||
+                 found.packed != leaf.packed || found.shape != leaf.shape)) {
+      absl::StrAppendFormat(&differences, "\n  %s: saved as %s, expected %s",
+                            name, describe(found), describe(leaf));
+    }
+    stored.erase(it);
   }
-  if (status.ok()) {
-    impl->save.reset();
-    return SaveHandle(std::move(save));
+  for (const auto& [name, leaf] : stored) {
+    // Nodes may be left out: what matters of them follows from the leaves.
+    if (!leaf->is_leaf() && !leaf->tie_to.has_value()) continue;
+    absl::StrAppendFormat(&differences, "\n  %s: not expected", name);
   }
-  impl->Discard();
-  // There is no ticket where Begin() failed.
-  if (save == nullptr)
-    save = std::make_shared<Save>(0, 0, impl->step, SaveOptions(), 0);
-  // Nobody has the handle yet, and so no callback is set.
-  save->Finish(absl::Status(status.code(),
-                            absl::StrFormat("step %d was not saved: %s",
-                                            impl->step, status.message())),
-               0)
-      .IgnoreError();
-  // A failure that Begin() passed on is not one more.
-  if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
-    impl->engine->writer()->Fail(save);
-  }
-  return SaveHandle(std::move(save));
-}
-
-absl::Status StepBuilder::Impl::Prepare() {
-  CKPTREE_RETURN_IF_ERROR(engine->CheckWritable());
-  const bool as_stored = content.as_stored();
-  CKPTREE_ASSIGN_OR_RETURN(internal::StepContent finished,
-                           std::move(content).Finish());
-  if (!as_stored) CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
-  save->bytes_total = finished.bytes;
-  save->leaves_total = finished.leaves.size();
-  Save* const raw = save.get();  // The save owns what calls this.
-  save->content = std::make_shared<internal::StagedContent>(
-      std::move(finished), engine->options().chunk_bytes, &engine->pool(),
-      [raw] { raw->SetStaged(); }, [raw] { raw->SetCopied(); });
-  return save->content->StageInline();
+  if (differences.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "step %d is not what was expected:%s", step(), differences));
 }
 
 }  // namespace ckptree

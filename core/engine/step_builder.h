@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
-#include "ckptree/step.h"
+#include "base/status_macros.h"
+#include "ckptree/save.h"
 #include "core/engine/engine.h"
 #include "core/save/save.h"
 #include "core/save/step_content.h"
@@ -24,36 +24,28 @@ struct StepBuilder::Impl {
         content(engine->options().chunk_bytes),
         step(number) {}
 
-  // Gives the ticket back: the saves behind it need not wait.
-  void Discard();
-
   // Runs `add` unless there was a mistake before; keeps its mistake.
   template <typename Fn>
   void Add(Fn add) {
     if (status.ok()) status = add();
   }
 
-  void AddValue(const Path& path, schema::EntryKind kind, std::string bytes,
-                std::string tag = "") {
-    Add([&] {
-      return content.AddValue(path, kind, std::move(bytes), std::move(tag));
+  // Runs `add(Path)` unless there was a mistake before; that `path` is a text
+  // which does not parse is one.
+  template <typename Fn>
+  void AddAt(PathRef path, Fn add) {
+    Add([&]() -> absl::Status {
+      std::optional<Path> parsed;
+      CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+      return add(*at);
     });
   }
 
-  // Null, and the mistake kept, where `text` is no path. The result is valid
-  // until the next call.
-  const Path* Parse(std::string_view text) {
-    absl::StatusOr<Path> path = Path::Parse(text);
-    if (!path.ok()) {
-      Add([&] {
-        return absl::Status(path.status().code(),
-                            absl::StrFormat("%s: %s", internal::Quoted(text),
-                                            path.status().message()));
-      });
-      return nullptr;
-    }
-    parsed = *std::move(path);
-    return &*parsed;
+  void AddValue(PathRef path, EntryKind kind, std::string bytes,
+                std::string tag = "") {
+    AddAt(path, [&](const Path& at) {
+      return content.AddValue(at, kind, std::move(bytes), std::move(tag));
+    });
   }
 
   // Makes the content of `save` and copies what is inline.
@@ -65,7 +57,6 @@ struct StepBuilder::Impl {
   std::shared_ptr<internal::Save> save;  // Null where status is not OK at once.
   absl::Status status;
   bool passed_on = false;  // `status` is the failure of an earlier save.
-  std::optional<Path> parsed;
 };
 
 }  // namespace ckptree

@@ -15,7 +15,6 @@
 namespace ckptree::internal {
 namespace {
 
-using schema::EntryKind;
 using schema::Space;
 
 // Edit distance, cut off at `limit`: for "did you mean".
@@ -58,8 +57,7 @@ LeafInfo InfoOf(const schema::TreeEntry& entry) {
   // What a tree holds was checked when it was decoded.
   info.path = Path::Decode(entry.path).value_or(Path());
   info.name = info.path.Text();
-  info.kind = std::string(Name(entry.kind));
-  info.is_leaf = schema::IsLeaf(entry.kind);
+  info.kind = entry.kind;
   info.dtype = entry.dtype;
   info.packed = entry.packed;
   info.shape = entry.shape;
@@ -217,7 +215,7 @@ StepReader::Lookup(const Path& path) const {
       if (!found.ok()) return Annotate(found.status());
       if (!found->has_value()) continue;
       if (!entry.has_value()) entry = *(*found)->entry;
-      if (schema::IsLeaf((*found)->entry->kind)) {
+      if (IsLeaf((*found)->entry->kind)) {
         places.push_back({p, (*found)->ordinal});
       }
     }
@@ -232,7 +230,8 @@ StepReader::Lookup(const Path& path) const {
       absl::DataLossError(absl::StrFormat("%s is tied to a tie", path.Text())));
 }
 
-absl::StatusOr<LeafInfo> StepReader::Find(const Path& path) const {
+absl::StatusOr<std::optional<LeafInfo>> StepReader::Find(
+    const Path& path) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   const std::string encoded = path.Encode();
   for (const Part& part : parts_) {
@@ -241,13 +240,13 @@ absl::StatusOr<LeafInfo> StepReader::Find(const Path& path) const {
     if (!found.ok()) return Annotate(found.status());
     if (found->has_value()) return InfoOf(*(*found)->entry);
   }
-  return NoSuchPath(path);
+  return std::nullopt;
 }
 
 absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   CKPTREE_ASSIGN_OR_RETURN(auto found, Lookup(path));
   auto& [entry, places] = found;
-  if (!schema::IsLeaf(entry.kind)) {
+  if (!IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
                         path.Text(), Name(entry.kind)));
@@ -275,7 +274,7 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
   std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
   std::vector<std::vector<std::size_t>> owners(parts_.size());
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (!leaves[i].is_leaf && !leaves[i].tie_to.has_value()) continue;
+    if (!leaves[i].is_leaf() && !leaves[i].tie_to.has_value()) continue;
     CKPTREE_ASSIGN_OR_RETURN(const auto found, Lookup(leaves[i].path));
     for (const Place& place : found.second) {
       ordinals[place.part].push_back(place.ordinal);
@@ -335,7 +334,7 @@ absl::Status StepReader::AddRead(
     const ReadRequest& request, const schema::TreeEntry& entry,
     std::span<const schema::LeafRecord* const> records, ReadPlan* plan) const {
   const Path& path = request.path;
-  if (!schema::IsLeaf(entry.kind)) {
+  if (!IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
                         path.Text(), Name(entry.kind)));

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ckptree/restore.h"
+#include "ckptree/step.h"
 #include "core/engine/engine.h"
 #include "core/version/catalog.h"
 #include "core/version/read_plan.h"
@@ -34,7 +34,9 @@ class StepReader {
   std::string step_name() const { return StepText(info_.branch, info_.step); }
   absl::StatusOr<StepMetadata> Metadata() const;
   absl::StatusOr<std::vector<LeafInfo>> Leaves(std::string_view glob) const;
-  absl::StatusOr<LeafInfo> Find(const Path& path) const;
+  absl::StatusOr<std::optional<LeafInfo>> Find(const Path& path) const;
+  // kNotFound, with the closest name.
+  absl::Status NoSuchPath(const Path& path) const;
   absl::StatusOr<std::vector<LeafDetail>> Details(
       const std::vector<LeafInfo>& leaves) const;
   absl::Status ReadMany(std::span<const ReadRequest> requests) const;
@@ -66,7 +68,6 @@ class StepReader {
   // The entry and its places; follows a tie. kNotFound names close paths.
   absl::StatusOr<std::pair<schema::TreeEntry, std::vector<Place>>> Lookup(
       const Path& path) const;
-  absl::Status NoSuchPath(const Path& path) const;
   absl::Status AddRead(const ReadRequest& request,
                        const schema::TreeEntry& entry,
                        std::span<const schema::LeafRecord* const> records,

@@ -86,12 +86,12 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
     return absl::OkStatus();
   }();
   if (impl->status.ok()) {
-    impl->save = engine_->writer()->Begin(branch, step, options);
+    impl->save = std::make_shared<internal::Save>(branch, step, options);
   }
   return StepBuilder(std::move(impl));
 }
 
-absl::StatusOr<Step> Store::Restore(const StepSelector& selector) const {
+absl::StatusOr<Step> Store::OpenStep(const StepSelector& selector) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   // What `latest` or a tag means may change hands while it is opened; a step
   // that was asked for by its number is gone.
@@ -136,8 +136,8 @@ absl::Status Store::Delete(const std::vector<StepSelector>& steps,
 }
 
 absl::Status Store::Tag(std::string_view name, const StepSelector& step,
-                        bool move) {
-  return engine_->Tag(name, step, move);
+                        const TagOptions& options) {
+  return engine_->Tag(name, step, options.move);
 }
 
 absl::Status Store::Fork(const StepSelector& step, std::string_view branch) {
@@ -161,7 +161,7 @@ absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
                                ? catalog.BranchName(record.origin_branch)
                                : "?";
     branch.origin_step = record.origin_step;
-    branch.created_ns = record.created_ns;
+    branch.created = absl::FromUnixNanos(record.created_ns);
     branch.steps = catalog.Steps(number).size();
     branches.push_back(std::move(branch));
   }
@@ -187,8 +187,8 @@ absl::Status Store::Unpin(const StepSelector& step) {
 }
 
 absl::Status Store::SetPolicy(const Preservation& policy,
-                              std::string_view branch, bool of_program) {
-  return engine_->SetPolicy(policy, branch, of_program);
+                              std::string_view branch) {
+  return engine_->SetPolicy(policy, branch, /*from_program=*/false);
 }
 
 absl::StatusOr<PolicyInfo> Store::Policy(std::string_view branch) const {
@@ -272,7 +272,7 @@ StoreInfo Store::Info() const {
     absl::StrAppendFormat(&info.uuid, "%02x", static_cast<unsigned char>(byte));
   }
   info.format = static_cast<int>(record.format);
-  info.created_ns = record.created_ns;
+  info.created = absl::FromUnixNanos(record.created_ns);
   info.created_by = record.created_by;
   info.read_only = engine_->options().read_only;
   info.warnings = engine_->warnings();

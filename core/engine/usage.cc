@@ -255,7 +255,7 @@ absl::StatusOr<std::vector<SubtreeUsage>> SubtreesOf(
     CKPTREE_RETURN_IF_ERROR(loaded.status());
     std::size_t ordinal = 0;
     for (const schema::TreeEntry& entry : *(*loaded)->entries) {
-      if (!schema::IsLeaf(entry.kind)) continue;
+      if (!IsLeaf(entry.kind)) continue;
       const BaseLeaf& leaf = *(*loaded)->leaves[ordinal++];
       SubtreeUsage& subtree = subtrees[Prefix(entry.path, depth)];
       ++subtree.leaves;

@@ -11,6 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ckptree/policy.h"
+#include "core/engine/engine.h"
+#include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
 
 namespace ckptree {
@@ -19,7 +21,7 @@ namespace {
 using Begun = internal::BegunSave;
 
 Begun BegunOf(const StepInfo& info) {
-  return {info.step, absl::FromUnixNanos(info.begun_ns), info.metrics};
+  return {info.step, info.begun, info.metrics};
 }
 
 // Until the save is over, however it ended.
@@ -139,19 +141,19 @@ absl::Status CheckpointManager::Impl::SetUp() {
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
   if (read_only()) return absl::OkStatus();
   std::optional<Preservation> policy = internal::PreservationOf(options);
-  bool of_program = true;
+  bool from_program = true;
   if (policy.has_value()) {
     const std::string text = Text(*policy);
     // Set by hand, and wanted by the program as well: it stays by hand.
-    if (known.text == text) of_program = known.of_program;
-    if (!known.text.empty() && !known.of_program && known.text != text) {
+    if (known.text == text) from_program = known.from_program;
+    if (!known.text.empty() && !known.from_program && known.text != text) {
       engine().logger().Log(
           LogSeverity::kWarning, "policy",
           absl::StrFormat("the policy '%s', set by hand, gives way to that of "
                           "the manager's options: '%s'",
                           known.text, text));
     }
-  } else if (known.of_program && known.text != "all") {
+  } else if (known.from_program && known.text != "all") {
     policy = PreserveAll{};
     engine().logger().Log(
         LogSeverity::kInfo, "policy",
@@ -162,7 +164,8 @@ absl::Status CheckpointManager::Impl::SetUp() {
     engine().logger().Log(LogSeverity::kWarning, "policy", known.applicable);
   }
   if (policy.has_value()) {
-    CKPTREE_RETURN_IF_ERROR(store.SetPolicy(*policy, name, of_program));
+    CKPTREE_RETURN_IF_ERROR(internal::StoreEngine::Of(store).SetPolicy(
+        *policy, name, from_program));
   }
   if (options.metadata.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
@@ -286,7 +289,7 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
   options.overwrite = arguments.overwrite;
   options.time = now;
   // What is saved to go on from is not dropped for being no better.
-  options.stays = impl_->MustSaveForPreemption();
+  options.ignore_policy = impl_->MustSaveForPreemption();
   options.branch = impl_->Branch();
   {
     const absl::MutexLock lock(&impl_->mu);
@@ -420,7 +423,8 @@ absl::Status CheckpointManager::ForkFrom(std::int64_t step,
   CKPTREE_RETURN_IF_ERROR(impl_->store.Fork(AtStep(step, from), branch));
   if (!policy.text.empty()) {
     const absl::Status status =
-        impl_->store.SetPolicy(policy.policy, branch, policy.of_program);
+        internal::StoreEngine::Of(impl_->store)
+            .SetPolicy(policy.policy, branch, policy.from_program);
     if (!status.ok()) {
       impl_->store.DropBranch(branch).IgnoreError();  // As it was.
       return status;

@@ -95,6 +95,13 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
       return Contradiction("preservation", "should_keep_fn");
     }
   }
+  if (HasBest(options) != options.best_mode.has_value()) {
+    return absl::InvalidArgumentError(
+        HasBest(options)
+            ? "best_mode is missing: is the smallest or the largest value of "
+              "the metric the best?"
+            : "best_mode is set, and neither best_metric nor best_fn is");
+  }
   if (options.should_keep_fn && options.keep_period) {
     return Contradiction("should_keep_fn", "keep_period");
   }

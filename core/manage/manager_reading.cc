@@ -40,7 +40,7 @@ absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
 
 }  // namespace
 
-absl::StatusOr<Step> CheckpointManager::Restore(
+absl::StatusOr<Step> CheckpointManager::OpenStep(
     StepSelector selector, const std::vector<std::string>& items) const {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
   if (selector.kind == StepSelector::Kind::kBest && selector.name.empty()) {
@@ -55,7 +55,7 @@ absl::StatusOr<Step> CheckpointManager::Restore(
   if (selector.kind == StepSelector::Kind::kLatest) {
     CKPTREE_ASSIGN_OR_RETURN(selector, LatestOrOrigin(impl_->store, selector));
   }
-  CKPTREE_ASSIGN_OR_RETURN(Step step, impl_->store.Restore(selector));
+  CKPTREE_ASSIGN_OR_RETURN(Step step, impl_->store.OpenStep(selector));
   if (items.empty()) return step;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
   std::vector<std::string> known;
@@ -105,7 +105,7 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
   for (const StepInfo& info : steps) {
     PolicyStep step;
     step.step = info.step;
-    step.time = absl::FromUnixNanos(info.begun_ns);
+    step.time = info.begun;
     step.metrics = info.metrics;
     step.healthy = info.nonfinite_leaves == 0;
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<double> value,
@@ -113,7 +113,7 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
     if (!value.has_value()) continue;
     const bool better =
         !found.has_value() ||
-        (rule->mode == BestN::Mode::kMin ? *value <= best : *value >= best);
+        (rule->mode == BestMode::kMin ? *value <= best : *value >= best);
     if (!better) continue;
     found = info.step;
     best = *value;
@@ -129,7 +129,7 @@ absl::StatusOr<MetricList> CheckpointManager::Metrics(std::int64_t step) const {
 
 absl::StatusOr<std::vector<ItemInfo>> CheckpointManager::ItemMetadata(
     std::int64_t step) const {
-  CKPTREE_ASSIGN_OR_RETURN(const Step opened, Restore(AtStep(step)));
+  CKPTREE_ASSIGN_OR_RETURN(const Step opened, OpenStep(AtStep(step)));
   CKPTREE_ASSIGN_OR_RETURN(const StepMetadata metadata, opened.Metadata());
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, opened.Leaves());
   std::vector<ItemInfo> items;

@@ -71,6 +71,12 @@ struct Checker {
       return Wrong(absl::StrFormat(
           "best has a function for '%s' and is not `computed`", r.metric));
     }
+    if (!r.mode.has_value()) {
+      return Wrong(absl::StrFormat(
+          "best('%s') says not whether the smallest or the largest value is "
+          "best: set its mode",
+          r.metric));
+    }
     return CheckCount("best", r.n);
   }
   absl::Status operator()(const Healthy& r) const {
@@ -271,7 +277,7 @@ class Evaluator {
       CKPTREE_ASSIGN_OR_RETURN(const std::optional<double> value,
                                MetricOf(r, steps_[i]));
       if (value.has_value()) {
-        ranked.emplace_back(r.mode == BestN::Mode::kMax ? *value : -*value, i);
+        ranked.emplace_back(*r.mode == BestMode::kMax ? *value : -*value, i);
       } else {
         mask[i] = r.keep_without_metrics;
       }

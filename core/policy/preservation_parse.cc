@@ -373,7 +373,7 @@ class Parser {
           "'%s': is the lowest value the best ('min') or the highest ('max')?",
           Escaped(mode)));
     }
-    rule.mode = mode == "min" ? BestN::Mode::kMin : BestN::Mode::kMax;
+    rule.mode = mode == "min" ? BestMode::kMin : BestMode::kMax;
     rule.n = 1;
     if (arguments.size() == 3) {
       if (arguments[2].value == "all") {

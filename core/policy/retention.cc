@@ -151,8 +151,8 @@ PolicyInfo Retention::Of(std::uint32_t branch) const {
   if (settings == nullptr) return info;
   info.text = settings->policy;
   info.set_by = settings->set_by;
-  info.of_program = settings->of_program;
-  info.set_ns = settings->set_ns;
+  info.from_program = settings->from_program;
+  info.set = absl::FromUnixNanos(settings->set_ns);
   if (info.text.empty()) return info;
   const absl::MutexLock lock(&mu_);
   auto it = known_.find({branch, info.text});
@@ -230,7 +230,7 @@ absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
     PolicyVerdict verdict;
     verdict.step = list.records[i]->step;
     verdict.version = list.records[i]->version;
-    verdict.begun_ns = list.records[i]->begun_ns;
+    verdict.begun = absl::FromUnixNanos(list.records[i]->begun_ns);
     verdict.why = reasons[i];
     if (list.held[i]) {
       if (catalog_.IsPinned(verdict.version)) verdict.why.push_back("pinned");

@@ -167,7 +167,7 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
   for (const StepInfo& info : steps) {
     CKPTREE_RETURN_IF_ERROR(branches.Copy(info.branch));
     const absl::StatusOr<Step> step =
-        from.Restore(AtStep(info.step, info.branch));
+        from.OpenStep(AtStep(info.step, info.branch));
     if (!step.ok()) {
       RecoveredStep lost;
       lost.branch = info.branch;

@@ -39,17 +39,6 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-struct NodeName {
-  std::string_view name;
-  NodeType type;
-};
-constexpr NodeName kNodes[] = {
-    {"none", NodeType::kNone},     {"dict", NodeType::kDict},
-    {"list", NodeType::kList},     {"tuple", NodeType::kTuple},
-    {"object", NodeType::kObject}, {"namedtuple", NodeType::kNamedTuple},
-    {"custom", NodeType::kCustom},
-};
-
 struct ItemName {
   std::string_view name;
   ItemType type;
@@ -127,7 +116,7 @@ class StepCopier {
     if (!leaves.ok()) return NotSaved(ReasonOf(leaves.status()));
     for (const LeafInfo& leaf : *leaves) {
       if (options_.cancelled()) return absl::CancelledError("interrupted");
-      if (leaf.is_leaf) {
+      if (leaf.is_leaf()) {
         AddLeaf(leaf);
       } else if (!leaf.tie_to.has_value()) {
         AddNode(leaf);
@@ -182,18 +171,18 @@ class StepCopier {
   // The bytes of the value.
   absl::StatusOr<std::uint64_t> AddValue(const LeafInfo& leaf) {
     CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, from_.Value(leaf.path));
-    const std::string_view kind = leaf.kind;
+    const EntryKind kind = leaf.kind;
     const Path& path = leaf.path;
-    if (kind == "bool") {
+    if (kind == EntryKind::kBool) {
       CKPTREE_ASSIGN_OR_RETURN(const bool truth, value.Bool());
       builder_.PutBool(path, truth);
-    } else if (kind == "int") {
+    } else if (kind == EntryKind::kInt) {
       CKPTREE_ASSIGN_OR_RETURN(const std::int64_t number, value.Int());
       builder_.PutInt(path, number);
-    } else if (kind == "float") {
+    } else if (kind == EntryKind::kFloat) {
       CKPTREE_ASSIGN_OR_RETURN(const double number, value.Float());
       builder_.PutFloat(path, number);
-    } else if (kind == "complex") {
+    } else if (kind == EntryKind::kComplex) {
       std::array<double, 2> number{};
       if (value.bytes.size() != sizeof(number)) {
         return absl::DataLossError("a complex number of another size");
@@ -202,13 +191,13 @@ class StepCopier {
       builder_.PutComplex(path, number[0], number[1]);
     } else {
       CKPTREE_ASSIGN_OR_RETURN(std::string text, value.String());
-      if (kind == "str") {
+      if (kind == EntryKind::kStr) {
         builder_.PutString(path, std::move(text));
-      } else if (kind == "bytes") {
+      } else if (kind == EntryKind::kBytes) {
         builder_.PutBytes(path, std::move(text));
-      } else if (kind == "json") {
+      } else if (kind == EntryKind::kJson) {
         builder_.PutJson(path, std::move(text));
-      } else if (kind == "proto") {
+      } else if (kind == EntryKind::kProto) {
         builder_.PutProto(path, leaf.tag, std::move(text));
       } else {
         builder_.PutFile(path, std::move(text));
@@ -279,11 +268,7 @@ class StepCopier {
   }
 
   void AddNode(const LeafInfo& node) {
-    for (const NodeName& known : kNodes) {
-      if (known.name == node.kind) {
-        builder_.PutNode(node.path, known.type, node.tag);
-      }
-    }
+    builder_.PutNode(node.path, node.kind, node.tag);
   }
 
   void AddTie(const LeafInfo& tie) {
@@ -301,9 +286,9 @@ class StepCopier {
       builder_.SetMetric(name, value);
     }
     SaveOrigin origin;
-    origin.begun_ns = info.begun_ns;
-    origin.staged_ns = info.staged_ns;
-    origin.committed_ns = info.committed_ns;
+    origin.begun_ns = absl::ToUnixNanos(info.begun);
+    origin.staged_ns = absl::ToUnixNanos(info.staged);
+    origin.committed_ns = absl::ToUnixNanos(info.committed);
     const absl::StatusOr<StepMetadata> metadata = from_.Metadata();
     if (metadata.ok()) {
       origin.lineage = metadata->lineage;

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "ckptree/recover.h"
-#include "ckptree/restore.h"
+#include "ckptree/step.h"
 #include "ckptree/store.h"
 
 namespace ckptree::internal {

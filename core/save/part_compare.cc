@@ -132,7 +132,7 @@ void PartCompare::Match() {
       known;
   std::size_t ordinal = 0;
   for (const schema::TreeEntry& entry : *base_->entries) {
-    if (!schema::IsLeaf(entry.kind)) continue;
+    if (!IsLeaf(entry.kind)) continue;
     known.emplace(entry.path,
                   std::pair(&entry, base_->leaves[ordinal++].get()));
   }
@@ -149,7 +149,7 @@ void PartCompare::Match() {
 }
 
 bool PartCompare::WantsStatistics(const SourceLeaf& leaf) const {
-  return plan_.statistics && leaf.entry.kind == schema::EntryKind::kArray;
+  return plan_.statistics && leaf.entry.kind == EntryKind::kArray;
 }
 
 // Step 3 for chunked leaves (and step 4 at once), step 3 for runs.

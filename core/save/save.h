@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ckptree/options.h"
 #include "core/save/part_writer.h"
@@ -37,22 +38,20 @@ struct SaveOrigin {
 // Thread-safe, but for the members of the writer.
 class Save {
  public:
-  Save(std::uint64_t number, std::uint32_t of_branch, std::int64_t to_step,
-       const SaveOptions& options, std::int64_t now_ns)
-      : ticket(number),
-        step(to_step),
+  Save(std::uint32_t of_branch, std::int64_t to_step,
+       const SaveOptions& options)
+      : step(to_step),
         branch(of_branch),
         overwrite(options.overwrite),
-        stays(options.stays),
+        ignore_policy(options.ignore_policy),
         delete_later(options.delete_later),
-        begun_ns(now_ns) {}
+        begun_ns(absl::ToUnixNanos(options.time.value_or(absl::Now()))) {}
 
-  const std::uint64_t ticket;  // Its place among the saves.
   const std::int64_t step;
   const std::uint32_t branch;
   const bool overwrite;
-  const bool stays;         // Whatever the policy says of it now.
-  const bool delete_later;  // All later steps of its branch.
+  const bool ignore_policy;  // Whatever the policy says of it now.
+  const bool delete_later;   // All later steps of its branch.
   const std::int64_t begun_ns;
 
   // Set by Commit(), before the writer sees the save; gone at its end.

@@ -212,8 +212,8 @@ absl::Status StepWriter::AskPolicy(const Save& save,
     }
     return newest;
   };
-  absl::StatusOr<Retention::Verdict> verdict =
-      context_.retention->Decide(record, save.stays, save.delete_later, head);
+  absl::StatusOr<Retention::Verdict> verdict = context_.retention->Decide(
+      record, save.ignore_policy, save.delete_later, head);
   if (!verdict.ok()) {
     attempt->policy_problem = verdict.status();
     return absl::OkStatus();

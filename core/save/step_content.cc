@@ -11,6 +11,7 @@
 #include "core/array/chunk_grid.h"
 #include "schema/json_text.h"
 #include "schema/limits.h"
+#include "schema/quoted_text.h"
 #include "schema/utf8.h"
 
 namespace ckptree::internal {
@@ -18,8 +19,6 @@ namespace {
 
 // It is written with every save, beside what a listing reads.
 constexpr std::size_t kMaxLineageBytes = 1 << 20;
-
-using schema::EntryKind;
 
 template <typename... Args>
 absl::Status Invalid(const absl::FormatSpec<Args...>& format,
@@ -32,7 +31,7 @@ absl::Status CheckPath(const Path& path) {
     return Invalid("a leaf needs a path: the empty one names the whole step");
   }
   if (absl::Status status = path.Validate(); !status.ok()) {
-    return Invalid("%s: %s", Quoted(path.Text()), status.message());
+    return Invalid("%s: %s", schema::Quoted(path.Text()), status.message());
   }
   const PathPart& item = path.parts().front();
   const auto* name = std::get_if<std::string>(&item.key.value);
@@ -63,7 +62,7 @@ struct PathName {
 
 absl::Status CheckText(const char* what, std::string_view text) {
   if (schema::IsUtf8(text)) return absl::OkStatus();
-  return Invalid("%s is UTF-8: %s is not", what, Quoted(text));
+  return Invalid("%s is UTF-8: %s is not", what, schema::Quoted(text));
 }
 
 // True where the strided elements of `tensor` stay inside size_bytes, the first
@@ -95,14 +94,6 @@ bool IsDense(const Tensor& tensor, std::int64_t element_bytes) {
 }
 
 }  // namespace
-
-std::string Quoted(std::string_view text) {
-  static constexpr std::size_t kMaxShown = 100;
-  const std::string_view shown = text.substr(0, kMaxShown);
-  return absl::StrFormat(
-      "'%s%s'", absl::CHexEscape(absl::string_view(shown.data(), shown.size())),
-      shown.size() < text.size() ? "..." : "");
-}
 
 absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                                        Ownership ownership) {

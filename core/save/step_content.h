@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ckptree/step.h"
+#include "ckptree/save.h"
 #include "ckptree/tensor.h"
 #include "schema/leaf_record.h"
 #include "schema/step_record.h"
@@ -72,9 +72,6 @@ absl::Status CheckCovered(const schema::TreeEntry& entry,
                           const std::vector<schema::Box>& boxes);
 absl::Status CheckCovered(const StepContent& content);
 
-// The beginning of `text` as an error shows it: quoted, nothing but ASCII.
-std::string Quoted(std::string_view text);
-
 // Collects leaves and nodes in any order. Confined to one thread.
 class ContentBuilder {
  public:
@@ -87,10 +84,9 @@ class ContentBuilder {
   bool as_stored() const { return as_stored_; }
 
   absl::Status AddTensor(const Path& path, Tensor tensor, Ownership ownership);
-  absl::Status AddValue(const Path& path, schema::EntryKind kind,
-                        std::string bytes, std::string tag);
-  absl::Status AddNode(const Path& path, schema::EntryKind kind,
-                       std::string tag);
+  absl::Status AddValue(const Path& path, EntryKind kind, std::string bytes,
+                        std::string tag);
+  absl::Status AddNode(const Path& path, EntryKind kind, std::string tag);
   absl::Status AddTie(const Path& path, const Path& target);
   absl::Status SetItem(std::string_view name, schema::ItemKind kind);
   absl::Status SetMetric(std::string_view name, double value);

@@ -55,9 +55,6 @@ StepWriter::~StepWriter() {
 void StepWriter::Refuse() {
   absl::MutexLock lock(&mu_);
   refusing_ = true;
-  for (auto& [number, ticket] : tickets_) {
-    if (ticket.stage == Stage::kOpen) ticket.stage = Stage::kDropped;
-  }
 }
 
 void StepWriter::Stop() {
@@ -142,19 +139,14 @@ void StepWriter::StageOne(const std::shared_ptr<Save>& save) {
 void StepWriter::WriteLoop() {
   const EngineThread here(context_.database);
   while (true) {
-    Ticket ticket;
+    std::shared_ptr<Save> first;
     {
       absl::MutexLock lock(&mu_);
       mu_.Await(absl::Condition(this, &StepWriter::CanWrite));
-      if (tickets_.empty()) return;
-      ticket = tickets_.begin()->second;
-      if (ticket.stage == Stage::kOpen) return;  // Stopping.
-      if (ticket.stage == Stage::kDropped) {
-        tickets_.erase(tickets_.begin());
-        continue;
-      }
+      if (queue_.empty()) return;  // Stopping.
+      first = queue_.front();
     }
-    Save& save = *ticket.save;
+    Save& save = *first;
     std::uint64_t version = 0;
     const absl::Status status =
         Annotate(GuardedStatus("saving", [&] { return Run(&save, &version); }),
@@ -181,8 +173,9 @@ void StepWriter::WriteLoop() {
     absl::MutexLock lock(&mu_);
     // Who cancels does not need to be told.
     const bool asked = absl::IsCancelled(status) && save.cancelled();
-    if (!status.ok() && !asked) failed_.push_back(ticket.save);
-    tickets_.erase(save.ticket);
+    if (!status.ok() && !asked) failed_.push_back(first);
+    queue_.pop_front();
+    ++ended_;
   }
 }
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,13 +58,13 @@ struct WriterContext {
 
 // The steps of a save, marked in step_writer.cc; core/save/README.md says what
 // each keeps true:
-//   1 Begin    a ticket, no version yet
+//   1 Submit   a place in the queue, no version yet
 //   2 Stage    copy what is not lent; overlaps with other saves
 //   3 Compare  with the tip of the branch
 //   4 Write    what is new, into segments outside the database or the batch
 //   5 Adopt    all segments at once; nothing refers to them yet
 //   6 Commit   one record of the journal, synced; then the index
-// Steps 3 to 6 run on one thread, in the order of the tickets.
+// Steps 3 to 6 run on one thread, in the order of the queue.
 //
 // Thread-safe.
 class StepWriter {
@@ -74,23 +73,18 @@ class StepWriter {
   // Cancels nothing: Refuse(), Stop().
   ~StepWriter();
 
-  // Step 1. The save's turn waits until Submit() or Drop().
-  std::shared_ptr<Save> Begin(std::uint32_t branch, std::int64_t step,
-                              const SaveOptions& options);
-  // Waits for room among the saves in flight, but for no step that was begun
-  // and is not submitted. False where the writer takes no more saves.
+  // Step 1. Waits for room among the saves in flight. False where the writer
+  // takes no more saves.
   [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
-  // The save will never be submitted: those behind it need not wait.
-  void Drop(const std::shared_ptr<Save>& save);
   // `save` failed without having been submitted; told like any failure.
   void Fail(const std::shared_ptr<Save>& save);
 
-  // From now on nothing is submitted; what is being put together is dropped.
+  // From now on nothing is submitted.
   void Refuse();
   // Waits for the saves there are and ends the threads. REQUIRES: Refuse().
   void Stop();
 
-  // Until every save begun before has ended.
+  // Until every save submitted before has ended.
   absl::Status WaitIdle(absl::Duration timeout);
 
   // The oldest failure that nobody saw; with `only_dropped` of saves that have
@@ -106,11 +100,6 @@ class StepWriter {
   void LimitSegments(const SegmentLimits& limits) { segments_ = limits; }
 
  private:
-  enum class Stage { kOpen, kReady, kDropped };
-  struct Ticket {
-    std::shared_ptr<Save> save;
-    Stage stage = Stage::kOpen;
-  };
   // What a save found out that its commit needs.
   struct Attempt {
     std::uint64_t version = 0;
@@ -158,8 +147,13 @@ class StepWriter {
   void CleanUp(const Attempt& attempt, bool committed);
   void ReportProgress(const Save& save, bool force);
 
-  bool CanWrite() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool CanWrite() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return stopping_ || !queue_.empty();
+  }
+  bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return refusing_ || stats_.saves_in_flight <
+                            static_cast<std::uint64_t>(context_.most_in_flight);
+  }
   bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return stopping_ || !to_stage_.empty();
   }
@@ -186,8 +180,10 @@ class StepWriter {
   mutable absl::Mutex mu_;
   bool refusing_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<std::uint64_t, Ticket> tickets_ ABSL_GUARDED_BY(mu_);
+  // Submitted, in the order of their commits; the first is being saved.
+  std::deque<std::shared_ptr<Save>> queue_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t submitted_ ABSL_GUARDED_BY(mu_) = 0;
+  std::uint64_t ended_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<std::shared_ptr<Save>> to_stage_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Save>> failed_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);

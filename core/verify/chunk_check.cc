@@ -43,7 +43,7 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
   std::vector<Slice> slices;
   std::size_t ordinal = 0;
   for (const schema::TreeEntry& entry : *part.entries) {
-    if (!schema::IsLeaf(entry.kind)) continue;
+    if (!IsLeaf(entry.kind)) continue;
     const BaseLeaf* leaf = part.leaves[ordinal++].get();
     if (leaf == nullptr) continue;
     for (std::size_t c = 0; c < leaf->record.chunks.size(); ++c) {

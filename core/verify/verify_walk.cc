@@ -37,7 +37,7 @@ BlockId ChunkBlock(const schema::ChunkRef& ref) {
 std::string LeafName(const BasePart& part, std::size_t ordinal) {
   std::size_t leaf = 0;
   for (const schema::TreeEntry& entry : *part.entries) {
-    if (!schema::IsLeaf(entry.kind)) continue;
+    if (!IsLeaf(entry.kind)) continue;
     if (leaf++ == ordinal) {
       return Path::Decode(entry.path).value_or(Path()).Text();
     }
@@ -53,7 +53,7 @@ void Damage::Add(Finding::Severity severity, std::string what,
   finding.leaf = std::move(leaf);
   for (const StepName& step : steps) {
     finding.steps.push_back(step.step);
-    finding.names.push_back(step.Text());
+    finding.selectors.push_back(step.Text());
   }
   report_->findings.push_back(std::move(finding));
 }

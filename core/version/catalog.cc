@@ -306,8 +306,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
           if (name != selector.name || std::isnan(value)) continue;
           const bool better =
               found == nullptr ||
-              (selector.mode == StepSelector::Mode::kMin ? value <= best
-                                                         : value >= best);
+              (selector.mode == BestMode::kMin ? value <= best : value >= best);
           if (better) {
             found = record;
             best = value;
@@ -347,9 +346,9 @@ StepInfo Catalog::Info(const schema::StepRecord& record) const {
   info.step = record.step;
   info.version = record.version;
   info.base = record.base;
-  info.begun_ns = record.begun_ns;
-  info.staged_ns = record.staged_ns;
-  info.committed_ns = record.committed_ns;
+  info.begun = absl::FromUnixNanos(record.begun_ns);
+  info.staged = absl::FromUnixNanos(record.staged_ns);
+  info.committed = absl::FromUnixNanos(record.committed_ns);
   info.metrics = record.metrics;
   info.tags = TagsOf(record.version);
   info.pinned = IsPinned(record.version);

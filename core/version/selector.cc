@@ -17,11 +17,6 @@ bool ParseInt(std::string_view text, Int* value) {
          *value >= 0;
 }
 
-// A metric whose name could be taken for one with a mode behind it.
-bool EndsInMode(std::string_view name) {
-  return name.ends_with(":max") || name.ends_with(":min");
-}
-
 }  // namespace
 
 bool IsBranchName(std::string_view name) {
@@ -49,11 +44,17 @@ StepSelector AtStep(std::int64_t step, std::string_view branch) {
 
 StepSelector Latest() { return {}; }
 
-StepSelector Best(std::string_view metric, StepSelector::Mode mode) {
+StepSelector Best(std::string_view metric, BestMode mode) {
   StepSelector selector;
   selector.kind = StepSelector::Kind::kBest;
   selector.name = std::string(metric);
   selector.mode = mode;
+  return selector;
+}
+
+StepSelector BestByPolicy() {
+  StepSelector selector;
+  selector.kind = StepSelector::Kind::kBest;
   return selector;
 }
 
@@ -72,10 +73,10 @@ StepSelector LatestHealthy() {
 
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
   const auto bad = [text](const char* why) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "'%s' names no step: %s (a number, latest, latest~2, best:METRIC, "
-        "best:METRIC:max, healthy or @TAG)",
-        text, why));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("'%s' names no step: %s (a number, latest, latest~2, "
+                        "best:METRIC:min, best:METRIC:max, healthy or @TAG)",
+                        text, why));
   };
   StepSelector selector;
   std::string_view name = text;
@@ -111,11 +112,13 @@ absl::StatusOr<StepSelector> ParseSelector(std::string_view text) {
     name.remove_prefix(5);
     selector.kind = StepSelector::Kind::kBest;
     if (name.ends_with(":max")) {
-      selector.mode = StepSelector::Mode::kMax;
-      name.remove_suffix(4);
-    } else if (name.ends_with(":min")) {
-      name.remove_suffix(4);
+      selector.mode = BestMode::kMax;
+    } else if (!name.ends_with(":min")) {
+      return bad(
+          "it says not whether the smallest or the largest value is best; add "
+          ":min or :max");
     }
+    name.remove_suffix(4);
     if (name.empty()) return bad("the metric is empty");
     selector.name = std::string(name);
     return selector;
@@ -142,11 +145,7 @@ std::string Text(const StepSelector& selector) {
       break;
     case StepSelector::Kind::kBest:
       text += "best:" + selector.name;
-      if (selector.mode == StepSelector::Mode::kMax) {
-        text += ":max";
-      } else if (EndsInMode(selector.name)) {
-        text += ":min";
-      }
+      text += selector.mode == BestMode::kMax ? ":max" : ":min";
       break;
     case StepSelector::Kind::kTag:
       text += "@" + selector.name;

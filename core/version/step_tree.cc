@@ -66,7 +66,7 @@ absl::StatusOr<std::shared_ptr<const StepTree::Page>> StepTree::LoadPage(
   std::uint32_t leaves = 0;
   for (const schema::TreeEntry& entry : decoded.entries) {
     page->leaves_before.push_back(leaves);
-    leaves += schema::IsLeaf(entry.kind) ? 1 : 0;
+    leaves += IsLeaf(entry.kind) ? 1 : 0;
   }
   page->leaves_before.push_back(leaves);
   const std::uint32_t expected =

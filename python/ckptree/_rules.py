@@ -23,8 +23,8 @@ SHARDING_LINE = shardings.LINE
 sharding_text = shardings.to_text
 ARRAY_TYPE = np.ndarray
 
-# As the engine's NodeType and PartKind.
-NONE, DICT, LIST, TUPLE, NAMEDTUPLE, OBJECT, CUSTOM = range(7)
+# As the engine's EntryKind and PartKind.
+NONE, DICT, LIST, TUPLE, NAMEDTUPLE, OBJECT, CUSTOM = range(32, 39)
 DICT_KEY, INDEX, ATTRIBUTE, FLATTENED = range(1, 5)
 
 

@@ -28,7 +28,7 @@ class Catalog:
     def info(self, step: Selector = "latest") -> StepInfo:
         """What a step is, without opening it.
 
-        >>> store.info("best:loss").metrics
+        >>> store.info("best:loss:min").metrics
         {'loss': 0.005}
         """
         return StepInfo(**self._engine.resolve(selector_text(step)))

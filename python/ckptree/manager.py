@@ -35,7 +35,8 @@ class CheckpointManager(Closing):
     ckptree.decisions), which decides all.
 
     Kept are the latest `max_to_keep` (None: all), or with `best_metric` or
-    `best_fn(metrics)` the best, `best_mode` "min" or "max"; besides steps that
+    `best_fn(metrics)` the best: the smallest with `best_mode` "min", the largest
+    with "max", and one of the two must be given. In addition, steps that
     `keep_period` divides, one each `keep_time_interval` (timedelta or seconds),
     or those of which `should_keep_fn(step)` says so. Instead: `preservation`, a
     policy or its text. With none of these the policy of the store holds.
@@ -51,7 +52,9 @@ class CheckpointManager(Closing):
     Thread-safe. Functions must not call the manager.
 
     >>> import ckptree, numpy as np
-    >>> manager = ckptree.CheckpointManager(tmp / "run", best_metric="accuracy")
+    >>> manager = ckptree.CheckpointManager(
+    ...     tmp / "run", best_metric="accuracy", best_mode="max"
+    ... )
     >>> for step in range(4):
     ...     state = {"w": np.full(3, step), "lr": 0.5}
     ...     saved = manager.save(step, state, metrics={"accuracy": step % 3})
@@ -73,7 +76,7 @@ class CheckpointManager(Closing):
         best_fn: (
             Callable[[dict[str, float]], float | None] | MetricOfStep | None
         ) = None,
-        best_mode: str = "max",
+        best_mode: str | None = None,
         keep_checkpoints_without_metrics: bool = True,
         save_interval_steps: int | None = 1,
         save_on_steps: Iterable[int] = (),
@@ -95,8 +98,13 @@ class CheckpointManager(Closing):
         statistics: bool = True,
         permissions: int = 0o666,
     ) -> None:
-        if best_mode not in ("min", "max"):
+        if best_mode not in (None, "min", "max"):
             raise ValueError(f"best_mode {best_mode!r}: 'min' or 'max'")
+        if (best_metric or best_fn) and best_mode is None:
+            raise ValueError(
+                "best_mode is missing: 'min' where the smallest value of the "
+                "metric is the best, 'max' where the largest is"
+            )
         options = {
             "max_to_keep": max_to_keep,
             "keep_period": keep_period,

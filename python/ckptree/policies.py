@@ -4,7 +4,7 @@ A policy is a value, combined by `|` (what any of them keeps) and `&` (what each
 keeps). Store.set_policy() stores its text, and every save to the branch obeys it.
 
 >>> from ckptree import Best, EveryN, Healthy, Latest, policies
->>> policy = Latest(3) | EveryN(1000) | Best("loss") & Healthy()
+>>> policy = Latest(3) | EveryN(1000) | Best("loss", "min") & Healthy()
 >>> str(policy)
 'latest(3) | every(1000) | best(loss, min, 1) & healthy'
 >>> policy
@@ -13,7 +13,7 @@ Latest(3) | EveryN(1000) | Best('loss') & Healthy()
 True
 >>> losses = {10: 0.5, 20: 0.1, 30: 0.4}
 >>> steps = [policies.PolicyStep(n, metrics={"loss": l}) for n, l in losses.items()]
->>> (Latest(1) | Best("loss")).decide(steps)
+>>> (Latest(1) | Best("loss", "min")).decide(steps)
 [False, True, True]
 """
 
@@ -247,21 +247,22 @@ class Steps(Policy):
 
 class Best(Policy):
     """The `n` best (None: all) by a metric, or by a function of a step's
-    metrics, ties to the later. NaN is no metric. Steps without one are kept
-    besides; with unmeasured="drop" they are not.
+    metrics: the smallest where `mode` is "min", the largest where it is "max".
+    Of equal values the later step is the better one; NaN counts as no value.
+    Steps without a value are kept as well, unless unmeasured="drop".
 
     >>> Best("accuracy", mode="max", n=2).decide(
     ...     [(step, 0, {"accuracy": step % 3}) for step in range(5)])
     [False, False, True, False, True]
-    >>> str(Best(lambda metrics: metrics["loss"] + metrics["cost"]))
+    >>> str(Best(lambda metrics: metrics["loss"] + metrics["cost"], "min"))
     'best("<lambda>"(), min, 1)'
     """
 
     def __init__(
         self,
         metric: str | Callable[[dict[str, float]], float | None],
+        mode: str,
         *,
-        mode: str = "min",
         n: int | None = 1,
         unmeasured: str = "keep",
     ) -> None:
@@ -276,7 +277,7 @@ class Best(Policy):
             _call(
                 "Best",
                 metric if function is None else _Bare(name),
-                mode=(mode, "min"),
+                mode,
                 n=(n, 1),
                 unmeasured=(unmeasured, "keep"),
             ),

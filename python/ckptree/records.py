@@ -287,7 +287,7 @@ class PolicyInfo(NamedTuple):
 
     text: str  # Empty: none was set, and all steps live.
     problem: str  # Why it cannot be applied here; nothing is removed then.
-    of_program: bool  # It came with the options of a CheckpointManager.
+    from_program: bool  # It came with the options of a CheckpointManager.
     set_by: str
     set_ns: int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptree.records import StepInfo, StepUsage, TagInfo
 
-# A number, a text like "latest~2" or "best:loss", or a record of the step.
+# A number, a text like "latest~2" or "best:loss:min", or a record of the step.
 Selector = int | str | StepInfo | StepUsage | TagInfo
 
 

@@ -38,7 +38,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     the other one. FileNotFoundError: no store. StateError: of a newer format.
     CorruptionError: acknowledged saves are missing.
 
-    Steps are chosen by number, "latest", "latest~2", "best:loss",
+    Steps are chosen by number, "latest", "latest~2", "best:loss:min",
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
     on a fork "BRANCH/latest"; KeyError where nothing matches.
 
@@ -62,7 +62,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     ...     state["params"]["w"] += 1
     ...     handle = store.save(step, state, metrics={"loss": 1 / step})
     >>> store.flush()
-    >>> store.restore("best:loss")["params"]["w"].max()
+    >>> store.restore("best:loss:min")["params"]["w"].max()
     np.float32(2.0)
     """
 
@@ -161,7 +161,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         the same of the others: do not change them before
         handle.wait_staged().
 
-        `metrics`: at most 16 numbers, for "best:NAME". `metadata`: what json
+        `metrics`: at most 16 numbers, for "best:NAME:min" and "best:NAME:max". `metadata`: what json
         can write. `branch`: a fork to save to.
 
         FileExistsError: there is such a step; `overwrite` replaces it.

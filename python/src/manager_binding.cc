@@ -96,9 +96,10 @@ ManagerOptions ToOptions(const nb::dict& given) {
   if (auto function = Function(given, "best_fn")) {
     options.best_fn = ToMetricFn(*std::move(function));
   }
-  options.best_mode = Option<std::string>(given, "best_mode") == "min"
-                          ? BestN::Mode::kMin
-                          : BestN::Mode::kMax;
+  if (const auto mode =
+          Option<std::optional<std::string>>(given, "best_mode")) {
+    options.best_mode = *mode == "min" ? BestMode::kMin : BestMode::kMax;
+  }
   options.keep_checkpoints_without_metrics =
       Option<bool>(given, "keep_checkpoints_without_metrics");
   options.preservation =

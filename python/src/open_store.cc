@@ -95,13 +95,13 @@ absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Keep(
 
 absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Restore(
     const StepSelector& selector) {
-  return With([&](Store& store) { return Keep(store.Restore(selector)); });
+  return With([&](Store& store) { return Keep(store.OpenStep(selector)); });
 }
 
 absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Restore(
     const StepSelector& selector, const std::vector<std::string>& items) {
   return WithManager([&](CheckpointManager& manager) {
-    return Keep(manager.Restore(selector, items));
+    return Keep(manager.OpenStep(selector, items));
   });
 }
 

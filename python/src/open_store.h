@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "ckptree/manager.h"
-#include "ckptree/restore.h"
+#include "ckptree/step.h"
 #include "ckptree/store.h"
 #include "python/src/release_queue.h"
 
@@ -118,7 +118,7 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
 
   absl::StatusOr<std::shared_ptr<OpenStep>> Restore(
       const StepSelector& selector);
-  // As CheckpointManager::Restore().
+  // As CheckpointManager::OpenStep().
   absl::StatusOr<std::shared_ptr<OpenStep>> Restore(
       const StepSelector& selector, const std::vector<std::string>& items);
 

@@ -38,9 +38,9 @@ nb::callable Callable(const nb::object& function) {
   return nb::cast<nb::callable>(function);
 }
 
-BestN::Mode ModeOf(const std::string& mode) {
-  if (mode == "min") return BestN::Mode::kMin;
-  if (mode == "max") return BestN::Mode::kMax;
+BestMode ModeOf(const std::string& mode) {
+  if (mode == "min") return BestMode::kMin;
+  if (mode == "max") return BestMode::kMax;
   throw nb::value_error("the mode is 'min' or 'max'");
 }
 

@@ -115,9 +115,10 @@ Record ToDict(const StepInfo& info) {
              "logical_bytes", info.logical_bytes)("new_bytes", info.new_bytes)(
              "nan_count", info.nan_count)("inf_count", info.inf_count)(
              "nonfinite_leaves", info.nonfinite_leaves)(
-             "begun_ns", info.begun_ns)("staged_ns", info.staged_ns)(
-             "committed_ns", info.committed_ns)("version", info.version)(
-             "base", info.base)("digest", info.digest)(
+             "begun_ns", absl::ToUnixNanos(info.begun))(
+             "staged_ns", absl::ToUnixNanos(info.staged))(
+             "committed_ns", absl::ToUnixNanos(info.committed))(
+             "version", info.version)("base", info.base)("digest", info.digest)(
              "saved_by", info.saved_by)("note", info.note)
       .Take();
 }
@@ -150,13 +151,14 @@ Record ToDict(const TagInfo& tag) {
 Record ToDict(const BranchInfo& branch) {
   return Fields()("name", branch.name)("origin_branch", branch.origin_branch)(
              "origin_step", branch.origin_step)(
-             "created_ns", branch.created_ns)("steps", branch.steps)
+             "created_ns", absl::ToUnixNanos(branch.created))("steps",
+                                                              branch.steps)
       .Take();
 }
 
 Record ToDict(const Finding& finding) {
   return Fields()("severity", Name(finding.severity))("what", finding.what)(
-             "steps", Texts(finding.names))("leaf", finding.leaf)
+             "steps", Texts(finding.selectors))("leaf", finding.leaf)
       .Take();
 }
 
@@ -169,7 +171,8 @@ Record ToDict(const VerifyReport& report) {
 
 Record ToDict(const StoreInfo& info) {
   return Fields()("directory", ToFileName(info.directory))("uuid", info.uuid)(
-             "format", info.format)("created_ns", info.created_ns)(
+             "format", info.format)("created_ns",
+                                    absl::ToUnixNanos(info.created))(
              "created_by", info.created_by)("read_only", info.read_only)(
              "following", info.following)("commits", info.commits)(
              "incarnation", info.incarnation)("warnings", Texts(info.warnings))
@@ -259,14 +262,15 @@ Record ToDict(const Progress& progress) {
 Record ToDict(const PolicyInfo& info) {
   return Fields()("text", info.text)("problem",
                                      std::string(info.applicable.message()))(
-             "of_program", info.of_program)("set_by", info.set_by)("set_ns",
-                                                                   info.set_ns)
+             "from_program", info.from_program)("set_by", info.set_by)(
+             "set_ns", absl::ToUnixNanos(info.set))
       .Take();
 }
 
 Record ToDict(const PolicyVerdict& verdict) {
   return Fields()("step", verdict.step)("kept", verdict.kept)(
-             "why", Texts(verdict.why))("begun_ns", verdict.begun_ns)
+             "why", Texts(verdict.why))("begun_ns",
+                                        absl::ToUnixNanos(verdict.begun))
       .Take();
 }
 
@@ -279,8 +283,8 @@ Record ToDict(const PolicyReport& report) {
 Record ToDict(const ItemInfo& item) {
   nb::list leaves;
   for (const LeafInfo& leaf : item.leaves) {
-    if (!leaf.is_leaf) continue;
-    leaves.append(Fields()("name", leaf.name)("kind", leaf.kind)(
+    if (!leaf.is_leaf()) continue;
+    leaves.append(Fields()("name", leaf.name)("kind", Name(leaf.kind))(
                       "dtype", Name(leaf.dtype))("shape", FromShape(leaf.shape))
                       .Take());
   }
@@ -290,7 +294,7 @@ Record ToDict(const ItemInfo& item) {
 
 Record ToDict(const HistoryEntry& entry) {
   return Fields()("step", entry.first_step)("last_step", entry.last_step)(
-             "steps", entry.steps)("begun_ns", entry.begun_ns)(
+             "steps", entry.steps)("begun_ns", absl::ToUnixNanos(entry.begun))(
              "leaf", nb::cast(entry.leaf))("detail", ToDict(entry.detail))
       .Take();
 }

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "absl/synchronization/notification.h"
-#include "ckptree/step.h"
+#include "ckptree/save.h"
 #include "python/src/open_store.h"
 
 namespace ckptree::python {

@@ -20,7 +20,7 @@ class Mapper {
 
   nb::object Root(nb::handle state) {
     const std::optional<Node> root = Open(state);
-    if (!root.has_value() || root->type == NodeType::kNone) {
+    if (!root.has_value() || root->type == EntryKind::kNone) {
       throw nb::type_error(
           "a template is a dict or another container, as the state is");
     }

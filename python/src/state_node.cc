@@ -29,7 +29,7 @@ std::optional<Node> OpenNamedTuple(nb::handle value) {
   const nb::object fields = nb::getattr(value.type(), "_fields", nb::none());
   if (!PyTuple_CheckExact(fields.ptr())) return std::nullopt;
   Node node;
-  node.type = NodeType::kNamedTuple;
+  node.type = EntryKind::kNamedTuple;
   node.tag = nb::type_name(value.type()).c_str();
   if (const auto dot = node.tag.rfind('.'); dot != std::string::npos) {
     node.tag.erase(0, dot + 1);
@@ -61,26 +61,6 @@ Rules::Rules(nb::handle module)
       pieces_type(module.attr("Pieces")),
       content_type(module.attr("Content")) {}
 
-const char* Name(NodeType type) {
-  switch (type) {
-    case NodeType::kNone:
-      return "none";
-    case NodeType::kDict:
-      return "dict";
-    case NodeType::kList:
-      return "list";
-    case NodeType::kTuple:
-      return "tuple";
-    case NodeType::kNamedTuple:
-      return "namedtuple";
-    case NodeType::kObject:
-      return "object";
-    case NodeType::kCustom:
-      return "custom";
-  }
-  return "unknown";
-}
-
 std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
   PyObject* const object = value.ptr();
   std::optional<Node> node;
@@ -91,15 +71,15 @@ std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
     }
   } else if (PyList_CheckExact(object)) {
     node.emplace();
-    node->type = NodeType::kList;
+    node->type = EntryKind::kList;
     node->children = Elements(value);
   } else if (PyTuple_CheckExact(object)) {
     node.emplace();
-    node->type = NodeType::kTuple;
+    node->type = EntryKind::kTuple;
     node->children = Elements(value);
   } else if (object == Py_None) {
     node.emplace();
-    node->type = NodeType::kNone;
+    node->type = EntryKind::kNone;
   } else if (PyTuple_Check(object)) {
     node = OpenNamedTuple(value);
   }
@@ -109,7 +89,7 @@ std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
 
 Node OpenContainerOf(nb::handle adapted, const Parts& path) {
   Node node;
-  node.type = static_cast<NodeType>(nb::cast<int>(adapted.attr("type")));
+  node.type = static_cast<EntryKind>(nb::cast<int>(adapted.attr("type")));
   node.tag = nb::cast<std::string>(adapted.attr("tag"));
   for (const nb::handle child : adapted.attr("children")) {
     const auto triple = nb::cast<nb::tuple>(child);
@@ -142,11 +122,11 @@ bool Node::Implied() const {
                        [kind](const Child& c) { return c.part.kind == kind; });
   };
   switch (type) {
-    case NodeType::kDict:
+    case EntryKind::kDict:
       return all(PartKind::kDictKey);
-    case NodeType::kList:
+    case EntryKind::kList:
       return all(PartKind::kIndex);
-    case NodeType::kObject:
+    case EntryKind::kObject:
       return all(PartKind::kAttribute);
     default:
       return false;
@@ -154,7 +134,7 @@ bool Node::Implied() const {
 }
 
 bool Node::NamesItems() const {
-  return type == NodeType::kDict && tag.empty() &&
+  return type == EntryKind::kDict && tag.empty() &&
          std::all_of(children.begin(), children.end(), [](const Child& child) {
            return child.part.kind == PartKind::kDictKey &&
                   std::holds_alternative<std::string>(child.part.key.value);
@@ -166,7 +146,7 @@ nb::object Node::Rebuild(const std::vector<nb::object>& values) const {
   for (const nb::object& value : values) list.append(value);
   if (rebuild.is_valid()) return rebuild(list);
   switch (type) {
-    case NodeType::kDict: {
+    case EntryKind::kDict: {
       nb::dict made;
       std::size_t i = 0;
       for (const auto [key, child] : nb::borrow<nb::dict>(original)) {
@@ -174,11 +154,11 @@ nb::object Node::Rebuild(const std::vector<nb::object>& values) const {
       }
       return made;
     }
-    case NodeType::kList:
+    case EntryKind::kList:
       return list;
-    case NodeType::kTuple:
+    case EntryKind::kTuple:
       return nb::tuple(list);
-    case NodeType::kNamedTuple:
+    case EntryKind::kNamedTuple:
       return original.type().attr("_make")(list);
     default:
       return original;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ckptree/step.h"
+#include "ckptree/save.h"
 #include "python/src/key_path.h"
 
 namespace ckptree::python {
@@ -43,7 +43,7 @@ struct Child {
 
 // A container. It is not listed in the tree where its children imply it.
 struct Node {
-  NodeType type = NodeType::kDict;
+  EntryKind type = EntryKind::kDict;
   std::string tag;
   std::vector<Child> children;
 
@@ -57,9 +57,6 @@ struct Node {
   nanobind::object original;
   nanobind::object rebuild;  // Of adapted ones: called with the list.
 };
-
-// "none", "dict", "list", ...
-const char* Name(NodeType type);
 
 // None, dict, list, tuple and named tuples, by their exact types; nothing where
 // `value` is none of these. Throws what ToKey throws.

@@ -22,7 +22,7 @@ void StateWriter::Write(nb::handle state) {
       kept_.append(adapted);
     }
   }
-  if (!root.has_value() || root->type == NodeType::kNone) {
+  if (!root.has_value() || root->type == EntryKind::kNone) {
     const std::string message = absl::StrCat(
         "the state is a ", std::string(nb::type_name(state.type()).c_str()),
         "; a state is a dict or another container: save {\"name\": value}");

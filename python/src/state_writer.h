@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ckptree/step.h"
+#include "ckptree/save.h"
 #include "python/src/frozen_buffers.h"
 #include "python/src/key_path.h"
 #include "python/src/state_node.h"

@@ -42,16 +42,17 @@ using ReadRequests =
 // A bool, int, ... as Python has it.
 nb::object ToObject(const LeafValue& value) {
   const auto* bytes = reinterpret_cast<const char*>(value.bytes.data());
-  const std::string& kind = value.info.kind;
-  if (kind == "bool") return nb::bool_(Take(value.Bool()));
-  if (kind == "int") return nb::int_(Take(value.Int()));
-  if (kind == "float") return nb::float_(Take(value.Float()));
-  if (kind == "complex" && value.bytes.size() == 2 * sizeof(double)) {
+  const EntryKind kind = value.info.kind;
+  if (kind == EntryKind::kBool) return nb::bool_(Take(value.Bool()));
+  if (kind == EntryKind::kInt) return nb::int_(Take(value.Int()));
+  if (kind == EntryKind::kFloat) return nb::float_(Take(value.Float()));
+  if (kind == EntryKind::kComplex && value.bytes.size() == 2 * sizeof(double)) {
     double parts[2];
     std::memcpy(parts, bytes, sizeof(parts));
     return nb::steal(PyComplex_FromDoubles(parts[0], parts[1]));
   }
-  if (kind == "str" || kind == "json") return ToText(Take(value.String()));
+  if (kind == EntryKind::kStr || kind == EntryKind::kJson)
+    return ToText(Take(value.String()));
   return nb::bytes(bytes, value.bytes.size());
 }
 
@@ -62,11 +63,11 @@ absl::StatusOr<std::vector<std::size_t>> SizesOf(
   std::vector<LeafInfo> unknown;
   for (const LeafInfo& leaf : leaves) {
     std::size_t size = 0;
-    if (leaf.kind == "bool") {
+    if (leaf.kind == EntryKind::kBool) {
       size = 1;
-    } else if (leaf.kind == "int" || leaf.kind == "float") {
+    } else if (leaf.kind == EntryKind::kInt || leaf.kind == EntryKind::kFloat) {
       size = sizeof(double);
-    } else if (leaf.kind == "complex") {
+    } else if (leaf.kind == EntryKind::kComplex) {
       size = 2 * sizeof(double);
     } else {
       unknown.push_back(leaf);
@@ -128,9 +129,10 @@ void Read(const StepObject& self, ReadRequests requests) {
 }
 
 absl::StatusOr<LeafInfo> Find(const Step& step, const std::string& name) {
-  const absl::StatusOr<Path> path = Path::Parse(name);
-  if (!path.ok()) return path.status();
-  return step.Find(*path);
+  absl::StatusOr<std::optional<LeafInfo>> leaf = step.Find(name);
+  if (!leaf.ok()) return leaf.status();
+  if (leaf->has_value()) return **std::move(leaf);
+  return step.Detail(name).status();  // Names the closest one.
 }
 
 void BindLeafInfo(nb::module_& m) {
@@ -139,8 +141,8 @@ void BindLeafInfo(nb::module_& m) {
       .def_prop_ro("name",
                    [](const LeafInfo& self) { return ToText(self.name); })
       .def_prop_ro("kind",
-                   [](const LeafInfo& self) { return ToText(self.kind); })
-      .def_ro("is_leaf", &LeafInfo::is_leaf)
+                   [](const LeafInfo& self) { return ToText(Name(self.kind)); })
+      .def_prop_ro("is_leaf", &LeafInfo::is_leaf)
       .def_prop_ro(
           "dtype",
           [](const LeafInfo& self) { return static_cast<int>(self.dtype); })
@@ -232,7 +234,7 @@ void BindStep(nb::module_& m) {
       [](const std::shared_ptr<OpenStore>& store, const std::string& selector) {
         const StepSelector parsed = Take(ParseSelector(selector));
         return StepObject{
-            store, Take(WithoutGil([&] { return store->Restore(parsed); }))};
+            store, Take(WithoutGil([&] { return store->OpenStep(parsed); }))};
       },
       nb::arg("store"), nb::arg("selector"));
   // As a manager does; "best": by its own metric.
@@ -241,10 +243,10 @@ void BindStep(nb::module_& m) {
       [](const std::shared_ptr<OpenStore>& store, const std::string& selector,
          const std::vector<std::string>& items) {
         const StepSelector parsed =
-            selector == "best" ? Best("") : Take(ParseSelector(selector));
+            selector == "best" ? BestByPolicy() : Take(ParseSelector(selector));
         return StepObject{
             store,
-            Take(Calling([&] { return store->Restore(parsed, items); }))};
+            Take(Calling([&] { return store->OpenStep(parsed, items); }))};
       },
       nb::arg("store"), nb::arg("selector"), nb::arg("items"));
 }

@@ -152,8 +152,9 @@ void BindChanges(nb::class_<OpenStore>& store) {
           [](const StorePtr& self, const std::string& name,
              const std::string& step, bool move) {
             const StepSelector selector = Take(ParseSelector(step));
-            Check(With(self,
-                       [&](Store& s) { return s.Tag(name, selector, move); }));
+            Check(With(self, [&](Store& s) {
+              return s.Tag(name, selector, {.move = move});
+            }));
           },
           nb::arg("name"), nb::arg("step"), nb::arg("move"))
       .def(

@@ -49,7 +49,7 @@ def test_which_steps_are_saved_and_kept(manage):
     assert manager.all_steps() == [5, 6] and manager.latest_step() == 6
     assert not manager.should_save(6)
     assert manager.store.policy().text == "latest(2)"
-    assert manager.store.policy().of_program
+    assert manager.store.policy().from_program
     # Without options nothing is removed any more.
     manager = manage()
     save(manager, 7, 8, 9)

@@ -163,11 +163,11 @@ TEXTS = {
     "every(1h30m)": ckptree.Every(timedelta(minutes=90)),
     "closest(5, last=1)": ckptree.Closest(5, last=1),
     "within(24h)": ckptree.Within(timedelta(days=1)),
-    "best(loss, min, 1)": ckptree.Best("loss"),
+    "best(loss, min, 1)": ckptree.Best("loss", "min"),
     "best(a, max, all, unmeasured=drop)": ckptree.Best(
         "a", mode="max", n=None, unmeasured="drop"
     ),
-    "best(score(), min, 2)": ckptree.Best(score, n=2),
+    "best(score(), min, 2)": ckptree.Best(score, "min", n=2),
     "healthy(1)": ckptree.Healthy(),
     "log(4)": ckptree.Logarithmic(4),
     "budget(20GB)": ckptree.Budget("20GB"),
@@ -176,7 +176,7 @@ TEXTS = {
     "custom(every_second)": ckptree.Custom(every_second),
     "latest(1) | every(2) | best(loss, min, 1) & healthy": ckptree.Latest(1)
     | ckptree.EveryN(2)
-    | ckptree.Best("loss") & ckptree.Healthy(),
+    | ckptree.Best("loss", "min") & ckptree.Healthy(),
     "(latest(1) | every(2)) & healthy": (ckptree.Latest(1) | ckptree.EveryN(2))
     & ckptree.Healthy(),
 }
@@ -199,8 +199,8 @@ def test_text_repr_and_equality(text):
     [
         lambda: ckptree.Latest(-1),
         lambda: ckptree.EveryN(0),
-        lambda: ckptree.Best("loss", mode="least"),
-        lambda: ckptree.Best("loss", unmeasured="lose"),
+        lambda: ckptree.Best("loss", "least"),
+        lambda: ckptree.Best("loss", "min", unmeasured="lose"),
         lambda: ckptree.Budget("20GB) | latest(1"),
         lambda: ckptree.Budget("much"),
         lambda: policies.parse("newest(3)"),
@@ -240,7 +240,7 @@ def test_a_function_raises_with_its_own_type():
     def fail(*_):
         raise Odd("no idea")
 
-    for policy in (ckptree.KeepIf(fail), ckptree.Custom(fail), ckptree.Best(fail)):
+    for policy in (ckptree.KeepIf(fail), ckptree.Custom(fail), ckptree.Best(fail, "min")):
         with pytest.raises(Odd, match="no idea"):
             policy.decide([PolicyStep(1), PolicyStep(2)])
     with pytest.raises(Odd):
@@ -248,7 +248,7 @@ def test_a_function_raises_with_its_own_type():
     with pytest.raises(ckptree.Error, match="2 steps"):
         ckptree.Custom(lambda steps: [True]).decide([PolicyStep(1), PolicyStep(2)])
     with pytest.raises(TypeError):
-        ckptree.Best(lambda metrics: "high").decide([PolicyStep(1), PolicyStep(2)])
+        ckptree.Best(lambda metrics: "high", "max").decide([PolicyStep(1), PolicyStep(2)])
 
 
 def save(store, *steps, **options):
@@ -273,7 +273,7 @@ def test_a_store_keeps_what_its_policy_says(store):
     ]
     assert report.policy == "latest(1)" and report.freed.nbytes > 0
     store.set_policy(ckptree.Latest(2))
-    assert store.policy().text == "latest(2)" and not store.policy().of_program
+    assert store.policy().text == "latest(2)" and not store.policy().from_program
     assert numbers(store) == [1, 2, 3, 4]
     assert store.apply_policy() == [2] and numbers(store) == [1, 3, 4]
     save(store, 5)

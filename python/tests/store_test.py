@@ -112,7 +112,7 @@ def test_selectors(store):
         save(store, step, metrics={"loss": loss})
     store.tag("good", 1)
     for selector, step in {
-        "latest": 3, "latest~1": 2, "best:loss": 2, "best:loss:max": 3,
+        "latest": 3, "latest~1": 2, "best:loss:min": 2, "best:loss:max": 3,
         "@good": 1, 2: 2, "2": 2, np.int64(3): 3,
     }.items():
         assert store[selector].step == step
@@ -120,7 +120,7 @@ def test_selectors(store):
         assert selector in store
     assert store[store.steps()[0]].step == 1
     assert 9 not in store and "@no" not in store
-    for missing in (9, "@no", "best:accuracy", "latest~7", "fork/1"):
+    for missing in (9, "@no", "best:accuracy:max", "latest~7", "fork/1"):
         with pytest.raises(KeyError):
             store[missing]
     with pytest.raises(ValueError, match="newest"):

@@ -93,7 +93,7 @@ class AccessTest : public ::testing::Test {
       std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
       return 1;
     }
-    const absl::StatusOr<Step> open = store->Restore(AtStep(step));
+    const absl::StatusOr<Step> open = store->OpenStep(AtStep(step));
     if (!open.ok()) return 2;
     const absl::StatusOr<LeafValue> value = open->Value("w");
     return value.ok() && value->bytes == small_ ? 0 : 3;

@@ -83,7 +83,7 @@ TEST_F(BadInputTest, PathsThatClash) {
           [](StepBuilder& step) { step.PutInt("a/x", 1).PutInt("a/x/y", 2); }),
       StatusIs(kInvalid, AllOf(HasSubstr("a/x/y"), HasSubstr("below a/x"))));
   EXPECT_THAT(Mistake([](StepBuilder& step) {
-                step.PutNode("a/x", NodeType::kNone).PutInt("a/x", 2);
+                step.PutNode("a/x", EntryKind::kNone).PutInt("a/x", 2);
               }),
               StatusIs(kInvalid, HasSubstr("a/x")));
   EXPECT_THAT(
@@ -189,7 +189,7 @@ TEST_F(BadInputTest, LimitsOfWhatIsSaidOfAStep) {
       with([](StepBuilder& step) { step.SetItemType("", ItemType::kJson); }),
       StatusIs(kInvalid, HasSubstr("item")));
   EXPECT_THAT(with([](StepBuilder& step) {
-                step.PutNode("b", NodeType::kCustom, std::string(5000, 't'));
+                step.PutNode("b", EntryKind::kCustom, std::string(5000, 't'));
               }),
               StatusIs(kInvalid, AllOf(HasSubstr("b"), HasSubstr("tag"))));
   const std::string latin = "caf\xe9";
@@ -468,7 +468,7 @@ TEST_F(BadInputTest, ReadOnlyAndClosedStoresRefuse) {
               StatusIs(kPrecondition, HasSubstr("was closed")));
   refuses("was closed");
   EXPECT_THAT(store_->Steps(), StatusIs(kPrecondition));
-  EXPECT_THAT(store_->Restore(Latest()), StatusIs(kPrecondition));
+  EXPECT_THAT(store_->OpenStep(Latest()), StatusIs(kPrecondition));
   EXPECT_THAT(store_->Resolve(Latest()), StatusIs(kPrecondition));
   EXPECT_THAT(store_->Tags(), StatusIs(kPrecondition));
   EXPECT_THAT(store_->Verify(), StatusIs(kPrecondition));

@@ -217,7 +217,7 @@ TEST_F(CollectTest, AnOpenStepIsReadToTheEnd) {
     EXPECT_EQ(value->bytes, first);
   }
   EXPECT_EQ(Collect().versions, 1);
-  EXPECT_THAT(store_->Restore(AtStep(1)),
+  EXPECT_THAT(store_->OpenStep(AtStep(1)),
               StatusIs(absl::StatusCode::kNotFound));
   ExpectClean();
 }
@@ -242,7 +242,7 @@ TEST_F(CollectTest, ADamagedFileIsLeftAloneAndTheRestGoesOn) {
   EXPECT_EQ(report.versions, 1);
   ASSERT_THAT(report.damaged, SizeIs(1));
   EXPECT_THAT(report.damaged[0], HasSubstr("is damaged"));
-  EXPECT_THAT(store_->Restore(AtStep(2))->Value("w"),
+  EXPECT_THAT(store_->OpenStep(AtStep(2))->Value("w"),
               StatusIs(absl::StatusCode::kDataLoss));
   // It is not tried again, and everything else goes on.
   ASSERT_OK(store_->Delete(3));

@@ -324,7 +324,7 @@ class SmallDamageTest : public CoreTest {
     const absl::StatusOr<Store> store = Store::Open(path(), ReadOnly());
     ASSERT_OK(store);
     FlipByte(table_, at);
-    const absl::StatusOr<Step> step = store->Restore(AtStep(1));
+    const absl::StatusOr<Step> step = store->OpenStep(AtStep(1));
     ASSERT_OK(step);
     std::set<std::string> missing, unseen;
     for (int i = 0; i < kFew; ++i) {
@@ -344,7 +344,7 @@ class SmallDamageTest : public CoreTest {
       }
       Bytes seen;
       for (const auto& piece : view->pieces()) {
-        seen.insert(seen.end(), piece.begin(), piece.end());
+        seen.insert(seen.end(), piece.bytes.begin(), piece.bytes.end());
       }
       EXPECT_EQ(seen, Value(i));
     }

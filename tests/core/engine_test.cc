@@ -115,20 +115,20 @@ TEST_F(EngineTest, WhereARowIsDamagedNoStepIsTheLatestOrTheBest) {
       StepSelector before = Latest();
       before.back = 1;
       EXPECT_PRED1(told, reader.Resolve(before).status());
-      EXPECT_PRED1(told, reader.Resolve(Best("loss")).status());
+      EXPECT_PRED1(told, reader.Resolve(Best("loss", BestMode::kMin)).status());
       EXPECT_PRED1(told, reader.Resolve(LatestHealthy()).status());
-      EXPECT_PRED1(told, reader.Restore(Latest()).status());
-      EXPECT_OK(reader.Restore(AtStep(1)).status());
+      EXPECT_PRED1(told, reader.OpenStep(Latest()).status());
+      EXPECT_OK(reader.OpenStep(AtStep(1)).status());
       ManagerOptions options;
       options.store.read_only = true;
       options.best_metric = "loss";
-      options.best_mode = BestN::Mode::kMin;
+      options.best_mode = BestMode::kMin;
       ASSERT_OK_AND_ASSIGN(CheckpointManager manager,
                            CheckpointManager::Open(path(), options));
       EXPECT_PRED1(told, manager.LatestStep().status());
       EXPECT_PRED1(told, manager.BestStep().status());
-      EXPECT_PRED1(told, manager.Restore(Latest()).status());
-      EXPECT_PRED1(told, manager.Restore(Best("")).status());
+      EXPECT_PRED1(told, manager.OpenStep(Latest()).status());
+      EXPECT_PRED1(told, manager.OpenStep(BestByPolicy()).status());
       ASSERT_OK(put(**whole));
     }
   }
@@ -179,7 +179,7 @@ TEST_F(EngineTest, SubtreesOfAStepThatWentMeanwhile) {
   ASSERT_OK(store_->Delete(1));
   ASSERT_OK(store_->Collect().status());
   // The reader still lists it; looking at it catches up with the rows.
-  EXPECT_THAT(reader.Restore(AtStep(1)).status(),
+  EXPECT_THAT(reader.OpenStep(AtStep(1)).status(),
               StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(reader.Subtrees(AtStep(1), 1).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("step 1")));
@@ -279,15 +279,15 @@ TEST_F(EngineTest, LatestIsAskedAgainWhereItWent) {
   }
   ASSERT_OK(store_->Tag("good", 3));
   Store reader = Reader();
-  ASSERT_OK(store_->Tag("good", 2, /*move=*/true));
+  ASSERT_OK(store_->Tag("good", 2, {.move = true}));
   ASSERT_OK(store_->Delete(3));
   ASSERT_OK(store_->Collect().status());
-  const absl::StatusOr<Step> latest = reader.Restore(Latest());
+  const absl::StatusOr<Step> latest = reader.OpenStep(Latest());
   ASSERT_OK(latest);
   EXPECT_EQ(latest->info().step, 2);
-  EXPECT_THAT(reader.Restore(AtStep(3)).status(),
+  EXPECT_THAT(reader.OpenStep(AtStep(3)).status(),
               StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_OK(reader.Restore(Tagged("good")).status());
+  EXPECT_OK(reader.OpenStep(Tagged("good")).status());
 }
 
 // ---- saves in flight, and their memory ----

@@ -104,10 +104,10 @@ class CoreTest : public ::testing::Test {
     return std::move(builder).Commit().WaitCommitted(kLong);
   }
   Step Restored(const StepSelector& selector) {
-    return store_->Restore(selector).value();
+    return store_->OpenStep(selector).value();
   }
   Bytes Read(const StepSelector& selector, std::string_view name = "w") {
-    absl::StatusOr<Step> step = store_->Restore(selector);
+    absl::StatusOr<Step> step = store_->OpenStep(selector);
     EXPECT_OK(step);
     if (!step.ok()) return {};
     absl::StatusOr<LeafValue> value = step->Value(name);

@@ -1,5 +1,7 @@
 // Where stores may be: what names a directory of this machine, and what not.
 
+#include "ckptree/local_path.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +10,6 @@
 #include <string>
 
 #include "ckptree/ckptree.h"
-#include "ckptree/local_path.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 

@@ -58,30 +58,31 @@ TEST_F(ManagerTest, ForceDoesNotOverwrite) {  // CM-16, CM-17, D9
   EXPECT_EQ(TrySave(1, {.force = true}).status().code(), Code::kAlreadyExists);
   EXPECT_FALSE(manager_->IsSavingInProgress());  // CM-28
   EXPECT_TRUE(Save(1, {.note = "again", .force = true, .overwrite = true}));
-  EXPECT_EQ(manager_->Restore(AtStep(1))->info().note, "again");
+  EXPECT_EQ(manager_->OpenStep(AtStep(1))->info().note, "again");
   EXPECT_THAT(Steps(), ElementsAre(1));
 }
 
 TEST_F(ManagerTest, RestoreFindsSteps) {  // CM-19, CM-20, CM-21
   Open();
-  EXPECT_EQ(manager_->Restore().status().code(), Code::kNotFound);
+  EXPECT_EQ(manager_->OpenStep().status().code(), Code::kNotFound);
   EXPECT_TRUE(SaveLoss(1, 3));
   EXPECT_TRUE(SaveLoss(2, 1));
   EXPECT_TRUE(SaveLoss(3, 2));
-  EXPECT_EQ(manager_->Restore()->step(), 3);
-  EXPECT_EQ(manager_->Restore(AtStep(1))->step(), 1);
-  EXPECT_EQ(manager_->Restore(ckptree::Best("loss"))->step(), 2);
-  EXPECT_EQ(manager_->Restore(LatestHealthy())->step(), 3);
-  EXPECT_THAT(std::string(manager_->Restore(AtStep(7)).status().message()),
+  EXPECT_EQ(manager_->OpenStep()->step(), 3);
+  EXPECT_EQ(manager_->OpenStep(AtStep(1))->step(), 1);
+  EXPECT_EQ(manager_->OpenStep(ckptree::Best("loss", BestMode::kMin))->step(),
+            2);
+  EXPECT_EQ(manager_->OpenStep(LatestHealthy())->step(), 3);
+  EXPECT_THAT(std::string(manager_->OpenStep(AtStep(7)).status().message()),
               HasSubstr("no step 7"));
-  EXPECT_OK(manager_->Restore(AtStep(1), {"state", "config"}));
+  EXPECT_OK(manager_->OpenStep(AtStep(1), {"state", "config"}));
   EXPECT_THAT(
       std::string(
-          manager_->Restore(AtStep(1), {"optimizer"}).status().message()),
+          manager_->OpenStep(AtStep(1), {"optimizer"}).status().message()),
       HasSubstr("no item 'optimizer'; it has config, state"));
   // A save in flight is waited for.
   EXPECT_TRUE(*TrySave(4));
-  EXPECT_EQ(manager_->Restore()->step(), 4);
+  EXPECT_EQ(manager_->OpenStep()->step(), 4);
 }
 
 TEST_F(ManagerTest, ItemsAndMetadata) {  // CM-04, CM-05, CM-23, CM-24, CM-25
@@ -101,7 +102,7 @@ TEST_F(ManagerTest, ItemsAndMetadata) {  // CM-04, CM-05, CM-23, CM-24, CM-25
               ElementsAre(std::pair<std::string, double>("loss", 2.5)));
   EXPECT_EQ(manager_->Metrics(2).status().code(), Code::kNotFound);
   EXPECT_EQ(manager_->ItemMetadata(2).status().code(), Code::kNotFound);
-  EXPECT_EQ(manager_->Restore(AtStep(1))->Metadata()->custom,
+  EXPECT_EQ(manager_->OpenStep(AtStep(1))->Metadata()->custom,
             "{\"who\": \"me\"}");
   // A user's item called metrics does not get in the way.
   EXPECT_OK(manager_->Save(2,
@@ -112,7 +113,7 @@ TEST_F(ManagerTest, ItemsAndMetadata) {  // CM-04, CM-05, CM-23, CM-24, CM-25
                            {.metrics = {{"loss", 1}}}));
   ASSERT_OK(manager_->WaitUntilFinished(kLong));
   EXPECT_EQ(manager_->Metrics(2)->front().second, 1);
-  EXPECT_OK(manager_->Restore(AtStep(2))->Value("metrics/x"));
+  EXPECT_OK(manager_->OpenStep(AtStep(2))->Value("metrics/x"));
 }
 
 TEST_F(ManagerTest, DeleteAndReload) {  // CM-13, CM-22
@@ -210,7 +211,7 @@ TEST_F(ManagerTest, WhatWasSavedMayBeChangedAtOnce) {
   std::fill(buffer.begin(), buffer.end(), -1);
   ASSERT_OK(manager_->WaitUntilFinished(kLong));
   for (std::int64_t step = 0; step < 10; ++step) {
-    const auto value = manager_->Restore(AtStep(step))->Value("w");
+    const auto value = manager_->OpenStep(AtStep(step))->Value("w");
     ASSERT_OK(value);
     std::memcpy(buffer.data(), value->bytes.data(), value->bytes.size());
     EXPECT_EQ(std::count(buffer.begin(), buffer.end(), step), 300'000) << step;
@@ -364,7 +365,7 @@ TEST_F(ManagerTest, TheStepOfAPreemptionStays) {
   // before has nothing to do with it.
   Open({.max_to_keep = 1,
         .best_metric = "loss",
-        .best_mode = BestN::Mode::kMin,
+        .best_mode = BestMode::kMin,
         .max_saves_in_flight = 2});
   EXPECT_TRUE(SaveLoss(1, 1));
   manager_->RequestPreemption();
@@ -418,7 +419,7 @@ TEST_F(ManagerTest, AForkedChildWaitsForNothing) {
     const bool right =
         manager_->WaitUntilFinished().code() == Code::kFailedPrecondition &&
         manager_->ShouldSave(2).status().code() == Code::kFailedPrecondition &&
-        manager_->Restore().status().code() == Code::kFailedPrecondition &&
+        manager_->OpenStep().status().code() == Code::kFailedPrecondition &&
         manager_->Close().code() == Code::kFailedPrecondition;
     _exit(right ? 0 : 1);
   }
@@ -456,7 +457,7 @@ TEST_F(ManagerTest, ForkFrom) {
   EXPECT_THAT(Steps(), IsEmpty());
   // Killed now, it goes on from there.
   Open({.branch = "again"});
-  EXPECT_EQ(manager_->Restore()->step(), 3);
+  EXPECT_EQ(manager_->OpenStep()->step(), 3);
   for (std::int64_t step = 4; step <= 6; ++step) EXPECT_TRUE(Save(step));
   // Opened without options, it keeps all.
   EXPECT_THAT(Steps(), ElementsAre(4, 5, 6));

@@ -137,7 +137,7 @@ TEST_F(ManagerTest, TimesSurviveARestart) {  // D19
 
 TEST_F(ManagerTest, BestSteps) {  // OPT-05, OPT-06, PP-09, CM-12, D5
   ManagerOptions options = {
-      .max_to_keep = 2, .best_metric = "loss", .best_mode = BestN::Mode::kMin};
+      .max_to_keep = 2, .best_metric = "loss", .best_mode = BestMode::kMin};
   Open(options);
   const std::vector<double> losses = {5, 2, 4, 3, 7, 1, 10, 9, 7, 4};
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -147,7 +147,7 @@ TEST_F(ManagerTest, BestSteps) {  // OPT-05, OPT-06, PP-09, CM-12, D5
   // The newest is no better, and stays until a later one is saved.
   EXPECT_THAT(Steps(), ElementsAre(1, 5, 9));
   EXPECT_THAT(Best(), Optional(5));
-  EXPECT_EQ(manager_->Restore(ckptree::Best(""))->step(), 5);
+  EXPECT_EQ(manager_->OpenStep(ckptree::BestByPolicy())->step(), 5);
   EXPECT_THAT(Latest(), Optional(9));
 }
 
@@ -155,7 +155,7 @@ TEST_F(ManagerTest, BestByAFunction) {  // OPT-05
   const auto score = [](const PolicyStep& step) -> std::optional<double> {
     return step.Metric("acc").value_or(0) - step.Metric("loss").value_or(0);
   };
-  Open({.max_to_keep = 1, .best_fn = score});
+  Open({.max_to_keep = 1, .best_fn = score, .best_mode = BestMode::kMax});
   EXPECT_TRUE(Save(1, {.metrics = {{"acc", 0.9}, {"loss", 0.5}}}));
   EXPECT_TRUE(Save(2, {.metrics = {{"acc", 0.8}, {"loss", 0.1}}}));
   EXPECT_TRUE(Save(3, {.metrics = {{"acc", 0.9}, {"loss", 0.6}}}));
@@ -167,16 +167,14 @@ TEST_F(ManagerTest, BestByAFunction) {  // OPT-05
 }
 
 TEST_F(ManagerTest, WithoutMetrics) {  // OPT-07, CM-18
-  Open({.max_to_keep = 2,
-        .best_metric = "loss",
-        .best_mode = BestN::Mode::kMin});
+  Open({.max_to_keep = 2, .best_metric = "loss", .best_mode = BestMode::kMin});
   for (std::int64_t step = 0; step < 5; ++step) EXPECT_TRUE(Save(step));
   EXPECT_EQ(Steps().size(), 5u);
   EXPECT_EQ(Best(), std::nullopt);
   EXPECT_THAT(Latest(), Optional(4));
   Open({.max_to_keep = 1,
         .best_metric = "loss",
-        .best_mode = BestN::Mode::kMin,
+        .best_mode = BestMode::kMin,
         .keep_checkpoints_without_metrics = false});
   // A NaN is no metric (D3).
   EXPECT_TRUE(SaveLoss(5, std::nan("")));
@@ -249,7 +247,7 @@ TEST_F(ManagerTest, ReadOnly) {  // OPT-16, D20
   EXPECT_EQ(manager_->Delete(1).code(), Code::kFailedPrecondition);
   EXPECT_EQ(manager_->DeleteAfter(1).code(), Code::kFailedPrecondition);
   EXPECT_EQ(manager_->ForkFrom(1, "x").code(), Code::kFailedPrecondition);
-  EXPECT_OK(manager_->Restore());
+  EXPECT_OK(manager_->OpenStep());
   EXPECT_THAT(Steps(), ElementsAre(1));
   manager_.reset();
   EXPECT_EQ(

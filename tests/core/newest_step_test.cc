@@ -84,7 +84,10 @@ TEST_F(NewestStepTest, TheNewestStepStays) {
   std::int64_t step = 0;
   for (const Preservation& policy : std::vector<Preservation>{
            LatestN{1}, EveryNSteps{1000}, Healthy{},
-           BestN{.metric = "loss", .n = 1, .keep_without_metrics = false},
+           BestN{.metric = "loss",
+           .mode = BestMode::kMax,
+           .n = 1,
+           .keep_without_metrics = false},
            LatestDuration{}, Budget{1}, CustomPreservation{"none", none}}) {
     SCOPED_TRACE(Text(policy));
     ASSERT_OK(store_->SetPolicy(policy));
@@ -108,7 +111,7 @@ TEST_F(NewestStepTest, TheNewestStepStays) {
 
 TEST_F(NewestStepTest, APolicyThatMayKeepNothingIsRefused) {
   ASSERT_OK(SaveInt(1));
-  const BestN best = {.metric = "loss", .mode = BestN::Mode::kMin, .n = 2};
+  const BestN best = {.metric = "loss", .mode = BestMode::kMin, .n = 2};
   for (const char* text :
        {"latest(0)", "steps(5)", "steps(1)", "latest(3) & every(7)",
         "healthy(0)", "best(loss, min, 0)", "every(7, last=0)",
@@ -136,7 +139,7 @@ TEST_F(NewestStepTest, APolicyThatMayKeepNothingIsRefused) {
 // By a metric, too: a worse step stays while it is the newest.
 TEST_F(NewestStepTest, TheBestAndTheNewest) {
   ASSERT_OK(store_->SetPolicy(
-      BestN{.metric = "loss", .mode = BestN::Mode::kMin, .n = 2}));
+      BestN{.metric = "loss", .mode = BestMode::kMin, .n = 2}));
   const std::vector<double> losses = {5, 2, 4, 3, 7, 1, 10, 9, 7, 4};
   const std::vector<std::vector<std::int64_t>> live = {
       {0},    {0, 1},    {1, 2},    {1, 3},    {1, 3, 4},
@@ -170,7 +173,7 @@ TEST_F(NewestStepTest, TheBestAndTheNewest) {
 
 TEST_F(NewestStepTest, StaysWithItsOwnSave) {
   Run(LatestN{1}, {7});
-  StepBuilder builder = store_->Begin(1, {.stays = true});
+  StepBuilder builder = store_->Begin(1, {.ignore_policy = true});
   builder.PutInt("count", 1);
   ASSERT_OK(Commit(std::move(builder)));
   EXPECT_THAT(StepNumbers(), ElementsAre(1, 7));

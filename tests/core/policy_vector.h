@@ -40,11 +40,11 @@ inline Preservation KeepOf(const Json& json) {
     return CustomSteps{json["steps"].get<std::vector<std::int64_t>>()};
   }
   if (kind == "BestN") {
-    return BestN{.metric = "m",
-                 .mode = json.value("reverse", false) ? BestN::Mode::kMin
-                                                      : BestN::Mode::kMax,
-                 .n = Count(json, "n"),
-                 .keep_without_metrics = json.value("keep_wo", true)};
+    return BestN{
+        .metric = "m",
+        .mode = json.value("reverse", false) ? BestMode::kMin : BestMode::kMax,
+        .n = Count(json, "n"),
+        .keep_without_metrics = json.value("keep_wo", true)};
   }
   EXPECT_EQ(kind, "Any");
   AnyOf any;

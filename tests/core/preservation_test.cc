@@ -329,11 +329,13 @@ TEST(PreservationTest, MeaninglessCountsAreRefused) {
   for (const Preservation& policy : std::vector<Preservation>{
            LatestN{-1}, EveryNSteps{0}, EveryNSteps{1, true, -1},
            EveryNStepsClosest{0}, EveryNStepsClosest{1, -2},
-           LatestDuration{-absl::Seconds(1)}, BestN{.metric = ""},
-           BestN{.metric = "m", .n = -1}, Healthy{-1}, Logarithmic{0},
-           Budget{0},
+           LatestDuration{-absl::Seconds(1)},
+           BestN{.metric = "", .mode = BestMode::kMin}, BestN{.metric = "m"},
+           BestN{.metric = "m", .mode = BestMode::kMin, .n = -1}, Healthy{-1},
+           Logarithmic{0}, Budget{0},
            BestN{
                .metric = "f",
+         .mode = BestMode::kMin,
          .function =
                    [](const PolicyStep&) { return std::optional<double>(1); }},
            ckptree::AnyOf{}, ckptree::AllOf{},
@@ -370,13 +372,17 @@ TEST(PreservationTest, FunctionsMayThrowOrBeGone) {
                                           }})
                       .message()),
       HasSubstr("gave 3 answers for 2 steps"));
-  for (const Preservation& policy : std::vector<Preservation>{
-           KeepIf{"f"}, CustomPreservation{"g"},
-           BestN{.metric = "h", .n = 1, .computed = true}}) {
+  for (const Preservation& policy :
+       std::vector<Preservation>{KeepIf{"f"}, CustomPreservation{"g"},
+                                 BestN{.metric = "h",
+                                 .mode = BestMode::kMax,
+                                 .n = 1,
+                                 .computed = true}}) {
     EXPECT_EQ(code(policy).code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_NE(MissingFunction(LatestN{1} | policy), "");
   }
   EXPECT_THAT(Kept(BestN{.metric = "h",
+                         .mode = BestMode::kMax,
                          .n = 1,
                          .keep_without_metrics = false,
                          .computed = true,

@@ -73,7 +73,7 @@ class ProcessTest : public ::testing::Test {
     return std::move(builder).Commit().WaitCommitted(kLong).ok();
   }
   static bool Holds(const Store& store, std::int64_t step, const Bytes& bytes) {
-    const absl::StatusOr<Step> open = store.Restore(AtStep(step));
+    const absl::StatusOr<Step> open = store.OpenStep(AtStep(step));
     if (!open.ok()) return false;
     const absl::StatusOr<LeafValue> value = open->Value("w");
     return value.ok() && value->bytes == bytes;
@@ -202,7 +202,7 @@ TEST_F(ProcessTest, AForkedChildDoesNotTakeTheLeaseOfItsParentAway) {
                   return 2;  // There is a store.
                 absl::StatusOr<Store> store = Store::Open(path(), ReadOnly());
                 if (!store.ok()) return 3;
-                absl::StatusOr<Step> step = store->Restore(AtStep(1));
+                absl::StatusOr<Step> step = store->OpenStep(AtStep(1));
                 if (!step.ok()) return 4;
                 const int child = Ended(Fork([&] {
                   { const Step gone = *std::move(step); }

@@ -150,7 +150,7 @@ TEST_F(ReadTest, WhatDoesNotFitIsNamed) {
   StepBuilder put = store_->Begin(3);
   put.Put("params/dense/kernel", Array(DType::kInt8, {60, 100}, bytes))
       .PutString("name", "lm")
-      .PutNode("params/none", NodeType::kNone);
+      .PutNode("params/none", EntryKind::kNone);
   Tensor packed = Array(DType::kInt4, {60, 200}, bytes);
   packed.packed = true;
   put.Put("params/packed", packed);
@@ -165,7 +165,8 @@ TEST_F(ReadTest, WhatDoesNotFitIsNamed) {
                      HasSubstr("did you mean params/dense/kernel?"))));
   EXPECT_THAT(step.Value("quite/another"),
               StatusIs(kNotFound, Not(HasSubstr("did you mean"))));
-  EXPECT_THAT(step.Find(At("nam")), StatusIs(kNotFound, HasSubstr("name?")));
+  EXPECT_FALSE(step.Find("nam").value().has_value());
+  EXPECT_THAT(step.Detail("nam"), StatusIs(kNotFound, HasSubstr("name?")));
   EXPECT_THAT(step.Read("a//b", out), StatusIs(kInvalid));
   EXPECT_THAT(step.Read(kernel, std::span(out).first(10)),
               StatusIs(kInvalid, AllOf(HasSubstr("params/dense/kernel"),
@@ -197,6 +198,68 @@ TEST_F(ReadTest, WhatDoesNotFitIsNamed) {
   EXPECT_OK(step.ReadMany({}));
 }
 
+TEST_F(ReadTest, AsTypes) {
+  const std::vector<float> floats = {1.5f, -2, 3, 4, 5, 6};
+  const std::vector<std::int64_t> ints = {-1, 2};
+  StepBuilder put = store_->Begin(1);
+  put.Put("f", {DType::kFloat32, {2, 3}, floats.data()})
+      .Put("i", {DType::kInt64, {2}, ints.data()})
+      .Put("none", {DType::kFloat32, {0, 4}, nullptr})
+      .PutBool("b", true)
+      .PutInt("n", -7)
+      .PutFloat("x", 0.25)
+      .PutString("s", "text")
+      .Tie("tied", "f");
+  ASSERT_OK(Commit(std::move(put)));
+  const Step step = Restored(Latest());
+  EXPECT_THAT(step.Read<std::vector<float>>("f"), IsOkAndHolds(floats));
+  EXPECT_THAT(step.Read<std::vector<float>>("tied"), IsOkAndHolds(floats));
+  EXPECT_THAT(step.Read<std::vector<float>>(At("none")),
+              IsOkAndHolds(std::vector<float>()));
+  EXPECT_THAT(step.Read<std::vector<std::int64_t>>("i"), IsOkAndHolds(ints));
+  EXPECT_THAT(step.Read<bool>("b"), IsOkAndHolds(true));
+  EXPECT_THAT(step.Read<std::int64_t>("n"), IsOkAndHolds(-7));
+  EXPECT_THAT(step.Read<double>("x"), IsOkAndHolds(0.25));
+  EXPECT_THAT(step.Read<std::string>("s"), IsOkAndHolds("text"));
+  // Nothing is converted.
+  constexpr auto kOther = absl::StatusCode::kFailedPrecondition;
+  EXPECT_THAT(step.Read<std::vector<double>>("f"),
+              StatusIs(kOther, HasSubstr("f is an array of float32, and was "
+                                         "read as an array of float64")));
+  EXPECT_THAT(step.Read<double>("n"),
+              StatusIs(kOther, HasSubstr("n is of kind int")));
+  EXPECT_THAT(step.Read<std::string>("f"), StatusIs(kOther));
+  EXPECT_THAT(step.Read<std::vector<float>>("n"), StatusIs(kOther));
+  EXPECT_THAT(step.Read<double>("y"), StatusIs(kNotFound));
+}
+
+// Of an array that was put as two boxes side by side, each cut into chunks.
+TEST_F(ReadTest, AViewSaysWhichBoxEachPieceIs) {
+  const std::int64_t rows = 1 << 10, columns = 1 << 10;
+  Bytes halves[2];
+  StepBuilder put = store_->Begin(1);
+  for (std::int64_t half = 0; half < 2; ++half) {
+    halves[half] = RandomBytes(4 * rows * columns / 2, 7 + half);
+    Tensor tensor = Array(DType::kInt32, {rows, columns / 2}, halves[half]);
+    tensor.start = {0, half * columns / 2};
+    tensor.global_shape = {rows, columns};
+    tensor.chunk_shape = {rows / 4, columns / 4};
+    put.Put("w", std::move(tensor));
+  }
+  ASSERT_OK(Commit(std::move(put)));
+  const Step step = Restored(Latest());
+  ASSERT_OK_AND_ASSIGN(const LeafView view, step.View("w"));
+  std::uint64_t seen = 0;
+  for (const LeafView::Piece& piece : view.pieces()) {
+    Bytes read(piece.bytes.size());
+    ASSERT_OK(step.ReadBox("w", piece.box, read));
+    EXPECT_TRUE(std::ranges::equal(read, piece.bytes));
+    seen += read.size();
+  }
+  EXPECT_EQ(view.pieces().size(), 16u);
+  EXPECT_EQ(seen, static_cast<std::uint64_t>(4 * rows * columns));
+}
+
 TEST_F(ReadTest, ViewsStandInTheFileAndOutliveTheStep) {
   const Bytes large = RandomBytes((3 << 20) + 8, 1);
   const Bytes packed = RandomBytes(5000, 2);
@@ -207,9 +270,9 @@ TEST_F(ReadTest, ViewsStandInTheFileAndOutliveTheStep) {
   ASSERT_OK(Commit(std::move(put)));
   const auto joined = [](const LeafView& view) {
     Bytes bytes;
-    for (const std::span<const std::byte> piece : view.pieces()) {
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(piece.data()) % 64, 0u);
-      bytes.insert(bytes.end(), piece.begin(), piece.end());
+    for (const LeafView::Piece& piece : view.pieces()) {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(piece.bytes.data()) % 64, 0u);
+      bytes.insert(bytes.end(), piece.bytes.begin(), piece.bytes.end());
     }
     return bytes;
   };
@@ -230,7 +293,7 @@ TEST_F(ReadTest, ViewsStandInTheFileAndOutliveTheStep) {
       ASSERT_OK(store_->Delete(1));
       ASSERT_OK(Save(2, packed));
       EXPECT_TRUE(step->Value("large")->bytes == large);
-      EXPECT_THAT(store_->Restore(AtStep(1)), StatusIs(kNotFound));
+      EXPECT_THAT(store_->OpenStep(AtStep(1)), StatusIs(kNotFound));
       step.reset();
     }
     EXPECT_TRUE(joined(views[0]) == large);
@@ -282,7 +345,7 @@ TEST_F(ReadTest, DetailsSayWhatIsStored) {
   tensor.data = values.data();
   const auto save = [&](std::int64_t number) {
     StepBuilder put = store_->Begin(number);
-    put.Put("w", tensor).PutInt("n", number).PutNode("x", NodeType::kNone);
+    put.Put("w", tensor).PutInt("n", number).PutNode("x", EntryKind::kNone);
     ASSERT_OK(Commit(std::move(put)));
   };
   save(1);
@@ -323,7 +386,7 @@ TEST_F(ReadTest, ExpectListsEveryDifference) {
   for (const char* name : {"a", "b", "c", "d"}) {
     put.Put(name, Array(DType::kFloat32, {10, 10}, bytes));
   }
-  put.PutInt("e", 1).Tie("t", "a").PutNode("n", NodeType::kTuple);
+  put.PutInt("e", 1).Tie("t", "a").PutNode("n", EntryKind::kTuple);
   ASSERT_OK(Commit(std::move(put)));
   const Step step = Restored(Latest());
   std::vector<LeafInfo> expected = step.Leaves().value();
@@ -332,8 +395,8 @@ TEST_F(ReadTest, ExpectListsEveryDifference) {
   for (LeafInfo& leaf : expected) by_name[leaf.name] = &leaf;
   by_name["a"]->shape = {100};
   by_name["b"]->dtype = DType::kBfloat16;
-  by_name["e"]->kind = "float";
-  by_name["n"]->kind = "list";
+  by_name["e"]->kind = EntryKind::kFloat;
+  by_name["n"]->kind = EntryKind::kList;
   by_name["c"]->path = At("missing");
   by_name["c"]->name.clear();
   const absl::Status status = step.Expect(expected);
@@ -387,8 +450,8 @@ TEST_F(ReadTest, Metadata) {
     EXPECT_EQ(info.note, "a note");
     EXPECT_EQ(info.saved_by, Version());
     EXPECT_THAT(info.metrics, ElementsAre(Pair("loss", 0.5), Pair("acc", -1)));
-    EXPECT_LE(info.begun_ns, info.staged_ns);
-    EXPECT_LE(info.staged_ns, info.committed_ns);
+    EXPECT_LE(info.begun, info.staged);
+    EXPECT_LE(info.staged, info.committed);
     EXPECT_EQ(info.leaf_count, 3u);
     EXPECT_EQ(info.digest.size(), 32u);
   }
@@ -406,9 +469,17 @@ TEST_F(ReadTest, LineageHasLimits) {
 
 TEST(SelectorTest, ItsTextNamesIt) {
   for (const char* text : {"best:a:min:min", "best:a:max:min", "best:a:max:max",
-                           "best:a~1~0", "@a~1~0", "best:a:min:min~3"}) {
+                           "best:a~1:min~0", "@a~1~0", "best:a:min:min~3"}) {
     const StepSelector selector = ParseSelector(text).value();
     EXPECT_EQ(Text(selector), text);
+  }
+}
+
+TEST(SelectorTest, TheBestSaysWhichIsBest) {
+  for (const char* text : {"best:loss", "best:loss~1", "best:loss:least"}) {
+    EXPECT_THAT(ParseSelector(text),
+                StatusIs(kInvalid, HasSubstr("add :min or :max")))
+        << text;
   }
 }
 
@@ -428,22 +499,22 @@ TEST_F(ReadTest, Selectors) {
   EXPECT_THAT(store_->Tag("best-so-far", 30),
               StatusIs(absl::StatusCode::kAlreadyExists,
                        AllOf(HasSubstr("best-so-far"), HasSubstr("step 20"))));
-  ASSERT_OK(store_->Tag("best-so-far", 30, /*move=*/true));
+  ASSERT_OK(store_->Tag("best-so-far", 30, {.move = true}));
   ASSERT_OK(store_->Tag("old", 0));
   for (int opened = 0; opened < 2; ++opened, Open()) {
-    const std::map<std::string, std::int64_t> expected = {{"20", 20},
-                                                          {"latest", 60},
-                                                          {"latest~0", 60},
-                                                          {"latest~2", 40},
-                                                          {"latest~6", 0},
-                                                          {"best:loss", 30},
-                                                          {"best:loss:min", 30},
-                                                          {"best:loss:max", 10},
-                                                          {"best:loss~1", 20},
-                                                          {"best:other", 60},
-                                                          {"@best-so-far", 30},
-                                                          {"@best-so-far~3", 0},
-                                                          {"@old", 0}};
+    const std::map<std::string, std::int64_t> expected = {
+        {"20", 20},
+        {"latest", 60},
+        {"latest~0", 60},
+        {"latest~2", 40},
+        {"latest~6", 0},
+        {"best:loss:min", 30},
+        {"best:loss:max", 10},
+        {"best:loss:min~1", 20},
+        {"best:other:max", 60},
+        {"@best-so-far", 30},
+        {"@best-so-far~3", 0},
+        {"@old", 0}};
     for (const auto& [text, step] : expected) {
       const StepSelector selector = ParseSelector(text).value();
       const auto info = store_->Resolve(selector);
@@ -456,11 +527,11 @@ TEST_F(ReadTest, Selectors) {
     const std::map<std::string, std::string> missing = {
         {"21", "no step 21; the store has 7 steps from 0 to 60"},
         {"latest~7", "only 6 saves"},
-        {"best:nan", "'nan'"},
-        {"best:gone", "'gone'"},
+        {"best:nan:min", "'nan'"},
+        {"best:gone:max", "'gone'"},
         {"@gone", "'gone'"}};
     for (const auto& [text, why] : missing) {
-      EXPECT_THAT(store_->Restore(ParseSelector(text).value()),
+      EXPECT_THAT(store_->OpenStep(ParseSelector(text).value()),
                   StatusIs(kNotFound, HasSubstr(why)));
     }
     EXPECT_TRUE(std::isnan(store_->Resolve(AtStep(0))->metrics[1].second));
@@ -473,7 +544,7 @@ TEST_F(ReadTest, Selectors) {
   ASSERT_OK(store_->Delete(30, {.tagged = true}));
   ASSERT_OK(store_->Untag("old"));
   EXPECT_THAT(store_->Tags().value(), IsEmpty());
-  EXPECT_EQ(store_->Resolve(Best("loss"))->step, 20);
+  EXPECT_EQ(store_->Resolve(Best("loss", BestMode::kMin))->step, 20);
 }
 
 TEST_F(ReadTest, AReaderFollowsAWriter) {
@@ -481,13 +552,13 @@ TEST_F(ReadTest, AReaderFollowsAWriter) {
   ASSERT_OK(Save(1, bytes));
   Store reader = Store::Open(path(), ReadOnly()).value();
   EXPECT_TRUE(reader.Info().read_only);
-  const Step held = reader.Restore(AtStep(1)).value();
+  const Step held = reader.OpenStep(AtStep(1)).value();
   ASSERT_OK(Save(2, bytes));
   ASSERT_OK(store_->Delete(1));
-  EXPECT_THAT(reader.Restore(AtStep(2)), StatusIs(kNotFound));
+  EXPECT_THAT(reader.OpenStep(AtStep(2)), StatusIs(kNotFound));
   ASSERT_OK(reader.Refresh());
-  EXPECT_TRUE(reader.Restore(AtStep(2))->Value("w")->bytes == bytes);
-  EXPECT_THAT(reader.Restore(AtStep(1)), StatusIs(kNotFound));
+  EXPECT_TRUE(reader.OpenStep(AtStep(2))->Value("w")->bytes == bytes);
+  EXPECT_THAT(reader.OpenStep(AtStep(1)), StatusIs(kNotFound));
   EXPECT_TRUE(held.Value("w")->bytes == bytes);
 }
 

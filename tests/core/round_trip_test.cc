@@ -22,7 +22,7 @@ class Content {
  public:
   struct Leaf {
     Path path;
-    std::string kind;
+    EntryKind kind;
     Bytes bytes;  // Row-major.
     DType dtype = DType::kNone;
     bool packed = false;
@@ -34,7 +34,7 @@ class Content {
   Leaf& AddArray(Path path, DType dtype, Shape shape, bool packed = false) {
     Leaf leaf;
     leaf.path = std::move(path);
-    leaf.kind = "array";
+    leaf.kind = EntryKind::kArray;
     leaf.bytes = RandomBytes(BytesOf(dtype, packed, shape), ++seed_);
     leaf.dtype = dtype;
     leaf.packed = packed;
@@ -89,20 +89,21 @@ class Content {
           builder.Put(leaf.path, std::move(tensor));
         };
   }
-  Leaf& AddValue(Path path, std::string kind, std::string bytes) {
+  Leaf& AddValue(Path path, EntryKind kind, std::string bytes) {
     Leaf leaf;
     leaf.path = std::move(path);
-    leaf.kind = std::move(kind);
+    leaf.kind = kind;
     const auto raw = std::as_bytes(std::span(bytes));
     leaf.bytes.assign(raw.begin(), raw.end());
     leaf.put = [](StepBuilder& step, Leaf& l) {
       std::string text(reinterpret_cast<const char*>(l.bytes.data()),
                        l.bytes.size());
-      if (l.kind == "str") step.PutString(l.path, std::move(text));
-      if (l.kind == "bytes") step.PutBytes(l.path, std::move(text));
-      if (l.kind == "json") step.PutJson(l.path, std::move(text));
-      if (l.kind == "proto") step.PutProto(l.path, l.tag, std::move(text));
-      if (l.kind == "file") step.PutFile(l.path, std::move(text));
+      if (l.kind == EntryKind::kStr) step.PutString(l.path, std::move(text));
+      if (l.kind == EntryKind::kBytes) step.PutBytes(l.path, std::move(text));
+      if (l.kind == EntryKind::kJson) step.PutJson(l.path, std::move(text));
+      if (l.kind == EntryKind::kProto)
+        step.PutProto(l.path, l.tag, std::move(text));
+      if (l.kind == EntryKind::kFile) step.PutFile(l.path, std::move(text));
     };
     return leaves_.emplace_back(std::move(leaf));
   }
@@ -220,14 +221,14 @@ TEST_F(RoundTripTest, EveryKindOfValue) {
   content.AddArray(At("rng/key"), DType::kUint32, {4, 2}).tag =
       "prng:threefry2x32";
   const std::string nul("a\0b\xff", 4), large(100'000, 'x');
-  content.AddValue(At("s/empty"), "str", "");
-  content.AddValue(At("s/text"), "str", "na\xc3\xafve");
-  content.AddValue(At("s/large"), "str", large);
-  content.AddValue(At("b/bytes"), "bytes", nul);
-  content.AddValue(At("b/large"), "bytes", large + nul);
-  content.AddValue(At("config"), "json", R"({"a": [1, null]})");
-  content.AddValue(At("message"), "proto", nul).tag = "pkg.Message";
-  content.AddValue(At("file"), "file", nul + large);
+  content.AddValue(At("s/empty"), EntryKind::kStr, "");
+  content.AddValue(At("s/text"), EntryKind::kStr, "na\xc3\xafve");
+  content.AddValue(At("s/large"), EntryKind::kStr, large);
+  content.AddValue(At("b/bytes"), EntryKind::kBytes, nul);
+  content.AddValue(At("b/large"), EntryKind::kBytes, large + nul);
+  content.AddValue(At("config"), EntryKind::kJson, R"({"a": [1, null]})");
+  content.AddValue(At("message"), EntryKind::kProto, nul).tag = "pkg.Message";
+  content.AddValue(At("file"), EntryKind::kFile, nul + large);
   RoundTrip(content, 2);
 }
 
@@ -254,7 +255,7 @@ TEST_F(RoundTripTest, EveryScalar) {
     EXPECT_EQ(back.Value("a/inf")->Float().value(),
               -std::numeric_limits<double>::infinity());
     const LeafValue complex = back.Value("a/z").value();
-    EXPECT_EQ(complex.info.kind, "complex");
+    EXPECT_EQ(complex.info.kind, EntryKind::kComplex);
     double parts[2] = {};
     ASSERT_EQ(complex.bytes.size(), sizeof(parts));
     std::memcpy(parts, complex.bytes.data(), sizeof(parts));
@@ -270,15 +271,15 @@ TEST_F(RoundTripTest, EveryKindOfNodeAndTies) {
   const Bytes bytes = RandomBytes(1000, 1);
   for (const int number : {1, 2}) {
     StepBuilder step = store_->Begin(number);
-    step.PutNode("m/none", NodeType::kNone)
-        .PutNode("m/dict", NodeType::kDict)
-        .PutNode("m/list", NodeType::kList)
-        .PutNode("m/tuple", NodeType::kTuple)
-        .PutNode("m/point", NodeType::kNamedTuple, "Point(x,y)")
+    step.PutNode("m/none", EntryKind::kNone)
+        .PutNode("m/dict", EntryKind::kDict)
+        .PutNode("m/list", EntryKind::kList)
+        .PutNode("m/tuple", EntryKind::kTuple)
+        .PutNode("m/point", EntryKind::kNamedTuple, "Point(x,y)")
         .PutInt("m/point/.x", 1)
         .PutInt("m/point/.y", 2)
-        .PutNode("m/object", NodeType::kObject, "Module")
-        .PutNode("m/custom", NodeType::kCustom, "pkg.Node")
+        .PutNode("m/object", EntryKind::kObject, "Module")
+        .PutNode("m/custom", EntryKind::kCustom, "pkg.Node")
         .PutInt("m/custom/<0>", 3)
         .Put("m/w", Uint8s(bytes))
         .Tie("m/tied", "m/w")
@@ -291,9 +292,9 @@ TEST_F(RoundTripTest, EveryKindOfNodeAndTies) {
     std::vector<std::string> seen;
     const std::vector<LeafInfo> leaves = step.Leaves().value();
     for (const LeafInfo& leaf : leaves) {
-      seen.push_back(leaf.name + " " + leaf.kind +
+      seen.push_back(leaf.name + " " + std::string(Name(leaf.kind)) +
                      (leaf.tag.empty() ? "" : " " + leaf.tag) +
-                     (leaf.is_leaf ? "" : "!"));
+                     (leaf.is_leaf() ? "" : "!"));
     }
     EXPECT_THAT(
         seen,
@@ -304,7 +305,7 @@ TEST_F(RoundTripTest, EveryKindOfNodeAndTies) {
                     "m/tuple tuple!", "m/w array", "z/tied tie!"));
     EXPECT_TRUE(step.Value("m/tied")->bytes == bytes);
     EXPECT_EQ(step.Value("z/tied")->Int().value(), 1);
-    EXPECT_EQ(step.Find(At("m/tied"))->tie_to, At("m/w"));
+    EXPECT_EQ((*step.Find(At("m/tied")))->tie_to, At("m/w"));
     EXPECT_EQ(step.Detail(At("m/tied"))->digest,
               step.Detail(At("m/w"))->digest);
     EXPECT_OK(step.Expect(leaves));
@@ -362,7 +363,7 @@ TEST_F(RoundTripTest, SizesAroundEveryLimit) {
       Content alone;
       for (Content* content : {&all, &alone}) {
         content->AddArray(At("a").Key(name), DType::kInt8, {size});
-        content->AddValue(At("v").Key(name), "bytes", text);
+        content->AddValue(At("v").Key(name), EntryKind::kBytes, text);
       }
       Save(alone, number);
       alone.ExpectIn(Restored(AtStep(number++)));

@@ -48,13 +48,42 @@ class SaveTest : public CoreTest {
     builder.Put("w", std::move(tensor), ownership);
   }
 
+  // A save of `large_` whose turn does not end before OpenGate(). Behind it
+  // there is room for as many saves as a test makes.
+  void StartGate(std::int64_t step) {
+    StoreOptions options = Options();
+    options.max_saves_in_flight = 100;
+    Open(std::move(options));
+    StepBuilder builder = store_->Begin(step);
+    builder.Put("w", Uint8s(large_));
+    Tensor byte;  // One piece: it blocks one thread.
+    byte.dtype = DType::kUint8;
+    byte.shape = {1};
+    byte.copy = [this](std::uint64_t, std::span<std::byte> destination) {
+      gate_open_.WaitForNotification();
+      destination[0] = std::byte{1};
+      return absl::OkStatus();
+    };
+    builder.Put("gate", std::move(byte), Ownership::kBorrow);
+    gate_ = std::move(builder).Submit();
+  }
+  void OpenGate() {
+    gate_open_.Notify();
+    EXPECT_OK(gate_.WaitCommitted(kLong));
+  }
+
   const Bytes small_ = RandomBytes(1000, 1);
   const Bytes large_ = RandomBytes(2 << 20, 2);
+
+ private:
+  absl::Notification gate_open_;
+  SaveHandle gate_;
 };
 
-TEST_F(SaveTest, SavesAreCommittedInTheOrderOfTheirBegin) {
+TEST_F(SaveTest, SavesAreCommittedInTheOrderOfTheirCommit) {
   absl::Mutex mu;
   std::vector<std::int64_t> order;
+  StartGate(100);
   std::vector<StepBuilder> builders;
   for (std::int64_t step = 0; step < 6; ++step) {
     builders.push_back(store_->Begin(step));
@@ -69,36 +98,70 @@ TEST_F(SaveTest, SavesAreCommittedInTheOrderOfTheirBegin) {
       order.push_back(static_cast<std::int64_t>(i));
     });
     EXPECT_OK(saves[i].WaitStaged(kLong));
-    if (i > 0) {
-      EXPECT_THAT(saves[i].WaitCommitted(absl::ZeroDuration()),
-                  StatusIs(absl::StatusCode::kDeadlineExceeded,
-                           HasSubstr("step " + std::to_string(i))));
-      EXPECT_FALSE(saves[i].Done());
-      EXPECT_THAT(StepNumbers(), IsEmpty());
-    }
+    EXPECT_THAT(saves[i].WaitCommitted(absl::ZeroDuration()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         HasSubstr("step " + std::to_string(i))));
+    EXPECT_FALSE(saves[i].Done());
+    EXPECT_THAT(StepNumbers(), IsEmpty());
   }
+  OpenGate();
   EXPECT_THAT(store_->Flush(), IsOk());
   for (std::size_t i = 0; i < saves.size(); ++i) {
     EXPECT_OK(saves[i].WaitCommitted(absl::ZeroDuration()));
-    EXPECT_EQ(saves[i].version(), i + 1);
+    EXPECT_EQ(saves[i].version(), 1 + saves.size() - i);
   }
   absl::MutexLock lock(&mu);
-  // The first may have been committed before its callback was given.
-  EXPECT_EQ(std::erase(order, 0), 1u);
-  EXPECT_THAT(order, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(order, ElementsAre(5, 4, 3, 2, 1, 0));
   ExpectClean();
 }
 
+TEST_F(SaveTest, AStepThatIsPutTogetherHoldsUpNothing) {
+  StepBuilder kept = store_->Begin(1);
+  kept.Put("w", Uint8s(large_));
+  // More than may be in flight at once.
+  for (std::int64_t step = 2; step < 8; ++step) {
+    EXPECT_OK(Save(step, small_));
+  }
+  EXPECT_OK(store_->Flush());
+  EXPECT_THAT(StepNumbers(), ElementsAre(2, 3, 4, 5, 6, 7));
+  EXPECT_OK(Commit(std::move(kept)));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3, 4, 5, 6, 7));
+  StepBuilder late = store_->Begin(8);
+  late.PutInt("n", 1);
+  EXPECT_OK(store_->Close());
+  EXPECT_THAT(std::move(late).Commit().WaitCommitted(kLong),
+              StatusIs(kPrecondition, HasSubstr("step 8 was not saved")));
+  Open();
+  ExpectClean();
+}
+
+using SaveDeathTest = SaveTest;
+
+TEST_F(SaveDeathTest, ABuilderIsUsedOnce) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto commit_twice = [this] {
+    StepBuilder builder = store_->Begin(1);
+    static_cast<void>(std::move(builder).Commit());
+    static_cast<void>(std::move(builder).Commit());  // NOLINT: the mistake.
+  };
+  const auto put_after_move = [this] {
+    StepBuilder builder = store_->Begin(1);
+    const StepBuilder other = std::move(builder);
+    builder.PutInt("n", 1);  // NOLINT: the mistake.
+  };
+  EXPECT_DEATH(commit_twice(), "ckptree: .*used after Commit");
+  EXPECT_DEATH(put_after_move(), "ckptree: .*begin another step");
+}
+
 TEST_F(SaveTest, AFailureInBetweenHurtsNobodyElse) {
-  StepBuilder gate = store_->Begin(1);  // All of them wait for it.
+  StartGate(1);  // All of them wait for it.
   SaveHandle failing = StartFailing(2);
   StepBuilder mistaken = store_->Begin(3);
   SaveHandle after = Start(4, large_);
   mistaken.PutInt("a", 1).PutInt("a", 1);
   EXPECT_THAT(std::move(mistaken).Commit().WaitCommitted(kLong),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  gate.Put("w", Uint8s(large_));
-  EXPECT_OK(Commit(std::move(gate)));
+  OpenGate();
   EXPECT_THAT(
       failing.WaitCommitted(kLong),
       StatusIs(absl::StatusCode::kInternal,
@@ -117,17 +180,17 @@ TEST_F(SaveTest, AFailureInBetweenHurtsNobodyElse) {
 }
 
 TEST_F(SaveTest, CancelledBeforeItsTurn) {
-  StepBuilder gate = store_->Begin(1);
+  StartGate(1);
   SaveHandle cancelled = Start(2, large_);
   SaveHandle after = Start(3, large_);
   cancelled.Cancel();
-  { const StepBuilder dropped = std::move(gate); }
+  OpenGate();
   EXPECT_THAT(cancelled.WaitCommitted(kLong),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("step 2")));
   EXPECT_OK(after.WaitCommitted(kLong));
   after.Cancel();  // Too late.
   EXPECT_OK(after.WaitCommitted(kLong));
-  EXPECT_THAT(StepNumbers(), ElementsAre(3));
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 3));
   ExpectClean();
 }
 
@@ -455,7 +518,7 @@ TEST_F(SaveTest, AForkedChildIsRefusedAndTheParentGoesOn) {
     Bytes bytes(large_.size());
     count(store_->Begin(3).status());
     count(std::move(open).Commit().WaitCommitted(kLong));
-    count(store_->Restore(Latest()).status());
+    count(store_->OpenStep(Latest()).status());
     count(store_->Steps().status());
     count(store_->Delete(1));
     count(store_->Tag("t", 1));

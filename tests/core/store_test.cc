@@ -61,7 +61,7 @@ class StoreTest : public ::testing::Test {
   std::vector<float> Read(std::int64_t step, std::string_view name,
                           std::size_t count) {
     std::vector<float> values(count);
-    auto open = store_->Restore(AtStep(step));
+    auto open = store_->OpenStep(AtStep(step));
     EXPECT_THAT(open, IsOk());
     if (open.ok()) {
       EXPECT_THAT(open->Read(name, std::as_writable_bytes(std::span(values))),
@@ -93,7 +93,7 @@ TEST_F(StoreTest, SmallSaveComesBackAfterReopen) {
   ExpectClean();
   Open();
   EXPECT_EQ(Read(7, "params/w", 1000), weights);
-  auto open = store_->Restore(Latest());
+  auto open = store_->OpenStep(Latest());
   ASSERT_THAT(open, IsOk());
   EXPECT_EQ(open->Value("count")->Int().value(), 42);
   EXPECT_EQ(open->Value("name")->String().value(), "lm");

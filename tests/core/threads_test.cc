@@ -84,7 +84,7 @@ TEST_F(ThreadsTest, RestoreBesideSaves) {
       last = done;
       const std::int64_t step = newest;
       const Bytes expected = Content(step);
-      const auto restored = store_->Restore(AtStep(step));
+      const auto restored = store_->OpenStep(AtStep(step));
       ASSERT_OK(restored);
       Bytes bytes(expected.size());
       const ReadRequest request{.path = At("w"), .destination = bytes};
@@ -107,7 +107,7 @@ TEST_F(ThreadsTest, TagPinDeleteAndVerifyBesideSaves) {
       const std::int64_t step = thread * kSteps + i;
       EXPECT_OK(Save(step, Content(step)));
       const std::string tag = "t" + std::to_string(thread);
-      EXPECT_OK(store_->Tag(tag, step, /*move=*/true));
+      EXPECT_OK(store_->Tag(tag, step, {.move = true}));
       EXPECT_OK(store_->Pin(step));
       EXPECT_EQ(store_->Resolve(Tagged(tag))->step, step);
       EXPECT_FALSE(store_->Delete(step).ok());
@@ -172,7 +172,7 @@ TEST_F(ThreadsTest, CollectBesideSavesAndReaders) {
         continue;
       }
       const std::int64_t step = newest;
-      const auto restored = store_->Restore(AtStep(step));
+      const auto restored = store_->OpenStep(AtStep(step));
       if (!restored.ok()) {  // Deleted since.
         EXPECT_TRUE(absl::IsNotFound(restored.status())) << restored.status();
         continue;
@@ -185,8 +185,8 @@ TEST_F(ThreadsTest, CollectBesideSavesAndReaders) {
       const auto view = restored->View(At("w"));
       ASSERT_OK(view);
       Bytes seen;
-      for (const std::span<const std::byte> piece : view->pieces()) {
-        seen.insert(seen.end(), piece.begin(), piece.end());
+      for (const LeafView::Piece& piece : view->pieces()) {
+        seen.insert(seen.end(), piece.bytes.begin(), piece.bytes.end());
       }
       EXPECT_EQ(seen, expected);
       ++read;

@@ -177,7 +177,7 @@ absl::StatusOr<bool> Run(const Options& options) {
                 static_cast<double>(trainer.state_bytes()) / (1 << 20));
   std::string note;
   const auto opened = Clock::now();
-  if (absl::StatusOr<ckptree::Step> latest = manager->Restore(); latest.ok()) {
+  if (absl::StatusOr<ckptree::Step> latest = manager->OpenStep(); latest.ok()) {
     if (absl::Status status = trainer.Restore(*latest); !status.ok()) {
       return status;
     }

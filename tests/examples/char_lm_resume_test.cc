@@ -64,8 +64,8 @@ void ExpectSameSteps(const std::string& directory,
         << "step " << (*steps)[i].step;
   }
 
-  const auto step = store.Restore(ckptree::Latest());
-  const auto reference_step = reference.Restore(ckptree::Latest());
+  const auto step = store.OpenStep(ckptree::Latest());
+  const auto reference_step = reference.OpenStep(ckptree::Latest());
   ASSERT_TRUE(step.ok()) << step.status();
   ASSERT_TRUE(reference_step.ok()) << reference_step.status();
   ASSERT_EQ(reference_step->step(), kSteps);
@@ -79,7 +79,7 @@ void ExpectSameSteps(const std::string& directory,
   for (std::size_t i = 0; i < leaves->size(); ++i) {
     const ckptree::LeafInfo& leaf = (*leaves)[i];
     EXPECT_EQ(leaf.name, (*reference_leaves)[i].name);
-    if (!leaf.is_leaf) continue;
+    if (!leaf.is_leaf()) continue;
     const auto value = step->Value(leaf.path);
     const auto reference_value = reference_step->Value(leaf.path);
     ASSERT_TRUE(value.ok()) << value.status();

@@ -151,26 +151,28 @@ std::size_t Trainer::Window() const {
 
 std::vector<ckptree::LeafInfo> Trainer::Expected() {
   std::vector<ckptree::LeafInfo> leaves;
-  const auto add = [&leaves](std::string name, std::string kind,
+  const auto add = [&leaves](std::string name, ckptree::EntryKind kind,
                              ckptree::DType dtype, ckptree::Shape shape) {
     ckptree::LeafInfo& leaf = leaves.emplace_back();
     leaf.path = ckptree::Path::Parse(name).value();
     leaf.name = std::move(name);
-    leaf.kind = std::move(kind);
+    leaf.kind = kind;
     leaf.dtype = dtype;
     leaf.shape = std::move(shape);
   };
   for (const Group& group : Groups()) {
     for (const ParameterInfo& parameter : model_.parameters()) {
-      add(absl::StrCat(group.name, "/", parameter.name), "array",
-          ckptree::DType::kFloat32, parameter.shape);
+      add(absl::StrCat(group.name, "/", parameter.name),
+          ckptree::EntryKind::kArray, ckptree::DType::kFloat32,
+          parameter.shape);
     }
   }
-  add("state/random", "bytes", ckptree::DType::kNone, {});
-  add("state/step", "int", ckptree::DType::kNone, {});
-  add("state/position", "int", ckptree::DType::kNone, {});
-  add("state/average_loss", "float", ckptree::DType::kNone, {});
-  add("config", "json", ckptree::DType::kNone, {});
+  add("state/random", ckptree::EntryKind::kBytes, ckptree::DType::kNone, {});
+  add("state/step", ckptree::EntryKind::kInt, ckptree::DType::kNone, {});
+  add("state/position", ckptree::EntryKind::kInt, ckptree::DType::kNone, {});
+  add("state/average_loss", ckptree::EntryKind::kFloat, ckptree::DType::kNone,
+      {});
+  add("config", ckptree::EntryKind::kJson, ckptree::DType::kNone, {});
   return leaves;
 }
 

@@ -28,7 +28,7 @@ void SaveAndRestore(const char* directory) {
   ckptree::SaveHandle save = std::move(step).Commit();
   // wte is copied and may be changed; the save goes on.
   Check(save.WaitCommitted(absl::Minutes(5)));  // The step is on the disk.
-  Check(store->Restore(ckptree::Latest())
+  Check(store->OpenStep(ckptree::Latest())
             ->Read("params/wte", std::as_writable_bytes(std::span(wte))));
   // README: end
   Check(wte[0] == 0.5f ? absl::OkStatus()

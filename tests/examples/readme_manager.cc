@@ -27,9 +27,8 @@ void Loop(const char* directory) {
   auto manager = CheckpointManager::Open(
       directory,
       {.save_interval_steps = 10,
-       .preservation =
-           LatestN{3} | EveryNSteps{1000} |
-           BestN{.metric = "loss", .mode = BestN::Mode::kMin, .n = 1},
+       .preservation = LatestN{3} | EveryNSteps{1000} |
+                       BestN{.metric = "loss", .mode = BestMode::kMin, .n = 1},
        .watch_sigterm = true});
   for (std::int64_t step = 1; step <= kSteps; ++step) {
     const double loss = Train(wte);

@@ -63,9 +63,9 @@ class FormatReaderTest : public CoreTest {
     builder.PutBytes("values/bytes", std::string("\0\1\2\377", 4));
     builder.PutProto(At("values/proto"), "a.B", "\x08\x01");
     builder.PutFile(At("values/file"), std::string(40'000, 'f'));
-    builder.PutNode("nodes/none", NodeType::kNone);
-    builder.PutNode("nodes/tuple", NodeType::kTuple);
-    builder.PutNode("nodes/named", NodeType::kNamedTuple, "P(a,b)");
+    builder.PutNode("nodes/none", EntryKind::kNone);
+    builder.PutNode("nodes/tuple", EntryKind::kTuple);
+    builder.PutNode("nodes/named", EntryKind::kNamedTuple, "P(a,b)");
     builder.Tie("values/again", "values/int");
     for (const char* path :
          {"keys/{3}", "keys/{-70000}", "keys/{null}", "keys/{true}",
@@ -113,14 +113,14 @@ class FormatReaderTest : public CoreTest {
       const json& entry = index[i];
       SCOPED_TRACE(leaf.name);
       EXPECT_EQ(entry["path"], absl::BytesToHexString(leaf.path.Encode()));
-      EXPECT_EQ(entry["kind"], leaf.kind);
+      EXPECT_EQ(entry["kind"], Name(leaf.kind));
       EXPECT_EQ(entry["tag"], leaf.tag);
       if (leaf.tie_to.has_value()) {
         EXPECT_EQ(entry["tie_to"],
                   absl::BytesToHexString(leaf.tie_to->Encode()));
       }
-      if (!leaf.is_leaf) continue;
-      if (leaf.kind == "array") {
+      if (!leaf.is_leaf()) continue;
+      if (leaf.kind == EntryKind::kArray) {
         EXPECT_EQ(entry["dtype"], static_cast<int>(leaf.dtype));
         EXPECT_EQ(entry["packed"], leaf.packed);
         EXPECT_EQ(entry["shape"].get<Shape>(), leaf.shape);

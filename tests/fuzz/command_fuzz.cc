@@ -82,9 +82,11 @@ void FuzzQuantity(std::string_view bytes) {
   Require(!tools::ShortNumberText(value).empty(), "a short number");
   Require(!tools::SizeText(bits).empty(), "a size");
   Require(tools::SizeText(bits, true) == std::to_string(bits), "exactly");
-  Require(!tools::DurationText(ns).empty(), "a duration");
-  Require(tools::TimeText(ns).empty() == (ns == 0), "a time");
-  Require(!tools::AgeText(ns, absl::UnixEpoch()).empty(), "an age");
+  Require(!tools::DurationText(absl::Nanoseconds(ns)).empty(), "a duration");
+  Require(tools::TimeText(absl::FromUnixNanos(ns)).empty() == (ns == 0),
+          "a time");
+  Require(!tools::AgeText(absl::FromUnixNanos(ns), absl::UnixEpoch()).empty(),
+          "an age");
 }
 
 void FuzzTerminal(std::string_view text) {

@@ -85,7 +85,7 @@ CORE = {
 }
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}
-FORMAT_TYPES = r"ckptree/(dtype|path|statistics)\.h"
+FORMAT_TYPES = r"ckptree/(dtype|entry_kind|path|statistics)\.h"
 TOOLS = {"output": "", "line": "output", "verbs": "output line"}
 TESTS = {
     "fault": "",

@@ -299,7 +299,7 @@ void ReadBeside(const std::string& directory, int go, int done) {
     bool good = true;
     if (!store) store = OpenStore(directory, 1, nullptr, /*read_only=*/true);
     good = store->ok() && (*store)->Refresh().ok();
-    good = good && (*store)->Restore(Latest()).ok();
+    good = good && (*store)->OpenStep(Latest()).ok();
     c = good ? 'y' : 'n';
     if (write(done, &c, 1) != 1) break;
   }

@@ -176,7 +176,7 @@ class Reader {
   }
 
   void ReadStep(std::int64_t key, const ModelStep& content) {
-    const absl::StatusOr<Step> step = store_.Restore(SelectorOf(key));
+    const absl::StatusOr<Step> step = store_.OpenStep(SelectorOf(key));
     if (!step.ok()) {
       Fail(key, "", "Restore()", step.status());
       return;
@@ -214,7 +214,7 @@ class Reader {
     for (const LeafInfo& info : *leaves) {
       const auto found = left.find(info.name);
       if (found == left.end()) {
-        if (info.is_leaf) Add(Kind::kExtra, key, info.name, "a leaf");
+        if (info.is_leaf()) Add(Kind::kExtra, key, info.name, "a leaf");
         continue;
       }
       const ModelLeaf& leaf = *found->second;

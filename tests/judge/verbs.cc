@@ -368,7 +368,7 @@ class Judgement {
         if (finding.severity == Finding::Severity::kWarning) continue;
         said.well = false;
         said.texts.push_back(absl::StrCat(finding.what, " ", finding.leaf));
-        for (const std::string& name : finding.names) {
+        for (const std::string& name : finding.selectors) {
           const absl::StatusOr<StepSelector> step = ParseSelector(name);
           if (!step.ok()) continue;
           said.texts.back() += " " + name;

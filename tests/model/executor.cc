@@ -102,13 +102,14 @@ std::optional<std::string> ModelExecutor::Catalog(
   if (latest->step != before.steps.rbegin()->first % kBranchSteps) {
     return "another latest";
   }
-  absl::StatusOr<Step> step = store_->Restore(SelectorOf(operation.step));
+  absl::StatusOr<Step> step = store_->OpenStep(SelectorOf(operation.step));
   if (!step.ok()) return Must(step.status());
   absl::StatusOr<std::vector<LeafInfo>> all = step->Leaves();
   if (!all.ok()) return Must(all.status());
   std::vector<LeafInfo> leaves;
   for (const LeafInfo& leaf : *all) {
-    if (leaf.is_leaf && leaf.kind == "array") leaves.push_back(leaf);
+    if (leaf.is_leaf() && leaf.kind == EntryKind::kArray)
+      leaves.push_back(leaf);
   }
   absl::StatusOr<std::vector<LeafDetail>> details = step->Details(leaves);
   if (!details.ok()) return Must(details.status());
@@ -223,7 +224,7 @@ std::optional<std::string> ModelExecutor::Execute(
     }
     case Kind::kTag:
       wrong = Must(store_->Tag(operation.tag, SelectorOf(operation.step),
-                               /*move=*/true));
+                               {.move = true}));
       break;
     case Kind::kUntag:
       wrong = Must(store_->Untag(operation.tag));
@@ -244,7 +245,7 @@ std::optional<std::string> ModelExecutor::Execute(
       break;
     case Kind::kBox: {
       FaultRandom random(operation.seed);
-      absl::StatusOr<Step> step = store_->Restore(SelectorOf(operation.step));
+      absl::StatusOr<Step> step = store_->OpenStep(SelectorOf(operation.step));
       wrong = step.ok() ? BoxDifference(*step, *before.steps.at(operation.step),
                                         random)
                         : Must(step.status());

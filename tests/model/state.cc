@@ -127,7 +127,7 @@ std::optional<std::string> CatalogDifference(const Store& store,
 
 std::optional<std::string> StepDifference(const Store& store, std::int64_t step,
                                           const ModelStep& content) {
-  absl::StatusOr<Step> opened = store.Restore(SelectorOf(step));
+  absl::StatusOr<Step> opened = store.OpenStep(SelectorOf(step));
   std::optional<std::string> difference;
   if (!opened.ok()) {
     difference = std::string(opened.status().ToString());

@@ -348,8 +348,8 @@ std::optional<std::string> Difference(const Step& step,
     if (found == model.leaves.end()) return info.name + ": not in the model";
     left.erase(info.name);
     const ModelLeaf& leaf = found->second;
-    if (info.kind != KindName(leaf.kind)) {
-      return absl::StrFormat("%s: kind %s, not %s", info.name, info.kind,
+    if (Name(info.kind) != KindName(leaf.kind)) {
+      return absl::StrFormat("%s: kind %s, not %s", info.name, Name(info.kind),
                              std::string(KindName(leaf.kind)));
     }
     if (leaf.kind == Kind::kTie) {

@@ -260,7 +260,7 @@ TEST_F(ToolsCollectTest, AReaderKeepsAStep) {
   // A reader says what it has open where there is a writer to hear it.
   ASSERT_OK_AND_ASSIGN(Store writer, Store::Open(own_));
   ASSERT_OK_AND_ASSIGN(Store reader, Store::Open(own_, {.read_only = true}));
-  ASSERT_OK_AND_ASSIGN(const Step open, reader.Restore(AtStep(30)));
+  ASSERT_OK_AND_ASSIGN(const Step open, reader.OpenStep(AtStep(30)));
   ASSERT_OK(writer.Close());
   const Result done = Do({"rm", "30", "-y"});
   EXPECT_EQ(done.code, 0) << done.err;
@@ -376,7 +376,7 @@ TEST_F(ToolsCollectTest, EveryCommandTakesStepsOfForks) {
   EXPECT_EQ(Do({"get", "trial/25:count"}).out, "25\n");
   EXPECT_EQ(Do({"get", "trial/latest~1:count"}).out, "25\n");
   EXPECT_EQ(Json({"get", "trial/30:count"})["branch"], "trial");
-  EXPECT_THAT(Do({"show", "trial/best:loss"}).out, HasSubstr("trial/30"));
+  EXPECT_THAT(Do({"show", "trial/best:loss:min"}).out, HasSubstr("trial/30"));
   EXPECT_THAT(Do({"ls", "trial/25:params"}).out, HasSubstr("params/own"));
   EXPECT_EQ(Do({"export", "trial/25", scratch_ / "x.safetensors"}).code, 0);
   EXPECT_EQ(Do({"verify", "trial/25"}).out.substr(0, 7), "1 step,");
@@ -413,7 +413,8 @@ TEST_F(ToolsCollectTest, CompletionKnowsBranches) {
   EXPECT_EQ(complete({"fork", "--drop", "t"}), "trial\n");
   EXPECT_EQ(complete({"ls", "tr"}), "trial/\n");
   EXPECT_EQ(complete({"ls", "trial/"}),
-            "trial/latest:\ntrial/30:\ntrial/25:\ntrial/best:loss:\n");
+            "trial/latest:\ntrial/30:\ntrial/25:\ntrial/best:loss:max:\n"
+            "trial/best:loss:min:\n");
   EXPECT_EQ(complete({"rm", "trial/3"}), "trial/30\n");
   EXPECT_EQ(complete({"get", "trial/30:par"}), "trial/30:params/\n");
 }

@@ -73,7 +73,7 @@ inline void MakeStore(const std::string& directory) {
     builder.PutString("\"odd \\u001b name\"", "two\nlines");
     builder.PutJson("config", R"({"depth":12})");
     builder.PutBytes("blob", std::string("\0\x01raw", 5));
-    builder.PutNode("nothing", NodeType::kNone);
+    builder.PutNode("nothing", EntryKind::kNone);
     builder.Tie("params/tied", "params/w");
     builder.SetMetric("loss",
                       step == 400 ? 0.25 : 1.0 / static_cast<double>(step));

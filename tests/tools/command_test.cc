@@ -262,7 +262,7 @@ TEST_F(CommandTest, GetPrintsSlices) {
             "[  1.0   0.1 -3.14   nan   0.0   inf   2.0   3.0]\n");
   EXPECT_EQ(Out({"get", "latest:params/nibbles"}), "[ 1  2 -8 -1]\n");
   EXPECT_EQ(Out({"get", "latest:params/nibbles[1:3]"}), "[ 2 -8]\n");
-  EXPECT_EQ(Out({"get", "best:loss:params/w[0,0]"}), "500.0\n");
+  EXPECT_EQ(Out({"get", "best:loss:min:params/w[0,0]"}), "500.0\n");
   EXPECT_EQ(Out({"get", "best:loss:max:params/w[0,0]"}), "400.0\n");
   EXPECT_EQ(Out({"get", "latest~2:params/w[0,0]"}), "300.0\n");
   EXPECT_EQ(Out({"get", "@warm:params/w[0,0]"}), "200.0\n");

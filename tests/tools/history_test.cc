@@ -126,37 +126,37 @@ TEST_F(HistoryTest, NoneIsAValue) {
   for (std::int64_t step = 60; step <= 90; step += 10) {
     StepBuilder builder = store.Begin(step);
     if (step < 80) {
-      builder.PutNode("best", NodeType::kNone);
+      builder.PutNode("best", EntryKind::kNone);
     } else {
       builder.PutFloat("best", 0.5);
     }
-    builder.PutNode("params", NodeType::kTuple);
+    builder.PutNode("params", EntryKind::kTuple);
     ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
   }
   ASSERT_OK_AND_ASSIGN(const Path best, Path::Parse("best"));
   ASSERT_OK_AND_ASSIGN(const std::vector<HistoryEntry> entries,
                        History(store, best));
   ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0].leaf.kind, "none");
+  EXPECT_EQ(entries[0].leaf.kind, EntryKind::kNone);
   EXPECT_EQ(entries[0].last_step, 70);
   EXPECT_EQ(entries[0].detail.bytes, 0u);
-  EXPECT_EQ(entries[1].leaf.kind, "float");
+  EXPECT_EQ(entries[1].leaf.kind, EntryKind::kFloat);
   EXPECT_EQ(entries[1].first_step, 80);
   ASSERT_OK_AND_ASSIGN(const Path params, Path::Parse("params"));
   EXPECT_THAT(
       History(store, params),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no leaf")));
 
-  ASSERT_OK_AND_ASSIGN(const Step none, store.Restore(AtStep(60)));
-  ASSERT_OK_AND_ASSIGN(const Step still, store.Restore(AtStep(70)));
-  ASSERT_OK_AND_ASSIGN(const Step half, store.Restore(AtStep(80)));
+  ASSERT_OK_AND_ASSIGN(const Step none, store.OpenStep(AtStep(60)));
+  ASSERT_OK_AND_ASSIGN(const Step still, store.OpenStep(AtStep(70)));
+  ASSERT_OK_AND_ASSIGN(const Step half, store.OpenStep(AtStep(80)));
   ASSERT_OK_AND_ASSIGN(DiffReport report, Diff(none, still));
   EXPECT_TRUE(report.changes.empty());
   EXPECT_EQ(report.same, 0u);
   ASSERT_OK_AND_ASSIGN(report, Diff(none, half));
   ASSERT_EQ(report.changes.size(), 1u);
   EXPECT_EQ(report.changes[0].kind, LeafChange::Kind::kRetyped);
-  EXPECT_EQ(report.changes[0].before->kind, "none");
+  EXPECT_EQ(report.changes[0].before->kind, EntryKind::kNone);
   ASSERT_OK_AND_ASSIGN(const std::vector<BlameEntry> blamed,
                        Blame(store, none));
   EXPECT_TRUE(blamed.empty());

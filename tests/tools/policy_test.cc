@@ -151,7 +151,8 @@ TEST_F(PolicyCommandTest, OfANewerEngineOrAnotherProgram) {
         CheckpointManager::Open(
             own_, {.max_to_keep = 1, .best_fn = [](const PolicyStep& step) {
                      return std::optional<double>(step.step);
-                   }}));
+                   },
+                   .best_mode = BestMode::kMax}));
     ASSERT_OK(manager.Close());
   }
   result = Do({});

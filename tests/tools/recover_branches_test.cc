@@ -82,13 +82,13 @@ class RecoverBranchesTest : public CommandRunner {
     if (!store.ok()) return all;
     const std::vector<BranchInfo> branches = store->Branches().value();
     for (const BranchInfo& branch : branches) {
-      all["branch " + branch.name] =
-          absl::StrFormat("%s/%d, %d steps, %d", branch.origin_branch,
-                          branch.origin_step, branch.steps, branch.created_ns);
+      all["branch " + branch.name] = absl::StrFormat(
+          "%s/%d, %d steps, %d", branch.origin_branch, branch.origin_step,
+          branch.steps, absl::ToUnixNanos(branch.created));
       const std::vector<StepInfo> steps = store->Steps(branch.name).value();
       for (const StepInfo& info : steps) {
         const StepSelector selector = AtStep(info.step, info.branch);
-        const Step step = store->Restore(selector).value();
+        const Step step = store->OpenStep(selector).value();
         std::string& text = all[Text(selector)];
         for (const char* name : {"w", "count"}) {
           const LeafValue value = step.Value(name).value();

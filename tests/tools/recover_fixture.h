@@ -38,11 +38,12 @@ inline std::map<std::string, std::string> ContentOf(const Step& step) {
   const auto leaves = step.Leaves();
   if (!leaves.ok()) return content;
   for (const LeafInfo& leaf : *leaves) {
-    const std::string what =
-        leaf.kind + " " + std::string(Name(leaf.dtype)) + " " + leaf.tag + " ";
+    const std::string what = std::string(Name(leaf.kind)) + " " +
+                             std::string(Name(leaf.dtype)) + " " + leaf.tag +
+                             " ";
     if (leaf.tie_to.has_value()) {
       content[leaf.name] = "tie " + leaf.tie_to->Text();
-    } else if (!leaf.is_leaf) {
+    } else if (!leaf.is_leaf()) {
       content[leaf.name] = what;
     } else if (const auto value = step.Value(leaf.path); value.ok()) {
       std::string shape;
@@ -69,7 +70,7 @@ inline Model ContentOf(const std::string& directory) {
   if (!store.ok()) return model;
   const std::vector<StepInfo> steps = store->Steps().value();
   for (const StepInfo& info : steps) {
-    model[info.step] = ContentOf(store->Restore(AtStep(info.step)).value());
+    model[info.step] = ContentOf(store->OpenStep(AtStep(info.step)).value());
   }
   return model;
 }
@@ -91,7 +92,7 @@ class RecoverTest : public CommandRunner {
     builder->PutBool("flag", true);
     builder->PutComplex(Path::Parse("z").value(), 1, -2);
     builder->PutProto(Path::Parse("proto").value(), "a.B", "\x08\x01");
-    builder->PutNode("empty", NodeType::kDict);
+    builder->PutNode("empty", EntryKind::kDict);
     builder->SetMetric("loss", 1.0 / static_cast<double>(step));
     builder->SetCustomMetadata("{\"epoch\":" + std::to_string(step) + "}");
     builder->SetNote("note of " + std::to_string(step));

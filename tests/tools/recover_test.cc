@@ -44,11 +44,11 @@ TEST_F(RecoverTest, AWholeStoreIsCopied) {
     EXPECT_EQ(after[i].digest, before[i].digest);
     EXPECT_EQ(after[i].note, before[i].note);
     EXPECT_EQ(after[i].new_bytes, before[i].new_bytes);  // Shared again.
-    EXPECT_EQ(after[i].begun_ns, before[i].begun_ns);
-    EXPECT_EQ(after[i].staged_ns, before[i].staged_ns);
-    EXPECT_EQ(after[i].committed_ns, before[i].committed_ns);
-    const auto old_step = from.Restore(AtStep(before[i].step)).value();
-    const auto new_step = to.Restore(AtStep(before[i].step)).value();
+    EXPECT_EQ(after[i].begun, before[i].begun);
+    EXPECT_EQ(after[i].staged, before[i].staged);
+    EXPECT_EQ(after[i].committed, before[i].committed);
+    const auto old_step = from.OpenStep(AtStep(before[i].step)).value();
+    const auto new_step = to.OpenStep(AtStep(before[i].step)).value();
     EXPECT_EQ(new_step.Metadata()->lineage, old_step.Metadata()->lineage);
   }
 }

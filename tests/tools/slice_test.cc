@@ -148,7 +148,8 @@ TEST(AddressTest, SplitsStepAndKey) {
   EXPECT_EQ(parsed("@v1:x:y"), "@v1|x:y");
   EXPECT_EQ(parsed("best:acc:max:x"), "best:acc:max|x");
   EXPECT_EQ(parsed("best:acc:max"), "best:acc:max|");
-  ASSERT_OK_AND_ASSIGN(const Address best, ParseAddress("best:loss:maximum"));
+  ASSERT_OK_AND_ASSIGN(const Address best,
+                       ParseAddress("best:loss:min:maximum"));
   EXPECT_EQ(best.step.name, "loss");
   EXPECT_EQ(best.key, "maximum");
 }

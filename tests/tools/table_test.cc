@@ -53,7 +53,7 @@ TEST(QuantityTest, SizesAgesAndTimes) {
   EXPECT_EQ(SizeText(1536, true), "1536");
   const absl::Time now = absl::FromUnixSeconds(2000000);
   const auto ago = [&](std::int64_t seconds) {
-    return AgeText((2000000 - seconds) * 1000000000, now);
+    return AgeText(absl::FromUnixSeconds(2000000 - seconds), now);
   };
   EXPECT_EQ(ago(0), "just now");
   EXPECT_EQ(ago(59), "59 s");
@@ -61,8 +61,9 @@ TEST(QuantityTest, SizesAgesAndTimes) {
   EXPECT_EQ(ago(7200), "2 h");
   EXPECT_EQ(ago(86400 * 3), "3 days");
   EXPECT_EQ(ago(-5), "in the future");
-  EXPECT_EQ(TimeText(1500000000250000000), "2017-07-14T02:40:00.250Z");
-  EXPECT_EQ(TimeText(0), "");
+  EXPECT_EQ(TimeText(absl::FromUnixMillis(1500000000250)),
+            "2017-07-14T02:40:00.250Z");
+  EXPECT_EQ(TimeText(absl::UnixEpoch()), "");
 }
 
 TEST(NearestTest, FindsTypos) {

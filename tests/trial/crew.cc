@@ -44,8 +44,8 @@ absl::StatusOr<internal::StepContent> ContentOf(const ModelStep& step, int part,
     if (leaf.kind != ModelLeaf::Kind::kArray) {
       status.Update(builder.AddValue(path,
                                      leaf.kind == ModelLeaf::Kind::kInt
-                                         ? schema::EntryKind::kInt
-                                         : schema::EntryKind::kBytes,
+                                         ? ckptree::EntryKind::kInt
+                                         : ckptree::EntryKind::kBytes,
                                      leaf.bytes, ""));
       continue;
     }

@@ -68,7 +68,7 @@ absl::Status Save(Store& store, std::int64_t step, std::size_t size,
 
 absl::Status ReadsBack(const Store& store, std::int64_t step,
                        std::size_t size) {
-  const auto restored = store.Restore(AtStep(step));
+  const auto restored = store.OpenStep(AtStep(step));
   if (!restored.ok()) return restored.status();
   const auto value = restored->Value("w");
   if (!value.ok()) return value.status();
@@ -147,8 +147,9 @@ TEST_F(TrialEnvironmentTest, SixtyFourFiles) {
       must(again.status(), "open");
       for (int i = 0; i < kSteps; ++i) {
         must(ReadsBack(*again, i, kSize), absl::StrFormat("read %d", i));
-        must(again->Restore(AtStep(i))->View(Path::Parse("w").value()).status(),
-             absl::StrFormat("view %d", i));
+        must(
+            again->OpenStep(AtStep(i))->View(Path::Parse("w").value()).status(),
+            absl::StrFormat("view %d", i));
       }
       if (read_only) continue;
       // Beside a writer a reader must hold all tables open, and says so.

@@ -56,7 +56,7 @@ std::optional<std::string> ReadsOtherwise(const Store& store,
   }
   std::string found(box.size(), '\0');
   const absl::Status status =
-      store.Restore(AtStep(number))
+      store.OpenStep(AtStep(number))
           ->ReadBox(Path::Parse(kShared).value(),
                     {{kTop, kLeft}, {kHeight, kWidth}},
                     std::as_writable_bytes(std::span(found)));

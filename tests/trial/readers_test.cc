@@ -103,7 +103,8 @@ void ReadUntil(const std::string& directory, const std::string& done,
   int opened = 0;
   int gone = 0;
   // Steps that were open and went: the writer came after they were opened, so
-  // nothing held them (core/collect/README.md). Each is the last of a store that was opened.
+  // nothing held them (core/collect/README.md). Each is the last of a store
+  // that was opened.
   int late = 0;
   const auto went_late = [&](const std::string& wrong) {
     return wrong.find("was deleted or overwritten while it was read") !=
@@ -145,7 +146,7 @@ void ReadUntil(const std::string& directory, const std::string& done,
     for (const std::size_t at :
          {steps->size() - 1, static_cast<std::size_t>(random.Int(
                                  static_cast<int>(steps->size())))}) {
-      auto step = store->Restore(AtStep((*steps)[at].step));
+      auto step = store->OpenStep(AtStep((*steps)[at].step));
       if (IsStepGone(step.status())) {
         ++gone;
         continue;

@@ -137,7 +137,7 @@ TrialAction DeleteAction(std::int64_t step) {
 TrialAction TagAction(std::string name, std::int64_t step) {
   return {"tag " + name,
           [=](TrialContext& context) {
-            return context.store->Tag(name, step, /*move=*/true);
+            return context.store->Tag(name, step, {.move = true});
           },
           [=](ModelState& state) { state.tags[name] = step; }};
 }

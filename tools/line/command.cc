@@ -132,7 +132,7 @@ constexpr Command kCommands[] = {
      "ml_dtypes does, \"<V2\" or \"|V1\", one element to a byte or two:\n"
      "numpy.load(f).view(ml_dtypes.bfloat16).\n\n"
      "  ckptree get 'latest:params/dense/kernel[0:4, -1]'\n"
-     "  ckptree get best:loss:params/wte -o npy --out wte.npy",
+     "  ckptree get best:loss:min:params/wte -o npy --out wte.npy",
      kGetFlags, false, 1, 1, RunGet},
     {"history",
      "KEY [RANGE]",
@@ -183,7 +183,7 @@ constexpr Command kCommands[] = {
      "  ckptree tag --delete released",
      kTagFlags, true, 0, 2, RunTag},
     {"pin", "REV...", "keep steps from being removed",
-     "  ckptree pin best:loss\n"
+     "  ckptree pin best:loss:min\n"
      "  ckptree pin --delete 1200",
      kPinFlags, false, 1, 1 << 20, RunPin},
     {"rm", "REV...", "remove steps",

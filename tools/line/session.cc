@@ -140,7 +140,7 @@ absl::Status Session::Explain(absl::Status status,
 absl::StatusOr<Step> Session::OpenStep(const StepSelector& selector) {
   const absl::StatusOr<Store*> store = OpenStore();
   if (!store.ok()) return store.status();
-  absl::StatusOr<Step> step = (*store)->Restore(selector);
+  absl::StatusOr<Step> step = (*store)->OpenStep(selector);
   if (!step.ok()) return Explain(step.status(), selector);
   return step;
 }

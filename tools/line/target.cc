@@ -20,7 +20,7 @@ namespace ckptree::tools {
 namespace {
 
 std::string NameOf(const Step& step) {
-  return StepText(step.info().line, step.step());
+  return StepText(step.info().branch, step.step());
 }
 
 bool IsPattern(std::string_view key) {
@@ -58,10 +58,7 @@ absl::StatusOr<std::optional<LeafInfo>> FindExact(const Step& step,
                                                   std::string_view key) {
   const absl::StatusOr<Path> path = Path::Parse(key);
   if (!path.ok() || path->empty()) return std::optional<LeafInfo>();
-  absl::StatusOr<LeafInfo> info = step.Find(*path);
-  if (info.ok()) return std::optional(*std::move(info));
-  if (absl::IsNotFound(info.status())) return std::optional<LeafInfo>();
-  return info.status();
+  return step.Find(*path);
 }
 
 }  // namespace
@@ -73,7 +70,7 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     absl::StatusOr<std::optional<LeafInfo>> found = FindExact(step, name);
     if (!found.ok()) return found.status();
-    if (*found && ((*found)->is_leaf || (*found)->tie_to)) {
+    if (*found && ((*found)->is_leaf() || (*found)->tie_to)) {
       target.leaves.push_back(**std::move(found));
       break;
     }
@@ -87,7 +84,8 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
     absl::StatusOr<std::vector<LeafInfo>> all = FindSubtree(step, name);
     if (!all.ok()) return all.status();
     for (LeafInfo& leaf : *all) {
-      if (leaf.is_leaf || leaf.tie_to) target.leaves.push_back(std::move(leaf));
+      if (leaf.is_leaf() || leaf.tie_to)
+        target.leaves.push_back(std::move(leaf));
     }
   }
   if (target.leaves.empty()) {
@@ -97,7 +95,7 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
     std::size_t below = 0;
     if (root.ok()) {
       for (const LeafInfo& leaf : *all) {
-        if (leaf.is_leaf && IsBelow(leaf.path, *root)) ++below;
+        if (leaf.is_leaf() && IsBelow(leaf.path, *root)) ++below;
       }
     }
     if (below > 0) {
@@ -152,7 +150,11 @@ absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
 
 absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf) {
   if (!leaf.tie_to) return leaf;
-  return step.Find(*leaf.tie_to);
+  absl::StatusOr<std::optional<LeafInfo>> target = step.Find(*leaf.tie_to);
+  if (!target.ok()) return target.status();
+  if (target->has_value()) return **std::move(target);
+  return absl::DataLossError(absl::StrFormat(
+      "%s is tied to %s, which is missing", leaf.name, leaf.tie_to->Text()));
 }
 
 absl::StatusOr<std::vector<std::string>> NamesIn(

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ckptree/restore.h"
+#include "ckptree/step.h"
 #include "tools/output/slice.h"
 
 namespace ckptree::tools {

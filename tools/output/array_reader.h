@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ckptree/restore.h"
+#include "ckptree/step.h"
 #include "tools/output/slice.h"
 
 namespace ckptree::tools {

@@ -16,7 +16,7 @@ std::string ShapeText(const Shape& shape) {
 }
 
 Cell TypeCell(const LeafInfo& leaf) {
-  if (leaf.dtype == DType::kNone) return TextCell(leaf.kind);
+  if (leaf.dtype == DType::kNone) return TextCell(Name(leaf.kind));
   return TextCell(std::string(Name(leaf.dtype)) + ShapeText(leaf.shape));
 }
 

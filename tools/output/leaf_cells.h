@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ckptree/restore.h"
+#include "ckptree/step.h"
 #include "tools/output/table.h"
 
 namespace ckptree::tools {

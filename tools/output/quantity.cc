@@ -67,9 +67,8 @@ std::optional<std::uint64_t> ParseSize(std::string_view text) {
   return static_cast<std::uint64_t>(value);
 }
 
-std::string AgeText(std::int64_t then_ns, absl::Time now) {
-  const double seconds =
-      absl::ToDoubleSeconds(now - absl::FromUnixNanos(then_ns));
+std::string AgeText(absl::Time then, absl::Time now) {
+  const double seconds = absl::ToDoubleSeconds(now - then);
   if (seconds < 0) return "in the future";
   if (seconds < 1) return "just now";
   if (seconds < 90) return absl::StrFormat("%d s", std::lround(seconds));
@@ -85,14 +84,13 @@ std::string AgeText(std::int64_t then_ns, absl::Time now) {
   return absl::StrFormat("%d years", std::lround(days / 365.25));
 }
 
-std::string TimeText(std::int64_t ns) {
-  if (ns == 0) return "";
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromUnixNanos(ns),
-                          absl::UTCTimeZone());
+std::string TimeText(absl::Time time) {
+  if (time == absl::UnixEpoch()) return "";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
 }
 
-std::string DurationText(std::int64_t ns) {
-  const double seconds = static_cast<double>(ns) * 1e-9;
+std::string DurationText(absl::Duration duration) {
+  const double seconds = absl::ToDoubleSeconds(duration);
   if (seconds < 1e-3) return absl::StrFormat("%.0f us", seconds * 1e6);
   if (seconds < 1) return absl::StrFormat("%.0f ms", seconds * 1e3);
   if (seconds < 100) return absl::StrFormat("%.3g s", seconds);

@@ -18,14 +18,14 @@ std::string SizeText(std::uint64_t bytes, bool exact = false);
 // What "200MB", "1.5 GiB" or "4096" says; nothing where it is no size.
 std::optional<std::uint64_t> ParseSize(std::string_view text);
 
-// "just now", "26 min", "3 days": from `then_ns` (since 1970) to `now`.
-std::string AgeText(std::int64_t then_ns, absl::Time now);
+// "just now", "26 min", "3 days": from `then` to `now`.
+std::string AgeText(absl::Time then, absl::Time now);
 
-// "2026-01-31T12:00:00.250Z"; empty for 0.
-std::string TimeText(std::int64_t ns);
+// "2026-01-31T12:00:00.250Z"; empty for the beginning of 1970: not known.
+std::string TimeText(absl::Time time);
 
 // "1.25 s", "3 ms".
-std::string DurationText(std::int64_t ns);
+std::string DurationText(absl::Duration duration);
 
 // The fewest digits that read back as `value`; "nan", "inf", "-inf".
 std::string NumberText(double value);

@@ -161,7 +161,8 @@ absl::Status AddSteps(Session& session, bool with_keys,
     for (const auto& [name, value] : info->metrics) metrics.insert(name);
   }
   for (const std::string& name : metrics) {
-    candidates->Add(prefix + "best:" + name + colon);
+    candidates->Add(prefix + "best:" + name + ":max" + colon);
+    candidates->Add(prefix + "best:" + name + ":min" + colon);
   }
   if (!prefix.empty()) return absl::OkStatus();
   const absl::StatusOr<std::vector<BranchInfo>> branches = (*store)->Branches();

@@ -38,7 +38,7 @@ absl::StatusOr<Plan> MakePlan(const Step& step, std::string_view key,
   Plan plan;
   std::map<std::string, std::string> names;  // To the key they come from.
   for (const LeafInfo& named : *found) {
-    if (!named.is_leaf && !named.tie_to) continue;
+    if (!named.is_leaf() && !named.tie_to) continue;
     if (!MatchesGlob(glob, named.name)) continue;
     const absl::StatusOr<LeafInfo> leaf = Storage(step, named);
     if (!leaf.ok()) return leaf.status();

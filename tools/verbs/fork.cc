@@ -43,13 +43,13 @@ absl::StatusOr<int> ListBranches(Session& session) {
     const bool main = branch.name.empty();
     Cell name = TextCell(branch.name);
     if (main) name.text = "(main)";
-    const std::string time = TimeText(branch.created_ns);
+    const std::string time = TimeText(branch.created);
     table.rows.push_back(
         {std::move(name), CountCell(branch.steps),
          main ? NoCell()
               : TextCell(StepText(branch.origin_branch, branch.origin_step)),
          main ? NoCell()
-              : Cell{Json(time), ages ? AgeText(branch.created_ns, now) : time},
+              : Cell{Json(time), ages ? AgeText(branch.created, now) : time},
          main ? NoCell() : TextCell(branch.origin_branch),
          main ? NoCell() : StepCell(branch.origin_step)});
   }

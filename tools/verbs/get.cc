@@ -38,10 +38,10 @@ std::string ShapeText(const Shape& shape) {
 
 // The dtype under which a scalar leaf is written to an array file.
 DType ScalarType(const LeafInfo& leaf) {
-  if (leaf.kind == "bool") return DType::kBool;
-  if (leaf.kind == "int") return DType::kInt64;
-  if (leaf.kind == "float") return DType::kFloat64;
-  if (leaf.kind == "complex") return DType::kComplex128;
+  if (leaf.kind == EntryKind::kBool) return DType::kBool;
+  if (leaf.kind == EntryKind::kInt) return DType::kInt64;
+  if (leaf.kind == EntryKind::kFloat) return DType::kFloat64;
+  if (leaf.kind == EntryKind::kComplex) return DType::kComplex128;
   return DType::kNone;
 }
 
@@ -77,7 +77,7 @@ class Getter {
       if (many && options_.format == "text") {
         const std::string type =
             leaf->dtype == DType::kNone
-                ? leaf->kind
+                ? std::string(Name(leaf->kind))
                 : absl::StrFormat("%s%s", Name(leaf->dtype),
                                   ShapeText(leaf->shape));
         out_.Write(absl::StrFormat("%s%s  %s\n", first ? "" : "\n",
@@ -163,7 +163,7 @@ class Getter {
     if (!target_.slice.empty()) {
       return WithHint(absl::InvalidArgumentError(absl::StrFormat(
                           "`%s` is no array but of kind %s: it has no slices",
-                          Escape(named.name), leaf.kind)),
+                          Escape(named.name), Name(leaf.kind))),
                       "leave the brackets out");
     }
     const absl::StatusOr<LeafValue> value = step_.Value(leaf.path);
@@ -175,9 +175,9 @@ class Getter {
     const DType scalar = ScalarType(leaf);
     if (options_.format == "npy") {
       if (scalar == DType::kNone) {
-        return WithHint(absl::InvalidArgumentError(
-                            absl::StrFormat("`%s` is no number but of kind %s",
-                                            Escape(named.name), leaf.kind)),
+        return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                            "`%s` is no number but of kind %s",
+                            Escape(named.name), Name(leaf.kind))),
                         "take -o raw for its bytes");
       }
       out_.Write(NpyHeader(scalar, {}));
@@ -186,9 +186,9 @@ class Getter {
     }
     if (scalar != DType::kNone &&
         value->bytes.size() != static_cast<std::size_t>(ElementBytes(scalar))) {
-      return absl::DataLossError(
-          absl::StrFormat("`%s` has %d bytes, too few or too many for kind %s",
-                          Escape(named.name), value->bytes.size(), leaf.kind));
+      return absl::DataLossError(absl::StrFormat(
+          "`%s` has %d bytes, too few or too many for kind %s",
+          Escape(named.name), value->bytes.size(), Name(leaf.kind)));
     }
     if (options_.format == "json") {
       PutJson(named, leaf, {}, ValueJson(leaf, scalar, value->bytes));
@@ -206,8 +206,8 @@ class Getter {
                         const std::vector<std::byte>& bytes) {
     const std::string text(AsText(bytes));
     if (scalar != DType::kNone) return ElementJson(scalar, bytes.data());
-    if (leaf.kind == "str") return JsonText(text, false);
-    if (leaf.kind == "json") {
+    if (leaf.kind == EntryKind::kStr) return JsonText(text, false);
+    if (leaf.kind == EntryKind::kJson) {
       const Json parsed = Json::parse(text, nullptr, false);
       return JsonText(parsed.is_discarded() ? Json(text) : parsed, false);
     }
@@ -217,7 +217,8 @@ class Getter {
   // Text as it is; to a terminal without what could steer it.
   void PutText(const LeafInfo& leaf, const std::vector<std::byte>& bytes) {
     const std::string_view text = AsText(bytes);
-    const bool binary = leaf.kind != "str" && leaf.kind != "json" &&
+    const bool binary = leaf.kind != EntryKind::kStr &&
+                        leaf.kind != EntryKind::kJson &&
                         text.find('\0') != std::string_view::npos;
     constexpr std::size_t kBinaryShown = 256;
     if (binary) {

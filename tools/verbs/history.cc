@@ -27,16 +27,19 @@ namespace {
 // Of a bool, int or float; nothing else, for which no step is opened.
 absl::StatusOr<Cell> ScalarCell(const Store& store, const std::string& branch,
                                 const HistoryEntry& entry) {
-  const std::string& kind = entry.leaf.kind;
-  if (kind != "bool" && kind != "int" && kind != "float") return NoCell();
+  const EntryKind kind = entry.leaf.kind;
+  if (kind != EntryKind::kBool && kind != EntryKind::kInt &&
+      kind != EntryKind::kFloat)
+    return NoCell();
   const absl::StatusOr<Step> step =
-      store.Restore(AtStep(entry.first_step, branch));
+      store.OpenStep(AtStep(entry.first_step, branch));
   if (IsStepGone(step.status())) return NoCell();  // Removed since.
   if (!step.ok()) return step.status();
   const absl::StatusOr<LeafValue> value = step->Value(entry.leaf.path);
   if (!value.ok()) return value.status();
-  if (kind == "bool") return TextCell(*value->Bool() ? "true" : "false");
-  if (kind == "float") return NumberCell(*value->Float());
+  if (kind == EntryKind::kBool)
+    return TextCell(*value->Bool() ? "true" : "false");
+  if (kind == EntryKind::kFloat) return NumberCell(*value->Float());
   const std::int64_t number = *value->Int();
   return Cell{Json(number), absl::StrFormat("%d", number)};
 }
@@ -124,8 +127,8 @@ absl::StatusOr<int> RunHistory(Session& session) {
     absl::StatusOr<Cell> value =
         ScalarCell(**store, range->options.branch, entry);
     if (!value.ok()) return value.status();
-    Cell time = TextCell(AgeText(entry.begun_ns, now));
-    time.value = TimeText(entry.begun_ns);
+    Cell time = TextCell(AgeText(entry.begun, now));
+    time.value = TimeText(entry.begun);
     std::vector<Cell> row = {StepCell(entry.first_step),
                              StepCell(entry.last_step), std::move(time),
                              TypeCell(entry.leaf), *std::move(value)};

@@ -120,10 +120,10 @@ absl::StatusOr<int> RunLog(Session& session) {
     const std::uint64_t shared = step.logical_bytes > step.new_bytes
                                      ? step.logical_bytes - step.new_bytes
                                      : 0;
-    const std::string time = TimeText(step.committed_ns);
+    const std::string time = TimeText(step.committed);
     std::vector<Cell> row = {
         StepCell(step.step),
-        {Json(time), ages ? AgeText(step.committed_ns, now) : time},
+        {Json(time), ages ? AgeText(step.committed, now) : time},
         BytesCell(step.new_bytes, exact),
         BytesCell(shared, exact),
         CountCell(step.leaf_count)};

@@ -35,7 +35,7 @@ bool NeedsDetails(const TableOptions& options, bool stats) {
 
 // Bytes of `leaf` where its description tells them.
 std::optional<std::uint64_t> KnownBytes(const LeafInfo& leaf) {
-  if (!leaf.is_leaf || leaf.dtype == DType::kNone) return std::nullopt;
+  if (!leaf.is_leaf() || leaf.dtype == DType::kNone) return std::nullopt;
   const auto bytes = ArrayBytes(leaf.dtype, leaf.packed, leaf.shape);
   if (!bytes) return std::nullopt;
   return static_cast<std::uint64_t>(*bytes);
@@ -80,7 +80,7 @@ absl::StatusOr<Table> LeafTable(const Step& step,
                                 const TableOptions& options, bool stats) {
   const bool every = NeedsDetails(options, stats);
   const auto details = FetchDetails(step, leaves, [&](const LeafInfo& leaf) {
-    return leaf.is_leaf && (every || !KnownBytes(leaf));
+    return leaf.is_leaf() && (every || !KnownBytes(leaf));
   });
   if (!details.ok()) return details.status();
 
@@ -113,7 +113,7 @@ absl::StatusOr<Table> LeafTable(const Step& step,
     std::optional<std::uint64_t> bytes = KnownBytes(leaf);
     if (!bytes && detail) bytes = detail->bytes;
     const bool array = leaf.dtype != DType::kNone;
-    Cell dtype = TextCell(array ? Name(leaf.dtype) : leaf.kind);
+    Cell dtype = TextCell(array ? Name(leaf.dtype) : Name(leaf.kind));
     if (!array) dtype.value = nullptr;
     Cell shape =
         array ? Cell{Json(leaf.shape), ShapeText(leaf.shape)} : NoCell();
@@ -128,7 +128,7 @@ absl::StatusOr<Table> LeafTable(const Step& step,
     for (Cell& cell : DetailCells(detail, options.exact_bytes)) {
       row.push_back(std::move(cell));
     }
-    row.push_back(TextCell(leaf.kind));
+    row.push_back(TextCell(Name(leaf.kind)));
     row.push_back(std::move(tie));
     row.push_back(leaf.tag.empty() ? NoCell() : TextCell(leaf.tag));
     table.rows.push_back(std::move(row));
@@ -142,7 +142,7 @@ absl::StatusOr<Table> FoldedTable(const Step& step,
                                   const TableOptions& options,
                                   std::size_t depth) {
   const auto details = FetchDetails(step, leaves, [](const LeafInfo& leaf) {
-    return leaf.is_leaf && !KnownBytes(leaf);
+    return leaf.is_leaf() && !KnownBytes(leaf);
   });
   if (!details.ok()) return details.status();
   struct Group {
@@ -154,7 +154,7 @@ absl::StatusOr<Table> FoldedTable(const Step& step,
   std::vector<Group> groups;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const LeafInfo& leaf = leaves[i];
-    if (!leaf.is_leaf) continue;
+    if (!leaf.is_leaf()) continue;
     std::string key = leaf.name;
     if (leaf.path.parts().size() > depth) {
       std::vector<PathPart> parts(
@@ -204,7 +204,7 @@ absl::StatusOr<int> RunLs(Session& session) {
   if (!leaves.ok()) return leaves.status();
   if (!session.arguments().Has("all")) {
     std::erase_if(*leaves, [](const LeafInfo& leaf) {
-      return !leaf.is_leaf && !leaf.tie_to;
+      return !leaf.is_leaf() && !leaf.tie_to;
     });
   }
   absl::StatusOr<Table> table =

@@ -97,8 +97,8 @@ Table VerdictTable(const PolicyReport& report, const std::string& branch) {
   for (auto it = report.steps.rbegin(); it != report.steps.rend(); ++it) {
     Cell number = StepCell(it->step);
     number.text = StepText(branch, it->step);
-    Cell time = TextCell(AgeText(it->begun_ns, now));
-    time.value = TimeText(it->begun_ns);
+    Cell time = TextCell(AgeText(it->begun, now));
+    time.value = TimeText(it->begun);
     Cell kept;
     kept.value = it->kept;
     kept.text = it->kept ? "yes" : "no";
@@ -129,8 +129,8 @@ std::string StoredText(const PolicyInfo& info, const std::string& branch) {
   }
   return absl::StrFormat(
       "policy%s: %s\nset %s, %s\n", BranchText(branch), EscapeLines(info.text),
-      info.of_program ? "by the options of a program" : "by hand",
-      TimeText(info.set_ns));
+      info.from_program ? "by the options of a program" : "by hand",
+      TimeText(info.set));
 }
 
 // What `policy`, or that of the branch, makes of the steps.

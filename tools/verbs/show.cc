@@ -50,9 +50,9 @@ class Sheet {
   std::vector<Line> lines_;
 };
 
-std::string WhenText(std::int64_t ns) {
-  if (ns == 0) return "";
-  return absl::StrFormat("%s (%s)", TimeText(ns), AgeText(ns, absl::Now()));
+std::string WhenText(absl::Time time) {
+  if (time == absl::UnixEpoch()) return "";
+  return absl::StrFormat("%s (%s)", TimeText(time), AgeText(time, absl::Now()));
 }
 
 std::string ListText(const Shape& shape) {
@@ -83,9 +83,9 @@ Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
           {"step", info.step},
           {"version", info.version},
           {"base", info.base},
-          {"begun", TimeText(info.begun_ns)},
-          {"staged", TimeText(info.staged_ns)},
-          {"committed", TimeText(info.committed_ns)},
+          {"begun", TimeText(info.begun)},
+          {"staged", TimeText(info.staged)},
+          {"committed", TimeText(info.committed)},
           {"metrics", metrics},
           {"tags", info.tags},
           {"pinned", info.pinned},
@@ -115,9 +115,9 @@ Sheet StepSheet(const StepInfo& info, const StepMetadata& metadata,
   sheet.Add("tags", tags);
   if (info.pinned) sheet.Add("pinned", "yes");
   sheet.Add("note", info.note);
-  sheet.Add("committed", WhenText(info.committed_ns));
-  sheet.Add("staged after", DurationText(info.staged_ns - info.begun_ns));
-  sheet.Add("committed after", DurationText(info.committed_ns - info.begun_ns));
+  sheet.Add("committed", WhenText(info.committed));
+  sheet.Add("staged after", DurationText(info.staged - info.begun));
+  sheet.Add("committed after", DurationText(info.committed - info.begun));
   sheet.Add("leaves", absl::StrFormat("%d, %d of them changed", info.leaf_count,
                                       info.changed_leaves));
   sheet.Add("size", SizeText(info.logical_bytes, exact));
@@ -203,7 +203,7 @@ Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
   sheet.Add("key", named.name, Tone::kHeading);
   if (named.tie_to) sheet.Add("tied to", leaf.name);
   sheet.Add("step", StepText(step.info().branch, step.step()));
-  sheet.Add("kind", leaf.kind);
+  sheet.Add("kind", Name(leaf.kind));
   if (leaf.dtype != DType::kNone) {
     sheet.Add("dtype", absl::StrFormat("%s%s", Name(leaf.dtype),
                                        leaf.packed ? ", packed" : ""));

@@ -74,7 +74,7 @@ absl::StatusOr<int> RunTag(Session& session) {
     if (!info.ok()) return info.status();
     if (absl::Status status =
             (*store)->Tag(name, AtStep(info->step, info->branch),
-                          session.arguments().Has("move"));
+                          {.move = session.arguments().Has("move")});
         !status.ok()) {
       return WithHint(status, absl::IsAlreadyExists(status)
                                   ? "--move lets it name another step"

@@ -60,9 +60,9 @@ Table FindingTable(const VerifyReport& report, bool all_steps) {
                           : Tone::kBad;
     table.rows.push_back(
         {TextCell(SeverityName(finding.severity), tone),
-         Cell{Json(finding.steps), StepsText(finding.names, all_steps)},
+         Cell{Json(finding.steps), StepsText(finding.selectors, all_steps)},
          TextCell(finding.leaf), TextCell(finding.what),
-         Cell{Json(finding.names), StepsText(finding.names, true)}});
+         Cell{Json(finding.selectors), StepsText(finding.selectors, true)}});
   }
   return table;
 }
@@ -139,7 +139,7 @@ absl::StatusOr<int> RunVerify(Session& session) {
     if (finding.severity == Finding::Severity::kWarning) continue;
     damaged = true;
     numbers.insert(finding.steps.begin(), finding.steps.end());
-    hurt.insert(finding.names.begin(), finding.names.end());
+    hurt.insert(finding.selectors.begin(), finding.selectors.end());
   }
   // Said only of all steps: of others nothing was learned.
   std::optional<std::int64_t> unharmed;

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ckptree/restore.h"
+#include "absl/time/time.h"
+#include "ckptree/step.h"
 #include "ckptree/store.h"
 
 namespace ckptree {
@@ -22,10 +23,10 @@ namespace ckptree {
 struct HistoryEntry {
   std::int64_t first_step = 0;
   std::int64_t last_step = 0;
-  std::uint64_t steps = 1;    // From one to the other.
-  std::int64_t begun_ns = 0;  // Of the first.
-  LeafInfo leaf = {};         // In the first.
-  LeafDetail detail = {};     // A tie: of the leaf that holds its value.
+  std::uint64_t steps = 1;               // From one to the other.
+  absl::Time begun = absl::UnixEpoch();  // Of the first.
+  LeafInfo leaf = {};                    // In the first.
+  LeafDetail detail = {};  // A tie: of the leaf that holds its value.
 };
 
 struct HistoryOptions {
@@ -41,7 +42,7 @@ struct HistoryOptions {
 // Steps without the leaf are left out; kNotFound where no step has it.
 // kInvalidArgument: it is a node.
 absl::StatusOr<std::vector<HistoryEntry>> History(
-    const Store& store, const Path& path, const HistoryOptions& options = {});
+    const Store& store, PathRef path, const HistoryOptions& options = {});
 
 // A leaf, or None, in which two steps differ.
 struct LeafChange {

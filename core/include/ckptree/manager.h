@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "ckptree/options.h"
 #include "ckptree/preservation.h"
-#include "ckptree/restore.h"
+#include "ckptree/save.h"
 #include "ckptree/save_decision.h"
 #include "ckptree/selector.h"
 #include "ckptree/step.h"
@@ -63,7 +63,8 @@ struct ManagerOptions {
   // them the newest step stays until a later one is saved.
   std::string best_metric = {};
   MetricFn best_fn = {};
-  BestN::Mode best_mode = BestN::Mode::kMax;
+  // Must be set where one of both is.
+  std::optional<BestMode> best_mode = {};
   bool keep_checkpoints_without_metrics = true;
   // Instead of max_to_keep, keep_period, keep_time_interval, should_keep_fn.
   std::optional<Preservation> preservation = {};
@@ -159,12 +160,12 @@ class CheckpointManager {
 
   // ---- reading ----
 
-  // Of the manager's branch where the selector names none; Best("") is
-  // BestStep(), and Latest() on a fork without a step the one it goes on from.
-  // Waits for saves in flight, as long as save_timeout. With
-  // `items` these top-level subtrees must be there: kNotFound names those there
-  // are.
-  absl::StatusOr<Step> Restore(
+  // Opens a step for reading: of the manager's branch where the selector names
+  // none. BestByPolicy() is BestStep(), and Latest() on a branch without a step
+  // is the step that the branch goes on from. Waits for saves in flight, as
+  // long as save_timeout. With `items` these top-level subtrees must be there:
+  // kNotFound names those that are.
+  absl::StatusOr<Step> OpenStep(
       StepSelector step = Latest(),
       const std::vector<std::string>& items = {}) const;
   // Committed steps, ascending.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "ckptree/preservation.h"
 #include "ckptree/usage.h"
 
@@ -21,16 +22,16 @@ struct PolicyInfo {
   absl::Status applicable = absl::OkStatus();
   // It came with the options of a program (a CheckpointManager), which puts it
   // back to all when it is opened without them; false: set by hand.
-  bool of_program = false;
+  bool from_program = false;
   std::string set_by = {};  // Version of the engine.
-  std::int64_t set_ns = 0;
+  absl::Time set = absl::UnixEpoch();
 };
 
 // What a policy says of one step.
 struct PolicyVerdict {
   std::int64_t step = 0;
   std::uint64_t version = 0;
-  std::int64_t begun_ns = 0;  // The time that the policy goes by.
+  absl::Time begun = absl::UnixEpoch();  // The time that the policy sees.
   bool kept = true;
   // "latest(3)", "pinned", "tag best": all that keeps it; "newest" where only
   // that does.

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ckptree/best_mode.h"
 
 namespace ckptree {
 
@@ -140,9 +141,8 @@ struct CustomSteps {
 // `keep_without_metrics` is false; but where there are no more than `n` steps,
 // all of them are.
 struct BestN {
-  enum class Mode { kMin, kMax };
   std::string metric = {};  // Or, where it is computed, the function's name.
-  Mode mode = Mode::kMax;
+  std::optional<BestMode> mode = {};  // Must be set: see BestMode.
   std::optional<std::int64_t> n = {};
   bool keep_without_metrics = true;
   bool computed = false;

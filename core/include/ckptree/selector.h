@@ -8,18 +8,17 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "ckptree/best_mode.h"
 
 namespace ckptree {
 
 // Resolved when it is used, against the steps there are then.
 struct StepSelector {
   enum class Kind { kStep, kLatest, kBest, kTag, kHealthy };
-  enum class Mode { kMin, kMax };
-
   Kind kind = Kind::kLatest;
-  std::int64_t step = 0;    // kStep.
-  std::string name = {};    // kBest: the metric; kTag: the tag.
-  Mode mode = Mode::kMin;   // kBest.
+  std::int64_t step = 0;           // kStep.
+  std::string name = {};           // kBest: the metric; kTag: the tag.
+  BestMode mode = BestMode::kMin;  // kBest.
   int back = 0;             // This many saves earlier on the branch (latest~2).
   std::string branch = {};  // Empty: the main branch. Tags know their branch.
 };
@@ -31,16 +30,18 @@ bool IsBranchName(std::string_view name);
 StepSelector AtStep(std::int64_t step, std::string_view branch = "");
 // The step with the highest number.
 StepSelector Latest();
-// The step with the best value of `metric`; NaN never is, ties go to the later
-// step.
-StepSelector Best(std::string_view metric,
-                  StepSelector::Mode mode = StepSelector::Mode::kMin);
+// The step with the best value of `metric`: the smallest or the largest, as
+// `mode` says. NaN is never the best; of equal values the later step is taken.
+StepSelector Best(std::string_view metric, BestMode mode);
+// For CheckpointManager::OpenStep() alone: the step of its BestStep().
+StepSelector BestByPolicy();
 StepSelector Tagged(std::string_view tag);
 // The step with the highest number of those without NaN and Inf.
 StepSelector LatestHealthy();
 
-// "1200", "latest", "latest~2", "best:loss", "best:acc:max", "healthy", "@tag";
-// on a fork "BRANCH/1200", "BRANCH/latest", ... kInvalidArgument otherwise.
+// "1200", "latest", "latest~2", "best:loss:min", "best:acc:max", "healthy",
+// "@tag"; on a fork "BRANCH/1200", "BRANCH/latest", ... kInvalidArgument
+// otherwise.
 absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
 // What ParseSelector reads as `selector`.
 std::string Text(const StepSelector& selector);

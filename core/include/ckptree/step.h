@@ -1,10 +1,16 @@
-// Saving: a step is put together, committed, and followed by its handle.
+// Reading: one step, its leaves, any box of any of them.
+//
+//   absl::StatusOr<ckptree::Step> step = store.OpenStep(ckptree::Latest());
+//   absl::StatusOr<std::vector<float>> w =
+//       step->Read<std::vector<float>>("params/w");
+//   absl::Status status = step->Read("opt/mu", destination);  // Own memory.
 
 #ifndef CKPTREE_STEP_H_
 #define CKPTREE_STEP_H_
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,175 +20,215 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "ckptree/options.h"
+#include "ckptree/entry_kind.h"
+#include "ckptree/path.h"
+#include "ckptree/statistics.h"
 #include "ckptree/tensor.h"
 
 namespace ckptree {
 
 namespace internal {
-class Save;
-class Engine;
-struct StepOriginPeer;
+class StepReader;
+
+template <typename T, typename... Others>
+concept AnyOfTypes = (std::same_as<T, Others> || ...);
+
+// What Step::Read<T>() can return.
+template <typename T>
+concept ReadableValue =
+    AnyOfTypes<T, bool, std::int64_t, double, std::string, std::vector<float>,
+               std::vector<double>, std::vector<std::int8_t>,
+               std::vector<std::int16_t>, std::vector<std::int32_t>,
+               std::vector<std::int64_t>, std::vector<std::uint8_t>,
+               std::vector<std::uint16_t>, std::vector<std::uint32_t>,
+               std::vector<std::uint64_t>>;
 }  // namespace internal
 
-enum class NodeType {
-  kNone,
-  kDict,
-  kList,
-  kTuple,
-  kNamedTuple,
-  kObject,
-  kCustom
+// True where an operation failed with kNotFound because the step was deleted or
+// overwritten while it was being opened or read. A reader that wants "the
+// latest, whichever that is" asks again.
+bool IsStepGone(const absl::Status& status);
+
+// What a step is, from its records alone. No array is read for any of it.
+struct StepInfo {
+  std::string branch = {};  // Empty: the main branch.
+  std::int64_t step = 0;
+  std::uint64_t version = 0;  // The store's own number of the save.
+  std::uint64_t base = 0;     // Version it was compared with; 0: a full save.
+  absl::Time begun = absl::UnixEpoch();      // Wall clock, as all three.
+  absl::Time staged = absl::UnixEpoch();     // The trainer could go on.
+  absl::Time committed = absl::UnixEpoch();  // The step was durable.
+  std::vector<std::pair<std::string, double>> metrics = {};
+  std::vector<std::string> tags = {};
+  bool pinned = false;
+  std::uint64_t leaf_count = 0;
+  std::uint64_t changed_leaves = 0;  // Against the base.
+  std::uint64_t logical_bytes = 0;   // Of all values.
+  std::uint64_t new_bytes = 0;       // Of values written by this save.
+  std::uint64_t nan_count = 0;       // Elements, over all arrays.
+  std::uint64_t inf_count = 0;
+  std::uint64_t nonfinite_leaves = 0;  // Arrays with a NaN or an Inf.
+  std::string digest = {};  // 32 hexadecimal digits, over all names and values.
+  std::string saved_by = {};  // Version of the engine.
+  std::string note = {};
 };
 
-// How a named top-level subtree is to be understood.
-enum class ItemType { kTree, kJson, kProto, kFiles };
+// The larger things said of a step.
+struct StepMetadata {
+  // Name and kind ("tree", "json", "proto", "files") of top-level subtrees.
+  std::vector<std::pair<std::string, std::string>> items = {};
+  std::string custom = {};  // JSON text, or empty.
+  std::vector<std::pair<std::string, std::string>> lineage = {};
+};
 
-// One save on its way.
-//
-// Thread-safe; copies are the same save. Dropping the last handle neither waits
-// nor cancels: the store finishes its saves, and a failure nobody saw is
-// returned by the next Begin(), Flush() or Close().
-class SaveHandle {
+// A leaf or node of a step, from records alone.
+struct LeafInfo {
+  Path path = {};
+  std::string name = {};  // path.Text()
+  EntryKind kind = EntryKind::kArray;
+  DType dtype = DType::kNone;  // Of arrays.
+  bool packed = false;         // See Tensor::packed.
+  Shape shape = {};            // Of the whole array.
+  std::string tag = {};
+  std::optional<Path> tie_to = {};  // Of ties: the leaf that has the value.
+
+  bool is_leaf() const { return IsLeaf(kind); }
+};
+
+// What the leaf's record adds (one look-up for each leaf).
+struct LeafDetail {
+  std::uint64_t bytes = 0;
+  std::int64_t since_step = 0;  // The save that last changed the value.
+  std::uint64_t since_version = 0;
+  // 32 hexadecimal digits, of the value: equal for equal values that are cut
+  // into boxes and chunks alike.
+  std::string digest = {};
+  // Nothing for leaves that are not arrays of numbers, and where the store was
+  // opened without StoreOptions::statistics.
+  std::optional<Statistics> statistics = {};
+  std::uint64_t chunk_count = 0;
+  Shape chunk_shape = {};           // Of arrays.
+  std::vector<BoxSpec> boxes = {};  // As they were put.
+  std::uint64_t stored_bytes = 0;   // On disk.
+};
+
+// A read into the caller's memory.
+struct ReadRequest {
+  Path path = {};
+  std::optional<BoxSpec> box = {};  // Nothing: the whole array.
+  // Filled densely, row-major; exactly the bytes of the box.
+  std::span<std::byte> destination = {};
+};
+
+// A value as a copy.
+struct LeafValue {
+  LeafInfo info = {};
+  std::vector<std::byte> bytes = {};  // Arrays: row-major.
+
+  // Each is kFailedPrecondition where the leaf is of another kind.
+  absl::StatusOr<bool> Bool() const;
+  absl::StatusOr<std::int64_t> Int() const;
+  absl::StatusOr<double> Float() const;
+  absl::StatusOr<std::string> String() const;  // str, bytes, json, proto, file
+};
+
+// Bytes of a leaf that stand in the store's own file: nothing is copied. Every
+// piece is aligned to 64 bytes and was checked against its digest. Valid while
+// the view lives, even if the step is removed. Destroy it before the Store.
+class LeafView {
  public:
-  SaveHandle();  // Of no save: every wait is kFailedPrecondition.
+  // One chunk of the array: a box of it, dense and row-major. A small value is
+  // one piece without a box.
+  struct Piece {
+    BoxSpec box = {};
+    std::span<const std::byte> bytes = {};
+  };
 
-  // Until the caller's memory is free again; says how the save stands then.
-  // kDeadlineExceeded after `timeout` (the save goes on), kCancelled, or why it
-  // failed.
-  absl::Status WaitStaged(absl::Duration timeout);
+  struct Impl;
+  explicit LeafView(std::unique_ptr<Impl> impl);
+  LeafView(LeafView&&) noexcept;
+  LeafView& operator=(LeafView&&) noexcept;
+  ~LeafView();
 
-  // Until the step is durable and visible. kUnknown: a write failed in such a
-  // way that the step may or may not be there; close and open the store to
-  // learn which.
-  absl::Status WaitCommitted(absl::Duration timeout);
-
-  // True once the caller's memory is free again, however the save ends; never
-  // blocks, and a failure stays unseen.
-  bool Staged() const;
-  // True once committed, failed or cancelled; never blocks.
-  bool Done() const;
-
-  // Calls `callback` once with the result, from a thread of the store, or at
-  // once where it is known. It must not wait for saves of this store.
-  void OnCommitted(std::function<void(const absl::Status&)> callback);
-  // The same without the result: a failure still counts as unseen.
-  void OnDone(std::function<void()> callback);
-
-  // Asks the save to stop. It still may be committed: once the commit is being
-  // written, cancelling is too late. The handle's result says which.
-  void Cancel();
-
-  ckptree::Progress Progress() const;
-  std::int64_t step() const;
-  // Of the committed step; 0 before.
-  std::uint64_t version() const;
-  // Why the policy of the branch was not applied by this save, though its step
-  // is committed; OK where it was.
-  absl::Status PolicyProblem() const;
+  // The pieces of the value. They are disjoint and make up the whole value.
+  // Put one behind the other they are the row-major array only where the array
+  // was saved as one box and is cut along its first dimension: see Piece::box.
+  const std::vector<Piece>& pieces() const;
+  // False where some bytes had to be copied: small values, and chunks that
+  // stand in a file that cannot be mapped.
+  bool zero_copy() const;
 
  private:
-  friend class CheckpointManager;
-  friend class StepBuilder;
-  // Until the arrays that were not lent are free, or the save is over.
-  void WaitCopied();
-  explicit SaveHandle(std::shared_ptr<internal::Save> save);
-  std::shared_ptr<internal::Save> save_;
+  std::unique_ptr<Impl> impl_;
 };
 
-struct SaveOptions {
-  // Take the row of an existing step; kFailedPrecondition where it is pinned.
-  // Without it an existing step is kAlreadyExists.
-  bool overwrite = false;
-  // Save it whatever the policy of the branch says. Without this, a step below
-  // the newest of its branch that the policy would not keep is
-  // kFailedPrecondition.
-  bool stays = false;
-  // The later steps of the branch are deleted in the commit of the save: a run
-  // that goes on from an older step. kFailedPrecondition, with nothing changed,
-  // where one of them is pinned or tagged.
-  bool delete_later = false;
-  // When it was, for policies and listings; nothing: now.
-  std::optional<absl::Time> time = {};
-  // The fork to save to; empty: the main branch. kNotFound where there is none.
-  std::string branch = {};
-};
-
-// Collects what a step holds. Arrays are not read before Commit().
+// One step, open for reading. Opening reads no array; each read takes what it
+// needs by key. Every byte is checked against the digest that the save wrote:
+// kDataLoss names step, leaf and chunk, and the destination is unspecified
+// then.
 //
-// Mistakes (a path twice, a shape that is no shape, a limit) are kept and come
-// out of status() and the handle; nothing is saved then.
+// Reads of a path that is not there are kNotFound and name the closest one,
+// which takes a look at all names: ask Find() where absence is expected.
+// kInvalidArgument: a box or a destination that does not fit.
 //
-// A path is given as its text form ("params/dense/kernel", see ckptree/path.h)
-// or as a Path. Confined to one thread.
-class StepBuilder {
+// A step that is deleted after it was opened stays readable in the process that
+// has it open. Thread-safe. Destroy it before the Store.
+class Step {
  public:
-  StepBuilder(StepBuilder&&) noexcept;
-  StepBuilder& operator=(StepBuilder&&) noexcept;
-  StepBuilder(const StepBuilder&) = delete;
-  StepBuilder& operator=(const StepBuilder&) = delete;
-  ~StepBuilder();  // Without Commit(): nothing happens.
+  Step(Step&&) noexcept;
+  Step& operator=(Step&&) noexcept;
+  ~Step();
 
-  StepBuilder& Put(const Path& path, Tensor tensor,
-                   Ownership ownership = Ownership::kCopy);
-  StepBuilder& PutBool(const Path& path, bool value);
-  StepBuilder& PutInt(const Path& path, std::int64_t value);
-  StepBuilder& PutFloat(const Path& path, double value);
-  StepBuilder& PutComplex(const Path& path, double real, double imaginary);
-  StepBuilder& PutString(const Path& path, std::string utf8);
-  StepBuilder& PutBytes(const Path& path, std::string bytes);
-  StepBuilder& PutJson(const Path& path, std::string json);
-  StepBuilder& PutProto(const Path& path, std::string message_name,
-                        std::string serialised);
-  StepBuilder& PutFile(const Path& path, std::string content);
-  // A node that is empty or no plain dict, list or object; `tag` as in
-  // schema/tree.h.
-  StepBuilder& PutNode(const Path& path, NodeType type, std::string tag = "");
-  // `path` has the value of the leaf `target`, which must be in this step.
-  StepBuilder& Tie(const Path& path, const Path& target);
+  std::int64_t step() const;
+  const StepInfo& info() const;
+  absl::StatusOr<StepMetadata> Metadata() const;
 
-  StepBuilder& Put(std::string_view path, Tensor tensor,
-                   Ownership ownership = Ownership::kCopy);
-  StepBuilder& PutBool(std::string_view path, bool value);
-  StepBuilder& PutInt(std::string_view path, std::int64_t value);
-  StepBuilder& PutFloat(std::string_view path, double value);
-  StepBuilder& PutString(std::string_view path, std::string utf8);
-  StepBuilder& PutBytes(std::string_view path, std::string bytes);
-  StepBuilder& PutJson(std::string_view path, std::string json);
-  StepBuilder& PutNode(std::string_view path, NodeType type,
-                       std::string tag = "");
-  StepBuilder& Tie(std::string_view path, std::string_view target);
+  // Leaves, nodes and ties in tree order whose name matches `glob` (see
+  // MatchesGlob); all where it is empty.
+  absl::StatusOr<std::vector<LeafInfo>> Leaves(
+      std::string_view glob = "") const;
+  // Nothing where the step has no such path: microseconds, whatever its size.
+  absl::StatusOr<std::optional<LeafInfo>> Find(PathRef path) const;
+  absl::StatusOr<LeafDetail> Detail(PathRef path) const;
+  // Of many leaves at once, in the order given: far faster than one by one.
+  absl::StatusOr<std::vector<LeafDetail>> Details(
+      const std::vector<LeafInfo>& leaves) const;
 
-  // What kind of item the top-level subtree `name` is; kTree when not said.
-  StepBuilder& SetItemType(std::string_view name, ItemType type);
-  // NaN is stored, and never is a best value.
-  StepBuilder& SetMetric(std::string_view name, double value);
-  StepBuilder& SetCustomMetadata(std::string json);
-  StepBuilder& SetNote(std::string_view text);
-  // One more line of where the step comes from, at most 1 MiB of UTF-8; in the
-  // place of the engine's (host, pid, command, directory) where it has the
-  // name.
-  StepBuilder& SetLineage(std::string_view name, std::string text);
+  // Reads the raw bytes of a leaf (array: row-major) into the caller's memory,
+  // which must have exactly the size of the value.
+  absl::Status Read(PathRef path, std::span<std::byte> destination) const;
+  // The elements of one box of an array.
+  absl::Status ReadBox(PathRef path, const BoxSpec& box,
+                       std::span<std::byte> destination) const;
+  // All in one parallel pass, ordered by place on disk: the fast way to restore
+  // a whole step. After an error the destinations are unspecified.
+  absl::Status ReadMany(std::span<const ReadRequest> requests) const;
 
-  // The first mistake so far.
-  absl::Status status() const;
+  // The value as a T, which is bool, std::int64_t, double or std::string for
+  // small values, or a std::vector of float, double, std::int8_t to
+  // std::int64_t, std::uint8_t to std::uint64_t for arrays of exactly that
+  // element type, row-major. kFailedPrecondition where the leaf is of another
+  // kind or element type: nothing is converted.
+  template <internal::ReadableValue T>
+  absl::StatusOr<T> Read(PathRef path) const;
 
-  // Starts the save and returns when the arrays that were not lent (kCopy) are
-  // copied, or were read by the save because the staging pool is full: they may
-  // be changed at once. Saves of a store are committed in the order of their
-  // Begin(). Not to be called by a callback of the store.
-  [[nodiscard]] SaveHandle Commit() &&;
-  // The same without waiting: no array may be changed before
-  // SaveHandle::WaitStaged().
-  [[nodiscard]] SaveHandle Submit() &&;
+  // The value and what is known of it, as a copy.
+  absl::StatusOr<LeafValue> Value(PathRef path) const;
+  // The value in place, without a copy.
+  absl::StatusOr<LeafView> View(PathRef path) const;
+
+  // What a strict restore would trip over: compares with the leaves the caller
+  // expects (kind, dtype, shape) and lists every difference, one line a path;
+  // OK where there is none, kInvalidArgument otherwise. Nodes are compared
+  // where they are expected and may be left out.
+  absl::Status Expect(const std::vector<LeafInfo>& expected) const;
 
  private:
   friend class Store;
-  friend struct internal::StepOriginPeer;
-  struct Impl;
-  explicit StepBuilder(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Step(std::unique_ptr<internal::StepReader> reader);
+  std::unique_ptr<internal::StepReader> reader_;
 };
 
 }  // namespace ckptree

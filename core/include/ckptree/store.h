@@ -19,7 +19,7 @@
 #include "ckptree/options.h"
 #include "ckptree/policy.h"
 #include "ckptree/preservation.h"
-#include "ckptree/restore.h"
+#include "ckptree/save.h"
 #include "ckptree/selector.h"
 #include "ckptree/step.h"
 #include "ckptree/usage.h"
@@ -47,7 +47,7 @@ struct BranchInfo {
   // Of forks: where it goes on from; "?": a branch that was dropped.
   std::string origin_branch = {};
   std::int64_t origin_step = 0;
-  std::int64_t created_ns = 0;
+  absl::Time created = absl::UnixEpoch();
   std::uint64_t steps = 0;
 };
 
@@ -59,7 +59,7 @@ struct Finding {
   // Steps that it hurts, by branch and number, and what ParseSelector reads as
   // each of them ("7", "BRANCH/7").
   std::vector<std::int64_t> steps = {};
-  std::vector<std::string> names = {};
+  std::vector<std::string> selectors = {};
   std::string leaf = {};  // Name; empty where not of one leaf.
 };
 
@@ -89,7 +89,7 @@ struct StoreInfo {
   std::string directory = {};
   std::string uuid = {};  // 32 hexadecimal digits.
   int format = 0;
-  std::int64_t created_ns = 0;
+  absl::Time created = absl::UnixEpoch();
   std::string created_by = {};
   bool read_only = false;
   bool following = false;  // Reading beside a live writer.
@@ -101,6 +101,12 @@ struct StoreInfo {
 struct DeleteOptions {
   // Tagged steps, too, and their tags with them.
   bool tagged = false;
+};
+
+struct TagOptions {
+  // Take the name from the step that has it. Without this, a name that is in
+  // use for another step is kAlreadyExists.
+  bool move = false;
 };
 
 // Thread-safe. One writer in one process at a time; any number of readers
@@ -133,7 +139,7 @@ class Store {
   StepBuilder Begin(std::int64_t step, SaveOptions options = {});
 
   // Opens a step for reading. kNotFound where nothing matches.
-  absl::StatusOr<Step> Restore(const StepSelector& selector) const;
+  absl::StatusOr<Step> OpenStep(const StepSelector& selector) const;
 
   // All steps of a branch, ascending by number; by default the main branch.
   absl::StatusOr<std::vector<StepInfo>> Steps(
@@ -156,10 +162,10 @@ class Store {
 
   // A name for a step; moving an existing name needs `move`.
   absl::Status Tag(std::string_view name, const StepSelector& step,
-                   bool move = false);
+                   const TagOptions& options = {});
   absl::Status Tag(std::string_view name, std::int64_t step,
-                   bool move = false) {
-    return Tag(name, AtStep(step), move);
+                   const TagOptions& options = {}) {
+    return Tag(name, AtStep(step), options);
   }
   absl::Status Untag(std::string_view name);
   absl::StatusOr<std::vector<TagInfo>> Tags() const;
@@ -187,7 +193,7 @@ class Store {
   // removed by this call. kInvalidArgument: see Check(); or `policy` may keep
   // nothing of a run, as latest(0), steps(5), latest(3) & every(7).
   absl::Status SetPolicy(const Preservation& policy,
-                         std::string_view branch = "", bool of_program = false);
+                         std::string_view branch = "");
   absl::StatusOr<PolicyInfo> Policy(std::string_view branch = "") const;
   // What the policy of the branch, or `policy`, keeps of the steps there are,
   // and why. Changes nothing. kFailedPrecondition where it cannot be applied.

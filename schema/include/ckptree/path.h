@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,6 +102,27 @@ class Path {
   ckptree::Key& Append(PartKind kind);
 
   std::vector<PathPart> parts_;
+};
+
+// A path as an argument: a Path, or its text form ("params/dense/kernel"),
+// which is parsed when it is used. Refers to what it was made from: a type for
+// parameters, never for members.
+class PathRef {
+ public:
+  // Each converts. NOLINTBEGIN
+  PathRef(const Path& path) : path_(&path) {}
+  PathRef(std::string_view text) : text_(text) {}
+  PathRef(const std::string& text) : text_(text) {}
+  PathRef(const char* text) : text_(text) {}
+  // NOLINTEND
+
+  // The path: that which was given, or `*parsed`, made from the text.
+  // kInvalidArgument quotes the text and says what is wrong with it.
+  absl::StatusOr<const Path*> Get(std::optional<Path>* parsed) const;
+
+ private:
+  const Path* path_ = nullptr;  // Null: `text_`.
+  std::string_view text_;
 };
 
 // True where `text` (a canonical text form) matches the glob `pattern`:

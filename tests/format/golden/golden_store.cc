@@ -58,9 +58,9 @@ void PutScalars(StepBuilder& builder, std::int64_t step) {
   builder.PutBytes("values/bytes", std::string("\0\1\2\377", 4));
   builder.PutProto(At("values/proto"), "a.B", "\x08\x01");
   builder.PutFile(At("values/file"), Bytes(3000, 1));
-  builder.PutNode("nodes/none", NodeType::kNone);
-  builder.PutNode("nodes/tuple", NodeType::kTuple);
-  builder.PutNode("nodes/named", NodeType::kNamedTuple, "P(a,b)");
+  builder.PutNode("nodes/none", EntryKind::kNone);
+  builder.PutNode("nodes/tuple", EntryKind::kTuple);
+  builder.PutNode("nodes/named", EntryKind::kNamedTuple, "P(a,b)");
   builder.Tie("values/again", "values/int");
   for (const char* path :
        {"keys/{3}", "keys/{-70000}", "keys/{null}", "keys/{true}", "keys/{2.5}",
@@ -187,11 +187,11 @@ absl::Status MakeGoldenStore(const std::string& directory) {
   if (!status.ok()) return status;
   store = Store::Open(directory, options);
   if (!store.ok()) return store.status();
-  then(store->Tag("good", 30, /*move=*/true));
+  then(store->Tag("good", 30, {.move = true}));
   then(SaveLarge(*store, 50, 3));
   then(store->SetPolicy(LatestN{9} | Preservation(EveryNSteps{10})));
-  then(store->SetPolicy(
-      BestN{.metric = "loss", .mode = BestN::Mode::kMin, .n = 5}, "fork"));
+  then(store->SetPolicy(BestN{.metric = "loss", .mode = BestMode::kMin, .n = 5},
+                        "fork"));
   then(store->SetMetadata(R"({"run":"golden"})"));
   then(store->Close());
   return status;
@@ -218,7 +218,7 @@ absl::StatusOr<std::string> ListingOf(const Store& store) {
   for (const StepInfo& info : steps) {
     text += StepLine(info);
     const StepSelector selector = AtStep(info.step, info.branch);
-    const auto step = store.Restore(selector);
+    const auto step = store.OpenStep(selector);
     if (!step.ok()) return step.status();
     const auto metadata = step->Metadata();
     if (!metadata.ok()) return metadata.status();
@@ -229,16 +229,17 @@ absl::StatusOr<std::string> ListingOf(const Store& store) {
       std::string value = "-";
       if (leaf.tie_to) {
         value = absl::BytesToHexString(leaf.tie_to->Encode());
-      } else if (leaf.is_leaf) {
+      } else if (leaf.is_leaf()) {
         const auto read = step->Value(leaf.path);
         if (!read.ok()) return read.status();
         value = base::DigestOf(std::span(read->bytes)).Hex();
       }
-      const bool array = leaf.kind == "array";
+      const bool array = leaf.kind == EntryKind::kArray;
       absl::StrAppend(
           &text,
           LeafLine(info.step, absl::BytesToHexString(leaf.path.Encode()),
-                   leaf.kind, array ? std::optional(leaf.dtype) : std::nullopt,
+                   std::string(Name(leaf.kind)),
+                   array ? std::optional(leaf.dtype) : std::nullopt,
                    leaf.packed, leaf.shape, leaf.tag, value),
           "\n");
       if (!array) continue;

@@ -1,0 +1,282 @@
+// The public face of a save: StepBuilder and SaveHandle.
+
+#include "ckptree/save.h"
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/require.h"
+#include "base/status_macros.h"
+#include "core/engine/engine.h"
+#include "core/engine/step_builder.h"
+#include "core/save/save.h"
+#include "core/save/step_content.h"
+
+namespace ckptree {
+
+using internal::Save;
+
+// ---- SaveHandle ----
+
+SaveHandle::SaveHandle() = default;
+SaveHandle::SaveHandle(std::shared_ptr<Save> save) : save_(std::move(save)) {}
+
+namespace {
+
+schema::ItemKind KindOf(ItemType type) {
+  switch (type) {
+    case ItemType::kTree:
+      return schema::ItemKind::kTree;
+    case ItemType::kJson:
+      return schema::ItemKind::kJson;
+    case ItemType::kProto:
+      return schema::ItemKind::kProto;
+    case ItemType::kFiles:
+      return schema::ItemKind::kFiles;
+  }
+  return schema::ItemKind::kTree;
+}
+
+absl::Status NoSave() {
+  return absl::FailedPreconditionError("this handle is of no save");
+}
+
+}  // namespace
+
+absl::Status SaveHandle::WaitStaged(absl::Duration timeout) {
+  return save_ == nullptr ? NoSave() : save_->WaitStaged(timeout);
+}
+
+void SaveHandle::WaitCopied() {
+  if (save_ != nullptr) save_->WaitCopied();
+}
+
+absl::Status SaveHandle::WaitCommitted(absl::Duration timeout) {
+  return save_ == nullptr ? NoSave() : save_->WaitCommitted(timeout);
+}
+
+bool SaveHandle::Staged() const { return save_ == nullptr || save_->Staged(); }
+
+bool SaveHandle::Done() const { return save_ == nullptr || save_->Done(); }
+
+void SaveHandle::OnCommitted(
+    std::function<void(const absl::Status&)> callback) {
+  if (save_ == nullptr) {
+    callback(NoSave());
+  } else {
+    save_->OnCommitted(std::move(callback));
+  }
+}
+
+void SaveHandle::OnDone(std::function<void()> callback) {
+  if (save_ == nullptr) {
+    callback();
+  } else {
+    save_->OnDone(std::move(callback));
+  }
+}
+
+void SaveHandle::Cancel() {
+  if (save_ != nullptr) save_->Cancel();
+}
+
+ckptree::Progress SaveHandle::Progress() const {
+  return save_ == nullptr ? ckptree::Progress() : save_->Progress();
+}
+
+std::int64_t SaveHandle::step() const {
+  return save_ == nullptr ? 0 : save_->step;
+}
+
+std::uint64_t SaveHandle::version() const {
+  return save_ == nullptr ? 0 : save_->version();
+}
+
+absl::Status SaveHandle::PolicyProblem() const {
+  return save_ == nullptr ? absl::OkStatus() : save_->PolicyProblem();
+}
+
+// ---- StepBuilder ----
+
+StepBuilder::StepBuilder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StepBuilder::StepBuilder(StepBuilder&&) noexcept = default;
+
+StepBuilder& StepBuilder::operator=(StepBuilder&&) noexcept = default;
+StepBuilder::~StepBuilder() = default;
+
+StepBuilder::Impl& StepBuilder::impl() {
+  base::Require(impl_ != nullptr,
+                "ckptree::StepBuilder was used after Commit(), Submit() or a "
+                "move; begin another step");
+  return *impl_;
+}
+
+StepBuilder& StepBuilder::Put(PathRef path, Tensor tensor,
+                              Ownership ownership) {
+  impl().AddAt(path, [&](const Path& at) {
+    return impl_->content.AddTensor(at, std::move(tensor), ownership);
+  });
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutBool(PathRef path, bool value) {
+  impl().AddValue(path, EntryKind::kBool, std::string(1, value ? 1 : 0));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutInt(PathRef path, std::int64_t value) {
+  std::string bytes(sizeof(value), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  impl().AddValue(path, EntryKind::kInt, std::move(bytes));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutFloat(PathRef path, double value) {
+  std::string bytes(sizeof(value), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  impl().AddValue(path, EntryKind::kFloat, std::move(bytes));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutComplex(PathRef path, double real,
+                                     double imaginary) {
+  std::string bytes(2 * sizeof(double), '\0');
+  std::memcpy(bytes.data(), &real, sizeof(double));
+  std::memcpy(bytes.data() + sizeof(double), &imaginary, sizeof(double));
+  impl().AddValue(path, EntryKind::kComplex, std::move(bytes));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutString(PathRef path, std::string utf8) {
+  impl().AddValue(path, EntryKind::kStr, std::move(utf8));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutBytes(PathRef path, std::string bytes) {
+  impl().AddValue(path, EntryKind::kBytes, std::move(bytes));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutJson(PathRef path, std::string json) {
+  impl().AddValue(path, EntryKind::kJson, std::move(json));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutProto(PathRef path, std::string message_name,
+                                   std::string serialised) {
+  impl().AddValue(path, EntryKind::kProto, std::move(serialised),
+                  std::move(message_name));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutFile(PathRef path, std::string content) {
+  impl().AddValue(path, EntryKind::kFile, std::move(content));
+  return *this;
+}
+
+StepBuilder& StepBuilder::PutNode(PathRef path, EntryKind kind,
+                                  std::string tag) {
+  impl().AddAt(path, [&](const Path& at) -> absl::Status {
+    if (IsLeaf(kind) || kind == EntryKind::kTie) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: PutNode() adds nodes, and \"%s\" is not the kind of a node",
+          at.Text(), Name(kind)));
+    }
+    return impl_->content.AddNode(at, kind, std::move(tag));
+  });
+  return *this;
+}
+
+StepBuilder& StepBuilder::Tie(PathRef path, PathRef target) {
+  impl().AddAt(path, [&](const Path& at) -> absl::Status {
+    std::optional<Path> parsed;
+    CKPTREE_ASSIGN_OR_RETURN(const Path* const to, target.Get(&parsed));
+    return impl_->content.AddTie(at, *to);
+  });
+  return *this;
+}
+
+StepBuilder& StepBuilder::SetItemType(std::string_view name, ItemType type) {
+  impl().Add([&] { return impl_->content.SetItem(name, KindOf(type)); });
+  return *this;
+}
+
+StepBuilder& StepBuilder::SetMetric(std::string_view name, double value) {
+  impl().Add([&] { return impl_->content.SetMetric(name, value); });
+  return *this;
+}
+
+StepBuilder& StepBuilder::SetCustomMetadata(std::string json) {
+  impl().Add([&] { return impl_->content.SetCustomMetadata(std::move(json)); });
+  return *this;
+}
+
+StepBuilder& StepBuilder::SetNote(std::string_view text) {
+  impl().Add([&] { return impl_->content.SetNote(text); });
+  return *this;
+}
+
+StepBuilder& StepBuilder::SetLineage(std::string_view name, std::string text) {
+  impl().Add([&] { return impl_->content.SetLineage(name, std::move(text)); });
+  return *this;
+}
+
+absl::Status StepBuilder::status() const {
+  return const_cast<StepBuilder*>(this)->impl().status;
+}
+
+SaveHandle StepBuilder::Commit() && {
+  SaveHandle handle = std::move(*this).Submit();
+  handle.WaitCopied();
+  return handle;
+}
+
+SaveHandle StepBuilder::Submit() && {
+  this->impl();  // Ends the program where there is none.
+  const std::unique_ptr<Impl> impl = std::move(impl_);
+  std::shared_ptr<Save> save = impl->save;
+  absl::Status status = impl->status;
+  if (status.ok()) status = impl->Prepare();
+  if (status.ok() && !impl->engine->writer()->Submit(save)) {
+    status = absl::FailedPreconditionError(
+        absl::StrFormat("store %s was closed", impl->engine->directory()));
+  }
+  if (status.ok()) {
+    impl->save.reset();
+    return SaveHandle(std::move(save));
+  }
+  // There is no save where Begin() failed.
+  if (save == nullptr) {
+    save = std::make_shared<Save>(0, impl->step, SaveOptions());
+  }
+  // Nobody has the handle yet, and so no callback is set.
+  save->Finish(absl::Status(status.code(),
+                            absl::StrFormat("step %d was not saved: %s",
+                                            impl->step, status.message())),
+               0)
+      .IgnoreError();
+  // A failure that Begin() passed on is not one more.
+  if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
+    impl->engine->writer()->Fail(save);
+  }
+  return SaveHandle(std::move(save));
+}
+
+absl::Status StepBuilder::Impl::Prepare() {
+  CKPTREE_RETURN_IF_ERROR(engine->CheckWritable());
+  const bool as_stored = content.as_stored();
+  CKPTREE_ASSIGN_OR_RETURN(internal::StepContent finished,
+                           std::move(content).Finish());
+  if (!as_stored) CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
+  save->bytes_total = finished.bytes;
+  save->leaves_total = finished.leaves.size();
+  Save* const raw = save.get();  // The save owns what calls this.
+  save->content = std::make_shared<internal::StagedContent>(
+      std::move(finished), engine->options().chunk_bytes, &engine->pool(),
+      [raw] { raw->SetStaged(); }, [raw] { raw->SetCopied(); });
+  return save->content->StageInline();
+}
+
+}  // namespace ckptree
