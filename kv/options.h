@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a database is opened.
 
 #ifndef CKPTREE_KV_OPTIONS_H_

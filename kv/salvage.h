@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A database that can be read, made from what is left of one that cannot.
 
 #ifndef CKPTREE_KV_SALVAGE_H_

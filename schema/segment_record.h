@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A segment's row, its first and last record, and a small save's header.
 
 #ifndef CKPTREE_SCHEMA_SEGMENT_RECORD_H_

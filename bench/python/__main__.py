@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/run python|orbax [--quick] [--guard] [CASE...]: measures the package beside
 what the machine, the engine alone and other packages do, in the same run.
 

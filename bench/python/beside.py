@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Beside: raw I/O and the engine without Python, in turns with the package."""
 
 from __future__ import annotations

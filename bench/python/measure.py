@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the cases share: time, medians, turns, the verdict; as bench/measure.h."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """orbax_*: the same calls by ckptree.orbax and by Orbax, in turns. Orbax syncs
 nothing to the disk; what a store has said is durable."""
 

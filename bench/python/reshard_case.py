@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_reshard: arrays saved on a mesh of (4, 2) devices, restored to (1, 8) and
 (8, 1). The devices are eight of the CPU: __main__ asks JAX for them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_save and py_restore: the cost of the bytes."""
 
 from __future__ import annotations

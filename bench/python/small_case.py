@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_small: many small arrays of NumPy, saved and restored."""
 
 from __future__ import annotations

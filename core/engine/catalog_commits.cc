@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The commits that change which steps there are and what they are called.
 
 #include <algorithm>

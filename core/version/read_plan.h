@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which chunks a read touches, and the reading of them: sorted by place on
 // disk, in parallel, each slice checked against its digest.
 

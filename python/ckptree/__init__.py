@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ckptree: every checkpoint of a training run in one small store.
 
 >>> import ckptree, numpy as np

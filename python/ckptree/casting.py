@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values made those of another type, and whether they are the same then.
 
 `cast=True` never changes what a number is: 0.5 does not become 0, nor 300 an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Catalog: the steps, tags and branches of a store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Save decisions: which steps a CheckpointManager saves.
 
 >>> from ckptree import CheckpointManager, decisions

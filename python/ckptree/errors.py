@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong, by kind. Everything here is also what Python calls it: a
 step that is not there is a KeyError, a bad argument a ValueError.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SaveHandle: one save on its way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """History: what became of leaves over the steps."""
 
 from __future__ import annotations

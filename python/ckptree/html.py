@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores, steps and leaves as a notebook shows them: tables of HTML. Nothing
 but records is read."""
 

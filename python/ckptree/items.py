@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Some top-level subtrees of a step, as if there were no others."""
 
 from __future__ import annotations

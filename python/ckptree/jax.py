@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of JAX: pytrees, arrays that are spread over devices, random keys.
 
 Nothing here needs to be called: Store.save() and Store.restore() do, where JAX

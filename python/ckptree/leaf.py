@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf: one value of a step, read when it is asked for."""
 
 from __future__ import annotations

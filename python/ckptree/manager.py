@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManager: the steps of a training loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory that arrays are read into."""
 
 from __future__ import annotations

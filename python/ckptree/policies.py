@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies: which steps of a branch live.
 
 A policy is a value, combined by `|` (what any of them keeps) and `&` (what each

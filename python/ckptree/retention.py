@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Retention: the policies of a store's branches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """BoxIndex: NumPy's basic indexing as a box, and what is left to do in it."""
 
 from __future__ import annotations

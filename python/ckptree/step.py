@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Step: one saved state, open for reading."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Store: one directory that holds every step of a training run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step restored into the shape of a template.
 
 Strict: every path where the two differ is in one MismatchError, unless `partial`,

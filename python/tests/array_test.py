@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of NumPy: any type, shape and place in memory."""
 
 import ckptree

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where commits may be missing nobody can say which step is the latest one: every
 way to ask for it is an error, and none goes on from an older step."""
 

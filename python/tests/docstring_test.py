@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Examples: every public name has one in its docstring, and all of them run.
 
 The examples of a class begin what those of its methods go on with, each in a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """flax.training.checkpoints: Flax's guide, and what the functions do besides,
 under Flax and under ckptree."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Flax wrote: as files of msgpack, its legacy format, and as folders of
 Orbax. Named where it is opened, and read by the import."""
 

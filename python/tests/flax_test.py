@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of Flax: NNX and Linen."""
 
 import ckptree

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of newer engines: refused, or only read, and what to do is said.
 
 A store is made one by a changed record of the store, in both copies of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A save on its way: who is told of its end, and of its failure."""
 
 import asyncio

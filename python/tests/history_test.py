@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """history(), diff() and blame(): what became of leaves over the steps."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of JAX: every kind of array, on any mesh, bit by bit."""
 
 import ckptree

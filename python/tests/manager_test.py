@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manager: which steps are saved, kept and found; preemption; errors."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The format guide and the video summary that ckptree started from, and what
 Orbax's documentation does, re-typed: each under Orbax and under ckptree."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpointers, handlers and their arguments: under Orbax and under ckptree."""
 
 import dataclasses

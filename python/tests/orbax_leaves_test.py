@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaves under Orbax and under ckptree: kinds, places, conversions."""
 
 

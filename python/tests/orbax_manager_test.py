@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManager: the same calls under Orbax and under ckptree."""
 
 import datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From Orbax to a store, a training that goes on there, and back."""
 
 import jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects of Orbax's own classes, as a program has them that changed only some of
 its imports: taken by their attributes, or refused by name."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of steps, waiting for new ones, and metadata: under Orbax and under
 ckptree."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subclasses of handlers with methods of their own: those are what runs, by
 every checkpointer and manager."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recorded decisions, by the classes of Orbax and by those here; and
 managers of both, side by side."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two real programs, each trained under Orbax and under ckptree from the same
 script: a classifier of digits, with NNX and with Linen's TrainState. Stopped in
 the middle and resumed: equal bytes at the end, and equal lists of steps."""

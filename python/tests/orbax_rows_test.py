@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every behaviour of Orbax and Flax that has a row id is answered in
 orbax_rows.md, and the tests named there exist."""
 

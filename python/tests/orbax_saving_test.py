@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes on while and after a step is saved: callbacks, policies that are
 asked then, and which save an error is of."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every name of Orbax's and Flax's that user code touches is there."""
 
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees: what is refused, what is converted, what comes back as what."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context and its options: the same calls under Orbax and under ckptree."""
 
 import threading

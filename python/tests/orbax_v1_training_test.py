@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """training.Checkpointer: the same calls under Orbax and under ckptree."""
 
 import importlib

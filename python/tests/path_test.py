@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where stores are: in directories of this machine, and nowhere else."""
 
 import os

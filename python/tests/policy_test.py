@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies: the recorded decisions of Orbax's, and policies in a store."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reader follows whoever writes: also one that begins after another was killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store: opening, the catalog, its bytes, its errors."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strict restores list every path that differs; less is asked for."""
 
 import ckptree

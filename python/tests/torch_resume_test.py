@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training that goes on in a new process, bit by bit: of PyTorch."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of PyTorch: every kind of tensor, bit by bit, into state_dict()s."""
 
 import subprocess

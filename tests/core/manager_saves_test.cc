@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Saves of a manager, their failures, and what it tells of its steps. The names
 // in the comments are the rows that python/manager_rows.md answers.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The manager of a training loop, row by row of what Orbax's does: the names
 // in the comments are the rows that python/manager_rows.md answers.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The policies against the decisions of Orbax's, which were recorded from it
 // (tests/core/policy_vectors.jsonl), and the rules that are ours.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // char_lm under its manager, a save each step, killed again and again: the
 // steps that are listed are always those that the policy leaves after one of
 // the commits, and the end is that of a run that was never stopped.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Reads a ckptree store from schema/FORMAT.md alone.
 
 `reader.py STORE` lists the steps of all branches, `reader.py STORE STEP FOLDER`

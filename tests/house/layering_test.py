@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares every #include line with the arrows that are allowed between the
 folders, and every file with the rules on size and name."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands that the README shows and compares what they print; the
 C++ there must be what tests/examples/readme_example.cc compiles.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The journal of a store, searched exhaustively: histories of three commits with
 background work between them, a crash at every call, every part of what was not
 synced; what is left is read, damaged and read, opened, written on, cut again.

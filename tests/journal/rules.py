@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What journal_model.py proves: how the journal and the index are read. The
 numbers in brackets are the rules of the protocol; the writer's are in
 journal_writer.py.

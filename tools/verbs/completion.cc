@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree completion`, and the hidden command that its scripts ask.
 
 #include <set>

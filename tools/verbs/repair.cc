@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree repair`: says what is wrong with a store, and mends it in its place.
 
 #include "ckptree/repair.h"

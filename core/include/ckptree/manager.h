@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The manager of a training loop's steps: decides which are saved, keeps those
 // that a policy wants, and resumes. Behaves as Orbax's CheckpointManager where
 // python/manager_rows.md does not say otherwise.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Preservation policies: which steps of a branch live. Pure functions over the
 // steps there are; the rules and their results are those of Orbax's
 // preservation_policy.py, where there is one of that name.

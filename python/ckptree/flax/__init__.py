@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of Flax. Modules, optimizers and states of NNX are saved as dicts of
 their variables' values, under the names that the attributes have: a module, its
 nnx.State and the plain dict of either fit each other. States of Linen are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """flax.training.checkpoints on a store: `from ckptree.flax import checkpoints`.
 
 A directory has one store for each prefix, in a folder of its own, so that other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories of checkpoints: where the store of a prefix is, and what Flax wrote
 there itself."""
 

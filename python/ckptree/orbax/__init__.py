@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orbax's names on a store: `import ckptree.orbax as ocp`.
 
 README.md, part "Orbax", says what differs. Needs neither Orbax nor TensorStore.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m ckptree.orbax import|export: checkpoints of Orbax and Flax into a
 store, and back to Orbax."""
 

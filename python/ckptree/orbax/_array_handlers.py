@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of single arrays and of random keys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint at a path of its own: a store with one step."""
 
 from __future__ import annotations

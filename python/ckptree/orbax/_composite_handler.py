@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several items, each by a handler of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of documents: JSON and protobuf."""
 
 from __future__ import annotations

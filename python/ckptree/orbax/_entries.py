@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a manager's logger is told: an entry for each save and restore."""
 
 from __future__ import annotations

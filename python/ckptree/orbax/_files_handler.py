@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers that write files: what they write is the item."""
 
 from __future__ import annotations

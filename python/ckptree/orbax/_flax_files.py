@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of Flax's legacy checkpoints, and directories of checkpoints that
 flax.training.checkpoints wrote: as files, or by Orbax as folders."""
 

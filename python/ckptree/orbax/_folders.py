@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders that a handler is given for one call. What the classes of this package
 save there is not written: it becomes the item as it is, and restores from it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What follows a save by itself, whether or not somebody waits for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a handler is: of the user's own, or one of a store's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items: the top-level subtrees of a step, as handlers make and take them."""
 
 from __future__ import annotations

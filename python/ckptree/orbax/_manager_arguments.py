@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arguments of a manager: items, their handlers, and which it has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of a manager's steps, as they were given."""
 
 from __future__ import annotations

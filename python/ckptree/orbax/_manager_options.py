@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManagerOptions, and what the engine's manager makes of them."""
 
 from __future__ import annotations

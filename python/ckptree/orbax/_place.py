@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths of checkpoints: a store, a step of one, or an item of that.
 
 Orbax has a directory for each; a store has none of them. Code that joins the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which handler is for which item and arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shardings of JAX as plain data, and back where the same devices are there."""
 
 from __future__ import annotations

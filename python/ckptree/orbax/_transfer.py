@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints of Orbax and Flax into a store, and back to Orbax. Needs Orbax,
 which reads and writes its own."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An item as a tree: like a template, or as it is.
 
 Paths are compared by their keys, as Orbax does: a dict fits an object with the

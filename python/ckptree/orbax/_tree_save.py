@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tree as an item: its leaves checked and converted, and what restoring needs
 to know of those of JAX."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wanted of a leaf, and reading many leaves as they are wanted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orbax's files of many small leaves. A store packs them by itself: there are no
 such handlers."""
 

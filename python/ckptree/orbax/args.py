@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of save() and restore(), by the kind of what is saved."""
 
 from __future__ import annotations

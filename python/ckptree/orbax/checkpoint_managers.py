@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies: which steps are saved, and which are kept.
 
 Those here are rules of the engine under Orbax's names. Objects of your own with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers around restoring."""
 
 from __future__ import annotations

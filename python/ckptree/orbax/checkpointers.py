@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpointers: one checkpoint at a path of its own."""
 
 from __future__ import annotations

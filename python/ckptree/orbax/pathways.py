@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orbax's support of Pathways, which a store has not."""
 
 from __future__ import annotations

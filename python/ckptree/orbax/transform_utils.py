@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees changed while they are restored: leaves renamed, computed, or kept."""
 
 from __future__ import annotations

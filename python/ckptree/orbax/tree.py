@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees as dicts of their leaves, and back."""
 
 from __future__ import annotations

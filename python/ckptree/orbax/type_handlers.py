@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of single leaves when they are saved and restored."""
 
 from __future__ import annotations

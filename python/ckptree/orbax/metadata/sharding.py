@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shardings as plain data."""
 
 from __future__ import annotations

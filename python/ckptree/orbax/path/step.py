@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of steps, as paths have them. In a store steps have numbers only:
 `directory/name` is still understood where a checkpoint is restored."""
 

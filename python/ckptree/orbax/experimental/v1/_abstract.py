@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Abstract trees: what describes the leaves of a checkpoint, to load by."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be saved under a name, and what saves it."""
 
 from __future__ import annotations

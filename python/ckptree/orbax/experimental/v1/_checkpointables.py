@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects by name, as the items of a step."""
 
 from __future__ import annotations

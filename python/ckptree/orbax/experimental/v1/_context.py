@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options that are in force."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Earlier names of functions."""
 
 from __future__ import annotations

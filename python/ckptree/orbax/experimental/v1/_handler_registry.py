@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which handlers there are, for all names or for one."""
 
 from __future__ import annotations

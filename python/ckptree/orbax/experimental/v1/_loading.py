@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading from a path: a checkpoint of its own, or a step of a run."""
 
 from __future__ import annotations

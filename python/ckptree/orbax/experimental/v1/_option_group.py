@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group of options, which does not change while its Context is in use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers whose objects a store holds as they are: trees, JSON, messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving a checkpoint in several parts, which is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of a training loop, under the names of v1."""
 
 from __future__ import annotations
