@@ -34,8 +34,8 @@ struct SalvageReport {
   std::vector<std::string> notes;
 };
 
-// The space of a segment by its first record's value; nothing where that is
-// none.
+// The space of a segment by its first record's value; nothing where the value
+// is not of a segment.
 using SegmentSpaceFn =
     absl::FunctionRef<std::optional<schema::Space>(std::string_view value)>;
 

@@ -97,8 +97,8 @@ struct SmallHeader {
   friend bool operator==(const SmallHeader&, const SmallHeader&) = default;
 };
 
-// Marks the blocks as dead; kDataLoss where one of them is dead already or is
-// none of this segment. The last one may die: such a row is to be deleted.
+// Marks the blocks as dead; kDataLoss where one of them is dead already or
+// belongs to another segment. The last one may die: such a row is to be deleted.
 absl::Status Bury(std::uint32_t first, std::uint32_t count, std::uint64_t bytes,
                   SegmentRow* row);
 

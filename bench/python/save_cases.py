@@ -157,7 +157,7 @@ def _restore(
             fail("a restore gave other bytes than were saved")
         restored.clear()
         gc.collect()
-        forget(path)  # No burden for who is next.
+        forget(path)  # The next one starts without it.
         return taken
 
     def by_us(like: Any) -> Any:
@@ -231,7 +231,7 @@ class _AgedStore:
         taken = _timed_save(self._store, self._next(), self._state, borrow)
         self._store.delete(self._step - 1 - _AGE)
         self._store.collect()
-        forget(self._path)  # No burden for who is next.
+        forget(self._path)  # The next one starts without it.
         return taken
 
     def close(self) -> None:

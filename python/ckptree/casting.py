@@ -170,7 +170,7 @@ def _equal_int_and_float(ints: Array, floats: Array) -> Array:
     ints = _wide(ints)
     floats = floats.astype(np.float64)  # As all of them are.
     info = np.iinfo(ints.dtype)
-    # A power of two: a float has it exactly, which it has not the one below.
+    # A power of two is exact as a float; the number below it is not.
     fits = (floats >= float(info.min)) & (floats < float(info.max + 1))
     back = np.where(fits, floats, 0).astype(ints.dtype)
     return np.asarray(

@@ -239,8 +239,8 @@ def while_opening() -> Iterator[None]:
         yield
     except UnavailableError as error:
         raise UnavailableError(
-            f"{error}; read it meanwhile with ckptree.open(), or wait for the "
-            "other writer with lock_wait=SECONDS"
+            f"{error}; read it with ckptree.open(), or wait for the other "
+            "writer with lock_wait=SECONDS"
         ) from None
     except NotFoundError as error:
         raise StoreNotFoundError(str(error)) from None

@@ -167,7 +167,7 @@ class History:
             opened = _engine.restore(self._engine, selector)
             (value,) = values.read(opened, [info])
         except NotFoundError:
-            return None  # Removed meanwhile.
+            return None  # Removed since then.
         number: bool | int | float = value
         return number
 
@@ -185,7 +185,7 @@ class History:
                 opened = _engine.restore(self._engine, selector_text(info))
                 there = _values_by_name(opened, glob, statistic)
             except NotFoundError:
-                continue  # Removed meanwhile.
+                continue  # Removed since then.
             for name, value in there.items():
                 matched = True
                 if value is not None:

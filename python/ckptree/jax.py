@@ -257,7 +257,7 @@ class Shardings:
 
 
 class Request(NamedTuple):
-    """An array that is wanted of a leaf."""
+    """An array to be made of a leaf."""
 
     info: _engine.LeafInfo
     sharding: Any  # None: the default device.

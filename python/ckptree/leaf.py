@@ -191,7 +191,7 @@ class Leaf:
         return value
 
     def numpy(self) -> Array:
-        """The whole array. TypeError where it is none.
+        """The whole array. TypeError where the leaf is not an array.
 
         >>> leaf.numpy()
         array([[0., 1., 2.],

@@ -35,10 +35,10 @@ class CheckpointManager(Closing):
     `should_save_fn(step, latest or None)`, or `save_decision` (of
     ckptree.decisions), which decides all.
 
-    Kept are the latest `max_to_keep` (None: all), or with `best_metric` or
-    `best_fn(metrics)` the best, `best_mode` "min" or "max"; besides steps that
-    `keep_period` divides, one each `keep_time_interval` (timedelta or seconds),
-    or those of which `should_keep_fn(step)` says so. Instead: `preservation`, a
+    The latest `max_to_keep` steps (None: all) are kept, or with `best_metric`
+    or `best_fn(metrics)` the best ones, `best_mode` "min" or "max". Also kept
+    are steps that `keep_period` divides, one each `keep_time_interval`
+    (timedelta or seconds), and those for which `should_keep_fn(step)` is true. Instead: `preservation`, a
     policy or its text. With none of these the policy of the store holds.
 
     `metadata`: of the run, written where there is none. `branch`: a fork to work
@@ -360,7 +360,7 @@ class CheckpointManager(Closing):
         return self._store.metadata(self.branch)
 
     def reload(self) -> None:
-        """Readers: sees what was committed meanwhile.
+        """Readers: sees what was committed since the last look.
 
         >>> with ckptree.CheckpointManager(tmp / "run", read_only=True) as reader:
         ...     _ = manager.save(4, state)

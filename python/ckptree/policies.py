@@ -248,8 +248,8 @@ class Steps(Policy):
 
 class Best(Policy):
     """The `n` best (None: all) by a metric, or by a function of a step's
-    metrics, ties to the later. NaN is no metric. Steps without one are kept
-    besides; with unmeasured="drop" they are not.
+    metrics, ties to the later. NaN is no metric. Steps without one are kept,
+    too; with unmeasured="drop" they are not.
 
     >>> Best("accuracy", mode="max", n=2).decide(
     ...     [(step, 0, {"accuracy": step % 3}) for step in range(5)])
@@ -397,7 +397,7 @@ def _combined(
     parts: list[Policy] = []
     for policy in policies:
         if not isinstance(policy, Policy):
-            raise TypeError(f"a policy is wanted, not {policy!r}")
+            raise TypeError(f"pass a policy, not {policy!r}")
         if isinstance(policy, _Combined) and policy._rank == rank:
             parts += policy.parts
         else:
@@ -417,7 +417,7 @@ def _call(name: str, argument: Any, **options: tuple[Any, Any]) -> str:
 
 def name_of(function: Any) -> str:
     if not callable(function):
-        raise TypeError(f"a function is wanted, not {function!r}")
+        raise TypeError(f"pass a function, not {function!r}")
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -448,7 +448,7 @@ def of_metrics(
 
 def microseconds(duration: timedelta) -> int:
     if not isinstance(duration, timedelta):
-        raise TypeError(f"a datetime.timedelta is wanted, not {duration!r}")
+        raise TypeError(f"a duration must be a datetime.timedelta, not {duration!r}")
     return duration // timedelta(microseconds=1)
 
 

@@ -87,4 +87,4 @@ def engine_policy(policy: Policy | str) -> _engine.Preservation:
     try:
         return policy._engine
     except AttributeError:
-        raise TypeError(f"a policy or its text is wanted, not {policy!r}") from None
+        raise TypeError(f"pass a policy or its text, not {policy!r}") from None

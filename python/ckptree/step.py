@@ -37,7 +37,7 @@ class Step(Mapping[str, Leaf]):
     """One saved state: its leaves by name. Names are paths, joined by '/':
     "params/dense/kernel", "layers/[0]/w" of a list, "opt/.mu/w" of a field.
 
-    Of a step that is deleted meanwhile all stays readable. Thread-safe. Valid
+    All of a step stays readable, even if the step is deleted. Thread-safe. Valid
     until the store is closed; a store that nobody else holds stays open for its
     steps and leaves.
 
@@ -119,7 +119,7 @@ class Step(Mapping[str, Leaf]):
         is none."""
         if not isinstance(name, str):
             raise TypeError(
-                f"leaves have names like 'params/w'; {name!r} is none"
+                f"leaves have names like 'params/w'; {name!r} is not a name"
             )
         found = self._engine.find(name)
         if found.tie_to is not None:

@@ -47,8 +47,8 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     bound of the memory that copies of arrays wait in; 0: an eighth of the
     machine's, at most 4 GiB. `chunk_bytes`: of arrays, 64 KiB to 16 MiB.
     `collect`: free the bytes of deleted steps in the background. `statistics`:
-    record NaN, mean, norm, ... of every array. `permissions`: bits that files
-    may have besides what the umask takes; 0o600: the owner's alone. Only the
+    record NaN, mean, norm, ... of every array. `permissions`: the most bits
+    that files may have, less what the umask takes; 0o600: the owner's alone. Only the
     owner of the directory writes. `max_saves_in_flight`: a save beyond waits.
 
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
@@ -313,7 +313,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         return StoreStats(**self._engine.stats())
 
     def refresh(self) -> None:
-        """Readers: sees what was committed meanwhile.
+        """Readers: sees what was committed since the last look.
 
         >>> with ckptree.open(tmp / "run") as reader:
         ...     _ = store.save(300, state).result()

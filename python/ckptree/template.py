@@ -82,7 +82,7 @@ def describe(value: Any) -> Expected:
             value, np.generic
         ):
             raise TypeError(_rules.refusal(value))
-        name = dtypes.NAMES[value.dtype]  # TypeError where it is none of ours.
+        name = dtypes.NAMES[value.dtype]  # TypeError: not one of ours.
         return Expected("array", name, value.shape, "", False, None, False)
     if "torch" in sys.modules:
         from ckptree import torch

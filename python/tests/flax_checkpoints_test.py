@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flax.training.checkpoints: Flax's guide, and what the functions do besides,
+"""flax.training.checkpoints: Flax's guide, and what else the functions do,
 under Flax and under ckptree."""
 
 import importlib

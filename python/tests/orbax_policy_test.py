@@ -253,7 +253,7 @@ def test_the_same_lists_after_each_of_100_saves(name, tmp_path):
                     )
                 )
     one, other = lists.values()
-    if name == "the best":  # Here the newest stays besides.
+    if name == "the best":  # Here the newest stays, too.
         assert [listed for _, listed, *_ in one] == best_four(losses)
         lists_of_ours = best_four(losses, newest_stays=True)
         one = [

@@ -33,7 +33,7 @@ def test_groups_have_two_names(ocp):
     for name in GROUPS.split():
         group = getattr(context, name)
         short = {"asynchronous": "async"}.get(name, name)
-        if hasattr(context, f"{short}_options"):  # Orbax has not all of them.
+        if hasattr(context, f"{short}_options"):  # Orbax lacks some.
             assert getattr(context, f"{short}_options") is group
     assert context.asynchronous.timeout_secs == 1200
     assert context.array.saving.use_ocdbt and context.array.saving.use_zarr3

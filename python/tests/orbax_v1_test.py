@@ -168,7 +168,7 @@ def test_what_is_there_is_replaced_only_when_asked(ocp, tmp_path):
         ocp.save(tmp_path / "empty", {"a": 1})
 
 
-def test_a_failed_overwrite_keeps_what_was_there(ocp, ours, tmp_path):  # D7
+def test_a_failed_overwrite_keeps_what_was_there(ocp, ours, tmp_path):
     ocp.save(tmp_path / "a", {"a": 1})
     with pytest.raises(ValueError):
         ocp.save(tmp_path / "a", {"a": np.array(["x"])}, overwrite=True)
@@ -261,7 +261,7 @@ def test_an_abstract_state_that_does_not_fit(ocp, tmp_path):
         ocp.load(tmp_path / "a", {**abstract(), "s": int})
 
 
-def test_another_type_of_elements_is_asked_for(ocp, ours, tmp_path):  # D12
+def test_another_type_of_elements_is_asked_for(ocp, ours, tmp_path):
     ocp.save(tmp_path / "a", tree())
     half = {**abstract(), "w": jax.ShapeDtypeStruct((2, 3), jnp.float16)}
     if ours:

@@ -90,7 +90,7 @@ def test_a_step_that_is_there(ocp, training):  # V1-06
     assert steps(checkpointer) == [3, 5]
 
 
-def test_an_older_step_is_replaced(training, ours):  # V1-06, D7
+def test_an_older_step_is_replaced(training, ours):  # V1-06
     checkpointer = training()
     for step in range(3):
         checkpointer.save(step, state(step))
@@ -103,7 +103,7 @@ def test_an_older_step_is_replaced(training, ours):  # V1-06, D7
         assert not replaced and steps(checkpointer) == [0, 2]
 
 
-def test_a_failed_overwrite_keeps_the_step(training, ours):  # V1-06, D7
+def test_a_failed_overwrite_keeps_the_step(training, ours):  # V1-06
     checkpointer = training()
     checkpointer.save(1, state(1))
     with pytest.raises(ValueError):

@@ -150,7 +150,7 @@ absl::Status AddSteps(Session& session, bool with_keys,
   const char* colon = with_keys ? ":" : "";
   std::set<std::string> metrics;
   candidates->Add(absl::StrFormat("%slatest%s", prefix, colon));
-  // The newest are wanted most; a screenful is enough.
+  // People mostly ask for the newest; a screenful is enough.
   constexpr std::size_t kMostSteps = 200;
   std::size_t shown = 0;
   for (auto info = steps->rbegin(); info != steps->rend(); ++info) {

@@ -138,9 +138,9 @@ struct CustomSteps {
 };
 
 // The `n` best by a metric, ties to the later; nothing: all. Steps without the
-// metric, or with a NaN, are kept besides, unless n is 0 or
-// `keep_without_metrics` is false; but where there are no more than `n` steps,
-// all of them are.
+// metric, or with a NaN, are also kept, unless `n` is 0 or
+// `keep_without_metrics` is false. Where there are no more than `n` steps, all
+// of them are kept.
 struct BestN {
   enum class Mode { kMin, kMax };
   std::string metric = {};  // Or, where it is computed, the function's name.
@@ -205,8 +205,8 @@ struct PreservationContext {
       oldest_beyond = {};
 };
 
-// kInvalidArgument, saying what is wrong: counts that mean nothing, a name that
-// is none, AnyOf nothing.
+// kInvalidArgument, and what is wrong: a count that means nothing, a name that
+// is not allowed, an AnyOf without rules.
 absl::Status Check(const Preservation& policy);
 
 // One answer a step, in the order of `steps`. kInvalidArgument as Check();

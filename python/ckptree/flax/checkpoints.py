@@ -101,7 +101,7 @@ def save_checkpoint(
     Durable when it returns, but with an `async_manager`, or an AsyncCheckpointer
     as `orbax_checkpointer`: then when that has waited.
 
-    Kept are the last `keep` steps, and besides each that is at least
+    The last `keep` steps are kept, and also each step that is at least
     `keep_every_n_steps` after the one kept before. InvalidCheckpointError: the
     step is there; `overwrite` replaces it and deletes all later ones.
 
@@ -192,7 +192,7 @@ def _items_of(target: Any, orbax_checkpointer: Any) -> dict[str, _items.Item]:
     handler = getattr(orbax_checkpointer, "handler", None)
     if not _is_tree(target) and not isinstance(handler, ArrayCheckpointHandler):
         raise ValueError(
-            f"a tree is wanted as target, not one {type(target).__name__}: put "
+            f"the target must be a tree, not one {type(target).__name__}: put "
             "it into a dict"
         )
     if isinstance(orbax_checkpointer, Checkpointer):

@@ -67,7 +67,7 @@ def pack(table: HandlerTable, args: Composite) -> dict[str, Item]:
         given = args[name]
         if not isinstance(given, CheckpointArgs):
             raise ValueError(
-                f"item {name!r}: CheckpointArgs are wanted, such as "
+                f"item {name!r}: pass CheckpointArgs, such as "
                 f"args.StandardSave(...), not {shown_type(given)}"
             )
         items[name] = pack_item(table.find(name, given), given)
@@ -105,7 +105,7 @@ def unpack(
             handler = table.find_by_name(name, item.about.get("handler"))
         elif not isinstance(given, CheckpointArgs):
             raise ValueError(
-                f"item {name!r}: CheckpointArgs are wanted, such as "
+                f"item {name!r}: pass CheckpointArgs, such as "
                 f"args.StandardRestore(...), not {shown_type(given)}"
             )
         else:
@@ -219,7 +219,9 @@ def pack_composite(
 
 
 def composite(args: Any) -> Composite:
-    """ValueError: it is none."""
+    """`args`, checked. ValueError where it is not a Composite."""
     if not isinstance(args, Composite):
-        raise ValueError(f"a Composite of items is wanted, not {shown_type(args)}")
+        raise ValueError(
+            f"args must be a Composite of items, not {shown_type(args)}"
+        )
     return args

@@ -31,7 +31,7 @@ class Item(NamedTuple):
     """What a handler made of its arguments."""
 
     state: Any  # For the engine: a tree, or a document.
-    # Plain data that restoring it needs besides.
+    # Plain data that restoring it also needs.
     about: dict[str, Any] = {}
     # What a handler of the user's own wrote beside it.
     files: dict[str, Any] = {}

@@ -119,7 +119,7 @@ class CheckpointManagerOptions:
 
 
 def as_options(given: Any) -> CheckpointManagerOptions:
-    """`given`, or the same of Orbax's own. TypeError: it is none."""
+    """`given`, or the same of Orbax's own. TypeError: it is neither."""
     if given is None:
         return CheckpointManagerOptions()
     if isinstance(given, CheckpointManagerOptions):

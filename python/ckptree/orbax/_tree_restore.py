@@ -126,7 +126,7 @@ class _Leaves:
         return below in self._of_jax
 
     def read(self, wanted: dict[str, Wanted], fallback: Any) -> dict[str, Any]:
-        """Values by name, each as it is wanted. `fallback`: the sharding of
+        """Values by name, each as `wanted` asks for it. `fallback`: the sharding of
         those that lay on devices that are not here."""
         return _wanted.read(
             self.item.step._engine,
@@ -139,7 +139,7 @@ class _Leaves:
     def difference(
         self, name: str, want: Wanted, hints: Mapping[str, str] = STRICT.hints
     ) -> Difference | None:
-        """Why a leaf cannot be as it is wanted."""
+        """Why a leaf cannot be what `want` asks for."""
         problem = want.problem(self.leaves[name])
         if problem is None:
             return None

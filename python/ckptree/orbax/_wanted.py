@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wanted of a leaf, and reading many leaves as they are wanted."""
+"""What a restore asks of a leaf, and reading many leaves like that."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PYTHON: dict[str, Callable[[Any], Any]] = {
 
 class AsSaved(NamedTuple):
     """Where a leaf lay. Its devices need not be here, where another sharding
-    is wanted."""
+    is asked for."""
 
     plain: Any
     name: str
@@ -46,7 +46,7 @@ class AsSaved(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A leaf as it is wanted."""
+    """What a leaf is to be restored as."""
 
     # "saved", "numpy", "scalar" (of NumPy), "jax", or a type of Python.
     kind: str
@@ -152,7 +152,7 @@ def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
 
 def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
     """What a leaf of a template asks for: what describes an array, without a
-    sharding, leaves it where it lay. ValueError: it is none."""
+    sharding, leaves it where it lay. ValueError: it asks for nothing that can be."""
     if isinstance(leaf, np.ndarray):
         return Wanted("numpy", dtypes.NAMES[leaf.dtype], leaf.shape)
     if isinstance(leaf, type) and leaf.__name__ in _PYTHON:

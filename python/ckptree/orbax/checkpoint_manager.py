@@ -482,7 +482,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             ) from None
 
     def reload(self) -> None:
-        """Sees what was saved meanwhile by another process."""
+        """Sees what another process has saved since the last look."""
         self._metrics.forget()
         if self._manager is None:
             self._manager = self._open(None)

@@ -176,8 +176,8 @@ def checkpoints_iterator(
 ) -> Iterator[int]:
     """The latest step, each time there is a later one; ends after `timeout`
     seconds without one. Steps that come while the loop works are skipped but
-    for the last. What a step holds can be read even if the trainer deletes it
-    meanwhile, once it is open."""
+    for the last. Once a step is open, all it holds can be read, even if the
+    trainer deletes it."""
     for found in _steps_from(
         checkpoint_dir, None, seconds_to_sleep, timeout, timeout_fn
     ):

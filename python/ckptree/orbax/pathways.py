@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orbax's support of Pathways, which a store has not."""
+"""Orbax's support of Pathways, which a store does not have."""
 
 from __future__ import annotations
 

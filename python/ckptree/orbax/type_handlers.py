@@ -77,7 +77,7 @@ def is_of_orbax(value: Any, name: str = "") -> bool:
 
 
 def as_save_args(value: Any) -> SaveArgs | None:
-    """SaveArgs, ours or Orbax's; None: it is none."""
+    """SaveArgs, ours or Orbax's; None where `value` is neither."""
     if isinstance(value, SaveArgs):
         return value
     if is_of_orbax(value, "SaveArgs"):
@@ -86,7 +86,7 @@ def as_save_args(value: Any) -> SaveArgs | None:
 
 
 def as_restore_args(value: Any) -> RestoreArgs | None:
-    """RestoreArgs, ours or Orbax's; None: it is none."""
+    """RestoreArgs, ours or Orbax's; None where `value` is neither."""
     if isinstance(value, RestoreArgs):
         return value
     for cls, names in (

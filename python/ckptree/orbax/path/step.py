@@ -195,7 +195,7 @@ def get_save_directory(
     PosixPath('run/step_7/state')
     """
     if directory is None:
-        raise ValueError("directory is wanted")
+        raise ValueError("pass a directory")
     if override_directory is not None:
         base = pathlib.Path(os.fspath(override_directory))
     else:

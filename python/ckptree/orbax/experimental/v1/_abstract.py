@@ -27,7 +27,7 @@ _LEAVES = (*_wanted.ABSTRACT, NumpyShapeDtype)
 
 
 def template(abstract: Any) -> Any:
-    """For a restore. TypeError: a leaf is none that can be asked for."""
+    """For a restore. TypeError: a leaf cannot be asked for."""
     if isinstance(abstract, CheckpointMetadata):
         abstract = abstract.metadata
     abstract = tree_of(abstract)

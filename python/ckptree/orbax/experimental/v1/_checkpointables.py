@@ -104,7 +104,7 @@ def pack(checkpointables: Any, context: Context) -> dict[str, Item]:
 
 
 def pack_tree(tree: Any, name: str, context: Context) -> dict[str, Item]:
-    """The item of a tree. ValueError: it is none."""
+    """The item of a tree. ValueError: `tree` is not a tree."""
     context.check()
     check_names((name,))
     registry = context.checkpointables.registry

@@ -173,7 +173,7 @@ class Context:
     atomicity_options = atomicity
 
     def check(self) -> None:
-        """NotImplementedError where it asks for what a store has not."""
+        """NotImplementedError where it asks for what a store cannot do."""
         if self._layout is CheckpointLayout.SAFETENSORS:
             raise NotImplementedError(
                 "checkpoint_layout SAFETENSORS: a store is read and written as "

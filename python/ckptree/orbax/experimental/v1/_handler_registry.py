@@ -43,7 +43,7 @@ class CheckpointableHandlerRegistry:
         name has a handler, or the class is there."""
         if not isinstance(handler_type, type):
             raise ValueError(
-                f"handler_type: a class is wanted, not {handler_type!r}"
+                f"handler_type must be a class, not {handler_type!r}"
             )
         lacking = [name for name in _METHODS if not hasattr(handler_type, name)]
         if lacking:
@@ -105,9 +105,9 @@ class CheckpointableHandlerRegistry:
             ):
                 return kind
         raise NoEntryError(
-            f"{name!r} was saved by {typestr or 'an unknown handler'}, which the "
-            "registry has not: add it by register_handler, or to the registry of "
-            "the CheckpointablesOptions"
+            f"{name!r} was saved by {typestr or 'an unknown handler'}, which is "
+            "not in the registry: add it by register_handler, or to the "
+            "registry of the CheckpointablesOptions"
         )
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 _NO_ASYNC = (
-    "loading in the background: only of the layout SAFETENSORS, which a store "
-    "has not; call it from a thread of your own"
+    "only the layout SAFETENSORS, which a store cannot have, is loaded in the "
+    "background; call it from a thread of your own"
 )
 
 

@@ -240,7 +240,7 @@ class PyTreeHandler(ItemHandler):
 
 
 def _check_leaf(name: str, leaf: Any) -> Any:
-    """TypeError: it is none."""
+    """`leaf`, checked. TypeError where it cannot be a leaf."""
     jax = sys.modules.get("jax")
     if leaf is None or isinstance(leaf, (*_NUMBERS, np.ndarray)):
         return leaf

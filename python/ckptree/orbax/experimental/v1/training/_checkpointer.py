@@ -381,7 +381,7 @@ class Checkpointer(Closing):
         return True
 
     def reload(self) -> None:
-        """Sees what was saved meanwhile by another process."""
+        """Sees what another process has saved since the last look."""
         self._manager.reload()
 
     def close(self) -> None:
