@@ -98,7 +98,8 @@ struct SmallHeader {
 };
 
 // Marks the blocks as dead; kDataLoss where one of them is dead already or
-// belongs to another segment. The last one may die: such a row is to be deleted.
+// belongs to another segment. The last one may die: such a row is to be
+// deleted.
 absl::Status Bury(std::uint32_t first, std::uint32_t count, std::uint64_t bytes,
                   SegmentRow* row);
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files below a directory: made durable, dropped from the page cache, counted."""
+"""Files below a directory: made durable, dropped from the page cache,
+counted."""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def reshard(report: Report) -> None:
     for rows, columns in ((4, 2), (1, 8), (8, 1)):
         sharding = _sharding(rows, columns)
         like = {
-            name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+            name: jax.ShapeDtypeStruct(
+                array.shape, array.dtype, sharding=sharding
+            )
             for name, array in zip(names, source.arrays)
         }
 

@@ -38,7 +38,9 @@ def save(report: Report) -> None:
 
 def restore(report: Report) -> None:
     """From the disk into new arrays, opening included."""
-    _restore(report, "NumPy", NumpyState, Safetensors, TorchSafetensors, TorchSave)
+    _restore(
+        report, "NumPy", NumpyState, Safetensors, TorchSafetensors, TorchSave
+    )
     _restore(report, "JAX", JaxState, Orbax, PlainOrbax)
 
 
@@ -203,10 +205,15 @@ def _restore(
     for peer in others:
         rate(f"{peer.name}, cold", took[peer.name])
     report.at_least(
-        f"{kind}: restore / engine alone", ratios(took["C++"], took["like"]), 0.95
+        f"{kind}: restore / engine alone",
+        ratios(took["C++"], took["like"]),
+        0.95,
     )
     report.at_least(
-        f"{kind}: restore / raw", ratios(took["raw"], took["like"]), None, goal=0.88
+        f"{kind}: restore / raw",
+        ratios(took["raw"], took["like"]),
+        None,
+        goal=0.88,
     )
     for peer in others:
         report.at_least(

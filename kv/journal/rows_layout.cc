@@ -220,7 +220,8 @@ bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
   BlockName name;
   name.length =
       base::BigEndianReader(take(sizeof(std::uint64_t))).Read<std::uint64_t>();
-  base::BigEndianReader(take(sizeof(base::Digest))).ReadBytes(name.digest.bytes);
+  base::BigEndianReader(take(sizeof(base::Digest)))
+      .ReadBytes(name.digest.bytes);
   entry->value = name;
   return true;
 }

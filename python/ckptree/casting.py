@@ -3,8 +3,8 @@
 
 `cast=True` never changes what a number is: 0.5 does not become 0, nor 300 an
 int8. Only between floating types arrays are rounded, as bfloat16 weights are
-made of float32 ones, and there too nothing finite becomes Inf or NaN. Numbers of
-Python are not rounded: a learning rate stays what it was.
+made of float32 ones, and there too nothing finite becomes Inf or NaN. Numbers
+of Python are not rounded: a learning rate stays what it was.
 `cast="lossy"` does all of that.
 """
 

@@ -43,7 +43,9 @@ class Decision:
     [0, 7, 100, 200]
     """
 
-    def __init__(self, engine: _engine.SaveDecision, representation: str) -> None:
+    def __init__(
+        self, engine: _engine.SaveDecision, representation: str
+    ) -> None:
         self._engine = engine
         self._representation = representation
 
@@ -82,7 +84,9 @@ class FixedInterval(Decision):
     """
 
     def __init__(self, interval: int) -> None:
-        super().__init__(_engine.save_every(interval), f"FixedInterval({interval})")
+        super().__init__(
+            _engine.save_every(interval), f"FixedInterval({interval})"
+        )
 
 
 class SpecificSteps(Decision):
@@ -145,7 +149,9 @@ class SaveIf(Decision):
     """
 
     def __init__(self, function: Callable[[int, int | None], bool]) -> None:
-        super().__init__(_engine.save_if(function), f"SaveIf({name_of(function)})")
+        super().__init__(
+            _engine.save_if(function), f"SaveIf({name_of(function)})"
+        )
 
 
 def any_of(*decisions: Decision) -> Decision:

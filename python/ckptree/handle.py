@@ -110,7 +110,9 @@ class SaveHandle:
         True
         """
         if not callable(callback):
-            raise TypeError(f"the callback must be a function, not {callback!r}")
+            raise TypeError(
+                f"the callback must be a function, not {callback!r}"
+            )
         try:
             self._engine.wait_done(0)  # StateError in a forked child.
         except WaitTimeoutError:

@@ -79,7 +79,9 @@ class History:
         {'params/w': Series(steps=[100, 200], values=[1.0, 2.0])}
         """
         if statistic is not None:
-            return self._series(name, statistic, self._steps(branch, first, last))
+            return self._series(
+                name, statistic, self._steps(branch, first, last)
+            )
         try:
             rows = _engine.history(
                 self._engine,
@@ -94,7 +96,9 @@ class History:
                 raise
             # The last one knows the closest name.
             try:
-                _engine.restore(self._engine, selector_text(steps[-1])).find(name)
+                _engine.restore(self._engine, selector_text(steps[-1])).find(
+                    name
+                )
             except NotFoundError as missing:
                 raise NotFoundError(f"{error}: {missing}") from None
             raise

@@ -38,13 +38,14 @@ class CheckpointManager(Closing):
     The latest `max_to_keep` steps (None: all) are kept, or with `best_metric`
     or `best_fn(metrics)` the best ones, `best_mode` "min" or "max". Also kept
     are steps that `keep_period` divides, one each `keep_time_interval`
-    (timedelta or seconds), and those for which `should_keep_fn(step)` is true. Instead: `preservation`, a
-    policy or its text. With none of these the policy of the store holds.
+    (timedelta or seconds), and those for which `should_keep_fn(step)` is true.
+    Instead: `preservation`, a policy or its text. With none of these the policy
+    of the store holds.
 
-    `metadata`: of the run, written where there is none. `branch`: a fork to work
-    on. `watch_sigterm`: SIGTERM is a preemption, and handlers that were set
-    before run, too. `max_saves_in_flight`: save() waits until there are fewer.
-    The rest is as in Store.
+    `metadata`: of the run, written where there is none. `branch`: a fork to
+    work on. `watch_sigterm`: SIGTERM is a preemption, and handlers that were
+    set before run, too. `max_saves_in_flight`: save() waits until there are
+    fewer. The rest is as in Store.
 
     Failures in the background are raised by the next save(),
     wait_until_finished(), check_for_errors() or close(), each once. That a
@@ -113,7 +114,9 @@ class CheckpointManager(Closing):
             "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps),
             "should_save_fn": should_save_fn,
-            "save_decision": None if save_decision is None else save_decision._engine,
+            "save_decision": None
+            if save_decision is None
+            else save_decision._engine,
             "metadata": to_json(metadata),
             "branch": branch,
             "read_only": read_only,
@@ -347,7 +350,9 @@ class CheckpointManager(Closing):
         >>> manager.item_metadata(3)["w"].leaves
         [LeafType(name='w', kind='array', dtype='int64', shape=(3,))]
         """
-        found = (ItemInfo.of(fields) for fields in self._engine.item_metadata(step))
+        found = (
+            ItemInfo.of(fields) for fields in self._engine.item_metadata(step)
+        )
         return {item.name: item for item in found}
 
     def metadata(self) -> Any:

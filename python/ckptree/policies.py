@@ -2,7 +2,8 @@
 """Policies: which steps of a branch live.
 
 A policy is a value, combined by `|` (what any of them keeps) and `&` (what each
-keeps). Store.set_policy() stores its text, and every save to the branch obeys it.
+keeps). Store.set_policy() stores its text, and every save to the branch obeys
+it.
 
 >>> from ckptree import Best, EveryN, Healthy, Latest, policies
 >>> policy = Latest(3) | EveryN(1000) | Best("loss") & Healthy()
@@ -73,7 +74,9 @@ class Policy:
 
     _rank = 2  # How tight it binds: 0 is "|", 1 is "&".
 
-    def __init__(self, engine: _engine.Preservation, representation: str) -> None:
+    def __init__(
+        self, engine: _engine.Preservation, representation: str
+    ) -> None:
         self._engine = engine
         self._representation = representation
 
@@ -175,7 +178,9 @@ class EveryN(Policy):
     ) -> None:
         super().__init__(
             _engine.keep_every_n(interval, spaced, last),
-            _call("EveryN", interval, spaced=(spaced, False), last=(last, None)),
+            _call(
+                "EveryN", interval, spaced=(spaced, False), last=(last, None)
+            ),
         )
 
 
@@ -230,7 +235,8 @@ class Within(Policy):
 
     def __init__(self, age: timedelta) -> None:
         super().__init__(
-            _engine.keep_within(microseconds(age)), f"Within({shown_duration(age)})"
+            _engine.keep_within(microseconds(age)),
+            f"Within({shown_duration(age)})",
         )
 
 
@@ -294,7 +300,8 @@ class Healthy(Policy):
 
     def __init__(self, n: int | None = None) -> None:
         super().__init__(
-            _engine.keep_healthy(n), "Healthy()" if n is None else f"Healthy({n})"
+            _engine.keep_healthy(n),
+            "Healthy()" if n is None else f"Healthy({n})",
         )
 
 
@@ -411,7 +418,9 @@ def _combined(
 def _call(name: str, argument: Any, **options: tuple[Any, Any]) -> str:
     """The call, without the options that are as by default."""
     shown = [repr(argument)]
-    shown += [f"{k}={v!r}" for k, (v, default) in options.items() if v != default]
+    shown += [
+        f"{k}={v!r}" for k, (v, default) in options.items() if v != default
+    ]
     return f"{name}({', '.join(shown)})"
 
 
@@ -448,7 +457,9 @@ def of_metrics(
 
 def microseconds(duration: timedelta) -> int:
     if not isinstance(duration, timedelta):
-        raise TypeError(f"a duration must be a datetime.timedelta, not {duration!r}")
+        raise TypeError(
+            f"a duration must be a datetime.timedelta, not {duration!r}"
+        )
     return duration // timedelta(microseconds=1)
 
 
@@ -468,7 +479,12 @@ def as_tuple(
     step: PolicyStep | tuple[Any, ...],
 ) -> tuple[int, float, dict[str, float], bool]:
     number, time, metrics, healthy = PolicyStep(*step)
-    return number, _seconds(time), {k: float(v) for k, v in metrics.items()}, healthy
+    return (
+        number,
+        _seconds(time),
+        {k: float(v) for k, v in metrics.items()},
+        healthy,
+    )
 
 
 def as_tuples(

@@ -28,9 +28,9 @@ class Retention:
         return PolicyInfo(**self._engine.policy(branch))
 
     def set_policy(self, policy: Policy | str, branch: str = "") -> None:
-        """From now on every save to the branch, by whatever program, removes the
-        steps that `policy` (of ckptree.policies, or its text) does not keep.
-        Pinned and tagged ones stay. Nothing is removed by this call.
+        """From now on every save to the branch, by whatever program, removes
+        the steps that `policy` (of ckptree.policies, or its text) does not
+        keep. Pinned and tagged ones stay. Nothing is removed by this call.
 
         >>> store.set_policy(ckptree.Latest(2) | ckptree.EveryN(100))
         >>> for step in (201, 202, 203):

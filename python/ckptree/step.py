@@ -37,9 +37,9 @@ class Step(Mapping[str, Leaf]):
     """One saved state: its leaves by name. Names are paths, joined by '/':
     "params/dense/kernel", "layers/[0]/w" of a list, "opt/.mu/w" of a field.
 
-    All of a step stays readable, even if the step is deleted. Thread-safe. Valid
-    until the store is closed; a store that nobody else holds stays open for its
-    steps and leaves.
+    All of a step stays readable, even if the step is deleted. Thread-safe.
+    Valid until the store is closed; a store that nobody else holds stays open
+    for its steps and leaves.
 
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
@@ -112,7 +112,9 @@ class Step(Mapping[str, Leaf]):
         """
         from ckptree import shardings
 
-        return shardings.from_text(self.metadata.lineage.get(shardings.LINE, ""))
+        return shardings.from_text(
+            self.metadata.lineage.get(shardings.LINE, "")
+        )
 
     def __getitem__(self, name: str) -> Leaf:
         """The leaf of that name. KeyError, with the closest name, where there

@@ -33,11 +33,12 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is
-    absent or empty; `Store.open(path)` wants it to be there, `Store.create(path)`
-    wants it not to; `ckptree.open(path)` only reads, beside a live trainer. One
-    process at a time writes: UnavailableError after `lock_wait` seconds names
-    the other one. FileNotFoundError: no store. StateError: of a newer format.
-    CorruptionError: acknowledged saves are missing.
+    absent or empty; `Store.open(path)` wants it to be there,
+    `Store.create(path)` wants it not to; `ckptree.open(path)` only reads,
+    beside a live trainer. One process at a time writes: UnavailableError after
+    `lock_wait` seconds names the other one. FileNotFoundError: no store.
+    StateError: of a newer format. CorruptionError: acknowledged saves are
+    missing.
 
     Steps are chosen by number, "latest", "latest~2", "best:loss",
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
@@ -48,8 +49,9 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     machine's, at most 4 GiB. `chunk_bytes`: of arrays, 64 KiB to 16 MiB.
     `collect`: free the bytes of deleted steps in the background. `statistics`:
     record NaN, mean, norm, ... of every array. `permissions`: the most bits
-    that files may have, less what the umask takes; 0o600: the owner's alone. Only the
-    owner of the directory writes. `max_saves_in_flight`: a save beyond waits.
+    that files may have, less what the umask takes; 0o600: the owner's alone.
+    Only the owner of the directory writes. `max_saves_in_flight`: a save beyond
+    waits.
 
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
     child is a StateError, and so is opening for writing there, whether or not
@@ -153,10 +155,10 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         `state`: dicts, lists, tuples, named tuples, dataclasses, None, bool,
         int, float, complex, str, bytes and arrays of NumPy, at any depth; with
         JAX all pytrees and jax.Arrays, with Flax modules and states of NNX;
-        with PyTorch tensors, as in state_dict(). Where its root is a dict with str keys, these name the items of the
-        step; else it becomes the item "state". The same array of NumPy, or
-        tensors that are the same memory, at two paths are saved once, and come
-        back as one array.
+        with PyTorch tensors, as in state_dict(). Where its root is a dict with
+        str keys, these name the items of the step; else it becomes the item
+        "state". The same array of NumPy, or tensors that are the same memory,
+        at two paths are saved once, and come back as one array.
 
         Arrays of JAX cannot change, so they are not copied. `borrow` promises
         the same of the others: do not change them before
@@ -342,7 +344,10 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         if engine is None or engine.closed:
             return
         warnings.warn(
-            f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self
+            f"{self!r} was not closed",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
         )
         engine.close()
 

@@ -101,10 +101,14 @@ def test_items_and_metadata(manage):
     assert manager.metadata() == {"run": 1}
     items = manager.item_metadata(1)
     assert set(items) == set(tree)
-    leaves = {leaf.name: (leaf.kind, leaf.shape) for leaf in items["model"].leaves}
+    leaves = {
+        leaf.name: (leaf.kind, leaf.shape) for leaf in items["model"].leaves
+    }
     assert leaves == {"model/n": ("int", ()), "model/w": ("array", (4,))}
     found = manager.restore(items=["data", "x"])
-    assert set(found) == {"data", "x"} and (found["data"]["again"] == shared).all()
+    assert (
+        set(found) == {"data", "x"} and (found["data"]["again"] == shared).all()
+    )
     like = {"data": {"again": np.zeros(4, int)}}
     found = manager.restore(1, like, items=["data"])
     assert (found["data"]["again"] == shared).all()
@@ -299,7 +303,9 @@ def test_preemption_saves_once_more(manage):
     manager.request_preemption()
     assert manager.reached_preemption() and not manager.saved_for_preemption()
     assert manager.save(2, state(2))
-    assert manager.saved_for_preemption() and not manager.is_saving_in_progress()
+    assert (
+        manager.saved_for_preemption() and not manager.is_saving_in_progress()
+    )
     assert manager.all_steps() == [0, 2]
     assert not manager.save(3, state(3))
 

@@ -121,7 +121,9 @@ SURFACE = {
 @pytest.mark.parametrize("module", SURFACE)
 def test_the_names_of_a_module(module):
     found = importlib.import_module(module)
-    missing = [name for name in SURFACE[module].split() if not hasattr(found, name)]
+    missing = [
+        name for name in SURFACE[module].split() if not hasattr(found, name)
+    ]
     assert missing == []
 
 
@@ -156,4 +158,6 @@ except ImportError as error:
 else:
     raise AssertionError("there is no Orbax to import by")
 """
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run")], check=True)
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "run")], check=True
+    )

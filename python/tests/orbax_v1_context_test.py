@@ -45,7 +45,9 @@ def test_groups_have_two_names(ocp):
 
 
 def test_an_active_context_does_not_change(ocp, ours):
-    context = ocp.Context(async_options=ocp.options.AsyncOptions(timeout_secs=5))
+    context = ocp.Context(
+        async_options=ocp.options.AsyncOptions(timeout_secs=5)
+    )
     context.array.saving.use_compression = False
     with context:
         with pytest.raises(RuntimeError, match="active context"):

@@ -11,7 +11,12 @@ import pytest
 from ckptree import decisions, policies
 from ckptree.policies import PolicyStep
 
-VECTORS = Path(__file__).parent.parent.parent / "tests" / "core" / "policy_vectors.jsonl"
+VECTORS = (
+    Path(__file__).parent.parent.parent
+    / "tests"
+    / "core"
+    / "policy_vectors.jsonl"
+)
 
 
 def vectors(section, count):
@@ -76,7 +81,9 @@ def decision_of(given):
 
 def step_of(vector, i, step, time):
     metric = vector["metrics"][i] if "metrics" in vector else None
-    return PolicyStep(step, time, {} if metric is None else {"m": float(metric)})
+    return PolicyStep(
+        step, time, {} if metric is None else {"m": float(metric)}
+    )
 
 
 @pytest.mark.parametrize("vector", vectors("A.1", 45))
@@ -131,7 +138,9 @@ def test_whole_managers(vector, tmp_path):
         "save_decision": decision_of(vector["save_policy"]),
     }
     if vector["id"] == "A4-007":  # latest(0): would keep nothing.
-        with pytest.raises(ckptree.InvalidArgumentError, match="may keep nothing"):
+        with pytest.raises(
+            ckptree.InvalidArgumentError, match="may keep nothing"
+        ):
             ckptree.CheckpointManager(tmp_path / "s", **options)
         return
     with ckptree.CheckpointManager(tmp_path / "s", **options) as manager:
@@ -224,7 +233,9 @@ def test_wrong_types_are_named():
 
 def test_times_and_health():
     now = datetime(2026, 1, 2, tzinfo=timezone.utc)
-    steps = [PolicyStep(i, now - timedelta(hours=30 - 10 * i)) for i in range(3)]
+    steps = [
+        PolicyStep(i, now - timedelta(hours=30 - 10 * i)) for i in range(3)
+    ]
     within = ckptree.Within(timedelta(hours=24))
     assert within.decide(steps, now=now) == [False, True, True]
     assert within.decide(steps) == [True, True, True]
@@ -241,20 +252,30 @@ def test_a_function_raises_with_its_own_type():
     def fail(*_):
         raise Odd("no idea")
 
-    for policy in (ckptree.KeepIf(fail), ckptree.Custom(fail), ckptree.Best(fail)):
+    for policy in (
+        ckptree.KeepIf(fail),
+        ckptree.Custom(fail),
+        ckptree.Best(fail),
+    ):
         with pytest.raises(Odd, match="no idea"):
             policy.decide([PolicyStep(1), PolicyStep(2)])
     with pytest.raises(Odd):
         decisions.SaveIf(fail).decide(PolicyStep(1))
     with pytest.raises(ckptree.Error, match="2 steps"):
-        ckptree.Custom(lambda steps: [True]).decide([PolicyStep(1), PolicyStep(2)])
+        ckptree.Custom(lambda steps: [True]).decide(
+            [PolicyStep(1), PolicyStep(2)]
+        )
     with pytest.raises(TypeError):
-        ckptree.Best(lambda metrics: "high").decide([PolicyStep(1), PolicyStep(2)])
+        ckptree.Best(lambda metrics: "high").decide(
+            [PolicyStep(1), PolicyStep(2)]
+        )
 
 
 def save(store, *steps, **options):
     for step in steps:
-        store.save(step, {"w": np.full(1000, step)}, **options).result(timeout=60)
+        store.save(step, {"w": np.full(1000, step)}, **options).result(
+            timeout=60
+        )
 
 
 def numbers(store):

@@ -306,7 +306,8 @@ def read_rows_file(path):
 
 
 def read_records(path, copy, number):
-  """The whole records of one copy: ordinal -> (session, hash, bytes, blocks)."""
+  """The whole records of one copy: ordinal -> (session, hash, bytes,
+  blocks)."""
   data, at, found = path.read_bytes(), PREFACE, {}
   follows = struct.unpack_from(">Q16s", data, 80) if data[:8] == b"CKPTJRNL" else ()
   while at + HEADER <= len(data) and data[at:at + 4] == b"CKJR":
@@ -382,7 +383,8 @@ def rows(store):
 
 # All of it.
 def find_steps(records):
-  """The rows of the steps of all branches, by name: "7", on a fork "BRANCH/7"."""
+  """The rows of the steps of all branches, by name: "7", on a fork
+  "BRANCH/7"."""
   branches = {key[1:]: one(open_envelope(8, row), 2, b"").decode()
            for key, row in records.items() if key[0] == 9}
   return {f"{branches[k[1:5]]}/{int.from_bytes(k[5:], 'big') - (1 << 63)}"

@@ -305,7 +305,8 @@ PLANTED = [
 ]
 CLEAN = [
     ("core/a.cc", HEAD + "// It has not been read; there is none. As that reads\n"
-     "// nothing, inode of the store's directory is not for whoever wants it.\n"),
+     "// nothing, inode of the store's directory is not for whoever wants "
+     "it.\n"),
     ("core/a.cc", HEAD + '// See core/here.h and schema/FORMAT.md, section 2.\n'
      'Load("core/gone.h");\n// core/* is the engine, core/here its header.\n'),
     ("a.md", "# A\n\nSee [b](b.md#a-title), [here](#a) and `core/here.h`; "

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of a store, searched exhaustively: histories of three commits with
-background work between them, a crash at every call, every part of what was not
-synced; what is left is read, damaged and read, opened, written on, cut again.
+"""The journal of a store, searched exhaustively: histories of three commits
+with background work between them, a crash at every call, every part of what was
+not synced; what is left is read, damaged and read, opened, written on, cut
+again.
 
   journal_model.py                  the search, then every mutant
   journal_model.py --mutant NAME    one wrong rule: a counterexample is printed
@@ -69,15 +70,16 @@ class Wrong(Exception):
 
 
 class Known:
-  """What the driver knows. states[k]: the steps after k commits; acked: answered
-  for; safe: answered for, and since then a work that syncs b has ended; begun:
-  given to the store; flushed, dropped: of the blocks of small saves."""
+  """What the driver knows. states[k]: the steps after k commits; acked:
+  answered for; safe: answered for, and since then a work that syncs b has
+  ended; begun: given to the store; flushed, dropped: of the blocks of small
+  saves."""
 
   def __init__(self):
     self.states, self.acked, self.safe, self.begun = ({},), 0, 0, 0
     self.flushed, self.dropped, self.boot = 0, 0, 1
-    # cut: a power cut, since when no open has ended. old: moments before this one,
-    # for readers that are slow: (disk, index, answered for).
+    # cut: a power cut, since when no open has ended. old: moments before this
+    # one, for readers that are slow: (disk, index, answered for).
     self.cut, self.old = False, ()
     # A session after a power cut, and nothing has secured what it started from:
     # old files may still lack it in b.
@@ -216,8 +218,8 @@ class Search:
     self.trail.pop()
 
   def slow_readers(self, live, known):
-    """A reader takes the index first, then the journal, a while after (18). What
-    it needs may be gone by then: it starts again."""
+    """A reader takes the index first, then the journal, a while after (18).
+    What it needs may be gone by then: it starts again."""
     index = Index(live, "db")
     for old, before, acked in known.old[:1] + known.old[-1:]:
       if self.mutant == "a reader takes the journal first":
@@ -362,8 +364,8 @@ class Search:
   # damage
 
   def one_damage(self, live, known, cut, trail):
-    """Any one: every commit is there, to read and to open; after a power cut what
-    only a had may go with it."""
+    """Any one: every commit is there, to read and to open; after a power cut
+    what only a had may go with it."""
     image = live.image()
     boot = known.boot + cut
     for path, place, old, damaged in damages(image):

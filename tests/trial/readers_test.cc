@@ -105,7 +105,8 @@ void ReadUntil(const std::string& directory, const std::string& done,
   int opened = 0;
   int gone = 0;
   // Steps that were open and went: the writer came after they were opened, so
-  // nothing held them (core/collect/README.md). Each is the last of a store that was opened.
+  // nothing held them (core/collect/README.md). Each is the last of a store
+  // that was opened.
   int late = 0;
   const auto went_late = [&](const std::string& wrong) {
     return wrong.find("was deleted or overwritten while it was read") !=

@@ -93,5 +93,7 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         checkpoints = importlib.import_module("ckptree.flax.checkpoints")
-        return checkpoints if name == "checkpoints" else getattr(checkpoints, name)
+        return (
+            checkpoints if name == "checkpoints" else getattr(checkpoints, name)
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -98,8 +98,8 @@ def save_checkpoint(
     orbax_checkpointer: Any = None,
 ) -> str:
     """Saves `target`, any tree, as step number `step`; returns a name for it.
-    Durable when it returns, but with an `async_manager`, or an AsyncCheckpointer
-    as `orbax_checkpointer`: then when that has waited.
+    Durable when it returns, but with an `async_manager`, or an
+    AsyncCheckpointer as `orbax_checkpointer`: then when that has waited.
 
     The last `keep` steps are kept, and also each step that is at least
     `keep_every_n_steps` after the one kept before. InvalidCheckpointError: the
@@ -239,8 +239,8 @@ def restore_checkpoint(
     """
     if orbax_transforms is not None:
         raise NotImplementedError(
-            "orbax_transforms: restore by ckptree.orbax.PyTreeCheckpointer, with "
-            "transforms"
+            "orbax_transforms: restore by ckptree.orbax.PyTreeCheckpointer, "
+            "with transforms"
         )
     _wait(orbax_checkpointer)
     folder, number = directory.find(ckpt_dir, prefix)
@@ -304,8 +304,8 @@ def _nothing(ckpt_dir: PathLike, target: Any) -> Any:
 def latest_checkpoint(
     ckpt_dir: PathLike, prefix: str = "checkpoint_"
 ) -> str | None:
-    """The name of the latest one; None: there is none. CorruptionError: nobody can
-    say which it is, as rows of steps cannot be read.
+    """The name of the latest one; None: there is none. CorruptionError: nobody
+    can say which it is, as rows of steps cannot be read.
 
     >>> latest_checkpoint(tmp / "nothing") is None
     True
@@ -386,7 +386,9 @@ def restore_args_from_target(target: Any, mesh: Any = None) -> Any:
 
 def _policy(keep: int, every: int | None) -> Policy:
     if keep < 1:
-        raise ValueError(f"keep={keep}: at least the step that is saved is kept")
+        raise ValueError(
+            f"keep={keep}: at least the step that is saved is kept"
+        )
     if every is None:
         return Latest(keep)
     if every < 1:

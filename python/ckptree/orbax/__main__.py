@@ -38,14 +38,19 @@ def main(arguments: list[str] | None = None) -> int:
     def progress(done: int, of: int) -> None:
         if shown:
             end = "\n" if done == of else ""
-            print(f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True)
+            print(
+                f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True
+            )
 
     try:
         steps = move(
             given.source, given.destination, steps=given.step, progress=progress
         )
     except KeyboardInterrupt:
-        print("stopped: what was moved stays; the same call goes on", file=sys.stderr)
+        print(
+            "stopped: what was moved stays; the same call goes on",
+            file=sys.stderr,
+        )
         return 130
     except (OSError, ValueError, NotImplementedError, ImportError) as error:
         print(f"python -m ckptree.orbax: {error}", file=sys.stderr)

@@ -32,7 +32,8 @@ class Composite(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._items:
             raise KeyError(
-                f"no item {name!r}; there are {', '.join(self._items) or 'none'}"
+                f"no item {name!r}; there are "
+                f"{', '.join(self._items) or 'none'}"
             )
         return self._items[name]
 

@@ -17,7 +17,10 @@ from ckptree.orbax._handler import (
     overrides,
     shown_type,
 )
-from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry, HandlerTable
+from ckptree.orbax._registry import (
+    DefaultCheckpointHandlerRegistry,
+    HandlerTable,
+)
 from ckptree.orbax.args import Composite
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.metadata import StepMetadata, StepStatistics
@@ -98,8 +101,8 @@ def unpack(
             handler = table.known(name)
             if handler is None:
                 raise ValueError(
-                    f"item {name!r}: Provided `None` for `CheckpointArgs`, and its "
-                    "handler is not known yet: pass its arguments"
+                    f"item {name!r}: Provided `None` for `CheckpointArgs`, and "
+                    "its handler is not known yet: pass its arguments"
                 )
         elif given is None:
             handler = table.find_by_name(name, item.about.get("handler"))

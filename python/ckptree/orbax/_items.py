@@ -132,7 +132,9 @@ def states(items: Mapping[str, Item]) -> dict[str, Any]:
     return made
 
 
-def stored(step: Step, name: str, directory: str | os.PathLike[str]) -> StoredItem:
+def stored(
+    step: Step, name: str, directory: str | os.PathLike[str]
+) -> StoredItem:
     """KeyError where the step has no such item."""
     there = names(step)
     if name not in there:

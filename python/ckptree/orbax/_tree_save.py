@@ -42,7 +42,8 @@ def map_leaves(
     on_node: Callable[[str, str, bool], None] | None = None,
 ) -> Any:
     """`tree` with other leaves, by their names under the root. Where `leaves`
-    are told, which would be containers, objects of Orbax's own are some, too."""
+    are told, which would be containers, objects of Orbax's own are some,
+    too."""
     made = _engine.map_state(
         {ROOT: tree},
         Leaves(lambda value: isinstance(value, leaves) or is_of_orbax(value))

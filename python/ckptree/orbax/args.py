@@ -60,9 +60,10 @@ class StandardSave(CheckpointArgs):
 
 @dataclasses.dataclass
 class StandardRestore(CheckpointArgs):
-    """`item`: a template; without one the tree is dicts and lists. Not `strict`:
-    arrays of other shapes are cut or filled, elements of other types converted.
-    `fallback_sharding`: of arrays for which the template says none."""
+    """`item`: a template; without one the tree is dicts and lists. Not
+    `strict`: arrays of other shapes are cut or filled, elements of other types
+    converted. `fallback_sharding`: of arrays for which the template says
+    none."""
 
     item: Any = None
     strict: bool = True
@@ -82,9 +83,9 @@ class PyTreeSave(CheckpointArgs):
 
 @dataclasses.dataclass
 class PyTreeRestore(CheckpointArgs):
-    """`item`: a template. `restore_args`: RestoreArgs in a tree like it, or like
-    what was saved. `partial_restore`: what the template lacks is not read, what
-    was not saved keeps the template's value. `transforms`: see
+    """`item`: a template. `restore_args`: RestoreArgs in a tree like it, or
+    like what was saved. `partial_restore`: what the template lacks is not read,
+    what was not saved keeps the template's value. `transforms`: see
     transform_utils."""
 
     item: Any = None

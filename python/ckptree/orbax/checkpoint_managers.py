@@ -95,7 +95,9 @@ class _Decides:
         latest = previous_steps[-1] if previous_steps else None
         return decision.decide(
             PolicyStep(int(step.step), _seconds(step)),
-            None if latest is None else PolicyStep(latest.step, _seconds(latest)),
+            None
+            if latest is None
+            else PolicyStep(latest.step, _seconds(latest)),
             saving_in_progress=context.is_saving_in_progress,
             preempted=context.reached_preemption,
         )
@@ -220,7 +222,9 @@ def _kept(
     metrics: Sequence[dict[str, float]] | None = None,
 ) -> list[bool]:
     steps = [
-        PolicyStep(int(c.step), _seconds(c), {} if metrics is None else metrics[i])
+        PolicyStep(
+            int(c.step), _seconds(c), {} if metrics is None else metrics[i]
+        )
         for i, c in enumerate(checkpoints)
     ]
     return policy.decide(steps, datetime.datetime.now(datetime.timezone.utc))
@@ -346,10 +350,14 @@ class BestN(_Keeps):
         context: PreservationContext | None = None,
     ) -> Sequence[bool]:
         metrics = [
-            {} if c.metrics is None else {"by": float(self.get_metric_fn(c.metrics))}
+            {}
+            if c.metrics is None
+            else {"by": float(self.get_metric_fn(c.metrics))}
             for c in checkpoints
         ]
-        return _kept(self.by(lambda found, step: found.get("by")), checkpoints, metrics)
+        return _kept(
+            self.by(lambda found, step: found.get("by")), checkpoints, metrics
+        )
 
 
 @dataclasses.dataclass

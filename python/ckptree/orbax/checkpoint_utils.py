@@ -49,8 +49,8 @@ def construct_restore_args(
 ) -> Any:
     """RestoreArgs for each leaf of `target`, in a tree like it: arrays of JAX
     and jax.ShapeDtypeStruct with a sharding as arrays of JAX, what has none as
-    arrays of NumPy, numbers and str as such. Elements are converted to the types
-    of `target`. `sharding_tree`: shardings instead of the target's.
+    arrays of NumPy, numbers and str as such. Elements are converted to the
+    types of `target`. `sharding_tree`: shardings instead of the target's.
 
     >>> import numpy as np
     >>> construct_restore_args({"w": np.zeros(2, "f4"), "n": 1})["n"]

@@ -148,7 +148,9 @@ def deserialize_tree(
 
 def _is_serialized(tree: Any) -> bool:
     if isinstance(tree, dict):
-        return all(isinstance(k, str) and _is_serialized(v) for k, v in tree.items())
+        return all(
+            isinstance(k, str) and _is_serialized(v) for k, v in tree.items()
+        )
     if type(tree) is list:
         return all(map(_is_serialized, tree))
     return not isinstance(tree, tuple) and _rules.container(tree) is None

@@ -25,7 +25,10 @@ TMP_DIR_SUFFIX = ".orbax-checkpoint-tmp"
 
 
 def to_shape_dtype_struct(
-    arr: Any, dtype: Any = None, scalar_dtype: Any = None, support_format: bool = False
+    arr: Any,
+    dtype: Any = None,
+    scalar_dtype: Any = None,
+    support_format: bool = False,
 ) -> Any:
     """What describes an array, with its sharding; a number as `scalar_dtype`
     makes of it.

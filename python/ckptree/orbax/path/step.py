@@ -65,7 +65,9 @@ class NameFormat(abc.ABC):
             return
         with ckptree.open(base_path) as store:
             for info in store.steps():
-                path = pathlib.Path(os.fspath(base_path), self.build_name(info.step))
+                path = pathlib.Path(
+                    os.fspath(base_path), self.build_name(info.step)
+                )
                 yield Metadata(info.step, path, info)
 
     def find_step(self, base_path: PathLike, step: int) -> Metadata:
@@ -209,12 +211,16 @@ def get_save_directory(
 
 def checkpoint_steps_paths(checkpoint_dir: PathLike) -> list[pathlib.Path]:
     """The paths that name the steps there are."""
-    return [found.path for found in standard_name_format().find_all(checkpoint_dir)]
+    return [
+        found.path for found in standard_name_format().find_all(checkpoint_dir)
+    ]
 
 
 def checkpoint_steps(checkpoint_dir: PathLike) -> list[int]:
     """The steps there are, ascending."""
-    return [found.step for found in standard_name_format().find_all(checkpoint_dir)]
+    return [
+        found.step for found in standard_name_format().find_all(checkpoint_dir)
+    ]
 
 
 def all_temporary_paths(*args: Any, **kwargs: Any) -> list[pathlib.Path]:

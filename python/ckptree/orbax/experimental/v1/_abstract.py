@@ -62,7 +62,9 @@ def _described(name: str, leaf: Any) -> Any:
         return "string"
     if isinstance(leaf, ScalarMetadata):
         dtype = np.dtype(leaf.dtype)
-        if dtype in (np.dtype(kind) for kind in (bool, np.int64, float, complex)):
+        if dtype in (
+            np.dtype(kind) for kind in (bool, np.int64, float, complex)
+        ):
             return dtype.type(0).item()
         return dtype.type(0)
     assert isinstance(leaf, ArrayMetadata)

@@ -27,7 +27,9 @@ class CheckpointableHandler(Protocol[_T, _A]):
         """Whether it saves such an object."""
         ...
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         """Whether it loads by such a description; None: it says nothing."""
         return None
 

@@ -79,7 +79,9 @@ def save_checkpointables_async(
     """As save_checkpointables(), and save_async()."""
     context = get_context()
     items = _checkpointables.pack(checkpointables, context)
-    return AsyncResponse(_begin(path, items, overwrite, custom_metadata, context))
+    return AsyncResponse(
+        _begin(path, items, overwrite, custom_metadata, context)
+    )
 
 
 def _begin(

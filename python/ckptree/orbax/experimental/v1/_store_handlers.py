@@ -18,7 +18,12 @@ from ckptree.orbax._document_handlers import (
 )
 from ckptree.orbax._tree_handlers import PyTreeCheckpointHandler
 from ckptree.orbax._tree_restore import Strictness
-from ckptree.orbax.args import ProtoRestore, ProtoSave, PyTreeRestore, PyTreeSave
+from ckptree.orbax.args import (
+    ProtoRestore,
+    ProtoSave,
+    PyTreeRestore,
+    PyTreeSave,
+)
 from ckptree.orbax.experimental.v1 import _abstract
 from ckptree.orbax.experimental.v1._context import Context, get_context
 from ckptree.orbax.experimental.v1._handler_registry import register_handler
@@ -162,7 +167,9 @@ class PyTreeHandler(ItemHandler):
 
     TYPESTR = PyTreeCheckpointHandler.typestr()
 
-    def __init__(self, *, context: Context | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, context: Context | None = None, **options: Any
+    ) -> None:
         del options
         self._context = context
         self._handler = PyTreeCheckpointHandler()
@@ -174,7 +181,9 @@ class PyTreeHandler(ItemHandler):
             return False
         return True
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         try:
             _abstract.template(abstract_checkpointable)
         except (TypeError, ValueError):
@@ -188,7 +197,9 @@ class PyTreeHandler(ItemHandler):
             _tree_save.map_leaves(value, _check_leaf)
         except TypeError as error:
             shown = str(error).removeprefix(_tree_save.ROOT).removeprefix("/")
-            raise ValueError(f"Unsupported leaf type for saving: {shown}") from error
+            raise ValueError(
+                f"Unsupported leaf type for saving: {shown}"
+            ) from error
         dtype = (self._context or context).array.saving.storage_options.dtype
         conversions = None
         if dtype is not None:
@@ -231,7 +242,9 @@ class PyTreeHandler(ItemHandler):
         template = _abstract.template(abstract_checkpointable)
 
         async def read() -> Any:
-            return self._handler.restore(directory, args=PyTreeRestore(template))
+            return self._handler.restore(
+                directory, args=PyTreeRestore(template)
+            )
 
         return read()
 

@@ -106,7 +106,8 @@ class Checkpointer(Closing):
     # ---- Saving ----
 
     def should_save(self, step: int) -> bool:
-        """Whether save() would. Never for a step that is not after the latest."""
+        """Whether save() would. Never for a step that is not after the
+        latest."""
         return self._manager.should_save(step)
 
     def save(
@@ -121,9 +122,9 @@ class Checkpointer(Closing):
         custom_metadata: Any = None,
     ) -> bool:
         """Saves a tree, where the step is to be saved: returns whether.
-        `force`: whatever the policies say. StepAlreadyExistsError: there is such
-        a step; `overwrite` replaces it, in one commit, whatever the policies
-        say. `metrics`: what JSON can write."""
+        `force`: whatever the policies say. StepAlreadyExistsError: there is
+        such a step; `overwrite` replaces it, in one commit, whatever the
+        policies say. `metrics`: what JSON can write."""
         response = self.save_async(
             step,
             state,
@@ -150,7 +151,9 @@ class Checkpointer(Closing):
         saved."""
         if not self._wants(step, force, overwrite):
             return None
-        items = _checkpointables.pack_tree(state, checkpointable_name, self._context)
+        items = _checkpointables.pack_tree(
+            state, checkpointable_name, self._context
+        )
         return self._begin(step, items, metrics, custom_metadata, overwrite)
 
     def save_checkpointables(
@@ -219,7 +222,9 @@ class Checkpointer(Closing):
     ) -> AsyncResponse[bool]:
         manager = self._manager
         manager._engine._engine.settle()  # Failures of the one before are raised.
-        manager._begin(step_number(step), items, metrics, custom, overwrite=overwrite)
+        manager._begin(
+            step_number(step), items, metrics, custom, overwrite=overwrite
+        )
         handle = manager._engine.last_save
         assert handle is not None
 
@@ -282,7 +287,8 @@ class Checkpointer(Closing):
     ) -> AsyncResponse[dict[str, Any]]:
         """NotImplementedError."""
         raise NotImplementedError(
-            "load_checkpointables_async: call load_checkpointables() from a thread"
+            "load_checkpointables_async: call load_checkpointables() from a "
+            "thread"
         )
 
     # ---- What there is ----
