@@ -3,7 +3,8 @@
 
 >>> import ckptree, numpy as np
 >>> with ckptree.Store(tmp / "run") as store:
-...     handle = store.save(1000, {"params": {"w": np.eye(2)}}, metrics={"loss": 0.5})
+...     state = {"params": {"w": np.eye(2)}}
+...     handle = store.save(1000, state, metrics={"loss": 0.5})
 ...     handle.result()
 ...     store["latest"]["params/w"][0]
 1000

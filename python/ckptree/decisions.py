@@ -105,7 +105,8 @@ class Continuous(Decision):
     """Whenever no save is in progress and the last step is at least `minimum`
     old.
 
-    >>> Continuous().decide(PolicyStep(2), PolicyStep(1), saving_in_progress=True)
+    >>> Continuous().decide(
+    ...     PolicyStep(2), PolicyStep(1), saving_in_progress=True)
     False
     """
 

@@ -110,7 +110,9 @@ class CheckpointManager(Closing):
             "best_metric": best_metric,
             "best_fn": of_metrics(best_fn),
             "best_mode": best_mode,
-            "keep_checkpoints_without_metrics": keep_checkpoints_without_metrics,
+            "keep_checkpoints_without_metrics": (
+                keep_checkpoints_without_metrics
+            ),
             "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps),
             "should_save_fn": should_save_fn,
@@ -367,7 +369,8 @@ class CheckpointManager(Closing):
     def reload(self) -> None:
         """Readers: sees what was committed since the last look.
 
-        >>> with ckptree.CheckpointManager(tmp / "run", read_only=True) as reader:
+        >>> path = tmp / "run"
+        >>> with ckptree.CheckpointManager(path, read_only=True) as reader:
         ...     _ = manager.save(4, state)
         ...     manager.wait_until_finished()
         ...     reader.reload()

@@ -14,7 +14,8 @@ Latest(3) | EveryN(1000) | Best('loss') & Healthy()
 >>> policies.parse("latest(3)") == Latest(3)
 True
 >>> losses = {10: 0.5, 20: 0.1, 30: 0.4}
->>> steps = [policies.PolicyStep(n, metrics={"loss": l}) for n, l in losses.items()]
+>>> steps = [
+...     policies.PolicyStep(n, metrics={"loss": l}) for n, l in losses.items()]
 >>> (Latest(1) | Best("loss")).decide(steps)
 [False, True, True]
 """

@@ -238,8 +238,10 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         >>> _ = store.save(1, {"w": np.ones(2), "biases": 0.5}).result()
         >>> store.restore(1, like={"w": np.zeros(2, "f4"), "bias": 0.0})
         Traceback (most recent call last):
-        ckptree.errors.MismatchError: step 1 does not fit the template at 3 paths:
-          w: dtype differs, expected float32[2], the step has float64[2] (or pass cast=True)
+        ckptree.errors.MismatchError: step 1 does not fit the template at 3
+          paths:
+          w: dtype differs, expected float32[2], the step has float64[2] (or
+             pass cast=True)
           bias: missing, expected float (or pass rename={'bias': 'biases'})
           biases: unexpected, the step has float
         """

@@ -191,7 +191,9 @@ def test_a_damaged_file(tmp_path):
     file = tmp_path / "checkpoint_1"
     for cut in (1, 10, len(data) // 2, len(data) - 1):
         file.write_bytes(data[:cut])
-        with pytest.raises(ValueError, match="checkpoint_1 is no whole checkpoint"):
+        with pytest.raises(
+            ValueError, match="checkpoint_1 is no whole checkpoint"
+        ):
             ours.import_checkpoint(file, tmp_path / "new")
         assert not (tmp_path / "new").exists()
     lacking = {"a": {"__msgpack_chunked_array__": True, "shape": {"0": 1}}}

@@ -324,7 +324,7 @@ def test_the_exit_of_the_interpreter_finishes_saves(tmp_path):
 import sys, numpy as np, ckptree
 manager = ckptree.CheckpointManager(
     sys.argv[1],
-    preservation=ckptree.Latest(1) | ckptree.KeepIf(lambda step: step.step == 0))
+    preservation=ckptree.Latest(1) | ckptree.KeepIf(lambda s: s.step == 0))
 manager.save(1, {"w": np.ones(1 << 20)})
 manager.save(2, {"w": np.zeros(1 << 22)}, borrow=True)
 """
@@ -340,7 +340,11 @@ import os, sys, ckptree
 manager = ckptree.CheckpointManager(sys.argv[1], max_to_keep=2)
 manager.save(1, {"w": 1})
 if os.fork() == 0:
-    for call in (manager.all_steps, lambda: manager.save(2, {}), manager.restore):
+    for call in (
+        manager.all_steps,
+        lambda: manager.save(2, {}),
+        manager.restore,
+    ):
         try: call()
         except ckptree.StateError as error: print("fork()" in str(error))
     del manager
@@ -369,7 +373,8 @@ threading.Thread(target=interrupt).start()
 array = np.zeros(1 << 20)
 step = 0
 with ckptree.CheckpointManager(
-    sys.argv[1], preservation=ckptree.KeepIf(lambda s: False) | ckptree.Latest(2)
+    sys.argv[1],
+    preservation=ckptree.KeepIf(lambda s: False) | ckptree.Latest(2),
 ) as manager:
     try:
         while True:

@@ -160,7 +160,9 @@ def guide(ocp, tmp_path):
 
 def test_two_items_and_metadata_of_the_run(ocp, guide):  # SE-15
     path, tree = guide
-    with ocp.CheckpointManager(path, item_names=("state", "custom_data")) as manager:
+    with ocp.CheckpointManager(
+        path, item_names=("state", "custom_data")
+    ) as manager:
         assert manager.metadata().custom_metadata == {"global_property": "foo"}
         restored = manager.restore(
             0,
@@ -194,7 +196,9 @@ def test_metadata_of_a_tree(ocp, tmp_path):  # SE-16
 
 def test_one_leaf_without_the_others(ocp, guide):  # SE-17
     path, tree = guide
-    with ocp.CheckpointManager(path, item_names=("state", "custom_data")) as manager:
+    with ocp.CheckpointManager(
+        path, item_names=("state", "custom_data")
+    ) as manager:
         restored = manager.restore(
             0,
             args=ocp.args.Composite(

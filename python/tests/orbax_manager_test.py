@@ -203,7 +203,9 @@ def test_nothing_to_keep(ours, managed, save):
 
 
 def test_the_newest_stays(ours, managed, save):
-    manager = managed(max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min")
+    manager = managed(
+        max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min"
+    )
     for step, loss in enumerate([5, 3, 4, 9]):
         save(manager, step, metrics={"loss": loss})
         manager.wait_until_finished()

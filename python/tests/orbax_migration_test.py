@@ -153,7 +153,10 @@ def test_what_orbax_wrote_is_named(written, tmp_path):
 
 def test_two_managers_at_once(tmp_path):
     with ours.CheckpointManager(tmp_path / "run"):
-        other = "import sys, ckptree.orbax as ocp; ocp.CheckpointManager(sys.argv[1])"
+        other = (
+            "import sys, ckptree.orbax as ocp; "
+            "ocp.CheckpointManager(sys.argv[1])"
+        )
         import subprocess
         import sys
 

@@ -87,7 +87,8 @@ def decision(ocp, given):
 
 def context_of_keeping(ocp):
     if ocp is orbax.checkpoint:
-        return orbax.checkpoint._src.checkpoint_managers.preservation_policy.PreservationContext()
+        managers = orbax.checkpoint._src.checkpoint_managers
+        return managers.preservation_policy.PreservationContext()
     return ocp.checkpoint_managers.PreservationContext()
 
 

@@ -20,10 +20,10 @@ SURFACE = {
         PyTreeCheckpointHandler RestoreArgs SaveArgs StandardCheckpointer
         StandardCheckpointHandler Transform
         AbstractCheckpointManager AbstractCheckpointer CheckpointHandlerRegistry
-        Future RestoreTransform aggregate_handlers args arrays checkpoint_managers
-        checkpoint_utils checkpointers handlers logging metadata msgpack_utils
-        multihost options path pathways serialization step test_utils
-        transform_utils tree type_handlers utils
+        Future RestoreTransform aggregate_handlers args arrays
+        checkpoint_managers checkpoint_utils checkpointers handlers logging
+        metadata msgpack_utils multihost options path pathways serialization
+        step test_utils transform_utils tree type_handlers utils
     """,
     "ckptree.orbax.args": """
         ArrayRestore ArraySave CheckpointArgs Composite JaxRandomKeyRestore
@@ -134,7 +134,9 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("orbax", "tensorstore", "jax", "flax", "etils"):
+        if name.split(".")[0] in (
+            "orbax", "tensorstore", "jax", "flax", "etils"
+        ):
             raise ImportError(name)
 
 sys.meta_path.insert(0, Blocked())
@@ -147,7 +149,8 @@ with ocp.CheckpointManager(sys.argv[1]) as manager:
     )
     assert manager.save(0, args=args)
     restored = manager.restore(0)
-    assert restored.state["w"].tolist() == [0, 1, 2] and restored.config == {"a": 1}
+    assert restored.state["w"].tolist() == [0, 1, 2]
+    assert restored.config == {"a": 1}
 of_orbax = pathlib.Path(sys.argv[1] + "1")
 of_orbax.mkdir()
 (of_orbax / "_METADATA").write_text("{}")

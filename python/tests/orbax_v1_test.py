@@ -55,8 +55,8 @@ def fitting_context(ocp):
 # ---- Names ----
 
 NAMES = {
-    "": "CheckpointMetadata Context load load_checkpointables metadata PLACEHOLDER "
-    "PyTreeMetadata save save_async save_checkpointables",
+    "": "CheckpointMetadata Context load load_checkpointables metadata "
+    "PLACEHOLDER PyTreeMetadata save save_async save_checkpointables",
     "errors": "InvalidLayoutError",
     "handlers": "JsonHandler local_registry register_handler",
     "multihost": "is_pathways_backend is_primary_host",

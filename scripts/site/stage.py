@@ -174,7 +174,8 @@ class Stage:
         if page == source:
           self.listed.add(path)
           link = relative(source, listing_page(path)).removesuffix(".md")
-          text += f"\n```{{toctree}}\n:hidden:\n\n{Path(path).name} <{link}>\n```\n"
+          text += ("\n```{toctree}\n:hidden:\n\n"
+                   f"{Path(path).name} <{link}>\n```\n")
       self.pages[page_name(source)] = text
 
   def headers(self) -> None:
@@ -222,9 +223,10 @@ def command_page(program: str | None) -> str:
   verbs = re.findall(r"^  ([a-z]+)  +\S", overview, re.MULTILINE)
   verbs = [verb for verb in verbs if verb not in ("ckptree", "help", "version")]
   text += f"\n```text\n{overview}\n```\n"
-  text += f"\n## REV, KEY and SLICE\n\n```text\n{output_of(program, 'help', 'rev')}\n```\n"
-  for verb in verbs:
-    text += f"\n## {verb}\n\n```text\n{output_of(program, 'help', verb)}\n```\n"
+  topics = [("REV, KEY and SLICE", "rev"), *((verb, verb) for verb in verbs)]
+  for title, topic in topics:
+    printed = output_of(program, "help", topic)
+    text += f"\n## {title}\n\n```text\n{printed}\n```\n"
   return text
 
 

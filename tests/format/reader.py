@@ -108,7 +108,8 @@ def one(message, number, default=0):
 def numbers(message, number):
   """A repeated integer, packed or not."""
   values = message.get(number, [])
-  return [n for v in values for n in ([v] if isinstance(v, int) else varints(v))]
+  return [n for v in values
+          for n in ([v] if isinstance(v, int) else varints(v))]
 
 
 def column(message, number, default):
@@ -120,7 +121,8 @@ def column(message, number, default):
 # Section 4: paths.
 def read_text(data, at):
   end = data.index(0, at)
-  text = data[at:end].replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
+  text = data[at:end]
+  text = text.replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
   return text, end + 1
 
 
@@ -208,7 +210,8 @@ def read_map(data):
     head, version, delta = values[1 + 3 * run:4 + 3 * run]
     source = len(places) + unzigzag(delta)
     for i in range(head >> 1):
-      places.append(("small" if head & 1 else "leaves", version, source + i + 1))
+      space = "small" if head & 1 else "leaves"
+      places.append((space, version, source + i + 1))
   return places
 
 
@@ -287,7 +290,8 @@ def read_rows_file(path):
   while at < end:
     magic, size, count = struct.unpack_from(">4sII", data, at)
     body = at + 44
-    if (magic != b"ROWB" or xxhash.xxh3_64_digest(data[68:76] + data[at:at + 36])
+    if (magic != b"ROWB"
+        or xxhash.xxh3_64_digest(data[68:76] + data[at:at + 36])
         != data[at + 36:at + 44] or
         xxhash.xxh3_64_digest(data[body:body + size]) != data[at + 28:at + 36]):
       raise Damaged(f"{path}: a block is damaged")
@@ -309,7 +313,9 @@ def read_records(path, copy, number):
   """The whole records of one copy: ordinal -> (session, hash, bytes,
   blocks)."""
   data, at, found = path.read_bytes(), PREFACE, {}
-  follows = struct.unpack_from(">Q16s", data, 80) if data[:8] == b"CKPTJRNL" else ()
+  follows = ()
+  if data[:8] == b"CKPTJRNL":
+    follows = struct.unpack_from(">Q16s", data, 80)
   while at + HEADER <= len(data) and data[at:at + 4] == b"CKJR":
     written, session, ordinal = struct.unpack_from(">QQQ", data, at + 8)
     rows_bytes, block_bytes = struct.unpack_from(">QQ", data, at + 80)

@@ -188,7 +188,8 @@ def main():
   for line in complaints:
     print(line)
   if complaints:
-    print("If that is what should be printed: tests/house/readme_test.py --update")
+    print("If that is what should be printed: "
+          "tests/house/readme_test.py --update")
   return 1 if complaints else 0
 
 

@@ -92,7 +92,8 @@ class Known:
 
   def key(self):
     return (self.begun, self.acked, self.safe, self.flushed, self.dropped,
-            self.boot, self.cut, self.short, tuple(sorted(self.states[-1].items())))
+            self.boot, self.cut, self.short,
+            tuple(sorted(self.states[-1].items())))
 
   def begin(self, kind, session):
     """The next commit, as the store is given it, and what it makes. What goes
@@ -379,7 +380,7 @@ class Search:
       view = self.judge(disk, known, lowest, known.begun, boot, fails=fails,
                         loses=loses, where="one damage")
       if view and self.drawn(8, path, place, sorted(damaged.items(), key=str)):
-        if path.startswith("db/t-"):       # what a has as well goes with the drop
+        if path.startswith("db/t-"):     # what a has as well goes with the drop
           loses = self.losses(known, path, "dropped", old)
         self.mended(disk, known, boot, loses)
 
@@ -435,7 +436,8 @@ class Search:
         if where == "cut" or other < path:
           continue
         self.counts["two damages"] += 1
-        self.trail = trail + [f"damages of {path} at {place}, {other} at {where}"]
+        self.trail = trail + [
+            f"damages of {path} at {place}, {other} at {where}"]
         self.judge(from_image(both.items()), known, lowest, known.begun, boot,
                    fails=True, loses=anything, where="two damages")
 
@@ -455,7 +457,7 @@ def run(mutant="", full=False, histories=HISTORIES, works=WORK,
       continue                        # with what each of those opens left
     step = 1 if full and phase != "two" else max(1, each[phase] // scale)
     states = left[::step]
-    if phase == "again":              # what is in memory alone is where it hurts
+    if phase == "again":             # what is in memory alone is where it hurts
       states += [s for s in left if not s[2] and s[3][-1].startswith(
           ("write journal/a", "dead"))][::max(1, step // 10)]
     for state in states:
@@ -464,7 +466,8 @@ def run(mutant="", full=False, histories=HISTORIES, works=WORK,
         after, search.later = search.later, []
         if "later" in phases:
           later = 1 if full else max(1, each["later"] // scale)
-          for state in after[zlib.crc32(repr(state[3]).encode()) % later::later]:
+          first = zlib.crc32(repr(state[3]).encode()) % later
+          for state in after[first::later]:
             search.one_damage(*state)
       elif phase == "two":
         search.two_damages(*state)

@@ -30,7 +30,8 @@ _ckptree() {
   while IFS= read -r candidate; do
     COMPREPLY+=("${candidate#"$cut"}")
   done < <(ckptree __complete -- "${words[@]:1}" 2>/dev/null)
-  [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:/] ]] && compopt -o nospace
+  [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:/] ]] &&
+    compopt -o nospace
 }
 complete -o default -F _ckptree ckptree
 )";

@@ -106,7 +106,8 @@ def save_checkpoint(
     step is there; `overwrite` replaces it and deletes all later ones.
 
     >>> import numpy as np
-    >>> save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3).rpartition("/")[2]
+    >>> path = save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3)
+    >>> path.rpartition("/")[2]
     'checkpoint_3'
     >>> restore_checkpoint(tmp / "run", target=None)
     {'w': array([1., 1.])}
@@ -365,7 +366,8 @@ def save_args_from_target(target: Any) -> Any:
     """SaveArgs for each leaf, in a tree like `target`.
 
     >>> save_args_from_target({"a": 1})
-    {'a': SaveArgs(aggregate=False, dtype=None, chunk_byte_size=None, shard_axes=())}
+    {'a': SaveArgs(aggregate=False, dtype=None, chunk_byte_size=None,
+                   shard_axes=())}
     """
     import jax
 

@@ -14,8 +14,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code 0, 1 where it failed, 2 for wrong usage, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m ckptree.orbax",
-        description="Moves checkpoints of Orbax and Flax into ckptree, and back to "
-        "Orbax. Needs Orbax, but for files of Flax.",
+        description="Moves checkpoints of Orbax and Flax into ckptree, and "
+        "back to Orbax. Needs Orbax, but for files of Flax.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name, what in (

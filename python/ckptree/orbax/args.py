@@ -42,7 +42,8 @@ __all__ = [
 class Composite(_Composite, CheckpointArgs):
     """Arguments of several items, by name.
 
-    >>> both = Composite(state=StandardSave({"w": 1}), config=JsonSave({"a": 2}))
+    >>> both = Composite(
+    ...     state=StandardSave({"w": 1}), config=JsonSave({"a": 2}))
     >>> list(both), both.config.item
     (['state', 'config'], {'a': 2})
     """

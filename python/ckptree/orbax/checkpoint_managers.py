@@ -110,7 +110,8 @@ class FixedIntervalPolicy(_Decides):
     >>> import datetime
     >>> now = datetime.datetime.now(datetime.timezone.utc)
     >>> policy = FixedIntervalPolicy(10)
-    >>> [policy.should_save(PolicyCheckpointInfo(n, now), [], context=DecisionContext())
+    >>> context = DecisionContext()
+    >>> [policy.should_save(PolicyCheckpointInfo(n, now), [], context=context)
     ...  for n in (5, 10)]
     [False, True]
     """
@@ -244,7 +245,8 @@ class LatestN(_Keeps):
 
     >>> import datetime
     >>> now = datetime.datetime.now(datetime.timezone.utc)
-    >>> LatestN(2).should_preserve([PolicyCheckpointInfo(n, now) for n in range(4)])
+    >>> steps = [PolicyCheckpointInfo(n, now) for n in range(4)]
+    >>> LatestN(2).should_preserve(steps)
     [False, False, True, True]
     """
 

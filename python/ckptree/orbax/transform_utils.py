@@ -95,7 +95,8 @@ def apply_transformations(
             )
         if source not in original:
             raise ValueError(
-                f'Transformation key "{source}" not found in origin tree; it has '
+                f'Transformation key "{source}" not found in origin tree; it '
+                "has "
                 f"{', '.join(list(original)[:10])}"
             )
         found = original[source]

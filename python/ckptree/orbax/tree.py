@@ -22,7 +22,8 @@ def to_flat_dict(
 ) -> dict[Any, Any]:
     """Leaves by their keys, tuples of str, or joined by `sep`.
 
-    >>> to_flat_dict({"a": {"b": [1, 2]}, "c": ()}, sep="/", keep_empty_nodes=True)
+    >>> tree = {"a": {"b": [1, 2]}, "c": ()}
+    >>> to_flat_dict(tree, sep="/", keep_empty_nodes=True)
     {'a/b/0': 1, 'a/b/1': 2, 'c': ()}
     """
     flat: dict[Keys, Any] = {}

@@ -114,7 +114,9 @@ def standard_name_format(
 ) -> NameFormat:
     """Steps as numbers, after a prefix, with zeros before them.
 
-    >>> standard_name_format(step_prefix="step", step_format_fixed_length=4).build_name(23)
+    >>> names = standard_name_format(
+    ...     step_prefix="step", step_format_fixed_length=4)
+    >>> names.build_name(23)
     'step_0023'
     """
     return _StandardNameFormat(

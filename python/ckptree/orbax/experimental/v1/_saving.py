@@ -53,7 +53,9 @@ def save_async(
     """As save(); returns when the arrays may change again."""
     context = get_context()
     items = _checkpointables.pack_tree(state, checkpointable_name, context)
-    return AsyncResponse(_begin(path, items, overwrite, custom_metadata, context))
+    return AsyncResponse(
+        _begin(path, items, overwrite, custom_metadata, context)
+    )
 
 
 def save_checkpointables(

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 _NUMBERS = (bool, int, float, complex, str, bytes, np.generic)
 
 _HINTS = {
-    "dtype": "or set array.loading.enable_padding_and_truncation of the Context, "
-    "to convert it",
-    "shape": "or set array.loading.enable_padding_and_truncation of the Context, "
-    "to cut or fill it",
+    "dtype": "or set array.loading.enable_padding_and_truncation of the "
+    "Context, to convert it",
+    "shape": "or set array.loading.enable_padding_and_truncation of the "
+    "Context, to cut or fill it",
 }
 
 
@@ -81,7 +81,9 @@ class ProtoHandler(ItemHandler):
     def is_handleable(self, checkpointable: Any) -> bool:
         return hasattr(checkpointable, "SerializeToString")
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         return hasattr(abstract_checkpointable, "FromString")
 
     def pack(self, value: Any, context: Context) -> Item:
@@ -130,7 +132,9 @@ class JsonHandler(ItemHandler):
             return False
         return True
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         return None if abstract_checkpointable is None else False
 
     def pack(self, value: Any, context: Context) -> Item:

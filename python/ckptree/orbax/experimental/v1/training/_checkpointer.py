@@ -221,7 +221,8 @@ class Checkpointer(Closing):
         overwrite: bool,
     ) -> AsyncResponse[bool]:
         manager = self._manager
-        manager._engine._engine.settle()  # Failures of the one before are raised.
+        # Failures of the one before are raised.
+        manager._engine._engine.settle()
         manager._begin(
             step_number(step), items, metrics, custom, overwrite=overwrite
         )
