@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Big-endian integers of fixed width.
 
 #ifndef CKPTREE_BASE_BIG_ENDIAN_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // XXH3-128 of raw content: what "unchanged" means everywhere in a store.
 
 #ifndef CKPTREE_BASE_DIGEST_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // XXH3 as compiled for one instruction set.
 //
 // Included by files built for instructions this processor may lack: no inline

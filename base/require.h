@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a caller must have done; a mistake in a program ends it.
 
 #ifndef CKPTREE_BASE_REQUIRE_H_

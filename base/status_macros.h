@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The two macros of this project.
 
 #ifndef CKPTREE_BASE_STATUS_MACROS_H_

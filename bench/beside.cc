@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ckptree_beside DIR LEAVES LEAF_BYTES: does, when it is asked to, what
 // the benchmarks of the Python package are measured beside: raw I/O, and the
 // same work by the engine without Python. A process of its own, so that the two

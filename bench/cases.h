@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The cases; each prints its figures beside their ceiling and returns false
 // where a guarded figure is beyond its floor.
 

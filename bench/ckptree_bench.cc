@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ckptree_bench [--quick] [--guard] [--dir DIR] [CASE...]: measures the engine
 // beside what the machine can do, in the same run.
 

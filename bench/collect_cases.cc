@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Collection beside `rm`, beside saves, and over many small steps.
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The manager of a loop beside the loop that people write by hand.
 
 #include <fcntl.h>

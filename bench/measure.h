@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What every case of the benchmark shares: time, medians, the verdict.
 
 #ifndef CKPTREE_BENCH_MEASURE_H_

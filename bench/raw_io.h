@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ceiling: what the disk and the processor do with the same bytes and no
 // engine.
 

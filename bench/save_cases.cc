@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // full_save and incremental_1: the cost of the bytes.
 
 #include <vector>

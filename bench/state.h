@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Trainer state of the benchmarks, and stores to put it into.
 
 #ifndef CKPTREE_BENCH_STATE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // small_leaves, many_steps and query: the cost of names.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a commit was.
 
 #ifndef CKPTREE_KV_COMMIT_KIND_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The wall: bytes in, bytes out, absl::Status. No RocksDB type in any header.
 
 #ifndef CKPTREE_KV_DATABASE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // kv's own file operations, through the file system of the options.
 
 #ifndef CKPTREE_KV_FILE_SYSTEM_H_

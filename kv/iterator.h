@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An ordered scan over one key range of one space.
 
 #ifndef CKPTREE_KV_ITERATOR_H_

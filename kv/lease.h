@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What readers in other processes need: files in <store>/leases.
 
 #ifndef CKPTREE_KV_LEASE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a database is opened.
 
 #ifndef CKPTREE_KV_OPTIONS_H_
@@ -53,8 +55,9 @@ struct Options {
   // or an error of damage: the index may be made anew. Null: always.
   std::function<absl::StatusOr<bool>(const Database& database)> index_is_whole;
 
-  // The space of a segment by its first record's value; nothing where that is
-  // none. Null: segments are not taken along when the index is made anew.
+  // The space of a segment by its first record's value; nothing where the value
+  // is not of a segment. Null: segments are not taken along when the index is
+  // made anew.
   std::function<std::optional<schema::Space>(std::string_view value)>
       segment_space;
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which process a handle belongs to.
 
 #ifndef CKPTREE_KV_PROCESS_MARK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a process must know of itself before it opens a store.
 
 #ifndef CKPTREE_KV_PROCESS_USE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which records a rewrite of segment files keeps.
 
 #ifndef CKPTREE_KV_REWRITE_FILTER_H_

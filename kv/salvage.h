@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A database that can be read, made from what is left of one that cannot.
 
 #ifndef CKPTREE_KV_SALVAGE_H_
@@ -32,8 +34,8 @@ struct SalvageReport {
   std::vector<std::string> notes;
 };
 
-// The space of a segment by its first record's value; nothing where that is
-// none.
+// The space of a segment by its first record's value; nothing where the value
+// is not of a segment.
 using SegmentSpaceFn =
     absl::FunctionRef<std::optional<schema::Space>(std::string_view value)>;
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Builds a segment: a sorted run of records in a file outside the database.
 
 #ifndef CKPTREE_KV_SEGMENT_WRITER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What lies in a store's directory, before any of it is opened.
 
 #ifndef CKPTREE_KV_STORE_DIRECTORY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The writer's lock: one process, one handle, whatever path led to the store.
 
 #ifndef CKPTREE_KV_STORE_LOCK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A value that was read, without a copy where that can be.
 
 #ifndef CKPTREE_KV_VALUE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The puts and deletes of one commit.
 
 #ifndef CKPTREE_KV_WRITE_BATCH_H_

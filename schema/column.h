@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Columns of records: one value for each row, or one for all of them.
 //
 // Hot path: per chunk reference.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The blocks of its base that a version no longer refers to.
 
 #ifndef CKPTREE_SCHEMA_DEAD_LIST_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "ckptree/entry_kind.h"
 
 namespace ckptree {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The frame of every stored record: what it is, whether it is whole.
 
 #ifndef CKPTREE_SCHEMA_ENVELOPE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How decoders say what is wrong with a record.
 
 #ifndef CKPTREE_SCHEMA_FAULT_H_

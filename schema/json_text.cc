@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "schema/json_text.h"
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // JSON: is it.
 
 #ifndef CKPTREE_SCHEMA_JSON_TEXT_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every key of every space. No other file builds or takes apart key bytes.
 
 #ifndef CKPTREE_SCHEMA_KEYS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per leaf.
 
 #include "schema/leaf_map.h"

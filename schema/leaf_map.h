@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which version's record each leaf of a part has, run-length coded.
 
 #ifndef CKPTREE_SCHEMA_LEAF_MAP_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a leaf was at the version that last changed it.
 
 #ifndef CKPTREE_SCHEMA_LEAF_RECORD_H_

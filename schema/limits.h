@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every limit of the format, in one place; FORMAT.md gives the arithmetic.
 
 #ifndef CKPTREE_SCHEMA_LIMITS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a rank that built one part of a step tells the coordinator.
 
 #ifndef CKPTREE_SCHEMA_PART_HANDOFF_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per leaf, when a tree page is read.
 
 #include "schema/path_encoding.h"

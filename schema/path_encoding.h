@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The bytes of a path: one grammar, read with or without making its parts.
 
 #ifndef CKPTREE_SCHEMA_PATH_ENCODING_H_

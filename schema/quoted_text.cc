@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "schema/quoted_text.h"
 
 #include "absl/strings/escaping.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A text of the caller's, as messages show it.
 
 #ifndef CKPTREE_SCHEMA_QUOTED_TEXT_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A segment's row, its first and last record, and a small save's header.
 
 #ifndef CKPTREE_SCHEMA_SEGMENT_RECORD_H_
@@ -95,8 +97,9 @@ struct SmallHeader {
   friend bool operator==(const SmallHeader&, const SmallHeader&) = default;
 };
 
-// Marks the blocks as dead; kDataLoss where one of them is dead already or is
-// none of this segment. The last one may die: such a row is to be deleted.
+// Marks the blocks as dead; kDataLoss where one of them is dead already or
+// belongs to another segment. The last one may die: such a row is to be
+// deleted.
 absl::Status Bury(std::uint32_t first, std::uint32_t count, std::uint64_t bytes,
                   SegmentRow* row);
 

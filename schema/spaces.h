@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The four key spaces of a store and the row kinds of `records`.
 
 #ifndef CKPTREE_SCHEMA_SPACES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A step's row, and the larger things said of it.
 
 #ifndef CKPTREE_SCHEMA_STEP_RECORD_H_

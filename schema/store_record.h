@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The rows that are not of one version: store, branch and its settings, tag,
 // pin.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The structure of a part: which leaves and nodes there are, and of what kind.
 
 #ifndef CKPTREE_SCHEMA_TREE_H_

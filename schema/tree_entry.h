@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an entry of a tree may be, by itself.
 
 #ifndef CKPTREE_SCHEMA_TREE_ENTRY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // UTF-8: is it, and the bytes of one character.
 
 #ifndef CKPTREE_SCHEMA_UTF8_H_

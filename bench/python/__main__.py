@@ -1,5 +1,7 @@
-"""bench/run python|orbax [--quick] [--guard] [CASE...]: measures the package beside
-what the machine, the engine alone and other packages do, in the same run.
+# SPDX-License-Identifier: Apache-2.0
+"""bench/run python|orbax [--quick] [--guard] [CASE...]: measures the package
+beside what the machine, the engine alone and other packages do, in the same
+run.
 
 Each case runs in a process of its own.
 """
@@ -53,7 +55,9 @@ def main(arguments: list[str]) -> int:
         elif argument in CASES:
             chosen.append(argument)
         elif argument in ("py", "orbax"):
-            chosen += [name for name in CASES if name.startswith(argument + "_")]
+            chosen += [
+                name for name in CASES if name.startswith(argument + "_")
+            ]
         else:
             print(USAGE, file=sys.stderr)
             return 2

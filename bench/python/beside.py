@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Beside: raw I/O and the engine without Python, in turns with the package."""
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ PROGRAM = os.path.join(
 class Beside:
     """The process bench/beside.cc, with a state of so many leaves."""
 
-    def __init__(self, settings: Settings, leaves: int, leaf_bytes: int) -> None:
+    def __init__(
+        self, settings: Settings, leaves: int, leaf_bytes: int
+    ) -> None:
         directory = os.path.join(settings.directory, "beside")
         os.makedirs(directory, exist_ok=True)
         self._process = subprocess.Popen(

@@ -1,4 +1,6 @@
-"""Files below a directory: made durable, dropped from the page cache, counted."""
+# SPDX-License-Identifier: Apache-2.0
+"""Files below a directory: made durable, dropped from the page cache,
+counted."""
 
 from __future__ import annotations
 

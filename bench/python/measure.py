@@ -1,4 +1,6 @@
-"""What the cases share: time, medians, turns, the verdict; as bench/measure.h."""
+# SPDX-License-Identifier: Apache-2.0
+"""What the cases share: time, medians, turns, the verdict; as
+bench/measure.h."""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class Report:
         text = f"{what:<46} {figure:10.4g} "
         if floor is not None:
             slack = (
-                self.settings.absolute_slack if absolute else self.settings.slack
+                self.settings.absolute_slack
+                if absolute
+                else self.settings.slack
             )
             limit = floor / slack if least else floor * slack
             met = _holds(figure, floor, least)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_memory: how far a process grows beyond the arrays themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_one: one leaf of 4 KiB by name, in a warm process and in a new one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """orbax_*: the same calls by ckptree.orbax and by Orbax, in turns. Orbax syncs
 nothing to the disk; what a store has said is durable."""
 
@@ -50,7 +51,10 @@ def _times_faster(
     report.show(f"{what}: Orbax", [t * 1e3 for t in took["orbax"]], "ms")
     report.show(f"{what}: ckptree.orbax", [t * 1e3 for t in took["ours"]], "ms")
     report.at_least(
-        f"{what}: times faster", ratios(took["orbax"], took["ours"]), floor, goal
+        f"{what}: times faster",
+        ratios(took["orbax"], took["ours"]),
+        floor,
+        goal,
     )
 
 
@@ -106,7 +110,9 @@ def tree(report: Report) -> None:
             figures.setdefault(what, {}).setdefault(name, []).append(taken)
 
         checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
-        saved = seconds(lambda: checkpointer.save(path, args=_args(ocp, state.tree)))
+        saved = seconds(
+            lambda: checkpointer.save(path, args=_args(ocp, state.tree))
+        )
         note("save", saved)
         forget(path)
         restored: list[Any] = []
@@ -125,7 +131,9 @@ def tree(report: Report) -> None:
     if modules:
         # It takes a millisecond for each leaf: once is enough to see.
         for name in modules:
-            path = os.path.join(os.path.abspath(report.settings.directory), name)
+            path = os.path.join(
+                os.path.abspath(report.settings.directory), name
+            )
             run(modules[name], path)
             shutil.rmtree(path)
     for what, took in figures.items():
@@ -178,7 +186,9 @@ def reopen(report: Report) -> None:
     steps = 100 if report.settings.quick else 1000
     paths = {}
     for name, ocp in modules.items():
-        paths[name] = os.path.join(os.path.abspath(report.settings.directory), name)
+        paths[name] = os.path.join(
+            os.path.abspath(report.settings.directory), name
+        )
         with _manager(ocp, paths[name], best_fn=lambda m: m["loss"]) as manager:
             for step in range(steps):
                 manager.save(
@@ -191,7 +201,9 @@ def reopen(report: Report) -> None:
         ocp = modules[name]
 
         def work() -> None:
-            with _manager(ocp, paths[name], best_fn=lambda m: m["loss"]) as manager:
+            with _manager(
+                ocp, paths[name], best_fn=lambda m: m["loss"]
+            ) as manager:
                 said = (
                     len(manager.all_steps()),
                     manager.latest_step(),
@@ -220,7 +232,9 @@ def reopen(report: Report) -> None:
     # answers from memory then.
     floor = None if report.settings.quick else 10
     for name in modules:
-        report.show(f"asked 50 times, {name}", [t * 1e3 for t in asked[name]], "ms")
+        report.show(
+            f"asked 50 times, {name}", [t * 1e3 for t in asked[name]], "ms"
+        )
     _times_faster(report, f"{steps} steps: opened and asked", took, floor, 100)
 
 
@@ -240,4 +254,6 @@ def delete(report: Report) -> None:
             if list(manager.all_steps()) != [1]:
                 fail(f"{name} did not delete the step")
     if modules:
-        _times_faster(report, f"a step of {leaves} leaves: deleted", took, 10, 100)
+        _times_faster(
+            report, f"a step of {leaves} leaves: deleted", took, 10, 100
+        )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers: other ways to save the same state, all with the same face.
 
 What each of them needs is imported where it is made: ImportError where it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_reshard: arrays saved on a mesh of (4, 2) devices, restored to (1, 8) and
 (8, 1). The devices are eight of the CPU: __main__ asks JAX for them."""
 
@@ -52,7 +53,9 @@ def reshard(report: Report) -> None:
     for rows, columns in ((4, 2), (1, 8), (8, 1)):
         sharding = _sharding(rows, columns)
         like = {
-            name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+            name: jax.ShapeDtypeStruct(
+                array.shape, array.dtype, sharding=sharding
+            )
             for name, array in zip(names, source.arrays)
         }
 

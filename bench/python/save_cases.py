@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_save and py_restore: the cost of the bytes."""
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def save(report: Report) -> None:
 
 def restore(report: Report) -> None:
     """From the disk into new arrays, opening included."""
-    _restore(report, "NumPy", NumpyState, Safetensors, TorchSafetensors, TorchSave)
+    _restore(
+        report, "NumPy", NumpyState, Safetensors, TorchSafetensors, TorchSave
+    )
     _restore(report, "JAX", JaxState, Orbax, PlainOrbax)
 
 
@@ -156,7 +159,7 @@ def _restore(
             fail("a restore gave other bytes than were saved")
         restored.clear()
         gc.collect()
-        forget(path)  # No burden for who is next.
+        forget(path)  # The next one starts without it.
         return taken
 
     def by_us(like: Any) -> Any:
@@ -202,10 +205,15 @@ def _restore(
     for peer in others:
         rate(f"{peer.name}, cold", took[peer.name])
     report.at_least(
-        f"{kind}: restore / engine alone", ratios(took["C++"], took["like"]), 0.95
+        f"{kind}: restore / engine alone",
+        ratios(took["C++"], took["like"]),
+        0.95,
     )
     report.at_least(
-        f"{kind}: restore / raw", ratios(took["raw"], took["like"]), None, goal=0.88
+        f"{kind}: restore / raw",
+        ratios(took["raw"], took["like"]),
+        None,
+        goal=0.88,
     )
     for peer in others:
         report.at_least(
@@ -230,7 +238,7 @@ class _AgedStore:
         taken = _timed_save(self._store, self._next(), self._state, borrow)
         self._store.delete(self._step - 1 - _AGE)
         self._store.collect()
-        forget(self._path)  # No burden for who is next.
+        forget(self._path)  # The next one starts without it.
         return taken
 
     def close(self) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_small: many small arrays of NumPy, saved and restored."""
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def small(report: Report) -> None:
                 "raw": beside.doing("raw_write"),
                 "C++": beside.doing("save_aged"),
                 "ours": lambda: _save(store, next(steps), state),
-                **{p.name: _saving(p, settings.directory, state) for p in others},
+                **{
+                    p.name: _saving(p, settings.directory, state)
+                    for p in others
+                },
             },
         )
         _save(store, next(steps), state)
@@ -47,7 +51,10 @@ def small(report: Report) -> None:
                 "raw": beside.doing("raw_read"),
                 "C++": beside.doing("restore"),
                 "ours": by_us,
-                **{p.name: _reading(p, settings.directory, state) for p in others},
+                **{
+                    p.name: _reading(p, settings.directory, state)
+                    for p in others
+                },
             },
         )
     shutil.rmtree(path)
@@ -102,7 +109,9 @@ def _restore(path: str, state: NumpyState) -> Any:
         return reader.restore("latest", like=state.tree)
 
 
-def _saving(peer: Peer, directory: str, state: NumpyState) -> Callable[[], float]:
+def _saving(
+    peer: Peer, directory: str, state: NumpyState
+) -> Callable[[], float]:
     """What it wrote stays there, to be read."""
     path = os.path.join(directory, peer.name)
 
@@ -119,7 +128,9 @@ def _saving(peer: Peer, directory: str, state: NumpyState) -> Callable[[], float
     return run
 
 
-def _reading(peer: Peer, directory: str, state: NumpyState) -> Callable[[], float]:
+def _reading(
+    peer: Peer, directory: str, state: NumpyState
+) -> Callable[[], float]:
     path = os.path.join(directory, peer.name)
 
     def run() -> float:

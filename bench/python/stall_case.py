@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """py_stall: how long a trainer with arrays of JAX waits in save()."""
 
 from __future__ import annotations

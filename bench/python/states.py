@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of a trainer: the same bytes and names as bench/state.h has."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a box of an array is cut into chunks, and copies between boxes.
 
 #ifndef CKPTREE_CORE_ARRAY_CHUNK_GRID_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per chunk that differs from its base.
 //
 // This file is compiled once for each instruction set (foreach_target.h). What

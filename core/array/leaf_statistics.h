@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is known of the elements of one chunk after one look at each.
 
 #ifndef CKPTREE_CORE_ARRAY_LEAF_STATISTICS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per chunk that differs from its base.
 
 #include "core/array/small_type_statistics.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Statistics of element types that have at most 256 values.
 
 #ifndef CKPTREE_CORE_ARRAY_SMALL_TYPE_STATISTICS_H_

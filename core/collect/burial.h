@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The commit that collects a version.
 
 #ifndef CKPTREE_CORE_COLLECT_BURIAL_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The chain: the tree of versions that are not collected, and the rules of
 // which of them may go.
 

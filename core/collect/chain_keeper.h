@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Who needs which version right now, and which one is being collected.
 
 #ifndef CKPTREE_CORE_COLLECT_CHAIN_KEEPER_H_

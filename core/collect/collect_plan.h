@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What collecting one version frees: rules 6 and 7 of collection.
 
 #ifndef CKPTREE_CORE_COLLECT_COLLECT_PLAN_H_

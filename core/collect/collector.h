@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Frees what no step needs any more.
 
 #ifndef CKPTREE_CORE_COLLECT_COLLECTOR_H_

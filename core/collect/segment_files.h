@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The files that segments stand in, and which of them are worth writing again.
 
 #ifndef CKPTREE_CORE_COLLECT_SEGMENT_FILES_H_

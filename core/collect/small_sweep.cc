@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "core/collect/small_sweep.h"
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Blocks of small saves whose commit is gone.
 
 #ifndef CKPTREE_CORE_COLLECT_SMALL_SWEEP_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Trees that no version has any more.
 
 #ifndef CKPTREE_CORE_COLLECT_TREE_SWEEP_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The commits that change which steps there are and what they are called.
 
 #include <algorithm>
@@ -191,7 +193,7 @@ absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
   if (!IsBranchName(name)) {
     return absl::InvalidArgumentError(
         "a branch's name has letters, digits, '_', '-' and '.', begins with a "
-        "letter and is none of main, latest, best, healthy");
+        "letter; main, latest, best and healthy are not allowed");
   }
   absl::MutexLock commit_lock(&commit_mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store that is open: what every public object of it shares.
 
 #ifndef CKPTREE_CORE_ENGINE_ENGINE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "ckptree/local_path.h"
 
 #include <algorithm>

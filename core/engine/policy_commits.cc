@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The settings of a branch: its policy, and the metadata of the run.
 
 #include <map>

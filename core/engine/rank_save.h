@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One step built by several processes: each rank writes its part into a shared
 // staging folder, the coordinator, which has the store open, commits them all
 // at once. No public API yet.

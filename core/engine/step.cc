@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The public face of one step.
 
 #include "ckptree/step.h"

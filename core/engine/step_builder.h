@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The state of a StepBuilder.
 
 #ifndef CKPTREE_CORE_ENGINE_STEP_BUILDER_H_

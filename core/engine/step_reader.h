@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One step, open for reading: the body of ckptree::Step.
 
 #ifndef CKPTREE_CORE_ENGINE_STEP_READER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The public face of a store.
 
 #include "ckptree/store.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The engine behind a store.
 
 #ifndef CKPTREE_CORE_ENGINE_STORE_ENGINE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What steps cost, worked out on an overlay: the very rules of collection, run
 // on copies.
 

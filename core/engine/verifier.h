@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Re-reads a store and says what is damaged, and whom it hurts.
 
 #ifndef CKPTREE_CORE_ENGINE_VERIFIER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The state of a CheckpointManager.
 
 #ifndef CKPTREE_CORE_MANAGE_MANAGER_IMPL_H_

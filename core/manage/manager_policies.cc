@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "core/manage/manager_policies.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The policies that a manager's options stand for.
 
 #ifndef CKPTREE_CORE_MANAGE_MANAGER_POLICIES_H_

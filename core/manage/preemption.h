@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SIGTERM as a notice that the process is about to be taken away.
 
 #ifndef CKPTREE_CORE_MANAGE_PREEMPTION_H_

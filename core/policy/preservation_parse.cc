@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads the text form of a policy; the grammar is in schema/FORMAT.md.
 
 #include <algorithm>

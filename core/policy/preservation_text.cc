@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Policies as text: what is stored, shown and typed. The grammar is in
 // schema/FORMAT.md.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What writer and reader of a policy's text share.
 
 #ifndef CKPTREE_CORE_POLICY_PRESERVATION_TEXT_H_

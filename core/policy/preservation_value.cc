@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Policies as values: how they are made, put together and looked through.
 
 #include <concepts>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What steps of a branch need together, worked out from dead lists.
 
 #ifndef CKPTREE_CORE_POLICY_PRICE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "core/policy/retention.h"
 
 #include <algorithm>

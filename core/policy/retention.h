@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The policies of the branches of a store, applied to what its catalog lists.
 
 #ifndef CKPTREE_CORE_POLICY_RETENTION_H_

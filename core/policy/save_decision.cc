@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "ckptree/save_decision.h"
 
 #include <algorithm>

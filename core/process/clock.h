@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The clock of the machine.
 
 #ifndef CKPTREE_CORE_PROCESS_CLOCK_H_

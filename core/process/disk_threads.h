@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Threads for work that waits for the disk more than it computes.
 
 #ifndef CKPTREE_CORE_PROCESS_DISK_THREADS_H_

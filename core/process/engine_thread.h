@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which threads are the engine's own.
 
 #ifndef CKPTREE_CORE_PROCESS_ENGINE_THREAD_H_

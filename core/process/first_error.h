@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The first failure among tasks that run at once.
 
 #ifndef CKPTREE_CORE_PROCESS_FIRST_ERROR_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A call of what a user wrote, or of what may find no memory: nothing that is
 // thrown gets past an engine's thread.
 

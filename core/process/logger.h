@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where the engine's messages go.
 
 #ifndef CKPTREE_CORE_PROCESS_LOGGER_H_

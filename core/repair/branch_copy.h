@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The branches of one store, made in another as its steps are saved there.
 
 #ifndef CKPTREE_CORE_REPAIR_BRANCH_COPY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Recover. The steps:
 //
 //   1. `to` is free, and does not lie in `from`.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What `recover` does, for `repair` too.
 
 #ifndef CKPTREE_CORE_REPAIR_RECOVERY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Repair. The steps:
 //
 //   1. What an interrupted repair left is finished first.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Repair on a file system of the caller's.
 
 #ifndef CKPTREE_CORE_REPAIR_REPAIR_ON_H_

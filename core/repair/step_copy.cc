@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "core/repair/step_copy.h"
 
 #include <algorithm>

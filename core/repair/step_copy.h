@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One step of a store, saved into another as far as it can be read.
 
 #ifndef CKPTREE_CORE_REPAIR_STEP_COPY_H_

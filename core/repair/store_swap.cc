@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "core/repair/store_swap.h"
 
 #include <filesystem>

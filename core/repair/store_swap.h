@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A rebuilt store takes the place of a damaged one.
 
 #ifndef CKPTREE_CORE_REPAIR_STORE_SWAP_H_

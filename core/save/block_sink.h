@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where the new chunks of a part go: kept for the commit batch while they are
 // few, into segments beyond that.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where a save came from.
 
 #ifndef CKPTREE_CORE_SAVE_LINEAGE_H_

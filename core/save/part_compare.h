@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares the leaves of a part with its base and writes the chunks that are
 // new: steps 3 and 4 of the save protocol for values.
 

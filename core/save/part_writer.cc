@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per chunk and per leaf.
 
 #include "core/save/part_writer.h"

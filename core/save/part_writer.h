@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares one part of a save with its base and writes what is new: steps 3
 // and 4 of the save protocol (core/save/README.md).
 

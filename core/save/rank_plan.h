@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of a plan that the ranks of a save share.
 
 #ifndef CKPTREE_CORE_SAVE_RANK_PLAN_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One save from Begin() to its end: what its handle shows and what the writer
 // works on.
 

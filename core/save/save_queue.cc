@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StepWriter: the order of the saves, and how many there are at once.
 
 #include <memory>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The bytes of a save on their way from the caller's memory: copied into the
 // pool, or read in place.
 

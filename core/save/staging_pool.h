@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Host memory that saves copy into, bounded and used again.
 
 #ifndef CKPTREE_CORE_SAVE_STAGING_POOL_H_

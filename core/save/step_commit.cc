@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the commit of a save writes: step 6 of the protocol in step_writer.h.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "core/save/step_content.h"
 
 #include <algorithm>

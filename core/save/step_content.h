@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a step that is being put together holds: the leaves with the caller's
 // memory, checked and in tree order.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The save protocol: takes saves in the order of their Begin(), one after the
 // other, and makes each a step by one atomic commit.
 

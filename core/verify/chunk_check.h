@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads chunks and compares them with their digests and statistics.
 
 #ifndef CKPTREE_CORE_VERIFY_CHUNK_CHECK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Saves of which there are blocks, and no row that names a step.
 
 #ifndef CKPTREE_CORE_VERIFY_NAMELESS_VERSIONS_H_

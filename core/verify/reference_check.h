@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whether what is stored is what something refers to.
 
 #ifndef CKPTREE_CORE_VERIFY_REFERENCE_CHECK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads every row and segment once: what stands by itself must be whole, and
 // segment rows, files and tables must agree.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the checks of a verify have in common: the versions of a store in
 // version order, and the damage that was found.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads versions as bases: maps, trees and leaf records in memory.
 
 #ifndef CKPTREE_CORE_VERSION_BASE_LOADER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a save is compared with: one part of the tip of its branch, in memory.
 
 #ifndef CKPTREE_CORE_VERSION_BASE_PART_H_

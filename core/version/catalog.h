@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which steps, tags and pins there are.
 
 #ifndef CKPTREE_CORE_VERSION_CATALOG_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The dead list of one part: blocks(base) - blocks(next).
 
 #ifndef CKPTREE_CORE_VERSION_DEAD_BLOCKS_H_

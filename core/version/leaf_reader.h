@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads the leaf records of a part, many at a time.
 
 #ifndef CKPTREE_CORE_VERSION_LEAF_READER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What must hold before a store is opened for writing: step 4 of open.
 
 #ifndef CKPTREE_CORE_VERSION_OPEN_CHECK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which chunks a read touches, and the reading of them: sorted by place on
 // disk, in parallel, each slice checked against its digest.
 
@@ -76,9 +78,9 @@ class ReadPlan {
   // How many threads to read on; 1: those of the TBB arena will do.
   std::size_t DiskThreads() const;
   absl::Status ReadBlock(std::span<const Slice> slices, Scratch* scratch);
-  // Only the bytes that are wanted, straight from the file; false where that
-  // cannot be or gave others than were saved: the whole block, as the database
-  // reads and checks it, tells why.
+  // Reads only the bytes that were asked for, straight from the file. False
+  // where that is not possible, or where they are not the bytes that were
+  // saved: the whole block, as the database reads and checks it, tells why.
   bool ReadStraight(std::span<const Slice> slices, Scratch* scratch);
   // The bytes of `slice` at the beginning of `bytes`, to where they belong.
   void Deliver(const Slice& slice, const std::byte* bytes) const;

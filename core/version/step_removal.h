@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Takes a step's row out of the catalog, as part of a commit.
 
 #ifndef CKPTREE_CORE_VERSION_STEP_REMOVAL_H_

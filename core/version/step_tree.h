@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The tree of one part of a step, read page by page as it is asked.
 
 #ifndef CKPTREE_CORE_VERSION_STEP_TREE_H_

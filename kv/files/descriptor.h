@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A file opened by the system's own calls: locks and leases, which RocksDB's
 // file systems know nothing of.
 

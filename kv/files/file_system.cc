@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kv/file_system.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whom the files of a store belong to, and who may read them.
 
 #ifndef CKPTREE_KV_FILES_PERMISSIONS_H_

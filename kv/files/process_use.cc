@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kv/process_use.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // From RocksDB's statuses to ours; nowhere else are they looked into.
 
 #ifndef CKPTREE_KV_FILES_STATUS_H_

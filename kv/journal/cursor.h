@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an Iterator moves through.
 
 #ifndef CKPTREE_KV_JOURNAL_CURSOR_H_

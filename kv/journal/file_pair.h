@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Both copies of one file of the journal: the records that they have together,
 // and what is wrong with either.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The journal while a store is open for writing.
 
 #ifndef CKPTREE_KV_JOURNAL_KEEPER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per row read.
 
 #include "kv/journal/overlay.h"

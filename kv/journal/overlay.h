@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows of the journal over the rows of an index that is older.
 
 #ifndef CKPTREE_KV_JOURNAL_OVERLAY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The files of the journal: their names, and what stands at their start.
 
 #ifndef CKPTREE_KV_JOURNAL_PREFACE_H_

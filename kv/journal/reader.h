@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the two copies of the journal say together.
 
 #ifndef CKPTREE_KV_JOURNAL_READER_H_

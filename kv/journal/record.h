@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A record of the journal: one commit, and where it stands in both copies.
 
 #ifndef CKPTREE_KV_JOURNAL_RECORD_H_

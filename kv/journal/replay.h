@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // From records of the journal to rows.
 
 #ifndef CKPTREE_KV_JOURNAL_REPLAY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A row as the journal keeps it.
 
 #ifndef CKPTREE_KV_JOURNAL_ROW_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // All living rows of a store as of one commit, in one file.
 //
 // <store>/journal/rows-<ordinal, 20 decimal digits>; written as rows.tmp and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kv/journal/rows_layout.h"
 
 #include <cstddef>
@@ -218,7 +220,8 @@ bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
   BlockName name;
   name.length =
       base::BigEndianReader(take(sizeof(std::uint64_t))).Read<std::uint64_t>();
-  base::BigEndianReader(take(sizeof(base::Digest))).ReadBytes(name.digest.bytes);
+  base::BigEndianReader(take(sizeof(base::Digest)))
+      .ReadBytes(name.digest.bytes);
   entry->value = name;
   return true;
 }

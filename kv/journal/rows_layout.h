@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The fixed parts of a rows file: see rows_file.h for the bytes.
 
 #ifndef CKPTREE_KV_JOURNAL_ROWS_LAYOUT_H_

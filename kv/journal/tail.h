@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whether a journal that another process writes has anything new.
 
 #ifndef CKPTREE_KV_JOURNAL_TAIL_H_

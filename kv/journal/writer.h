@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The writer of the journal: two copies, one sync a commit.
 
 #ifndef CKPTREE_KV_JOURNAL_WRITER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The entries of a block, as table format 5 writes them.
 
 #ifndef CKPTREE_KV_ROCKS_BLOCK_ENTRY_H_

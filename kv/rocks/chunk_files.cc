@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per chunk.
 
 #include "kv/rocks/chunk_files.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reading chunks straight from their files.
 
 #ifndef CKPTREE_KV_ROCKS_CHUNK_FILES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Database::Commit. The steps:
 //
 //   1. The handle is alive and the store still ours.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Database::Create. The steps:
 //
 //   1. The directory, its name durable in its parent.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Database: its life, and reads that need no protocol.
 
 #include "kv/database.h"

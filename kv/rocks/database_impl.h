@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The state of an open database, for the files that implement it.
 
 #ifndef CKPTREE_KV_ROCKS_DATABASE_IMPL_H_

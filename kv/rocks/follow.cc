@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Database for a reader: opening beside a writer or without one, following it;
 // and rows from the journal where a read met damage in the index.
 //

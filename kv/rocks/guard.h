@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The guard file system: what this handle may do to the store's files.
 
 #ifndef CKPTREE_KV_ROCKS_GUARD_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A new index from rows that are kept elsewhere and the tables of an old one.
 
 #ifndef CKPTREE_KV_ROCKS_INDEX_REBUILD_H_

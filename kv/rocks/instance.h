@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One open RocksDB with everything it stands on.
 
 #ifndef CKPTREE_KV_ROCKS_INSTANCE_H_

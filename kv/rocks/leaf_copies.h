@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The second copy of the records of `leaves`.
 //
 // A column family of kv's own always holds the same records as `leaves`, in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which file of `leaves` or `chunks` has a key.
 
 #ifndef CKPTREE_KV_ROCKS_LIVE_TABLES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where RocksDB's log lines go: to the caller, never into files.
 
 #ifndef CKPTREE_KV_ROCKS_LOGGER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per view.
 
 #include "kv/rocks/mapped_files.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The mapped files behind zero-copy views.
 
 #ifndef CKPTREE_KV_ROCKS_MAPPED_FILES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How far the index is: a row of kv's own in `records` and in `small`.
 
 #ifndef CKPTREE_KV_ROCKS_MARKER_H_

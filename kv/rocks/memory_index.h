@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A directory in memory, for an index that may not be made on the disk.
 
 #ifndef CKPTREE_KV_ROCKS_MEMORY_INDEX_H_

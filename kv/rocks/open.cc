@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Database::Open for the writer. The steps:
 //
 //   1. Lock.

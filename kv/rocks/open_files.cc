@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kv/rocks/open_files.h"
 
 #include <sys/resource.h>

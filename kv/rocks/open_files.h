@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How many files this process may hold open.
 
 #ifndef CKPTREE_KV_ROCKS_OPEN_FILES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The records of a table, found in spite of damage.
 
 #ifndef CKPTREE_KV_ROCKS_RECORD_SCAN_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every RocksDB option of ours, once.
 
 #ifndef CKPTREE_KV_ROCKS_ROCKSDB_OPTIONS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The steps:
 //
 //   1. No writer lives; the directory is sane.

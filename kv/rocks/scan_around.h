@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A scan that goes on behind damage.
 
 #ifndef CKPTREE_KV_ROCKS_SCAN_AROUND_H_

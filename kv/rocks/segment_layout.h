@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a block with one record lies in a file, as table format 5 writes it:
 //
 //   varint 0 (shared key bytes), varint key size, varint value size,

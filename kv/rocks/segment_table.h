@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A table of a directory, on its own, whatever became of it.
 
 #ifndef CKPTREE_KV_ROCKS_SEGMENT_TABLE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hot path: per record written.
 
 #include "kv/segment_writer.h"

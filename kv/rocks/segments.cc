@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Database: taking segments in, flushing, dropping, rewriting.
 
 #include <algorithm>

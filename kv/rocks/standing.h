@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the journal and the index of a store say together.
 
 #ifndef CKPTREE_KV_ROCKS_STANDING_H_

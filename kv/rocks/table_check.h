@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A check of tables that RocksDB leaves out.
 
 #ifndef CKPTREE_KV_ROCKS_TABLE_CHECK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a RocksDB table is made of, as far as we read one ourselves.
 
 #ifndef CKPTREE_KV_ROCKS_TABLE_PARTS_H_

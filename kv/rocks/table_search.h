@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A value that RocksDB cannot give any more.
 
 #ifndef CKPTREE_KV_ROCKS_TABLE_SEARCH_H_

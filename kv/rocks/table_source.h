@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A copy of a file.
 
 #ifndef CKPTREE_KV_ROCKS_TABLE_SOURCE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What RocksDB's background work reports.
 
 #ifndef CKPTREE_KV_ROCKS_WATCHER_H_

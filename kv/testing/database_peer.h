@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What only tests may do to a database.
 
 #ifndef CKPTREE_KV_TESTING_DATABASE_PEER_H_

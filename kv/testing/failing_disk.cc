@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kv/testing/failing_disk.h"
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A disk that fails the chosen operation.
 
 #ifndef CKPTREE_KV_TESTING_FAILING_DISK_H_

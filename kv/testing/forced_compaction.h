@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The compaction that RocksDB 7.8 loses keys in.
 
 #ifndef CKPTREE_KV_TESTING_FORCED_COMPACTION_H_

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """ckptree: every checkpoint of a training run in one small store.
 
 >>> import ckptree, numpy as np
 >>> with ckptree.Store(tmp / "run") as store:
-...     handle = store.save(1000, {"params": {"w": np.eye(2)}}, metrics={"loss": 0.5})
+...     state = {"params": {"w": np.eye(2)}}
+...     handle = store.save(1000, state, metrics={"loss": 0.5})
 ...     handle.result()
 ...     store["latest"]["params/w"][0]
 1000

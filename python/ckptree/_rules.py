@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What values of a state are: containers, leaves, or neither. The extension
 asks here for every type that it does not know by itself, which are None, bool,
 int, float, complex, str, bytes, dict, list, tuple, named tuples and NumPy's

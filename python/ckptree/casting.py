@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values made those of another type, and whether they are the same then.
 
 `cast=True` never changes what a number is: 0.5 does not become 0, nor 300 an
 int8. Only between floating types arrays are rounded, as bfloat16 weights are
-made of float32 ones, and there too nothing finite becomes Inf or NaN. Numbers of
-Python are not rounded: a learning rate stays what it was.
+made of float32 ones, and there too nothing finite becomes Inf or NaN. Numbers
+of Python are not rounded: a learning rate stays what it was.
 `cast="lossy"` does all of that.
 """
 
@@ -169,7 +170,7 @@ def _equal_int_and_float(ints: Array, floats: Array) -> Array:
     ints = _wide(ints)
     floats = floats.astype(np.float64)  # As all of them are.
     info = np.iinfo(ints.dtype)
-    # A power of two: a float has it exactly, which it has not the one below.
+    # A power of two is exact as a float; the number below it is not.
     fits = (floats >= float(info.min)) & (floats < float(info.max + 1))
     back = np.where(fits, floats, 0).astype(ints.dtype)
     return np.asarray(

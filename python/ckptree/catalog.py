@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Catalog: the steps, tags and branches of a store."""
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ class Catalog:
         self._engine.unpin(selector_text(step))
 
     def fork(self, step: Selector, branch: str) -> None:
-        """A new branch that goes on from `step` and shares its bytes; save to it
-        with `branch`.
+        """A new branch that goes on from `step` and shares its bytes; save to
+        it with `branch`.
 
         >>> store.fork(100, "colder")
         >>> store.save(150, state, branch="colder").result()

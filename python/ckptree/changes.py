@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What became of leaves: the named tuples of history(), diff() and blame().
 
 >>> import ckptree

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closing: what `with` closes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Save decisions: which steps a CheckpointManager saves.
 
 >>> from ckptree import CheckpointManager, decisions
@@ -42,7 +43,9 @@ class Decision:
     [0, 7, 100, 200]
     """
 
-    def __init__(self, engine: _engine.SaveDecision, representation: str) -> None:
+    def __init__(
+        self, engine: _engine.SaveDecision, representation: str
+    ) -> None:
         self._engine = engine
         self._representation = representation
 
@@ -81,7 +84,9 @@ class FixedInterval(Decision):
     """
 
     def __init__(self, interval: int) -> None:
-        super().__init__(_engine.save_every(interval), f"FixedInterval({interval})")
+        super().__init__(
+            _engine.save_every(interval), f"FixedInterval({interval})"
+        )
 
 
 class SpecificSteps(Decision):
@@ -100,7 +105,8 @@ class Continuous(Decision):
     """Whenever no save is in progress and the last step is at least `minimum`
     old.
 
-    >>> Continuous().decide(PolicyStep(2), PolicyStep(1), saving_in_progress=True)
+    >>> Continuous().decide(
+    ...     PolicyStep(2), PolicyStep(1), saving_in_progress=True)
     False
     """
 
@@ -144,7 +150,9 @@ class SaveIf(Decision):
     """
 
     def __init__(self, function: Callable[[int, int | None], bool]) -> None:
-        super().__init__(_engine.save_if(function), f"SaveIf({name_of(function)})")
+        super().__init__(
+            _engine.save_if(function), f"SaveIf({name_of(function)})"
+        )
 
 
 def any_of(*decisions: Decision) -> Decision:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element types: the engine's numbers, NumPy's and ml_dtypes' types."""
 
 from __future__ import annotations

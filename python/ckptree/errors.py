@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong, by kind. Everything here is also what Python calls it: a
 step that is not there is a KeyError, a bad argument a ValueError.
 
@@ -238,8 +239,8 @@ def while_opening() -> Iterator[None]:
         yield
     except UnavailableError as error:
         raise UnavailableError(
-            f"{error}; read it meanwhile with ckptree.open(), or wait for the "
-            "other writer with lock_wait=SECONDS"
+            f"{error}; read it with ckptree.open(), or wait for the other "
+            "writer with lock_wait=SECONDS"
         ) from None
     except NotFoundError as error:
         raise StoreNotFoundError(str(error)) from None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SaveHandle: one save on its way."""
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ class SaveHandle:
         True
         """
         if not callable(callback):
-            raise TypeError(f"a function is wanted, not {callback!r}")
+            raise TypeError(
+                f"the callback must be a function, not {callback!r}"
+            )
         try:
             self._engine.wait_done(0)  # StateError in a forked child.
         except WaitTimeoutError:

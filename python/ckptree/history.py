@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """History: what became of leaves over the steps."""
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class History:
         {'params/w': Series(steps=[100, 200], values=[1.0, 2.0])}
         """
         if statistic is not None:
-            return self._series(name, statistic, self._steps(branch, first, last))
+            return self._series(
+                name, statistic, self._steps(branch, first, last)
+            )
         try:
             rows = _engine.history(
                 self._engine,
@@ -93,7 +96,9 @@ class History:
                 raise
             # The last one knows the closest name.
             try:
-                _engine.restore(self._engine, selector_text(steps[-1])).find(name)
+                _engine.restore(self._engine, selector_text(steps[-1])).find(
+                    name
+                )
             except NotFoundError as missing:
                 raise NotFoundError(f"{error}: {missing}") from None
             raise
@@ -166,7 +171,7 @@ class History:
             opened = _engine.restore(self._engine, selector)
             (value,) = values.read(opened, [info])
         except NotFoundError:
-            return None  # Removed meanwhile.
+            return None  # Removed since then.
         number: bool | int | float = value
         return number
 
@@ -184,7 +189,7 @@ class History:
                 opened = _engine.restore(self._engine, selector_text(info))
                 there = _values_by_name(opened, glob, statistic)
             except NotFoundError:
-                continue  # Removed meanwhile.
+                continue  # Removed since then.
             for name, value in there.items():
                 matched = True
                 if value is not None:

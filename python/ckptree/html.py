@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores, steps and leaves as a notebook shows them: tables of HTML. Nothing
 but records is read."""
 
@@ -35,7 +36,16 @@ def store(shown: Store) -> str:
         ]
         for s in reversed(steps)
     ]
-    head = ["step", "saved", *names, "leaves", "size", "new", "NaN, Inf", "tags"]
+    head = [
+        "step",
+        "saved",
+        *names,
+        "leaves",
+        "size",
+        "new",
+        "NaN, Inf",
+        "tags",
+    ]
     return _table(f"{shown.path}: {len(steps)} steps", head, rows)
 
 
@@ -86,7 +96,9 @@ def table(shown: Sequence[Any], caption: str = "") -> str:
         return _table(caption or "nothing", [], [])
     fields = shown[0]._fields
     rows = [[_cell(*pair) for pair in zip(fields, row)] for row in shown]
-    return _table(caption, [field.removesuffix("_ns") for field in fields], rows)
+    return _table(
+        caption, [field.removesuffix("_ns") for field in fields], rows
+    )
 
 
 def size(nbytes: float) -> str:

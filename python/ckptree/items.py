@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Some top-level subtrees of a step, as if there were no others."""
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ class ItemsOfStep:
         return cls(step, items)
 
     def leaves(self, glob: str = "") -> list[_engine.LeafInfo]:
-        return [i for i in self._step.leaves(glob) if i.path[0][1] in self._items]
+        return [
+            i for i in self._step.leaves(glob) if i.path[0][1] in self._items
+        ]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._step, name)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of JAX: pytrees, arrays that are spread over devices, random keys.
 
 Nothing here needs to be called: Store.save() and Store.restore() do, where JAX
@@ -48,8 +49,8 @@ PRNG_TAG = "prng:"
 
 # Read at once and then sent to devices: what a restore needs of the host's
 # memory, where no array is larger. An array is cut only above the second limit:
-# a chunk that is read for one of its boxes often has bytes of others, too. A CPU
-# takes the memory over, so that more at once costs nothing.
+# a chunk that is read for one of its boxes often has bytes of others, too. A
+# CPU takes the memory over, so that more at once costs nothing.
 _BYTES_AT_ONCE = 64 << 20
 _BYTES_OF_ONE_ARRAY = 1 << 30
 _BYTES_AT_ONCE_ON_CPU = 1 << 30
@@ -77,7 +78,9 @@ def prefetch(state: Any) -> None:
 
 def container(value: Any) -> _rules.Container | None:
     """The container that `value` is for JAX; None for its leaves."""
-    if isinstance(value, (_Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)):
+    if isinstance(
+        value, (_Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
+    ):
         return None
     children, treedef = tree_flatten_with_path(
         value, is_leaf=lambda other: other is not value
@@ -256,7 +259,7 @@ class Shardings:
 
 
 class Request(NamedTuple):
-    """An array that is wanted of a leaf."""
+    """An array to be made of a leaf."""
 
     info: _engine.LeafInfo
     sharding: Any  # None: the default device.
@@ -436,7 +439,8 @@ def _assemble(request: Request, parts: list[Any]) -> Any:
 
 
 def _weakened(array: Any) -> Any:
-    """A scalar as one of Python is for JAX. There is no public way to others."""
+    """A scalar as one of Python is for JAX. There is no public way to
+    others."""
     if array.ndim > 0:
         return array
     weak = jax.numpy.asarray(array.item())

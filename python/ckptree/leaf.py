@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf: one value of a step, read when it is asked for."""
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ class Leaf:
         return value
 
     def numpy(self) -> Array:
-        """The whole array. TypeError where it is none.
+        """The whole array. TypeError where the leaf is not an array.
 
         >>> leaf.numpy()
         array([[0., 1., 2.],

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManager: the steps of a training loop."""
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ class CheckpointManager(Closing):
     `should_save_fn(step, latest or None)`, or `save_decision` (of
     ckptree.decisions), which decides all.
 
-    Kept are the latest `max_to_keep` (None: all), or with `best_metric` or
-    `best_fn(metrics)` the best: the smallest with `best_mode` "min", the largest
-    with "max", and one of the two must be given. In addition, steps that
-    `keep_period` divides, one each `keep_time_interval` (timedelta or seconds),
-    or those of which `should_keep_fn(step)` says so. Instead: `preservation`, a
-    policy or its text. With none of these the policy of the store holds.
+    The latest `max_to_keep` steps (None: all) are kept, or with `best_metric`
+    or `best_fn(metrics)` the best ones: the smallest with `best_mode` "min",
+    the largest with "max", and one of the two must be given. Also kept are
+    steps that `keep_period` divides, one each `keep_time_interval` (timedelta
+    or seconds), and those for which `should_keep_fn(step)` is true.
+    Instead: `preservation`, a policy or its text. With none of these the policy
+    of the store holds.
 
-    `metadata`: of the run, written where there is none. `branch`: a fork to work
-    on. `watch_sigterm`: SIGTERM is a preemption, and handlers that were set
-    before run, too. `max_saves_in_flight`: save() waits until there are fewer.
-    The rest is as in Store.
+    `metadata`: of the run, written where there is none. `branch`: a fork to
+    work on. `watch_sigterm`: SIGTERM is a preemption, and handlers that were
+    set before run, too. `max_saves_in_flight`: save() waits until there are
+    fewer. The rest is as in Store.
 
     Failures in the background are raised by the next save(),
     wait_until_finished(), check_for_errors() or close(), each once. That a
@@ -116,11 +118,15 @@ class CheckpointManager(Closing):
             "best_metric": best_metric,
             "best_fn": of_metrics(best_fn),
             "best_mode": best_mode,
-            "keep_checkpoints_without_metrics": keep_checkpoints_without_metrics,
+            "keep_checkpoints_without_metrics": (
+                keep_checkpoints_without_metrics
+            ),
             "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps),
             "should_save_fn": should_save_fn,
-            "save_decision": None if save_decision is None else save_decision._engine,
+            "save_decision": None
+            if save_decision is None
+            else save_decision._engine,
             "metadata": to_json(metadata),
             "branch": branch,
             "read_only": read_only,
@@ -354,7 +360,9 @@ class CheckpointManager(Closing):
         >>> manager.item_metadata(3)["w"].leaves
         [LeafType(name='w', kind='array', dtype='int64', shape=(3,))]
         """
-        found = (ItemInfo.of(fields) for fields in self._engine.item_metadata(step))
+        found = (
+            ItemInfo.of(fields) for fields in self._engine.item_metadata(step)
+        )
         return {item.name: item for item in found}
 
     def metadata(self) -> Any:
@@ -367,9 +375,10 @@ class CheckpointManager(Closing):
         return self._store.metadata(self.branch)
 
     def reload(self) -> None:
-        """Readers: sees what was committed meanwhile.
+        """Readers: sees what was committed since the last look.
 
-        >>> with ckptree.CheckpointManager(tmp / "run", read_only=True) as reader:
+        >>> path = tmp / "run"
+        >>> with ckptree.CheckpointManager(path, read_only=True) as reader:
         ...     _ = manager.save(4, state)
         ...     manager.wait_until_finished()
         ...     reader.reload()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata as the store has it: a text of JSON, empty for none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths: stores are in directories of this machine."""
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from ckptree import _engine
 
 # pathlib makes one slash of two.
 _MOUNTED_NOWHERE = re.compile(
-    rb"(?i)(abfss?|adl|az|cos|file|ftp|gc?s|hdfs|https?|oss|r2|s3[an]?|swift|wasbs?)"
+    rb"(?i)(abfss?|adl|az|cos|file|ftp|gc?s|hdfs|https?|oss|r2|s3[an]?|swift|"
+    rb"wasbs?)"
     rb":/(?!/)"
 )
 

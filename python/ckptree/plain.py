@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step as dicts, lists and NumPy's arrays, without a template.
 
 Nothing that the store says is executed or imported: objects come back as dicts

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies: which steps of a branch live.
 
 A policy is a value, combined by `|` (what any of them keeps) and `&` (what each
-keeps). Store.set_policy() stores its text, and every save to the branch obeys it.
+keeps). Store.set_policy() stores its text, and every save to the branch obeys
+it.
 
 >>> from ckptree import Best, EveryN, Healthy, Latest, policies
 >>> policy = Latest(3) | EveryN(1000) | Best("loss", "min") & Healthy()
@@ -12,7 +14,8 @@ Latest(3) | EveryN(1000) | Best('loss') & Healthy()
 >>> policies.parse("latest(3)") == Latest(3)
 True
 >>> losses = {10: 0.5, 20: 0.1, 30: 0.4}
->>> steps = [policies.PolicyStep(n, metrics={"loss": l}) for n, l in losses.items()]
+>>> steps = [
+...     policies.PolicyStep(n, metrics={"loss": l}) for n, l in losses.items()]
 >>> (Latest(1) | Best("loss", "min")).decide(steps)
 [False, True, True]
 """
@@ -72,7 +75,9 @@ class Policy:
 
     _rank = 2  # How tight it binds: 0 is "|", 1 is "&".
 
-    def __init__(self, engine: _engine.Preservation, representation: str) -> None:
+    def __init__(
+        self, engine: _engine.Preservation, representation: str
+    ) -> None:
         self._engine = engine
         self._representation = representation
 
@@ -174,7 +179,9 @@ class EveryN(Policy):
     ) -> None:
         super().__init__(
             _engine.keep_every_n(interval, spaced, last),
-            _call("EveryN", interval, spaced=(spaced, False), last=(last, None)),
+            _call(
+                "EveryN", interval, spaced=(spaced, False), last=(last, None)
+            ),
         )
 
 
@@ -229,7 +236,8 @@ class Within(Policy):
 
     def __init__(self, age: timedelta) -> None:
         super().__init__(
-            _engine.keep_within(microseconds(age)), f"Within({shown_duration(age)})"
+            _engine.keep_within(microseconds(age)),
+            f"Within({shown_duration(age)})",
         )
 
 
@@ -294,7 +302,8 @@ class Healthy(Policy):
 
     def __init__(self, n: int | None = None) -> None:
         super().__init__(
-            _engine.keep_healthy(n), "Healthy()" if n is None else f"Healthy({n})"
+            _engine.keep_healthy(n),
+            "Healthy()" if n is None else f"Healthy({n})",
         )
 
 
@@ -397,7 +406,7 @@ def _combined(
     parts: list[Policy] = []
     for policy in policies:
         if not isinstance(policy, Policy):
-            raise TypeError(f"a policy is wanted, not {policy!r}")
+            raise TypeError(f"pass a policy, not {policy!r}")
         if isinstance(policy, _Combined) and policy._rank == rank:
             parts += policy.parts
         else:
@@ -411,13 +420,15 @@ def _combined(
 def _call(name: str, argument: Any, **options: tuple[Any, Any]) -> str:
     """The call, without the options that are as by default."""
     shown = [repr(argument)]
-    shown += [f"{k}={v!r}" for k, (v, default) in options.items() if v != default]
+    shown += [
+        f"{k}={v!r}" for k, (v, default) in options.items() if v != default
+    ]
     return f"{name}({', '.join(shown)})"
 
 
 def name_of(function: Any) -> str:
     if not callable(function):
-        raise TypeError(f"a function is wanted, not {function!r}")
+        raise TypeError(f"pass a function, not {function!r}")
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -448,7 +459,9 @@ def of_metrics(
 
 def microseconds(duration: timedelta) -> int:
     if not isinstance(duration, timedelta):
-        raise TypeError(f"a datetime.timedelta is wanted, not {duration!r}")
+        raise TypeError(
+            f"a duration must be a datetime.timedelta, not {duration!r}"
+        )
     return duration // timedelta(microseconds=1)
 
 
@@ -468,7 +481,12 @@ def as_tuple(
     step: PolicyStep | tuple[Any, ...],
 ) -> tuple[int, float, dict[str, float], bool]:
     number, time, metrics, healthy = PolicyStep(*step)
-    return number, _seconds(time), {k: float(v) for k, v in metrics.items()}, healthy
+    return (
+        number,
+        _seconds(time),
+        {k: float(v) for k, v in metrics.items()},
+        healthy,
+    )
 
 
 def as_tuples(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine says of steps, leaves and stores: named tuples, which pandas
 takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Retention: the policies of a store's branches."""
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Retention:
         return PolicyInfo(**self._engine.policy(branch))
 
     def set_policy(self, policy: Policy | str, branch: str = "") -> None:
-        """From now on every save to the branch, by whatever program, removes the
-        steps that `policy` (of ckptree.policies, or its text) does not keep.
-        Pinned and tagged ones stay. Nothing is removed by this call.
+        """From now on every save to the branch, by whatever program, removes
+        the steps that `policy` (of ckptree.policies, or its text) does not
+        keep. Pinned and tagged ones stay. Nothing is removed by this call.
 
         >>> store.set_policy(ckptree.Latest(2) | ckptree.EveryN(100))
         >>> for step in (201, 202, 203):
@@ -86,4 +87,4 @@ def engine_policy(policy: Policy | str) -> _engine.Preservation:
     try:
         return policy._engine
     except AttributeError:
-        raise TypeError(f"a policy or its text is wanted, not {policy!r}") from None
+        raise TypeError(f"pass a policy or its text, not {policy!r}") from None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which step is meant."""
 
 from __future__ import annotations
@@ -19,5 +20,7 @@ def selector_text(step: Selector) -> str:
     if isinstance(step, str):
         return step
     if isinstance(step, bool) or not hasattr(step, "__index__"):
-        raise TypeError(f"a step is an int or a str like 'latest', not {step!r}")
+        raise TypeError(
+            f"a step is an int or a str like 'latest', not {step!r}"
+        )
     return str(step.__index__())

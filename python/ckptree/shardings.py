@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How arrays of JAX were spread over devices when they were saved. It is noted
 for people: reading an array needs none of it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """BoxIndex: NumPy's basic indexing as a box, and what is left to do in it."""
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ def _one(part: Any, dim: int, name: str, axis: int) -> tuple[int, int, Any]:
         low, high = min(start, last), max(start, last)
         if step < 0:
             return low, high - low + 1, slice(None, None, step)
-        return low, high - low + 1, slice(None, None, None if step == 1 else step)
+        return (
+            low,
+            high - low + 1,
+            slice(None, None, None if step == 1 else step),
+        )
     if isinstance(part, bool):
         raise TypeError(f"{name}: only integers, slices, '...' and None index")
     try:

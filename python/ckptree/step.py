@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Step: one saved state, open for reading."""
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class Step(Mapping[str, Leaf]):
     """One saved state: its leaves by name. Names are paths, joined by '/':
     "params/dense/kernel", "layers/[0]/w" of a list, "opt/.mu/w" of a field.
 
-    Of a step that is deleted meanwhile all stays readable. Thread-safe. Valid
-    until the store is closed; a store that nobody else holds stays open for its
-    steps and leaves.
+    All of a step stays readable, even if the step is deleted. Thread-safe.
+    Valid until the store is closed; a store that nobody else holds stays open
+    for its steps and leaves.
 
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
@@ -111,14 +112,16 @@ class Step(Mapping[str, Leaf]):
         """
         from ckptree import shardings
 
-        return shardings.from_text(self.metadata.lineage.get(shardings.LINE, ""))
+        return shardings.from_text(
+            self.metadata.lineage.get(shardings.LINE, "")
+        )
 
     def __getitem__(self, name: str) -> Leaf:
         """The leaf of that name. KeyError, with the closest name, where there
         is none."""
         if not isinstance(name, str):
             raise TypeError(
-                f"leaves have names like 'params/w'; {name!r} is none"
+                f"leaves have names like 'params/w'; {name!r} is not a name"
             )
         found = self._engine.find(name)
         if found.tie_to is not None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Store: one directory that holds every step of a training run."""
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is
-    absent or empty; `Store.open(path)` wants it to be there, `Store.create(path)`
-    wants it not to; `ckptree.open(path)` only reads, beside a live trainer. One
-    process at a time writes: UnavailableError after `lock_wait` seconds names
-    the other one. FileNotFoundError: no store. StateError: of a newer format.
-    CorruptionError: acknowledged saves are missing.
+    absent or empty; `Store.open(path)` wants it to be there,
+    `Store.create(path)` wants it not to; `ckptree.open(path)` only reads,
+    beside a live trainer. One process at a time writes: UnavailableError after
+    `lock_wait` seconds names the other one. FileNotFoundError: no store.
+    StateError: of a newer format. CorruptionError: acknowledged saves are
+    missing.
 
     Steps are chosen by number, "latest", "latest~2", "best:loss:min",
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
@@ -46,9 +48,10 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     bound of the memory that copies of arrays wait in; 0: an eighth of the
     machine's, at most 4 GiB. `chunk_bytes`: of arrays, 64 KiB to 16 MiB.
     `collect`: free the bytes of deleted steps in the background. `statistics`:
-    record NaN, mean, norm, ... of every array. `permissions`: bits that files
-    may have besides what the umask takes; 0o600: the owner's alone. Only the
-    owner of the directory writes. `max_saves_in_flight`: a save beyond waits.
+    record NaN, mean, norm, ... of every array. `permissions`: the most bits
+    that files may have, less what the umask takes; 0o600: the owner's alone.
+    Only the owner of the directory writes. `max_saves_in_flight`: a save beyond
+    waits.
 
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
     child is a StateError, and so is opening for writing there, whether or not
@@ -152,17 +155,17 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         `state`: dicts, lists, tuples, named tuples, dataclasses, None, bool,
         int, float, complex, str, bytes and arrays of NumPy, at any depth; with
         JAX all pytrees and jax.Arrays, with Flax modules and states of NNX;
-        with PyTorch tensors, as in state_dict(). Where its root is a dict with str keys, these name the items of the
-        step; else it becomes the item "state". The same array of NumPy, or
-        tensors that are the same memory, at two paths are saved once, and come
-        back as one array.
+        with PyTorch tensors, as in state_dict(). Where its root is a dict with
+        str keys, these name the items of the step; else it becomes the item
+        "state". The same array of NumPy, or tensors that are the same memory,
+        at two paths are saved once, and come back as one array.
 
         Arrays of JAX cannot change, so they are not copied. `borrow` promises
         the same of the others: do not change them before
         handle.wait_staged().
 
-        `metrics`: at most 16 numbers, for "best:NAME:min" and "best:NAME:max". `metadata`: what json
-        can write. `branch`: a fork to save to.
+        `metrics`: at most 16 numbers, for "best:NAME:min" and "best:NAME:max".
+        `metadata`: what json can write. `branch`: a fork to save to.
 
         FileExistsError: there is such a step; `overwrite` replaces it.
         `delete_later`: all steps after it are deleted when it is committed, to
@@ -235,8 +238,10 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         >>> _ = store.save(1, {"w": np.ones(2), "biases": 0.5}).result()
         >>> store.restore(1, like={"w": np.zeros(2, "f4"), "bias": 0.0})
         Traceback (most recent call last):
-        ckptree.errors.MismatchError: step 1 does not fit the template at 3 paths:
-          w: dtype differs, expected float32[2], the step has float64[2] (or pass cast=True)
+        ckptree.errors.MismatchError: step 1 does not fit the template at 3
+          paths:
+          w: dtype differs, expected float32[2], the step has float64[2] (or
+             pass cast=True)
           bias: missing, expected float (or pass rename={'bias': 'biases'})
           biases: unexpected, the step has float
         """
@@ -312,7 +317,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         return StoreStats(**self._engine.stats())
 
     def refresh(self) -> None:
-        """Readers: sees what was committed meanwhile.
+        """Readers: sees what was committed since the last look.
 
         >>> with ckptree.open(tmp / "run") as reader:
         ...     _ = store.save(300, state).result()
@@ -341,7 +346,10 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         if engine is None or engine.closed:
             return
         warnings.warn(
-            f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self
+            f"{self!r} was not closed",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
         )
         engine.close()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a path that is missing may be called in the step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table: named tuples of one kind, which a notebook shows as a table."""
 
 from __future__ import annotations

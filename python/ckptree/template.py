@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step restored into the shape of a template.
 
-Strict: every path where the two differ is in one MismatchError, unless `partial`,
-`cast` or `rename` ask for less.
+Strict: every path where the two differ is in one MismatchError, unless
+`partial`, `cast` or `rename` ask for less.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def restore(
         )
     if options.arrays != "numpy" or options.device is not None:
         raise ValueError(
-            "arrays= and device= go without a template: what arrays become, and "
-            "where, the template says"
+            "arrays= and device= go without a template: what arrays become, "
+            "and where, the template says"
         )
     return _Restore(step, selector, like, options).run()
 
@@ -81,7 +82,7 @@ def describe(value: Any) -> Expected:
             value, np.generic
         ):
             raise TypeError(_rules.refusal(value))
-        name = dtypes.NAMES[value.dtype]  # TypeError where it is none of ours.
+        name = dtypes.NAMES[value.dtype]  # TypeError: not one of ours.
         return Expected("array", name, value.shape, "", False, None, False)
     if "torch" in sys.modules:
         from ckptree import torch
@@ -175,8 +176,9 @@ class _Restore:
         return (
             f"partial={self.options.partial!r}: step {self._step_name()} has "
             f"nothing of the template: that has {_first(self.leaves)}, the "
-            f"step {_first(there)}; rename={{'IN_THE_TEMPLATE': 'IN_THE_STEP'}} "
-            "gives subtrees other names"
+            f"step {_first(there)}; "
+            f"rename={{'IN_THE_TEMPLATE': 'IN_THE_STEP'}} gives subtrees other "
+            "names"
         )
 
     def _expect(self, name: str, leaf: Any) -> Any:
@@ -338,7 +340,8 @@ class _Restore:
         tensors = [
             name
             for name, info in infos.items()
-            if wanted[name].tensor is not None and values.kind_of(info) == "array"
+            if wanted[name].tensor is not None
+            and values.kind_of(info) == "array"
         ]
         onto = [name for name in infos if self._on_device(name)]
         elsewhere = {*tensors, *onto}

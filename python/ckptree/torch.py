@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors of PyTorch: state_dict() of modules and optimizers, and every other
 state that has tensors in it.
 

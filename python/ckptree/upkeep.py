@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Upkeep: whether the bytes of a store are sound, what they cost, and how they
 become free."""
 

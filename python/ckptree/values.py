@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of many leaves at once, as NumPy, Python or JAX has them."""
 
 from __future__ import annotations

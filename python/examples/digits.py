@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small Flax NNX model on scikit-learn's digits, spread over 8 devices
 that XLA makes of one processor; saves as it goes, and goes on from the newest
 step where there is one, bit by bit as if it had never been stopped.

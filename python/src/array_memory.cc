@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Memory that arrays are read into.
 
 #include <nanobind/nanobind.h>

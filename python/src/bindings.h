@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The classes and functions of the extension, by the files that bind them.
 
 #ifndef CKPTREE_PYTHON_SRC_BINDINGS_H_

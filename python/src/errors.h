@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Statuses as the exceptions of ckptree/errors.py.
 
 #ifndef CKPTREE_PYTHON_SRC_ERRORS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Arrays whose elements cannot change, taken where they lie: those of JAX.
 
 #ifndef CKPTREE_PYTHON_SRC_FROZEN_BUFFERS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What became of leaves over the steps.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "python/src/key_path.h"
 
 #include <type_traits>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keys of Python's containers as parts of a path, and back.
 
 #ifndef CKPTREE_PYTHON_SRC_KEY_PATH_H_

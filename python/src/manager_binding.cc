@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The manager of a training loop's steps.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The extension ckptree._engine: the engine as Python's objects. What users see
 // is in the package; nothing here is for them.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The memory of NumPy's arrays, without NumPy's headers.
 
 #ifndef CKPTREE_PYTHON_SRC_NUMPY_ARRAY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "python/src/open_store.h"
 
 #include <nanobind/nanobind.h>

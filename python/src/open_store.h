@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store as the Python objects that belong to it share it.
 
 #ifndef CKPTREE_PYTHON_SRC_OPEN_STORE_H_

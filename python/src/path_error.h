@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Exceptions that name the path of the value they are about.
 
 #ifndef CKPTREE_PYTHON_SRC_PATH_ERROR_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Policies and save decisions as values.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Callables of Python as the functions of policies.
 
 #ifndef CKPTREE_PYTHON_SRC_POLICY_FUNCTIONS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "python/src/python_function.h"
 
 #include <stdexcept>

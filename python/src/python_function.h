@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Functions of Python that the engine calls, on whatever thread.
 
 #ifndef CKPTREE_PYTHON_SRC_PYTHON_FUNCTION_H_

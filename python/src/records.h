@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Records of the engine as dicts; ckptree/records.py makes them named tuples.
 
 #ifndef CKPTREE_PYTHON_SRC_RECORDS_H_

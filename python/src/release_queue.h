@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Python objects whose memory a save reads, let go of when it is done.
 
 #ifndef CKPTREE_PYTHON_SRC_RELEASE_QUEUE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Saving: a state becomes a step, and a handle follows it.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "python/src/save_handle.h"
 
 #include <nanobind/stl/string.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A save of a state: begun, and followed by its handle.
 
 #ifndef CKPTREE_PYTHON_SRC_SAVE_HANDLE_H_

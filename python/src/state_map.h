@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A Python state with other leaves.
 
 #ifndef CKPTREE_PYTHON_SRC_STATE_MAP_H_

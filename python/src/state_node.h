@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the containers of a state hold, and how they are made anew.
 
 #ifndef CKPTREE_PYTHON_SRC_STATE_NODE_H_

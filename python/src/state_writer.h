@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A Python state, put into a step leaf by leaf.
 
 #ifndef CKPTREE_PYTHON_SRC_STATE_WRITER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reading: a step, what it holds, and its values.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A step as Python has it: that of an open store, and the store.
 
 #ifndef CKPTREE_PYTHON_SRC_STEP_OBJECT_H_

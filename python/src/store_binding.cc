@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store: opened, asked, changed and closed.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a store keeps, by policy, and what it says of the run.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Waiting without the GIL, so that other threads run and Ctrl-C works.
 
 #ifndef CKPTREE_PYTHON_SRC_WAITING_H_

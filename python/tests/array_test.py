@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of NumPy: any type, shape and place in memory."""
 
 import ckptree
@@ -88,7 +89,11 @@ def test_a_memmap_is_saved(round_trip, tmp_path):
 
 
 def test_scalars_of_numpy_come_back_as_such(round_trip):
-    state = {"f": np.float32(1.5), "b": np.bool_(True), "h": ml_dtypes.bfloat16(3)}
+    state = {
+        "f": np.float32(1.5),
+        "b": np.bool_(True),
+        "h": ml_dtypes.bfloat16(3),
+    }
     restored = round_trip(state)
     for name, value in state.items():
         assert type(restored[name]) is type(value)

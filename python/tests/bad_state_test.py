@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What cannot be saved is refused, by its path, and nothing is saved."""
 
 import enum

@@ -1,5 +1,6 @@
-"""Where commits may be missing nobody can say which step is the latest one: every
-way to ask for it is an error, and none goes on from an older step."""
+# SPDX-License-Identifier: Apache-2.0
+"""Where commits may be missing nobody can say which step is the latest one:
+every way to ask for it is an error, and none goes on from an older step."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def lose_the_journal(folder) -> None:
 def test_the_package(tmp_path):
     with ckptree.CheckpointManager(tmp_path / "run", max_to_keep=5) as manager:
         for step in range(3):
-            manager.save(step, {"w": np.arange(4) + step}, metrics={"loss": 3.0 - step})
+            manager.save(
+                step, {"w": np.arange(4) + step}, metrics={"loss": 3.0 - step}
+            )
     lose_the_journal(tmp_path / "run")
     with ckptree.open(tmp_path / "run") as store:
         assert [info.step for info in store.steps()] == [0, 1, 2]

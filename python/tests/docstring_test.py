@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Examples: every public name has one in its docstring, and all of them run.
 
 The examples of a class begin what those of its methods go on with, each in a
@@ -71,7 +72,10 @@ def members(kind):
                 if not name.startswith("_") and (
                     inspect.isfunction(function) or isinstance(member, property)
                 ):
-                    yield f"{base.__module__}.{base.__qualname__}.{name}", member
+                    yield (
+                        f"{base.__module__}.{base.__qualname__}.{name}",
+                        member,
+                    )
 
 
 def wanted():
@@ -103,7 +107,8 @@ def beginning(owner):
 
 
 def examples():
-    """(name, what it begins with, docstring) of all docstrings with examples."""
+    """(name, what it begins with, docstring) of all docstrings with
+    examples."""
     for module_name in ["ckptree", *MODULES]:
         module = importlib.import_module(module_name)
         for test in doctest.DocTestFinder().find(module, module_name):
@@ -113,7 +118,9 @@ def examples():
                 first = beginning(getattr(module, parts[0]))
             if test.examples:
                 marks = [needs_torch] if "torch" in test.name else []
-                yield pytest.param(module, first, test, id=test.name, marks=marks)
+                yield pytest.param(
+                    module, first, test, id=test.name, marks=marks
+                )
 
 
 def run(doc, names, name):
@@ -141,7 +148,9 @@ def test_an_example_runs(module, first, test, tmp_path):
 def test_every_public_name_has_an_example():
     docs = wanted()
     assert len(docs) > 120
-    assert [name for name, doc in docs.items() if ">>> " not in (doc or "")] == []
+    assert [
+        name for name, doc in docs.items() if ">>> " not in (doc or "")
+    ] == []
 
 
 def test_the_examples_of_the_readme_run(tmp_path):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The example is killed while it saves, and goes on bit-exact."""
 
 import subprocess

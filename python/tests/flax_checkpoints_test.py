@@ -1,4 +1,5 @@
-"""flax.training.checkpoints: Flax's guide, and what the functions do besides,
+# SPDX-License-Identifier: Apache-2.0
+"""flax.training.checkpoints: Flax's guide, and what else the functions do,
 under Flax and under ckptree."""
 
 import importlib
@@ -47,7 +48,11 @@ def ours(both):
 def ckpt_dir(tmp_path, monkeypatch, ours):
     """Relative for ours, as the guide has it; Orbax refuses that by now."""
     monkeypatch.chdir(tmp_path)
-    return "tmp/flax-checkpointing" if ours else str(tmp_path / "flax-checkpointing")
+    return (
+        "tmp/flax-checkpointing"
+        if ours
+        else str(tmp_path / "flax-checkpointing")
+    )
 
 
 class Dense(linen.Module):
@@ -65,7 +70,9 @@ def guide():
     state = train_state.TrainState.create(
         apply_fn=Dense().apply, params=variables["params"], tx=tx
     )
-    state = state.apply_gradients(grads=jax.tree.map(jnp.ones_like, state.params))
+    state = state.apply_gradients(
+        grads=jax.tree.map(jnp.ones_like, state.params)
+    )
     config = {"dimensions": np.array([5, 3]), "name": "dense"}
     return {"model": state, "config": config, "data": [x]}
 
@@ -114,9 +121,14 @@ def test_plain_orbax_beside_it(both, guide, tmp_path):  # SE-02, SE-05
 
 def test_into_a_target(checkpoints, guide, ckpt_dir):  # SE-06
     checkpoints.save_checkpoint(ckpt_dir, guide, step=0)
-    restored = checkpoints.restore_checkpoint(ckpt_dir, empty_like(guide), step=0)
+    restored = checkpoints.restore_checkpoint(
+        ckpt_dir, empty_like(guide), step=0
+    )
     assert type(restored["model"]) is train_state.TrainState
-    assert restored["model"].opt_state == (optax.EmptyState(), optax.EmptyState())
+    assert restored["model"].opt_state == (
+        optax.EmptyState(),
+        optax.EmptyState(),
+    )
     assert restored["model"].tx is guide["model"].tx
     assert restored["model"].step == 1
     assert_same(
@@ -143,7 +155,9 @@ def custom(guide):
     }
 
 
-def test_a_target_with_another_field(checkpoints, ours, guide, custom, ckpt_dir):
+def test_a_target_with_another_field(
+    checkpoints, ours, guide, custom, ckpt_dir
+):
     # SE-07: Flax keeps the target's value without a word.
     checkpoints.save_checkpoint(ckpt_dir, guide, step=0)
     if ours:
@@ -154,9 +168,13 @@ def test_a_target_with_another_field(checkpoints, ours, guide, custom, ckpt_dir)
         assert np.array_equal(kept["model"].batch_stats, np.arange(10.0))
 
 
-def test_a_target_without_a_field(checkpoints, guide, custom, ckpt_dir):  # SE-08
+def test_a_target_without_a_field(
+    checkpoints, guide, custom, ckpt_dir
+):  # SE-08
     checkpoints.save_checkpoint(ckpt_dir, guide, step=0, keep=2)
-    checkpoints.save_checkpoint(ckpt_dir, custom, step=1, overwrite=True, keep=2)
+    checkpoints.save_checkpoint(
+        ckpt_dir, custom, step=1, overwrite=True, keep=2
+    )
     restored = checkpoints.restore_checkpoint(ckpt_dir, empty_like(guide))
     assert type(restored["model"]) is train_state.TrainState
     assert restored["model"].step == 0
@@ -177,7 +195,9 @@ def test_a_dict_that_was_changed(both, guide, custom, ckpt_dir):  # SE-09
 
 def test_in_the_background(both, guide, ckpt_dir):  # SE-10
     checkpoints, ocp = both
-    checkpointer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(), timeout_secs=50)
+    checkpointer = ocp.AsyncCheckpointer(
+        ocp.PyTreeCheckpointHandler(), timeout_secs=50
+    )
     checkpoints.save_checkpoint(
         ckpt_dir,
         guide,
@@ -187,7 +207,9 @@ def test_in_the_background(both, guide, ckpt_dir):  # SE-10
         orbax_checkpointer=checkpointer,
     )
     checkpointer.wait_until_finished()
-    restored = checkpoints.restore_checkpoint(ckpt_dir, empty_like(guide), step=2)
+    restored = checkpoints.restore_checkpoint(
+        ckpt_dir, empty_like(guide), step=2
+    )
     assert np.array_equal(restored["data"][0], guide["data"][0])
     checkpointer.close()
 
@@ -196,7 +218,9 @@ def test_sharded_arrays(both, ckpt_dir):  # SE-11
     checkpoints, ocp = both
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("x", "y"))
     placed = NamedSharding(mesh, PartitionSpec("x", "y"))
-    array = jax.device_put(jnp.arange(16, dtype=jnp.int32).reshape(8, 2), placed)
+    array = jax.device_put(
+        jnp.arange(16, dtype=jnp.int32).reshape(8, 2), placed
+    )
     checkpoints.save_checkpoint_multiprocess(
         ckpt_dir,
         {"model": array},
@@ -255,7 +279,10 @@ def test_what_is_not_there(checkpoints, ckpt_dir):  # FX-11
 def test_the_name_of_a_step(checkpoints, ckpt_dir):
     checkpoints.save_checkpoint(ckpt_dir, {"a": 1}, 1, keep=2)
     checkpoints.save_checkpoint(ckpt_dir, {"a": 2}, 2, keep=2)
-    assert checkpoints.restore_checkpoint(f"{ckpt_dir}/checkpoint_1", None)["a"] == 1
+    assert (
+        checkpoints.restore_checkpoint(f"{ckpt_dir}/checkpoint_1", None)["a"]
+        == 1
+    )
     latest = checkpoints.latest_checkpoint(ckpt_dir)
     assert checkpoints.restore_checkpoint(latest, {"a": 0})["a"] == 2
 
@@ -265,7 +292,9 @@ def test_prefixes(checkpoints, ckpt_dir):
     checkpoints.save_checkpoint(ckpt_dir, {"a": 2}, 5)
     assert checkpoints.available_steps(ckpt_dir, prefix="best_") == [1]
     assert checkpoints.available_steps(ckpt_dir) == [5]
-    assert checkpoints.restore_checkpoint(ckpt_dir, None, prefix="best_")["a"] == 1
+    assert (
+        checkpoints.restore_checkpoint(ckpt_dir, None, prefix="best_")["a"] == 1
+    )
 
 
 def test_other_lengths(checkpoints, ours, ckpt_dir):  # FX-12
@@ -274,7 +303,9 @@ def test_other_lengths(checkpoints, ours, ckpt_dir):  # FX-12
         with pytest.raises(ValueError, match=r"a/2: unexpected"):
             checkpoints.restore_checkpoint(ckpt_dir, {"a": [0, 0]})
     else:  # Cut off without a word, by now.
-        assert checkpoints.restore_checkpoint(ckpt_dir, {"a": [0, 0]}) == {"a": [1, 2]}
+        assert checkpoints.restore_checkpoint(ckpt_dir, {"a": [0, 0]}) == {
+            "a": [1, 2]
+        }
 
 
 def test_none_in_the_target_stays(checkpoints, ckpt_dir):  # FX-13
@@ -325,7 +356,10 @@ def test_convert_pre_linen(checkpoints):  # FX-17
         "Conv_1": {"Dense_0": {"w": 2}, "Dense_1": {"w": 3}},
         "other": 4,
     }
-    assert flax.core.unfreeze(checkpoints.convert_pre_linen(converted)) == converted
+    assert (
+        flax.core.unfreeze(checkpoints.convert_pre_linen(converted))
+        == converted
+    )
 
 
 # ---- Names of checkpoints, and checkpointers that are given ----
@@ -340,7 +374,9 @@ def test_a_name_whatever_its_prefix(checkpoints, ckpt_dir, prefix):  # FX-11
         assert checkpoints.restore_checkpoint(saved, {"a": 0})["a"] == step
         latest = checkpoints.latest_checkpoint(ckpt_dir, prefix=prefix)
         assert latest == saved == f"{ckpt_dir}/{prefix}{step}"
-    assert checkpoints.restore_checkpoint(f"{ckpt_dir}/{prefix}3", None)["a"] == 3
+    assert (
+        checkpoints.restore_checkpoint(f"{ckpt_dir}/{prefix}3", None)["a"] == 3
+    )
 
 
 def test_names_that_two_prefixes_have(checkpoints, ckpt_dir):
@@ -366,7 +402,9 @@ def noted(both):
     checkpointer.close()
 
 
-def test_a_restore_waits_for_its_checkpointer(checkpoints, ckpt_dir, noted):  # FX-11
+def test_a_restore_waits_for_its_checkpointer(
+    checkpoints, ckpt_dir, noted
+):  # FX-11
     checkpointer, waited = noted
     target = {"a": np.zeros(1 << 20)}
     for step in (1, 2, 3):
@@ -387,14 +425,18 @@ def test_a_restore_waits_for_its_checkpointer(checkpoints, ckpt_dir, noted):  # 
 
 def test_an_overwrite_that_fails(checkpoints, ours, ckpt_dir):  # FX-05
     for step in (1, 2, 3):
-        checkpoints.save_checkpoint(ckpt_dir, {"a": np.full(9, step)}, step, keep=9)
+        checkpoints.save_checkpoint(
+            ckpt_dir, {"a": np.full(9, step)}, step, keep=9
+        )
     with no_room(), pytest.raises(Exception):
         checkpoints.save_checkpoint(
             ckpt_dir, {"a": too_large()}, 1, keep=9, overwrite=True
         )
     if ours:  # Orbax has removed the step that it was to replace.
         assert checkpoints.available_steps(ckpt_dir) == [1, 2, 3]
-        assert checkpoints.restore_checkpoint(ckpt_dir, None, step=1)["a"][0] == 1
+        assert (
+            checkpoints.restore_checkpoint(ckpt_dir, None, step=1)["a"][0] == 1
+        )
     assert checkpoints.restore_checkpoint(ckpt_dir, None)["a"][0] == 3
 
 
@@ -431,7 +473,9 @@ def test_an_overwrite_of_what_is_held(tmp_path):
     with ckptree.Store(tmp_path / "checkpoint") as store:
         store.tag("good", 3)
     with pytest.raises(ckptree.StateError, match="step 3"):
-        checkpoints.save_checkpoint(tmp_path, {"a": 0}, 1, keep=9, overwrite=True)
+        checkpoints.save_checkpoint(
+            tmp_path, {"a": 0}, 1, keep=9, overwrite=True
+        )
     assert checkpoints.available_steps(tmp_path) == [1, 2, 3]
 
 
@@ -507,7 +551,9 @@ def test_an_overwrite_that_is_killed(tmp_path):  # FX-05
     from ckptree.flax import checkpoints
 
     for step in (1, 2, 3):
-        checkpoints.save_checkpoint(tmp_path, {"a": np.full(9, step)}, step, keep=9)
+        checkpoints.save_checkpoint(
+            tmp_path, {"a": np.full(9, step)}, step, keep=9
+        )
     ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)])
     assert ended.returncode == 9
     raw = checkpoints.restore_checkpoint(tmp_path, None)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Flax wrote: as files of msgpack, its legacy format, and as folders of
 Orbax. Named where it is opened, and read by the import."""
 
@@ -42,7 +43,9 @@ def state(step):
 
 def fresh():
     return jax.tree.map(
-        lambda leaf: np.zeros_like(leaf) if hasattr(leaf, "shape") else type(leaf)(),
+        lambda leaf: (
+            np.zeros_like(leaf) if hasattr(leaf, "shape") else type(leaf)()
+        ),
         state(1),
     )
 
@@ -51,7 +54,9 @@ def fresh():
 def format(request):
     """Flax's legacy files, and what it writes by Orbax."""
     before = flax.config.flax_use_orbax_checkpointing
-    flax.config.update("flax_use_orbax_checkpointing", request.param == "folders")
+    flax.config.update(
+        "flax_use_orbax_checkpointing", request.param == "folders"
+    )
     yield request.param
     flax.config.update("flax_use_orbax_checkpointing", before)
 
@@ -90,14 +95,18 @@ def test_what_flax_wrote_is_named(written):  # FX-11, FX-14, FX-18
     for call in (
         lambda: checkpoints.restore_checkpoint(written, target),
         lambda: checkpoints.restore_checkpoint(written, None, step=2),
-        lambda: checkpoints.restore_checkpoint(written / "checkpoint_10", target),
+        lambda: checkpoints.restore_checkpoint(
+            written / "checkpoint_10", target
+        ),
         lambda: checkpoints.restore_checkpoint(written / "best_2", target),
         lambda: checkpoints.latest_checkpoint(written),
         lambda: checkpoints.latest_checkpoint(written, prefix="best_"),
         lambda: checkpoints.available_steps(written),
         lambda: checkpoints.save_checkpoint(written, {"a": 1}, 11),
     ):
-        with pytest.raises(ValueError, match=r"ckptree\.orbax import .* NEW_PATH"):
+        with pytest.raises(
+            ValueError, match=r"ckptree\.orbax import .* NEW_PATH"
+        ):
             call()
     assert everything(written) == before  # Nothing was made.
 
@@ -124,9 +133,13 @@ def test_import_of_a_directory(format, written, tmp_path):  # FX-18
         other = theirs.restore_checkpoint(written, target, step=step)
         for tree in (mine, other):
             assert tree.pop("name", "x") == "x"
-        assert_same(jax.tree.map(np.asarray, mine), jax.tree.map(np.asarray, other))
+        assert_same(
+            jax.tree.map(np.asarray, mine), jax.tree.map(np.asarray, other)
+        )
         kernel = mine["state"].params["dense"]["kernel"]
-        assert np.array_equal(kernel, state(step)["state"].params["dense"]["kernel"])
+        assert np.array_equal(
+            kernel, state(step)["state"].params["dense"]["kernel"]
+        )
         assert mine["state"].params["half"].dtype == ml_dtypes.bfloat16
         assert type(mine["state"].opt_state[0]) is optax.ScaleByAdamState
     # The training goes on.
@@ -178,17 +191,23 @@ def test_a_damaged_file(tmp_path):
     file = tmp_path / "checkpoint_1"
     for cut in (1, 10, len(data) // 2, len(data) - 1):
         file.write_bytes(data[:cut])
-        with pytest.raises(ValueError, match="checkpoint_1 is no whole checkpoint"):
+        with pytest.raises(
+            ValueError, match="checkpoint_1 is no whole checkpoint"
+        ):
             ours.import_checkpoint(file, tmp_path / "new")
         assert not (tmp_path / "new").exists()
     lacking = {"a": {"__msgpack_chunked_array__": True, "shape": {"0": 1}}}
     unknown = {"a": msgpack.ExtType(9, b"?")}
     for tree in (lacking, unknown):
         file.write_bytes(msgpack.packb(tree))
-        with pytest.raises(ValueError, match="checkpoint_1 is no whole checkpoint"):
+        with pytest.raises(
+            ValueError, match="checkpoint_1 is no whole checkpoint"
+        ):
             ours.import_checkpoint(file, tmp_path / "new")
     file.write_bytes(msgpack.packb({"a": "//GDAPlaceholder:a"}))
-    with pytest.raises(NotImplementedError, match="checkpoint_1: a was saved by"):
+    with pytest.raises(
+        NotImplementedError, match="checkpoint_1: a was saved by"
+    ):
         ours.import_checkpoint(file, tmp_path / "new")
 
 
@@ -230,7 +249,10 @@ def test_checkpoints_that_a_loop_named(tmp_path):
     checkpointer = orbax.checkpoint.PyTreeCheckpointer()
     for step in (1, 2):
         checkpointer.save(tmp_path / "theirs" / str(step), {"a": step})
-    assert ours.import_checkpoint(tmp_path / "theirs", tmp_path / "new") == [1, 2]
+    assert ours.import_checkpoint(tmp_path / "theirs", tmp_path / "new") == [
+        1,
+        2,
+    ]
     assert ours.PyTreeCheckpointer().restore(tmp_path / "new" / "1") == {"a": 1}
 
 

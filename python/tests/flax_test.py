@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of Flax: NNX and Linen."""
 
 import ckptree
@@ -157,9 +158,13 @@ def test_a_train_state_of_linen_comes_back(store):
     assert type(restored["train"]) is TrainState
     assert restored["train"].apply_fn == template.apply_fn
     assert type(restored["frozen"]) is nn.FrozenDict
-    jax.tree.map(np.testing.assert_array_equal, restored["train"].params, state.params)
     jax.tree.map(
-        np.testing.assert_array_equal, restored["train"].opt_state, state.opt_state
+        np.testing.assert_array_equal, restored["train"].params, state.params
+    )
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        restored["train"].opt_state,
+        state.opt_state,
     )
     assert restored["train"].step == 1
     assert "train/.params/Dense_0/kernel" in store[1]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of newer engines: refused, or only read, and what to do is said.
 
 A store is made one by a changed record of the store, in both copies of its
@@ -33,7 +34,8 @@ def changed(record, format, field):
 
 def change(store, format=0, field=CREATED_BY):
     """Writes another format, or field, into the record of a closed store: that
-    row is put by the first record of the journal, whose hash the next one has."""
+    row is put by the first record of the journal, whose hash the next one
+    has."""
     folder, places = store / "journal", 0
     hashes = {bytes(16): bytes(16)}  # Of records, as they were and as they are.
     for path in sorted(folder.glob("[ab]-*")):
@@ -98,7 +100,9 @@ def test_a_newer_format_is_refused_with_both_numbers(closed, how):
 @pytest.mark.parametrize("how", ["to write", "to read", "to manage"])
 def test_an_unknown_feature_is_refused_by_name(closed, how):
     change(closed, field=INCOMPAT)
-    with pytest.raises(ckptree.StateError, match=f"'{ckptree.__version__}'.*newer"):
+    with pytest.raises(
+        ckptree.StateError, match=f"'{ckptree.__version__}'.*newer"
+    ):
         openings(closed)[how]()
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A save on its way: who is told of its end, and of its failure."""
 
 import asyncio
@@ -188,7 +189,7 @@ def test_a_failure_that_nobody_saw_is_raised_once(tmp_path, name):
         capture_output=True, text=True, timeout=120,
     )
     assert done.stdout == "True\nnothing\n", done.stderr
-    # The engine's log has it besides.
+    # The engine's log has it, too.
     assert "Traceback" not in done.stderr
 
 

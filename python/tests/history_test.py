@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """history(), diff() and blame(): what became of leaves over the steps."""
 
 import math
@@ -48,7 +49,10 @@ def test_a_row_for_each_value(run):
 
 def test_values_of_numbers_ties_and_none(run):
     lr = run.history("lr")
-    assert [(row.kind, row.value) for row in lr] == [("float", 0.5), ("float", 0.25)]
+    assert [(row.kind, row.value) for row in lr] == [
+        ("float", 0.5),
+        ("float", 0.25),
+    ]
     assert lr[0].l2 is None and lr[0].shape == () and lr[0].dtype == ""
     best = run.history("best")
     assert spans(best) == [(10, 30, 3), (40, 40, 1), (50, 50, 1)]
@@ -72,9 +76,18 @@ def test_a_statistic_of_many_leaves(run):
     assert found["params/w"] == (steps, [0, 1, 1, 2, 2]) == found["params/tied"]
     xs, ys = run.history("params/frozen", "l2", last=20)["params/frozen"]
     assert xs == [10, 20] and ys == pytest.approx([10, 10])
-    assert run.history("lr", "value")["lr"].values == [0.5, 0.5, 0.25, 0.25, 0.25]
+    assert run.history("lr", "value")["lr"].values == [
+        0.5,
+        0.5,
+        0.25,
+        0.25,
+        0.25,
+    ]
     assert run.history("seed", "value")["seed"].values == [2**100] * 5
-    assert run.history("best", "value", first=40)["best"] == ([40, 50], [40, 50])
+    assert run.history("best", "value", first=40)["best"] == (
+        [40, 50],
+        [40, 50],
+    )
     # They match, and have no such statistic.
     assert run.history("lr", "l2") == {} == run.history("seed", "l2")
     assert run.history("params/w", "value") == {}
@@ -107,8 +120,13 @@ def test_a_history_of_a_fork(run):
     run.fork(30, "try")
     state = {"params": {"w": np.full(4, 9, "f4")}, "lr": 7.0}
     run.save(35, state, branch="try").result(timeout=60)
-    assert [(r.step, r.value) for r in run.history("lr", branch="try")][-1] == (35, 7.0)
-    assert run.history("params/w", "max", branch="try")["params/w"].values[-1] == 9
+    assert [(r.step, r.value) for r in run.history("lr", branch="try")][-1] == (
+        35,
+        7.0,
+    )
+    assert (
+        run.history("params/w", "max", branch="try")["params/w"].values[-1] == 9
+    )
 
 
 def test_a_difference(run):
@@ -121,7 +139,10 @@ def test_a_difference(run):
     changes = {change.name: change for change in report.changes}
     assert changes["shape"].before == "float64[3]"
     assert changes["shape"].after == "float64[4]"
-    assert (changes["shape"].nbytes_before, changes["shape"].nbytes_after) == (24, 32)
+    assert (changes["shape"].nbytes_before, changes["shape"].nbytes_after) == (
+        24,
+        32,
+    )
     assert (changes["best"].before, changes["best"].after) == ("none", "int")
     assert (changes["late"].before, changes["late"].after) == ("", "bool")
     assert changes["late"].nbytes_before is None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a notebook shows is whole, and escaped."""
 
 from html.parser import HTMLParser

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of JAX: every kind of array, on any mesh, bit by bit."""
 
 import ckptree
@@ -296,7 +297,11 @@ def test_keys_are_not_arrays(store):
 def test_a_mismatch_lists_every_path(store):
     state = {"a": jnp.ones((2, 3)), "b": jnp.ones(3), "c": jnp.ones(1)}
     store.save(1, state).result(timeout=60)
-    like = {"a": jnp.ones((3, 2)), "b": jnp.ones(3, jnp.bfloat16), "d": jnp.ones(1)}
+    like = {
+        "a": jnp.ones((3, 2)),
+        "b": jnp.ones(3, jnp.bfloat16),
+        "d": jnp.ones(1),
+    }
     with pytest.raises(ckptree.MismatchError) as error:
         store.restore(1, like)
     assert [(d.path, d.problem) for d in error.value.differences] == [
@@ -333,7 +338,9 @@ def test_states_of_optax_come_back(round_trip, store):
     )
     state = chain.init(params)
     for _ in range(3):
-        _, state = chain.update(jax.tree.map(jnp.ones_like, params), state, params)
+        _, state = chain.update(
+            jax.tree.map(jnp.ones_like, params), state, params
+        )
     like = jax.eval_shape(chain.init, params)
     restored = round_trip({"opt": state}, like={"opt": like})["opt"]
     assert jax.tree.structure(restored) == jax.tree.structure(state)
@@ -370,7 +377,11 @@ class Box:
 
 
 def test_weak_scalars_stay_weak(round_trip):
-    state = {"rate": jnp.asarray(0.1), "count": jnp.asarray(3), "w": jnp.ones(())}
+    state = {
+        "rate": jnp.asarray(0.1),
+        "count": jnp.asarray(3),
+        "w": jnp.ones(()),
+    }
     assert state["rate"].weak_type
     for like in (state, jax.eval_shape(lambda: state)):
         restored = round_trip(state, like=like)
@@ -387,7 +398,12 @@ def test_pytrees_of_ones_own_come_back(round_trip, store):
     restored = round_trip(state, like=state)
     assert type(restored["p"]) is Pair and type(restored["b"]) is Box
     jax.tree.map(np.testing.assert_array_equal, restored, state)
-    assert list(store["latest"]) == ["b/<0>", "b/<1>", "p/.first", "p/.second/[0]"]
+    assert list(store["latest"]) == [
+        "b/<0>",
+        "b/<1>",
+        "p/.first",
+        "p/.second/[0]",
+    ]
     assert set(store.restore()["p"]) == {"first", "second"}
     assert store.restore()["b"][0] == 1
 

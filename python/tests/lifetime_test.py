@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who keeps a store open: whoever can still read of it."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manager: which steps are saved, kept and found; preemption; errors."""
 
 import gc
@@ -100,10 +101,14 @@ def test_items_and_metadata(manage):
     assert manager.metadata() == {"run": 1}
     items = manager.item_metadata(1)
     assert set(items) == set(tree)
-    leaves = {leaf.name: (leaf.kind, leaf.shape) for leaf in items["model"].leaves}
+    leaves = {
+        leaf.name: (leaf.kind, leaf.shape) for leaf in items["model"].leaves
+    }
     assert leaves == {"model/n": ("int", ()), "model/w": ("array", (4,))}
     found = manager.restore(items=["data", "x"])
-    assert set(found) == {"data", "x"} and (found["data"]["again"] == shared).all()
+    assert (
+        set(found) == {"data", "x"} and (found["data"]["again"] == shared).all()
+    )
     like = {"data": {"again": np.zeros(4, int)}}
     found = manager.restore(1, like, items=["data"])
     assert (found["data"]["again"] == shared).all()
@@ -298,7 +303,9 @@ def test_preemption_saves_once_more(manage):
     manager.request_preemption()
     assert manager.reached_preemption() and not manager.saved_for_preemption()
     assert manager.save(2, state(2))
-    assert manager.saved_for_preemption() and not manager.is_saving_in_progress()
+    assert (
+        manager.saved_for_preemption() and not manager.is_saving_in_progress()
+    )
     assert manager.all_steps() == [0, 2]
     assert not manager.save(3, state(3))
 
@@ -317,7 +324,7 @@ def test_the_exit_of_the_interpreter_finishes_saves(tmp_path):
 import sys, numpy as np, ckptree
 manager = ckptree.CheckpointManager(
     sys.argv[1],
-    preservation=ckptree.Latest(1) | ckptree.KeepIf(lambda step: step.step == 0))
+    preservation=ckptree.Latest(1) | ckptree.KeepIf(lambda s: s.step == 0))
 manager.save(1, {"w": np.ones(1 << 20)})
 manager.save(2, {"w": np.zeros(1 << 22)}, borrow=True)
 """
@@ -333,7 +340,11 @@ import os, sys, ckptree
 manager = ckptree.CheckpointManager(sys.argv[1], max_to_keep=2)
 manager.save(1, {"w": 1})
 if os.fork() == 0:
-    for call in (manager.all_steps, lambda: manager.save(2, {}), manager.restore):
+    for call in (
+        manager.all_steps,
+        lambda: manager.save(2, {}),
+        manager.restore,
+    ):
         try: call()
         except ckptree.StateError as error: print("fork()" in str(error))
     del manager
@@ -362,7 +373,8 @@ threading.Thread(target=interrupt).start()
 array = np.zeros(1 << 20)
 step = 0
 with ckptree.CheckpointManager(
-    sys.argv[1], preservation=ckptree.KeepIf(lambda s: False) | ckptree.Latest(2)
+    sys.argv[1],
+    preservation=ckptree.KeepIf(lambda s: False) | ckptree.Latest(2),
 ) as manager:
     try:
         while True:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saves that fail: no file may grow beyond a mebibyte for a while."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The format guide and the video summary that ckptree started from, and what
 Orbax's documentation does, re-typed: each under Orbax and under ckptree."""
 
@@ -70,7 +71,9 @@ def test_a_module_from_its_abstract_state(ocp, tmp_path):  # SE-12
     again = nnx.merge(graph, restored)
     assert np.array_equal(again.first.kernel[...], model.first.kernel[...])
     x = jnp.ones((3, 4))
-    assert np.array_equal(again.second(again.first(x)), model.second(model.first(x)))
+    assert np.array_equal(
+        again.second(again.first(x)), model.second(model.first(x))
+    )
 
 
 def test_a_template_places_arrays_on_another_mesh(ocp, tmp_path):  # SE-13
@@ -84,7 +87,9 @@ def test_a_template_places_arrays_on_another_mesh(ocp, tmp_path):  # SE-13
         checkpointer.save(tmp_path / "state", tree)
         checkpointer.wait_until_finished()
         placed = NamedSharding(mesh(1, 8), PartitionSpec(None, "y"))
-        abstract = {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=placed)}
+        abstract = {
+            "w": jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=placed)
+        }
         restored = checkpointer.restore(tmp_path / "state", abstract)
     assert_same(restored, tree)
     assert restored["w"].sharding == placed
@@ -115,7 +120,8 @@ def test_json_beside_arrays(ocp, tmp_path):  # SE-14
         restored = manager.restore(
             1,
             args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(), iterator=ocp.args.JsonRestore()
+                state=ocp.args.StandardRestore(),
+                iterator=ocp.args.JsonRestore(),
             ),
         )
     assert restored.iterator == iterator
@@ -126,7 +132,9 @@ def test_json_beside_arrays(ocp, tmp_path):  # SE-14
 
 @pytest.fixture
 def guide(ocp, tmp_path):
-    sharding = NamedSharding(Mesh(np.array(jax.devices()), "x"), PartitionSpec("x"))
+    sharding = NamedSharding(
+        Mesh(np.array(jax.devices()), "x"), PartitionSpec("x")
+    )
     tree = {
         "a": jax.device_put(jnp.arange(16), sharding),
         "b": jax.device_put(jnp.ones(16), sharding),
@@ -152,12 +160,15 @@ def guide(ocp, tmp_path):
 
 def test_two_items_and_metadata_of_the_run(ocp, guide):  # SE-15
     path, tree = guide
-    with ocp.CheckpointManager(path, item_names=("state", "custom_data")) as manager:
+    with ocp.CheckpointManager(
+        path, item_names=("state", "custom_data")
+    ) as manager:
         assert manager.metadata().custom_metadata == {"global_property": "foo"}
         restored = manager.restore(
             0,
             args=ocp.args.Composite(
-                state=ocp.args.PyTreeRestore(), custom_data=ocp.args.JsonRestore()
+                state=ocp.args.PyTreeRestore(),
+                custom_data=ocp.args.JsonRestore(),
             ),
         )
         assert_same(
@@ -172,7 +183,9 @@ def test_two_items_and_metadata_of_the_run(ocp, guide):  # SE-15
 
 def test_metadata_of_a_tree(ocp, tmp_path):  # SE-16
     checkpointer = ocp.PyTreeCheckpointer()
-    checkpointer.save(tmp_path / "tree", {"a": {"b": [1, 2]}, "w": np.zeros((2, 3))})
+    checkpointer.save(
+        tmp_path / "tree", {"a": {"b": [1, 2]}, "w": np.zeros((2, 3))}
+    )
     found = checkpointer.metadata(tmp_path / "tree").item_metadata.tree
     assert isinstance(found["a"]["b"], list) and len(found["a"]["b"]) == 2
     assert found["w"].shape == (2, 3)
@@ -183,7 +196,9 @@ def test_metadata_of_a_tree(ocp, tmp_path):  # SE-16
 
 def test_one_leaf_without_the_others(ocp, guide):  # SE-17
     path, tree = guide
-    with ocp.CheckpointManager(path, item_names=("state", "custom_data")) as manager:
+    with ocp.CheckpointManager(
+        path, item_names=("state", "custom_data")
+    ) as manager:
         restored = manager.restore(
             0,
             args=ocp.args.Composite(
@@ -203,10 +218,14 @@ def test_one_leaf_without_the_others(ocp, guide):  # SE-17
 def test_a_placeholder_is_not_read(ocp, guide):
     path, tree = guide
     template = dict.fromkeys(tree, ocp.PLACEHOLDER) | {"c": np.zeros(4, int)}
-    with ocp.CheckpointManager(path, item_names=("state", "custom_data")) as manager:
+    with ocp.CheckpointManager(
+        path, item_names=("state", "custom_data")
+    ) as manager:
         restored = manager.restore(
             0,
-            args=ocp.args.Composite(state=ocp.args.PyTreeRestore(item=template)),
+            args=ocp.args.Composite(
+                state=ocp.args.PyTreeRestore(item=template)
+            ),
         )
     assert restored.state["a"] is ...
     assert np.array_equal(restored.state["c"], tree["c"])

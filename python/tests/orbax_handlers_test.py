@@ -1,4 +1,6 @@
-"""Checkpointers, handlers and their arguments: under Orbax and under ckptree."""
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpointers, handlers and their arguments: under Orbax and under
+ckptree."""
 
 import dataclasses
 import stat
@@ -20,7 +22,9 @@ def test_a_checkpoint_that_is_there(ocp, tmp_path):  # CK-02, AT-10
     with pytest.raises(ValueError, match="already exists"):
         checkpointer.save(tmp_path / "x", args=ocp.args.StandardSave({"a": 2}))
     assert checkpointer.restore(tmp_path / "x") == {"a": 1}
-    checkpointer.save(tmp_path / "x", args=ocp.args.StandardSave({"a": 2}), force=True)
+    checkpointer.save(
+        tmp_path / "x", args=ocp.args.StandardSave({"a": 2}), force=True
+    )
     assert checkpointer.restore(tmp_path / "x") == {"a": 2}
 
 
@@ -35,7 +39,9 @@ def test_no_checkpoint(ocp, ours, tmp_path):  # CK-03
 
 def test_metadata_of_a_step(ocp, tmp_path):  # CK-04
     checkpointer = ocp.PyTreeCheckpointer()
-    checkpointer.save(tmp_path / "x", {"w": np.zeros(3)}, custom_metadata={"a": 1})
+    checkpointer.save(
+        tmp_path / "x", {"w": np.zeros(3)}, custom_metadata={"a": 1}
+    )
     found = checkpointer.metadata(tmp_path / "x")
     assert found.item_metadata.tree["w"].shape == (3,)
     assert found.custom_metadata == {"a": 1}
@@ -49,18 +55,23 @@ def test_arguments_one_by_one(ocp, tmp_path):  # CK-05
     assert_same(checkpointer.restore(tmp_path / "x"), tree)
     assert_same(checkpointer.restore(tmp_path / "x", item=tree), tree)
     assert_same(
-        checkpointer.restore(tmp_path / "x", args=ocp.args.PyTreeRestore(tree)), tree
+        checkpointer.restore(tmp_path / "x", args=ocp.args.PyTreeRestore(tree)),
+        tree,
     )
 
 
 def test_in_the_background(ocp, tmp_path):  # CK-06
     called = []
-    options = ocp.AsyncOptions(post_finalization_callback=lambda: called.append(1))
+    options = ocp.AsyncOptions(
+        post_finalization_callback=lambda: called.append(1)
+    )
     array = np.arange(1000)
     with ocp.AsyncCheckpointer(
         ocp.StandardCheckpointHandler(), async_options=options
     ) as checkpointer:
-        checkpointer.save(tmp_path / "x", args=ocp.args.StandardSave({"w": array}))
+        checkpointer.save(
+            tmp_path / "x", args=ocp.args.StandardSave({"w": array})
+        )
         array[:] = -1
         # Waits for the one before.
         checkpointer.save(tmp_path / "y", args=ocp.args.StandardSave({"n": 1}))
@@ -78,7 +89,9 @@ def test_a_time_that_is_none(ocp):  # OPT-18
 def test_an_error_is_told_once(ocp, tmp_path):  # CK-07, SV-08
     checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
     with pytest.raises(ValueError):
-        checkpointer.save(tmp_path / "x", args=ocp.args.StandardSave({"a": "text"}))
+        checkpointer.save(
+            tmp_path / "x", args=ocp.args.StandardSave({"a": "text"})
+        )
     checkpointer.check_for_errors()
     checkpointer.close()
 
@@ -226,7 +239,9 @@ def test_items_without_arguments(ocp, tmp_path):  # HR-06, CM-21
     with ocp.CheckpointManager(tmp_path / "run") as manager:
         with pytest.raises(ValueError):
             manager.save(0, args=ocp.args.Composite(a=None))
-        manager.save(1, args=ocp.args.Composite(a=ocp.args.StandardSave({"x": 1})))
+        manager.save(
+            1, args=ocp.args.Composite(a=ocp.args.StandardSave({"x": 1}))
+        )
         manager.wait_until_finished()
         assert manager.restore(1, args=ocp.args.Composite(a=None)).a == {"x": 1}
     with ocp.CheckpointManager(tmp_path / "run") as manager:
@@ -275,7 +290,9 @@ def test_a_handler_that_is_not_known_again(ocp, text, tmp_path):  # HR-07, CM-20
 def test_json_that_cannot_be(ocp, tmp_path):  # OH-01
     checkpointer = ocp.Checkpointer(ocp.JsonCheckpointHandler())
     with pytest.raises(TypeError):
-        checkpointer.save(tmp_path / "x", args=ocp.args.JsonSave({"a": object()}))
+        checkpointer.save(
+            tmp_path / "x", args=ocp.args.JsonSave({"a": object()})
+        )
     checkpointer.save(tmp_path / "y", args=ocp.args.JsonSave({1: (2, 3)}))
     assert checkpointer.restore(tmp_path / "y") == {"1": [2, 3]}
 
@@ -295,7 +312,9 @@ def test_a_message(ocp, tmp_path):  # OH-03
     from google.protobuf import struct_pb2
 
     message = struct_pb2.Value(string_value="x")
-    checkpointer = ocp.Checkpointer(ocp.ProtoCheckpointHandler(filename="v.pbtxt"))
+    checkpointer = ocp.Checkpointer(
+        ocp.ProtoCheckpointHandler(filename="v.pbtxt")
+    )
     checkpointer.save(tmp_path / "x", args=ocp.args.ProtoSave(message))
     restored = checkpointer.restore(
         tmp_path / "x", args=ocp.args.ProtoRestore(struct_pb2.Value)
@@ -305,8 +324,10 @@ def test_a_message(ocp, tmp_path):  # OH-03
 
 @pytest.mark.parametrize("typed", [True, False])
 def test_a_key_of_jax(ocp, ours, tmp_path, typed):  # OH-04
-    key = jax.random.key(3, impl="rbg" if ours and typed else None) if typed else (
-        jax.random.PRNGKey(3)
+    key = (
+        jax.random.key(3, impl="rbg" if ours and typed else None)
+        if typed
+        else (jax.random.PRNGKey(3))
     )
     checkpointer = ocp.Checkpointer(ocp.JaxRandomKeyCheckpointHandler())
     checkpointer.save(tmp_path / "x", args=ocp.args.JaxRandomKeySave(key))
@@ -374,7 +395,9 @@ def test_the_directory_is_made_or_not(ocp, ours, tmp_path):  # OPT-09
 def test_an_interval_of_nothing(ocp, tmp_path):  # OPT-01
     options = ocp.CheckpointManagerOptions(save_interval_steps=0)
     with pytest.raises((ValueError, ZeroDivisionError)):
-        with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
+        with ocp.CheckpointManager(
+            tmp_path / "run", options=options
+        ) as manager:
             manager.should_save(1)
 
 
@@ -383,7 +406,9 @@ def test_decisions_need_not_see_saves(ocp, tmp_path):  # OPT-27, CM-14
 
     class Policy:
         def should_save(self, step, previous_steps, *, context):
-            seen.append((context.is_saving_in_progress, context.reached_preemption))
+            seen.append(
+                (context.is_saving_in_progress, context.reached_preemption)
+            )
             return True
 
     options = ocp.CheckpointManagerOptions(
@@ -392,7 +417,9 @@ def test_decisions_need_not_see_saves(ocp, tmp_path):  # OPT-27, CM-14
     )
     with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
         for step in range(3):
-            manager.save(step, args=ocp.args.StandardSave({"w": np.ones(1 << 16)}))
+            manager.save(
+                step, args=ocp.args.StandardSave({"w": np.ones(1 << 16)})
+            )
     assert seen == [(False, False)] * 3
 
 

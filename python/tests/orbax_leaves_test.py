@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaves under Orbax and under ckptree: kinds, places, conversions."""
 
 
@@ -57,7 +58,9 @@ def test_an_empty_container_inside(ocp, tmp_path):  # PT-02
 
 def test_a_template_of_another_type(ocp, ours, tmp_path):  # RS-07, TH-03
     checkpointer = ocp.PyTreeCheckpointer()
-    checkpointer.save(tmp_path / "x", {"w": np.array([16777217], "i4"), "f": 2.5})
+    checkpointer.save(
+        tmp_path / "x", {"w": np.array([16777217], "i4"), "f": 2.5}
+    )
     template = {"w": np.zeros(1, "f4"), "f": 0}
     if ours:
         with pytest.raises(ValueError, match="dtype"):
@@ -94,7 +97,9 @@ def test_construct_restore_args(ocp):  # RS-12
     assert made["on"].dtype == np.float32
     assert made["off"].restore_type is np.ndarray
     assert made["off"].dtype == np.float32
-    assert made["np"].restore_type is np.ndarray and made["np"].dtype == np.int16
+    assert (
+        made["np"].restore_type is np.ndarray and made["np"].dtype == np.int16
+    )
     assert made["int"].restore_type is int and made["text"].restore_type is str
     with pytest.raises(ValueError, match="Unsupported type"):
         ocp.checkpoint_utils.construct_restore_args({"a": object()})
@@ -108,10 +113,20 @@ def test_shapes_that_contradict(ocp):  # RS-08
 def test_a_template_without_shardings(ocp, tmp_path):  # RS-01
     placed = jax.sharding.SingleDeviceSharding(jax.devices()[3])
     tree = {"w": jax.device_put(jnp.ones(2), placed), "n": np.ones(2, "f4")}
-    template = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+    template = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree
+    )
     for handler, save, restore in (
-        (ocp.StandardCheckpointHandler, ocp.args.StandardSave, ocp.args.StandardRestore),
-        (ocp.PyTreeCheckpointHandler, ocp.args.PyTreeSave, ocp.args.PyTreeRestore),
+        (
+            ocp.StandardCheckpointHandler,
+            ocp.args.StandardSave,
+            ocp.args.StandardRestore,
+        ),
+        (
+            ocp.PyTreeCheckpointHandler,
+            ocp.args.PyTreeSave,
+            ocp.args.PyTreeRestore,
+        ),
     ):
         checkpointer = ocp.Checkpointer(handler())
         path = tmp_path / handler.__name__
@@ -151,8 +166,15 @@ def test_on_fewer_devices(ocp, tmp_path):  # RS-01, RS-08, RS-10
     checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
     checkpointer.save(tmp_path / "x", args=ocp.args.StandardSave(tree))
     done = subprocess.run(
-        [sys.executable, "-c", FEWER_DEVICES, ocp.__name__, str(tmp_path / "x")],
-        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
+        [
+            sys.executable,
+            "-c",
+            FEWER_DEVICES,
+            ocp.__name__,
+            str(tmp_path / "x"),
+        ],
+        env=os.environ
+        | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
         capture_output=True,
         text=True,
     )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManager: the same calls under Orbax and under ckptree."""
 
 import datetime
@@ -22,7 +23,12 @@ def managed(ocp, tmp_path):
     def make(path="run", **options):
         arguments = {
             name: options.pop(name)
-            for name in ("item_names", "item_handlers", "metadata", "handler_registry")
+            for name in (
+                "item_names",
+                "item_handlers",
+                "metadata",
+                "handler_registry",
+            )
             if name in options
         }
         manager = ocp.CheckpointManager(
@@ -41,7 +47,9 @@ def managed(ocp, tmp_path):
 @pytest.fixture
 def save(ocp):
     def run(manager, step, **options):
-        return manager.save(step, args=ocp.args.StandardSave(state(step)), **options)
+        return manager.save(
+            step, args=ocp.args.StandardSave(state(step)), **options
+        )
 
     return run
 
@@ -103,7 +111,9 @@ def test_one_item_or_several(ocp, managed, save):  # CM-04
             1, args=ocp.args.Composite(state=ocp.args.StandardSave({"a": 1}))
         )
     other = managed("other")
-    other.save(0, args=ocp.args.Composite(state=ocp.args.StandardSave({"a": 1})))
+    other.save(
+        0, args=ocp.args.Composite(state=ocp.args.StandardSave({"a": 1}))
+    )
     with pytest.raises(ValueError, match="Composite"):
         save(other, 1)
     other.wait_until_finished()
@@ -161,8 +171,17 @@ def test_a_policy_and_its_older_options(ocp, managed, wrong):  # OPT-25
     [
         ({"max_to_keep": 1, "keep_period": 4}, [0, 4, 8, 9]),
         ({"max_to_keep": None, "keep_period": 4}, list(range(10))),
-        ({"max_to_keep": 2, "keep_time_interval": datetime.timedelta(days=1)}, [0, 8, 9]),
-        ({"save_interval_steps": 3, "save_on_steps": [4, 5]}, [0, 3, 4, 5, 6, 9]),
+        (
+            {
+                "max_to_keep": 2,
+                "keep_time_interval": datetime.timedelta(days=1),
+            },
+            [0, 8, 9],
+        ),
+        (
+            {"save_interval_steps": 3, "save_on_steps": [4, 5]},
+            [0, 3, 4, 5, 6, 9],
+        ),
         ({"should_save_fn": lambda step, latest: step in (2, 5)}, [2, 5]),
     ],
 )
@@ -184,7 +203,9 @@ def test_nothing_to_keep(ours, managed, save):
 
 
 def test_the_newest_stays(ours, managed, save):
-    manager = managed(max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min")
+    manager = managed(
+        max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min"
+    )
     for step, loss in enumerate([5, 3, 4, 9]):
         save(manager, step, metrics={"loss": loss})
         manager.wait_until_finished()
@@ -195,23 +216,34 @@ def test_the_newest_stays(ours, managed, save):
 
 
 def test_the_best(managed, save):
-    manager = managed(max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min")
+    manager = managed(
+        max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min"
+    )
     for step, loss in enumerate([5, 3, 4, 1, 2]):
         save(manager, step, metrics={"loss": loss, "note": "x"})
     assert steps(manager) == [3, 4]
     assert manager.best_step() == 3
     assert manager.metrics(3) == {"loss": 1, "note": "x"}
-    again = managed(max_to_keep=2, best_fn=lambda m: m["loss"], best_mode="min", read_only=True)
+    again = managed(
+        max_to_keep=2,
+        best_fn=lambda m: m["loss"],
+        best_mode="min",
+        read_only=True,
+    )
     assert again.best_step() == 3
 
 
 def test_the_best_after_it_was_opened_again(managed, save):
-    first = managed(max_to_keep=2, best_fn=lambda m: m["a"]["loss"], best_mode="min")
+    first = managed(
+        max_to_keep=2, best_fn=lambda m: m["a"]["loss"], best_mode="min"
+    )
     for step, loss in enumerate([5.0, 3.0, 4.0]):
         save(first, step, metrics={"a": {"loss": loss}})
     assert steps(first) == [1, 2]
     first.close()
-    second = managed(max_to_keep=2, best_fn=lambda m: m["a"]["loss"], best_mode="min")
+    second = managed(
+        max_to_keep=2, best_fn=lambda m: m["a"]["loss"], best_mode="min"
+    )
     assert second.best_step() == 1
     save(second, 3, metrics={"a": {"loss": 1.0}})
     assert steps(second) == [1, 3]
@@ -238,7 +270,9 @@ def test_a_decision_of_the_users_own(ocp, managed, save):
     class Doubling:
         def should_save(self, step, previous_steps, *, context):
             seen.append((step.step, [p.step for p in previous_steps]))
-            return not previous_steps or step.step >= 2 * previous_steps[-1].step
+            return (
+                not previous_steps or step.step >= 2 * previous_steps[-1].step
+            )
 
     manager = managed(save_decision_policy=Doubling())
     assert [s for s in range(1, 10) if save(manager, s)] == [1, 2, 4, 8]
@@ -271,7 +305,9 @@ def test_items_that_are_not_there(ocp, managed):
     manager.save(0, args=ocp.args.Composite(a=ocp.args.StandardSave({"x": 1})))
     manager.wait_until_finished()
     with pytest.raises(KeyError, match="b"):
-        manager.restore(0, args=ocp.args.Composite(b=ocp.args.StandardRestore()))
+        manager.restore(
+            0, args=ocp.args.Composite(b=ocp.args.StandardRestore())
+        )
 
 
 def test_without_arguments_after_it_was_opened_again(ocp, managed):  # CM-20
@@ -279,7 +315,8 @@ def test_without_arguments_after_it_was_opened_again(ocp, managed):  # CM-20
     first.save(
         0,
         args=ocp.args.Composite(
-            state=ocp.args.StandardSave(state(0)), config=ocp.args.JsonSave({"a": 1})
+            state=ocp.args.StandardSave(state(0)),
+            config=ocp.args.JsonSave({"a": 1}),
         ),
     )
     first.wait_until_finished()
@@ -435,8 +472,12 @@ def test_another_handler_for_an_item(ocp, managed):  # HR-08
     manager = managed()
     manager.save(0, args=ocp.args.Composite(a=ocp.args.PyTreeSave({"x": 1})))
     manager.wait_until_finished()
-    with pytest.raises(ValueError, match="does not match with any registered handler"):
-        manager.restore(0, args=ocp.args.Composite(a=ocp.args.StandardRestore()))
+    with pytest.raises(
+        ValueError, match="does not match with any registered handler"
+    ):
+        manager.restore(
+            0, args=ocp.args.Composite(a=ocp.args.StandardRestore())
+        )
 
 
 def test_documents_arrays_and_keys(ocp, managed):  # OH-01 to OH-05

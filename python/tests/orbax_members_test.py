@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments and members that user code relies on, by class: "arguments;
 members"."""
 

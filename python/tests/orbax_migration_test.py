@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From Orbax to a store, a training that goes on there, and back."""
 
 import jax
@@ -20,7 +21,9 @@ def placed():
 def state(step):
     return {
         "params": {
-            "w": jax.device_put(jnp.arange(64.0).reshape(8, 8) + step, placed()),
+            "w": jax.device_put(
+                jnp.arange(64.0).reshape(8, 8) + step, placed()
+            ),
             "b": jnp.full(3, step, jnp.bfloat16),
         },
         "layers": [np.arange(4) * step, {"scale": np.float32(0.5)}],
@@ -78,7 +81,9 @@ def test_there_and_back(written, tmp_path):
     assert steps == seen[2] and done == [(1, 3), (2, 3), (3, 3)]
     # Again: what is there stays.
     assert ours.import_checkpoint(path, tmp_path / "store") == steps
-    with ours.CheckpointManager(tmp_path / "store", options=options(ours)) as manager:
+    with ours.CheckpointManager(
+        tmp_path / "store", options=options(ours)
+    ) as manager:
         assert look(manager) == seen
         assert manager.metadata().custom_metadata == {"run": "a"}
         for step in steps:
@@ -111,12 +116,15 @@ def test_there_and_back(written, tmp_path):
         assert look(manager) == after
         assert manager.metadata().custom_metadata == {"run": "a"}
         with ours.CheckpointManager(
-            tmp_path / "store", options=ours.CheckpointManagerOptions(read_only=True)
+            tmp_path / "store",
+            options=ours.CheckpointManagerOptions(read_only=True),
         ) as mine:
             for step in after[2]:
                 one, other = manager.restore(step), mine.restore(step)
                 assert one.state.pop("name") == other.state.pop("name") == "x"
-                scales = [r.state["layers"].pop()["scale"] for r in (one, other)]
+                scales = [
+                    r.state["layers"].pop()["scale"] for r in (one, other)
+                ]
                 assert scales == [0.5, 0.5]
                 assert_same(one.state, other.state)
                 assert one.config == other.config
@@ -127,7 +135,9 @@ def test_one_checkpoint(tmp_path):
     tree = {"w": jnp.arange(5), "n": 3}
     with theirs.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "theirs", tree)
-    assert ours.import_checkpoint(tmp_path / "theirs", tmp_path / "store") == [0]
+    assert ours.import_checkpoint(tmp_path / "theirs", tmp_path / "store") == [
+        0
+    ]
     assert_same(ours.StandardCheckpointer().restore(tmp_path / "store"), tree)
 
 
@@ -143,7 +153,10 @@ def test_what_orbax_wrote_is_named(written, tmp_path):
 
 def test_two_managers_at_once(tmp_path):
     with ours.CheckpointManager(tmp_path / "run"):
-        other = "import sys, ckptree.orbax as ocp; ocp.CheckpointManager(sys.argv[1])"
+        other = (
+            "import sys, ckptree.orbax as ocp; "
+            "ocp.CheckpointManager(sys.argv[1])"
+        )
         import subprocess
         import sys
 

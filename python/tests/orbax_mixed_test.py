@@ -1,5 +1,6 @@
-"""Objects of Orbax's own classes, as a program has them that changed only some of
-its imports: taken by their attributes, or refused by name."""
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of Orbax's own classes, as a program has them that changed only some
+of its imports: taken by their attributes, or refused by name."""
 
 import datetime
 
@@ -12,7 +13,11 @@ import orbax.checkpoint as theirs
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-TREE = {"w": np.arange(8, dtype=np.float32), "n": 3, "deep": [{"b": np.ones(2)}]}
+TREE = {
+    "w": np.arange(8, dtype=np.float32),
+    "n": 3,
+    "deep": [{"b": np.ones(2)}],
+}
 
 
 @pytest.fixture
@@ -53,7 +58,9 @@ def test_restore_args(saved, templated):  # RS-02
         "deep": [{"b": theirs.RestoreArgs()}],
     }
     made = restored(saved, TREE if templated else None, args)
-    assert made["w"].dtype == np.float16 and made["w"].tolist() == list(range(8))
+    assert made["w"].dtype == np.float16 and made["w"].tolist() == list(
+        range(8)
+    )
     assert type(made["n"]) is float and made["n"] == 3
     assert made["deep"][0]["b"].tolist() == [1, 1]
 
@@ -63,7 +70,10 @@ def test_array_restore_args(saved):  # RS-02
     placed = NamedSharding(mesh, PartitionSpec("x"))
     args = {
         "w": theirs.ArrayRestoreArgs(
-            sharding=placed, global_shape=(16,), strict=False, dtype=jnp.bfloat16
+            sharding=placed,
+            global_shape=(16,),
+            strict=False,
+            dtype=jnp.bfloat16,
         ),
         "n": theirs.RestoreArgs(),
         "deep": [
@@ -108,7 +118,10 @@ def test_save_args(tmp_path):  # PT-06
     assert made["w"].dtype == made["deep"][0]["b"].dtype == np.float16
     target = flax.training.orbax_utils.save_args_from_target(TREE)
     ours.PyTreeCheckpointer().save(tmp_path / "two", TREE, save_args=target)
-    assert ours.PyTreeCheckpointer().restore(tmp_path / "two")["w"].dtype == np.float32
+    assert (
+        ours.PyTreeCheckpointer().restore(tmp_path / "two")["w"].dtype
+        == np.float32
+    )
 
 
 def test_transforms(saved):
@@ -125,15 +138,25 @@ def test_transforms(saved):
 
 @pytest.mark.parametrize("wrong", [1, np.float16, theirs.SaveArgs(), "bf16"])
 def test_what_is_no_restore_args(saved, wrong):
-    args = {"w": wrong, "n": ours.RestoreArgs(), "deep": [{"b": ours.RestoreArgs()}]}
+    args = {
+        "w": wrong,
+        "n": ours.RestoreArgs(),
+        "deep": [{"b": ours.RestoreArgs()}],
+    }
     for item in (TREE, None):
-        with pytest.raises(ValueError, match="restore_args: item/w is no RestoreArgs"):
+        with pytest.raises(
+            ValueError, match="restore_args: item/w is no RestoreArgs"
+        ):
             restored(saved, item, args)
 
 
 def test_metadata_of_orbax_is_no_template(saved, tmp_path):
     theirs.PyTreeCheckpointer().save(tmp_path / "theirs", TREE)
-    tree = theirs.PyTreeCheckpointer().metadata(tmp_path / "theirs").item_metadata.tree
+    tree = (
+        theirs.PyTreeCheckpointer()
+        .metadata(tmp_path / "theirs")
+        .item_metadata.tree
+    )
     with pytest.raises(ValueError, match="Unsupported type: .*orbax"):
         restored(saved, tree, None)
 
@@ -183,7 +206,9 @@ def test_what_is_refused_by_name(tmp_path):
         ):
             with pytest.raises(ValueError, match=of_orbax):
                 manager.save(1, args=args)
-        manager.save(1, args=ours.args.Composite(a=ours.args.StandardSave({"a": 1})))
+        manager.save(
+            1, args=ours.args.Composite(a=ours.args.StandardSave({"a": 1}))
+        )
         manager.wait_until_finished()
         with pytest.raises(ValueError, match=of_orbax):
             manager.restore(1, args=theirs.args.StandardRestore())

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of steps, waiting for new ones, and metadata: under Orbax and under
 ckptree."""
 
@@ -22,7 +23,9 @@ def run(ocp, tmp_path):
         ) as manager:
             for step in steps:
                 manager.save(
-                    step, args=ocp.args.StandardSave({"w": np.full(2, step)}), force=True
+                    step,
+                    args=ocp.args.StandardSave({"w": np.full(2, step)}),
+                    force=True,
                 )
         return path
 
@@ -49,13 +52,18 @@ def test_names_that_a_format_builds(ocp, run, options, names):  # ST-01, OPT-08
     assert [names_of.build_name(step) for step in (23, 12345)] == names
     assert ocp.path.step.is_standard_name_format(names_of)
     path = run(23, 12345, **options)
-    assert sorted(found.step for found in names_of.find_all(path)) == [23, 12345]
+    assert sorted(found.step for found in names_of.find_all(path)) == [
+        23,
+        12345,
+    ]
     assert names_of.find_step(path, 23).path == path / names[0]
 
 
 def test_a_manager_with_a_format_of_its_own(ocp, tmp_path):  # OPT-08
     names_of = ocp.path.step.standard_name_format(step_prefix="at")
-    options = ocp.CheckpointManagerOptions(step_name_format=names_of, step_prefix="no")
+    options = ocp.CheckpointManagerOptions(
+        step_name_format=names_of, step_prefix="no"
+    )
     with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
         manager.save(7, args=ocp.args.StandardSave({"w": np.ones(2)}))
         manager.wait_until_finished()
@@ -114,9 +122,14 @@ def test_steps_of_a_directory(ocp, run):  # ST-06, ST-08, ST-09
 def test_paths_of_steps_and_items(ocp):
     directory = ocp.path.step.get_save_directory
     assert str(directory(7, "run")) == "run/7"
-    assert str(directory(7, "run", "state", step_prefix="step")) == "run/step_7/state"
+    assert (
+        str(directory(7, "run", "state", step_prefix="step"))
+        == "run/step_7/state"
+    )
     assert str(directory(7, "run", step_format_fixed_length=3)) == "run/007"
-    assert str(directory(7, "run", "x", override_directory="other")) == "other/x"
+    assert (
+        str(directory(7, "run", "x", override_directory="other")) == "other/x"
+    )
 
 
 def test_a_step_that_is_an_array(ocp, tmp_path):  # ST-10
@@ -205,7 +218,9 @@ def test_metadata_as_a_template(ocp, tmp_path):  # MD-01
 def test_custom_metadata(ocp, tmp_path):  # MD-04, PT-01
     checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
     args = ocp.args.PyTreeSave({"a": 1}, custom_metadata={"of": "the tree"})
-    checkpointer.save(tmp_path / "x", args=args, custom_metadata={"of": "the step"})
+    checkpointer.save(
+        tmp_path / "x", args=args, custom_metadata={"of": "the step"}
+    )
     found = checkpointer.metadata(tmp_path / "x")
     assert found.custom_metadata == {"of": "the step"}
     assert found.item_metadata.custom_metadata == {"of": "the tree"}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subclasses of handlers with methods of their own: those are what runs, by
 every checkpointer and manager."""
 
@@ -7,7 +8,9 @@ import pytest
 TREE = {"w": np.arange(3)}
 
 
-@pytest.fixture(params=["Checkpointer", "AsyncCheckpointer", "manager", "composite"])
+@pytest.fixture(
+    params=["Checkpointer", "AsyncCheckpointer", "manager", "composite"]
+)
 def way(request, ocp, tmp_path):
     """Saves a tree by a handler, and restores it."""
 
@@ -180,7 +183,9 @@ def test_a_handler_that_uses_another(ocp, way):  # HR-01
             self._inner.finalize(directory)
 
         def restore(self, directory, args=None):
-            return self._inner.restore(directory, args=ocp.args.StandardRestore())
+            return self._inner.restore(
+                directory, args=ocp.args.StandardRestore()
+            )
 
     @ocp.args.register_with_handler(Wrapping, for_save=True, for_restore=True)
     class Wrapped(ocp.args.CheckpointArgs):
@@ -213,7 +218,8 @@ def test_of_several_items(ocp, tmp_path):
         checkpointer.save(
             tmp_path / "one",
             args=Several(
-                state=ocp.args.StandardSave(TREE), config=ocp.args.JsonSave({"a": 1})
+                state=ocp.args.StandardSave(TREE),
+                config=ocp.args.JsonSave({"a": 1}),
             ),
         )
     assert called == [["config", "state"], "finalize"]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recorded decisions, by the classes of Orbax and by those here; and
 managers of both, side by side."""
 
@@ -11,7 +12,12 @@ import numpy as np
 import orbax.checkpoint
 import pytest
 
-VECTORS = Path(__file__).parent.parent.parent / "tests" / "core" / "policy_vectors.jsonl"
+VECTORS = (
+    Path(__file__).parent.parent.parent
+    / "tests"
+    / "core"
+    / "policy_vectors.jsonl"
+)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -58,7 +64,9 @@ def preservation(ocp, given):
             keep_checkpoints_without_metrics=given.get("keep_wo", True),
         )
     assert kind == "Any"
-    return module.AnyPreservationPolicy([preservation(ocp, p) for p in given["of"]])
+    return module.AnyPreservationPolicy(
+        [preservation(ocp, p) for p in given["of"]]
+    )
 
 
 def decision(ocp, given):
@@ -79,7 +87,8 @@ def decision(ocp, given):
 
 def context_of_keeping(ocp):
     if ocp is orbax.checkpoint:
-        return orbax.checkpoint._src.checkpoint_managers.preservation_policy.PreservationContext()
+        managers = orbax.checkpoint._src.checkpoint_managers
+        return managers.preservation_policy.PreservationContext()
     return ocp.checkpoint_managers.PreservationContext()
 
 
@@ -91,7 +100,9 @@ def info_of(vector, i, step, seconds):
 @pytest.mark.parametrize("vector", vectors("A.1", 45))
 def test_one_decision(ocp, ours, vector):
     def kept():
-        infos = [info_of(vector, i, s, s) for i, s in enumerate(vector["steps"])]
+        infos = [
+            info_of(vector, i, s, s) for i, s in enumerate(vector["steps"])
+        ]
         policy = preservation(ocp, vector["policy"])
         found = policy.should_preserve(infos, context=context_of_keeping(ocp))
         return [i for i, keep in enumerate(found) if keep]
@@ -153,7 +164,9 @@ def test_whole_managers(ocp, ours, tmp_path, monkeypatch, vector):
     with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
         preempted = []
         monkeypatch.setattr(
-            type(manager), "reached_preemption", lambda self, step: step in preempted
+            type(manager),
+            "reached_preemption",
+            lambda self, step: step in preempted,
         )
         for step, expected in zip(vector["calls"], vector["result"]):
             if step in vector.get("preempt", []):
@@ -211,8 +224,8 @@ OPTIONS = {
 
 
 def best_four(losses, newest_stays=False):
-    """What a run lists after each step, by Orbax's rule: nothing leaves up to four
-    of them, then all but the best four do."""
+    """What a run lists after each step, by Orbax's rule: nothing leaves up to
+    four of them, then all but the best four do."""
     lists, live = [], []
     for step in range(len(losses)):
         live.append(step)
@@ -252,7 +265,7 @@ def test_the_same_lists_after_each_of_100_saves(name, tmp_path):
                     )
                 )
     one, other = lists.values()
-    if name == "the best":  # Here the newest stays besides.
+    if name == "the best":  # Here the newest stays, too.
         assert [listed for _, listed, *_ in one] == best_four(losses)
         lists_of_ours = best_four(losses, newest_stays=True)
         one = [

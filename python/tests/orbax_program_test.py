@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two real programs, each trained under Orbax and under ckptree from the same
 script: a classifier of digits, with NNX and with Linen's TrainState. Stopped in
 the middle and resumed: equal bytes at the end, and equal lists of steps."""
@@ -118,7 +119,9 @@ def test_nnx_with_a_manager(tmp_path):
     # What each saved reads back the same.
     trees = []
     for name in found:
-        with importlib.import_module(name).CheckpointManager(tmp_path / name) as manager:
+        with importlib.import_module(name).CheckpointManager(
+            tmp_path / name
+        ) as manager:
             trees.append([manager.restore(step)["state"] for step in (20, 55)])
     assert_same(_alike(trees[0]), _alike(trees[1]))
 
@@ -149,7 +152,9 @@ class Linen(linen.Module):
 def linen_step(state, images, labels):
     def loss_of(params):
         logits = state.apply_fn({"params": params}, images)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(
+            logits, labels
+        ).mean()
 
     return state.apply_gradients(grads=jax.grad(loss_of)(state.params))
 
@@ -182,7 +187,9 @@ def test_linen_with_flax_checkpoints(tmp_path):
     for name in ("flax.training.checkpoints", "ckptree.flax.checkpoints"):
         checkpoints = importlib.import_module(name)
         _, before = train_linen(checkpoints, str(tmp_path / name), until=STOP)
-        weights, after = train_linen(checkpoints, str(tmp_path / name), until=STEPS)
+        weights, after = train_linen(
+            checkpoints, str(tmp_path / name), until=STEPS
+        )
         raw = checkpoints.restore_checkpoint(str(tmp_path / name), None)
         found[name] = weights, before + after, jax.tree.map(np.asarray, raw)
     one, other = found.values()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every behaviour of Orbax and Flax that has a row id is answered in
 orbax_rows.md, and the tests named there exist."""
 
@@ -47,19 +48,25 @@ def tests():
     found = {
         (file.stem, name)
         for file in HERE.glob("*_test.py")
-        for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+        for name in re.findall(
+            r"^def (test_\w+)", file.read_text(), re.MULTILINE
+        )
     }
     for file in ENGINE.rglob("*_test.cc"):
         found |= set(
             re.findall(
-                r"^TEST(?:_[FP])?\((\w+),\s+(\w+)\)", file.read_text(), re.MULTILINE
+                r"^TEST(?:_[FP])?\((\w+),\s+(\w+)\)",
+                file.read_text(),
+                re.MULTILINE,
             )
         )
     return found
 
 
 def test_each_row_is_answered_once(answers):
-    wanted = {f"{k}-{n:02}" for k, last in ROWS.items() for n in range(1, last + 1)}
+    wanted = {
+        f"{k}-{n:02}" for k, last in ROWS.items() for n in range(1, last + 1)
+    }
     wanted -= UNUSED
     assert len(wanted) == 231 + 18
     assert sorted(row for row, _, _ in answers) == sorted(wanted)
@@ -71,7 +78,9 @@ def test_stances_are_known(answers):
 
 
 def test_what_is_refused_has_a_reason(answers):
-    refused = [(row, why) for row, stance, why in answers if stance == "refused"]
+    refused = [
+        (row, why) for row, stance, why in answers if stance == "refused"
+    ]
     assert [row for row, why in refused if len(why) < 8] == []
 
 

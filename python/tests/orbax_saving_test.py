@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes on while and after a step is saved: callbacks, policies that are
 asked then, and which save an error is of."""
 
@@ -229,7 +230,9 @@ def test_a_full_disk_is_told_as_such(ocp, tmp_path):
         manager.wait_until_finished()
     assert not isinstance(error.value, ZeroDivisionError)
     if ocp is ours:
-        assert isinstance(error.value, OSError) and "too large" in str(error.value)
+        assert isinstance(error.value, OSError) and "too large" in str(
+            error.value
+        )
     manager.close()
 
 

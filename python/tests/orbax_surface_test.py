@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every name of Orbax's and Flax's that user code touches is there."""
 
 import importlib
@@ -19,10 +20,10 @@ SURFACE = {
         PyTreeCheckpointHandler RestoreArgs SaveArgs StandardCheckpointer
         StandardCheckpointHandler Transform
         AbstractCheckpointManager AbstractCheckpointer CheckpointHandlerRegistry
-        Future RestoreTransform aggregate_handlers args arrays checkpoint_managers
-        checkpoint_utils checkpointers handlers logging metadata msgpack_utils
-        multihost options path pathways serialization step test_utils
-        transform_utils tree type_handlers utils
+        Future RestoreTransform aggregate_handlers args arrays
+        checkpoint_managers checkpoint_utils checkpointers handlers logging
+        metadata msgpack_utils multihost options path pathways serialization
+        step test_utils transform_utils tree type_handlers utils
     """,
     "ckptree.orbax.args": """
         ArrayRestore ArraySave CheckpointArgs Composite JaxRandomKeyRestore
@@ -120,7 +121,9 @@ SURFACE = {
 @pytest.mark.parametrize("module", SURFACE)
 def test_the_names_of_a_module(module):
     found = importlib.import_module(module)
-    missing = [name for name in SURFACE[module].split() if not hasattr(found, name)]
+    missing = [
+        name for name in SURFACE[module].split() if not hasattr(found, name)
+    ]
     assert missing == []
 
 
@@ -131,7 +134,9 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("orbax", "tensorstore", "jax", "flax", "etils"):
+        if name.split(".")[0] in (
+            "orbax", "tensorstore", "jax", "flax", "etils"
+        ):
             raise ImportError(name)
 
 sys.meta_path.insert(0, Blocked())
@@ -144,7 +149,8 @@ with ocp.CheckpointManager(sys.argv[1]) as manager:
     )
     assert manager.save(0, args=args)
     restored = manager.restore(0)
-    assert restored.state["w"].tolist() == [0, 1, 2] and restored.config == {"a": 1}
+    assert restored.state["w"].tolist() == [0, 1, 2]
+    assert restored.config == {"a": 1}
 of_orbax = pathlib.Path(sys.argv[1] + "1")
 of_orbax.mkdir()
 (of_orbax / "_METADATA").write_text("{}")
@@ -155,4 +161,6 @@ except ImportError as error:
 else:
     raise AssertionError("there is no Orbax to import by")
 """
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run")], check=True)
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "run")], check=True
+    )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees: what is refused, what is converted, what comes back as what."""
 
 import collections
@@ -79,9 +80,11 @@ def test_a_template_gives_the_containers(ocp, round_trip):
     assert type(restored["a"]) is tuple
     assert type(restored["a"][1]) is Point
     assert type(restored["s"]) is State
-    assert_same(restored["s"].params, {"w": np.ones(2, "f4")}) if not isinstance(
-        restored["s"].params["w"], jax.Array
-    ) else assert_same(restored["s"].params, {"w": jnp.ones(2)})
+    assert_same(
+        restored["s"].params, {"w": np.ones(2, "f4")}
+    ) if not isinstance(restored["s"].params["w"], jax.Array) else assert_same(
+        restored["s"].params, {"w": jnp.ones(2)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,11 +103,14 @@ def test_other_keys_are_refused(round_trip, template):  # RS-04
 def test_partial_restore(ocp, tmp_path):  # RS-05
     checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
     checkpointer.save(
-        tmp_path / "x", args=ocp.args.PyTreeSave({"a": np.ones(2), "b": np.ones(3)})
+        tmp_path / "x",
+        args=ocp.args.PyTreeSave({"a": np.ones(2), "b": np.ones(3)}),
     )
     restored = checkpointer.restore(
         tmp_path / "x",
-        args=ocp.args.PyTreeRestore(item={"a": np.zeros(2)}, partial_restore=True),
+        args=ocp.args.PyTreeRestore(
+            item={"a": np.zeros(2)}, partial_restore=True
+        ),
     )
     assert_same(restored, {"a": np.ones(2)})
 
@@ -153,7 +159,11 @@ def test_restore_args(ocp, round_trip):  # RS-07
     )
     assert_same(
         restored,
-        {"a": np.arange(3, dtype="f4"), "n": 3.0, "j": np.arange(2, dtype="f4")},
+        {
+            "a": np.arange(3, dtype="f4"),
+            "n": 3.0,
+            "j": np.arange(2, dtype="f4"),
+        },
     )
 
 
@@ -200,11 +210,14 @@ def test_random_keys(ocp, tmp_path):
 def test_transforms(ocp, tmp_path):
     checkpointer = ocp.PyTreeCheckpointer()
     checkpointer.save(
-        tmp_path / "x", {"old": {"w": np.arange(3)}, "same": np.ones(2), "gone": 1}
+        tmp_path / "x",
+        {"old": {"w": np.arange(3)}, "same": np.ones(2), "gone": 1},
     )
     template = {"new": {"w": np.zeros(3, int)}, "same": np.zeros(2), "extra": 5}
     transforms = {
-        r"new/(.*)": ocp.Transform(original_key=r"old/\1", value_fn=lambda v: v * 2),
+        r"new/(.*)": ocp.Transform(
+            original_key=r"old/\1", value_fn=lambda v: v * 2
+        ),
         "extra": ocp.Transform(use_fallback=True),
     }
     restored = checkpointer.restore(
@@ -239,7 +252,9 @@ def test_apply_transformations(ocp):
 
 
 def test_merge_and_intersect(ocp):
-    assert ocp.merge_trees({"a": 1, "b": {"c": 2}}, {"b": {"c": 3, "d": 4}}) == {
+    assert ocp.merge_trees(
+        {"a": 1, "b": {"c": 2}}, {"b": {"c": 3, "d": 4}}
+    ) == {
         "a": 1,
         "b": {"c": 3, "d": 4},
     }
@@ -250,7 +265,12 @@ def test_merge_and_intersect(ocp):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_trees_as_dicts(ocp, keep):
-    tree = {"a": (1, [2, {}]), "p": Point(3, None), "e": optax.EmptyState(), "l": []}
+    tree = {
+        "a": (1, [2, {}]),
+        "p": Point(3, None),
+        "e": optax.EmptyState(),
+        "l": [],
+    }
     assert ocp.tree.to_flat_dict({"a": {"b": [1, 2]}}, sep=".") == {
         "a.b.0": 1,
         "a.b.1": 2,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context and its options: the same calls under Orbax and under ckptree."""
 
 import threading
@@ -32,7 +33,7 @@ def test_groups_have_two_names(ocp):
     for name in GROUPS.split():
         group = getattr(context, name)
         short = {"asynchronous": "async"}.get(name, name)
-        if hasattr(context, f"{short}_options"):  # Orbax has not all of them.
+        if hasattr(context, f"{short}_options"):  # Orbax lacks some.
             assert getattr(context, f"{short}_options") is group
     assert context.asynchronous.timeout_secs == 1200
     assert context.array.saving.use_ocdbt and context.array.saving.use_zarr3
@@ -44,7 +45,9 @@ def test_groups_have_two_names(ocp):
 
 
 def test_an_active_context_does_not_change(ocp, ours):
-    context = ocp.Context(async_options=ocp.options.AsyncOptions(timeout_secs=5))
+    context = ocp.Context(
+        async_options=ocp.options.AsyncOptions(timeout_secs=5)
+    )
     context.array.saving.use_compression = False
     with context:
         with pytest.raises(RuntimeError, match="active context"):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of checkpointables: the same calls under Orbax and under ckptree."""
 
 import json
@@ -15,7 +16,9 @@ def ocp(ocp):
 
 def context_with(ocp, registry):
     return ocp.Context(
-        checkpointables_options=ocp.options.CheckpointablesOptions(registry=registry)
+        checkpointables_options=ocp.options.CheckpointablesOptions(
+            registry=registry
+        )
     )
 
 
@@ -133,7 +136,9 @@ def test_json_by_its_handler(ocp, tmp_path):
         ocp.save_checkpointables(tmp_path / "a", {"config": config})
         assert ocp.load_checkpointables(tmp_path / "a") == {"config": config}
         with pytest.raises((KeyError, TypeError)):
-            ocp.save_checkpointables(tmp_path / "b", {"config": {"a": np.ones(2)}})
+            ocp.save_checkpointables(
+                tmp_path / "b", {"config": {"a": np.ones(2)}}
+            )
 
 
 def test_registries(ocp):
@@ -150,7 +155,9 @@ def test_registries(ocp):
         handlers.local_registry().add(kind).add(kind)
     with pytest.raises(ValueError):
         handlers.local_registry().add(kind())
-    assert not handlers.local_registry(include_global_registry=False).get_all_entries()
+    assert not handlers.local_registry(
+        include_global_registry=False
+    ).get_all_entries()
 
 
 class Counter:
@@ -206,9 +213,13 @@ def test_a_subclass_of_the_handler_of_trees(ocp, tmp_path):
         async def metadata(self, directory):
             return sorted(await super().metadata(directory))
 
-    registry = ocp.handlers.local_registry().add(Tenfold, checkpointable_name="tree")
+    registry = ocp.handlers.local_registry().add(
+        Tenfold, checkpointable_name="tree"
+    )
     with context_with(ocp, registry):
-        ocp.save_checkpointables(tmp_path / "a", {"tree": {"w": np.arange(3), "n": 1}})
+        ocp.save_checkpointables(
+            tmp_path / "a", {"tree": {"w": np.arange(3), "n": 1}}
+        )
         loaded = ocp.load_checkpointables(tmp_path / "a")["tree"]
         assert loaded["w"].tolist() == [0, 10, 20] and loaded["n"] == 10
         found = ocp.checkpointables_metadata(tmp_path / "a").metadata

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orbax's second interface: the same calls under Orbax and under ckptree."""
 
 import importlib
@@ -54,8 +55,8 @@ def fitting_context(ocp):
 # ---- Names ----
 
 NAMES = {
-    "": "CheckpointMetadata Context load load_checkpointables metadata PLACEHOLDER "
-    "PyTreeMetadata save save_async save_checkpointables",
+    "": "CheckpointMetadata Context load load_checkpointables metadata "
+    "PLACEHOLDER PyTreeMetadata save save_async save_checkpointables",
     "errors": "InvalidLayoutError",
     "handlers": "JsonHandler local_registry register_handler",
     "multihost": "is_pathways_backend is_primary_host",
@@ -68,7 +69,9 @@ NAMES = {
 
 @pytest.mark.parametrize("module", NAMES)
 def test_every_name_is_there(ocp, module):
-    place = importlib.import_module(ocp.__name__ + ("." + module if module else ""))
+    place = importlib.import_module(
+        ocp.__name__ + ("." + module if module else "")
+    )
     assert [n for n in NAMES[module].split() if not hasattr(place, n)] == []
 
 
@@ -94,7 +97,9 @@ def test_v1_is_an_attribute_of_the_package(package):
 def test_save_and_load(ocp, tmp_path):
     ocp.save(tmp_path / "a", tree())
     assert_same(ocp.load(tmp_path / "a"), tree())
-    ocp.save_checkpointables(tmp_path / "b", {"state": tree(), "config": {"lr": 0.1}})
+    ocp.save_checkpointables(
+        tmp_path / "b", {"state": tree(), "config": {"lr": 0.1}}
+    )
     both = ocp.load_checkpointables(tmp_path / "b")
     assert set(both) == {"state", "config"}
     assert_same(both["state"], tree())
@@ -135,12 +140,18 @@ def test_metadata_says_what_there_is(ocp, tmp_path):
     assert found.init_timestamp <= found.commit_timestamp
     assert found.metadata["w"].shape == (2, 3)
     assert found.metadata["w"].dtype == np.float32
-    assert {k: found.metadata[k] for k in "nfs"} == {"n": 0, "f": 0.0, "s": "string"}
+    assert {k: found.metadata[k] for k in "nfs"} == {
+        "n": 0,
+        "f": 0.0,
+        "s": "string",
+    }
     assert_same(ocp.load(tmp_path / "a", found), tree())
     assert_same(ocp.load(tmp_path / "a", found.metadata), tree())
     every = ocp.checkpointables_metadata(tmp_path / "a")
     assert set(every.metadata) == {"state"}
-    assert_same(ocp.load_checkpointables(tmp_path / "a", every)["state"], tree())
+    assert_same(
+        ocp.load_checkpointables(tmp_path / "a", every)["state"], tree()
+    )
 
 
 def test_loading_in_the_background_is_refused(ocp, tmp_path):
@@ -167,7 +178,7 @@ def test_what_is_there_is_replaced_only_when_asked(ocp, tmp_path):
         ocp.save(tmp_path / "empty", {"a": 1})
 
 
-def test_a_failed_overwrite_keeps_what_was_there(ocp, ours, tmp_path):  # D7
+def test_a_failed_overwrite_keeps_what_was_there(ocp, ours, tmp_path):
     ocp.save(tmp_path / "a", {"a": 1})
     with pytest.raises(ValueError):
         ocp.save(tmp_path / "a", {"a": np.array(["x"])}, overwrite=True)
@@ -175,7 +186,9 @@ def test_a_failed_overwrite_keeps_what_was_there(ocp, ours, tmp_path):  # D7
         assert ocp.load(tmp_path / "a") == {"a": 1}
 
 
-@pytest.mark.parametrize("bad", [object(), {"a": object()}, {"a": {1, 2}}, {}, None])
+@pytest.mark.parametrize(
+    "bad", [object(), {"a": object()}, {"a": {1, 2}}, {}, None]
+)
 def test_what_is_no_tree_is_refused(ocp, tmp_path, bad):
     with pytest.raises(ValueError):
         ocp.save(tmp_path / "a", bad)
@@ -185,7 +198,9 @@ def test_what_is_no_tree_is_refused(ocp, tmp_path, bad):
 def test_the_message_names_the_leaf(tmp_path):
     import ckptree.orbax.experimental.v1 as ocp
 
-    with pytest.raises(ValueError, match=r"for saving: a/b: .*object is no leaf"):
+    with pytest.raises(
+        ValueError, match=r"for saving: a/b: .*object is no leaf"
+    ):
         ocp.save(tmp_path / "a", {"a": {"b": object()}})
 
 
@@ -260,7 +275,7 @@ def test_an_abstract_state_that_does_not_fit(ocp, tmp_path):
         ocp.load(tmp_path / "a", {**abstract(), "s": int})
 
 
-def test_another_type_of_elements_is_asked_for(ocp, ours, tmp_path):  # D12
+def test_another_type_of_elements_is_asked_for(ocp, ours, tmp_path):
     ocp.save(tmp_path / "a", tree())
     half = {**abstract(), "w": jax.ShapeDtypeStruct((2, 3), jnp.float16)}
     if ours:

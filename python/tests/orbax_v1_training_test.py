@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """training.Checkpointer: the same calls under Orbax and under ckptree."""
 
 import importlib
@@ -39,7 +40,9 @@ def steps(checkpointer):
 def test_every_step_is_saved_and_kept(training):  # V1-05
     checkpointer = training(custom_metadata={"run": 1})
     assert checkpointer.latest is None and list(checkpointer.checkpoints) == []
-    assert [checkpointer.save(step, state(step)) for step in range(4)] == [True] * 4
+    assert [checkpointer.save(step, state(step)) for step in range(4)] == [
+        True
+    ] * 4
     assert steps(checkpointer) == [0, 1, 2, 3]
     assert checkpointer.root_metadata().custom_metadata == {"run": 1}
     assert checkpointer.directory.name == "run"
@@ -52,7 +55,9 @@ def test_every_step_is_saved_and_kept(training):  # V1-05
 def test_policies_of_a_run(ocp, training):  # V1-05
     policies = ocp.training
     checkpointer = training(
-        save_decision_policy=policies.save_decision_policies.FixedIntervalPolicy(2),
+        save_decision_policy=policies.save_decision_policies.FixedIntervalPolicy(
+            2
+        ),
         preservation_policy=policies.preservation_policies.LatestN(2),
     )
     saved = [checkpointer.save(step, state(step)) for step in range(7)]
@@ -89,7 +94,7 @@ def test_a_step_that_is_there(ocp, training):  # V1-06
     assert steps(checkpointer) == [3, 5]
 
 
-def test_an_older_step_is_replaced(training, ours):  # V1-06, D7
+def test_an_older_step_is_replaced(training, ours):  # V1-06
     checkpointer = training()
     for step in range(3):
         checkpointer.save(step, state(step))
@@ -102,7 +107,7 @@ def test_an_older_step_is_replaced(training, ours):  # V1-06, D7
         assert not replaced and steps(checkpointer) == [0, 2]
 
 
-def test_a_failed_overwrite_keeps_the_step(training, ours):  # V1-06, D7
+def test_a_failed_overwrite_keeps_the_step(training, ours):  # V1-06
     checkpointer = training()
     checkpointer.save(1, state(1))
     with pytest.raises(ValueError):
@@ -124,7 +129,9 @@ def test_several_objects_of_a_step(training):  # V1-06
     }
     with pytest.raises(ValueError, match="reserved"):
         checkpointer.save_checkpointables(3, {"metrics": {"a": 1}})
-    assert set(checkpointer.checkpointables_metadata(2).metadata) == set(objects)
+    assert set(checkpointer.checkpointables_metadata(2).metadata) == set(
+        objects
+    )
 
 
 def test_loading_of_a_run(ocp, training):  # V1-07
@@ -144,7 +151,9 @@ def test_loading_of_a_run(ocp, training):  # V1-07
     assert_same(checkpointer.load(1), state(1))
     assert_same(checkpointer.load(1, wanted), state(1))
     assert_same(checkpointer.load(checkpointer.latest), state(2))
-    assert_same(checkpointer.load(1, checkpointer.metadata(1).metadata), state(1))
+    assert_same(
+        checkpointer.load(1, checkpointer.metadata(1).metadata), state(1)
+    )
     with pytest.raises(errors.StepNotFoundError, match="9"):
         checkpointer.load(9)
     assert issubclass(errors.StepNotFoundError, FileNotFoundError)
@@ -227,7 +236,8 @@ def test_the_best_are_kept(ocp, ours, training):  # V1-09
 def test_a_step_in_the_background(ocp, training):
     checkpointer = training()
     responses = [
-        checkpointer.save_async(step, state(step), force=True) for step in range(3)
+        checkpointer.save_async(step, state(step), force=True)
+        for step in range(3)
     ]
     assert [response.result(timeout=60) for response in responses] == [True] * 3
     assert_same(checkpointer.load(1), state(1))
@@ -236,7 +246,9 @@ def test_a_step_in_the_background(ocp, training):
 def test_a_step_that_is_left_out_is_none(training):
     checkpointer = training()
     saved = [checkpointer.save_async(step, state(step)) for step in range(9)]
-    expected = [step for step, response in enumerate(saved) if response is not None]
+    expected = [
+        step for step, response in enumerate(saved) if response is not None
+    ]
     assert expected[0] == 0
     checkpointer.wait()
     assert steps(checkpointer) == expected
@@ -259,7 +271,9 @@ def test_a_callback_when_a_step_is_durable(ocp, training):
 @pytest.fixture
 def first(ocp):
     """The first interface of the same package."""
-    return importlib.import_module(ocp.__name__.removesuffix(".experimental.v1"))
+    return importlib.import_module(
+        ocp.__name__.removesuffix(".experimental.v1")
+    )
 
 
 def test_a_checkpoint_of_the_first_interface_loads(ocp, first, tmp_path):

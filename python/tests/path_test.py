@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where stores are: in directories of this machine, and nowhere else."""
 
 import os
@@ -8,8 +9,15 @@ import ckptree
 import numpy as np
 import pytest
 
-URLS = ("gs://bucket/run", "s3://bucket/run", "S3://bucket/run", "hdfs://host/run",
-        "my-files+v2.0://x/run", "file://host/run", "file://run")
+URLS = (
+    "gs://bucket/run",
+    "s3://bucket/run",
+    "S3://bucket/run",
+    "hdfs://host/run",
+    "my-files+v2.0://x/run",
+    "file://host/run",
+    "file://run",
+)
 
 
 @pytest.fixture
@@ -47,7 +55,9 @@ def test_no_url_becomes_a_folder(folder, name):
     for url in URLS:
         scheme = url.split("://")[0]
         for path in (url, Remote(url), os.fsencode(url)):
-            with pytest.raises(ValueError, match=f"{re.escape(scheme)}.*this machine"):
+            with pytest.raises(
+                ValueError, match=f"{re.escape(scheme)}.*this machine"
+            ):
                 OPENINGS[name](path)
     # pathlib has made one slash of two.
     for url in ("gs://bucket/run", "s3://bucket/run"):
@@ -65,7 +75,9 @@ def orbax_entries():
     steps = ocp.args
     return {
         "manager": ocp.CheckpointManager,
-        "checkpointer": lambda path: ocp.StandardCheckpointer().save(path, TREE),
+        "checkpointer": lambda path: ocp.StandardCheckpointer().save(
+            path, TREE
+        ),
         "restore": lambda path: ocp.StandardCheckpointer().restore(path),
         "metadata": lambda path: ocp.PyTreeCheckpointer().metadata(path),
         "asynchronous": lambda path: ocp.AsyncCheckpointer(
@@ -121,7 +133,15 @@ def test_a_url_of_a_file_is_its_path(tmp_path):
 
 def test_names_that_only_look_like_urls_are_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = ["./gs:/run", "a:b", "run:1/x", "://x", "1s3://x", "a b://c", "gs:x"]
+    names = [
+        "./gs:/run",
+        "a:b",
+        "run:1/x",
+        "://x",
+        "1s3://x",
+        "a b://c",
+        "gs:x",
+    ]
     for name in names:
         pathlib.Path(name).parent.mkdir(parents=True, exist_ok=True)
         with ckptree.Store(name) as store:

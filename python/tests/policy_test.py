@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies: the recorded decisions of Orbax's, and policies in a store."""
 
 import json
@@ -10,7 +11,12 @@ import pytest
 from ckptree import decisions, policies
 from ckptree.policies import PolicyStep
 
-VECTORS = Path(__file__).parent.parent.parent / "tests" / "core" / "policy_vectors.jsonl"
+VECTORS = (
+    Path(__file__).parent.parent.parent
+    / "tests"
+    / "core"
+    / "policy_vectors.jsonl"
+)
 
 
 def vectors(section, count):
@@ -75,7 +81,9 @@ def decision_of(given):
 
 def step_of(vector, i, step, time):
     metric = vector["metrics"][i] if "metrics" in vector else None
-    return PolicyStep(step, time, {} if metric is None else {"m": float(metric)})
+    return PolicyStep(
+        step, time, {} if metric is None else {"m": float(metric)}
+    )
 
 
 @pytest.mark.parametrize("vector", vectors("A.1", 45))
@@ -130,7 +138,9 @@ def test_whole_managers(vector, tmp_path):
         "save_decision": decision_of(vector["save_policy"]),
     }
     if vector["id"] == "A4-007":  # latest(0): would keep nothing.
-        with pytest.raises(ckptree.InvalidArgumentError, match="may keep nothing"):
+        with pytest.raises(
+            ckptree.InvalidArgumentError, match="may keep nothing"
+        ):
             ckptree.CheckpointManager(tmp_path / "s", **options)
         return
     with ckptree.CheckpointManager(tmp_path / "s", **options) as manager:
@@ -223,7 +233,9 @@ def test_wrong_types_are_named():
 
 def test_times_and_health():
     now = datetime(2026, 1, 2, tzinfo=timezone.utc)
-    steps = [PolicyStep(i, now - timedelta(hours=30 - 10 * i)) for i in range(3)]
+    steps = [
+        PolicyStep(i, now - timedelta(hours=30 - 10 * i)) for i in range(3)
+    ]
     within = ckptree.Within(timedelta(hours=24))
     assert within.decide(steps, now=now) == [False, True, True]
     assert within.decide(steps) == [True, True, True]
@@ -240,20 +252,30 @@ def test_a_function_raises_with_its_own_type():
     def fail(*_):
         raise Odd("no idea")
 
-    for policy in (ckptree.KeepIf(fail), ckptree.Custom(fail), ckptree.Best(fail, "min")):
+    for policy in (
+        ckptree.KeepIf(fail),
+        ckptree.Custom(fail),
+        ckptree.Best(fail, "min"),
+    ):
         with pytest.raises(Odd, match="no idea"):
             policy.decide([PolicyStep(1), PolicyStep(2)])
     with pytest.raises(Odd):
         decisions.SaveIf(fail).decide(PolicyStep(1))
     with pytest.raises(ckptree.Error, match="2 steps"):
-        ckptree.Custom(lambda steps: [True]).decide([PolicyStep(1), PolicyStep(2)])
+        ckptree.Custom(lambda steps: [True]).decide(
+            [PolicyStep(1), PolicyStep(2)]
+        )
     with pytest.raises(TypeError):
-        ckptree.Best(lambda metrics: "high", "max").decide([PolicyStep(1), PolicyStep(2)])
+        ckptree.Best(lambda metrics: "high", "max").decide(
+            [PolicyStep(1), PolicyStep(2)]
+        )
 
 
 def save(store, *steps, **options):
     for step in steps:
-        store.save(step, {"w": np.full(1000, step)}, **options).result(timeout=60)
+        store.save(step, {"w": np.full(1000, step)}, **options).result(
+            timeout=60
+        )
 
 
 def numbers(store):
@@ -273,7 +295,7 @@ def test_a_store_keeps_what_its_policy_says(store):
     ]
     assert report.policy == "latest(1)" and report.freed.nbytes > 0
     store.set_policy(ckptree.Latest(2))
-    assert store.policy().text == "latest(2)" and not store.policy().from_program
+    assert store.policy().text == "latest(2)" and not store.policy().of_program
     assert numbers(store) == [1, 2, 3, 4]
     assert store.apply_policy() == [2] and numbers(store) == [1, 3, 4]
     save(store, 5)

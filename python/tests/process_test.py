@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes: fork, Ctrl-C, exit with a save in flight, memory, imports."""
 
 import concurrent.futures

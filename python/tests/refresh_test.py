@@ -1,4 +1,6 @@
-"""A reader follows whoever writes: also one that begins after another was killed."""
+# SPDX-License-Identifier: Apache-2.0
+"""A reader follows whoever writes: also one that begins after another was
+killed."""
 
 from __future__ import annotations
 
@@ -79,4 +81,6 @@ def test_every_save_is_seen_at_once(tmp_path, looks_between):
             assert (reader["latest"]["w"][:] == step).all()
         second.close()
         reader.refresh()
-        assert [info.step for info in reader.steps()] == list(range(1, step + 1))
+        assert [info.step for info in reader.steps()] == list(
+            range(1, step + 1)
+        )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Containers and scalars: what is saved comes back."""
 
 import dataclasses

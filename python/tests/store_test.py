@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store: opening, the catalog, its bytes, its errors."""
 
 import os
@@ -132,7 +133,11 @@ def test_selectors(store):
 def test_steps_tags_and_pins(store):
     save(store, 2, 1, metrics={"loss": 0.25}, note="hello")
     first = store.steps()[0]
-    assert (first.step, first.metrics, first.note) == (1, {"loss": 0.25}, "hello")
+    assert (first.step, first.metrics, first.note) == (
+        1,
+        {"loss": 0.25},
+        "hello",
+    )
     assert first.committed_ns >= first.begun_ns > 1.6e18
     store.tag("a", 1)
     with pytest.raises(FileExistsError):
@@ -170,10 +175,14 @@ def test_later_steps_are_deleted_with_a_save_that_asks_for_it(store):
     save(store, 1, 2, 3)
     store.pin(3)
     with pytest.raises(ckptree.StateError, match="step 3 is pinned"):
-        store.save(2, {"w": 5}, overwrite=True, delete_later=True).result(timeout=60)
+        store.save(2, {"w": 5}, overwrite=True, delete_later=True).result(
+            timeout=60
+        )
     assert [s.step for s in store.steps()] == [1, 2, 3]
     store.unpin(3)
-    store.save(2, {"w": 5}, overwrite=True, delete_later=True).result(timeout=60)
+    store.save(2, {"w": 5}, overwrite=True, delete_later=True).result(
+        timeout=60
+    )
     assert [s.step for s in store.steps()] == [1, 2]
     assert store.restore("latest") == {"w": 5}
 
@@ -218,7 +227,9 @@ def test_verify_finds_damage_and_names_it(tmp_path):
         assert store.verify("deep", [1]).steps == 1
         with pytest.raises(ValueError, match="level"):
             store.verify("some")
-    tables = sorted((tmp_path / "s").rglob("*.sst"), key=lambda p: p.stat().st_size)
+    tables = sorted(
+        (tmp_path / "s").rglob("*.sst"), key=lambda p: p.stat().st_size
+    )
     with open(tables[-1], "r+b") as file:
         file.seek(1 << 20)
         file.write(b"damage")

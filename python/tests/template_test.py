@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strict restores list every path that differs; less is asked for."""
 
 import ckptree
@@ -128,10 +129,16 @@ def test_partial_that_matches_nothing_is_an_error(saved):
         said = str(error.value)
         assert "partial=" in said and "step 5" in said and "rename=" in said
         assert "'model/kernel', 'model/bias'" in said
-        there = "'opt/count', 'opt/mu/w'" if partial != "params/**" else "'params/b'"
+        there = (
+            "'opt/count', 'opt/mu/w'"
+            if partial != "params/**"
+            else "'params/b'"
+        )
         assert there in said
     # Of a long list the first names are enough.
-    with pytest.raises(KeyError, match="'x0', 'x1', 'x2' and 997 more") as error:
+    with pytest.raises(
+        KeyError, match="'x0', 'x1', 'x2' and 997 more"
+    ) as error:
         saved.restore(5, {f"x{i}": 0 for i in range(1000)}, partial=True)
     assert len(str(error.value)) < 500
     # One match is a match, and a template without leaves has none to lose.
@@ -141,8 +148,8 @@ def test_partial_that_matches_nothing_is_an_error(saved):
     assert saved.restore(5, {"empty": {}}, partial=True) == {"empty": {}}
 
 
-# What is saved, what the template has, and what comes back with cast=True; None:
-# that is refused. By hand, not from what the package computes.
+# What is saved, what the template has, and what comes back with cast=True;
+# None: that is refused. By hand, not from what the package computes.
 F16_MAX = 65504
 CASTS = {
     "a rate as an int": (3e-4, 0, None),
@@ -165,7 +172,11 @@ CASTS = {
     "float32 as a float": (np.float32(0.1), 0.0, float(np.float32(0.1))),
     "an element as an int": (np.array(2.5), 0, None),
     "floats are rounded": ([1 / 3, -1e-9], "f4", [1 / 3, -1e-9]),
-    "inf stays inf": ([np.inf, -np.inf, np.nan], "f2", [np.inf, -np.inf, np.nan]),
+    "inf stays inf": (
+        [np.inf, -np.inf, np.nan],
+        "f2",
+        [np.inf, -np.inf, np.nan],
+    ),
     "the largest": ([F16_MAX], "f2", [F16_MAX]),
     "too large": ([1.0, 1e5], "f2", None),
     "floats as ints": ([1.0, 2.5], "i4", None),

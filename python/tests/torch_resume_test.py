@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training that goes on in a new process, bit by bit: of PyTorch."""
 
 import re
@@ -80,7 +81,8 @@ else:
 def shown(value):
     if isinstance(value, torch.Tensor):
         bits = value.detach().contiguous().reshape(-1).view(torch.uint8)
-        return (str(value.dtype), tuple(value.shape), bits.numpy().tobytes().hex())
+        data = bits.numpy().tobytes().hex()
+        return (str(value.dtype), tuple(value.shape), data)
     if isinstance(value, dict):
         return {k: shown(v) for k, v in sorted(value.items(), key=str)}
     if isinstance(value, (list, tuple)):

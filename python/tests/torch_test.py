@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of PyTorch: every kind of tensor, bit by bit, into state_dict()s."""
 
 import subprocess
@@ -189,7 +190,10 @@ def test_without_a_template_arrays_are_tensors_and_numbers_are_not(store):
         "state": {0: {"step": torch.tensor(3)}, 1: {}},
     }
     store.save(1, state).result(timeout=60)
-    for restored in (store[1].torch(), store.restore(1, arrays="torch", device="cpu")):
+    for restored in (
+        store[1].torch(),
+        store.restore(1, arrays="torch", device="cpu"),
+    ):
         assert_equal_states({k: restored[k] for k in ("w", "half", "step")},
                             {k: state[k] for k in ("w", "half", "step")})
         assert restored["again"] is restored["w"]
@@ -220,7 +224,10 @@ def test_what_goes_with_arrays(store):
         ({"device": "cpu"}, "arrays='torch'"),
         ({"arrays": "jax", "device": "cpu"}, "arrays='torch'"),
         ({"arrays": "torch", "sharding": one}, "sharding"),
-        ({"arrays": "torch", "like": {"w": torch.ones(2)}}, "without a template"),
+        (
+            {"arrays": "torch", "like": {"w": torch.ones(2)}},
+            "without a template",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             store.restore(1, **options)
@@ -246,7 +253,9 @@ def test_a_fresh_optimizer_as_a_template_loses_no_moment_silently(store):
     assert {d.suggestion for d in error.value.differences} == {
         "or restore without a template: arrays='torch'"
     }
-    with pytest.warns(UserWarning, match="optimizer/state: .* left out.*'torch'"):
+    with pytest.warns(
+        UserWarning, match="optimizer/state: .* left out.*'torch'"
+    ):
         store.restore(2, like, partial=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Who asks for the model alone, gets it.
@@ -311,9 +320,13 @@ def test_states_of_numpy_and_pytorch_fit_each_other(store):
     store.save(2, {"w": torch.ones(2, 3), "s": torch.tensor(2.0)}).result()
     double = torch.zeros(2, 3, dtype=torch.float64)
     restored = store.restore(1, {"w": double, "s": torch.tensor(0.0)})
-    assert_same(restored["w"], torch.arange(6.0, dtype=torch.float64).view(2, 3))
+    assert_same(
+        restored["w"], torch.arange(6.0, dtype=torch.float64).view(2, 3)
+    )
     assert_same(restored["s"], torch.tensor(2.0))
-    restored = store.restore(2, {"w": np.zeros((2, 3), "f4"), "s": np.float32(0)})
+    restored = store.restore(
+        2, {"w": np.zeros((2, 3), "f4"), "s": np.float32(0)}
+    )
     assert type(restored["w"]) is np.ndarray and restored["w"].sum() == 6
 
 
@@ -346,12 +359,20 @@ def unsaved():
         "quantized": (quantized, TypeError, "torch.qint8"),
         "int4": (torch.empty(2, dtype=torch.int4), TypeError, "torch.int4"),
         "fp4": (
-            torch.empty(2, dtype=torch.float4_e2m1fn_x2), TypeError, "float4",
+            torch.empty(2, dtype=torch.float4_e2m1fn_x2),
+            TypeError,
+            "float4",
         ),
         "subclass": (ones.as_subclass(Odd), TypeError, "Odd is no leaf"),
-        "module": (torch.nn.Linear(2, 2), TypeError, r"Linear .*state_dict\(\)"),
+        "module": (
+            torch.nn.Linear(2, 2),
+            TypeError,
+            r"Linear .*state_dict\(\)",
+        ),
         "optimizer": (
-            torch.optim.SGD([ones.requires_grad_()]), TypeError, "state_dict",
+            torch.optim.SGD([ones.requires_grad_()]),
+            TypeError,
+            "state_dict",
         ),
     }
 
@@ -392,7 +413,11 @@ def test_what_pytorch_does_not_have(store):
         "e": np.zeros(2, ml_dtypes.float8_e3m4),
     }
     store.save(1, state).result(timeout=60)
-    for name, words in (("w", "int4"), ("e", "float8_e3m4"), ("n", "n is a int")):
+    for name, words in (
+        ("w", "int4"),
+        ("e", "float8_e3m4"),
+        ("n", "n is a int"),
+    ):
         with pytest.raises(TypeError, match=words):
             store[1][name].torch()
     assert store[1]["w"].numpy().dtype == ml_dtypes.int4

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The types that are promised: stubs and mypy."""
 
 import subprocess

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whose the files of a store are, and files that somebody else prepared. What
 // changes the user, the umask or the limits runs in children.
 

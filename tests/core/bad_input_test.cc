@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whatever is wrong with what a caller gives is refused with a code that says
 // what sort of fault it is and a message that names the thing.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Budgets: what steps need together, against what deleting the others frees.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Collection: what nothing needs any more goes, and nothing else.
 
 #include <algorithm>

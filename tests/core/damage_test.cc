@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store whose newest save cannot be read any more goes on.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What goes on in a store at the same time, and what throws in its threads.
 
 #include "core/engine/engine.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the tests of whole stores share.
 
 #ifndef CKPTREE_TESTS_CORE_FIXTURE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads of many chunks at once, on the threads that are there for it.
 
 #include <algorithm>

@@ -1,5 +1,8 @@
-// The limits of one step (README, FORMAT 9), each at its size or at a scaled
-// one: at the limit a step comes back, one above is an error that names it.
+// SPDX-License-Identifier: Apache-2.0
+
+// The limits of one step (README; FORMAT.md, section 9), each at its size or
+// at a scaled one: at the limit a step comes back, one above is an error that
+// names it.
 
 #include "schema/limits.h"
 

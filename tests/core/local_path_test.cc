@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where stores may be: what names a directory of this machine, and what not.
 
 #include "ckptree/local_path.h"

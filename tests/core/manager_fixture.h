@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A manager and what its tests do with it.
 
 #ifndef CKPTREE_TESTS_CORE_MANAGER_FIXTURE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Saves of a manager, their failures, and what it tells of its steps. The names
 // in the comments are the rows that python/manager_rows.md answers.
 
@@ -37,7 +39,7 @@ TEST_F(ManagerTest, RootMetadataIsWrittenOnce) {  // CM-07, OPT-22, CM-25
   EXPECT_EQ(*manager_->store().Metadata(), "{\"global\": \"foo\"}");
 }
 
-TEST_F(ManagerTest, LatestIsTheGreatest) {  // CM-10, CM-11, CM-16, D6
+TEST_F(ManagerTest, LatestIsTheGreatest) {  // CM-10, CM-11, CM-16
   Open({.max_to_keep = 2});
   EXPECT_EQ(Latest(), std::nullopt);
   EXPECT_TRUE(Save(0));
@@ -52,7 +54,7 @@ TEST_F(ManagerTest, LatestIsTheGreatest) {  // CM-10, CM-11, CM-16, D6
   EXPECT_THAT(Steps(), ElementsAre(5, 6));
 }
 
-TEST_F(ManagerTest, ForceDoesNotOverwrite) {  // CM-16, CM-17, D9
+TEST_F(ManagerTest, ForceDoesNotOverwrite) {  // CM-16, CM-17
   Open();
   EXPECT_TRUE(Save(1));
   EXPECT_EQ(TrySave(1, {.force = true}).status().code(), Code::kAlreadyExists);

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The manager of a training loop, row by row of what Orbax's does: the names
 // in the comments are the rows that python/manager_rows.md answers.
 
@@ -123,7 +125,7 @@ TEST_F(ManagerTest,
             Code::kInvalidArgument);
 }
 
-TEST_F(ManagerTest, TimesSurviveARestart) {  // D19
+TEST_F(ManagerTest, TimesSurviveARestart) {
   ManagerOptions options = {.max_to_keep = 2,
                             .keep_time_interval = absl::Hours(3)};
   Open(options);
@@ -135,7 +137,7 @@ TEST_F(ManagerTest, TimesSurviveARestart) {  // D19
   EXPECT_THAT(Steps(), ElementsAre(0, 3, 6, 9, 12, 15, 18, 19));
 }
 
-TEST_F(ManagerTest, BestSteps) {  // OPT-05, OPT-06, PP-09, CM-12, D5
+TEST_F(ManagerTest, BestSteps) {  // OPT-05, OPT-06, PP-09, CM-12
   ManagerOptions options = {
       .max_to_keep = 2, .best_metric = "loss", .best_mode = BestMode::kMin};
   Open(options);
@@ -176,7 +178,7 @@ TEST_F(ManagerTest, WithoutMetrics) {  // OPT-07, CM-18
         .best_metric = "loss",
         .best_mode = BestMode::kMin,
         .keep_checkpoints_without_metrics = false});
-  // A NaN is no metric (D3).
+  // A NaN is no metric.
   EXPECT_TRUE(SaveLoss(5, std::nan("")));
   EXPECT_THAT(Steps(), ElementsAre(5));
   EXPECT_EQ(Best(), std::nullopt);
@@ -233,7 +235,7 @@ TEST_F(ManagerTest, ShouldKeepFn) {  // Of an older Orbax.
   EXPECT_THAT(Steps(), ElementsAre(2, 4, 5, 6, 7));
 }
 
-TEST_F(ManagerTest, ReadOnly) {  // OPT-16, D20
+TEST_F(ManagerTest, ReadOnly) {  // OPT-16
   Open();
   EXPECT_TRUE(Save(1));
   ManagerOptions options;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // No policy takes the newest step, and none is taken that would keep nothing.
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The policies of tests/core/policy_vectors.jsonl, as ours.
 
 #ifndef CKPTREE_TESTS_CORE_POLICY_VECTOR_H_

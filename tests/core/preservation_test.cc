@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The policies against the decisions of Orbax's, which were recorded from it
 // (tests/core/policy_vectors.jsonl), and the rules that are ours.
 
@@ -212,7 +214,7 @@ TEST(PreservationTest, EveryNSteps) {
               ElementsAre(0, 3, 6));
   EXPECT_THAT(Kept(EveryNSteps{3, false}, Steps({5, 1, 9, 10})),
               ElementsAre(5, 9));
-  // Orbax keeps all of them (D2).
+  // Orbax keeps all of them.
   EXPECT_THAT(Kept(EveryNSteps{2, true, 0}, Steps({0, 1, 2})), IsEmpty());
   EXPECT_THAT(
       Kept(EveryNSteps{3, false}, Steps({0, 1, 2, 4, 5, 8, 9, 13, 14, 25})),

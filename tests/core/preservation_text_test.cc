@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The text of policies: what is written, what people type, what makes no sense.
 
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Several processes: children that were forked off after a store was opened,
 // and many that start at once. What opens a store runs in helpers, so that this
 // process itself never did.

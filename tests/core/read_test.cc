@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every way of reading a step gives what the plainest way gives.
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What could be saved and never be restored is refused: arrays with holes, JSON
 // that is not one.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Policies of a store: what leaves with a save, what stays, and what happens
 // where a policy cannot be applied.
 

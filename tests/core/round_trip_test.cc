@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whatever a step can hold comes back bit by bit: after the save, after a
 // reopen, and beside saves that share it.
 

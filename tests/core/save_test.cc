@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How saves go on beside each other, end, fail and are told of.
 
 #include <sys/wait.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "core/array/small_type_statistics.h"
 
 #include <gmock/gmock.h>

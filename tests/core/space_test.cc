@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The room that a store of small saves takes, as the file system counts it:
 // dead steps are given back while it runs, by a collection, and at the close.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // When the caller's memory is free again, and what is said of it.
 
 #include <algorithm>

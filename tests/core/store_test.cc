@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store from the outside: what is saved comes back, by name, box and step.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One store and many threads of the caller. The preset `tsan` looks on.
 
 #include <algorithm>

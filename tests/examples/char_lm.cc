@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Trains a small character-level language model and keeps its whole state in a
 // ckptree store: started again after any end, it goes on as if never stopped.
 

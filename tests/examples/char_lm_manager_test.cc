@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // char_lm under its manager, a save each step, killed again and again: the
 // steps that are listed are always those that the policy leaves after one of
 // the commits, and the end is that of a run that was never stopped.
@@ -120,7 +122,7 @@ TEST_F(CharLmManagerTest, ListsWhatThePolicyLeftAfterEveryKill) {
   std::filesystem::remove_all(Directory("reference"));
   ASSERT_EQ(reference.digests.size(), static_cast<std::size_t>(steps));
 
-  // About as many kills as are wanted in one history.
+  // One history has about as many kills as it should.
   const double apart = 2.0 * static_cast<double>(whole.took.count()) / wanted;
   int kills = 0, terms = 0, histories = 0, shrunk = 0;
   while (kills < wanted || histories == 0) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Kills char_lm at random moments: started again, it must end with exactly the
 // bits of a run that was never stopped.
 

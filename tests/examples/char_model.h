@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A small character-level language model: embedding, tanh layers, softmax, and
 // its optimizer.
 

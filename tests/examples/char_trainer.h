@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The training run of char_lm: all of its state, and how that becomes a step
 // and back.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The C++ of the README, compiled and run; tests/house/readme_test.py compares
 // the two.
 

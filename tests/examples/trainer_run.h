@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A run of char_lm, which a signal may end.
 
 #ifndef CKPTREE_TESTS_EXAMPLES_TRAINER_RUN_H_

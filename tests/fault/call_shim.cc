@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Preloaded into a program: stands in front of the C library's file calls,
 // counts those below one folder and lets one of them fail, or the process be
 // killed or signalled at it. Talks to the kernel alone; see call_shim.h.

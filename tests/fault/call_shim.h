@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the preloaded call_shim.cc is told and tells.
 
 #ifndef CKPTREE_TESTS_FAULT_CALL_SHIM_H_

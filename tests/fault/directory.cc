@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/fault/directory.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A fresh directory in memory, gone with its owner.
 
 #ifndef CKPTREE_TESTS_FAULT_DIRECTORY_H_

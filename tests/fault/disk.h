@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a power cut would leave of files and directories.
 
 #ifndef CKPTREE_TESTS_FAULT_DISK_H_

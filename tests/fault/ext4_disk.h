@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An ext4 of our own whose power can be cut.
 
 #ifndef CKPTREE_TESTS_FAULT_EXT4_DISK_H_

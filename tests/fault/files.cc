@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/fault/files.h"
 
 #include "absl/synchronization/mutex.h"

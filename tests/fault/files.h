@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The open files and directories of a FaultFs.
 
 #ifndef CKPTREE_TESTS_FAULT_FILES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A file system whose n-th call fails, kills the process or loses power.
 
 #ifndef CKPTREE_TESTS_FAULT_FS_H_

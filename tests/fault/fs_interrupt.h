@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A file system that calls the test at a moment of its choice.
 
 #ifndef CKPTREE_TESTS_FAULT_FS_INTERRUPT_H_

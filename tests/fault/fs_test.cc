@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Each way of FaultFs to fail, shown on plain files.
 
 #include "tests/fault/fs.h"

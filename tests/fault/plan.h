@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which file-system call fails, and how; and the counts of what happened.
 
 #ifndef CKPTREE_TESTS_FAULT_PLAN_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The random numbers of the fault tests: small, seeded, the same everywhere.
 
 #ifndef CKPTREE_TESTS_FAULT_RANDOM_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs one half of a trial in a child that may be killed.
 
 #ifndef CKPTREE_TESTS_FAULT_RUNNER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How much of the trials runs.
 
 #ifndef CKPTREE_TESTS_FAULT_SCALE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/fault/shimmed_program.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A program run with call_shim.cc in front of the C library.
 
 #ifndef CKPTREE_TESTS_FAULT_SHIMMED_PROGRAM_H_

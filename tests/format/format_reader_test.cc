@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A reader that knows nothing but schema/FORMAT.md reads what the engine wrote.
 
 #include <cstdlib>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What older engines wrote is read by this one, and by a reader that knows
 // nothing but schema/FORMAT.md.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Reads a ckptree store from schema/FORMAT.md alone.
 
 `reader.py STORE` lists the steps of all branches, `reader.py STORE STEP FOLDER`
@@ -107,7 +108,8 @@ def one(message, number, default=0):
 def numbers(message, number):
   """A repeated integer, packed or not."""
   values = message.get(number, [])
-  return [n for v in values for n in ([v] if isinstance(v, int) else varints(v))]
+  return [n for v in values
+          for n in ([v] if isinstance(v, int) else varints(v))]
 
 
 def column(message, number, default):
@@ -119,7 +121,8 @@ def column(message, number, default):
 # Section 4: paths.
 def read_text(data, at):
   end = data.index(0, at)
-  text = data[at:end].replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
+  text = data[at:end]
+  text = text.replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
   return text, end + 1
 
 
@@ -207,7 +210,8 @@ def read_map(data):
     head, version, delta = values[1 + 3 * run:4 + 3 * run]
     source = len(places) + unzigzag(delta)
     for i in range(head >> 1):
-      places.append(("small" if head & 1 else "leaves", version, source + i + 1))
+      space = "small" if head & 1 else "leaves"
+      places.append((space, version, source + i + 1))
   return places
 
 
@@ -286,7 +290,8 @@ def read_rows_file(path):
   while at < end:
     magic, size, count = struct.unpack_from(">4sII", data, at)
     body = at + 44
-    if (magic != b"ROWB" or xxhash.xxh3_64_digest(data[68:76] + data[at:at + 36])
+    if (magic != b"ROWB"
+        or xxhash.xxh3_64_digest(data[68:76] + data[at:at + 36])
         != data[at + 36:at + 44] or
         xxhash.xxh3_64_digest(data[body:body + size]) != data[at + 28:at + 36]):
       raise Damaged(f"{path}: a block is damaged")
@@ -305,9 +310,12 @@ def read_rows_file(path):
 
 
 def read_records(path, copy, number):
-  """The whole records of one copy: ordinal -> (session, hash, bytes, blocks)."""
+  """The whole records of one copy: ordinal -> (session, hash, bytes,
+  blocks)."""
   data, at, found = path.read_bytes(), PREFACE, {}
-  follows = struct.unpack_from(">Q16s", data, 80) if data[:8] == b"CKPTJRNL" else ()
+  follows = ()
+  if data[:8] == b"CKPTJRNL":
+    follows = struct.unpack_from(">Q16s", data, 80)
   while at + HEADER <= len(data) and data[at:at + 4] == b"CKJR":
     written, session, ordinal = struct.unpack_from(">QQQ", data, at + 8)
     rows_bytes, block_bytes = struct.unpack_from(">QQ", data, at + 80)
@@ -381,7 +389,8 @@ def rows(store):
 
 # All of it.
 def find_steps(records):
-  """The rows of the steps of all branches, by name: "7", on a fork "BRANCH/7"."""
+  """The rows of the steps of all branches, by name: "7", on a fork
+  "BRANCH/7"."""
   branches = {key[1:]: one(open_envelope(8, row), 2, b"").decode()
            for key, row in records.items() if key[0] == 9}
   return {f"{branches[k[1:5]]}/{int.from_bytes(k[5:], 'big') - (1 << 63)}"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes command lines: words with zero bytes between them.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes what stands on a command line: steps, addresses, ranges, conditions;
 // and the numbers that are printed.
 

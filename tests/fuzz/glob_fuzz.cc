@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes patterns of paths. An input is a pattern, a zero byte and a text.
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes what stands in files of the journal. The first byte says what, and
 // whether the checksum is put in that no fuzzer would come upon.
 

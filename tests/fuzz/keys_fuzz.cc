@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes the decoders of keys: each accepts exactly what its encoder makes.
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes leaf records, leaf maps and dead lists.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes the encoding of paths: only what Encode() makes is read.
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes paths as people write them, in our form and in JAX's.
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes the text of policies. An input is a number of steps and the text.
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes the rows: store, step, step meta, branch, tag and pin.
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a fuzz target says what must hold of an input.
 
 #ifndef CKPTREE_TESTS_FUZZ_REQUIRE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes the head of a .safetensors file: whatever the leaves are called, it is
 // one JSON object that says their types, shapes and places.
 

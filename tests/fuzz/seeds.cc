@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Writes the seeds of tests/fuzz/corpus, one folder per target. To run again
 // where the format or an input's layout changes:
 //   build/fuzz/tests/fuzz/seeds tests/fuzz/corpus

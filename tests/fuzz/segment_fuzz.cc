@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes what segments and small saves say of themselves, and the handoff of a
 // part.
 

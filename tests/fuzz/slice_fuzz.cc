@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes slices. An input is a rank, so many dimensions of a byte each, and the
 // text of a slice.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What every decoder of records is given, and what must hold of it.
 
 #ifndef CKPTREE_TESTS_FUZZ_STORED_RECORD_H_

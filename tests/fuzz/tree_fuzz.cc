@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes roots and pages of trees, and what is built from a page's entries.
 
 #include <cstddef>

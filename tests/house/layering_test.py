@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares every #include line with the arrows that are allowed between the
 folders, and every file with the rules on size and name."""
 
@@ -285,9 +286,11 @@ CLEAN = [
     ("base/digest.cc", "#include <xxhash.h>"),
     ("kv/rocks/database.cc", '#include "rocksdb/db.h"\n#include <fcntl.h>'),
     ("kv/rocks/segment_writer.cc", '#include "schema/spaces.h"'),
-    ("core/engine/engine.cc", '#include "kv/database.h"\n#include <tbb/task_arena.h>'),
+    ("core/engine/engine.cc",
+     '#include "kv/database.h"\n#include <tbb/task_arena.h>'),
     ("core/include/ckptree/store.h", '#include "ckptree/path.h"'),
-    ("tools/verbs/show.cc", "#include <nlohmann/json.hpp>\n#include <CLI/CLI.hpp>"),
+    ("tools/verbs/show.cc",
+     "#include <nlohmann/json.hpp>\n#include <CLI/CLI.hpp>"),
     ("tests/fault/fs.cc", "#include <rocksdb/file_system.h>"),
     ("tests/engine_test.cc", '#include "core/engine/engine.h"\n// util.h'),
     ("tests/fuzz/journal_fuzz.cc", '#include "kv/journal/record.h"'),

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands that the README shows and compares what they print; the
 C++ there must be what tests/examples/readme_example.cc compiles.
 
@@ -187,7 +188,8 @@ def main():
   for line in complaints:
     print(line)
   if complaints:
-    print("If that is what should be printed: tests/house/readme_test.py --update")
+    print("If that is what should be printed: "
+          "tests/house/readme_test.py --update")
   return 1 if complaints else 0
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every behaviour of the manager that people know by a row id is answered in
 python/manager_rows.md, and the tests named there exist."""
 

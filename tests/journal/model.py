@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The journal of a store, searched exhaustively: histories of three commits with
-background work between them, a crash at every call, every part of what was not
-synced; what is left is read, damaged and read, opened, written on, cut again.
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of a store, searched exhaustively: histories of three commits
+with background work between them, a crash at every call, every part of what was
+not synced; what is left is read, damaged and read, opened, written on, cut
+again.
 
   journal_model.py                  the search, then every mutant
   journal_model.py --mutant NAME    one wrong rule: a counterexample is printed
@@ -68,15 +70,16 @@ class Wrong(Exception):
 
 
 class Known:
-  """What the driver knows. states[k]: the steps after k commits; acked: answered
-  for; safe: answered for, and since then a work that syncs b has ended; begun:
-  given to the store; flushed, dropped: of the blocks of small saves."""
+  """What the driver knows. states[k]: the steps after k commits; acked:
+  answered for; safe: answered for, and since then a work that syncs b has
+  ended; begun: given to the store; flushed, dropped: of the blocks of small
+  saves."""
 
   def __init__(self):
     self.states, self.acked, self.safe, self.begun = ({},), 0, 0, 0
     self.flushed, self.dropped, self.boot = 0, 0, 1
-    # cut: a power cut, since when no open has ended. old: moments before this one,
-    # for readers that are slow: (disk, index, answered for).
+    # cut: a power cut, since when no open has ended. old: moments before this
+    # one, for readers that are slow: (disk, index, answered for).
     self.cut, self.old = False, ()
     # A session after a power cut, and nothing has secured what it started from:
     # old files may still lack it in b.
@@ -89,7 +92,8 @@ class Known:
 
   def key(self):
     return (self.begun, self.acked, self.safe, self.flushed, self.dropped,
-            self.boot, self.cut, self.short, tuple(sorted(self.states[-1].items())))
+            self.boot, self.cut, self.short,
+            tuple(sorted(self.states[-1].items())))
 
   def begin(self, kind, session):
     """The next commit, as the store is given it, and what it makes. What goes
@@ -215,8 +219,8 @@ class Search:
     self.trail.pop()
 
   def slow_readers(self, live, known):
-    """A reader takes the index first, then the journal, a while after (18). What
-    it needs may be gone by then: it starts again."""
+    """A reader takes the index first, then the journal, a while after (18).
+    What it needs may be gone by then: it starts again."""
     index = Index(live, "db")
     for old, before, acked in known.old[:1] + known.old[-1:]:
       if self.mutant == "a reader takes the journal first":
@@ -361,8 +365,8 @@ class Search:
   # damage
 
   def one_damage(self, live, known, cut, trail):
-    """Any one: every commit is there, to read and to open; after a power cut what
-    only a had may go with it."""
+    """Any one: every commit is there, to read and to open; after a power cut
+    what only a had may go with it."""
     image = live.image()
     boot = known.boot + cut
     for path, place, old, damaged in damages(image):
@@ -376,7 +380,7 @@ class Search:
       view = self.judge(disk, known, lowest, known.begun, boot, fails=fails,
                         loses=loses, where="one damage")
       if view and self.drawn(8, path, place, sorted(damaged.items(), key=str)):
-        if path.startswith("db/t-"):       # what a has as well goes with the drop
+        if path.startswith("db/t-"):     # what a has as well goes with the drop
           loses = self.losses(known, path, "dropped", old)
         self.mended(disk, known, boot, loses)
 
@@ -432,7 +436,8 @@ class Search:
         if where == "cut" or other < path:
           continue
         self.counts["two damages"] += 1
-        self.trail = trail + [f"damages of {path} at {place}, {other} at {where}"]
+        self.trail = trail + [
+            f"damages of {path} at {place}, {other} at {where}"]
         self.judge(from_image(both.items()), known, lowest, known.begun, boot,
                    fails=True, loses=anything, where="two damages")
 
@@ -452,7 +457,7 @@ def run(mutant="", full=False, histories=HISTORIES, works=WORK,
       continue                        # with what each of those opens left
     step = 1 if full and phase != "two" else max(1, each[phase] // scale)
     states = left[::step]
-    if phase == "again":              # what is in memory alone is where it hurts
+    if phase == "again":             # what is in memory alone is where it hurts
       states += [s for s in left if not s[2] and s[3][-1].startswith(
           ("write journal/a", "dead"))][::max(1, step // 10)]
     for state in states:
@@ -461,7 +466,8 @@ def run(mutant="", full=False, histories=HISTORIES, works=WORK,
         after, search.later = search.later, []
         if "later" in phases:
           later = 1 if full else max(1, each["later"] // scale)
-          for state in after[zlib.crc32(repr(state[3]).encode()) % later::later]:
+          first = zlib.crc32(repr(state[3]).encode()) % later
+          for state in after[first::later]:
             search.one_damage(*state)
       elif phase == "two":
         search.two_damages(*state)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What journal_model.py proves: how the journal and the index are read. The
 numbers in brackets are the rules of the protocol; the writer's are in
 journal_writer.py.
@@ -68,7 +69,7 @@ class Index:
     if manifest and isinstance(manifest[0], Manifest):
       self.tables, segments, self.next = manifest[0]
       self.segments = set(segments)
-    else:                     # blocks are still found by their names, in any way
+    else:                    # blocks are still found by their names, in any way
       self.damaged = folder + "/MANIFEST"
       self.tables = [(None, n) for n in sorted(names) if n.startswith("t-")]
       self.segments = {n for n in names if n.startswith("seg-")}
@@ -147,7 +148,7 @@ class View:
                       if n[:2] in ("a-", "b-") and n[2:].isdigit()})
     self.pairs = [Pair(disk, n) for n in numbers]
     folders = [f for f in ("db", "db.new", "db.damaged")
-               if disk.names(f) is not None]            # between two renames (15)
+               if disk.names(f) is not None]          # between two renames (15)
     self.index = index or Index(disk, (folders or ["db"])[0])
     self.base = self.read_rows(disk, names)
     self.blocks = set().union(*(p.blocks for p in self.pairs))
@@ -180,7 +181,7 @@ class View:
       if pair.preface and (pair.b is not None or any(
           r.file == pair.number or r.hash == pair.preface.after[1]
           for r in pair.records["a"].values())):
-        start = pair.preface.after[0]      # else a crash in the open: none began
+        start = pair.preface.after[0]     # else a crash in the open: none began
         starts[pair.session] = min(starts.get(pair.session, start), start)
     self.found = collections.defaultdict(dict)
     for pair in self.pairs:
@@ -239,7 +240,7 @@ class View:
       self.chain[ordinal] = choices[wanted][0]
       wanted, ordinal = choices[wanted][0].prev, ordinal - 1
     self.low = ordinal
-    if self.base.ordinal > self.tip:                    # it has all that is lost
+    if self.base.ordinal > self.tip:                   # it has all that is lost
       self.told.append("journal: records before rows-")
       self.tip = self.low = self.base.ordinal
 

@@ -1,5 +1,6 @@
-"""How journal_model.py's store is written: commits, background work, opening and
-closing. The numbers in brackets are the rules of the protocol."""
+# SPDX-License-Identifier: Apache-2.0
+"""How journal_model.py's store is written: commits, background work, opening
+and closing. The numbers in brackets are the rules of the protocol."""
 
 import copy
 
@@ -295,9 +296,9 @@ class Writer:
         disk.unlink("journal/" + name)
 
   def drop(self):
-    """b is synced, so that rows-N names nothing that one damage can take from the
-    journal; then rows-N, then both spaces are flushed, then old pairs go (12).
-    The same mends: what is damaged in old pairs goes with them."""
+    """b is synced, so that rows-N names nothing that one damage can take from
+    the journal; then rows-N, then both spaces are flushed, then old pairs go
+    (12). The same mends: what is damaged in old pairs goes with them."""
     if self.mutant != "rows- before the sync of b":
       self.sync_b()
     if self.mutant != "drop without rows-":

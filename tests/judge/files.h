@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The files of a store, as bytes in memory, and damage to them.
 
 #ifndef CKPTREE_TESTS_JUDGE_FILES_H_

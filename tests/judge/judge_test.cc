@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The judge is held against stores of which the answer is known: it sees what
 // is planted, and has nothing to say where nothing is.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Damage at rest, judged by the model: exit 0 and no word where everything that
 // was acknowledged is there, bit by bit; else precisely what the damage hit is
 // named, and nothing else is gone. Damage hits leaves only where their bytes

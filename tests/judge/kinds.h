@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stores to be damaged: one of each kind, made the same way each time.
 
 #ifndef CKPTREE_TESTS_JUDGE_KINDS_H_

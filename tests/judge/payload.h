@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where the bytes of leaves stand in the files of a store: found by looking
 // for them, not by asking the engine.
 

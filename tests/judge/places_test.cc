@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where a store may find itself: on a disk without a free byte, among files of
 // another owner, files that are huge, linked or no files, and sixteen programs
 // that want to create it at once. Judged by the model, as damage is.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which damages a store is tried with.
 
 #ifndef CKPTREE_TESTS_JUDGE_PLAN_H_

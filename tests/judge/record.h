@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What was acknowledged of a store, kept outside of it, and what a store lacks
 // of that.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The counts of judged trials.
 
 #ifndef CKPTREE_TESTS_JUDGE_TABLE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/judge/verbs.h"
 
 #include <fcntl.h>
@@ -159,7 +161,7 @@ class Judgement {
         Repair(verb == Verb::kRepairCommand);
         break;
     }
-    // A repair puts another directory in the place of the store's.
+    // A repair replaces the directory of the store by another one.
     if (damaged_.files != nullptr) PutBack(folder_, inode_);
     return std::move(verdict_);
   }

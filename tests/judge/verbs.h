@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is done to a damaged store, and whether that came out as it has to:
 // exit 0 and no word where all that was acknowledged is there, else precisely
 // what the damage hit is named.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bytes of chunks, read straight from their files.
 
 #include <cstddef>

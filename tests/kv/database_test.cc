@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Creating, opening, committing, adopting, reading, dropping.
 
 #include "kv/database.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Two damages at once that the index, or the file of all rows, makes good.
 
 #include <cstdint>

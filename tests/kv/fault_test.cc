@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every write, sync, rename and removal of a creation and of a commit fails in
 // its turn: once, and from then on.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store of the tests of kv, and the verbs they use on it.
 
 #ifndef CKPTREE_TESTS_KV_FIXTURE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store whose index is lost, and what must be in the one that is made anew.
 
 #ifndef CKPTREE_TESTS_KV_INDEX_FIXTURE_H_

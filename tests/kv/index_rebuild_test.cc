@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An index made anew from rows and the tables of the old one.
 
 #include "kv/rocks/index_rebuild.h"

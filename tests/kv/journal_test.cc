@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The journal alone: what was written is read, whatever one copy suffers.
 
 #include <filesystem>

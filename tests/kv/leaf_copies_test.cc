@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Two copies of leaf records: damage of one of them costs nothing.
 
 #include "kv/rocks/leaf_copies.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The leases of readers.
 
 #include <signal.h>

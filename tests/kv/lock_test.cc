@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The writer's lock, whatever path or process comes to the store.
 
 #include <sys/wait.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An index in memory over tables on a disk that may only be read.
 
 #include "kv/rocks/memory_index.h"

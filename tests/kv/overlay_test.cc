@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows over an index, held against a map that does the same.
 
 #include "kv/journal/overlay.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Readers beside a writer in another process, and forked children.
 
 #include <signal.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stores to be damaged, and what must be in them.
 
 #ifndef CKPTREE_TESTS_KV_RECOVERY_FIXTURE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an open finds after damage, a crash, a copy: nothing is lost silently,
 // and one damage costs nothing.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rewriting segment files: what is kept is kept exactly, and an error changes
 // nothing.
 

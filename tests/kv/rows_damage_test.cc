@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Damaged rows files: always noticed, and never a row that was not written.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows files: what is written is read and merged.
 
 #include "kv/journal/rows_file.h"

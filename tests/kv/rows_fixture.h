@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows files of the tests, and what a reader finds in one.
 
 #ifndef CKPTREE_TESTS_KV_ROWS_FIXTURE_H_

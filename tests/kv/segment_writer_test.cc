@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Building segments: order, limits, alignment, what is left behind.
 
 #include "kv/segment_writer.h"

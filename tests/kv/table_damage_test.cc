@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is found in a table beside damage anywhere in it.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Values of tables with a damaged byte, read in a handle that has the table
 // open, and in one that opens it so.
 

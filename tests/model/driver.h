@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Random operations on a store, and what they do to the model.
 
 #ifndef CKPTREE_TESTS_MODEL_DRIVER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Carries the operations of a ModelDriver out on a real store.
 
 #ifndef CKPTREE_TESTS_MODEL_EXECUTOR_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Random operations on a store, compared with a model outside of it.
 //
 //   model_test [--seed=N] [--ops=N] [--history=N] [--episode=N]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a store must hold, kept outside of it.
 
 #ifndef CKPTREE_TESTS_MODEL_STATE_H_

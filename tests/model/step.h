@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a step must hold, kept outside the store.
 
 #ifndef CKPTREE_TESTS_MODEL_STEP_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store in a trial: opened over a FaultFs, judged against the model.
 
 #ifndef CKPTREE_TESTS_MODEL_STORE_H_

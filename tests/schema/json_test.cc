@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is JSON, held against another reader.
 
 #include "nlohmann/json.hpp"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One valid value of every record kind, and how to decode each.
 
 #ifndef CKPTREE_TESTS_SCHEMA_SAMPLES_H_

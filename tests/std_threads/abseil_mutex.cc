@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // absl::Mutex on std::mutex, for the thread sanitizer: see README.md. Linked
 // into a program it stands before Abseil's library, also for that library.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // absl::Notification, for the thread sanitizer: see README.md. Abseil's own
 // looks at its flag before it takes the lock: inside its library the sanitizer
 // sees neither.

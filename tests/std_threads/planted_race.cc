@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A counter behind a lock, one behind a notification, and one without either:
 // what the preset `tsan` must report of this is the last, and nothing else.
 

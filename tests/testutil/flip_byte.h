@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One damaged byte of a file.
 
 #ifndef CKPTREE_TESTS_TESTUTIL_FLIP_BYTE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whether this is a build of the address sanitizer.
 
 #ifndef CKPTREE_TESTS_TESTUTIL_SANITIZER_H_

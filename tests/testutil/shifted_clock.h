@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A wall clock that a test sets off, for the engine's threads and RocksDB's,
 // too: the functions stand in front of the C library's. For one file of a
 // program.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Matchers for absl::Status and absl::StatusOr.
 
 #ifndef CKPTREE_TESTS_TESTUTIL_STATUS_MATCHERS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stores on a file system of the test's own.
 
 #ifndef CKPTREE_TESTS_TESTUTIL_STORE_ON_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A fresh directory, gone with its owner.
 
 #ifndef CKPTREE_TESTS_TESTUTIL_TEMP_DIR_H_

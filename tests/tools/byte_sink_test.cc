@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Results go to a file that appears whole or not at all.
 
 #include "tools/output/byte_sink.h"

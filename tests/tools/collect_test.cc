@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The commands on what steps cost, on freeing it, and on branches.
 
 #include <sys/wait.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The program as a process of its own, and a store for it to look at.
 
 #ifndef CKPTREE_TESTS_TOOLS_COMMAND_RUNNER_H_

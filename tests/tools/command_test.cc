@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The program on a real store: what it prints, where, and how it ends.
 
 #include <cstdint>

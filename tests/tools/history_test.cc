@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree history`, `diff` and `blame` on steps of which we know what changed.
 
 #include "ckptree/history.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree policy`, as somebody uses it who never did.
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree recover` and `ckptree repair` on stores with forks.
 
 #include <cstddef>

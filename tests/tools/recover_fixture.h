@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store with small and large saves, whose copies a test damages, and what
 // `ckptree recover` must make of each.
 

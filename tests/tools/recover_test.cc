@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree recover` on stores that are damaged in every way there is.
 
 #include <algorithm>

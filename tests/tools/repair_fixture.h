@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A damaged store, recovered and repaired, and what each must make of it.
 
 #ifndef CKPTREE_TESTS_TOOLS_REPAIR_FIXTURE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree repair` and `ckptree recover` on the same damage: each says what is
 // lost before it does anything, and what is left is bit-exact.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The program on stores that it changes, that someone writes, that are damaged.
 
 #include <cstdint>

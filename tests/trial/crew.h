@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Processes that build the parts of one step, as the ranks of a job do.
 
 #ifndef CKPTREE_TESTS_TRIAL_CREW_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Surroundings that a trainer meets: few files, no permission, a clock that
 // goes back, signals, no memory. An error that says what is wrong, or it works.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every file-system call fails in turn: errors are clean, nothing is lost.
 
 #include <cerrno>

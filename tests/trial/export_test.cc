@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree export` with every file call of it killed or failed: the file is
 // there whole or as it was before, and the store is not touched.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The fixture of the tests of the save protocol's rules.
 
 #ifndef CKPTREE_TESTS_TRIAL_FIXTURE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One step of several processes: any of them is killed at any of its calls.
 
 #include <signal.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Power cuts of a real ext4 on a loop device while a process saves: what was
 // acknowledged is there, bit for bit, and the next saves work.
 

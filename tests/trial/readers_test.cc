@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Readers in other processes beside a writer that collects: what they read is
 // always one step as it was saved, whole, and a step that was opened stays
 // readable; one that is deleted on the way to being opened is StepGone.

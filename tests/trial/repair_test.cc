@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A repair that is killed, or whose calls fail, at every step: the store is as
 // it was, or repaired, or the next repair ends what was begun.
 

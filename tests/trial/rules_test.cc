@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One test for each rule of the save protocol: the situation that would break
 // it. Stores are opened in children only.
 

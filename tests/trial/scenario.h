@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A workload whose every file-system call is made to fail in turn.
 
 #ifndef CKPTREE_TESTS_TRIAL_SCENARIO_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SIGINT and SIGTERM at random file calls of commands and of a trainer: the
 // store stays good, nothing unfinished is left, and the exit says the signal.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Kill and power cut at every file-system call of ours and RocksDB's.
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The counts of a sweep.
 
 #ifndef CKPTREE_TESTS_TRIAL_TALLY_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is meant: REV[:KEY[SLICE]], and ranges of steps.
 
 #ifndef CKPTREE_TOOLS_LINE_ADDRESS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What stood on the command line.
 
 #ifndef CKPTREE_TOOLS_LINE_ARGUMENTS_H_

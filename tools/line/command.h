@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The commands of `ckptree`: one table drives parsing, help and completion.
 
 #ifndef CKPTREE_TOOLS_LINE_COMMAND_H_

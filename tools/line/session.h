@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a command works with: its arguments, the store, the terminal.
 
 #ifndef CKPTREE_TOOLS_LINE_SESSION_H_

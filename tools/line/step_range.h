@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The steps that words of a command line name.
 
 #ifndef CKPTREE_TOOLS_LINE_STEP_RANGE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The flags that every table understands.
 
 #ifndef CKPTREE_TOOLS_LINE_TABLE_FLAGS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a KEY names in a step: leaves, and a slice of them.
 
 #ifndef CKPTREE_TOOLS_LINE_TARGET_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Elements of one stored array, picked by a slice.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_ARRAY_READER_H_

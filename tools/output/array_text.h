@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Arrays as NumPy prints them.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_ARRAY_TEXT_H_

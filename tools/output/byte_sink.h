@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where results go: standard output, or a file that appears whole.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_BYTE_SINK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Binary floating-point numbers as decimal text.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_DECIMAL_H_

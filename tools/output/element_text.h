@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One element of an array of any type, as text.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_ELEMENT_TEXT_H_

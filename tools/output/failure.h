@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a command ends: exit codes, and errors that say what to do.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_FAILURE_H_

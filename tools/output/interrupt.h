@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Ctrl-C.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_INTERRUPT_H_

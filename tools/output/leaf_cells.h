@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is shown of a leaf in tables of every kind.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The word that was probably meant.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_NEAREST_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The head of a NumPy .npy file.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_NPY_H_

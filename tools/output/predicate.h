@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The conditions of --where: "loss<2.5 && nan>0".
 
 #ifndef CKPTREE_TOOLS_OUTPUT_PREDICATE_H_

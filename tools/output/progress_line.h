@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How far a long command is, on one line of standard error.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_PROGRESS_LINE_H_

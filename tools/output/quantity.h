@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sizes, times and numbers as people read them.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_QUANTITY_H_

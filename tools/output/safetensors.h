@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The head of a .safetensors file.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_SAFETENSORS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NumPy slices: "[0:10, ::2, -1]".
 
 #ifndef CKPTREE_TOOLS_OUTPUT_SLICE_H_

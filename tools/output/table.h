@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows of facts, printed for people or for programs.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_TABLE_H_

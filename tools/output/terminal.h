@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the terminal can show, and text made fit for it.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_TERMINAL_H_

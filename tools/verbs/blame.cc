@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree blame`: which save gave each leaf its value.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree completion`, and the hidden command that its scripts ask.
 
 #include <set>
@@ -28,7 +30,8 @@ _ckptree() {
   while IFS= read -r candidate; do
     COMPREPLY+=("${candidate#"$cut"}")
   done < <(ckptree __complete -- "${words[@]:1}" 2>/dev/null)
-  [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:/] ]] && compopt -o nospace
+  [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:/] ]] &&
+    compopt -o nospace
 }
 complete -o default -F _ckptree ckptree
 )";
@@ -148,7 +151,7 @@ absl::Status AddSteps(Session& session, bool with_keys,
   const char* colon = with_keys ? ":" : "";
   std::set<std::string> metrics;
   candidates->Add(absl::StrFormat("%slatest%s", prefix, colon));
-  // The newest are wanted most; a screenful is enough.
+  // People mostly ask for the newest; a screenful is enough.
   constexpr std::size_t kMostSteps = 200;
   std::size_t shown = 0;
   for (auto info = steps->rbegin(); info != steps->rend(); ++info) {

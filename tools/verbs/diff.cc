@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree diff`: the leaves in which two steps differ.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree du`: what steps cost, and what removing them would free.
 
 #include <algorithm>

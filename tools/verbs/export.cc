@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree export`: arrays of a step as one .safetensors file.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree fork`: branches, each a series of saves.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What removing steps frees, and what it does not, in words.
 
 #ifndef CKPTREE_TOOLS_VERBS_FREEING_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree gc`: frees the bytes of removed steps now.
 
 #include <cstdint>

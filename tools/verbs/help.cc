@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree help` and `ckptree version`.
 
 #include <algorithm>

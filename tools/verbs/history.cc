@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree history`: the values that one leaf had over the steps.
 
 #include "ckptree/history.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree policy`: which steps live, and why.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree recover`: saves what can be read of a damaged store into a new one.
 
 #include "ckptree/recover.h"

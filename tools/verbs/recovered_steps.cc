@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tools/verbs/recovered_steps.h"
 
 #include <cstddef>

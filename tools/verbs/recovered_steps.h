@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What `recover` and `repair` say about steps.
 
 #ifndef CKPTREE_TOOLS_VERBS_RECOVERED_STEPS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree repair`: says what is wrong with a store, and mends it in its place.
 
 #include "ckptree/repair.h"
@@ -88,7 +90,7 @@ std::string WholeText(const RepairReport& report) {
   }
   std::string text =
       absl::StrFormat("whole: %s:", CountText(whole.size(), "step", "steps"));
-  // The newest are wanted most.
+  // People mostly ask for the newest.
   const std::size_t first =
       whole.size() > kShownSteps ? whole.size() - kShownSteps : 0;
   if (first > 0) absl::StrAppendFormat(&text, " %d older ones and", first);

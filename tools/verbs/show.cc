@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree show`: all about a step or a leaf.
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree tag` and `ckptree pin`: what keeps a step from being lost.
 
 #include <string>

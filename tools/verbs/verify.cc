@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `ckptree verify`: is every byte what was saved?
 
 #include <optional>

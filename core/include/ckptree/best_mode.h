@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which value of a metric is the best one.
 
 #ifndef CKPTREE_BEST_MODE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Everything of ckptree: include this, or the headers behind it one by one.
 
 #ifndef CKPTREE_CKPTREE_H_

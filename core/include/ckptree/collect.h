@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Collection: the bytes that no step needs any more are freed.
 
 #ifndef CKPTREE_COLLECT_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What became of leaves over the steps of a run. Reads records; no arrays, but
 // where the same array was cut into other chunks.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where a store is: a directory of this machine.
 
 #ifndef CKPTREE_LOCAL_PATH_H_

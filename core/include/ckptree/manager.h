@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The manager of a training loop's steps: decides which are saved, keeps those
 // that a policy wants, and resumes. Behaves as Orbax's CheckpointManager where
 // python/manager_rows.md does not say otherwise.
@@ -59,8 +61,8 @@ struct ManagerOptions {
   std::optional<std::int64_t> keep_period = {};  // Steps that it divides.
   std::optional<absl::Duration> keep_time_interval = {};  // Whole seconds.
   KeepFn should_keep_fn = {};
-  // The best by a metric, or a function of them, instead of the latest; besides
-  // them the newest step stays until a later one is saved.
+  // The best by a metric, or by a function of all metrics, stay instead of the
+  // latest. The newest step also stays until a later one is saved.
   std::string best_metric = {};
   MetricFn best_fn = {};
   // Must be set where one of both is.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a store is opened, and what it tells about its work.
 
 #ifndef CKPTREE_OPTIONS_H_

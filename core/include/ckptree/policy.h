@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The preservation policy of a branch, as it is stored and as it would decide.
 
 #ifndef CKPTREE_POLICY_H_

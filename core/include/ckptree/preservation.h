@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Preservation policies: which steps of a branch live. Pure functions over the
 // steps there are; the rules and their results are those of Orbax's
 // preservation_policy.py, where there is one of that name.
@@ -137,9 +139,9 @@ struct CustomSteps {
 };
 
 // The `n` best by a metric, ties to the later; nothing: all. Steps without the
-// metric, or with a NaN, are kept besides, unless n is 0 or
-// `keep_without_metrics` is false; but where there are no more than `n` steps,
-// all of them are.
+// metric, or with a NaN, are also kept, unless `n` is 0 or
+// `keep_without_metrics` is false. Where there are no more than `n` steps, all
+// of them are kept.
 struct BestN {
   std::string metric = {};  // Or, where it is computed, the function's name.
   std::optional<BestMode> mode = {};  // Must be set: see BestMode.
@@ -203,8 +205,8 @@ struct PreservationContext {
       oldest_beyond = {};
 };
 
-// kInvalidArgument, saying what is wrong: counts that mean nothing, a name that
-// is none, AnyOf nothing.
+// kInvalidArgument, and what is wrong: a count that means nothing, a name that
+// is not allowed, an AnyOf without rules.
 absl::Status Check(const Preservation& policy);
 
 // One answer a step, in the order of `steps`. kInvalidArgument as Check();

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Saving what can be read of a store that is damaged.
 
 #ifndef CKPTREE_RECOVER_H_

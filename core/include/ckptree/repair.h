@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Making a damaged store usable again, in its place.
 
 #ifndef CKPTREE_REPAIR_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Saving: a step is put together, committed, and followed by its handle.
 //
 //   ckptree::StepBuilder step = store.Begin(iteration);

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Save decisions: whether a step is to be saved. Pure functions; the rules and
 // their results are those of Orbax's save_decision_policy.py.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which step is meant.
 
 #ifndef CKPTREE_SELECTOR_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reading: one step, its leaves, any box of any of them.
 //
 //   absl::StatusOr<ckptree::Step> step = store.OpenStep(ckptree::Latest());

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store: one directory that holds every step of a training run.
 
 #ifndef CKPTREE_STORE_H_

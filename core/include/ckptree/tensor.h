@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Arrays as the engine takes them: type, shape, memory; nothing owned.
 
 #ifndef CKPTREE_TENSOR_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What steps cost: bytes that are theirs alone, and shared ones.
 
 #ifndef CKPTREE_USAGE_H_

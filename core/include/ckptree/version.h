@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The version of the library; the format on disk has its own number.
 
 #ifndef CKPTREE_VERSION_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of Flax. Modules, optimizers and states of NNX are saved as dicts of
 their variables' values, under the names that the attributes have: a module, its
 nnx.State and the plain dict of either fit each other. States of Linen are
@@ -92,5 +93,7 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         checkpoints = importlib.import_module("ckptree.flax.checkpoints")
-        return checkpoints if name == "checkpoints" else getattr(checkpoints, name)
+        return (
+            checkpoints if name == "checkpoints" else getattr(checkpoints, name)
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """flax.training.checkpoints on a store: `from ckptree.flax import checkpoints`.
 
 A directory has one store for each prefix, in a folder of its own, so that other
@@ -97,15 +98,16 @@ def save_checkpoint(
     orbax_checkpointer: Any = None,
 ) -> str:
     """Saves `target`, any tree, as step number `step`; returns a name for it.
-    Durable when it returns, but with an `async_manager`, or an AsyncCheckpointer
-    as `orbax_checkpointer`: then when that has waited.
+    Durable when it returns, but with an `async_manager`, or an
+    AsyncCheckpointer as `orbax_checkpointer`: then when that has waited.
 
-    Kept are the last `keep` steps, and besides each that is at least
+    The last `keep` steps are kept, and also each step that is at least
     `keep_every_n_steps` after the one kept before. InvalidCheckpointError: the
     step is there; `overwrite` replaces it and deletes all later ones.
 
     >>> import numpy as np
-    >>> save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3).rpartition("/")[2]
+    >>> path = save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3)
+    >>> path.rpartition("/")[2]
     'checkpoint_3'
     >>> restore_checkpoint(tmp / "run", target=None)
     {'w': array([1., 1.])}
@@ -191,7 +193,7 @@ def _items_of(target: Any, orbax_checkpointer: Any) -> dict[str, _items.Item]:
     handler = getattr(orbax_checkpointer, "handler", None)
     if not _is_tree(target) and not isinstance(handler, ArrayCheckpointHandler):
         raise ValueError(
-            f"a tree is wanted as target, not one {type(target).__name__}: put "
+            f"the target must be a tree, not one {type(target).__name__}: put "
             "it into a dict"
         )
     if isinstance(orbax_checkpointer, Checkpointer):
@@ -238,8 +240,8 @@ def restore_checkpoint(
     """
     if orbax_transforms is not None:
         raise NotImplementedError(
-            "orbax_transforms: restore by ckptree.orbax.PyTreeCheckpointer, with "
-            "transforms"
+            "orbax_transforms: restore by ckptree.orbax.PyTreeCheckpointer, "
+            "with transforms"
         )
     _wait(orbax_checkpointer)
     folder, number = directory.find(ckpt_dir, prefix)
@@ -303,8 +305,8 @@ def _nothing(ckpt_dir: PathLike, target: Any) -> Any:
 def latest_checkpoint(
     ckpt_dir: PathLike, prefix: str = "checkpoint_"
 ) -> str | None:
-    """The name of the latest one; None: there is none. CorruptionError: nobody can
-    say which it is, as rows of steps cannot be read.
+    """The name of the latest one; None: there is none. CorruptionError: nobody
+    can say which it is, as rows of steps cannot be read.
 
     >>> latest_checkpoint(tmp / "nothing") is None
     True
@@ -364,7 +366,8 @@ def save_args_from_target(target: Any) -> Any:
     """SaveArgs for each leaf, in a tree like `target`.
 
     >>> save_args_from_target({"a": 1})
-    {'a': SaveArgs(aggregate=False, dtype=None, chunk_byte_size=None, shard_axes=())}
+    {'a': SaveArgs(aggregate=False, dtype=None, chunk_byte_size=None,
+                   shard_axes=())}
     """
     import jax
 
@@ -385,7 +388,9 @@ def restore_args_from_target(target: Any, mesh: Any = None) -> Any:
 
 def _policy(keep: int, every: int | None) -> Policy:
     if keep < 1:
-        raise ValueError(f"keep={keep}: at least the step that is saved is kept")
+        raise ValueError(
+            f"keep={keep}: at least the step that is saved is kept"
+        )
     if every is None:
         return Latest(keep)
     if every < 1:

@@ -1,5 +1,6 @@
-"""Directories of checkpoints: where the store of a prefix is, and what Flax wrote
-there itself."""
+# SPDX-License-Identifier: Apache-2.0
+"""Directories of checkpoints: where the store of a prefix is, and what Flax
+wrote there itself."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def _readings(name: str, prefix: str) -> list[tuple[str, int]]:
 
 
 def find_store(ckpt_dir: PathLike, prefix: str) -> pathlib.Path | None:
-    """The store of a prefix; None where there is none. As check_not_of_flax()."""
+    """The store of a prefix; None where there is none. As
+    check_not_of_flax()."""
     found = folder(ckpt_dir, prefix)
     if _place.is_store(found):
         return found
@@ -98,7 +100,7 @@ def check_not_of_flax(ckpt_dir: PathLike, prefix: str) -> None:
         )
     if wrote:
         raise OrbaxCheckpointError(
-            f"{given} was written by Flax: python -m ckptree.orbax import {given} "
-            "NEW_PATH, or ckptree.orbax.import_checkpoint(), makes a directory "
-            "of it that ckptree.flax reads"
+            f"{given} was written by Flax: python -m ckptree.orbax import "
+            f"{given} NEW_PATH, or ckptree.orbax.import_checkpoint(), makes a "
+            "directory of it that ckptree.flax reads"
         )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters of Flax before Linen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a target of Flax asks for when it is restored."""
 
 from __future__ import annotations

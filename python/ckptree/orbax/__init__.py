@@ -1,6 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orbax's names on a store: `import ckptree.orbax as ocp`.
 
-README.md, part "Orbax", says what differs. Needs neither Orbax nor TensorStore.
+What differs from Orbax is in python/README.md, under "Orbax and Flax: change
+the import line". This package needs neither Orbax nor TensorStore.
 """
 
 from ckptree.orbax import (

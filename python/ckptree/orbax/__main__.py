@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m ckptree.orbax import|export: checkpoints of Orbax and Flax into a
 store, and back to Orbax."""
 
@@ -13,8 +14,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code 0, 1 where it failed, 2 for wrong usage, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m ckptree.orbax",
-        description="Moves checkpoints of Orbax and Flax into ckptree, and back to "
-        "Orbax. Needs Orbax, but for files of Flax.",
+        description="Moves checkpoints of Orbax and Flax into ckptree, and "
+        "back to Orbax. Needs Orbax, but for files of Flax.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name, what in (
@@ -37,14 +38,19 @@ def main(arguments: list[str] | None = None) -> int:
     def progress(done: int, of: int) -> None:
         if shown:
             end = "\n" if done == of else ""
-            print(f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True)
+            print(
+                f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True
+            )
 
     try:
         steps = move(
             given.source, given.destination, steps=given.step, progress=progress
         )
     except KeyboardInterrupt:
-        print("stopped: what was moved stays; the same call goes on", file=sys.stderr)
+        print(
+            "stopped: what was moved stays; the same call goes on",
+            file=sys.stderr,
+        )
         return 130
     except (OSError, ValueError, NotImplementedError, ImportError) as error:
         print(f"python -m ckptree.orbax: {error}", file=sys.stderr)

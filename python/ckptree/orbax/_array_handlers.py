@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of single arrays and of random keys."""
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class ArrayCheckpointHandler(StoreHandler):
         value = args.item
         known = isinstance(value, (np.ndarray, np.generic, numbers.Number))
         if not known and not _is_jax(value):
-            raise TypeError(f"Unsupported type: {type(value)}: one array or number")
+            raise TypeError(
+                f"Unsupported type: {type(value)}: one array or number"
+            )
         return _tree_save.save(value, args.save_args)
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
@@ -57,13 +60,17 @@ class JaxRandomKeyCheckpointHandler(StoreHandler):
 
     def pack(self, args: Any) -> Item:
         if not _is_jax(args.item):
-            raise TypeError(f"Unsupported type: {type(args.item)}: a key of JAX")
+            raise TypeError(
+                f"Unsupported type: {type(args.item)}: a key of JAX"
+            )
         return _tree_save.save(args.item, args.save_args)
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
         import jax
 
-        made = _tree_restore.restore(item, None, getattr(args, "restore_args", None))
+        made = _tree_restore.restore(
+            item, None, getattr(args, "restore_args", None)
+        )
         return made if isinstance(made, jax.Array) else jax.numpy.asarray(made)
 
 
@@ -88,7 +95,9 @@ class NumpyRandomKeyCheckpointHandler(StoreHandler):
 
 register_with_handler(ArrayCheckpointHandler, for_save=True)(ArraySave)
 register_with_handler(ArrayCheckpointHandler, for_restore=True)(ArrayRestore)
-register_with_handler(JaxRandomKeyCheckpointHandler, for_save=True)(JaxRandomKeySave)
+register_with_handler(JaxRandomKeyCheckpointHandler, for_save=True)(
+    JaxRandomKeySave
+)
 register_with_handler(JaxRandomKeyCheckpointHandler, for_restore=True)(
     JaxRandomKeyRestore
 )

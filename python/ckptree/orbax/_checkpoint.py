@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint at a path of its own: a store with one step."""
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def check_free(path: pathlib.Path, *, force: bool) -> bool:
     if _place.is_store(path):
         if not force:
             raise ValueError(
-                f"Destination {path} already exists: pass force=True to replace it"
+                f"Destination {path} already exists: pass force=True to "
+                "replace it"
             )
         return True
     for above in path.parents[:2]:
@@ -82,8 +84,8 @@ def check_free(path: pathlib.Path, *, force: bool) -> bool:
             )
         if not force:
             raise ValueError(
-                f"Destination {path} already exists: remove the empty directory, "
-                "or pass force=True"
+                f"Destination {path} already exists: remove the empty "
+                "directory, or pass force=True"
             )
     return False
 
@@ -121,8 +123,8 @@ def only_item(step: Step, place: Place) -> _items.StoredItem:
         else:
             raise ValueError(
                 f"{place.store} has the items {', '.join(there)}: restore them "
-                "by a CompositeCheckpointHandler or a CheckpointManager, or add "
-                "the step and the name of one to the path"
+                "by a CompositeCheckpointHandler or a CheckpointManager, or "
+                "add the step and the name of one to the path"
             )
     folder = place.store / str(step.step)
     return _items.stored(step, name, folder)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Composite: named items."""
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Composite(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._items:
             raise KeyError(
-                f"no item {name!r}; there are {', '.join(self._items) or 'none'}"
+                f"no item {name!r}; there are "
+                f"{', '.join(self._items) or 'none'}"
             )
         return self._items[name]
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several items, each by a handler of its own."""
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from ckptree.orbax._handler import (
     overrides,
     shown_type,
 )
-from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry, HandlerTable
+from ckptree.orbax._registry import (
+    DefaultCheckpointHandlerRegistry,
+    HandlerTable,
+)
 from ckptree.orbax.args import Composite
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.metadata import StepMetadata, StepStatistics
@@ -66,7 +70,7 @@ def pack(table: HandlerTable, args: Composite) -> dict[str, Item]:
         given = args[name]
         if not isinstance(given, CheckpointArgs):
             raise ValueError(
-                f"item {name!r}: CheckpointArgs are wanted, such as "
+                f"item {name!r}: pass CheckpointArgs, such as "
                 f"args.StandardSave(...), not {shown_type(given)}"
             )
         items[name] = pack_item(table.find(name, given), given)
@@ -97,14 +101,14 @@ def unpack(
             handler = table.known(name)
             if handler is None:
                 raise ValueError(
-                    f"item {name!r}: Provided `None` for `CheckpointArgs`, and its "
-                    "handler is not known yet: pass its arguments"
+                    f"item {name!r}: Provided `None` for `CheckpointArgs`, and "
+                    "its handler is not known yet: pass its arguments"
                 )
         elif given is None:
             handler = table.find_by_name(name, item.about.get("handler"))
         elif not isinstance(given, CheckpointArgs):
             raise ValueError(
-                f"item {name!r}: CheckpointArgs are wanted, such as "
+                f"item {name!r}: pass CheckpointArgs, such as "
                 f"args.StandardRestore(...), not {shown_type(given)}"
             )
         else:
@@ -218,7 +222,9 @@ def pack_composite(
 
 
 def composite(args: Any) -> Composite:
-    """ValueError: it is none."""
+    """`args`, checked. ValueError where it is not a Composite."""
     if not isinstance(args, Composite):
-        raise ValueError(f"a Composite of items is wanted, not {shown_type(args)}")
+        raise ValueError(
+            f"args must be a Composite of items, not {shown_type(args)}"
+        )
     return args

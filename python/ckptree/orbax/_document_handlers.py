@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of documents: JSON and protobuf."""
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ class ProtoCheckpointHandler(StoreHandler):
         message = args.item
         if not hasattr(message, "SerializeToString"):
             raise TypeError(
-                f"ProtoSave wants a message of protobuf, not {type(message).__name__}"
+                "ProtoSave wants a message of protobuf, not "
+                f"{type(message).__name__}"
             )
         data = message.SerializeToString(deterministic=True)
-        return Item(Document(Content("proto", data, message.DESCRIPTOR.full_name)))
+        return Item(
+            Document(Content("proto", data, message.DESCRIPTOR.full_name))
+        )
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
         if args is None or args.item is None:

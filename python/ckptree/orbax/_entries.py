@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a manager's logger is told: an entry for each save and restore."""
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ class Entry:
     """One entry, under Orbax's names: what is done, and how long its parts
     take."""
 
-    def __init__(self, kind: str, step: int, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, kind: str, step: int, directory: str | os.PathLike[str]
+    ) -> None:
         self._fields: dict[str, Any] = {
             "step": step,
             "event_type": kind,
@@ -22,7 +25,8 @@ class Entry:
         self._fields.update(fields)
 
     def timed(self, name: str) -> _Timed:
-        """A block of which the entry says when it began, and how long it was."""
+        """A block of which the entry says when it began, and how long it
+        was."""
         return _Timed(self._fields, name)
 
     def fields(self) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers that write files: what they write is the item."""
 
 from __future__ import annotations
@@ -48,14 +49,17 @@ class FilesHandler(StoreHandler):
             self._save_to(folder.path, args)
             if packed(folder.path):
                 raise NotImplementedError(
-                    f"{type(self.handler).__qualname__} writes files beside its "
-                    "items: make them an item by a handler of their own"
+                    f"{type(self.handler).__qualname__} writes files beside "
+                    "its items: make them an item by a handler of their own"
                 )
             return dict(folder.saved or {})
 
     def _save_to(self, directory: pathlib.Path, args: Any) -> None:
         handler = self.handler
-        if isinstance(handler, AsyncCheckpointHandler) and not self._synchronous:
+        if (
+            isinstance(handler, AsyncCheckpointHandler)
+            and not self._synchronous
+        ):
             _loops.run_save(lambda: _call(handler.async_save, directory, args))
         else:
             _call(handler.save, directory, args)
@@ -78,7 +82,9 @@ class FilesHandler(StoreHandler):
         self.handler.close()
 
 
-def _call(function: Callable[..., Any], directory: pathlib.Path, args: Any) -> Any:
+def _call(
+    function: Callable[..., Any], directory: pathlib.Path, args: Any
+) -> Any:
     if isinstance(args, PlainArgs):
         return function(directory, *args.args, **args.kwargs)
     if args is None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of Flax's legacy checkpoints, and directories of checkpoints that
 flax.training.checkpoints wrote: as files, or by Orbax as folders."""
 
@@ -123,7 +124,7 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 def read(path: str | os.PathLike[str]) -> Any:
     """The state dict in a file of Flax: dicts, arrays of NumPy, numbers, str.
-    Executes nothing. ValueError: it is none, or damaged."""
+    Executes nothing. ValueError: it is not such a file, or is damaged."""
     try:
         return decode(pathlib.Path(os.fspath(path)).read_bytes())
     except (ValueError, TypeError) as error:
@@ -188,7 +189,7 @@ def _joined(tree: Any) -> Any:
         return {key: _joined(value) for key, value in tree.items()}
     parts = _listed(tree.get("chunks"))
     if not all(isinstance(part, np.ndarray) for part in parts):
-        raise ValueError("a part of an array is none")
+        raise ValueError("a part of an array is not an array")
     return np.concatenate(parts).reshape(_listed(tree.get("shape")))
 
 

@@ -1,5 +1,7 @@
-"""Folders that a handler is given for one call. What the classes of this package
-save there is not written: it becomes the item as it is, and restores from it."""
+# SPDX-License-Identifier: Apache-2.0
+"""Folders that a handler is given for one call. What the classes of this
+package save there is not written: it becomes the item as it is, and restores
+from it."""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class Folder:
         """ValueError: something was saved there already."""
         if self.saved is not None:
             raise ValueError(
-                "two handlers save to the same directory: give each a folder of "
-                "its own in it"
+                "two handlers save to the same directory: give each a folder "
+                "of its own in it"
             )
         self.saved = saved
 
@@ -41,7 +43,10 @@ _given: dict[str, Folder] = {}
 
 @contextlib.contextmanager
 def given(
-    *, several: bool = False, stored: StoredItem | None = None, name: str = "item"
+    *,
+    several: bool = False,
+    stored: StoredItem | None = None,
+    name: str = "item",
 ) -> Iterator[Folder]:
     """A new folder of that name, gone at the end."""
     with tempfile.TemporaryDirectory() as above:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What follows a save by itself, whether or not somebody waits for it."""
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Following:
 
 
 def after_commit(handle: SaveHandle, callback: Callable[[], Any]) -> Following:
-    """Calls `callback` if the save is committed; what a save failed of stays for
-    whoever waits for that."""
+    """Calls `callback` if the save is committed; what a save failed of stays
+    for whoever waits for that."""
 
     def run(handle: SaveHandle) -> None:
         if handle.progress().phase == "done":

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a handler is: of the user's own, or one of a store's."""
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ import pathlib
 from typing import TYPE_CHECKING, Any, Iterator
 
 from ckptree.orbax import _checkpoint, _folders, _items, _loops
-from ckptree.orbax.checkpoint_args import CheckpointArgs, get_registered_args_cls
+from ckptree.orbax.checkpoint_args import (
+    CheckpointArgs,
+    get_registered_args_cls,
+)
 from ckptree.orbax.type_handlers import is_of_orbax
 
 if TYPE_CHECKING:
@@ -27,12 +31,16 @@ class CheckpointHandler(abc.ABC):
         """Writes to `directory`, which is there, and empty."""
 
     @abc.abstractmethod
-    def restore(self, directory: pathlib.Path, *args: Any, **kwargs: Any) -> Any:
+    def restore(
+        self, directory: pathlib.Path, *args: Any, **kwargs: Any
+    ) -> Any:
         """Reads what save() wrote."""
 
     def metadata(self, directory: pathlib.Path) -> Any:
         """What there is to say without restoring it."""
-        raise NotImplementedError(f"{type(self).__qualname__} has no metadata()")
+        raise NotImplementedError(
+            f"{type(self).__qualname__} has no metadata()"
+        )
 
     def finalize(self, directory: pathlib.Path) -> None:
         """Called when save() is done, before anybody can see it."""
@@ -72,7 +80,9 @@ class StoringHandler(AsyncCheckpointHandler):
         else:
             self._save(directory, args, kwargs)
 
-    async def async_save(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
+    async def async_save(
+        self, directory: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         if overrides(self, "save") and not overrides(self, "async_save"):
             self.save(directory, *args, **kwargs)
         else:
@@ -133,8 +143,8 @@ class StoreHandler(StoringHandler):
 
 
 def shown_type(value: Any) -> str:
-    """Of what is no handler or argument here: its type, and where it is of Orbax
-    what to take instead."""
+    """Of what is no handler or argument here: its type, and where it is of
+    Orbax what to take instead."""
     name = type(value).__name__
     if is_of_orbax(value):
         return f"a {name} of Orbax's own: take that of ckptree.orbax"
@@ -154,7 +164,9 @@ def arguments(
         given = args[0]
     if given is not None:
         if not isinstance(given, CheckpointArgs):
-            raise ValueError(f"args is a CheckpointArgs, not {shown_type(given)}")
+            raise ValueError(
+                f"args is a CheckpointArgs, not {shown_type(given)}"
+            )
         return given
     cls: Any = None
     for known in type(handler).__mro__:

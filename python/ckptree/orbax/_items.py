@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items: the top-level subtrees of a step, as handlers make and take them."""
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Item(NamedTuple):
     """What a handler made of its arguments."""
 
     state: Any  # For the engine: a tree, or a document.
-    # Plain data that restoring it needs besides.
+    # Plain data that restoring it also needs.
     about: dict[str, Any] = {}
     # What a handler of the user's own wrote beside it.
     files: dict[str, Any] = {}
@@ -131,7 +132,9 @@ def states(items: Mapping[str, Item]) -> dict[str, Any]:
     return made
 
 
-def stored(step: Step, name: str, directory: str | os.PathLike[str]) -> StoredItem:
+def stored(
+    step: Step, name: str, directory: str | os.PathLike[str]
+) -> StoredItem:
     """KeyError where the step has no such item."""
     there = names(step)
     if name not in there:

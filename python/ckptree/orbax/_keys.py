@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of leaves as Orbax compares them: keys as text, whatever the kind of
 their container."""
 

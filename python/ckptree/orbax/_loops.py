@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coroutines run to their end where nothing can wait for them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arguments of a manager: items, their handlers, and which it has."""
 
 from __future__ import annotations
@@ -7,7 +8,10 @@ from typing import Any, Mapping
 
 from ckptree.orbax import _items
 from ckptree.orbax._handler import CheckpointHandler, arguments, shown_type
-from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry, HandlerTable
+from ckptree.orbax._registry import (
+    DefaultCheckpointHandlerRegistry,
+    HandlerTable,
+)
 from ckptree.orbax.args import Composite
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.checkpointers import Checkpointer
@@ -58,7 +62,9 @@ class ManagerItems:
             return {name: c.handler for name, c in checkpointers.items()}
         if isinstance(item_handlers, CheckpointHandler):
             if item_names is not None:
-                raise ValueError("item_names go with handlers by item, not with one")
+                raise ValueError(
+                    "item_names go with handlers by item, not with one"
+                )
             self.single = True
             return {_items.DEFAULT: item_handlers}
         if item_handlers is not None:
@@ -103,8 +109,8 @@ class ManagerItems:
             handler = self.table.known(name)
             if handler is None:
                 raise ValueError(
-                    f"item {name!r} has no handler: pass args=, or checkpointers "
-                    "when the manager is made"
+                    f"item {name!r} has no handler: pass args=, or "
+                    "checkpointers when the manager is made"
                 )
             made[name] = arguments(handler, which, (item,), dict(others))
         return Composite(**made)
@@ -115,8 +121,8 @@ class ManagerItems:
         if isinstance(args, Composite):
             if self.single:
                 raise ValueError(
-                    "Cannot provide `args` of type `Composite` when dealing with "
-                    "a single, unnamed (default) checkpointable object."
+                    "Cannot provide `args` of type `Composite` when dealing "
+                    "with a single, unnamed (default) checkpointable object."
                 )
             return args
         if not self.single:
@@ -154,14 +160,18 @@ def step_number(step: Any) -> int:
 def plain_metrics(metrics: Any) -> Any:
     """For JSON: numbers of NumPy and JAX as Python's. TypeError."""
     if isinstance(metrics, Mapping):
-        return {str(key): plain_metrics(value) for key, value in metrics.items()}
+        return {
+            str(key): plain_metrics(value) for key, value in metrics.items()
+        }
     if isinstance(metrics, (list, tuple)):
         return [plain_metrics(value) for value in metrics]
     if metrics is None or isinstance(metrics, (bool, int, float, str)):
         return metrics
     if isinstance(metrics, numbers.Number) or hasattr(metrics, "item"):
         plain: Any = metrics
-        return plain.item() if getattr(metrics, "size", 1) == 1 else plain.tolist()
+        return (
+            plain.item() if getattr(metrics, "size", 1) == 1 else plain.tolist()
+        )
     raise TypeError(f"metrics: JSON cannot write a {type(metrics).__name__}")
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of a manager's steps, as they were given."""
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class StepMetrics:
         self._read: dict[int, Any] = {}  # By read(), as they are stored.
         self._learned = False
 
-    def put(self, step: int, items: dict[str, Item], metrics: Any) -> dict[str, float]:
+    def put(
+        self, step: int, items: dict[str, Item], metrics: Any
+    ) -> dict[str, float]:
         """Makes an item of them; returns those that the store can order by.
         Raises what best_fn raises."""
         self._read.pop(step, None)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManagerOptions, and what the engine's manager makes of them."""
 
 from __future__ import annotations
@@ -73,13 +74,21 @@ class CheckpointManagerOptions:
     def __post_init__(self) -> None:
         if self.best_mode not in ("min", "max"):
             raise ValueError(f"best_mode {self.best_mode!r}: 'min' or 'max'")
-        if self.todelete_subdir is not None and self.todelete_full_path is not None:
-            raise ValueError("todelete_subdir and todelete_full_path: one of them")
-        if self.todelete_subdir is not None or self.todelete_full_path is not None:
+        if (
+            self.todelete_subdir is not None
+            and self.todelete_full_path is not None
+        ):
+            raise ValueError(
+                "todelete_subdir and todelete_full_path: one of them"
+            )
+        if (
+            self.todelete_subdir is not None
+            or self.todelete_full_path is not None
+        ):
             raise NotImplementedError(
-                "todelete_subdir, todelete_full_path: steps have no directories "
-                "to move. Deleting one takes microseconds, and its bytes are "
-                "freed in the background: leave these options out"
+                "todelete_subdir, todelete_full_path: steps have no "
+                "directories to move. Deleting one takes microseconds, and its "
+                "bytes are freed in the background: leave these options out"
             )
         if self.read_only:
             _log.warning("read_only: nothing is saved, deleted or created")
@@ -118,7 +127,7 @@ class CheckpointManagerOptions:
 
 
 def as_options(given: Any) -> CheckpointManagerOptions:
-    """`given`, or the same of Orbax's own. TypeError: it is none."""
+    """`given`, or the same of Orbax's own. TypeError: it is neither."""
     if given is None:
         return CheckpointManagerOptions()
     if isinstance(given, CheckpointManagerOptions):
@@ -127,7 +136,9 @@ def as_options(given: Any) -> CheckpointManagerOptions:
         raise TypeError(
             f"options: CheckpointManagerOptions, not a {type(given).__name__}"
         )
-    names = [field.name for field in dataclasses.fields(CheckpointManagerOptions)]
+    names = [
+        field.name for field in dataclasses.fields(CheckpointManagerOptions)
+    ]
     return CheckpointManagerOptions(
         **{name: getattr(given, name) for name in names if hasattr(given, name)}
     )
@@ -150,9 +161,9 @@ def check_options(options: CheckpointManagerOptions) -> None:
             )
     if options.create and options.multiprocessing_options.active_processes:
         raise NotImplementedError(
-            "active_processes: one process makes and writes a store, and others "
-            "read it: leave this out, or make the directory by create=False "
-            "in all but one"
+            "active_processes: one process makes and writes a store, and "
+            "others read it: leave this out, or make the directory by "
+            "create=False in all but one"
         )
     if options.preservation_policy is None:
         return
@@ -168,7 +179,9 @@ class Kept:
     """Policies of Orbax's kind as the engine's; keeps what their functions
     raise, as they raised it."""
 
-    def __init__(self, metrics_of: Callable[[int, dict[str, float]], Any]) -> None:
+    def __init__(
+        self, metrics_of: Callable[[int, dict[str, float]], Any]
+    ) -> None:
         self._metrics_of = metrics_of
         self.raised: BaseException | None = None
 
@@ -233,7 +246,9 @@ class Kept:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self, kind: Any, error: BaseException | None, trace: Any
+    ) -> None:
         if error is not None:
             self.raised = error
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths of checkpoints: a store, a step of one, or an item of that.
 
 Orbax has a directory for each; a store has none of them. Code that joins the
@@ -40,8 +41,8 @@ class OrbaxCheckpointError(ValueError):
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """By its journal: what else is missing or damaged the engine tells, or makes
-    anew."""
+    """By its journal: what else is missing or damaged the engine tells, or
+    makes anew."""
     try:
         names = os.listdir(os.path.join(path, "journal"))
     except PermissionError:
@@ -84,16 +85,16 @@ def check_not_of_orbax(path: pathlib.Path) -> None:
     """OrbaxCheckpointError where Orbax or Flax wrote `path` or a step in it."""
     if _flax_files.is_file(path):
         raise OrbaxCheckpointError(
-            f"{path} was written by Flax: python -m ckptree.orbax import {path} "
-            "NEW_PATH, or ckptree.orbax.import_checkpoint(), makes a store of it, "
-            "which this can read"
+            f"{path} was written by Flax: python -m ckptree.orbax import "
+            f"{path} NEW_PATH, or ckptree.orbax.import_checkpoint(), makes a "
+            "store of it, which this can read"
         )
     for folder in (path, *_steps_in(path)):
         if any((folder / name).exists() for name in _OF_ORBAX):
             raise OrbaxCheckpointError(
                 f"{path} was written by Orbax: python -m ckptree.orbax import "
-                f"{path} NEW_PATH, or ckptree.orbax.import_checkpoint(), makes a "
-                "store of it, which this can read"
+                f"{path} NEW_PATH, or ckptree.orbax.import_checkpoint(), makes "
+                "a store of it, which this can read"
             )
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tree without a template, as Orbax gives it: tuples and other sequences as
 lists, named tuples and objects as dicts, empty ones of these as None."""
 

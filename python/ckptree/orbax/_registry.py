@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which handler is for which item and arguments."""
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class DefaultCheckpointHandlerRegistry:
         for key in ((item, kind), (None, kind)):
             if key in self._entries:
                 return self._entries[key]
-        raise NoEntryError(f"item {item!r} has no handler for {kind.__qualname__}")
+        raise NoEntryError(
+            f"item {item!r} has no handler for {kind.__qualname__}"
+        )
 
     def has(
         self, item: str | None, args: type[CheckpointArgs] | CheckpointArgs
@@ -81,7 +84,9 @@ class DefaultCheckpointHandlerRegistry:
 CheckpointHandlerRegistry = DefaultCheckpointHandlerRegistry
 
 
-def _type_of(args: type[CheckpointArgs] | CheckpointArgs) -> type[CheckpointArgs]:
+def _type_of(
+    args: type[CheckpointArgs] | CheckpointArgs,
+) -> type[CheckpointArgs]:
     return args if isinstance(args, type) else type(args)
 
 
@@ -138,8 +143,9 @@ class HandlerTable:
                 made: CheckpointHandler = cls()
                 return made
         raise ValueError(
-            f"item {item!r} was saved by {typestr or 'an unknown handler'}, which "
-            "is not known here: pass its arguments to restore(), or item_handlers"
+            f"item {item!r} was saved by {typestr or 'an unknown handler'}, "
+            "which is not known here: pass its arguments to restore(), or "
+            "item_handlers"
         )
 
     def close(self) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shardings of JAX as plain data, and back where the same devices are there."""
 
 from __future__ import annotations
@@ -6,12 +7,15 @@ from typing import Any
 
 
 def to_plain(sharding: Any) -> dict[str, Any] | None:
-    """A NamedSharding, or one device, as what JSON can write; None of others."""
+    """A NamedSharding, or one device, as what JSON can write; None of
+    others."""
     import jax
 
     if isinstance(sharding, jax.sharding.NamedSharding):
         mesh = sharding.mesh
-        if not all(isinstance(n, (str, tuple, type(None))) for n in sharding.spec):
+        if not all(
+            isinstance(n, (str, tuple, type(None))) for n in sharding.spec
+        ):
             return None
         return {
             "axes": [[str(name), size] for name, size in mesh.shape.items()],
@@ -24,7 +28,9 @@ def to_plain(sharding: Any) -> dict[str, Any] | None:
     if isinstance(sharding, jax.sharding.SingleDeviceSharding):
         (device,) = sharding.device_set
         # The default one: nothing has to be said.
-        return None if device == jax.local_devices()[0] else {"device": device.id}
+        return (
+            None if device == jax.local_devices()[0] else {"device": device.id}
+        )
     return None
 
 
@@ -41,9 +47,9 @@ def from_plain(plain: dict[str, Any] | None) -> Any:
     lacking = [number for number in wanted if number not in there]
     if lacking:
         raise ValueError(
-            f"it was saved on {len(wanted)} devices, of which {len(lacking)} are "
-            "not here: pass shardings, in a template of jax.ShapeDtypeStruct or "
-            "by ArrayRestoreArgs"
+            f"it was saved on {len(wanted)} devices, of which {len(lacking)} "
+            "are not here: pass shardings, in a template of "
+            "jax.ShapeDtypeStruct or by ArrayRestoreArgs"
         )
     if "spec" not in plain:
         return jax.sharding.SingleDeviceSharding(there[plain["device"]])
@@ -52,6 +58,7 @@ def from_plain(plain: dict[str, Any] | None) -> Any:
     devices = np.array([there[number] for number in wanted], dtype=object)
     mesh = jax.sharding.Mesh(devices.reshape(sizes), names)
     spec = [
-        tuple(part) if isinstance(part, list) else part for part in plain["spec"]
+        tuple(part) if isinstance(part, list) else part
+        for part in plain["spec"]
     ]
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints of Orbax and Flax into a store, and back to Orbax. Needs Orbax,
 which reads and writes its own."""
 
@@ -126,8 +127,8 @@ def _step_folders(root: pathlib.Path) -> dict[int, pathlib.Path]:
             continue
         if number in found:
             raise ValueError(
-                f"{found[number]} and {child} may both be step {number}: move one "
-                "elsewhere"
+                f"{found[number]} and {child} may both be step {number}: move "
+                "one elsewhere"
             )
         found[number] = child
     return found
@@ -178,7 +179,9 @@ def _import_step(
     items = _read_items(ocp, folder)
     metrics = {}
     if _items.METRICS in items:
-        found = json.loads((folder / _items.METRICS / _items.METRICS).read_text())
+        found = json.loads(
+            (folder / _items.METRICS / _items.METRICS).read_text()
+        )
         if isinstance(found, dict):
             metrics = {
                 name: float(value)
@@ -206,7 +209,9 @@ def _save(
 def _custom_metadata(ocp: Any, folder: pathlib.Path) -> dict[str, Any]:
     single = _flax_files.is_tree_folder(folder)
     handler = (
-        ocp.PyTreeCheckpointHandler() if single else ocp.CompositeCheckpointHandler()
+        ocp.PyTreeCheckpointHandler()
+        if single
+        else ocp.CompositeCheckpointHandler()
     )
     found = ocp.Checkpointer(handler).metadata(folder)
     return dict(found.custom_metadata or {})
@@ -237,8 +242,8 @@ def _read_item(ocp: Any, folder: pathlib.Path) -> Item:
         found = handler.restore(folder, args=ocp.args.JsonRestore())
         return _of(json_item(found), "JsonCheckpointHandler")
     raise NotImplementedError(
-        f"{folder}: this item was written by a handler that cannot be imported: "
-        "restore it by Orbax, and save it"
+        f"{folder}: this item was written by a handler that cannot be "
+        "imported: restore it by Orbax, and save it"
     )
 
 
@@ -328,7 +333,11 @@ def export_orbax(
     if root.exists() and any(root.iterdir()):
         raise ValueError(f"{root} is not empty: choose another directory")
     with ckptree.open(source) as store:
-        wanted = [info.step for info in store.steps()] if steps is None else list(steps)
+        wanted = (
+            [info.step for info in store.steps()]
+            if steps is None
+            else list(steps)
+        )
         # With a function of metrics they are written; all steps are kept.
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False, best_fn=lambda metrics: 0.0
@@ -376,8 +385,8 @@ def _arguments(ocp: Any, step: Step, directory: str) -> dict[str, Any]:
                 made[name] = ocp.args.JsonSave(item.document())
         elif kind != "tree" or item.files() is not None:
             raise NotImplementedError(
-                f"step {step.step}: the item {name!r} is of a handler of your own "
-                f"({handler or kind}), which Orbax lacks"
+                f"step {step.step}: the item {name!r} is of a handler of your "
+                f"own ({handler or kind}), which Orbax lacks"
             )
         elif handler == "ArrayCheckpointHandler":
             made[name] = ocp.args.ArraySave(restore(item))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of trees."""
 
 from __future__ import annotations
@@ -86,11 +87,14 @@ class PyTreeCheckpointHandler(_TreeHandler):
         if args.item is None:
             raise ValueError("transforms need a template: pass item")
         original = _tree_restore.restore(item, None, None)
-        lacking = transform_utils.untransformed(original, args.transforms, args.item)
+        lacking = transform_utils.untransformed(
+            original, args.transforms, args.item
+        )
         if lacking:
             raise ValueError(
-                f"{item.path}: neither saved nor transformed: {', '.join(lacking)}: "
-                "give each a Transform(use_fallback=True) to keep its value"
+                f"{item.path}: neither saved nor transformed: "
+                f"{', '.join(lacking)}: give each a "
+                "Transform(use_fallback=True) to keep its value"
             )
         made = transform_utils.apply_transformations(
             original,
@@ -108,7 +112,9 @@ class BasePyTreeCheckpointHandler(PyTreeCheckpointHandler):
 
 
 register_with_handler(StandardCheckpointHandler, for_save=True)(StandardSave)
-register_with_handler(StandardCheckpointHandler, for_restore=True)(StandardRestore)
+register_with_handler(StandardCheckpointHandler, for_restore=True)(
+    StandardRestore
+)
 register_with_handler(PyTreeCheckpointHandler, for_save=True)(PyTreeSave)
 register_with_handler(PyTreeCheckpointHandler, for_restore=True)(PyTreeRestore)
 

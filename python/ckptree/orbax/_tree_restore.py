@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An item as a tree: like a template, or as it is.
 
 Paths are compared by their keys, as Orbax does: a dict fits an object with the
@@ -75,7 +76,9 @@ def args_by_keys(restore_args: Any) -> dict[Keys, RestoreArgs]:
     def on_leaf(name: str, leaf: Any) -> Any:
         args = as_restore_args(leaf)
         if args is None:
-            raise ValueError(f"restore_args: {name} is no RestoreArgs: {leaf!r}")
+            raise ValueError(
+                f"restore_args: {name} is no RestoreArgs: {leaf!r}"
+            )
         found[keys_of(name)] = args
         return leaf
 
@@ -113,7 +116,9 @@ class _Leaves:
         below = name.removeprefix(self._prefix)
         placed = about["placed"]
         number = placed["others"].get(below, placed["most"])
-        return AsSaved(about["placements"][number], f"{self.item.path}: {below}")
+        return AsSaved(
+            about["placements"][number], f"{self.item.path}: {below}"
+        )
 
     def is_of_jax(self, name: str) -> bool:
         """Whether it was an array of JAX, which is imported."""
@@ -125,8 +130,8 @@ class _Leaves:
         return below in self._of_jax
 
     def read(self, wanted: dict[str, Wanted], fallback: Any) -> dict[str, Any]:
-        """Values by name, each as it is wanted. `fallback`: the sharding of
-        those that lay on devices that are not here."""
+        """Values by name, each as `wanted` asks for it. `fallback`: the
+        sharding of those that lay on devices that are not here."""
         return _wanted.read(
             self.item.step._engine,
             {
@@ -138,7 +143,7 @@ class _Leaves:
     def difference(
         self, name: str, want: Wanted, hints: Mapping[str, str] = STRICT.hints
     ) -> Difference | None:
-        """Why a leaf cannot be as it is wanted."""
+        """Why a leaf cannot be what `want` asks for."""
         problem = want.problem(self.leaves[name])
         if problem is None:
             return None

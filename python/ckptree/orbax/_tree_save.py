@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tree as an item: its leaves checked and converted, and what restoring needs
 to know of those of JAX."""
 
@@ -41,7 +42,8 @@ def map_leaves(
     on_node: Callable[[str, str, bool], None] | None = None,
 ) -> Any:
     """`tree` with other leaves, by their names under the root. Where `leaves`
-    are told, which would be containers, objects of Orbax's own are some, too."""
+    are told, which would be containers, objects of Orbax's own are some,
+    too."""
     made = _engine.map_state(
         {ROOT: tree},
         Leaves(lambda value: isinstance(value, leaves) or is_of_orbax(value))

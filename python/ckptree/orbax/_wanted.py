@@ -1,4 +1,5 @@
-"""What is wanted of a leaf, and reading many leaves as they are wanted."""
+# SPDX-License-Identifier: Apache-2.0
+"""What a restore asks of a leaf, and reading many leaves like that."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _PYTHON: dict[str, Callable[[Any], Any]] = {
 
 class AsSaved(NamedTuple):
     """Where a leaf lay. Its devices need not be here, where another sharding
-    is wanted."""
+    is asked for."""
 
     plain: Any
     name: str
@@ -45,7 +46,7 @@ class AsSaved(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A leaf as it is wanted."""
+    """What a leaf is to be restored as."""
 
     # "saved", "numpy", "scalar" (of NumPy), "jax", or a type of Python.
     kind: str
@@ -151,7 +152,8 @@ def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
 
 def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
     """What a leaf of a template asks for: what describes an array, without a
-    sharding, leaves it where it lay. ValueError: it is none."""
+    sharding, leaves it where it lay. ValueError: it asks for nothing that can
+    be."""
     if isinstance(leaf, np.ndarray):
         return Wanted("numpy", dtypes.NAMES[leaf.dtype], leaf.shape)
     if isinstance(leaf, type) and leaf.__name__ in _PYTHON:
@@ -164,11 +166,15 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
         return Wanted("str")
     if isinstance(leaf, ScalarMetadata):
         kind = "" if leaf.dtype is None else np.dtype(leaf.dtype).kind
-        return Wanted({"b": "bool", "i": "int", "f": "float"}.get(kind, "saved"))
+        return Wanted(
+            {"b": "bool", "i": "int", "f": "float"}.get(kind, "saved")
+        )
     if isinstance(leaf, ArrayMetadata):
         dtype = "" if leaf.dtype is None else np.dtype(leaf.dtype).name
         if leaf.sharding is not None:
-            return Wanted("jax", dtype, tuple(leaf.shape), _of_jax(leaf.sharding))
+            return Wanted(
+                "jax", dtype, tuple(leaf.shape), _of_jax(leaf.sharding)
+            )
         kind = "jax" if saved.kind == "jax" else "numpy"
         return Wanted(kind, dtype, tuple(leaf.shape), saved.sharding)
     if "jax" in sys.modules:
@@ -181,7 +187,9 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
                 sharding = saved.sharding
             on_device = not expected.abstract or sharding is not None
             return Wanted(
-                "jax" if on_device or expected.tag or saved.kind == "jax" else "numpy",
+                "jax"
+                if on_device or expected.tag or saved.kind == "jax"
+                else "numpy",
                 "" if expected.tag else expected.dtype,
                 expected.shape,
                 sharding,
@@ -244,7 +252,9 @@ def converted(name: str, value: Any, args: RestoreArgs) -> Any:
     """A value that was read as RestoreArgs ask for it."""
     jax = sys.modules.get("jax")
     of_jax = jax is not None and isinstance(value, jax.Array)
-    saved = Wanted("jax", sharding=value.sharding) if of_jax else Wanted("saved")
+    saved = (
+        Wanted("jax", sharding=value.sharding) if of_jax else Wanted("saved")
+    )
     return _converted(name, value, of_args(args, saved))
 
 
@@ -287,8 +297,8 @@ def _python(name: str, value: Any, want: Wanted) -> Any:
     made = _PYTHON[want.kind](plain)
     if not want.convert and made != plain:
         raise ValueError(
-            f"{name}: {plain!r} cannot become {want.kind} without loss: restore "
-            f"it as {type(plain).__name__}, and convert it then"
+            f"{name}: {plain!r} cannot become {want.kind} without loss: "
+            f"restore it as {type(plain).__name__}, and convert it then"
         )
     return made
 

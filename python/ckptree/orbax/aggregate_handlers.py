@@ -1,5 +1,6 @@
-"""Orbax's files of many small leaves. A store packs them by itself: there are no
-such handlers."""
+# SPDX-License-Identifier: Apache-2.0
+"""Orbax's files of many small leaves. A store packs them by itself: there are
+no such handlers."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of save() and restore(), by the kind of what is saved."""
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ __all__ = [
 class Composite(_Composite, CheckpointArgs):
     """Arguments of several items, by name.
 
-    >>> both = Composite(state=StandardSave({"w": 1}), config=JsonSave({"a": 2}))
+    >>> both = Composite(
+    ...     state=StandardSave({"w": 1}), config=JsonSave({"a": 2}))
     >>> list(both), both.config.item
     (['state', 'config'], {'a': 2})
     """
@@ -59,9 +61,10 @@ class StandardSave(CheckpointArgs):
 
 @dataclasses.dataclass
 class StandardRestore(CheckpointArgs):
-    """`item`: a template; without one the tree is dicts and lists. Not `strict`:
-    arrays of other shapes are cut or filled, elements of other types converted.
-    `fallback_sharding`: of arrays for which the template says none."""
+    """`item`: a template; without one the tree is dicts and lists. Not
+    `strict`: arrays of other shapes are cut or filled, elements of other types
+    converted. `fallback_sharding`: of arrays for which the template says
+    none."""
 
     item: Any = None
     strict: bool = True
@@ -81,9 +84,9 @@ class PyTreeSave(CheckpointArgs):
 
 @dataclasses.dataclass
 class PyTreeRestore(CheckpointArgs):
-    """`item`: a template. `restore_args`: RestoreArgs in a tree like it, or like
-    what was saved. `partial_restore`: what the template lacks is not read, what
-    was not saved keeps the template's value. `transforms`: see
+    """`item`: a template. `restore_args`: RestoreArgs in a tree like it, or
+    like what was saved. `partial_restore`: what the template lacks is not read,
+    what was not saved keeps the template's value. `transforms`: see
     transform_utils."""
 
     item: Any = None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of handlers, and which handler they are for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManager: the steps of a training loop, as Orbax names it all."""
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ from ckptree.orbax.checkpoint_managers import (
 )
 from ckptree.orbax.logging import StandardLogger
 from ckptree.orbax.metadata import RootMetadata, StepMetadata
-from ckptree.orbax.options import AsyncOptions, FileOptions, MultiprocessingOptions
+from ckptree.orbax.options import (
+    AsyncOptions,
+    FileOptions,
+    MultiprocessingOptions,
+)
 from ckptree.orbax.path.step import name_format_of
 from ckptree.paths import local_path
 from ckptree.policies import MetricOfStep
@@ -156,11 +161,15 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             best_fn=(
                 None
                 if given.best_fn is None
-                else MetricOfStep(given.best_fn, self._kept.metric(given.best_fn))
+                else MetricOfStep(
+                    given.best_fn, self._kept.metric(given.best_fn)
+                )
             ),
             best_mode=given.best_mode,
             keep_checkpoints_without_metrics=given.keep_checkpoints_without_metrics,
-            save_interval_steps=None if given.read_only else given.save_interval_steps,
+            save_interval_steps=None
+            if given.read_only
+            else given.save_interval_steps,
             save_on_steps=listed_steps(given.save_on_steps),
             should_save_fn=given.should_save_fn,
             save_decision=decision,
@@ -196,7 +205,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     # ---- Saving ----
 
     def should_save(self, step: int) -> bool:
-        """Whether save() would. Never for a step that is not after the latest."""
+        """Whether save() would. Never for a step that is not after the
+        latest."""
         if self._options.read_only:
             _log.warning("should_save(%d): read_only", step)
             return False
@@ -204,7 +214,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if self.reached_preemption(step):
             manager.request_preemption()
         policy = self._options.save_decision_policy
-        sees_saves = self._options.enable_should_save_is_saving_in_progress_check
+        sees_saves = (
+            self._options.enable_should_save_is_saving_in_progress_check
+        )
         if policy is None or (sees_saves and decision_of(policy) is not None):
             return manager.should_save(step_number(step))
         infos = self._infos()  # Waits for no save: the policy may ask for one.
@@ -229,10 +241,10 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         args: CheckpointArgs | None = None,
         custom_metadata: dict[str, Any] | None = None,
     ) -> bool:
-        """Saves what `args` say, where the step is to be saved: returns whether.
-        It goes on in the background, unless async checkpointing is disabled;
-        what it fails of is raised by the next save(), wait_until_finished(),
-        check_for_errors() or close(), once.
+        """Saves what `args` say, where the step is to be saved: returns
+        whether. It goes on in the background, unless async checkpointing is
+        disabled; what it fails of is raised by the next save(),
+        wait_until_finished(), check_for_errors() or close(), once.
 
         StepAlreadyExistsError: there is such a step; `force` does not replace
         it, it is for steps that would not be saved. `metrics`: what JSON can
@@ -300,7 +312,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
                 overwrite=overwrite,
             )
         self._saving = CheckpointInfo(step, now, self._metrics.given(step))
-        callback = (self._options.async_options or AsyncOptions()).post_finalization_callback
+        callback = (
+            self._options.async_options or AsyncOptions()
+        ).post_finalization_callback
         if callback is not None and manager.last_save is not None:
             self._following = after_commit(manager.last_save, callback)
 
@@ -341,7 +355,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         """Also while the callback of the options runs."""
         if self._following is not None and not self._following.ended():
             return True
-        return self._manager is not None and self._manager.is_saving_in_progress()
+        return (
+            self._manager is not None and self._manager.is_saving_in_progress()
+        )
 
     def reached_preemption(self, step: int) -> bool:
         """As JAX says, where it runs distributed."""
@@ -438,7 +454,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         """As they were given; None: there are none."""
         number = step_number(step)
         if number not in self._store:
-            raise FileNotFoundError(f"{self._directory}: there is no step {number}")
+            raise FileNotFoundError(
+                f"{self._directory}: there is no step {number}"
+            )
         return self._metrics.read(self._store, number)
 
     def item_metadata(self, step: int) -> Any:
@@ -452,7 +470,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     def metadata(self, step: int | None = None) -> RootMetadata | StepMetadata:
         """Of a step; without one, of the run."""
         if step is None:
-            custom = self._engine.metadata() if self._manager is not None else None
+            custom = (
+                self._engine.metadata() if self._manager is not None else None
+            )
             return RootMetadata({}, custom or {})
         opened = self._step(step_number(step))
         self._items.see(_items.names(opened))
@@ -481,7 +501,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             ) from None
 
     def reload(self) -> None:
-        """Sees what was saved meanwhile by another process."""
+        """Sees what another process has saved since the last look."""
         self._metrics.forget()
         if self._manager is None:
             self._manager = self._open(None)

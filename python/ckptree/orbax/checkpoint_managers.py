@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies: which steps are saved, and which are kept.
 
 Those here are rules of the engine under Orbax's names. Objects of your own with
@@ -94,7 +95,9 @@ class _Decides:
         latest = previous_steps[-1] if previous_steps else None
         return decision.decide(
             PolicyStep(int(step.step), _seconds(step)),
-            None if latest is None else PolicyStep(latest.step, _seconds(latest)),
+            None
+            if latest is None
+            else PolicyStep(latest.step, _seconds(latest)),
             saving_in_progress=context.is_saving_in_progress,
             preempted=context.reached_preemption,
         )
@@ -107,7 +110,8 @@ class FixedIntervalPolicy(_Decides):
     >>> import datetime
     >>> now = datetime.datetime.now(datetime.timezone.utc)
     >>> policy = FixedIntervalPolicy(10)
-    >>> [policy.should_save(PolicyCheckpointInfo(n, now), [], context=DecisionContext())
+    >>> context = DecisionContext()
+    >>> [policy.should_save(PolicyCheckpointInfo(n, now), [], context=context)
     ...  for n in (5, 10)]
     [False, True]
     """
@@ -219,7 +223,9 @@ def _kept(
     metrics: Sequence[dict[str, float]] | None = None,
 ) -> list[bool]:
     steps = [
-        PolicyStep(int(c.step), _seconds(c), {} if metrics is None else metrics[i])
+        PolicyStep(
+            int(c.step), _seconds(c), {} if metrics is None else metrics[i]
+        )
         for i, c in enumerate(checkpoints)
     ]
     return policy.decide(steps, datetime.datetime.now(datetime.timezone.utc))
@@ -239,7 +245,8 @@ class LatestN(_Keeps):
 
     >>> import datetime
     >>> now = datetime.datetime.now(datetime.timezone.utc)
-    >>> LatestN(2).should_preserve([PolicyCheckpointInfo(n, now) for n in range(4)])
+    >>> steps = [PolicyCheckpointInfo(n, now) for n in range(4)]
+    >>> LatestN(2).should_preserve(steps)
     [False, False, True, True]
     """
 
@@ -345,10 +352,14 @@ class BestN(_Keeps):
         context: PreservationContext | None = None,
     ) -> Sequence[bool]:
         metrics = [
-            {} if c.metrics is None else {"by": float(self.get_metric_fn(c.metrics))}
+            {}
+            if c.metrics is None
+            else {"by": float(self.get_metric_fn(c.metrics))}
             for c in checkpoints
         ]
-        return _kept(self.by(lambda found, step: found.get("by")), checkpoints, metrics)
+        return _kept(
+            self.by(lambda found, step: found.get("by")), checkpoints, metrics
+        )
 
 
 @dataclasses.dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers around restoring."""
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def construct_restore_args(
 ) -> Any:
     """RestoreArgs for each leaf of `target`, in a tree like it: arrays of JAX
     and jax.ShapeDtypeStruct with a sharding as arrays of JAX, what has none as
-    arrays of NumPy, numbers and str as such. Elements are converted to the types
-    of `target`. `sharding_tree`: shardings instead of the target's.
+    arrays of NumPy, numbers and str as such. Elements are converted to the
+    types of `target`. `sharding_tree`: shardings instead of the target's.
 
     >>> import numpy as np
     >>> construct_restore_args({"w": np.zeros(2, "f4"), "n": 1})["n"]
@@ -175,8 +176,8 @@ def checkpoints_iterator(
 ) -> Iterator[int]:
     """The latest step, each time there is a later one; ends after `timeout`
     seconds without one. Steps that come while the loop works are skipped but
-    for the last. What a step holds can be read even if the trainer deletes it
-    meanwhile, once it is open."""
+    for the last. Once a step is open, all it holds can be read, even if the
+    trainer deletes it."""
     for found in _steps_from(
         checkpoint_dir, None, seconds_to_sleep, timeout, timeout_fn
     ):

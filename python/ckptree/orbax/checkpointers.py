@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpointers: one checkpoint at a path of its own."""
 
 from __future__ import annotations
@@ -78,10 +79,13 @@ class Checkpointer(AbstractCheckpointer, Closing):
         custom_metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Saves `args=`, arguments of the handler, or an item and what else they
-        take. ValueError: something is there; `force` replaces a checkpoint."""
+        """Saves `args=`, arguments of the handler, or an item and what else
+        they take. ValueError: something is there; `force` replaces a
+        checkpoint."""
         kwargs.pop("save_context", None)
-        store, handle = self._begin(directory, args, kwargs, force, custom_metadata)
+        store, handle = self._begin(
+            directory, args, kwargs, force, custom_metadata
+        )
         with store:
             handle.result()
 
@@ -109,7 +113,9 @@ class Checkpointer(AbstractCheckpointer, Closing):
             given = kwargs.get("args", args[0] if args else None)
             return pack_composite(self._handler, given, self._synchronous)
         wanted = self._args(0, args, kwargs)
-        return {_items.DEFAULT: pack_item(self._handler, wanted, self._synchronous)}
+        return {
+            _items.DEFAULT: pack_item(self._handler, wanted, self._synchronous)
+        }
 
     def _args(
         self, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -119,7 +125,9 @@ class Checkpointer(AbstractCheckpointer, Closing):
         except ValueError:
             if isinstance(self._handler, StoreHandler) or "args" in kwargs:
                 raise
-            return PlainArgs(args, kwargs)  # A handler without a class for them.
+            return PlainArgs(
+                args, kwargs
+            )  # A handler without a class for them.
 
     def restore(self, directory: PathLike, *args: Any, **kwargs: Any) -> Any:
         """What was saved at a path, or is of a step or item of a manager.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers: each saves and restores one kind of object."""
 
 from ckptree.orbax._array_handlers import (

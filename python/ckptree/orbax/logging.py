@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loggers of what a manager does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees as bytes of msgpack, as Flax's legacy checkpoints have them."""
 
 from __future__ import annotations

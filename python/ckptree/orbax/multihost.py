@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes. Where JAX is imported it is asked; else there is one."""
 
 from __future__ import annotations

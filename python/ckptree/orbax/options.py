@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, under Orbax's names. What has no meaning for a store is taken and
 does nothing: its comment says so."""
 

@@ -1,4 +1,5 @@
-"""Orbax's support of Pathways, which a store has not."""
+# SPDX-License-Identifier: Apache-2.0
+"""Orbax's support of Pathways, which a store does not have."""
 
 from __future__ import annotations
 
@@ -11,6 +12,6 @@ __all__ = ["is_pathways_backend"]
 
 def __getattr__(name: str) -> Any:
     raise AttributeError(
-        f"ckptree.orbax.pathways has no {name}: one process writes a store, and "
-        "arrays are read from it directly"
+        f"ckptree.orbax.pathways has no {name}: one process writes a store, "
+        "and arrays are read from it directly"
     )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of single leaves; see type_handlers."""
 
 from ckptree.orbax.type_handlers import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same as path.step, where Orbax has it, too."""
 
 from ckptree.orbax.path.step import (

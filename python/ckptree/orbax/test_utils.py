@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For examples and tests."""
 
 from __future__ import annotations
@@ -42,5 +43,7 @@ def assert_tree_equal(testclass: Any, expected: Any, actual: Any) -> None:
         name = jax.tree_util.keystr(path)
         assert type(left) is type(right), f"{name}: {type(left)}, {type(right)}"
         if hasattr(left, "dtype"):
-            assert left.dtype == right.dtype, f"{name}: {left.dtype}, {right.dtype}"
+            assert left.dtype == right.dtype, (
+                f"{name}: {left.dtype}, {right.dtype}"
+            )
         np.testing.assert_array_equal(left, right, err_msg=name)

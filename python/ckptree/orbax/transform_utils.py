@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees changed while they are restored: leaves renamed, computed, or kept."""
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ def apply_transformations(
     new_tree: Any,
     default_to_original: bool | None = True,
 ) -> Any:
-    """`new_tree` with leaves of `original_tree`, as `transformations` say. Leaves
-    of which they say nothing are the original's, where it has them, or with
-    `default_to_original` False the new tree's. ValueError: a transformation
-    names what the original lacks.
+    """`new_tree` with leaves of `original_tree`, as `transformations` say.
+    Leaves of which they say nothing are the original's, where it has them, or
+    with `default_to_original` False the new tree's. ValueError: a
+    transformation names what the original lacks.
 
     >>> import ckptree.orbax as ocp
     >>> ocp.apply_transformations(
@@ -64,7 +65,9 @@ def apply_transformations(
     original = _flat(original_tree)
     rules = _flat(transformations, Transform)
     for key, rule in rules.items():
-        if not isinstance(rule, Transform) and not is_of_orbax(rule, "Transform"):
+        if not isinstance(rule, Transform) and not is_of_orbax(
+            rule, "Transform"
+        ):
             raise ValueError(f"transformations: {key} is no Transform")
 
     def value(name: str, leaf: Any) -> Any:
@@ -87,10 +90,13 @@ def apply_transformations(
         source = key
         if rule.original_key is not None:
             text = rule.original_key
-            source = match.expand(text if isinstance(text, str) else _SEP.join(text))
+            source = match.expand(
+                text if isinstance(text, str) else _SEP.join(text)
+            )
         if source not in original:
             raise ValueError(
-                f'Transformation key "{source}" not found in origin tree; it has '
+                f'Transformation key "{source}" not found in origin tree; it '
+                "has "
                 f"{', '.join(list(original)[:10])}"
             )
         found = original[source]
@@ -99,7 +105,9 @@ def apply_transformations(
     return map_leaves(new_tree, value, leaves=_wanted.ABSTRACT)
 
 
-def untransformed(original: Any, transformations: Any, new_tree: Any) -> list[str]:
+def untransformed(
+    original: Any, transformations: Any, new_tree: Any
+) -> list[str]:
     """Keys of `new_tree` that neither the original nor a transformation has."""
     there = _flat(original)
     patterns = list(_flat(transformations, Transform))
@@ -136,7 +144,8 @@ def converted(tree: Any, restore_args: Any) -> Any:
 
 
 def merge_trees(*trees: Any, target: Any = None) -> Any:
-    """One tree with the leaves of all, those of the last where several have one.
+    """One tree with the leaves of all, those of the last where several have
+    one.
 
     >>> merge_trees({"a": 1, "b": {"c": 2}}, {"b": {"d": 3}})
     {'a': 1, 'b': {'c': 2, 'd': 3}}
@@ -157,4 +166,6 @@ def intersect_trees(*trees: Any, target: Any = None) -> Any:
         return {} if target is None else target
     flats = [to_flat_dict(tree, keep_empty_nodes=True) for tree in trees]
     common = set.intersection(*(set(flat) for flat in flats))
-    return from_flat_dict({k: v for k, v in flats[-1].items() if k in common}, target)
+    return from_flat_dict(
+        {k: v for k, v in flats[-1].items() if k in common}, target
+    )

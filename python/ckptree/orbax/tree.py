@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees as dicts of their leaves, and back."""
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def to_flat_dict(
 ) -> dict[Any, Any]:
     """Leaves by their keys, tuples of str, or joined by `sep`.
 
-    >>> to_flat_dict({"a": {"b": [1, 2]}, "c": ()}, sep="/", keep_empty_nodes=True)
+    >>> tree = {"a": {"b": [1, 2]}, "c": ()}
+    >>> to_flat_dict(tree, sep="/", keep_empty_nodes=True)
     {'a/b/0': 1, 'a/b/1': 2, 'c': ()}
     """
     flat: dict[Keys, Any] = {}
@@ -147,7 +149,9 @@ def deserialize_tree(
 
 def _is_serialized(tree: Any) -> bool:
     if isinstance(tree, dict):
-        return all(isinstance(k, str) and _is_serialized(v) for k, v in tree.items())
+        return all(
+            isinstance(k, str) and _is_serialized(v) for k, v in tree.items()
+        )
     if type(tree) is list:
         return all(map(_is_serialized, tree))
     return not isinstance(tree, tuple) and _rules.container(tree) is None

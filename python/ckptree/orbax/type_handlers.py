@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of single leaves when they are saved and restored."""
 
 from __future__ import annotations
@@ -70,13 +71,14 @@ _OF_ARRAY = ("mesh", "mesh_axes", "sharding", "global_shape", "shape", "strict")
 def is_of_orbax(value: Any, name: str = "") -> bool:
     """Whether it is an object of Orbax itself, of a class of that name."""
     return any(
-        cls.__module__.partition(".")[0] == "orbax" and name in ("", cls.__name__)
+        cls.__module__.partition(".")[0] == "orbax"
+        and name in ("", cls.__name__)
         for cls in type(value).__mro__
     )
 
 
 def as_save_args(value: Any) -> SaveArgs | None:
-    """SaveArgs, ours or Orbax's; None: it is none."""
+    """SaveArgs, ours or Orbax's; None where `value` is neither."""
     if isinstance(value, SaveArgs):
         return value
     if is_of_orbax(value, "SaveArgs"):
@@ -85,7 +87,7 @@ def as_save_args(value: Any) -> SaveArgs | None:
 
 
 def as_restore_args(value: Any) -> RestoreArgs | None:
-    """RestoreArgs, ours or Orbax's; None: it is none."""
+    """RestoreArgs, ours or Orbax's; None where `value` is neither."""
     if isinstance(value, RestoreArgs):
         return value
     for cls, names in (
@@ -93,7 +95,9 @@ def as_restore_args(value: Any) -> RestoreArgs | None:
         (RestoreArgs, _OF_RESTORE),
     ):
         if is_of_orbax(value, cls.__name__):
-            return cls(**{n: getattr(value, n) for n in names if hasattr(value, n)})
+            return cls(
+                **{n: getattr(value, n) for n in names if hasattr(value, n)}
+            )
     return None
 
 
@@ -159,8 +163,8 @@ class TypeHandlerRegistry:
             raise NotImplementedError(
                 f"{type(handler).__qualname__} writes files for single leaves, "
                 "and a store has none: make your type a node of JAX's trees "
-                "(jax.tree_util.register_pytree_with_keys), or save the item by "
-                "a CheckpointHandler of your own"
+                "(jax.tree_util.register_pytree_with_keys), or save the item "
+                "by a CheckpointHandler of your own"
             )
         if self.has(ty) and not override:
             raise ValueError(f"a handler for {ty!r} was already registered")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small helpers."""
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ TMP_DIR_SUFFIX = ".orbax-checkpoint-tmp"
 
 
 def to_shape_dtype_struct(
-    arr: Any, dtype: Any = None, scalar_dtype: Any = None, support_format: bool = False
+    arr: Any,
+    dtype: Any = None,
+    scalar_dtype: Any = None,
+    support_format: bool = False,
 ) -> Any:
     """What describes an array, with its sharding; a number as `scalar_dtype`
     makes of it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Element types of arrays, by the names of NumPy and ml_dtypes.
 
 #ifndef CKPTREE_DTYPE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an entry of a step's tree is: an array, a small value, or a node.
 
 #ifndef CKPTREE_ENTRY_KIND_H_

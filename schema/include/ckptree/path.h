@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The typed key path of a leaf or node, its order-preserving encoding and its
 // text form.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is known of an array's values without reading them.
 
 #ifndef CKPTREE_STATISTICS_H_

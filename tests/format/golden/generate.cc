@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Writes the golden store anew; see README.md beside it.
 //   golden_generate FOLDER: FOLDER/store and FOLDER/expected.tsv
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The store that every later engine must still read, and what it says of itself
 // as text.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // In the place of oneTBB's, for the thread sanitizer: see ../README.md.
 
 #ifndef CKPTREE_TESTS_STD_THREADS_TBB_TASK_GROUP_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Orbax calls experimental."""
 
 from ckptree.orbax.experimental import v1

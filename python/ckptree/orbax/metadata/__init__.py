@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a checkpoint says of itself: plain data, read without its arrays and
 without the devices it was saved on."""
 

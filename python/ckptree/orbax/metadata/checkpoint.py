@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata of a step, and of a manager's directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shardings as plain data."""
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class NamedShardingMetadata(ShardingMetadata):
         super().__init__(
             {
                 "axes": [list(axis) for axis in zip(self.axis_names, sizes)],
-                "devices": list(self.devices) or list(range(int(np.prod(sizes)))),
+                "devices": list(self.devices)
+                or list(range(int(np.prod(sizes)))),
                 "spec": [
                     list(part) if isinstance(part, tuple) else part
                     for part in self.partition_spec

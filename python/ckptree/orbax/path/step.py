@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of steps, as paths have them. In a store steps have numbers only:
 `directory/name` is still understood where a checkpoint is restored."""
 
@@ -64,7 +65,9 @@ class NameFormat(abc.ABC):
             return
         with ckptree.open(base_path) as store:
             for info in store.steps():
-                path = pathlib.Path(os.fspath(base_path), self.build_name(info.step))
+                path = pathlib.Path(
+                    os.fspath(base_path), self.build_name(info.step)
+                )
                 yield Metadata(info.step, path, info)
 
     def find_step(self, base_path: PathLike, step: int) -> Metadata:
@@ -111,7 +114,9 @@ def standard_name_format(
 ) -> NameFormat:
     """Steps as numbers, after a prefix, with zeros before them.
 
-    >>> standard_name_format(step_prefix="step", step_format_fixed_length=4).build_name(23)
+    >>> names = standard_name_format(
+    ...     step_prefix="step", step_format_fixed_length=4)
+    >>> names.build_name(23)
     'step_0023'
     """
     return _StandardNameFormat(
@@ -194,7 +199,7 @@ def get_save_directory(
     PosixPath('run/step_7/state')
     """
     if directory is None:
-        raise ValueError("directory is wanted")
+        raise ValueError("pass a directory")
     if override_directory is not None:
         base = pathlib.Path(os.fspath(override_directory))
     else:
@@ -208,12 +213,16 @@ def get_save_directory(
 
 def checkpoint_steps_paths(checkpoint_dir: PathLike) -> list[pathlib.Path]:
     """The paths that name the steps there are."""
-    return [found.path for found in standard_name_format().find_all(checkpoint_dir)]
+    return [
+        found.path for found in standard_name_format().find_all(checkpoint_dir)
+    ]
 
 
 def checkpoint_steps(checkpoint_dir: PathLike) -> list[int]:
     """The steps there are, ascending."""
-    return [found.step for found in standard_name_format().find_all(checkpoint_dir)]
+    return [
+        found.step for found in standard_name_format().find_all(checkpoint_dir)
+    ]
 
 
 def all_temporary_paths(*args: Any, **kwargs: Any) -> list[pathlib.Path]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orbax's second interface on a store: `import
 ckptree.orbax.experimental.v1 as ocp`.
 

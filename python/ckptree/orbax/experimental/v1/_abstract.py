@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Abstract trees: what describes the leaves of a checkpoint, to load by."""
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LEAVES = (*_wanted.ABSTRACT, NumpyShapeDtype)
 
 
 def template(abstract: Any) -> Any:
-    """For a restore. TypeError: a leaf is none that can be asked for."""
+    """For a restore. TypeError: a leaf cannot be asked for."""
     if isinstance(abstract, CheckpointMetadata):
         abstract = abstract.metadata
     abstract = tree_of(abstract)
@@ -61,7 +62,9 @@ def _described(name: str, leaf: Any) -> Any:
         return "string"
     if isinstance(leaf, ScalarMetadata):
         dtype = np.dtype(leaf.dtype)
-        if dtype in (np.dtype(kind) for kind in (bool, np.int64, float, complex)):
+        if dtype in (
+            np.dtype(kind) for kind in (bool, np.int64, float, complex)
+        ):
             return dtype.type(0).item()
         return dtype.type(0)
     assert isinstance(leaf, ArrayMetadata)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be saved under a name, and what saves it."""
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class CheckpointableHandler(Protocol[_T, _A]):
         """Whether it saves such an object."""
         ...
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         """Whether it loads by such a description; None: it says nothing."""
         return None
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects by name, as the items of a step."""
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from ckptree.orbax.experimental.v1._handler_registry import (
     register_handler,
     typestr_of,
 )
-from ckptree.orbax.experimental.v1._store_handlers import PyTreeHandler, in_store
+from ckptree.orbax.experimental.v1._store_handlers import (
+    PyTreeHandler,
+    in_store,
+)
 from ckptree.orbax.experimental.v1.path import Path, PathAwaitingCreation
 
 if TYPE_CHECKING:
@@ -38,7 +42,9 @@ class _StatefulHandler:
     def is_handleable(self, checkpointable: Any) -> bool:
         return isinstance(checkpointable, StatefulCheckpointable)
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         return isinstance(abstract_checkpointable, StatefulCheckpointable)
 
     async def save(
@@ -52,8 +58,8 @@ class _StatefulHandler:
     ) -> Awaitable[Any]:
         if not isinstance(abstract_checkpointable, StatefulCheckpointable):
             raise ValueError(
-                "To restore a `StatefulCheckpointable`, pass the object that is "
-                "to load itself"
+                "To restore a `StatefulCheckpointable`, pass the object that "
+                "is to load itself"
             )
         loads = await abstract_checkpointable.load(directory)
 
@@ -77,11 +83,13 @@ def check_names(names: Any) -> None:
     taken = [name for name in _RESERVED if name in names]
     if taken:
         raise ValueError(
-            f"Provided reserved checkpointable keys: {', '.join(taken)}: choose "
-            "other names"
+            f"Provided reserved checkpointable keys: {', '.join(taken)}: "
+            "choose other names"
         )
     if any(not isinstance(name, str) or not name for name in names):
-        raise ValueError("a name of a checkpointable is a str that is not empty")
+        raise ValueError(
+            "a name of a checkpointable is a str that is not empty"
+        )
 
 
 def pack(checkpointables: Any, context: Context) -> dict[str, Item]:
@@ -97,13 +105,15 @@ def pack(checkpointables: Any, context: Context) -> dict[str, Item]:
     made = {}
     for name, value in checkpointables.items():
         if value is None:
-            raise ValueError(f"{name!r}: checkpointable must not be None for saving")
+            raise ValueError(
+                f"{name!r}: checkpointable must not be None for saving"
+            )
         made[name] = _packed(registry.of_object(name, value), value, context)
     return made
 
 
 def pack_tree(tree: Any, name: str, context: Context) -> dict[str, Item]:
-    """The item of a tree. ValueError: it is none."""
+    """The item of a tree. ValueError: `tree` is not a tree."""
     context.check()
     check_names((name,))
     registry = context.checkpointables.registry
@@ -160,7 +170,9 @@ def describe(
     step: Step, folder: str | os.PathLike[str], context: Context
 ) -> dict[str, Any]:
     """Metadata of all objects; None, where their handler is not known."""
-    return {name: describe_one(step, folder, name, context) for name in names(step)}
+    return {
+        name: describe_one(step, folder, name, context) for name in names(step)
+    }
 
 
 def describe_one(
@@ -173,7 +185,9 @@ def describe_one(
         return None
     if in_store(handler, "save", "load", "metadata"):
         return handler.describe(item)
-    return _in_files(item, lambda path: _running.run_one(handler.metadata(path)))
+    return _in_files(
+        item, lambda path: _running.run_one(handler.metadata(path))
+    )
 
 
 def names(step: Step) -> list[str]:

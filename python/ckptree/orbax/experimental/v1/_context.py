@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options that are in force."""
 
 from __future__ import annotations
@@ -172,12 +173,12 @@ class Context:
     atomicity_options = atomicity
 
     def check(self) -> None:
-        """NotImplementedError where it asks for what a store has not."""
+        """NotImplementedError where it asks for what a store cannot do."""
         if self._layout is CheckpointLayout.SAFETENSORS:
             raise NotImplementedError(
                 "checkpoint_layout SAFETENSORS: a store is read and written as "
-                "ORBAX; read such files by safetensors.numpy.load_file() and save "
-                "what it returns"
+                "ORBAX; read such files by safetensors.numpy.load_file() and "
+                "save what it returns"
             )
         if self.array.saving.scoped_storage_options_creator is not None:
             raise NotImplementedError(
@@ -186,13 +187,13 @@ class Context:
             )
         if self.deletion.gcs_deletion_options.todelete_full_path is not None:
             raise NotImplementedError(
-                "todelete_full_path: steps have no directories to move: leave it "
-                "out"
+                "todelete_full_path: steps have no directories to move: leave "
+                "it out"
             )
         if self.multiprocessing.primary_host not in (0, None):
             raise NotImplementedError(
-                f"primary_host={self.multiprocessing.primary_host}: one process "
-                "writes a store, and is its own primary host"
+                f"primary_host={self.multiprocessing.primary_host}: one "
+                "process writes a store, and is its own primary host"
             )
 
     def __enter__(self) -> Context:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Earlier names of functions."""
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ def renamed(function: _F) -> _F:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         warnings.warn(
-            f"Use `{function.__name__}` instead.", DeprecationWarning, stacklevel=2
+            f"Use `{function.__name__}` instead.",
+            DeprecationWarning,
+            stacklevel=2,
         )
         return function(*args, **kwargs)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which handlers there are, for all names or for one."""
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ class CheckpointableHandlerRegistry:
     ('JsonHandler', False)
     """
 
-    def __init__(self, other: CheckpointableHandlerRegistry | None = None) -> None:
-        self._entries: list[Entry] = [] if other is None else list(other._entries)
+    def __init__(
+        self, other: CheckpointableHandlerRegistry | None = None
+    ) -> None:
+        self._entries: list[Entry] = (
+            [] if other is None else list(other._entries)
+        )
         self._others: dict[type[Any], tuple[str, ...]] = (
             {} if other is None else dict(other._others)
         )
@@ -37,18 +42,18 @@ class CheckpointableHandlerRegistry:
         checkpointable_name: str | None = None,
         secondary_typestrs: Sequence[str] | None = None,
     ) -> CheckpointableHandlerRegistry:
-        """Returns the registry. `secondary_typestrs`: earlier names of the class,
-        under which checkpoints know it. AlreadyExistsError, a ValueError: the
-        name has a handler, or the class is there."""
+        """Returns the registry. `secondary_typestrs`: earlier names of the
+        class, under which checkpoints know it. AlreadyExistsError, a
+        ValueError: the name has a handler, or the class is there."""
         if not isinstance(handler_type, type):
             raise ValueError(
-                f"handler_type: a class is wanted, not {handler_type!r}"
+                f"handler_type must be a class, not {handler_type!r}"
             )
         lacking = [name for name in _METHODS if not hasattr(handler_type, name)]
         if lacking:
             raise ValueError(
-                f"{handler_type.__qualname__} is no CheckpointableHandler: it has "
-                f"no {', '.join(lacking)}"
+                f"{handler_type.__qualname__} is no CheckpointableHandler: it "
+                f"has no {', '.join(lacking)}"
             )
         if checkpointable_name is not None and self.has(checkpointable_name):
             raise AlreadyExistsError(
@@ -88,13 +93,14 @@ class CheckpointableHandlerRegistry:
             if of_name is None and kind().is_handleable(value):
                 return kind
         raise NoEntryError(
-            f"no handler takes {name!r}, a {type(value).__qualname__}: add one by "
-            "register_handler, or to the registry of the CheckpointablesOptions"
+            f"no handler takes {name!r}, a {type(value).__qualname__}: add one "
+            "by register_handler, or to the registry of the "
+            "CheckpointablesOptions"
         )
 
     def of_saved(self, name: str, typestr: str | None) -> type[Any]:
-        """What loads an object of a name, which a handler of this typestr saved.
-        NoEntryError."""
+        """What loads an object of a name, which a handler of this typestr
+        saved. NoEntryError."""
         if self.has(name):
             return self.get(name)
         for kind, of_name in reversed(self._entries):
@@ -104,9 +110,9 @@ class CheckpointableHandlerRegistry:
             ):
                 return kind
         raise NoEntryError(
-            f"{name!r} was saved by {typestr or 'an unknown handler'}, which the "
-            "registry has not: add it by register_handler, or to the registry of "
-            "the CheckpointablesOptions"
+            f"{name!r} was saved by {typestr or 'an unknown handler'}, which "
+            "is not in the registry: add it by register_handler, or to the "
+            "registry of the CheckpointablesOptions"
         )
 
 
@@ -140,7 +146,9 @@ def local_registry(
             made.add(
                 entry[0],
                 checkpointable_name=entry[1],
-                secondary_typestrs=other_registry.get_secondary_typestrs(entry[0]),
+                secondary_typestrs=other_registry.get_secondary_typestrs(
+                    entry[0]
+                ),
             )
     return made
 

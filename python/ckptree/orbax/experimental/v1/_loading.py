@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading from a path: a checkpoint of its own, or a step of a run."""
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 _NO_ASYNC = (
-    "loading in the background: only of the layout SAFETENSORS, which a store "
-    "has not; call it from a thread of your own"
+    "only the layout SAFETENSORS, which a store cannot have, is loaded in the "
+    "background; call it from a thread of your own"
 )
 
 
@@ -35,9 +36,9 @@ def load(
     checkpointable_name: str | None = _checkpointables.AUTO,
 ) -> Any:
     """The tree that was saved. `abstract_state`: one like it, of
-    jax.ShapeDtypeStruct, types, values, metadata, or PLACEHOLDER for what is not
-    read. InvalidLayoutError: there is none; TypeError: the abstract state has a
-    leaf that nothing can be loaded as; ValueError: it does not fit."""
+    jax.ShapeDtypeStruct, types, values, metadata, or PLACEHOLDER for what is
+    not read. InvalidLayoutError: there is none; TypeError: the abstract state
+    has a leaf that nothing can be loaded as; ValueError: it does not fit."""
     context = get_context()
     with opened(path) as (step, place):
         name = _name(step, place, checkpointable_name, context)
@@ -94,7 +95,9 @@ def checkpointables_metadata(
 ) -> CheckpointMetadata[dict[str, Any]]:
     """As metadata(), of all objects by name."""
     with opened(path) as (step, place):
-        found = _checkpointables.describe(step, _folder(step, place), get_context())
+        found = _checkpointables.describe(
+            step, _folder(step, place), get_context()
+        )
         return _about(step, place, found)
 
 
@@ -138,8 +141,8 @@ def _name(step: Step, place: Place, given: str | None, context: Context) -> str:
     there = _checkpointables.names(step)
     if name is None or name not in there:
         raise InvalidLayoutError(
-            f"{place.store}: no tree {given!r}; there are {', '.join(there)}: pass "
-            "checkpointable_name, or use load_checkpointables()"
+            f"{place.store}: no tree {given!r}; there are {', '.join(there)}: "
+            "pass checkpointable_name, or use load_checkpointables()"
         )
     return name
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group of options, which does not change while its Context is in use."""
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class OptionGroup:
 
     def copied(self: _Group) -> _Group:
         """One like it, of its own."""
-        groups = {name: group.copied() for name, group in self._groups().items()}
+        groups = {
+            name: group.copied() for name, group in self._groups().items()
+        }
         made: _Group = dataclasses.replace(self, **groups)  # type: ignore[type-var]
         return made
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes on in the background."""
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ class AsyncResponse(Generic[_T]):
     when result() returns; a program that never asks still ends only then."""
 
     def __init__(self, work: Callable[[], _T]) -> None:
-        self._future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        self._future: concurrent.futures.Future[_T] = (
+            concurrent.futures.Future()
+        )
         thread = threading.Thread(target=self._run, args=(work,))
         thread.start()
 
@@ -34,7 +37,9 @@ class AsyncResponse(Generic[_T]):
         except concurrent.futures.TimeoutError as error:
             if self._future.done():
                 raise
-            raise TimeoutError(f"not done after {timeout} s: it goes on") from error
+            raise TimeoutError(
+                f"not done after {timeout} s: it goes on"
+            ) from error
 
     def on_complete(self, callback: Callable[[_T], object]) -> None:
         """Calls `callback` with the result when it is there, or now where it

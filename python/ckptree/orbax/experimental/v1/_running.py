@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coroutines of handlers, run to their end."""
 
 from __future__ import annotations

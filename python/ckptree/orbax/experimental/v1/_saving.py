@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving to a path of its own: a store with one step."""
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def save_async(
     """As save(); returns when the arrays may change again."""
     context = get_context()
     items = _checkpointables.pack_tree(state, checkpointable_name, context)
-    return AsyncResponse(_begin(path, items, overwrite, custom_metadata, context))
+    return AsyncResponse(
+        _begin(path, items, overwrite, custom_metadata, context)
+    )
 
 
 def save_checkpointables(
@@ -78,7 +81,9 @@ def save_checkpointables_async(
     """As save_checkpointables(), and save_async()."""
     context = get_context()
     items = _checkpointables.pack(checkpointables, context)
-    return AsyncResponse(_begin(path, items, overwrite, custom_metadata, context))
+    return AsyncResponse(
+        _begin(path, items, overwrite, custom_metadata, context)
+    )
 
 
 def _begin(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers whose objects a store holds as they are: trees, JSON, messages."""
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from ckptree.orbax._document_handlers import (
 )
 from ckptree.orbax._tree_handlers import PyTreeCheckpointHandler
 from ckptree.orbax._tree_restore import Strictness
-from ckptree.orbax.args import ProtoRestore, ProtoSave, PyTreeRestore, PyTreeSave
+from ckptree.orbax.args import (
+    ProtoRestore,
+    ProtoSave,
+    PyTreeRestore,
+    PyTreeSave,
+)
 from ckptree.orbax.experimental.v1 import _abstract
 from ckptree.orbax.experimental.v1._context import Context, get_context
 from ckptree.orbax.experimental.v1._handler_registry import register_handler
@@ -31,10 +37,10 @@ if TYPE_CHECKING:
 _NUMBERS = (bool, int, float, complex, str, bytes, np.generic)
 
 _HINTS = {
-    "dtype": "or set array.loading.enable_padding_and_truncation of the Context, "
-    "to convert it",
-    "shape": "or set array.loading.enable_padding_and_truncation of the Context, "
-    "to cut or fill it",
+    "dtype": "or set array.loading.enable_padding_and_truncation of the "
+    "Context, to convert it",
+    "shape": "or set array.loading.enable_padding_and_truncation of the "
+    "Context, to cut or fill it",
 }
 
 
@@ -75,7 +81,9 @@ class ProtoHandler(ItemHandler):
     def is_handleable(self, checkpointable: Any) -> bool:
         return hasattr(checkpointable, "SerializeToString")
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         return hasattr(abstract_checkpointable, "FromString")
 
     def pack(self, value: Any, context: Context) -> Item:
@@ -124,7 +132,9 @@ class JsonHandler(ItemHandler):
             return False
         return True
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         return None if abstract_checkpointable is None else False
 
     def pack(self, value: Any, context: Context) -> Item:
@@ -161,7 +171,9 @@ class PyTreeHandler(ItemHandler):
 
     TYPESTR = PyTreeCheckpointHandler.typestr()
 
-    def __init__(self, *, context: Context | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, context: Context | None = None, **options: Any
+    ) -> None:
         del options
         self._context = context
         self._handler = PyTreeCheckpointHandler()
@@ -173,7 +185,9 @@ class PyTreeHandler(ItemHandler):
             return False
         return True
 
-    def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool | None:
+    def is_abstract_handleable(
+        self, abstract_checkpointable: Any
+    ) -> bool | None:
         try:
             _abstract.template(abstract_checkpointable)
         except (TypeError, ValueError):
@@ -187,7 +201,9 @@ class PyTreeHandler(ItemHandler):
             _tree_save.map_leaves(value, _check_leaf)
         except TypeError as error:
             shown = str(error).removeprefix(_tree_save.ROOT).removeprefix("/")
-            raise ValueError(f"Unsupported leaf type for saving: {shown}") from error
+            raise ValueError(
+                f"Unsupported leaf type for saving: {shown}"
+            ) from error
         dtype = (self._context or context).array.saving.storage_options.dtype
         conversions = None
         if dtype is not None:
@@ -230,7 +246,9 @@ class PyTreeHandler(ItemHandler):
         template = _abstract.template(abstract_checkpointable)
 
         async def read() -> Any:
-            return self._handler.restore(directory, args=PyTreeRestore(template))
+            return self._handler.restore(
+                directory, args=PyTreeRestore(template)
+            )
 
         return read()
 
@@ -239,7 +257,7 @@ class PyTreeHandler(ItemHandler):
 
 
 def _check_leaf(name: str, leaf: Any) -> Any:
-    """TypeError: it is none."""
+    """`leaf`, checked. TypeError where it cannot be a leaf."""
     jax = sys.modules.get("jax")
     if leaf is None or isinstance(leaf, (*_NUMBERS, np.ndarray)):
         return leaf

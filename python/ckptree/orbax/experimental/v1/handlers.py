@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers: what saves and loads objects of one kind."""
 
 from ckptree.orbax.experimental.v1._checkpointable import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving a checkpoint in several parts, which is refused."""
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ if TYPE_CHECKING:
     from ckptree.orbax.experimental.v1.path import PathLike
 
 _WHY = (
-    "partial: save the whole tree by save(path, state, overwrite=True): a store "
-    "writes only the arrays that changed, so the parts that were saved before "
-    "cost nothing, and each save is complete"
+    "partial: save the whole tree by save(path, state, overwrite=True): a "
+    "store writes only the arrays that changed, so the parts that were saved "
+    "before cost nothing, and each save is complete"
 )
 
 

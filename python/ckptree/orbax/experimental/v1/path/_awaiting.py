@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that a handler may have to wait for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of a training loop."""
 
 from ckptree.orbax.experimental.v1.training import (

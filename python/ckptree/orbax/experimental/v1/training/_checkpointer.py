@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of a training loop, under the names of v1."""
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class Checkpointer(Closing):
     # ---- Saving ----
 
     def should_save(self, step: int) -> bool:
-        """Whether save() would. Never for a step that is not after the latest."""
+        """Whether save() would. Never for a step that is not after the
+        latest."""
         return self._manager.should_save(step)
 
     def save(
@@ -120,9 +122,9 @@ class Checkpointer(Closing):
         custom_metadata: Any = None,
     ) -> bool:
         """Saves a tree, where the step is to be saved: returns whether.
-        `force`: whatever the policies say. StepAlreadyExistsError: there is such
-        a step; `overwrite` replaces it, in one commit, whatever the policies
-        say. `metrics`: what JSON can write."""
+        `force`: whatever the policies say. StepAlreadyExistsError: there is
+        such a step; `overwrite` replaces it, in one commit, whatever the
+        policies say. `metrics`: what JSON can write."""
         response = self.save_async(
             step,
             state,
@@ -149,7 +151,9 @@ class Checkpointer(Closing):
         saved."""
         if not self._wants(step, force, overwrite):
             return None
-        items = _checkpointables.pack_tree(state, checkpointable_name, self._context)
+        items = _checkpointables.pack_tree(
+            state, checkpointable_name, self._context
+        )
         return self._begin(step, items, metrics, custom_metadata, overwrite)
 
     def save_checkpointables(
@@ -217,8 +221,11 @@ class Checkpointer(Closing):
         overwrite: bool,
     ) -> AsyncResponse[bool]:
         manager = self._manager
-        manager._engine._engine.settle()  # Failures of the one before are raised.
-        manager._begin(step_number(step), items, metrics, custom, overwrite=overwrite)
+        # Failures of the one before are raised.
+        manager._engine._engine.settle()
+        manager._begin(
+            step_number(step), items, metrics, custom, overwrite=overwrite
+        )
         handle = manager._engine.last_save
         assert handle is not None
 
@@ -281,7 +288,8 @@ class Checkpointer(Closing):
     ) -> AsyncResponse[dict[str, Any]]:
         """NotImplementedError."""
         raise NotImplementedError(
-            "load_checkpointables_async: call load_checkpointables() from a thread"
+            "load_checkpointables_async: call load_checkpointables() from a "
+            "thread"
         )
 
     # ---- What there is ----
@@ -380,7 +388,7 @@ class Checkpointer(Closing):
         return True
 
     def reload(self) -> None:
-        """Sees what was saved meanwhile by another process."""
+        """Sees what another process has saved since the last look."""
         self._manager.reload()
 
     def close(self) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which steps are kept."""
 
 from ckptree.orbax.checkpoint_managers import (
