@@ -85,7 +85,7 @@ CORE = {
 }
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}
-FORMAT_TYPES = r"ckptree/(dtype|path|statistics)\.h"
+FORMAT_TYPES = r"ckptree/(dtype|export|path|statistics)\.h"
 TOOLS = {"output": "", "line": "output", "verbs": "output line"}
 TESTS = {
     "fault": "",
@@ -147,6 +147,8 @@ RULES = [
     Rule(r"tests/examples/.*",
          [r"ckptree/.*", r"tests/examples/.*", r"tests/testutil/.*"],
          ["absl", "gtest"], system=True),
+    # So is the program of somebody else.
+    Rule(r"tests/consumer/.*", [r"ckptree/.*"], ["absl"]),
     # What reads bytes or text from outside, and nothing that opens a store.
     Rule(r"tests/fuzz/.*",
          [r"(base|schema)/.*", r"kv/write_batch\.h",
@@ -270,6 +272,7 @@ PLANTED = [
     ("bench/full_save.cc", "#include <rocksdb/db.h>"),
     ("tests/engine_test.cc", "#include <rocksdb/db.h>"),
     ("tests/examples/char_lm.cc", '#include "core/engine/engine.h"'),
+    ("tests/consumer/project/consumer.cc", '#include "kv/database.h"'),
     ("tests/fuzz/journal_fuzz.cc", '#include "kv/database.h"'),
     ("tests/fuzz/tree_fuzz.cc", "#include <gtest/gtest.h>"),
     ("core/engine/engine.cc", "#include <boost/any.hpp>"),

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ckptree/export.h"
 #include "ckptree/tensor.h"
 
 namespace ckptree {
@@ -25,7 +26,7 @@ class StepReader;
 
 // True where a read failed (kNotFound) because the step was deleted or
 // overwritten after it was opened, or on its way to being opened.
-bool IsStepGone(const absl::Status& status);
+CKPTREE_EXPORT bool IsStepGone(const absl::Status& status);
 
 // What a step is, from its records alone.
 struct StepInfo {
@@ -95,7 +96,7 @@ struct ReadRequest {
 };
 
 // A value as a copy.
-struct LeafValue {
+struct CKPTREE_EXPORT LeafValue {
   LeafInfo info = {};
   std::vector<std::byte> bytes = {};
 
@@ -109,9 +110,9 @@ struct LeafValue {
 // Bytes of a leaf that stand in the store's own file: 64-byte aligned, checked
 // against their digest, valid while the view lives, even if the step is
 // removed. Destroy before the Store.
-class LeafView {
+class CKPTREE_EXPORT LeafView {
  public:
-  struct Impl;
+  struct CKPTREE_LOCAL Impl;
   explicit LeafView(std::unique_ptr<Impl> impl);
   LeafView(LeafView&&) noexcept;
   LeafView& operator=(LeafView&&) noexcept;
@@ -132,7 +133,7 @@ class LeafView {
 //
 // kNotFound: no such path (with the closest name). kInvalidArgument: a box or
 // destination that does not fit. Thread-safe. Destroy before the Store.
-class Step {
+class CKPTREE_EXPORT Step {
  public:
   Step(Step&&) noexcept;
   Step& operator=(Step&&) noexcept;

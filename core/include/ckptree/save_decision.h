@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ckptree/export.h"
 #include "ckptree/preservation.h"
 
 namespace ckptree {
@@ -39,7 +40,7 @@ struct SaveIf;
 struct CustomSave;
 
 // One of the rules below. A value.
-class SaveDecision {
+class CKPTREE_EXPORT SaveDecision {
  public:
   using Rule = std::variant<AnySave, FixedInterval, SpecificSteps,
                             ContinuousCheckpointing, OnPreemption, InitialSave,
@@ -96,11 +97,11 @@ struct CustomSave {
 inline const SaveDecision::Rule& SaveDecision::rule() const { return *rule_; }
 
 // kInvalidArgument: an interval of 0, a function that is not there.
-absl::Status Check(const SaveDecision& decision);
+CKPTREE_EXPORT absl::Status Check(const SaveDecision& decision);
 
 // kInvalidArgument as Check(); kInternal where a function threw.
-absl::StatusOr<bool> ShouldSave(const SaveDecision& decision,
-                                const SaveQuestion& question);
+CKPTREE_EXPORT absl::StatusOr<bool> ShouldSave(const SaveDecision& decision,
+                                               const SaveQuestion& question);
 
 }  // namespace ckptree
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
@@ -26,26 +27,29 @@ struct StepSelector {
 
 // Names of forks: letters, digits, '_', '-', '.', of which the first is a
 // letter; 1 to 128 bytes; not main, latest, best or healthy.
-bool IsLineName(std::string_view name);
+CKPTREE_EXPORT bool IsLineName(std::string_view name);
 
-StepSelector AtStep(std::int64_t step, std::string_view line = "");
+CKPTREE_EXPORT StepSelector AtStep(std::int64_t step,
+                                   std::string_view line = "");
 // The step with the highest number.
-StepSelector Latest();
+CKPTREE_EXPORT StepSelector Latest();
 // The step with the best value of `metric`; NaN never is, ties go to the later
 // step.
-StepSelector Best(std::string_view metric,
-                  StepSelector::Mode mode = StepSelector::Mode::kMin);
-StepSelector Tagged(std::string_view tag);
+CKPTREE_EXPORT StepSelector
+Best(std::string_view metric,
+     StepSelector::Mode mode = StepSelector::Mode::kMin);
+CKPTREE_EXPORT StepSelector Tagged(std::string_view tag);
 // The step with the highest number of those without NaN and Inf.
-StepSelector LatestHealthy();
+CKPTREE_EXPORT StepSelector LatestHealthy();
 
 // "1200", "latest", "latest~2", "best:loss", "best:acc:max", "healthy", "@tag";
 // on a fork "LINE/1200", "LINE/latest", ... kInvalidArgument otherwise.
-absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
+CKPTREE_EXPORT absl::StatusOr<StepSelector> ParseSelector(
+    std::string_view text);
 // What ParseSelector reads as `selector`.
-std::string Text(const StepSelector& selector);
+CKPTREE_EXPORT std::string Text(const StepSelector& selector);
 // The same for a step of a line: "1200", on a fork "LINE/1200".
-std::string StepText(std::string_view line, std::int64_t step);
+CKPTREE_EXPORT std::string StepText(std::string_view line, std::int64_t step);
 
 }  // namespace ckptree
 

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "ckptree/export.h"
 #include "ckptree/options.h"
 #include "ckptree/tensor.h"
 
@@ -44,7 +45,7 @@ enum class ItemType { kTree, kJson, kProto, kFiles };
 // Thread-safe; copies are the same save. Dropping the last handle neither waits
 // nor cancels: the store finishes its saves, and a failure nobody saw is
 // returned by the next Begin(), Flush() or Close().
-class SaveHandle {
+class CKPTREE_EXPORT SaveHandle {
  public:
   SaveHandle();  // Of no save: every wait is kFailedPrecondition.
 
@@ -116,7 +117,7 @@ struct SaveOptions {
 //
 // A path is given as its text form ("params/dense/kernel", see ckptree/path.h)
 // or as a Path. Confined to one thread.
-class StepBuilder {
+class CKPTREE_EXPORT StepBuilder {
  public:
   StepBuilder(StepBuilder&&) noexcept;
   StepBuilder& operator=(StepBuilder&&) noexcept;
@@ -180,7 +181,7 @@ class StepBuilder {
  private:
   friend class Store;
   friend struct internal::StepOriginPeer;
-  struct Impl;
+  struct CKPTREE_LOCAL Impl;
   explicit StepBuilder(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
@@ -32,7 +33,7 @@ struct Key {
       value;
 
   // Bitwise: a NaN key equals itself, 0.0 and -0.0 differ.
-  friend bool operator==(const Key& a, const Key& b);
+  friend CKPTREE_EXPORT bool operator==(const Key& a, const Key& b);
 };
 
 // One step down the tree. ON DISK through the encoding: never renumber.
@@ -51,7 +52,7 @@ struct PathPart {
 };
 
 // Value type; thread-compatible.
-class Path {
+class CKPTREE_EXPORT Path {
  public:
   Path() = default;
   explicit Path(std::vector<PathPart> parts) : parts_(std::move(parts)) {}
@@ -110,8 +111,9 @@ class Path {
 // "re:EXPR" is an ECMAScript regular expression, without references back and of
 // at most kMaxPathBytes, searched in the text; false where EXPR does not parse
 // (check with ValidateGlob first).
-bool MatchesGlob(std::string_view pattern, std::string_view text);
-absl::Status ValidateGlob(std::string_view pattern);
+CKPTREE_EXPORT bool MatchesGlob(std::string_view pattern,
+                                std::string_view text);
+CKPTREE_EXPORT absl::Status ValidateGlob(std::string_view pattern);
 
 }  // namespace ckptree
 
