@@ -31,7 +31,7 @@ def test_it_reads_what_the_package_saved(tmp_path):
     with ckptree.Store(tmp_path / "run") as store:
         store.save(3, {"w": np.arange(4.0)}).result()
     done = run("-C", str(tmp_path / "run"), "get", "3:w")
-    assert (done.returncode, done.stdout) == (0, "[0. 1. 2. 3.]\n")
+    assert (done.returncode, done.stdout) == (0, "[0.0 1.0 2.0 3.0]\n")
 
 
 def test_its_exit_code_is_that_of_the_program(tmp_path):
