@@ -21,7 +21,8 @@ def test_the_stubs_are_those_of_the_extension(tmp_path):
 
 def test_mypy_is_content(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path)],
+        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path)]
+        + ["--config-file", str(SOURCES.parent / "pyproject.toml")],
         cwd=SOURCES,
         capture_output=True,
         text=True,

@@ -58,15 +58,16 @@ class SaveTest : public CoreTest {
     Open(std::move(options));
     StepBuilder builder = store_->Begin(step);
     builder.Put("w", Uint8s(large_));
-    Tensor byte;  // One piece: it blocks one thread.
-    byte.dtype = DType::kUint8;
-    byte.shape = {1};
-    byte.copy = [this](std::uint64_t, std::span<std::byte> destination) {
+    // Too large to be copied at once, and one piece: it blocks one thread.
+    Tensor gate;
+    gate.dtype = DType::kUint8;
+    gate.shape = {1000};
+    gate.copy = [this](std::uint64_t, std::span<std::byte> destination) {
       gate_open_.WaitForNotification();
-      destination[0] = std::byte{1};
+      std::ranges::fill(destination, std::byte{1});
       return absl::OkStatus();
     };
-    builder.Put("gate", std::move(byte), Ownership::kBorrow);
+    builder.Put("gate", std::move(gate), Ownership::kBorrow);
     gate_ = std::move(builder).Submit();
   }
   void OpenGate() {

@@ -86,7 +86,7 @@ CORE = {
 }
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}
-FORMAT_TYPES = r"ckptree/(dtype|entry_kind|path|statistics)\.h"
+FORMAT_TYPES = r"ckptree/(dtype|entry_kind|export|path|statistics)\.h"
 TOOLS = {"output": "", "line": "output", "verbs": "output line"}
 TESTS = {
     "fault": "",
@@ -144,6 +144,8 @@ RULES = [
     Rule(r"python/src/.*",
          [r"python/src/.*", r"ckptree/.*"],
          ["absl", "nanobind"], system=True),
+    # The program of somebody else sees what is installed.
+    Rule(r"tests/consumer/.*", [r"ckptree/.*"], ["absl"]),
     # An example is a user: it sees what a user sees.
     Rule(r"tests/examples/.*",
          [r"ckptree/.*", r"tests/examples/.*", r"tests/testutil/.*"],
@@ -265,6 +267,7 @@ PLANTED = [
     ("core/save/save.cc", '#include "core/engine/engine.h"'),
     ("core/policy/retention.cc", '#include "core/verify/row_check.h"'),
     ("tools/output/table.cc", '#include "tools/line/address.h"'),
+    ("tests/consumer/project/consumer.cc", '#include "kv/database.h"'),
     ("tests/fault/plan.cc", '#include "tests/model/state.h"'),
     ("core/include/ckptree/store.h", "#include <oneapi/tbb/task_group.h>"),
     ("tools/verbs/log.cc", '#include "kv/database.h"'),

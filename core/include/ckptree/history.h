@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ckptree/export.h"
 #include "ckptree/step.h"
 #include "ckptree/store.h"
 
@@ -43,7 +44,7 @@ struct HistoryOptions {
 // Each value that the leaf had, by step number; None is one, of kind "none".
 // Steps without the leaf are left out; kNotFound where no step has it.
 // kInvalidArgument: it is a node.
-absl::StatusOr<std::vector<HistoryEntry>> History(
+CKPTREE_EXPORT absl::StatusOr<std::vector<HistoryEntry>> History(
     const Store& store, PathRef path, const HistoryOptions& options = {});
 
 // A leaf, or None, in which two steps differ.
@@ -69,8 +70,9 @@ struct DiffReport {
 
 // Compares the leaves whose name matches `glob` (see MatchesGlob); all
 // where it is empty. The steps may be of different stores.
-absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
-                                std::string_view glob = "");
+CKPTREE_EXPORT absl::StatusOr<DiffReport> Diff(const Step& before,
+                                               const Step& after,
+                                               std::string_view glob = "");
 
 // Which save gave a leaf its value.
 struct BlameEntry {
@@ -81,9 +83,8 @@ struct BlameEntry {
 };
 
 // In tree order, without None.
-absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
-                                              const Step& step,
-                                              std::string_view glob = "");
+CKPTREE_EXPORT absl::StatusOr<std::vector<BlameEntry>> Blame(
+    const Store& store, const Step& step, std::string_view glob = "");
 
 }  // namespace ckptree
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
@@ -18,7 +19,7 @@ namespace ckptree {
 // says "./gs://b/run".
 //
 // Every call of this library that takes a directory asks here.
-absl::StatusOr<std::string> LocalPath(std::string_view where);
+CKPTREE_EXPORT absl::StatusOr<std::string> LocalPath(std::string_view where);
 
 }  // namespace ckptree
 

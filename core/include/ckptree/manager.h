@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ckptree/export.h"
 #include "ckptree/options.h"
 #include "ckptree/preservation.h"
 #include "ckptree/save.h"
@@ -111,7 +112,7 @@ struct ItemInfo {
 //
 // Thread-safe, but for Close(). One manager or Store in one process writes a
 // store at a time; any number read it.
-class CheckpointManager {
+class CKPTREE_EXPORT CheckpointManager {
  public:
   // kInvalidArgument: options that mean nothing or contradict each other. As
   // Store::Open() otherwise.
@@ -206,7 +207,7 @@ class CheckpointManager {
   absl::Status Close();
 
  private:
-  struct Impl;
+  struct CKPTREE_LOCAL Impl;
   explicit CheckpointManager(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

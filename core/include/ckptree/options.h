@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
@@ -113,7 +114,7 @@ struct Stats {
 };
 
 // Prometheus text format of `stats`, a line or more for each field.
-std::string PrometheusText(const Stats& stats);
+CKPTREE_EXPORT std::string PrometheusText(const Stats& stats);
 
 }  // namespace ckptree
 

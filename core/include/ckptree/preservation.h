@@ -23,11 +23,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ckptree/best_mode.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
 // A step as policies see it. The metrics are those of the caller's list.
-struct PolicyStep {
+struct CKPTREE_EXPORT PolicyStep {
   std::int64_t step = 0;
   // When its save began, as stored: the same after every restart.
   absl::Time time = absl::UnixEpoch();
@@ -64,7 +65,7 @@ struct KeepIf;
 struct CustomPreservation;
 
 // A policy: one of the rules below. A value.
-class Preservation {
+class CKPTREE_EXPORT Preservation {
  public:
   using Rule = std::variant<PreserveAll, LatestN, EveryNSteps,
                             EveryNStepsClosest, EveryNSeconds, LatestDuration,
@@ -193,8 +194,8 @@ struct CustomPreservation {
 inline const Preservation::Rule& Preservation::rule() const { return *rule_; }
 
 // Any of both; each of both.
-Preservation operator|(Preservation a, Preservation b);
-Preservation operator&(Preservation a, Preservation b);
+CKPTREE_EXPORT Preservation operator|(Preservation a, Preservation b);
+CKPTREE_EXPORT Preservation operator&(Preservation a, Preservation b);
 
 // What a policy may ask in addition to the list.
 struct PreservationContext {
@@ -207,33 +208,34 @@ struct PreservationContext {
 
 // kInvalidArgument, and what is wrong: a count that means nothing, a name that
 // is not allowed, an AnyOf without rules.
-absl::Status Check(const Preservation& policy);
+CKPTREE_EXPORT absl::Status Check(const Preservation& policy);
 
 // One answer a step, in the order of `steps`. kInvalidArgument as Check();
 // kInternal where a function threw or gave another number of answers,
 // kFailedPrecondition where a function is not there.
-absl::StatusOr<std::vector<bool>> Preserve(
+CKPTREE_EXPORT absl::StatusOr<std::vector<bool>> Preserve(
     const Preservation& policy, std::span<const PolicyStep> steps,
     const PreservationContext& context = {});
 
 // For each step the text of the rules that keep it; none: it is not kept.
-absl::StatusOr<std::vector<std::vector<std::string>>> Explain(
+CKPTREE_EXPORT absl::StatusOr<std::vector<std::vector<std::string>>> Explain(
     const Preservation& policy, std::span<const PolicyStep> steps,
     const PreservationContext& context = {});
 
 // What the rule goes by; nothing where the step has none. kInternal where its
 // function threw.
-absl::StatusOr<std::optional<double>> MetricOf(const BestN& rule,
-                                               const PolicyStep& step);
+CKPTREE_EXPORT absl::StatusOr<std::optional<double>> MetricOf(
+    const BestN& rule, const PolicyStep& step);
 
 // "latest(3) | every(1000) | best(loss, min, 2) & healthy", as schema/FORMAT.md
 // says. Functions are named and not in it.
-std::string Text(const Preservation& policy);
+CKPTREE_EXPORT std::string Text(const Preservation& policy);
 // kInvalidArgument says where it stops making sense; a rule that is not known
 // is named.
-absl::StatusOr<Preservation> ParsePreservation(std::string_view text);
+CKPTREE_EXPORT absl::StatusOr<Preservation> ParsePreservation(
+    std::string_view text);
 // The first function that it names and does not have; empty: none.
-std::string MissingFunction(const Preservation& policy);
+CKPTREE_EXPORT std::string MissingFunction(const Preservation& policy);
 
 }  // namespace ckptree
 

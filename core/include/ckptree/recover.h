@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
@@ -31,7 +32,7 @@ struct RecoveredStep {
   std::vector<LostLeaf> lost = {};
 };
 
-struct RecoverReport {
+struct CKPTREE_EXPORT RecoverReport {
   std::vector<RecoveredStep> steps = {};  // In the order they were saved in.
   // What is lost or may be lost beside leaves, one line each.
   std::vector<std::string> losses = {};
@@ -65,9 +66,9 @@ struct RecoverOptions {
 // kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`,
 // or another recovery in `to`.recovering. kInvalidArgument: `to` would lie in
 // `from`. kUnavailable: `from` is damaged and has a live writer. kCancelled.
-absl::StatusOr<RecoverReport> Recover(const std::string& from,
-                                      const std::string& to,
-                                      const RecoverOptions& options = {});
+CKPTREE_EXPORT absl::StatusOr<RecoverReport> Recover(
+    const std::string& from, const std::string& to,
+    const RecoverOptions& options = {});
 
 }  // namespace ckptree
 

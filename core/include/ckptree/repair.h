@@ -13,11 +13,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ckptree/export.h"
 #include "ckptree/recover.h"
 
 namespace ckptree {
 
-struct RepairReport {
+struct CKPTREE_EXPORT RepairReport {
   enum class Action {
     kNothing,  // The store is whole.
     // Nothing is lost: one copy of what the store keeps twice is damaged, and
@@ -89,8 +90,8 @@ struct RepairOptions {
 // with it. kDataLoss: too little is left of it; not a step could be kept.
 // kAborted: somebody changed the store, or see only_if. kCancelled. After any
 // of them the store is as it was.
-absl::StatusOr<RepairReport> Repair(const std::string& directory,
-                                    const RepairOptions& options = {});
+CKPTREE_EXPORT absl::StatusOr<RepairReport> Repair(
+    const std::string& directory, const RepairOptions& options = {});
 
 }  // namespace ckptree
 

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ckptree/entry_kind.h"
+#include "ckptree/export.h"
 #include "ckptree/options.h"
 #include "ckptree/path.h"
 #include "ckptree/tensor.h"
@@ -48,7 +49,7 @@ enum class ItemType {
 // neither waits nor cancels: the store finishes its saves. A failure that
 // nobody asked for is then returned by the next Store::Begin(), Store::Flush()
 // or Store::Close(), once.
-class SaveHandle {
+class CKPTREE_EXPORT SaveHandle {
  public:
   // A handle of no save: every wait returns kFailedPrecondition.
   SaveHandle();
@@ -134,7 +135,7 @@ struct SaveOptions {
 // Confined to one thread at a time. A builder that was committed, submitted or
 // moved from can only be destroyed or assigned to; any other use ends the
 // program with a message. The store must outlive the builder.
-class StepBuilder {
+class CKPTREE_EXPORT StepBuilder {
  public:
   StepBuilder(StepBuilder&&) noexcept;
   StepBuilder& operator=(StepBuilder&&) noexcept;
@@ -205,7 +206,7 @@ class StepBuilder {
  private:
   friend class Store;
   friend struct internal::StepOriginPeer;
-  struct Impl;
+  struct CKPTREE_LOCAL Impl;
   explicit StepBuilder(std::unique_ptr<Impl> impl);
   // Ends the program where the builder was committed or moved from.
   Impl& impl();

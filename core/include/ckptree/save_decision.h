@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ckptree/export.h"
 #include "ckptree/preservation.h"
 
 namespace ckptree {
@@ -41,7 +42,7 @@ struct SaveIf;
 struct CustomSave;
 
 // One of the rules below. A value.
-class SaveDecision {
+class CKPTREE_EXPORT SaveDecision {
  public:
   using Rule = std::variant<AnySave, FixedInterval, SpecificSteps,
                             ContinuousCheckpointing, OnPreemption, InitialSave,
@@ -98,11 +99,11 @@ struct CustomSave {
 inline const SaveDecision::Rule& SaveDecision::rule() const { return *rule_; }
 
 // kInvalidArgument: an interval of 0, a function that is not there.
-absl::Status Check(const SaveDecision& decision);
+CKPTREE_EXPORT absl::Status Check(const SaveDecision& decision);
 
 // kInvalidArgument as Check(); kInternal where a function threw.
-absl::StatusOr<bool> ShouldSave(const SaveDecision& decision,
-                                const SaveQuestion& question);
+CKPTREE_EXPORT absl::StatusOr<bool> ShouldSave(const SaveDecision& decision,
+                                               const SaveQuestion& question);
 
 }  // namespace ckptree
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "ckptree/best_mode.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
@@ -27,28 +28,30 @@ struct StepSelector {
 
 // Names of forks: letters, digits, '_', '-', '.', of which the first is a
 // letter; 1 to 128 bytes; not main, latest, best or healthy.
-bool IsBranchName(std::string_view name);
+CKPTREE_EXPORT bool IsBranchName(std::string_view name);
 
-StepSelector AtStep(std::int64_t step, std::string_view branch = "");
+CKPTREE_EXPORT StepSelector AtStep(std::int64_t step,
+                                   std::string_view branch = "");
 // The step with the highest number.
-StepSelector Latest();
+CKPTREE_EXPORT StepSelector Latest();
 // The step with the best value of `metric`: the smallest or the largest, as
 // `mode` says. NaN is never the best; of equal values the later step is taken.
-StepSelector Best(std::string_view metric, BestMode mode);
+CKPTREE_EXPORT StepSelector Best(std::string_view metric, BestMode mode);
 // For CheckpointManager::OpenStep() alone: the step of its BestStep().
-StepSelector BestByPolicy();
-StepSelector Tagged(std::string_view tag);
+CKPTREE_EXPORT StepSelector BestByPolicy();
+CKPTREE_EXPORT StepSelector Tagged(std::string_view tag);
 // The step with the highest number of those without NaN and Inf.
-StepSelector LatestHealthy();
+CKPTREE_EXPORT StepSelector LatestHealthy();
 
 // "1200", "latest", "latest~2", "best:loss:min", "best:acc:max", "healthy",
 // "@tag"; on a fork "BRANCH/1200", "BRANCH/latest", ... kInvalidArgument
 // otherwise.
-absl::StatusOr<StepSelector> ParseSelector(std::string_view text);
+CKPTREE_EXPORT absl::StatusOr<StepSelector> ParseSelector(
+    std::string_view text);
 // What ParseSelector reads as `selector`.
-std::string Text(const StepSelector& selector);
+CKPTREE_EXPORT std::string Text(const StepSelector& selector);
 // The same for a step of a branch: "1200", on a fork "BRANCH/1200".
-std::string StepText(std::string_view branch, std::int64_t step);
+CKPTREE_EXPORT std::string StepText(std::string_view branch, std::int64_t step);
 
 }  // namespace ckptree
 

@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ckptree/entry_kind.h"
+#include "ckptree/export.h"
 #include "ckptree/path.h"
 #include "ckptree/statistics.h"
 #include "ckptree/tensor.h"
@@ -51,7 +52,7 @@ concept ReadableValue =
 // True where an operation failed with kNotFound because the step was deleted or
 // overwritten while it was being opened or read. A reader that wants "the
 // latest, whichever that is" asks again.
-bool IsStepGone(const absl::Status& status);
+CKPTREE_EXPORT bool IsStepGone(const absl::Status& status);
 
 // What a step is, from its records alone. No array is read for any of it.
 struct StepInfo {
@@ -125,7 +126,7 @@ struct ReadRequest {
 };
 
 // A value as a copy.
-struct LeafValue {
+struct CKPTREE_EXPORT LeafValue {
   LeafInfo info = {};
   std::vector<std::byte> bytes = {};  // Arrays: row-major.
 
@@ -139,7 +140,7 @@ struct LeafValue {
 // Bytes of a leaf that stand in the store's own file: nothing is copied. Every
 // piece is aligned to 64 bytes and was checked against its digest. Valid while
 // the view lives, even if the step is removed. Destroy it before the Store.
-class LeafView {
+class CKPTREE_EXPORT LeafView {
  public:
   // One chunk of the array: a box of it, dense and row-major. A small value is
   // one piece without a box.
@@ -148,7 +149,7 @@ class LeafView {
     std::span<const std::byte> bytes = {};
   };
 
-  struct Impl;
+  struct CKPTREE_LOCAL Impl;
   explicit LeafView(std::unique_ptr<Impl> impl);
   LeafView(LeafView&&) noexcept;
   LeafView& operator=(LeafView&&) noexcept;
@@ -177,7 +178,7 @@ class LeafView {
 //
 // A step that is deleted after it was opened stays readable in the process that
 // has it open. Thread-safe. Destroy it before the Store.
-class Step {
+class CKPTREE_EXPORT Step {
  public:
   Step(Step&&) noexcept;
   Step& operator=(Step&&) noexcept;

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ckptree/collect.h"
+#include "ckptree/export.h"
 #include "ckptree/options.h"
 #include "ckptree/policy.h"
 #include "ckptree/preservation.h"
@@ -116,7 +117,7 @@ struct TagOptions {
 //
 // The destructor waits for saves in flight and logs what failed unseen; Close()
 // returns it.
-class Store {
+class CKPTREE_EXPORT Store {
  public:
   // kAlreadyExists where there is a store; kInvalidArgument where the directory
   // holds anything else, or is one of another machine: see LocalPath().

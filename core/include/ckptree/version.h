@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+#include "ckptree/export.h"
+
 #define CKPTREE_VERSION_MAJOR 0
 #define CKPTREE_VERSION_MINOR 1
 #define CKPTREE_VERSION_PATCH 0
@@ -14,10 +16,10 @@
 namespace ckptree {
 
 // "0.1.0"
-std::string_view Version();
+CKPTREE_EXPORT std::string_view Version();
 
 // The format number that this library writes.
-int FormatNumber();
+CKPTREE_EXPORT int FormatNumber();
 
 }  // namespace ckptree
 

@@ -10,6 +10,8 @@
 #include <span>
 #include <string_view>
 
+#include "ckptree/export.h"
+
 namespace ckptree {
 
 // ON DISK: never renumber or reuse one.
@@ -52,33 +54,34 @@ enum class DType : std::uint8_t {
 };
 
 // Every element type, in the order of its number; kNone is not among them.
-std::span<const DType> AllDTypes();
+CKPTREE_EXPORT std::span<const DType> AllDTypes();
 
 // True for a value that FORMAT.md defines, kNone excluded.
-bool IsKnown(DType dtype);
+CKPTREE_EXPORT bool IsKnown(DType dtype);
 
 // "float32", "bfloat16", "float8_e4m3fn", ...; "none" for kNone.
-std::string_view Name(DType dtype);
+CKPTREE_EXPORT std::string_view Name(DType dtype);
 
 // Bits of one element: 1, 2, 4, 6, 8 ... 128. 0 for kNone.
-int BitWidth(DType dtype);
+CKPTREE_EXPORT int BitWidth(DType dtype);
 
 // Types below 8 bits are stored one element per byte (as NumPy and JAX hold
 // them) unless the array is marked packed; then elements follow each other
 // without gaps, the first in the lowest bits, and rows are not aligned.
-bool IsSubByte(DType dtype);
+CKPTREE_EXPORT bool IsSubByte(DType dtype);
 
-bool IsComplex(DType dtype);
+CKPTREE_EXPORT bool IsComplex(DType dtype);
 
 // Bytes of an array with `shape` (row-major), or nothing where a dimension is
 // negative, there are more than kMaxDims, the dtype is unknown, or the product
 // exceeds kMaxArrayBytes. A shape with a zero gives 0; an empty shape is one
 // element. `packed` REQUIRES IsSubByte(dtype).
-std::optional<std::int64_t> ArrayBytes(DType dtype, bool packed,
-                                       std::span<const std::int64_t> shape);
+CKPTREE_EXPORT std::optional<std::int64_t> ArrayBytes(
+    DType dtype, bool packed, std::span<const std::int64_t> shape);
 
 // The product of the dimensions under the same checks.
-std::optional<std::int64_t> ElementCount(std::span<const std::int64_t> shape);
+CKPTREE_EXPORT std::optional<std::int64_t> ElementCount(
+    std::span<const std::int64_t> shape);
 
 }  // namespace ckptree
 

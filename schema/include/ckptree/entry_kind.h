@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ckptree/export.h"
+
 namespace ckptree {
 
 // ON DISK: never renumber or reuse one. Kinds below 32 are leaves: they have a
@@ -47,7 +49,7 @@ constexpr bool IsLeaf(EntryKind kind) {
 // "array", "bool", "int", "float", "complex", "str", "bytes", "json", "proto",
 // "file", "none", "dict", "list", "tuple", "namedtuple", "object", "custom",
 // "tie"; "unknown" for every other number.
-std::string_view Name(EntryKind kind);
+CKPTREE_EXPORT std::string_view Name(EntryKind kind);
 
 }  // namespace ckptree
 

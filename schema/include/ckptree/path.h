@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ckptree/export.h"
 
 namespace ckptree {
 
@@ -35,7 +36,7 @@ struct Key {
       value;
 
   // Bitwise: a NaN key equals itself, 0.0 and -0.0 differ.
-  friend bool operator==(const Key& a, const Key& b);
+  friend CKPTREE_EXPORT bool operator==(const Key& a, const Key& b);
 };
 
 // One step down the tree. ON DISK through the encoding: never renumber.
@@ -54,7 +55,7 @@ struct PathPart {
 };
 
 // Value type; thread-compatible.
-class Path {
+class CKPTREE_EXPORT Path {
  public:
   Path() = default;
   explicit Path(std::vector<PathPart> parts) : parts_(std::move(parts)) {}
@@ -109,7 +110,7 @@ class Path {
 // A path as an argument: a Path, or its text form ("params/dense/kernel"),
 // which is parsed when it is used. Refers to what it was made from: a type for
 // parameters, never for members.
-class PathRef {
+class CKPTREE_EXPORT PathRef {
  public:
   // Each converts. NOLINTBEGIN
   PathRef(const Path& path) : path_(&path) {}
@@ -134,8 +135,9 @@ class PathRef {
 // "re:EXPR" is an ECMAScript regular expression, without references back and of
 // at most kMaxPathBytes, searched in the text; false where EXPR does not parse
 // (check with ValidateGlob first).
-bool MatchesGlob(std::string_view pattern, std::string_view text);
-absl::Status ValidateGlob(std::string_view pattern);
+CKPTREE_EXPORT bool MatchesGlob(std::string_view pattern,
+                                std::string_view text);
+CKPTREE_EXPORT absl::Status ValidateGlob(std::string_view pattern);
 
 }  // namespace ckptree
 

@@ -8,13 +8,15 @@
 #include <cstdint>
 #include <limits>
 
+#include "ckptree/export.h"
+
 namespace ckptree {
 
 // Of one chunk, or merged over the chunks of a leaf. min, max, sum and
 // sum_of_squares are over the finite elements only, in double; complex elements
 // count their two parts. bool counts as 0 and 1. With no finite element min is
 // +inf and max -inf.
-struct Statistics {
+struct CKPTREE_EXPORT Statistics {
   std::uint64_t count = 0;  // Elements (parts of complex ones), all kinds.
   std::uint64_t nan = 0;
   std::uint64_t inf = 0;
@@ -34,7 +36,8 @@ struct Statistics {
   double std_dev() const;
 
   // Bitwise for the doubles.
-  friend bool operator==(const Statistics& a, const Statistics& b);
+  friend CKPTREE_EXPORT bool operator==(const Statistics& a,
+                                        const Statistics& b);
 };
 
 }  // namespace ckptree

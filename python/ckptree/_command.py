@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `ckptree` command: the program that the package brings along."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "bin", "ckptree")
+
+
+def main() -> NoReturn:
+    """Becomes the program: signals and the exit code are its own."""
+    os.execv(PROGRAM, ["ckptree", *sys.argv[1:]])
