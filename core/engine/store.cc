@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/require.h"
 #include "base/status_macros.h"
 #include "ckptree/local_path.h"
 #include "core/engine/engine.h"
@@ -54,32 +55,38 @@ absl::StatusOr<Store> Store::Open(const std::string& directory,
   return Store(std::move(engine));
 }
 
+const std::shared_ptr<Engine>& Store::engine() const {
+  base::Require(engine_ != nullptr,
+                "a ckptree::Store was used after it was moved from");
+  return engine_;
+}
+
 StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
-  auto impl = std::make_unique<StepBuilder::Impl>(engine_, step);
+  auto impl = std::make_unique<StepBuilder::Impl>(engine(), step);
   std::uint32_t branch = 0;
   impl->status = [&]() -> absl::Status {
-    CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
     absl::Status unseen =
-        engine_->writer()->TakeUnseenFailure(/*only_dropped=*/true);
+        engine()->writer()->TakeUnseenFailure(/*only_dropped=*/true);
     if (!unseen.ok()) {
       impl->passed_on = true;
       return unseen;
     }
-    CKPTREE_RETURN_IF_ERROR(engine_->database().health());
+    CKPTREE_RETURN_IF_ERROR(engine()->database().health());
     if (step < 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %d: steps are not negative", step));
     }
     CKPTREE_ASSIGN_OR_RETURN(branch,
-                             engine_->catalog().FindBranch(options.branch));
-    if (const auto old = engine_->catalog().Find(branch, step);
+                             engine()->catalog().FindBranch(options.branch));
+    if (const auto old = engine()->catalog().Find(branch, step);
         old != nullptr) {
       if (!options.overwrite) {
         return absl::AlreadyExistsError(absl::StrFormat(
             "step %s exists already; overwrite it or choose another number",
             StepText(options.branch, step)));
       }
-      if (engine_->catalog().IsPinned(old->version)) {
+      if (engine()->catalog().IsPinned(old->version)) {
         return absl::FailedPreconditionError(
             absl::StrFormat("step %s is pinned; unpin it before overwriting",
                             StepText(options.branch, step)));
@@ -94,67 +101,67 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
 }
 
 absl::StatusOr<Step> Store::OpenStep(const StepSelector& selector) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
   // What `latest` or a tag means may change hands while it is opened; a step
   // that was asked for by its number is gone.
   constexpr int kAttempts = 16;
   for (int i = 1;; ++i) {
     CKPTREE_ASSIGN_OR_RETURN(internal::StepRecordPtr record,
-                             engine_->catalog().Resolve(selector));
+                             engine()->catalog().Resolve(selector));
     absl::StatusOr<std::unique_ptr<internal::StepReader>> reader =
-        internal::StepReader::Open(engine_, std::move(record));
+        internal::StepReader::Open(engine(), std::move(record));
     if (reader.ok()) return Step(*std::move(reader));
     if (!internal::HasStepGone(reader.status()) || i == kAttempts ||
         selector.kind == StepSelector::Kind::kStep) {
       return reader.status();
     }
-    CKPTREE_RETURN_IF_ERROR(engine_->Refresh());
+    CKPTREE_RETURN_IF_ERROR(engine()->Refresh());
   }
 }
 
 absl::StatusOr<std::vector<StepInfo>> Store::Steps(
     std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine_->catalog().FindBranch(branch));
+                           engine()->catalog().FindBranch(branch));
   std::vector<StepInfo> steps;
-  for (const auto& record : engine_->catalog().Steps(number)) {
-    steps.push_back(engine_->catalog().Info(*record));
+  for (const auto& record : engine()->catalog().Steps(number)) {
+    steps.push_back(engine()->catalog().Info(*record));
   }
   return steps;
 }
 
 absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const internal::StepRecordPtr record,
-                           engine_->catalog().Resolve(selector));
-  return engine_->catalog().Info(*record);
+                           engine()->catalog().Resolve(selector));
+  return engine()->catalog().Info(*record);
 }
 
 absl::Status Store::Delete(const std::vector<StepSelector>& steps,
                            const DeleteOptions& options) {
-  return engine_->Delete(steps, options);
+  return engine()->Delete(steps, options);
 }
 
 absl::Status Store::Tag(std::string_view name, const StepSelector& step,
                         const TagOptions& options) {
-  return engine_->Tag(name, step, options.move);
+  return engine()->Tag(name, step, options.move);
 }
 
 absl::Status Store::Fork(const StepSelector& step, std::string_view branch) {
-  return engine_->Fork(step, branch);
+  return engine()->Fork(step, branch);
 }
 
 absl::Status Store::DropBranch(std::string_view branch) {
-  return engine_->DropBranch(branch);
+  return engine()->DropBranch(branch);
 }
 
 absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
   std::vector<BranchInfo> branches;
-  const internal::Catalog& catalog = engine_->catalog();
+  const internal::Catalog& catalog = engine()->catalog();
   const auto branches_by_number = catalog.Branches();
   for (const auto& [number, record] : branches_by_number) {
     BranchInfo branch;
@@ -171,125 +178,125 @@ absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
 }
 
 absl::Status Store::Untag(std::string_view name) {
-  return engine_->Untag(name);
+  return engine()->Untag(name);
 }
 
 absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(engine_->catalog().CheckListed());
-  return engine_->catalog().Tags();
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
+  return engine()->catalog().Tags();
 }
 
 absl::Status Store::Pin(const StepSelector& step) {
-  return engine_->Pin(step, true);
+  return engine()->Pin(step, true);
 }
 
 absl::Status Store::Unpin(const StepSelector& step) {
-  return engine_->Pin(step, false);
+  return engine()->Pin(step, false);
 }
 
 absl::Status Store::SetPolicy(const Preservation& policy,
                               std::string_view branch) {
-  return engine_->SetPolicy(policy, branch, /*from_program=*/false);
+  return engine()->SetPolicy(policy, branch, /*from_program=*/false);
 }
 
 absl::StatusOr<PolicyInfo> Store::Policy(std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine_->catalog().FindBranch(branch));
-  return engine_->retention().Of(number);
+                           engine()->catalog().FindBranch(branch));
+  return engine()->retention().Of(number);
 }
 
 absl::StatusOr<PolicyReport> Store::PreviewPolicy(
     std::string_view branch, const std::optional<Preservation>& policy) const {
-  return engine_->PreviewPolicy(branch, policy);
+  return engine()->PreviewPolicy(branch, policy);
 }
 
 absl::StatusOr<std::vector<std::int64_t>> Store::ApplyPolicy(
     std::string_view branch) {
-  return engine_->ApplyPolicy(branch);
+  return engine()->ApplyPolicy(branch);
 }
 
 absl::Status Store::SetMetadata(std::string json, std::string_view branch) {
-  return engine_->SetMetadata(std::move(json), branch);
+  return engine()->SetMetadata(std::move(json), branch);
 }
 
 absl::StatusOr<std::string> Store::Metadata(std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine_->catalog().FindBranch(branch));
-  const auto settings = engine_->catalog().Settings(number);
+                           engine()->catalog().FindBranch(branch));
+  const auto settings = engine()->catalog().Settings(number);
   return settings == nullptr ? "" : settings->metadata;
 }
 
 absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
   if (!(options.min_dead_fraction >= 0 && options.min_dead_fraction <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("min_dead_fraction is %g: 0 to 1 are possible",
                         options.min_dead_fraction));
   }
-  return engine_->collector()->Collect(options);
+  return engine()->collector()->Collect(options);
 }
 
 absl::StatusOr<UsageReport> Store::Usage() const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  return internal::Usage(engine_.get());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  return internal::Usage(engine().get());
 }
 
 absl::StatusOr<FreedBytes> Store::WouldFree(
     const std::vector<StepSelector>& steps) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  return internal::WouldFree(engine_.get(), steps);
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  return internal::WouldFree(engine().get(), steps);
 }
 
 absl::StatusOr<std::vector<SubtreeUsage>> Store::Subtrees(
     const StepSelector& step, int depth) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
   if (depth < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("depth is %d: 0 or more", depth));
   }
-  return internal::Subtrees(engine_.get(), step, depth);
+  return internal::Subtrees(engine().get(), step, depth);
 }
 
-absl::Status Store::Refresh() { return engine_->Refresh(); }
+absl::Status Store::Refresh() { return engine()->Refresh(); }
 
 absl::Status Store::Flush(absl::Duration timeout) {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckWritable());
-  CKPTREE_RETURN_IF_ERROR(engine_->writer()->WaitIdle(timeout));
-  return engine_->writer()->TakeUnseenFailure(/*only_dropped=*/false);
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
+  CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitIdle(timeout));
+  return engine()->writer()->TakeUnseenFailure(/*only_dropped=*/false);
 }
 
 absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  return internal::Verify(engine_.get(), options);
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  return internal::Verify(engine().get(), options);
 }
 
 StoreInfo Store::Info() const {
   StoreInfo info;
-  const schema::StoreRecord& record = engine_->store_record();
-  info.directory = engine_->directory();
+  const schema::StoreRecord& record = engine()->store_record();
+  info.directory = engine()->directory();
   for (const char byte : record.uuid) {
     absl::StrAppendFormat(&info.uuid, "%02x", static_cast<unsigned char>(byte));
   }
   info.format = static_cast<int>(record.format);
   info.created = absl::FromUnixNanos(record.created_ns);
   info.created_by = record.created_by;
-  info.read_only = engine_->options().read_only;
-  info.warnings = engine_->warnings();
-  const std::vector<std::string>& notes = engine_->notes();
+  info.read_only = engine()->options().read_only;
+  info.warnings = engine()->warnings();
+  const std::vector<std::string>& notes = engine()->notes();
   info.warnings.insert(info.warnings.end(), notes.begin(), notes.end());
-  if (!engine_->CheckUsable().ok()) return info;
-  const kv::Database& database = engine_->database();
+  if (!engine()->CheckUsable().ok()) return info;
+  const kv::Database& database = engine()->database();
   info.following = database.following();
   info.commits = database.newest_ordinal();
   info.incarnation = database.report().incarnation;
   return info;
 }
 
-Stats Store::GetStats() const { return engine_->stats(); }
+Stats Store::GetStats() const { return engine()->stats(); }
 
-absl::Status Store::Close() { return engine_->Close(); }
+absl::Status Store::Close() { return engine()->Close(); }
 
 }  // namespace ckptree

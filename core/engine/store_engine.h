@@ -16,7 +16,7 @@ namespace ckptree::internal {
 // tests.
 struct StoreEngine {
   // Lives as long as `store`, and longer where something else holds it.
-  static Engine& Of(const Store& store) { return *store.engine_; }
+  static Engine& Of(const Store& store) { return *store.engine(); }
   static Store StoreOf(std::shared_ptr<Engine> engine) {
     return Store(std::move(engine));
   }

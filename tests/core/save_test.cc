@@ -140,7 +140,7 @@ TEST_F(SaveTest, AStepThatIsPutTogetherHoldsUpNothing) {
 
 using SaveDeathTest = SaveTest;
 
-TEST_F(SaveDeathTest, ABuilderIsUsedOnce) {
+TEST_F(SaveDeathTest, WhatWasMovedFromIsNotUsed) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const auto commit_twice = [this] {
     StepBuilder builder = store_->Begin(1);
@@ -152,6 +152,11 @@ TEST_F(SaveDeathTest, ABuilderIsUsedOnce) {
     const StepBuilder other = std::move(builder);
     builder.PutInt("n", 1);  // NOLINT: the mistake.
   };
+  const auto use_moved_store = [this] {
+    const Store taken = std::move(*store_);
+    store_->Steps().IgnoreError();  // NOLINT: the mistake.
+  };
+  EXPECT_DEATH(use_moved_store(), "ckptree: a ckptree::Store was used after");
   EXPECT_DEATH(commit_twice(), "ckptree: .*used after Commit");
   EXPECT_DEATH(put_after_move(), "ckptree: .*begin another step");
 }

@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("core/include/ckptree", "schema/include/ckptree")
-# Per cent of all public headers together. The goal is 40: whoever writes more
-# comments raises the floor to what there is then.
-FLOOR = 29.9
-GOAL = 40.0
+# Per cent of all public headers together; only whole lines of comment count.
+FLOOR = 40.0
 MAX_WORDS = 25
 GLOSSARY = "core/README.md"
 HEADING = "Words"
@@ -135,7 +133,7 @@ def main() -> int:
   complaints = check_floor(total)
   complaints += check_glossary(readme, "\n".join([*texts.values(), *pages]))
   print(rows)
-  print(f"floor {FLOOR} %, goal {GOAL} %; "
+  print(f"floor {FLOOR} %; "
         f"{len(glossary(readme) or [])} words, at most {MAX_WORDS}")
   for line in faults + complaints:
     print(line)

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Collection: the bytes that no step needs any more are freed.
+//
+// Deleting a step makes it invisible at once and frees nothing by itself. A
+// collection finds the blocks that only deleted steps needed, drops the files
+// in which nothing else is left, and writes files again in which much is dead.
+// A store that is open for writing does that in the background
+// (StoreOptions::collect); Store::Collect() does it now.
 
 #ifndef CKPTREE_COLLECT_H_
 #define CKPTREE_COLLECT_H_
@@ -12,6 +18,7 @@
 
 namespace ckptree {
 
+// How far a collection is.
 struct CollectProgress {
   std::uint64_t versions_done = 0;
   std::uint64_t versions_total = 0;
@@ -28,21 +35,26 @@ struct CollectOptions {
   // Bound of the bytes that rewriting reads; 0: none.
   std::uint64_t bytes_per_second = 0;
 
-  // Checked between versions and between files; true stops with kCancelled.
-  // What was freed by then stays freed.
+  // Asked between versions and between files, on the thread of the call; true
+  // stops with kCancelled. What was freed by then stays freed. Neither of these
+  // functions may call the store, which holds other collections back.
   std::function<bool()> cancelled = {};
   std::function<void(const CollectProgress&)> on_progress = {};
 };
 
-// A step that was deleted or overwritten, and whose bytes cannot go yet.
+// A step that was deleted or overwritten, and whose bytes cannot go yet: a
+// reader has it open, two branches go on from it, or the step after it is
+// still compared with it.
 struct KeptVersion {
   std::int64_t step = 0;
   std::uint64_t version = 0;
   std::string why = {};
 };
 
+// What one collection did.
 struct CollectReport {
-  std::uint64_t versions = 0;      // That are gone for good.
+  // Saves of deleted and overwritten steps whose last byte is accounted for.
+  std::uint64_t versions = 0;
   std::uint64_t blocks_freed = 0;  // That nothing refers to any more.
   std::uint64_t bytes_freed = 0;   // Of these.
   // Of those, still in files that hold other bytes; about right. A collection
@@ -54,7 +66,7 @@ struct CollectReport {
   // Of all files of the database and the journal.
   std::uint64_t file_bytes_before = 0;
   std::uint64_t file_bytes_after = 0;
-  std::vector<KeptVersion> kept = {};
+  std::vector<KeptVersion> kept = {};     // For a later collection.
   std::vector<std::string> damaged = {};  // Files left alone, and why.
   // What would have freed more and found no room on the disk, which writing
   // living bytes again takes first; a later collection does it.

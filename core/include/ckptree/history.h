@@ -1,7 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What became of leaves over the steps of a run. Reads records; no arrays, but
-// where the same array was cut into other chunks.
+// What became of leaves over the steps of a run: log, diff and blame of
+// weights.
+//
+//   auto history = ckptree::History(store, "params/w");  // Every value it had.
+//   auto diff = ckptree::Diff(*before, *after);          // What differs.
+//   auto blame = ckptree::Blame(store, *step);           // Who wrote what.
+//
+// Values are compared by the digests that saves wrote. Arrays are read only
+// where the same array was cut into other chunks or boxes, which digests cannot
+// tell. So the cost is that of the records: microseconds for each leaf and
+// step.
+//
+// All functions are thread-safe. A step that is deleted while they work is left
+// out, as if it had been deleted before.
 
 #ifndef CKPTREE_HISTORY_H_
 #define CKPTREE_HISTORY_H_
@@ -22,7 +34,8 @@
 
 namespace ckptree {
 
-// Listed steps, next to each other, in which a leaf has the same value.
+// Listed steps, next to each other on a branch, in which a leaf has the same
+// value, bit by bit, and is of the same kind, type and shape.
 struct HistoryEntry {
   std::int64_t first_step = 0;
   std::int64_t last_step = 0;
@@ -32,6 +45,7 @@ struct HistoryEntry {
   LeafDetail detail = {};  // A tie: of the leaf that holds its value.
 };
 
+// Which steps a history looks at.
 struct HistoryOptions {
   std::string branch = {};  // Empty: the main branch.
   // Steps of these numbers and between.
@@ -41,13 +55,16 @@ struct HistoryOptions {
   std::function<bool()> cancelled = {};
 };
 
-// Each value that the leaf had, by step number; None is one, of kind "none".
-// Steps without the leaf are left out; kNotFound where no step has it.
-// kInvalidArgument: it is a node.
+// Each value that the leaf had, by step number; None counts as a value, of kind
+// "none". Steps in which the value stays the same are one entry. Steps without
+// the leaf are left out: the entries around them do not touch each other.
+// kNotFound where no step has the leaf, or where there is no such branch.
+// kInvalidArgument: it is a node, which has no value. kCancelled.
 CKPTREE_EXPORT absl::StatusOr<std::vector<HistoryEntry>> History(
     const Store& store, PathRef path, const HistoryOptions& options = {});
 
-// A leaf, or None, in which two steps differ.
+// A leaf, or None, in which two steps differ. What is only in one of the steps
+// has nothing on the other side.
 struct LeafChange {
   enum class Kind {
     kAdded,    // Only in the second.
@@ -63,18 +80,22 @@ struct LeafChange {
   std::optional<LeafDetail> after_detail = {};
 };
 
+// What differs between two steps, and how much does not.
 struct DiffReport {
   std::vector<LeafChange> changes = {};  // In tree order.
   std::uint64_t same = 0;                // Leaves.
 };
 
-// Compares the leaves whose name matches `glob` (see MatchesGlob); all
-// where it is empty. The steps may be of different stores.
+// Compares the leaves whose name matches `glob` (see MatchesGlob); all where it
+// is empty. The steps may be of different stores and different branches. A tie
+// is compared by the value that it shares. kInvalidArgument: a glob that does
+// not parse. kDataLoss: a record that cannot be read; nothing is reported then.
 CKPTREE_EXPORT absl::StatusOr<DiffReport> Diff(const Step& before,
                                                const Step& after,
                                                std::string_view glob = "");
 
-// Which save gave a leaf its value.
+// Which save gave a leaf its value: the step and version that last changed it,
+// in `detail`. A save that wrote the same bytes again did not change it.
 struct BlameEntry {
   LeafInfo leaf = {};
   LeafDetail detail = {};  // since_step, since_version
@@ -82,7 +103,9 @@ struct BlameEntry {
   bool listed = false;
 };
 
-// In tree order, without None.
+// For each leaf of `step` whose name matches `glob`, in tree order, without
+// None. `store` says which of the steps named are still listed. Errors as
+// Diff().
 CKPTREE_EXPORT absl::StatusOr<std::vector<BlameEntry>> Blame(
     const Store& store, const Step& step, std::string_view glob = "");
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Where a store is: a directory of this machine.
+//
+// Paths come from command lines and configurations, and some of them name a
+// bucket. A folder called "gs:" that holds a whole run, on a disk that goes
+// away with the machine, is what a check of the scheme avoids.
 
 #ifndef CKPTREE_LOCAL_PATH_H_
 #define CKPTREE_LOCAL_PATH_H_

@@ -3,6 +3,17 @@
 // The manager of a training loop's steps: decides which are saved, keeps those
 // that a policy wants, and resumes. Behaves as Orbax's CheckpointManager where
 // python/manager_rows.md does not say otherwise.
+//
+//   auto manager = ckptree::CheckpointManager::Open(
+//       "/runs/lm", {.save_interval_steps = 100, .max_to_keep = 3,
+//                    .watch_sigterm = true});
+//   for (std::int64_t step = first; step <= last; ++step) {
+//     Train();
+//     absl::StatusOr<bool> saved = manager->Save(
+//         step, [&](ckptree::StepBuilder& builder) { return Fill(builder); });
+//     if (manager->SavedForPreemption()) break;
+//   }
+//   absl::Status status = manager->Close();
 
 #ifndef CKPTREE_MANAGER_H_
 #define CKPTREE_MANAGER_H_
@@ -98,7 +109,7 @@ struct SaveArguments {
   bool overwrite = false;
 };
 
-// A top-level subtree of a step.
+// A top-level subtree of a step, as "params" and "opt_state".
 struct ItemInfo {
   std::string name = {};  // In text form.
   std::string kind = {};  // "tree", "json", "proto", "files"

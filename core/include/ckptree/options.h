@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // How a store is opened, and what it tells about its work.
+//
+// Every option has a default that is right for a trainer on one host. Options
+// are of the open, not of the store: another open may have others.
 
 #ifndef CKPTREE_OPTIONS_H_
 #define CKPTREE_OPTIONS_H_
@@ -25,7 +28,13 @@ using LogSink = std::function<void(LogSeverity severity, std::string_view where,
 
 // How far a save is.
 struct Progress {
-  enum class Phase { kQueued, kWriting, kCommitting, kDone, kFailed };
+  enum class Phase {
+    kQueued,      // Being copied, or behind other saves.
+    kWriting,     // Compared with the step before; what is new is written.
+    kCommitting,  // Being made durable: too late to cancel.
+    kDone,
+    kFailed,  // Or cancelled.
+  };
   std::int64_t step = 0;
   Phase phase = Phase::kQueued;
   std::uint64_t bytes_total = 0;   // Of all values.
@@ -36,23 +45,30 @@ struct Progress {
   std::uint64_t leaves_total = 0;
 };
 
-// Memory that staged copies live in, e.g. page-locked memory of a device.
+// Memory that staged copies live in, e.g. page-locked memory of a device. The
+// functions are called from any thread, several at once, until the store is
+// closed; they must not throw, nor call the store.
 struct HostAllocator {
   std::function<void*(std::size_t bytes)> allocate = {};  // Null on failure.
   std::function<void(void* memory, std::size_t bytes)> free = {};
 };
 
 struct StoreOptions {
-  // Create the store where the directory is absent or empty.
+  // Create the store where the directory is absent or empty. Without this,
+  // opening such a directory is kNotFound: a mistyped path makes no new run.
   bool create_if_missing = false;
 
   // Open for reading: no lock, nothing is written, safe beside a live trainer.
   bool read_only = false;
 
-  // How long to wait for another process that has the store open for writing.
+  // How long to wait for another process that has the store open for writing,
+  // before kUnavailable: a job that restarts may meet the end of the one
+  // before.
   absl::Duration lock_wait = absl::ZeroDuration();
 
-  // Threads that hash, write and read; 0: one per processor.
+  // Threads that hash, write and read, all saves and reads of this store
+  // together; 0: one for each processor that the process may use. A few
+  // threads more, mostly asleep, order the saves and look after the journal.
   int threads = 0;
 
   // Permission bits of new files, before the umask takes some away:
@@ -72,7 +88,9 @@ struct StoreOptions {
   // makes it wait.
   int max_saves_in_flight = 2;
 
-  // Chunks of arrays: 64 KiB to 16 MiB.
+  // Bytes of the pieces that arrays are cut into: 64 KiB to 16 MiB. A piece is
+  // what is compared, written and read as one: small ones find small changes
+  // and cost more records.
   std::size_t chunk_bytes = std::size_t{4} << 20;
 
   // Free the bytes of deleted and overwritten steps in the background, beside
@@ -94,19 +112,20 @@ struct StoreOptions {
   std::function<void(const Progress&)> on_progress = {};
 };
 
-// Counts since the store was opened.
+// Counts since the store was opened; none of them is ever reset.
 struct Stats {
   std::uint64_t saves_committed = 0;
   std::uint64_t saves_failed = 0;
   std::uint64_t saves_in_flight = 0;
-  std::uint64_t bytes_staged = 0;
-  std::uint64_t bytes_hashed = 0;
+  std::uint64_t bytes_staged = 0;     // Copied from the caller's memory.
+  std::uint64_t bytes_hashed = 0;     // Compared with the step before.
   std::uint64_t bytes_written = 0;    // New bytes of values.
   std::uint64_t bytes_unchanged = 0;  // Not written: shared with the base.
   std::uint64_t bytes_read = 0;       // From chunks, by restores.
   std::uint64_t chunks_written = 0;
   std::uint64_t leaf_records_written = 0;
   std::uint64_t segments_written = 0;
+  // Of the threads that order the saves, not of those that work for them.
   double seconds_staging = 0;
   double seconds_comparing_and_writing = 0;
   double seconds_committing = 0;

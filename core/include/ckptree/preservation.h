@@ -3,6 +3,15 @@
 // Preservation policies: which steps of a branch live. Pure functions over the
 // steps there are; the rules and their results are those of Orbax's
 // preservation_policy.py, where there is one of that name.
+//
+//   ckptree::Preservation policy =
+//       ckptree::LatestN{3} | ckptree::EveryNSteps{1000} |
+//       ckptree::BestN{.metric = "loss", .mode = ckptree::BestMode::kMin,
+//                      .n = 2};
+//   absl::Status status = store.SetPolicy(policy);
+//
+// What a policy does not keep is removed by the next save to its branch. It
+// never removes the newest step, nor one that is pinned or tagged.
 
 #ifndef CKPTREE_PRESERVATION_H_
 #define CKPTREE_PRESERVATION_H_
@@ -27,7 +36,8 @@
 
 namespace ckptree {
 
-// A step as policies see it. The metrics are those of the caller's list.
+// A step as policies see it. The metrics are those of the caller's list: they
+// must outlive this object.
 struct CKPTREE_EXPORT PolicyStep {
   std::int64_t step = 0;
   // When its save began, as stored: the same after every restart.
@@ -64,7 +74,8 @@ struct AllOf;
 struct KeepIf;
 struct CustomPreservation;
 
-// A policy: one of the rules below. A value.
+// A policy: one of the rules below. A value: copies are cheap and share what
+// they refer to. Const calls may be made from several threads at once.
 class CKPTREE_EXPORT Preservation {
  public:
   using Rule = std::variant<PreserveAll, LatestN, EveryNSteps,
@@ -100,9 +111,10 @@ class CKPTREE_EXPORT Preservation {
 
 // ---- the rules ----
 
+// Every step.
 struct PreserveAll {};
 
-// The last `n` of the list. Nothing: all.
+// The last `n` steps, by number. Nothing: all.
 struct LatestN {
   std::optional<std::int64_t> n = {};
 };
@@ -130,11 +142,13 @@ struct EveryNSeconds {
   absl::Duration interval = absl::ZeroDuration();
 };
 
-// The first whose age is at most `duration`, and all after it.
+// The first whose age is at most `duration`, and all after it. A save
+// takes ages at its own time.
 struct LatestDuration {
   absl::Duration duration = absl::ZeroDuration();
 };
 
+// Just these.
 struct CustomSteps {
   std::vector<std::int64_t> steps = {};
 };
@@ -180,8 +194,10 @@ struct AllOf {
   std::vector<Preservation> of = {};
 };
 
-// Functions of this program; stored by name. Another program that saves to the
-// branch without them removes nothing.
+// Functions of this program; what is stored is their name. Another program that
+// saves to the branch without them removes nothing, and is told so
+// (SaveHandle::PolicyProblem). A function that throws fails the application of
+// the policy, not the save.
 struct KeepIf {
   std::string name = "function";
   KeepFn function = {};
@@ -193,11 +209,12 @@ struct CustomPreservation {
 
 inline const Preservation::Rule& Preservation::rule() const { return *rule_; }
 
-// Any of both; each of both.
+// Keeps what one of both keeps; keeps what both of them keep.
 CKPTREE_EXPORT Preservation operator|(Preservation a, Preservation b);
 CKPTREE_EXPORT Preservation operator&(Preservation a, Preservation b);
 
-// What a policy may ask in addition to the list.
+// What a policy may ask in addition to the list of steps. A store fills it in;
+// whoever asks a policy directly needs it for ages and budgets alone.
 struct PreservationContext {
   absl::Time now = absl::InfinitePast();  // Past: the time of the last step.
   // How many of the oldest steps must go for the rest, the new one included, to
@@ -210,14 +227,17 @@ struct PreservationContext {
 // is not allowed, an AnyOf without rules.
 CKPTREE_EXPORT absl::Status Check(const Preservation& policy);
 
-// One answer a step, in the order of `steps`. kInvalidArgument as Check();
+// Which steps the policy keeps: one answer a step, in the order of `steps`,
+// which is by number. Depends on nothing but its arguments and the policy's own
+// functions: the same list gives the same answer. kInvalidArgument as Check();
 // kInternal where a function threw or gave another number of answers,
 // kFailedPrecondition where a function is not there.
 CKPTREE_EXPORT absl::StatusOr<std::vector<bool>> Preserve(
     const Preservation& policy, std::span<const PolicyStep> steps,
     const PreservationContext& context = {});
 
-// For each step the text of the rules that keep it; none: it is not kept.
+// For each step, in the order of `steps`, the texts of the rules that keep it;
+// none: it is not kept. Errors as Preserve().
 CKPTREE_EXPORT absl::StatusOr<std::vector<std::vector<std::string>>> Explain(
     const Preservation& policy, std::span<const PolicyStep> steps,
     const PreservationContext& context = {});

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Saving what can be read of a store that is damaged.
+//
+// Recover() makes a new store beside the damaged one, and is for whoever wants
+// to look before anything is replaced. Repair() (repair.h) does the same in
+// place, or less where less is enough. `ckptree verify` says what is wrong.
+//
+//   absl::StatusOr<ckptree::RecoverReport> report =
+//       ckptree::Recover("/runs/lm", "/runs/lm.recovered");
+//   if (report.ok() && !report->complete()) Show(report->losses);
 
 #ifndef CKPTREE_RECOVER_H_
 #define CKPTREE_RECOVER_H_
@@ -21,6 +29,7 @@ struct LostLeaf {
   std::string why = {};
 };
 
+// What became of one step.
 struct RecoveredStep {
   std::string branch = {};  // Empty: the main branch.
   std::int64_t step = 0;

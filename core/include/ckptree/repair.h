@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Making a damaged store usable again, in its place.
+//
+//   // First what would be done, then that and nothing else.
+//   absl::StatusOr<ckptree::RepairReport> plan = ckptree::Repair("/runs/lm");
+//   absl::StatusOr<ckptree::RepairReport> done = ckptree::Repair(
+//       "/runs/lm", {.execute = true, .only_if = plan->id});
 
 #ifndef CKPTREE_REPAIR_H_
 #define CKPTREE_REPAIR_H_

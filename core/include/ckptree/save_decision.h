@@ -2,6 +2,13 @@
 
 // Save decisions: whether a step is to be saved. Pure functions; the rules and
 // their results are those of Orbax's save_decision_policy.py.
+//
+//   ckptree::SaveDecision decision = ckptree::AnySave{
+//       {ckptree::FixedInterval{1000}, ckptree::OnPreemption{}}};
+//   absl::StatusOr<bool> save = ckptree::ShouldSave(decision, {.step = step});
+//
+// A trainer gives one to the manager (ManagerOptions::save_decision), which
+// asks it before each save.
 
 #ifndef CKPTREE_SAVE_DECISION_H_
 #define CKPTREE_SAVE_DECISION_H_
@@ -22,7 +29,7 @@
 
 namespace ckptree {
 
-// What a decision is made of.
+// What a decision is made of: the step in question, and what was saved before.
 struct SaveQuestion {
   PolicyStep step = {};                   // Its time: now.
   std::optional<PolicyStep> latest = {};  // The last step before it.
@@ -41,7 +48,8 @@ struct InitialSave;
 struct SaveIf;
 struct CustomSave;
 
-// One of the rules below. A value.
+// One of the rules below. A value: copies are cheap and share what they refer
+// to. Const calls may be made from several threads at once.
 class CKPTREE_EXPORT SaveDecision {
  public:
   using Rule = std::variant<AnySave, FixedInterval, SpecificSteps,
@@ -71,6 +79,7 @@ class CKPTREE_EXPORT SaveDecision {
 struct FixedInterval {
   std::int64_t interval = 1;
 };
+// The step is one of these.
 struct SpecificSteps {
   std::vector<std::int64_t> steps = {};
 };
@@ -79,15 +88,18 @@ struct SpecificSteps {
 struct ContinuousCheckpointing {
   std::optional<absl::Duration> minimum = {};
 };
-// The process is about to be taken away.
+// The process is about to be taken away (CheckpointManager::RequestPreemption).
 struct OnPreemption {};
-// There is no step yet. Where a policy keeps none, that is so each time.
+// There is no step yet: the first save of a run. Where a policy keeps none,
+// that is so each time.
 struct InitialSave {};
 // Any of them, asked in their order until one says yes; none: never.
 struct AnySave {
   std::vector<SaveDecision> of = {};
 };
-// Functions of the program. They may throw.
+// Functions of the program, of the step and the last step before it, or of all
+// that a decision can be made of. They run on the thread that asks, and may
+// throw: see ShouldSave().
 struct SaveIf {
   std::function<bool(std::int64_t step, std::optional<std::int64_t> latest)>
       function = {};
@@ -98,10 +110,13 @@ struct CustomSave {
 
 inline const SaveDecision::Rule& SaveDecision::rule() const { return *rule_; }
 
-// kInvalidArgument: an interval of 0, a function that is not there.
+// OK where the decision can be asked. kInvalidArgument: an interval of 0, a
+// function that is not there.
 CKPTREE_EXPORT absl::Status Check(const SaveDecision& decision);
 
-// kInvalidArgument as Check(); kInternal where a function threw.
+// Whether the step in question is to be saved. Depends on nothing but its
+// arguments and the decision's own functions. kInvalidArgument as Check();
+// kInternal, with what it said, where a function threw.
 CKPTREE_EXPORT absl::StatusOr<bool> ShouldSave(const SaveDecision& decision,
                                                const SaveQuestion& question);
 

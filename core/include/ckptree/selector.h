@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which step is meant.
+// Which step is meant: by number, by what it is, by tag.
+//
+//   store.OpenStep(ckptree::AtStep(1200));
+//   store.OpenStep(ckptree::Best("loss", ckptree::BestMode::kMin));
+//   store.OpenStep(*ckptree::ParseSelector("lr-small/latest~2"));
 
 #ifndef CKPTREE_SELECTOR_H_
 #define CKPTREE_SELECTOR_H_
@@ -15,7 +19,9 @@
 
 namespace ckptree {
 
-// Resolved when it is used, against the steps there are then.
+// Resolved when it is used, against the steps that there are then: two uses of
+// Latest() may open two steps. Text() and ParseSelector() turn it into what
+// people type and back.
 struct StepSelector {
   enum class Kind { kStep, kLatest, kBest, kTag, kHealthy };
   Kind kind = Kind::kLatest;
@@ -32,7 +38,7 @@ CKPTREE_EXPORT bool IsBranchName(std::string_view name);
 
 CKPTREE_EXPORT StepSelector AtStep(std::int64_t step,
                                    std::string_view branch = "");
-// The step with the highest number.
+// The step with the highest number, which need not be the one saved last.
 CKPTREE_EXPORT StepSelector Latest();
 // The step with the best value of `metric`: the smallest or the largest, as
 // `mode` says. NaN is never the best; of equal values the later step is taken.
@@ -40,7 +46,8 @@ CKPTREE_EXPORT StepSelector Best(std::string_view metric, BestMode mode);
 // For CheckpointManager::OpenStep() alone: the step of its BestStep().
 CKPTREE_EXPORT StepSelector BestByPolicy();
 CKPTREE_EXPORT StepSelector Tagged(std::string_view tag);
-// The step with the highest number of those without NaN and Inf.
+// The step with the highest number of those without NaN and Inf in any array:
+// where to go back to when a run has diverged.
 CKPTREE_EXPORT StepSelector LatestHealthy();
 
 // "1200", "latest", "latest~2", "best:loss:min", "best:acc:max", "healthy",
@@ -48,7 +55,7 @@ CKPTREE_EXPORT StepSelector LatestHealthy();
 // otherwise.
 CKPTREE_EXPORT absl::StatusOr<StepSelector> ParseSelector(
     std::string_view text);
-// What ParseSelector reads as `selector`.
+// What ParseSelector reads as `selector`: for messages and command lines.
 CKPTREE_EXPORT std::string Text(const StepSelector& selector);
 // The same for a step of a branch: "1200", on a fork "BRANCH/1200".
 CKPTREE_EXPORT std::string StepText(std::string_view branch, std::int64_t step);

@@ -78,7 +78,9 @@ struct StepInfo {
   std::string note = {};
 };
 
-// The larger things said of a step.
+// The larger things said of a step, in a record of their own that is read on
+// demand. `lineage` says where the step comes from: host, process, command and
+// whatever the caller added (StepBuilder::SetLineage).
 struct StepMetadata {
   // Name and kind ("tree", "json", "proto", "files") of top-level subtrees.
   std::vector<std::pair<std::string, std::string>> items = {};
@@ -86,7 +88,8 @@ struct StepMetadata {
   std::vector<std::pair<std::string, std::string>> lineage = {};
 };
 
-// A leaf or node of a step, from records alone.
+// A leaf or node of a step, from records alone. The leaves are the values; the
+// nodes are what is not said by the paths of the leaves (see EntryKind).
 struct LeafInfo {
   Path path = {};
   std::string name = {};  // path.Text()
@@ -100,7 +103,8 @@ struct LeafInfo {
   bool is_leaf() const { return IsLeaf(kind); }
 };
 
-// What the leaf's record adds (one look-up for each leaf).
+// What the leaf's record adds, at the cost of a look-up for each leaf. Of a
+// tie: that of the leaf whose value it shares.
 struct LeafDetail {
   std::uint64_t bytes = 0;
   std::int64_t since_step = 0;  // The save that last changed the value.
@@ -117,7 +121,7 @@ struct LeafDetail {
   std::uint64_t stored_bytes = 0;   // On disk.
 };
 
-// A read into the caller's memory.
+// A read into the caller's memory, of a whole leaf or one box of an array.
 struct ReadRequest {
   Path path = {};
   std::optional<BoxSpec> box = {};  // Nothing: the whole array.
@@ -185,7 +189,9 @@ class CKPTREE_EXPORT Step {
   ~Step();
 
   std::int64_t step() const;
+  // As it was when the step was opened; valid as long as this object.
   const StepInfo& info() const;
+  // Reads one record.
   absl::StatusOr<StepMetadata> Metadata() const;
 
   // Leaves, nodes and ties in tree order whose name matches `glob` (see
@@ -194,6 +200,7 @@ class CKPTREE_EXPORT Step {
       std::string_view glob = "") const;
   // Nothing where the step has no such path: microseconds, whatever its size.
   absl::StatusOr<std::optional<LeafInfo>> Find(PathRef path) const;
+  // What the record of a leaf says. Of a node: nothing but zeros.
   absl::StatusOr<LeafDetail> Detail(PathRef path) const;
   // Of many leaves at once, in the order given: far faster than one by one.
   absl::StatusOr<std::vector<LeafDetail>> Details(
@@ -202,7 +209,8 @@ class CKPTREE_EXPORT Step {
   // Reads the raw bytes of a leaf (array: row-major) into the caller's memory,
   // which must have exactly the size of the value.
   absl::Status Read(PathRef path, std::span<std::byte> destination) const;
-  // The elements of one box of an array.
+  // The elements of one box of an array, densely and row-major. Reads only the
+  // chunks that the box touches.
   absl::Status ReadBox(PathRef path, const BoxSpec& box,
                        std::span<std::byte> destination) const;
   // All in one parallel pass, ordered by place on disk: the fast way to restore
@@ -217,9 +225,11 @@ class CKPTREE_EXPORT Step {
   template <internal::ReadableValue T>
   absl::StatusOr<T> Read(PathRef path) const;
 
-  // The value and what is known of it, as a copy.
+  // The value and what is known of it, as a copy: for small values, and for
+  // whoever does not know the type.
   absl::StatusOr<LeafValue> Value(PathRef path) const;
-  // The value in place, without a copy.
+  // The value in place, without a copy, where the store's files can be mapped.
+  // Every byte is checked before this returns.
   absl::StatusOr<LeafView> View(PathRef path) const;
 
   // What a strict restore would trip over: compares with the leaves the caller

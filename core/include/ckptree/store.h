@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A store: one directory that holds every step of a training run.
+//
+//   absl::StatusOr<ckptree::Store> store =
+//       ckptree::Store::Open("/runs/lm", {.create_if_missing = true});
+//   ckptree::StepBuilder step = store->Begin(100);           // save.h
+//   absl::StatusOr<ckptree::Step> read =
+//       store->OpenStep(ckptree::Latest());                  // step.h
+//   absl::Status status = store->SetPolicy(ckptree::LatestN{3});
+//   status = store->Close();
 
 #ifndef CKPTREE_STORE_H_
 #define CKPTREE_STORE_H_
@@ -56,7 +64,11 @@ struct BranchInfo {
 
 // One problem that Verify found.
 struct Finding {
-  enum class Severity { kDamage, kInconsistent, kWarning };
+  enum class Severity {
+    kDamage,        // Bytes that are not those that were written.
+    kInconsistent,  // Records that contradict each other.
+    kWarning,       // Nothing is lost, and something is not as it should be.
+  };
   Severity severity = Severity::kDamage;
   std::string what = {};  // One line, names step, leaf, chunk or file.
   // Steps that it hurts, by branch and number, and what ParseSelector reads as
@@ -74,13 +86,16 @@ struct VerifyOptions {
   };
   Level level = Level::kFull;
   std::vector<StepSelector> steps = {};  // Empty: all.
-  // Checked between chunks; true stops with kCancelled.
+  // Asked between chunks, on the thread of the call; true stops with
+  // kCancelled. Must not call the store, which holds collections back.
   std::function<bool()> cancelled = {};
+  // In bytes, now and then. Called like `cancelled`.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };
 
+// What a check read, and what it found.
 struct VerifyReport {
-  std::vector<Finding> findings = {};
+  std::vector<Finding> findings = {};  // Empty: nothing is wrong.
   std::uint64_t steps = 0;
   std::uint64_t leaves = 0;
   std::uint64_t chunks = 0;
@@ -91,14 +106,15 @@ struct VerifyReport {
 struct StoreInfo {
   std::string directory = {};
   std::string uuid = {};  // 32 hexadecimal digits.
-  int format = 0;
+  int format = 0;         // Number of the format on disk: schema/FORMAT.md.
   absl::Time created = absl::UnixEpoch();
   std::string created_by = {};
   bool read_only = false;
-  bool following = false;  // Reading beside a live writer.
-  std::uint64_t commits = 0;
-  std::uint64_t incarnation = 0;
-  std::vector<std::string> warnings = {};  // Met at open.
+  bool following = false;         // Reading beside a live writer.
+  std::uint64_t commits = 0;      // Since the store was created.
+  std::uint64_t incarnation = 0;  // How often it was opened for writing.
+  // What was wrong at the open and was mended or did no harm, a line each.
+  std::vector<std::string> warnings = {};
 };
 
 struct DeleteOptions {
@@ -112,46 +128,92 @@ struct TagOptions {
   bool move = false;
 };
 
-// Thread-safe. One writer in one process at a time; any number of readers
-// anywhere. In a forked child every call is kFailedPrecondition.
+// One open store.
 //
-// The destructor waits for saves in flight and logs what failed unseen; Close()
-// returns it.
+// Writers and readers: one process at a time has a store open for writing; any
+// number of processes, on this host or on others that see the directory, read
+// it at the same time. A reader never changes anything and never waits for the
+// writer. It sees the steps that were committed when it was opened; Refresh()
+// takes it further.
+//
+// Threads: every call may be made from any thread at any time, but for the
+// destructor, moves and Close(). Callbacks run on threads of the store; they
+// may read, and may begin saves, and must not wait for one.
+//
+// Crashes: what a call acknowledged survives the end of the process and of the
+// machine. A store that was not closed opens with all its committed steps.
+//
+// Errors: a call that fails has changed nothing, where its comment does not say
+// otherwise. A disk that fails in the middle of a commit makes the store refuse
+// further commits (kUnknown, then kFailedPrecondition): open it again.
+//
+// In a forked child every call is kFailedPrecondition; the parent is not
+// affected. A store that was moved from can be destroyed and assigned to; any
+// other use of it ends the program with a message.
 class CKPTREE_EXPORT Store {
  public:
-  // kAlreadyExists where there is a store; kInvalidArgument where the directory
-  // holds anything else, or is one of another machine: see LocalPath().
+  // Makes a new store in a directory that is empty, or absent while the folder
+  // above it is there, and opens it for writing. kAlreadyExists where there is
+  // a store; kInvalidArgument where the directory holds anything else, or is
+  // one of another machine: see LocalPath().
   static absl::StatusOr<Store> Create(const std::string& directory,
                                       StoreOptions options = {});
 
-  // kNotFound: no store there. kUnavailable: another writer, named by pid and
-  // host. kDataLoss: acknowledged commits are missing; says which.
-  // kFailedPrecondition: a newer format or unknown feature, by name and number.
-  // kInvalidArgument: as above.
+  // Opens a store, for writing unless options.read_only. An open for writing
+  // finishes what a crash left undone, and mends what is damaged and can be
+  // made anew from the store's second copies; Info().warnings tells.
+  // kNotFound: there is no store. kUnavailable: another process writes to it,
+  // named by pid and host; StoreOptions::lock_wait waits for it. kDataLoss:
+  // acknowledged commits are missing, and the message says which: see
+  // repair.h. kFailedPrecondition: a newer format or a feature that this
+  // library does not know, by name and number. kInvalidArgument: as Create().
   static absl::StatusOr<Store> Open(const std::string& directory,
                                     StoreOptions options = {});
 
   Store(Store&&) noexcept;
+  // Closes the store that was here, as its destructor would.
   Store& operator=(Store&&) noexcept;
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
+  // Waits for saves in flight, and logs failures that nobody asked for: Close()
+  // returns them. Steps, views and builders must be gone by then.
   ~Store();
 
-  // Starts putting a step together. Its place among the saves is taken here.
-  // Steps are >= 0; any order.
+  // ---- saving ----
+
+  // Begins to put a step together; nothing is written before its Commit(), and
+  // no other save waits for it. Steps are numbers of 0 and more, in any order.
+  // What is wrong (a number that exists, a branch that does not, a store that
+  // is read only, an earlier failure that nobody asked for) comes out of
+  // StepBuilder::status() and of the handle.
   StepBuilder Begin(std::int64_t step, SaveOptions options = {});
 
-  // Opens a step for reading. kNotFound where nothing matches.
+  // Waits until every save that was committed to before this call is over;
+  // returns the first failure that nobody asked for. kDeadlineExceeded: the
+  // saves go on.
+  absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration());
+
+  // ---- reading ----
+
+  // Opens a step for reading; reads no array. kNotFound where nothing matches.
   absl::StatusOr<Step> OpenStep(const StepSelector& selector) const;
 
   // All steps of a branch, ascending by number; by default the main branch.
   absl::StatusOr<std::vector<StepInfo>> Steps(
       std::string_view branch = "") const;
+  // The step that `selector` means now. kNotFound where nothing matches.
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector) const;
 
-  // Removes the step from the catalog, durably. Its bytes are freed in the
-  // background, or by Collect().
-  // kNotFound; kFailedPrecondition where it is pinned, or tagged.
+  // For readers: lists the steps that were committed since the open or the last
+  // Refresh(). Cheap where there are none. Writers have nothing to do.
+  absl::Status Refresh();
+
+  // ---- deleting ----
+
+  // Removes the step, durably: no listing shows it from then on. Steps that are
+  // open for reading stay readable. Its bytes are freed in the background, or
+  // by Collect(), as far as no other step needs them. kNotFound;
+  // kFailedPrecondition where it is pinned, or tagged (see DeleteOptions).
   absl::Status Delete(const StepSelector& step,
                       const DeleteOptions& options = {}) {
     return Delete(std::vector<StepSelector>{step}, options);
@@ -163,37 +225,52 @@ class CKPTREE_EXPORT Store {
   absl::Status Delete(const std::vector<StepSelector>& steps,
                       const DeleteOptions& options = {});
 
-  // A name for a step; moving an existing name needs `move`.
+  // Frees now what no step needs any more, on this thread and the store's.
+  // Saves and readers go on. kCancelled where it was stopped: what was freed
+  // stays freed. At a full disk it frees what it can; the report says the rest.
+  absl::StatusOr<CollectReport> Collect(const CollectOptions& options = {});
+
+  // ---- tags and pins ----
+
+  // Gives a step a name, by which `@name` selects it. A tagged step is not
+  // deleted, neither by policies. kAlreadyExists: the name is another step's.
   absl::Status Tag(std::string_view name, const StepSelector& step,
                    const TagOptions& options = {});
   absl::Status Tag(std::string_view name, std::int64_t step,
                    const TagOptions& options = {}) {
     return Tag(name, AtStep(step), options);
   }
+  // kNotFound where there is no such tag. The step itself stays.
   absl::Status Untag(std::string_view name);
-  absl::StatusOr<std::vector<TagInfo>> Tags() const;
+  absl::StatusOr<std::vector<TagInfo>> Tags() const;  // By name.
 
-  // A pinned step is neither deleted nor overwritten.
+  // A pinned step is neither deleted nor overwritten, by nobody. Doing it twice
+  // is no error.
   absl::Status Pin(const StepSelector& step);
   absl::Status Unpin(const StepSelector& step);
   absl::Status Pin(std::int64_t step) { return Pin(AtStep(step)); }
   absl::Status Unpin(std::int64_t step) { return Unpin(AtStep(step)); }
 
-  // A new branch that goes on from `step`: saves to it (SaveOptions::branch)
-  // share what they have in common with that step, and have numbers of their
-  // own. kInvalidArgument: no such name can be (IsBranchName); kAlreadyExists.
+  // ---- branches ----
+
+  // Makes a branch that goes on from `step`. Its steps have numbers of their
+  // own, and share with `step` what they have in common with it. Save to it
+  // with SaveOptions::branch. kInvalidArgument: not a name (IsBranchName);
+  // kAlreadyExists.
   absl::Status Fork(const StepSelector& step, std::string_view branch);
-  // Deletes the branch with all its steps; kFailedPrecondition where one is
-  // pinned. The main branch stays.
+  // Deletes a branch with all its steps. kFailedPrecondition where one of them
+  // is pinned; kInvalidArgument for the main branch, which cannot be removed.
   absl::Status DropBranch(std::string_view branch);
-  // The main branch first.
+  // The main branch first, then in the order in which they were made.
   absl::StatusOr<std::vector<BranchInfo>> Branches() const;
 
-  // Which steps of a branch live: from now on every save to it, by whatever
-  // program, removes those that `policy` does not keep, in its own commit.
-  // Pinned and tagged steps stay, and so does the newest of the branch; a save
-  // below it that `policy` would not keep is kFailedPrecondition. Nothing is
-  // removed by this call. kInvalidArgument: see Check(); or `policy` may keep
+  // ---- policies ----
+
+  // Says which steps of a branch live. From now on every save to it, by
+  // whatever program, removes in its own commit the steps that `policy` does
+  // not keep. Pinned and tagged steps live on, and so does the newest step of
+  // the branch. Removes nothing by itself: see ApplyPolicy().
+  // kInvalidArgument: see Check(const Preservation&), or a policy that may keep
   // nothing of a run, as latest(0), steps(5), latest(3) & every(7).
   absl::Status SetPolicy(const Preservation& policy,
                          std::string_view branch = "");
@@ -203,19 +280,19 @@ class CKPTREE_EXPORT Store {
   absl::StatusOr<PolicyReport> PreviewPolicy(
       std::string_view branch = "",
       const std::optional<Preservation>& policy = std::nullopt) const;
-  // Removes now what the policy of the branch does not keep; returns it.
+  // Removes now what the policy of the branch does not keep, in one commit;
+  // returns the numbers of these steps.
   absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(
       std::string_view branch = "");
 
-  // Of the run, as JSON text; empty: none. At most 8 MiB.
+  // ---- the run ----
+
+  // JSON of the caller's own, of the whole run, at most 8 MiB; empty: none.
+  // Replaces what was there.
   absl::Status SetMetadata(std::string json, std::string_view branch = "");
   absl::StatusOr<std::string> Metadata(std::string_view branch = "") const;
 
-  // Frees now what no step needs any more. kCancelled where it was stopped:
-  // what was freed stays freed. Saves and readers go on.
-  absl::StatusOr<CollectReport> Collect(const CollectOptions& options = {});
-
-  // What each step costs. Reads dead lists, no arrays.
+  // What each step costs. Reads records, no arrays.
   absl::StatusOr<UsageReport> Usage() const;
   // What deleting these steps would free: Delete() and Collect() free just
   // that.
@@ -225,28 +302,26 @@ class CKPTREE_EXPORT Store {
   absl::StatusOr<std::vector<SubtreeUsage>> Subtrees(const StepSelector& step,
                                                      int depth = 1) const;
 
-  // Readers: lists the steps that were committed since the last look. Writers:
-  // nothing to do.
-  absl::Status Refresh();
-
-  // Waits until every save begun so far is done; returns the first failure that
-  // no handle returned.
-  absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration());
-
-  // The result is OK where the check ran, whatever it found.
+  // Checks the store against its digests and its own rules. OK where the check
+  // ran, whatever it found: see VerifyReport::findings. Changes nothing.
   absl::StatusOr<VerifyReport> Verify(const VerifyOptions& options = {}) const;
 
   StoreInfo Info() const;
+  // Counts since this store was opened.
   Stats GetStats() const;
 
   // Waits for saves in flight, then closes; a second call waits for the first.
-  // Destroy steps and views first. kFailedPrecondition in a callback.
+  // Returns the first failure that nobody asked for; the store is closed all
+  // the same. Steps and views must be gone by then. kFailedPrecondition, and
+  // nothing is closed, where a callback of this store calls it.
   absl::Status Close();
 
  private:
   friend class CheckpointManager;
   friend struct internal::StoreEngine;
   explicit Store(std::shared_ptr<internal::Engine> engine);
+  // Ends the program where the store was moved from.
+  const std::shared_ptr<internal::Engine>& engine() const;
   std::shared_ptr<internal::Engine> engine_;
 };
 

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Arrays as the engine takes them: type, shape, memory; nothing owned.
+//
+//   std::vector<float> w(768 * 768);
+//   step.Put("w", {ckptree::DType::kFloat32, {768, 768}, w.data()});
+//
+// A rank that has a box of an array puts that box:
+//
+//   ckptree::Tensor half{ckptree::DType::kFloat32, {384, 768}, w.data()};
+//   half.start = {384, 0};
+//   half.global_shape = {768, 768};
+//   step.Put("w", half);
 
 #ifndef CKPTREE_TENSOR_H_
 #define CKPTREE_TENSOR_H_
@@ -20,6 +30,8 @@
 
 namespace ckptree {
 
+// Elements along each dimension, the slowest one first (row-major). Empty: one
+// element. At most 64 dimensions; a dimension may be 0.
 using Shape = std::vector<std::int64_t>;
 
 // Elements [start, start + shape) of an array.
@@ -31,18 +43,25 @@ struct BoxSpec {
 };
 
 // Fills `destination` with the bytes [offset, offset + destination.size()) of
-// the tensor's box, row-major: for memory that the processor cannot read.
-// Called from several threads at once; must not throw.
+// the tensor's box, row-major: for memory that the processor cannot read, as
+// that of a device. Called from several threads at once, each byte at least
+// once, until the save is staged; must not throw. An error fails the save with
+// this code and message.
 using CopyFn = std::function<absl::Status(std::uint64_t offset,
                                           std::span<std::byte> destination)>;
 
-// What Put does with the caller's memory.
+// What Put does with the caller's memory. Copying costs a memcpy, and memory
+// for the time of the save; lending costs neither, and the trainer must wait
+// before it writes to its arrays again.
 enum class Ownership {
   kCopy,    // Copied before the save is staged; then the caller's again.
   kBorrow,  // Read in place: it must not change until WaitStaged returned OK,
             // which is then after the bytes were compared and written.
 };
 
+// What Put takes. Refers to the caller's memory and owns none of it: see
+// Ownership for how long that must stay as it is. Mistakes in it are returned
+// by StepBuilder::status().
 struct Tensor {
   DType dtype = DType::kNone;
   Shape shape = {};  // Of the elements at `data`.

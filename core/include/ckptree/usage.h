@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What steps cost: bytes that are theirs alone, and shared ones.
+//
+//   absl::StatusOr<ckptree::UsageReport> usage = store.Usage();
+//   absl::StatusOr<ckptree::FreedBytes> freed =
+//       store.WouldFree({ckptree::AtStep(100), ckptree::AtStep(200)});
+//
+// Computed from records: no array is read, and nothing is changed.
 
 #ifndef CKPTREE_USAGE_H_
 #define CKPTREE_USAGE_H_
@@ -14,6 +20,10 @@
 
 namespace ckptree {
 
+// Steps share the bytes of what did not change between them, so what a step
+// "costs" has two answers: what its values would need alone (logical), and what
+// is gone when it alone is deleted (unique). The unique bytes of all steps
+// together are less than the store: the rest is shared.
 struct StepUsage {
   std::string branch = {};  // Empty: the main branch.
   std::int64_t step = 0;
@@ -25,13 +35,16 @@ struct StepUsage {
   std::uint64_t unique_bytes = 0;
 };
 
+// All steps, and what the store has on disk beside them.
 struct UsageReport {
   std::vector<StepUsage> steps = {};  // By branch and number.
-  std::uint64_t logical_bytes = 0;
+  std::uint64_t logical_bytes = 0;    // Of all steps together.
   // Of what was deleted and can be freed now: Collect() frees just this.
   std::uint64_t pending_bytes = 0;
   // Freed already, and still in files with living neighbours; about right.
   std::uint64_t dead_bytes = 0;
+  // On disk now. The journal and the tables of records are in file_bytes and
+  // not in files.
   std::uint64_t files = 0;             // Of arrays and leaves.
   std::uint64_t file_bytes = 0;        // Of all files of the store.
   std::vector<KeptVersion> kept = {};  // Deleted steps that cannot go yet.
@@ -39,12 +52,12 @@ struct UsageReport {
 
 // What deleting some steps would free, and what it would not.
 struct FreedBytes {
-  std::uint64_t bytes = 0;
-  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;   // On disk.
+  std::uint64_t blocks = 0;  // Pieces of arrays, and records of leaves.
   std::vector<KeptVersion> kept = {};  // Whose bytes would stay, and why.
 };
 
-// A subtree of one step.
+// A subtree of one step: where its bytes are.
 struct SubtreeUsage {
   std::string name = {};  // Path in text form; empty: the whole step.
   std::uint64_t leaves = 0;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Element types of arrays, by the names of NumPy and ml_dtypes.
+//
+// The engine moves elements and never converts them: an array comes back with
+// the type and the bits that it was saved with, NaNs with their payload. It
+// looks into elements only to make statistics of them. Elements are in
+// little-endian byte order, on disk and in memory.
 
 #ifndef CKPTREE_DTYPE_H_
 #define CKPTREE_DTYPE_H_
@@ -53,16 +58,19 @@ enum class DType : std::uint8_t {
   kComplex128 = 34,
 };
 
-// Every element type, in the order of its number; kNone is not among them.
+// Every element type, in the order of its number; kNone is not among them. The
+// result is valid for the life of the program.
 CKPTREE_EXPORT std::span<const DType> AllDTypes();
 
-// True for a value that FORMAT.md defines, kNone excluded.
+// True for a value that the format defines, kNone excluded. A store of a newer
+// engine may have others.
 CKPTREE_EXPORT bool IsKnown(DType dtype);
 
 // "float32", "bfloat16", "float8_e4m3fn", ...; "none" for kNone.
 CKPTREE_EXPORT std::string_view Name(DType dtype);
 
-// Bits of one element: 1, 2, 4, 6, 8 ... 128. 0 for kNone.
+// Bits of one element: 1, 2, 4, 6, 8 ... 128. 0 for kNone. Complex elements
+// count both parts.
 CKPTREE_EXPORT int BitWidth(DType dtype);
 
 // Types below 8 bits are stored one element per byte (as NumPy and JAX hold
@@ -79,7 +87,8 @@ CKPTREE_EXPORT bool IsComplex(DType dtype);
 CKPTREE_EXPORT std::optional<std::int64_t> ArrayBytes(
     DType dtype, bool packed, std::span<const std::int64_t> shape);
 
-// The product of the dimensions under the same checks.
+// The product of the dimensions under the same checks: 1 for an empty shape, 0
+// where a dimension is 0.
 CKPTREE_EXPORT std::optional<std::int64_t> ElementCount(
     std::span<const std::int64_t> shape);
 

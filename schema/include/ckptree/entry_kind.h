@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What an entry of a step's tree is: an array, a small value, or a node.
+//
+// The tree {"w": array, "opt": (3, None)} has four entries: the array "w", the
+// tuple "opt", the int "opt/[0]" and the None "opt/[1]". The dict at the top is
+// no entry, because it follows from the keys below it.
 
 #ifndef CKPTREE_ENTRY_KIND_H_
 #define CKPTREE_ENTRY_KIND_H_

@@ -2,6 +2,15 @@
 
 // The typed key path of a leaf or node, its order-preserving encoding and its
 // text form.
+//
+//   ckptree::Path path;
+//   path.Key("opt").Index(0).Attribute("mu");
+//   path.Text();                               // "opt/[0]/.mu"
+//   ckptree::Path::Parse("opt/[0]/.mu");       // The same path.
+//   step.Read("opt/[0]/.mu", destination);     // Texts do as well.
+//
+// A path is typed because the trees of trainers are: the key 1 of a dict, the
+// key "1", and the second element of a list are three places.
 
 #ifndef CKPTREE_PATH_H_
 #define CKPTREE_PATH_H_

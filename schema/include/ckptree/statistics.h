@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What is known of an array's values without reading them.
+//
+// A save counts while it hashes, so that a question about a whole run ("when
+// did the first NaN appear?") reads a record for each step and no array.
 
 #ifndef CKPTREE_STATISTICS_H_
 #define CKPTREE_STATISTICS_H_
@@ -30,6 +33,7 @@ struct CKPTREE_EXPORT Statistics {
   // gives the same bits every time.
   void Merge(const Statistics& other);
 
+  // Elements that the four numbers above are made of.
   std::uint64_t finite() const { return count - nan - inf; }
   double mean() const;  // NaN without finite elements.
   double l2() const;    // sqrt(sum_of_squares)
