@@ -150,11 +150,13 @@ TEST_F(PolicyCommandTest, OfANewerEngineOrAnotherProgram) {
   {
     ASSERT_OK_AND_ASSIGN(
         CheckpointManager manager,
-        CheckpointManager::Open(
-            own_, {.max_to_keep = 1, .best_fn = [](const PolicyStep& step) {
-                     return std::optional<double>(step.step);
-                   },
-                   .best_mode = BestMode::kMax}));
+        CheckpointManager::Open(own_, {.max_to_keep = 1,
+                                       .best_fn =
+                                           [](const PolicyStep& step) {
+                                             return std::optional<double>(
+                                                 step.step);
+                                           },
+                                       .best_mode = BestMode::kMax}));
     ASSERT_OK(manager.Close());
   }
   result = Do({});
