@@ -113,8 +113,8 @@ bool SegmentRow::IsDead(std::uint32_t sequence) const {
   return sequence - run.first < run.count;
 }
 
-absl::Status Bury(std::uint32_t first, std::uint32_t count, std::uint64_t bytes,
-                  SegmentRow* row) {
+absl::Status MarkDead(std::uint32_t first, std::uint32_t count,
+                      std::uint64_t bytes, SegmentRow* row) {
   const std::uint32_t end = first + count;
   const auto next = std::lower_bound(
       row->dead.begin(), row->dead.end(), first,

@@ -100,8 +100,8 @@ struct SmallHeader {
 // Marks the blocks as dead; kDataLoss where one of them is dead already or
 // belongs to another segment. The last one may die: such a row is to be
 // deleted.
-absl::Status Bury(std::uint32_t first, std::uint32_t count, std::uint64_t bytes,
-                  SegmentRow* row);
+absl::Status MarkDead(std::uint32_t first, std::uint32_t count,
+                      std::uint64_t bytes, SegmentRow* row);
 
 std::string EncodeSegmentRow(const SegmentRow& row);
 absl::StatusOr<SegmentRow> DecodeSegmentRow(std::string_view bytes);

@@ -10,7 +10,7 @@ namespace ckptree::internal {
 void Chain::Add(std::uint64_t version, ChainLink link) {
   for (const base::Digest& tree : link.trees) ++trees_[tree];
   if (link.removed) removed_.insert(version);
-  if (link.prev != 0) kids_.emplace(link.prev, version);
+  if (link.prev != 0) successors_.emplace(link.prev, version);
   versions_.insert_or_assign(version, std::move(link));
 }
 
@@ -27,11 +27,11 @@ void Chain::Remove(std::uint64_t version) {
   }
 }
 
-std::vector<std::uint64_t> Chain::Kids(std::uint64_t version) const {
-  std::vector<std::uint64_t> kids;
-  const auto [begin, end] = kids_.equal_range(version);
-  for (auto it = begin; it != end; ++it) kids.push_back(it->second);
-  return kids;
+std::vector<std::uint64_t> Chain::Successors(std::uint64_t version) const {
+  std::vector<std::uint64_t> successors;
+  const auto [begin, end] = successors_.equal_range(version);
+  for (auto it = begin; it != end; ++it) successors.push_back(it->second);
+  return successors;
 }
 
 bool Chain::MayGo(std::uint64_t version) const {
@@ -43,7 +43,7 @@ bool Chain::CouldGo(std::uint64_t version) const {
 }
 
 std::string Chain::WhyKept(std::uint64_t version) const {
-  if (kids_.count(version) > 1) return "two branches go on from it";
+  if (successors_.count(version) > 1) return "two branches go on from it";
   const std::uint32_t branch = versions_.at(version).branch;
   const bool starts = std::any_of(tips_.begin(), tips_.end(), [&](auto& tip) {
     return tip.second == version && tip.first != branch;
@@ -57,8 +57,9 @@ ChainStep Chain::StepOf(std::uint64_t version) const {
   step.version = version;
   step.prev = link.prev;
   step.branch = link.branch;
-  if (const auto kid = kids_.find(version); kid != kids_.end()) {
-    step.kid = kid->second;
+  if (const auto successor = successors_.find(version);
+      successor != successors_.end()) {
+    step.successor = successor->second;
   }
   const auto tip = tips_.find(link.branch);
   if (tip != tips_.end() && tip->second == version) {
@@ -75,16 +76,16 @@ void Chain::Collect(const ChainStep& step) {
   for (const base::Digest& tree : it->second.trees) {
     if (--trees_[tree] == 0) trees_.erase(tree);
   }
-  const auto [begin, end] = kids_.equal_range(step.prev);
-  for (auto kid = begin; kid != end; ++kid) {
-    if (kid->second != step.version) continue;
-    kids_.erase(kid);
+  const auto [begin, end] = successors_.equal_range(step.prev);
+  for (auto successor = begin; successor != end; ++successor) {
+    if (successor->second != step.version) continue;
+    successors_.erase(successor);
     break;
   }
-  kids_.erase(step.version);
-  if (step.kid != 0) {
-    versions_.at(step.kid).prev = step.prev;
-    if (step.prev != 0) kids_.emplace(step.prev, step.kid);
+  successors_.erase(step.version);
+  if (step.successor != 0) {
+    versions_.at(step.successor).prev = step.prev;
+    if (step.prev != 0) successors_.emplace(step.prev, step.successor);
   }
   versions_.erase(it);
   removed_.erase(step.version);

@@ -31,7 +31,7 @@ struct ChainLink {
 struct ChainStep {
   std::uint64_t version = 0;
   std::uint64_t prev = 0;
-  std::uint64_t kid = 0;  // Whose prev becomes `prev`; 0: it has none.
+  std::uint64_t successor = 0;  // Whose prev becomes `prev`; 0: it has none.
   std::uint32_t branch = 0;
   std::optional<std::uint64_t>
       tip;  // The new tip of `branch`, where it changes.
@@ -55,11 +55,11 @@ class Chain {
   }
 
   // Those whose prev is `version`, on any branch.
-  std::vector<std::uint64_t> Kids(std::uint64_t version) const;
+  std::vector<std::uint64_t> Successors(std::uint64_t version) const;
 
   // A removed version may go where at most one version follows it and no other
   // branch starts from it: until then its blocks cannot be told apart (two
-  // kids), or are what the next save of a fork is compared with.
+  // successors), or are what the next save of a fork is compared with.
   bool MayGo(std::uint64_t version) const;
 
   // MayGo, were its step removed.
@@ -69,8 +69,9 @@ class Chain {
 
   // What Collect would change. REQUIRES: CouldGo(version).
   ChainStep StepOf(std::uint64_t version) const;
-  // Takes the version out: its kid follows its prev; the tip of its branch,
-  // where it was that, becomes prev where that is of the same branch, else 0.
+  // Takes the version out: its successor follows its prev; the tip of its
+  // branch, where it was that, becomes prev where that is of the same branch,
+  // else 0.
   void Collect(const ChainStep& step);
 
   bool HasTree(const base::Digest& tree) const { return trees_.contains(tree); }
@@ -79,9 +80,9 @@ class Chain {
  private:
   std::map<std::uint64_t, ChainLink> versions_;
   std::set<std::uint64_t> removed_;
-  std::map<std::uint32_t, std::uint64_t> tips_;       // By branch.
-  std::multimap<std::uint64_t, std::uint64_t> kids_;  // By prev.
-  std::map<base::Digest, int> trees_;                 // How many parts have it.
+  std::map<std::uint32_t, std::uint64_t> tips_;             // By branch.
+  std::multimap<std::uint64_t, std::uint64_t> successors_;  // By prev.
+  std::map<base::Digest, int> trees_;  // How many parts have it.
 };
 
 }  // namespace ckptree::internal

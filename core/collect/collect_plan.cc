@@ -54,7 +54,7 @@ absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,
                                         const BlocksFn& blocks) {
   CollectPlan plan;
   plan.step = step;
-  if (step.kid == 0) {
+  if (step.successor == 0) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<DeadPart> own,
                              blocks(step.version));
     for (const DeadPart& part : own) {
@@ -63,27 +63,28 @@ absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,
     }
     return plan;
   }
-  CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList kid, dead_list(step.kid));
+  CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList successor,
+                           dead_list(step.successor));
   CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList own, dead_list(step.version));
-  if (kid.prev != step.version || own.prev != step.prev) {
+  if (successor.prev != step.version || own.prev != step.prev) {
     return absl::DataLossError(
         absl::StrFormat("the dead lists of versions %d and %d do not follow "
                         "each other",
-                        step.version, step.kid));
+                        step.version, step.successor));
   }
   std::map<std::uint16_t, std::vector<BlockRun>> rest;
   for (const DeadPart& part : own.parts) rest[part.part] = part.runs;
-  for (const DeadPart& part : kid.parts) {
+  for (const DeadPart& part : successor.parts) {
     auto [born, older] = Split(part.runs, step.prev);
     if (!born.empty()) plan.freed.push_back({part.part, std::move(born)});
     if (older.empty()) continue;
     std::vector<BlockRun>& all = rest[part.part];
     all = schema::MergeRuns(std::move(older), all);
   }
-  plan.kid_list.branch = kid.branch;
-  plan.kid_list.prev = step.prev;
+  plan.successor_list.branch = successor.branch;
+  plan.successor_list.prev = step.prev;
   for (auto& [part, runs] : rest) {
-    plan.kid_list.parts.push_back({part, std::move(runs)});
+    plan.successor_list.parts.push_back({part, std::move(runs)});
   }
   return plan;
 }

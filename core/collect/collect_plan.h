@@ -19,7 +19,7 @@ namespace ckptree::internal {
 struct CollectPlan {
   ChainStep step;
   std::vector<schema::DeadPart> freed;  // Ascending by part.
-  schema::DeadList kid_list;            // Of step.kid, from then on.
+  schema::DeadList successor_list;      // Of step.successor, from then on.
 
   std::uint64_t blocks() const;
   std::uint64_t bytes() const;
@@ -32,8 +32,9 @@ using DeadListFn =
 using BlocksFn = std::function<absl::StatusOr<std::vector<schema::DeadPart>>(
     std::uint64_t version)>;
 
-// With a kid: of the blocks that the kid no longer refers to, those born after
-// step.prev die, the others and the version's own dead list become the kid's.
+// With a successor: of the blocks that the successor no longer refers to, those
+// born after step.prev die; the others and the version's own dead list become
+// the successor's.
 // Without one: all its blocks born after step.prev die; no dead list knows
 // them.
 absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,

@@ -7,7 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "core/collect/burial.h"
+#include "core/collect/collect_commit.h"
 #include "core/collect/segment_files.h"
 #include "core/collect/small_sweep.h"
 #include "core/collect/tree_sweep.h"
@@ -238,17 +238,18 @@ absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
         [&](std::uint64_t version) { return ReadBlocks(database, version); });
   });
   CKPTREE_RETURN_IF_ERROR(plan.status());
-  CKPTREE_ASSIGN_OR_RETURN(Burial burial, Bury(database, *plan, parts));
+  CKPTREE_ASSIGN_OR_RETURN(CollectCommit commit,
+                           BuildCollectCommit(database, *plan, parts));
   CKPTREE_RETURN_IF_ERROR(
-      context_.database->Commit(std::move(burial.request)).status);
+      context_.database->Commit(std::move(commit.request)).status);
 
   ++pass->report.versions;
   ++pass->progress.versions_done;
   pass->report.blocks_freed += plan->blocks();
   pass->report.bytes_freed += plan->bytes();
   unsecured_ = true;
-  half_dead_bytes_ += burial.half_dead_bytes;
-  for (auto& segment : burial.dead_segments) {
+  half_dead_bytes_ += commit.half_dead_bytes;
+  for (auto& segment : commit.dead_segments) {
     dead_segments_.push_back(std::move(segment));
   }
   return true;
@@ -267,18 +268,18 @@ absl::Status Collector::SweepTrees(bool pages_too) {
 
 absl::Status Collector::SweepSmall() {
   // In this order: a save that commits now is in flight, or in the chain.
-  CKPTREE_ASSIGN_OR_RETURN(std::set<std::uint64_t> orphans,
+  CKPTREE_ASSIGN_OR_RETURN(std::set<std::uint64_t> unlisted,
                            VersionsWithHeader(*context_.database));
   const std::uint64_t in_flight = context_.version_in_flight();
   const Chain chain = context_.keeper->chain();
-  std::erase_if(orphans, [&](std::uint64_t version) {
+  std::erase_if(unlisted, [&](std::uint64_t version) {
     return chain.versions().contains(version) ||
            (in_flight != 0 && version >= in_flight);
   });
-  if (orphans.empty()) return absl::OkStatus();
+  if (unlisted.empty()) return absl::OkStatus();
   absl::StatusOr<kv::CommitRequest> request = absl::UnknownError("");
   context_.arena->execute(
-      [&] { request = OrphanedSmall(*context_.database, chain, orphans); });
+      [&] { request = UnlistedSmall(*context_.database, chain, unlisted); });
   // Where a version cannot be read nobody knows what it refers to.
   if (absl::IsDataLoss(request.status())) return absl::OkStatus();
   CKPTREE_RETURN_IF_ERROR(request.status());

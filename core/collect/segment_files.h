@@ -34,7 +34,8 @@ struct SegmentFile {
 };
 
 // Ascending by space and key. `version_in_flight` is asked after the files were
-// listed, so that a save that adopts in between is not taken for an orphan.
+// listed, so that a save that adopts in between is not taken for an unlisted
+// one.
 absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     const kv::Database& database,
     const std::function<std::uint64_t()>& version_in_flight);

@@ -35,9 +35,9 @@ absl::StatusOr<std::set<std::uint64_t>> VersionsWithHeader(
   return versions;
 }
 
-absl::StatusOr<kv::CommitRequest> OrphanedSmall(
+absl::StatusOr<kv::CommitRequest> UnlistedSmall(
     const kv::Database& database, const Chain& chain,
-    const std::set<std::uint64_t>& orphans) {
+    const std::set<std::uint64_t>& unlisted) {
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kCollect;
   std::set<BlockId> used;
@@ -54,7 +54,7 @@ absl::StatusOr<kv::CommitRequest> OrphanedSmall(
       }
     }
   }
-  for (const std::uint64_t version : orphans) {
+  for (const std::uint64_t version : unlisted) {
     const schema::KeyRange range = schema::BlocksOfVersion(version);
     CKPTREE_ASSIGN_OR_RETURN(
         kv::Iterator scan,

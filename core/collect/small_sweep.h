@@ -18,12 +18,12 @@ namespace ckptree::internal {
 absl::StatusOr<std::set<std::uint64_t>> VersionsWithHeader(
     const kv::Database& database);
 
-// A commit that removes the blocks in `small` of `orphans`, versions with a
+// A commit that removes the blocks in `small` of `unlisted`, versions with a
 // header that are not in the chain, but for those that versions of the chain
 // refer to. Runs in a TBB arena.
-absl::StatusOr<kv::CommitRequest> OrphanedSmall(
+absl::StatusOr<kv::CommitRequest> UnlistedSmall(
     const kv::Database& database, const Chain& chain,
-    const std::set<std::uint64_t>& orphans);
+    const std::set<std::uint64_t>& unlisted);
 
 }  // namespace ckptree::internal
 

@@ -14,7 +14,7 @@
 #include "ckptree/version.h"
 #include "core/process/clock.h"
 #include "core/process/engine_thread.h"
-#include "core/verify/nameless_versions.h"
+#include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/process_use.h"
 #include "schema/keys.h"
@@ -244,12 +244,13 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   }
   // Its numbers and names might be taken a second time.
   CKPTREE_RETURN_IF_ERROR(catalog_.CheckListed());
-  CKPTREE_ASSIGN_OR_RETURN(const int orphans, DropOrphans(database_.get()));
-  if (orphans > 0) {
+  CKPTREE_ASSIGN_OR_RETURN(const int unlisted,
+                           DropUnlistedFiles(database_.get()));
+  if (unlisted > 0) {
     logger_.Log(LogSeverity::kInfo, "open",
                 absl::StrFormat("dropped %d files of saves that were never "
                                 "committed",
-                                orphans));
+                                unlisted));
   }
   if (const absl::Status mended = database_->MendLeafCopies(); !mended.ok()) {
     logger_.Log(LogSeverity::kWarning, "open", mended);

@@ -127,12 +127,12 @@ absl::StatusOr<PolicyReport> Engine::PreviewPolicy(
   }
   report.policy = Text(wanted);
   CKPTREE_ASSIGN_OR_RETURN(report.steps, Judge(number, wanted));
-  std::vector<StepSelector> victims;
+  std::vector<StepSelector> removed;
   for (const PolicyVerdict& verdict : report.steps) {
-    if (!verdict.kept) victims.push_back(AtStep(verdict.step, branch));
+    if (!verdict.kept) removed.push_back(AtStep(verdict.step, branch));
   }
-  if (!victims.empty()) {
-    CKPTREE_ASSIGN_OR_RETURN(report.freed, WouldFree(this, victims));
+  if (!removed.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(report.freed, WouldFree(this, removed));
   }
   return report;
 }
@@ -152,15 +152,15 @@ absl::StatusOr<std::vector<std::int64_t>> Engine::ApplyPolicy(
     CKPTREE_RETURN_IF_ERROR(info.applicable);
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<PolicyVerdict> verdicts,
                              retention_->Judge(number, info.policy));
-    std::map<std::uint64_t, StepRecordPtr> victims;
+    std::map<std::uint64_t, StepRecordPtr> some;
     for (const PolicyVerdict& verdict : verdicts) {
-      if (verdict.kept || victims.size() == kMostAtOnce) continue;
-      victims.emplace(verdict.version, catalog_.Find(number, verdict.step));
+      if (verdict.kept || some.size() == kMostAtOnce) continue;
+      some.emplace(verdict.version, catalog_.Find(number, verdict.step));
     }
-    more = victims.size() == kMostAtOnce;
-    if (victims.empty()) return absl::OkStatus();
-    CKPTREE_RETURN_IF_ERROR(RemoveSteps(victims));
-    for (const auto& [version, record] : victims) {
+    more = some.size() == kMostAtOnce;
+    if (some.empty()) return absl::OkStatus();
+    CKPTREE_RETURN_IF_ERROR(RemoveSteps(some));
+    for (const auto& [version, record] : some) {
       removed.push_back(record->step);
     }
     return absl::OkStatus();

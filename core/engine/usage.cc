@@ -47,7 +47,8 @@ class Overlay {
       for (const std::uint64_t version : removed) {
         if (IsHeld(version) || !chain_.MayGo(version)) continue;
         CKPTREE_ASSIGN_OR_RETURN(CollectPlan plan, Plan(version));
-        if (plan.step.kid != 0) lists_[plan.step.kid] = plan.kid_list;
+        if (plan.step.successor != 0)
+          lists_[plan.step.successor] = plan.successor_list;
         chain_.Collect(plan.step);
         plans.push_back(std::move(plan));
         again = true;

@@ -173,7 +173,7 @@ class Verifier {
       auto list = schema::DecodeDeadList(rows->value());
       if (!list.ok()) continue;
       version.dead = *std::move(list);
-      last_kid_[version.dead->prev] = v;
+      last_successor_[version.dead->prev] = v;
     }
     return absl::OkStatus();
   }
@@ -362,8 +362,9 @@ class Verifier {
     for (VersionView& other : versions_) {
       if (other.record.version > version.record.version) break;
       if (other.loaded.empty()) continue;
-      const auto kid = last_kid_.find(other.record.version);
-      if (kid == last_kid_.end() || kid->second <= version.record.version) {
+      const auto successor = last_successor_.find(other.record.version);
+      if (successor == last_successor_.end() ||
+          successor->second <= version.record.version) {
         other.loaded.clear();
       }
     }
@@ -375,8 +376,9 @@ class Verifier {
   VerifyReport report_;
   Damage damage_;
   std::set<std::pair<std::uint32_t, std::int64_t>> wanted_;  // Branch, step.
-  std::vector<VersionView> versions_;                // Ascending by version.
-  std::map<std::uint64_t, std::uint64_t> last_kid_;  // By version; the newest.
+  std::vector<VersionView> versions_;  // Ascending by version.
+  std::map<std::uint64_t, std::uint64_t>
+      last_successor_;  // By version; the newest.
   // Of the deep check: all that is referred to.
   std::set<BlockId> blocks_;
   std::set<base::Digest> trees_;

@@ -208,7 +208,7 @@ absl::StatusOr<Retention::Verdict> Retention::Decide(
     if (list.records[i] == fresh) {
       verdict.keeps_new = stay;
     } else {
-      verdict.victims.push_back(list.records[i]);
+      verdict.removed.push_back(list.records[i]);
     }
   }
   return verdict;

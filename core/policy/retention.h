@@ -48,7 +48,7 @@ class Retention {
 
   // The steps that a new one is to be judged with, and what became of them.
   struct Verdict {
-    std::vector<StepRecordPtr> victims;  // Ascending by number.
+    std::vector<StepRecordPtr> removed;  // Ascending by number.
     bool keeps_new = true;               // False: it is not to be committed.
   };
   // What the commit of `fresh`, whose number no other listed step has any more,

@@ -34,7 +34,7 @@
 #include "core/repair/branch_copy.h"
 #include "core/repair/recovery.h"
 #include "core/repair/step_copy.h"
-#include "core/verify/nameless_versions.h"
+#include "core/verify/unnamed_versions.h"
 #include "kv/file_system.h"
 #include "kv/salvage.h"
 #include "kv/store_directory.h"
@@ -235,7 +235,7 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
       if (!found.lost.ok()) {
         report->losses.emplace_back(found.lost.message());
         Append(&report->losses,
-               NamelessVersions((*opened)->database(), &report->notes));
+               UnnamedVersions((*opened)->database(), &report->notes));
       }
       return RecoverySource(StoreEngine::StoreOf(*std::move(opened)));
     }
@@ -296,7 +296,7 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
   // With all rows there, a save without its own was removed, or never
   // committed.
   if (salvaged.rows_missing) {
-    Append(&report->losses, NamelessVersions(database, &report->notes));
+    Append(&report->losses, UnnamedVersions(database, &report->notes));
   }
   RecoverySource source(StoreEngine::StoreOf(std::move(engine)));
   source.version_ceiling_ = salvaged.version_ceiling;

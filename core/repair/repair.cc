@@ -35,7 +35,7 @@
 #include "core/repair/recovery.h"
 #include "core/repair/repair_on.h"
 #include "core/repair/store_swap.h"
-#include "core/verify/nameless_versions.h"
+#include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/file_system.h"
 #include "kv/store_directory.h"

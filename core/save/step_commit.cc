@@ -23,10 +23,10 @@ namespace {
 // Tree pages beyond this go ahead of the commit batch.
 constexpr std::size_t kTreeBatchBytes = 8 << 20;
 
-// Rows of victims beyond this wait for the next save.
-constexpr std::size_t kVictimBytes = 3 << 20;
+// Rows of steps that the policy removes, beyond this, wait for the next save.
+constexpr std::size_t kRemovedBytes = 3 << 20;
 
-// Of one victim: its row, what goes, what must still be so.
+// Of one removed step: its row, what goes, what must still be so.
 constexpr std::size_t kRowBytes = 16 << 10;
 
 }  // namespace
@@ -183,7 +183,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   request.preconditions.push_back(
       {Space::kRecords, std::move(branch_key), std::move(branch_row)});
   request.preconditions.push_back(std::move(row));
-  RemoveVictims(attempt, &request);
+  RemoveByPolicy(attempt, &request);
   CKPTREE_RETURN_IF_ERROR(RemoveLater(save, attempt, &request));
   if (static_cast<std::int64_t>(batch.bytes()) > schema::kMaxBatchBytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -232,21 +232,21 @@ absl::Status StepWriter::AskPolicy(const Save& save,
 
 // As many as there is room for: the others wait for the next save, and so does
 // what cannot be removed.
-void StepWriter::RemoveVictims(Attempt* attempt,
-                               kv::CommitRequest* request) const {
-  std::vector<StepRecordPtr>& victims = attempt->verdict.victims;
+void StepWriter::RemoveByPolicy(Attempt* attempt,
+                                kv::CommitRequest* request) const {
+  std::vector<StepRecordPtr>& removed = attempt->verdict.removed;
   const std::size_t most =
-      std::min<std::size_t>(request->batch.bytes() + kVictimBytes,
+      std::min<std::size_t>(request->batch.bytes() + kRemovedBytes,
                             std::size_t{schema::kMaxBatchBytes} - kRowBytes);
-  for (std::size_t i = 0; i < victims.size(); ++i) {
+  for (std::size_t i = 0; i < removed.size(); ++i) {
     absl::Status status;
     if (request->batch.bytes() < most) {
-      status = RemoveStep(*context_.database, *context_.catalog, *victims[i],
+      status = RemoveStep(*context_.database, *context_.catalog, *removed[i],
                           request);
       if (status.ok()) continue;
     }
     attempt->policy_problem = status;
-    victims.resize(i);
+    removed.resize(i);
   }
 }
 
@@ -265,7 +265,7 @@ absl::Status StepWriter::RemoveLater(const Save& save, Attempt* attempt,
     }
     CKPTREE_RETURN_IF_ERROR(
         RemoveStep(*context_.database, *context_.catalog, *later, request));
-    attempt->verdict.victims.push_back(later);
+    attempt->verdict.removed.push_back(later);
   }
   return absl::OkStatus();
 }

@@ -416,14 +416,14 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   }
   const Retention::Verdict& verdict = attempt->verdict;
   context_.keeper->Saved(attempt->version, std::move(link), attempt->replaced);
-  // Nobody sees the list without its victims and without the new step.
-  context_.catalog->Apply(verdict.victims, record);
-  for (const StepRecordPtr& gone : verdict.victims) {
+  // Nobody sees the list without the removed steps and without the new step.
+  context_.catalog->Apply(verdict.removed, record);
+  for (const StepRecordPtr& gone : verdict.removed) {
     context_.keeper->Removed(gone->version);
   }
   TellPolicy(save, *record, *attempt);
   const bool removed =
-      attempt->replaced.has_value() || !verdict.victims.empty();
+      attempt->replaced.has_value() || !verdict.removed.empty();
   if (removed && context_.on_removed) context_.on_removed();
   return absl::OkStatus();
 }

@@ -133,8 +133,8 @@ class StepWriter {
   // error where it does not keep the step itself.
   absl::Status AskPolicy(const Save& save, const StepRecordPtr& record,
                          const schema::DeadList& dead, Attempt* attempt) const;
-  void RemoveVictims(Attempt* attempt, kv::CommitRequest* request) const;
-  // What SaveOptions::delete_later deletes, beside the victims.
+  void RemoveByPolicy(Attempt* attempt, kv::CommitRequest* request) const;
+  // What SaveOptions::delete_later deletes, beside what the policy does.
   absl::Status RemoveLater(const Save& save, Attempt* attempt,
                            kv::CommitRequest* request) const;
   // Once the step is committed.

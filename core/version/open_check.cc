@@ -173,10 +173,10 @@ absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database) {
   return damage.empty();
 }
 
-absl::StatusOr<int> DropOrphans(kv::Database* database) {
+absl::StatusOr<int> DropUnlistedFiles(kv::Database* database) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                            database->LiveFiles());
-  std::vector<const kv::LiveFile*> orphans;
+  std::vector<const kv::LiveFile*> unlisted;
   for (const kv::LiveFile& file : files) {
     const auto first = schema::DecodeBlockKey(file.first_key);
     const auto last = schema::DecodeBlockKey(file.last_key);
@@ -192,16 +192,16 @@ absl::StatusOr<int> DropOrphans(kv::Database* database) {
             Space::kRecords,
             schema::SegmentKey(first->version, first->part, file.space,
                                schema::BuilderOf(first->n))));
-    if (!row.has_value()) orphans.push_back(&file);
+    if (!row.has_value()) unlisted.push_back(&file);
   }
-  if (orphans.empty()) return 0;
+  if (unlisted.empty()) return 0;
   CKPTREE_RETURN_IF_ERROR(database->Secure());
-  for (const kv::LiveFile* file : orphans) {
+  for (const kv::LiveFile* file : unlisted) {
     // The bound is exclusive: the table key is the largest of its segment.
     CKPTREE_RETURN_IF_ERROR(database->Drop(
         file->space, {{file->first_key, file->last_key + '\0'}}));
   }
-  return static_cast<int>(orphans.size());
+  return static_cast<int>(unlisted.size());
 }
 
 }  // namespace ckptree::internal

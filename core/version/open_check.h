@@ -53,7 +53,7 @@ absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database);
 // Files of `leaves` and `chunks` in which no key belongs to a segment with a
 // row: what a crash left between adopting and committing. Drops them, after a
 // flush. Returns how many.
-absl::StatusOr<int> DropOrphans(kv::Database* database);
+absl::StatusOr<int> DropUnlistedFiles(kv::Database* database);
 
 }  // namespace ckptree::internal
 

@@ -236,7 +236,7 @@ void BindStep(nb::module_& m) {
       [](const std::shared_ptr<OpenStore>& store, const std::string& selector) {
         const StepSelector parsed = Take(ParseSelector(selector));
         return StepObject{
-            store, Take(WithoutGil([&] { return store->OpenStep(parsed); }))};
+            store, Take(WithoutGil([&] { return store->Restore(parsed); }))};
       },
       nb::arg("store"), nb::arg("selector"));
   // As a manager does; "best": by its own metric.
@@ -248,7 +248,7 @@ void BindStep(nb::module_& m) {
             selector == "best" ? BestByPolicy() : Take(ParseSelector(selector));
         return StepObject{
             store,
-            Take(Calling([&] { return store->OpenStep(parsed, items); }))};
+            Take(Calling([&] { return store->Restore(parsed, items); }))};
       },
       nb::arg("store"), nb::arg("selector"), nb::arg("items"));
 }

@@ -124,7 +124,8 @@ TEST_F(CollectTest, SharedChunksOutliveTheirStep) {
   EXPECT_EQ(report.versions, 1);
   EXPECT_GE(report.bytes_freed, kLarge / 2);
   EXPECT_LT(report.bytes_freed, kLarge / 2 + 4096);
-  EXPECT_GE(report.files_rewritten, 1);
+  // The tasks of the save may have put the dead half into files of its own.
+  EXPECT_GE(report.files_rewritten + report.files_dropped, 1);
   EXPECT_LT(report.bytes_written, kLarge / 2 + 100000);
   EXPECT_EQ(Read(AtStep(2)), second);
   EXPECT_EQ(Read(AtStep(3)), third);
@@ -356,7 +357,7 @@ TEST_F(CollectTest, ADeadListThatCannotBeReadStopsIt) {
     ASSERT_EQ(database->Commit(request).outcome, kv::Outcome::kCommitted);
   }
   Open();
-  // Version 2 may have this kid or another: nobody can tell what is dead.
+  // Version 2 may have this successor or another: nobody can tell what is dead.
   EXPECT_THAT(
       store_->Collect(Everything()),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nothing is collected")));

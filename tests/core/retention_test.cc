@@ -42,7 +42,7 @@ class RetentionTest : public CoreTest {
   }
 };
 
-TEST_F(RetentionTest, VictimsLeaveInTheCommitOfTheSave) {
+TEST_F(RetentionTest, RemovedStepsLeaveInTheCommitOfTheSave) {
   ASSERT_OK(store_->SetPolicy(LatestN{2}));
   for (std::int64_t step = 0; step < 6; ++step) {
     ASSERT_OK(SaveInt(step));
@@ -347,7 +347,7 @@ TEST_F(RetentionTest, RecoverCarriesThem) {
   EXPECT_EQ(copy.Steps()->size(), 2u);
 }
 
-TEST_F(RetentionTest, ManyVictimsLeaveWithTheNextSaves) {
+TEST_F(RetentionTest, ManyRemovedStepsLeaveWithTheNextSaves) {
   // Half a KiB of note each: more than 3 MiB of rows.
   constexpr std::int64_t kSteps = 6000;
   for (std::int64_t step = 0; step < kSteps; ++step) {

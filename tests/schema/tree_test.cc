@@ -320,7 +320,7 @@ TEST(SegmentTest, BuriesEachBlockOnce) {
         fits = fits && !dead.contains(s);
       }
       const SegmentRow before = row;
-      EXPECT_EQ(Bury(first, count, 100ull * count, &row).ok(), fits);
+      EXPECT_EQ(MarkDead(first, count, 100ull * count, &row).ok(), fits);
       if (!fits) {
         EXPECT_EQ(row, before);
         continue;

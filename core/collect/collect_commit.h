@@ -2,8 +2,8 @@
 
 // The commit that collects a version.
 
-#ifndef CKPTREE_CORE_COLLECT_BURIAL_H_
-#define CKPTREE_CORE_COLLECT_BURIAL_H_
+#ifndef CKPTREE_CORE_COLLECT_COLLECT_COMMIT_H_
+#define CKPTREE_CORE_COLLECT_COLLECT_COMMIT_H_
 
 #include <cstdint>
 #include <utility>
@@ -17,7 +17,7 @@
 
 namespace ckptree::internal {
 
-struct Burial {
+struct CollectCommit {
   kv::CommitRequest request;
   // Segments whose row goes: their keys, header to table.
   std::vector<std::pair<schema::Space, kv::Database::Range>> dead_segments;
@@ -25,13 +25,13 @@ struct Burial {
 };
 
 // Small blocks are deleted, others marked in their segment's row, which goes
-// with its last block. The version's rows go; its kid takes its place; the tip
-// of its branch moves. Trees stay: see DeadTrees. kDataLoss where the rows do
-// not fit the plan.
-absl::StatusOr<Burial> Bury(const kv::Database& database,
-                            const CollectPlan& plan,
-                            const std::vector<schema::PartRecord>& parts);
+// with its last block. The version's rows go; its successor takes its place;
+// the tip of its branch moves. Trees stay: see DeadTrees. kDataLoss where the
+// rows do not fit the plan.
+absl::StatusOr<CollectCommit> BuildCollectCommit(
+    const kv::Database& database, const CollectPlan& plan,
+    const std::vector<schema::PartRecord>& parts);
 
 }  // namespace ckptree::internal
 
-#endif  // CKPTREE_CORE_COLLECT_BURIAL_H_
+#endif  // CKPTREE_CORE_COLLECT_COLLECT_COMMIT_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "core/verify/nameless_versions.h"
+#include "core/verify/unnamed_versions.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -27,14 +27,14 @@ using schema::Row;
 using schema::Space;
 
 // What there is of one version.
-struct Remains {
+struct Seen {
   std::uint64_t segments = 0;
   std::uint64_t leaf_records = 0;
   std::uint64_t chunks = 0;
   std::uint64_t rows = 0;
 };
 
-using ByVersion = std::map<std::uint64_t, Remains>;
+using ByVersion = std::map<std::uint64_t, Seen>;
 
 // The least key above `key`, at a distance of a power of 2, from which on rows
 // can be read; nothing where there is none. Keys are told apart by their first
@@ -100,8 +100,8 @@ void CountSegments(const kv::Database& database, ByVersion* found,
   for (const kv::LiveFile& file : *files) {
     const auto first = schema::DecodeBlockKey(file.first_key);
     if (!first.has_value()) continue;
-    Remains& remains = (*found)[first->version];
-    ++remains.segments;
+    Seen& seen = (*found)[first->version];
+    ++seen.segments;
     // The table says what was there; damage may have taken some of it.
     const auto table_bytes = database.Get(
         file.space,
@@ -111,7 +111,7 @@ void CountSegments(const kv::Database& database, ByVersion* found,
     if (!table_bytes.ok() || !table_bytes->has_value()) continue;
     const auto table = schema::DecodeSegmentTable(**table_bytes);
     if (!table.ok()) continue;
-    (file.space == Space::kLeaves ? remains.leaf_records : remains.chunks) +=
+    (file.space == Space::kLeaves ? seen.leaf_records : seen.chunks) +=
         table->entries.size();
   }
 }
@@ -122,11 +122,11 @@ void CountSmall(const kv::Database& database, ByVersion* found,
           [found](std::string_view key, std::string_view) {
             const auto fields = schema::DecodeSmallKey(key);
             if (!fields.has_value()) return;
-            Remains& remains = (*found)[fields->version];
+            Seen& seen = (*found)[fields->version];
             if (fields->kind == schema::BlockKind::kLeafRecord) {
-              ++remains.leaf_records;
+              ++seen.leaf_records;
             } else if (fields->kind == schema::BlockKind::kChunk) {
-              ++remains.chunks;
+              ++seen.chunks;
             }
           });
 }
@@ -171,18 +171,18 @@ std::set<std::uint64_t> NamedVersions(const kv::Database& database,
 
 }  // namespace
 
-std::vector<std::string> NamelessVersions(const kv::Database& database,
-                                          std::vector<std::string>* problems) {
+std::vector<std::string> UnnamedVersions(const kv::Database& database,
+                                         std::vector<std::string>* problems) {
   const ByVersion found = AllRemains(database, problems);
   const std::set<std::uint64_t> named = NamedVersions(database, problems);
   std::vector<std::string> lines;
-  for (const auto& [version, remains] : found) {
+  for (const auto& [version, seen] : found) {
     if (version == 0 || named.contains(version)) continue;
     lines.push_back(absl::StrFormat(
         "save %d: the row that names its step and leaves is gone, or it was "
         "never committed; there are %d segments, %d leaf records and %d chunks "
         "of it, which cannot be recovered without their names",
-        version, remains.segments, remains.leaf_records, remains.chunks));
+        version, seen.segments, seen.leaf_records, seen.chunks));
   }
   return lines;
 }

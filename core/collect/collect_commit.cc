@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "core/collect/burial.h"
+#include "core/collect/collect_commit.h"
 
 #include <map>
 #include <optional>
@@ -21,9 +21,9 @@ using schema::BlockRun;
 using schema::Space;
 
 // The rows of the segments that lose blocks, each read once.
-class Graves {
+class DeadCounts {
  public:
-  explicit Graves(const kv::Database& database) : database_(database) {}
+  explicit DeadCounts(const kv::Database& database) : database_(database) {}
 
   absl::Status Add(std::uint16_t part, const BlockRun& run) {
     const std::string key = schema::SegmentKey(run.version, part, run.place,
@@ -36,12 +36,12 @@ class Graves {
         return absl::DataLossError(absl::StrFormat(
             "%s is missing", schema::DescribeKey(Space::kRecords, key)));
       }
-      Grave grave;
-      CKPTREE_ASSIGN_OR_RETURN(grave.row, schema::DecodeSegmentRow(*bytes));
-      it = rows_.emplace(key, std::move(grave)).first;
+      Segment segment;
+      CKPTREE_ASSIGN_OR_RETURN(segment.row, schema::DecodeSegmentRow(*bytes));
+      it = rows_.emplace(key, std::move(segment)).first;
     }
     it->second.bytes += run.bytes;
-    const absl::Status status = schema::Bury(
+    const absl::Status status = schema::MarkDead(
         schema::SequenceOf(run.first_n), run.count, run.bytes, &it->second.row);
     if (status.ok()) return status;
     return absl::Status(
@@ -50,51 +50,51 @@ class Graves {
                         status.message()));
   }
 
-  void Finish(std::uint64_t died_at, Burial* burial) {
-    for (auto& [key, grave] : rows_) {
-      schema::SegmentRow& row = grave.row;
+  void Finish(std::uint64_t died_at, CollectCommit* commit) {
+    for (auto& [key, segment] : rows_) {
+      schema::SegmentRow& row = segment.row;
       if (row.dead_count() < row.block_count) {
         row.died_at = died_at;
-        burial->half_dead_bytes += grave.bytes;
-        burial->request.batch.Put(Space::kRecords, key,
+        commit->half_dead_bytes += segment.bytes;
+        commit->request.batch.Put(Space::kRecords, key,
                                   schema::EncodeSegmentRow(row));
         continue;
       }
-      burial->request.batch.Delete(Space::kRecords, key);
+      commit->request.batch.Delete(Space::kRecords, key);
       const auto fields = schema::DecodeSegmentKey(key);
       const schema::KeyRange range = schema::BlocksOfSegment(
           fields->version, fields->part, fields->builder);
-      burial->dead_segments.push_back(
+      commit->dead_segments.push_back(
           {fields->space, {range.begin, range.end}});
     }
   }
 
  private:
-  struct Grave {
+  struct Segment {
     schema::SegmentRow row;
     std::uint64_t bytes = 0;
   };
 
   const kv::Database& database_;
-  std::map<std::string, Grave> rows_;
+  std::map<std::string, Segment> rows_;
 };
 
 }  // namespace
 
-absl::StatusOr<Burial> Bury(const kv::Database& database,
-                            const CollectPlan& plan,
-                            const std::vector<schema::PartRecord>& parts) {
-  Burial burial;
+absl::StatusOr<CollectCommit> BuildCollectCommit(
+    const kv::Database& database, const CollectPlan& plan,
+    const std::vector<schema::PartRecord>& parts) {
+  CollectCommit commit;
   const ChainStep& step = plan.step;
-  burial.request.kind = kv::CommitKind::kCollect;
-  burial.request.version = step.version;
-  kv::WriteBatch& batch = burial.request.batch;
+  commit.request.kind = kv::CommitKind::kCollect;
+  commit.request.version = step.version;
+  kv::WriteBatch& batch = commit.request.batch;
 
-  Graves graves(database);
+  DeadCounts dead_counts(database);
   for (const schema::DeadPart& part : plan.freed) {
     for (const BlockRun& run : part.runs) {
       if (run.place != Space::kSmall) {
-        CKPTREE_RETURN_IF_ERROR(graves.Add(part.part, run));
+        CKPTREE_RETURN_IF_ERROR(dead_counts.Add(part.part, run));
         continue;
       }
       for (std::uint32_t i = 0; i < run.count; ++i) {
@@ -104,7 +104,8 @@ absl::StatusOr<Burial> Bury(const kv::Database& database,
       }
     }
   }
-  graves.Finish(step.kid == 0 ? step.version : step.kid, &burial);
+  dead_counts.Finish(step.successor == 0 ? step.version : step.successor,
+                     &commit);
 
   for (const schema::PartRecord& part : parts) {
     const std::string key =
@@ -118,11 +119,12 @@ absl::StatusOr<Burial> Bury(const kv::Database& database,
   batch.Delete(Space::kRecords, schema::DeadKey(step.version));
   batch.Delete(Space::kRecords, schema::RemovedKey(step.version));
   batch.Delete(Space::kRecords, schema::StepMetaKey(step.version));
-  burial.request.preconditions.push_back(
+  commit.request.preconditions.push_back(
       {Space::kRecords, schema::PinKey(step.version), std::nullopt});
-  if (step.kid != 0) {
-    const std::string key = schema::DeadKey(step.kid);
-    batch.Put(Space::kRecords, key, schema::EncodeDeadList(plan.kid_list));
+  if (step.successor != 0) {
+    const std::string key = schema::DeadKey(step.successor);
+    batch.Put(Space::kRecords, key,
+              schema::EncodeDeadList(plan.successor_list));
   }
   if (step.tip.has_value()) {
     const std::string key = schema::BranchKey(step.branch);
@@ -136,10 +138,10 @@ absl::StatusOr<Burial> Bury(const kv::Database& database,
                              schema::DecodeBranchRecord(*bytes));
     branch.tip = *step.tip;
     batch.Put(Space::kRecords, key, schema::EncodeBranchRecord(branch));
-    burial.request.preconditions.push_back(
+    commit.request.preconditions.push_back(
         {Space::kRecords, key, std::move(bytes)});
   }
-  return burial;
+  return commit;
 }
 
 }  // namespace ckptree::internal
