@@ -10,7 +10,7 @@ it.
 >>> str(policy)
 'latest(3) | every(1000) | best(loss, min, 1) & healthy'
 >>> policy
-Latest(3) | EveryN(1000) | Best('loss') & Healthy()
+Latest(3) | EveryN(1000) | Best('loss', 'min') & Healthy()
 >>> policies.parse("latest(3)") == Latest(3)
 True
 >>> losses = {10: 0.5, 20: 0.1, 30: 0.4}
@@ -417,9 +417,9 @@ def _combined(
     )
 
 
-def _call(name: str, argument: Any, **options: tuple[Any, Any]) -> str:
+def _call(name: str, *arguments: Any, **options: tuple[Any, Any]) -> str:
     """The call, without the options that are as by default."""
-    shown = [repr(argument)]
+    shown = [repr(argument) for argument in arguments]
     shown += [
         f"{k}={v!r}" for k, (v, default) in options.items() if v != default
     ]

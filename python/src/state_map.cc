@@ -70,7 +70,8 @@ class Mapper {
   }
 
   void Report(const Node& node) {
-    on_node_(ToText(NameOf(path_)), Name(node.type), node.children.empty());
+    on_node_(ToText(NameOf(path_)), ToText(Name(node.type)),
+             node.children.empty());
   }
 
   nb::object Children(const Node& node) {

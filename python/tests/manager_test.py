@@ -86,7 +86,9 @@ def test_the_best(manage):
     assert manager.restore("healthy")["step"] == manager.restore(3)["step"] == 3
     assert manager.metrics(3) == {"loss": 0.2}
     assert manager[3].metadata.custom == [3]
-    manager = manage(best_fn=lambda metrics: -metrics["loss"], max_to_keep=1)
+    manager = manage(
+        best_fn=lambda metrics: -metrics["loss"], best_mode="max", max_to_keep=1
+    )
     save(manager, 4, metrics={"loss": 0.05})
     assert manager.all_steps() == [4]
     with pytest.raises(KeyError):

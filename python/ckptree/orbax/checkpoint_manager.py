@@ -165,7 +165,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
                     given.best_fn, self._kept.metric(given.best_fn)
                 )
             ),
-            best_mode=given.best_mode,
+            best_mode=None if given.best_fn is None else given.best_mode,
             keep_checkpoints_without_metrics=given.keep_checkpoints_without_metrics,
             save_interval_steps=None
             if given.read_only
