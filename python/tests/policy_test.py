@@ -295,7 +295,8 @@ def test_a_store_keeps_what_its_policy_says(store):
     ]
     assert report.policy == "latest(1)" and report.freed.nbytes > 0
     store.set_policy(ckptree.Latest(2))
-    assert store.policy().text == "latest(2)" and not store.policy().from_program
+    assert store.policy().text == "latest(2)"
+    assert not store.policy().from_program
     assert numbers(store) == [1, 2, 3, 4]
     assert store.apply_policy() == [2] and numbers(store) == [1, 3, 4]
     save(store, 5)
