@@ -55,6 +55,7 @@ class SaveTest : public CoreTest {
   void StartGate(std::int64_t step) {
     StoreOptions options = Options();
     options.max_saves_in_flight = 100;
+    options.threads = 4;  // One of them waits at the gate.
     Open(std::move(options));
     StepBuilder builder = store_->Begin(step);
     builder.Put("w", Uint8s(large_));

@@ -19,6 +19,24 @@ using ::testing::IsEmpty;
 
 class StagingTest : public CoreTest {
  protected:
+  // Save 1, whose turn does not end before `go`; the saves behind it wait.
+  SaveHandle StartGate(absl::Notification& go) {
+    StoreOptions options = Options();
+    options.threads = 4;  // One of them waits for `go`.
+    Open(std::move(options));
+    StepBuilder builder = store_->Begin(1);
+    // Too large to be copied at once, and one piece: it blocks one thread.
+    Tensor tensor;
+    tensor.dtype = DType::kUint8;
+    tensor.shape = {1000};
+    tensor.copy = [&go](std::uint64_t, std::span<std::byte> destination) {
+      go.WaitForNotification();
+      std::ranges::fill(destination, std::byte{1});
+      return absl::OkStatus();
+    };
+    builder.Put("gate", std::move(tensor), Ownership::kBorrow);
+    return std::move(builder).Submit();
+  }
   SaveHandle SubmitCopied(std::int64_t step, CopyFn copy,
                           Ownership ownership = Ownership::kCopy) {
     StepBuilder builder = store_->Begin(step);
@@ -88,20 +106,22 @@ TEST_F(StagingTest, SubmitDoesNotWait) {
 }
 
 TEST_F(StagingTest, CopiedMemoryIsFreeOnceStaged) {
+  absl::Notification go;
+  SaveHandle gate = StartGate(go);
   Bytes bytes = large_;
-  StepBuilder gate = store_->Begin(1);
   SaveHandle save = Start(2, bytes);
   EXPECT_OK(save.WaitStaged(kLong));
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
-  gate.PutInt("a", 1);
-  EXPECT_OK(Commit(std::move(gate)));
+  go.Notify();
+  EXPECT_OK(gate.WaitCommitted(kLong));
   EXPECT_OK(save.WaitCommitted(kLong));
   EXPECT_TRUE(Read(AtStep(2)) == large_);
 }
 
 TEST_F(StagingTest, BorrowedMemoryIsReadInPlace) {
+  absl::Notification go;
+  SaveHandle gate = StartGate(go);
   Bytes bytes = large_;
-  StepBuilder gate = store_->Begin(1);
   StepBuilder builder = store_->Begin(2);
   builder.Put("w", Uint8s(bytes), Ownership::kBorrow);
   // What is lent is not waited for.
@@ -109,8 +129,8 @@ TEST_F(StagingTest, BorrowedMemoryIsReadInPlace) {
   EXPECT_THAT(save.WaitStaged(absl::ZeroDuration()),
               StatusIs(absl::StatusCode::kDeadlineExceeded));
   EXPECT_EQ(store_->GetStats().staging_bytes_in_use, 0u);
-  gate.PutInt("a", 1);
-  EXPECT_OK(Commit(std::move(gate)));
+  go.Notify();
+  EXPECT_OK(gate.WaitCommitted(kLong));
   EXPECT_OK(save.WaitStaged(kLong));
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
   EXPECT_OK(save.WaitCommitted(kLong));

@@ -39,7 +39,7 @@ int Run(const std::string& directory) {
 
   std::vector<float> read(saved.size());
   {
-    const auto opened = store->Restore(ckptree::Latest());
+    const auto opened = store->OpenStep(ckptree::Latest());
     Check(opened.status());
     Check(opened->Read("params/w", std::as_writable_bytes(std::span(read))));
   }
