@@ -111,6 +111,9 @@ TEST_F(CollectTest, AStepThatSharesNothingGoesAsAWhole) {
 }
 
 TEST_F(CollectTest, SharedChunksOutliveTheirStep) {
+  StoreOptions options = Options();
+  options.threads = 1;  // One segment a save.
+  Open(options);
   const Bytes first = RandomBytes(kLarge, 1);
   Bytes second = first;  // The second half is new.
   std::copy_n(RandomBytes(kLarge / 2, 2).begin(), kLarge / 2,
@@ -124,8 +127,7 @@ TEST_F(CollectTest, SharedChunksOutliveTheirStep) {
   EXPECT_EQ(report.versions, 1);
   EXPECT_GE(report.bytes_freed, kLarge / 2);
   EXPECT_LT(report.bytes_freed, kLarge / 2 + 4096);
-  // The tasks of the save may have put the dead half into files of its own.
-  EXPECT_GE(report.files_rewritten + report.files_dropped, 1);
+  EXPECT_GE(report.files_rewritten, 1);
   EXPECT_LT(report.bytes_written, kLarge / 2 + 100000);
   EXPECT_EQ(Read(AtStep(2)), second);
   EXPECT_EQ(Read(AtStep(3)), third);
@@ -371,7 +373,9 @@ TEST_F(CollectTest, ADeadListThatCannotBeReadStopsIt) {
 // The thread of the background finds no memory: it says so, and goes on the
 // next time.
 TEST_F(CollectTest, NoMemoryInTheBackgroundIsAWarning) {
-  Open();  // Collects nothing by itself.
+  StoreOptions options = Options();  // Collects nothing by itself.
+  options.threads = 1;               // One segment a save.
+  Open(options);
   ASSERT_OK(Save(1, RandomBytes(kLarge, 1)));
   ASSERT_OK(Save(2, RandomBytes(kLarge, 2)));
   ASSERT_OK(store_->Delete(1));
