@@ -246,7 +246,6 @@ SaveHandle StepBuilder::Submit() && {
         absl::StrFormat("store %s was closed", impl->engine->directory()));
   }
   if (status.ok()) {
-    impl->save.reset();
     return SaveHandle(std::move(save));
   }
   // There is no save where Begin() failed.

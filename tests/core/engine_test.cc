@@ -28,6 +28,7 @@
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "tests/core/fixture.h"
+#include "tests/core/waiting_tensor.h"
 
 namespace ckptree::testing {
 namespace {
@@ -41,18 +42,6 @@ class EngineTest : public CoreTest {
  protected:
   internal::Engine& engine() { return internal::StoreEngine::Of(*store_); }
   Store Reader() { return Store::Open(path(), ReadOnly()).value(); }
-
-  // Bytes that are there once `set` was given.
-  Tensor WaitingFor(absl::Notification& set) const {
-    Tensor waiting = Uint8s(small_);
-    waiting.data = nullptr;
-    waiting.copy = [&set](std::uint64_t, std::span<std::byte> to) {
-      set.WaitForNotification();
-      std::fill(to.begin(), to.end(), std::byte{7});
-      return absl::OkStatus();
-    };
-    return waiting;
-  }
 
   const Bytes small_ = RandomBytes(1000, 1);
 };

@@ -15,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tests/core/fixture.h"
+#include "tests/core/waiting_tensor.h"
 
 namespace ckptree::testing {
 namespace {
@@ -59,16 +60,7 @@ class SaveTest : public CoreTest {
     Open(std::move(options));
     StepBuilder builder = store_->Begin(step);
     builder.Put("w", Uint8s(large_));
-    // Too large to be copied at once, and one piece: it blocks one thread.
-    Tensor gate;
-    gate.dtype = DType::kUint8;
-    gate.shape = {1000};
-    gate.copy = [this](std::uint64_t, std::span<std::byte> destination) {
-      gate_open_.WaitForNotification();
-      std::ranges::fill(destination, std::byte{1});
-      return absl::OkStatus();
-    };
-    builder.Put("gate", std::move(gate), Ownership::kBorrow);
+    builder.Put("gate", WaitingFor(gate_open_), Ownership::kBorrow);
     gate_ = std::move(builder).Submit();
   }
   void OpenGate() {

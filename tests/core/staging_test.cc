@@ -10,6 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/save/staged_content.h"
 #include "tests/core/fixture.h"
+#include "tests/core/waiting_tensor.h"
 
 namespace ckptree::testing {
 namespace {
@@ -25,16 +26,7 @@ class StagingTest : public CoreTest {
     options.threads = 4;  // One of them waits for `go`.
     Open(std::move(options));
     StepBuilder builder = store_->Begin(1);
-    // Too large to be copied at once, and one piece: it blocks one thread.
-    Tensor tensor;
-    tensor.dtype = DType::kUint8;
-    tensor.shape = {1000};
-    tensor.copy = [&go](std::uint64_t, std::span<std::byte> destination) {
-      go.WaitForNotification();
-      std::ranges::fill(destination, std::byte{1});
-      return absl::OkStatus();
-    };
-    builder.Put("gate", std::move(tensor), Ownership::kBorrow);
+    builder.Put("gate", WaitingFor(go), Ownership::kBorrow);
     return std::move(builder).Submit();
   }
   SaveHandle SubmitCopied(std::int64_t step, CopyFn copy,

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import prose
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "clang-format-14"
 SKIPPED = 77
@@ -34,10 +36,8 @@ def main() -> int:
   if not complains(["--assume-filename=planted.cc"], PLANTED):
     print("a planted violation was not found")
     return 1
-  listed = subprocess.run(
-      ["git", "ls-files", "*.cc", "*.h"], cwd=ROOT, check=True,
-      capture_output=True, text=True)
-  files = [name for name in listed.stdout.split() if (ROOT / name).exists()]
+  files = [name for name in prose.files_of_tree(ROOT)
+           if name.endswith((".cc", ".h"))]
   if len(files) < 100:
     print(f"only {len(files)} files were found")
     return 1
