@@ -171,14 +171,6 @@ absl::Status Database::health() const {
   return impl_->watcher->health();
 }
 
-absl::StatusOr<std::optional<std::string>> Database::Get(
-    schema::Space space, std::string_view key) const {
-  const absl::StatusOr<Value> value = Read(space, key);
-  if (absl::IsNotFound(value.status())) return std::nullopt;
-  if (!value.ok()) return value.status();
-  return std::string(value->view());
-}
-
 absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
   return impl_->ListFiles(/*copies=*/false);
 }

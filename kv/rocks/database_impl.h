@@ -66,58 +66,60 @@ struct Database::Impl {
   // Over the instance there is.
   void ReplaceOverlay(std::shared_ptr<const Overlay> overlay);
 
-  // follow.cc: opens for reading, beside a writer or without one.
+  // database_follow.cc: opens for reading, beside a writer or without one.
   absl::Status OpenForReading(OpenReport* found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
-  // follow.cc: behind it. Where rows name tables that the index does not know,
-  // a new one in memory. Not beside a writer, who looked for that.
+  // database_follow.cc: behind it. Where rows name tables that the index does
+  // not know, a new one in memory. Not beside a writer, who looked for that.
   absl::Status MendForReading(const Database& database);
-  // open.cc: the steps after the lock was taken.
+  // database_open.cc: the steps after the lock was taken.
   absl::Status OpenForWriting(const Database& database, CheckFn check);
-  // follow.cc: the live writer, if there is one.
+  // database_follow.cc: the live writer, if there is one.
   absl::StatusOr<std::optional<LockHolder>> ProbeWriter() const;
-  // open.cc: kNotFound, kFailedPrecondition where it cannot be opened.
+  // database_open.cc: kNotFound, kFailedPrecondition where it cannot be opened.
   absl::StatusOr<StoreDirectory> LookAtStore() const;
-  // open.cc: an index from rows and tables; the damaged one stays beside it.
+  // database_open.cc: an index from rows and tables; the damaged one stays
+  // beside it.
   absl::Status MakeIndexAnew(const Standing& standing);
-  // open.cc: into `report`.
+  // database_open.cc: into `report`.
   void ReportJournal(const Standing& standing);
-  // open.cc: what the writer's journal begins with.
+  // database_open.cc: what the writer's journal begins with.
   KeeperContext ContextOf(const Standing& standing);
-  // commit.cc: one record, and the index.
+  // database_commit.cc: one record, and the index.
   CommitResult WriteCommit(Instance& instance, CommitKind kind,
                            std::uint64_t version, const WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex);
-  // commit.cc: rows in memory see the commit, too.
+  // database_commit.cc: rows in memory see the commit, too.
   void AddToOverlay(const WriteBatch& batch);
   // On the disk of the store.
   absl::StatusOr<std::uint64_t> FreeBytes() const;
-  // commit.cc: kResourceExhausted where `what` may take more than is free, the
-  // reserve included: RocksDB ends a handle that runs out of room.
+  // database_commit.cc: kResourceExhausted where `what` may take more than is
+  // free, the reserve included: RocksDB ends a handle that runs out of room.
   absl::Status CheckRoom(std::uint64_t wanted, std::string_view what) const;
-  // commit.cc: for the keeper.
+  // database_commit.cc: for the keeper.
   absl::Status FlushIndex();
   absl::Status KeepBlocks(const JournalBlocks& blocks);
   absl::Status ScanIndex(
       absl::FunctionRef<absl::Status(const ChainPoint&)> begin,
       absl::FunctionRef<absl::Status(const RowKey&, const RowValue&)> sink);
-  // follow.cc: a read met damage in the index: from now on rows are read from
-  // memory, where the journal has them all. True where they are, and the read
-  // is to be tried again.
+  // database_follow.cc: a read met damage in the index: from now on rows are
+  // read from memory, where the journal has them all. True where they are, and
+  // the read is to be tried again.
   bool ReadRowsFromJournal(const absl::Status& met);
-  // follow.cc: tells of it once; the next open for writing makes the index
-  // anew.
+  // database_follow.cc: tells of it once; the next open for writing makes the
+  // index anew.
   void NoteIndexDamage(std::string_view what);
-  // follow.cc: a block of `small`, where a record of the journal still has it.
+  // database_follow.cc: a block of `small`, where a record of the journal still
+  // has it.
   std::optional<std::string> BlockInJournal(std::string_view key);
-  // follow.cc: opens the index anew where it cannot have the files of `version`
-  // yet.
+  // database_follow.cc: opens the index anew where it cannot have the files of
+  // `version` yet.
   void CatchUp(std::uint64_t version);
-  // follow.cc: as MakeIndexAnew, for a process that only reads.
+  // database_follow.cc: as MakeIndexAnew, for a process that only reads.
   absl::Status MakeIndexInMemory(Standing* standing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
-  // follow.cc: extends the rows by what the journal has behind `seen`. An
-  // error: all has to be opened anew.
+  // database_follow.cc: extends the rows by what the journal has behind `seen`.
+  // An error: all has to be opened anew.
   absl::Status SeeNewCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
 
   std::string DbDirectory() const { return Join(directory, kDbName); }

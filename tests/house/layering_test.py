@@ -262,7 +262,7 @@ PLANTED = [
     ("core/include/ckptree/store.h", '#include "schema/keys.h"'),
     ("schema/include/ckptree/path.h", '#include "schema/keys.h"'),
     ("schema/keys.h", '#include "ckptree/store.h"'),
-    ("kv/rocks/open.h", "#include <rocksdb/db.h>"),
+    ("kv/rocks/database_open.h", "#include <rocksdb/db.h>"),
     ("kv/journal/reader.cc", '#include "kv/rocks/instance.h"'),
     ("core/save/save.cc", '#include "core/engine/engine.h"'),
     ("core/policy/retention.cc", '#include "core/verify/row_check.h"'),

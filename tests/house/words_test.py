@@ -103,7 +103,7 @@ class Tree:
       pattern = re.compile(
           re.escape(path).replace(r"\*\*", ".*").replace(r"\*", "[^/]*") + "$")
       return any(map(pattern.match, self.files | self.folders))
-    # `kv/rocks/open` is open.h and open.cc.
+    # `kv/rocks/instance` is instance.h and instance.cc.
     return any(path + suffix in self.files for suffix in (".h", ".cc", ".py"))
 
   def finds(self, path: str, source: str) -> bool:
