@@ -162,6 +162,16 @@ std::string BlockKey(std::uint64_t version, std::uint16_t part,
   return key;
 }
 
+std::string SegmentHeaderKey(const SegmentKeyFields& segment) {
+  return BlockKey(segment.version, segment.part,
+                  BlockNumber(segment.builder, kHeaderSequence));
+}
+
+std::string SegmentTableKey(const SegmentKeyFields& segment) {
+  return BlockKey(segment.version, segment.part,
+                  BlockNumber(segment.builder, kTableSequence));
+}
+
 std::string SmallKey(std::uint64_t version, std::uint16_t part, BlockKind kind,
                      std::uint32_t n) {
   std::string key;

@@ -80,6 +80,9 @@ std::string BlockKey(std::uint64_t version, std::uint16_t part,
                      std::uint32_t n);  // leaves, chunks
 std::string SmallKey(std::uint64_t version, std::uint16_t part, BlockKind kind,
                      std::uint32_t n);
+// Of the first and of the last record of a segment.
+std::string SegmentHeaderKey(const SegmentKeyFields& segment);
+std::string SegmentTableKey(const SegmentKeyFields& segment);
 
 struct BlockKeyFields {
   std::uint64_t version;

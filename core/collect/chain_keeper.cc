@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/version/base_loader.h"
+#include "core/version/row_scan.h"
 #include "schema/dead_list.h"
 #include "schema/keys.h"
 #include "schema/step_record.h"
@@ -19,31 +20,12 @@ namespace {
 using schema::Row;
 using schema::Space;
 
-// Calls fn(key, value) for each row; an error names the row.
-template <typename Fn>
-absl::Status ForEachRow(const kv::Database& database, Row row, Fn fn) {
-  const schema::KeyRange range = schema::AllRows(row);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator scan,
-      database.Scan(Space::kRecords, range.begin, range.end));
-  for (; scan.Valid(); scan.Next()) {
-    const absl::Status status = fn(scan.key(), scan.value());
-    if (status.ok()) continue;
-    return absl::Status(
-        status.code(),
-        absl::StrFormat("%s: %s",
-                        schema::DescribeKey(Space::kRecords, scan.key()),
-                        status.message()));
-  }
-  return scan.status();
-}
-
 }  // namespace
 
 absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
   // Every version that is not collected has a dead list, whatever else it lost.
   std::map<std::uint64_t, ChainLink> links;
-  CKPTREE_RETURN_IF_ERROR(ForEachRow(
+  CKPTREE_RETURN_IF_ERROR(ScanRows(
       database, Row::kDead,
       [&links](std::string_view key, std::string_view value) -> absl::Status {
         const auto version = schema::DecodeVersionKey(Row::kDead, key);
@@ -57,7 +39,7 @@ absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
         return absl::OkStatus();
       }));
   for (const Row row : {Row::kStep, Row::kRemoved}) {
-    CKPTREE_RETURN_IF_ERROR(ForEachRow(
+    CKPTREE_RETURN_IF_ERROR(ScanRows(
         database, row,
         [&](std::string_view, std::string_view value) -> absl::Status {
           CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
@@ -85,7 +67,7 @@ absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
     }
     chain.Add(version, std::move(link));
   }
-  CKPTREE_RETURN_IF_ERROR(ForEachRow(
+  CKPTREE_RETURN_IF_ERROR(ScanRows(
       database, Row::kBranch,
       [&](std::string_view key, std::string_view value) -> absl::Status {
         const auto branch = schema::DecodeBranchKey(key);

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "core/version/open_check.h"
+#include "core/version/row_scan.h"
 
 namespace ckptree::internal {
 namespace {
@@ -38,43 +39,37 @@ bool Before(Space space, std::string_view key, const SegmentFile& file) {
          std::pair(file.file.space, std::string_view(file.file.first_key));
 }
 
-std::string HeaderKey(const schema::SegmentKeyFields& key) {
-  return schema::BlockKey(
-      key.version, key.part,
-      schema::BlockNumber(key.builder, schema::kHeaderSequence));
-}
-
 absl::Status AddSegments(const kv::Database& database,
                          std::vector<SegmentFile>* files) {
-  const schema::KeyRange range = schema::AllRows(schema::Row::kSegment);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator scan,
-      database.Scan(Space::kRecords, range.begin, range.end));
-  for (; scan.Valid(); scan.Next()) {
-    const auto key = schema::DecodeSegmentKey(scan.key());
-    if (!key.has_value()) continue;
-    const std::string header = HeaderKey(*key);
-    // The last file that begins at or before the header.
-    const auto after = std::upper_bound(
-        files->begin(), files->end(), header,
-        [&key](const std::string& first, const SegmentFile& file) {
-          return Before(key->space, first, file);
-        });
-    if (after == files->begin()) continue;
-    SegmentFile& file = *std::prev(after);
-    if (file.file.space != key->space || file.file.last_key < header) continue;
-    auto row = schema::DecodeSegmentRow(scan.value());
-    // What cannot be read keeps its file.
-    if (!row.ok()) {
-      file.damaged = true;
-      continue;
-    }
-    file.live_bytes += row->bytes - row->dead_bytes;
-    file.died_at = std::max(file.died_at, row->died_at);
-    file.damaged |= row->damaged;
-    file.segments.push_back({*key, *std::move(row)});
-  }
-  return scan.status();
+  return ScanRows(
+      database, schema::Row::kSegment,
+      [files](std::string_view row_key, std::string_view value) {
+        const auto key = schema::DecodeSegmentKey(row_key);
+        if (!key.has_value()) return absl::OkStatus();
+        const std::string header = schema::SegmentHeaderKey(*key);
+        // The last file that begins at or before the header.
+        const auto after = std::upper_bound(
+            files->begin(), files->end(), header,
+            [&key](const std::string& first, const SegmentFile& file) {
+              return Before(key->space, first, file);
+            });
+        if (after == files->begin()) return absl::OkStatus();
+        SegmentFile& file = *std::prev(after);
+        if (file.file.space != key->space || file.file.last_key < header) {
+          return absl::OkStatus();
+        }
+        auto row = schema::DecodeSegmentRow(value);
+        // What cannot be read keeps its file.
+        if (!row.ok()) {
+          file.damaged = true;
+          return absl::OkStatus();
+        }
+        file.live_bytes += row->bytes - row->dead_bytes;
+        file.died_at = std::max(file.died_at, row->died_at);
+        file.damaged |= row->damaged;
+        file.segments.push_back({*key, *std::move(row)});
+        return absl::OkStatus();
+      });
 }
 
 std::uint64_t Entries(const SegmentFile& file) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "core/version/row_scan.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/tree.h"
@@ -21,17 +22,12 @@ absl::Status ForEachDigest(const kv::Database& database, Row row,
                            absl::FunctionRef<absl::Status(
                                const Digest& digest, std::string_view value)>
                                fn) {
-  const schema::KeyRange range = schema::AllRows(row);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator scan,
-      database.Scan(Space::kRecords, range.begin, range.end));
-  for (; scan.Valid(); scan.Next()) {
-    const std::optional<Digest> digest =
-        schema::DecodeDigestKey(row, scan.key());
-    if (!digest.has_value()) continue;
-    CKPTREE_RETURN_IF_ERROR(fn(*digest, scan.value()));
-  }
-  return scan.status();
+  return ScanRows(
+      database, row,
+      [&](std::string_view key, std::string_view value) -> absl::Status {
+        const std::optional<Digest> digest = schema::DecodeDigestKey(row, key);
+        return digest.has_value() ? fn(*digest, value) : absl::OkStatus();
+      });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The commits that change which steps there are and what they are called.
+#include "core/engine/catalog_commits.h"
 
 #include <algorithm>
 #include <map>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
-#include "core/engine/engine.h"
+#include "core/process/commit_status.h"
 #include "core/version/step_removal.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -51,32 +51,21 @@ absl::Status CheckTagName(std::string_view name) {
 
 }  // namespace
 
-absl::Status Engine::Commit(kv::CommitRequest request) {
-  const kv::CommitResult result = database_->Commit(std::move(request));
-  switch (result.outcome) {
-    case kv::Outcome::kCommitted:
-      return absl::OkStatus();
-    case kv::Outcome::kConflict:
-      return absl::AbortedError(absl::StrFormat(
-          "the store was changed by somebody else (%s); try again",
-          result.status.message()));
-    case kv::Outcome::kUnknown:
-      return absl::UnknownError(absl::StrFormat(
-          "a write failed in mid-commit (%s): the change may or may not be "
-          "there; close the store and open it to learn which",
-          result.status.message()));
-    case kv::Outcome::kFenced:
-    case kv::Outcome::kFailed:
-      break;
-  }
-  return result.status;
+CatalogCommits::CatalogCommits(CommitContext context)
+    : context_(std::move(context)),
+      database_(*context_.database),
+      catalog_(*context_.catalog),
+      keeper_(*context_.keeper) {}
+
+absl::Status CatalogCommits::Commit(kv::CommitRequest request) {
+  return CommitStatus(database_.Commit(std::move(request)), "the change");
 }
 
-absl::Status Engine::Delete(const std::vector<StepSelector>& steps,
-                            const DeleteOptions& options) {
+absl::Status CatalogCommits::Delete(const std::vector<StepSelector>& steps,
+                                    const DeleteOptions& options) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   if (steps.empty()) return absl::OkStatus();
-  absl::MutexLock commit_lock(&commit_mu_);
+  absl::MutexLock commit_lock(&mu_);
   std::map<std::uint64_t, StepRecordPtr> records;  // By version: each once.
   for (const StepSelector& step : steps) {
     CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record, catalog_.Resolve(step));
@@ -91,31 +80,30 @@ absl::Status Engine::Delete(const std::vector<StepSelector>& steps,
     }
     records.emplace(record->version, std::move(record));
   }
-  return RemoveSteps(records);
+  return Remove(records);
 }
 
-absl::Status Engine::RemoveSteps(
+absl::Status CatalogCommits::Remove(
     const std::map<std::uint64_t, StepRecordPtr>& records) {
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kDelete;
   for (const auto& [version, record] : records) {
-    CKPTREE_RETURN_IF_ERROR(
-        RemoveStep(*database_, catalog_, *record, &request));
+    CKPTREE_RETURN_IF_ERROR(RemoveStep(database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   std::vector<StepRecordPtr> erased;
   for (const auto& [version, record] : records) erased.push_back(record);
   catalog_.Apply(erased, nullptr);
   for (const auto& [version, record] : records) keeper_.Removed(version);
-  collector_->Notify();
+  context_.on_removed();
   return absl::OkStatus();
 }
 
-absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
-                         bool move) {
+absl::Status CatalogCommits::Tag(std::string_view name,
+                                 const StepSelector& step, bool move) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   CKPTREE_RETURN_IF_ERROR(CheckTagName(name));
-  absl::MutexLock commit_lock(&commit_mu_);
+  absl::MutexLock commit_lock(&mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
   if (const auto old = catalog_.FindTag(name); old.has_value()) {
     if (old->version == record->version) return absl::OkStatus();
@@ -136,16 +124,16 @@ absl::Status Engine::Tag(std::string_view name, const StepSelector& step,
                     schema::EncodeTagRecord(tag));
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->branch, record->step)));
+      Unchanged(database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   catalog_.PutTag(std::string(name), tag);
   return absl::OkStatus();
 }
 
-absl::Status Engine::Untag(std::string_view name) {
+absl::Status CatalogCommits::Untag(std::string_view name) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
-  absl::MutexLock commit_lock(&commit_mu_);
+  absl::MutexLock commit_lock(&mu_);
   if (!catalog_.FindTag(name).has_value()) {
     return absl::NotFoundError(absl::StrFormat("no tag '%s'", name));
   }
@@ -157,9 +145,9 @@ absl::Status Engine::Untag(std::string_view name) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
+absl::Status CatalogCommits::Pin(const StepSelector& step, bool pinned) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
-  absl::MutexLock commit_lock(&commit_mu_);
+  absl::MutexLock commit_lock(&mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
   if (catalog_.IsPinned(record->version) == pinned) return absl::OkStatus();
   kv::CommitRequest request;
@@ -177,7 +165,7 @@ absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
   }
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->branch, record->step)));
+      Unchanged(database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   if (pinned) {
@@ -188,14 +176,15 @@ absl::Status Engine::Pin(const StepSelector& step, bool pinned) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
+absl::Status CatalogCommits::Fork(const StepSelector& step,
+                                  std::string_view name) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   if (!IsBranchName(name)) {
     return absl::InvalidArgumentError(
         "a branch's name has letters, digits, '_', '-' and '.', begins with a "
         "letter; main, latest, best and healthy are not allowed");
   }
-  absl::MutexLock commit_lock(&commit_mu_);
+  absl::MutexLock commit_lock(&mu_);
   CKPTREE_ASSIGN_OR_RETURN(const StepRecordPtr record, catalog_.Resolve(step));
   schema::BranchRecord branch;
   branch.tip = record->version;
@@ -207,19 +196,19 @@ absl::Status Engine::Fork(const StepSelector& step, std::string_view name) {
   kv::CommitRequest request;
   CKPTREE_ASSIGN_OR_RETURN(
       kv::Precondition row,
-      Unchanged(*database_, schema::StepKey(record->branch, record->step)));
+      Unchanged(database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
   return AddBranch(std::move(branch), std::move(request));
 }
 
-absl::Status Engine::AdoptBranch(schema::BranchRecord branch) {
+absl::Status CatalogCommits::AdoptBranch(schema::BranchRecord branch) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
-  absl::MutexLock commit_lock(&commit_mu_);
+  absl::MutexLock commit_lock(&mu_);
   return AddBranch(std::move(branch), {});
 }
 
-absl::Status Engine::AddBranch(schema::BranchRecord branch,
-                               kv::CommitRequest request) {
+absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
+                                       kv::CommitRequest request) {
   std::uint32_t number = keeper_.NextBranch();
   for (const auto& [known, other] : catalog_.Branches()) {
     // Not that of a dropped branch either, while it is somebody's origin.
@@ -245,9 +234,9 @@ absl::Status Engine::AddBranch(schema::BranchRecord branch,
   return absl::OkStatus();
 }
 
-absl::Status Engine::DropBranch(std::string_view name) {
+absl::Status CatalogCommits::DropBranch(std::string_view name) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
-  absl::MutexLock commit_lock(&commit_mu_);
+  absl::MutexLock commit_lock(&mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            catalog_.FindBranch(name));
   if (number == kMainBranch) {
@@ -256,20 +245,19 @@ absl::Status Engine::DropBranch(std::string_view name) {
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kBranch;
   CKPTREE_ASSIGN_OR_RETURN(kv::Precondition branch_row,
-                           Unchanged(*database_, schema::BranchKey(number)));
+                           Unchanged(database_, schema::BranchKey(number)));
   request.batch.Delete(Space::kRecords, branch_row.key);
   request.batch.Delete(Space::kRecords, schema::SettingsKey(number));
   request.preconditions.push_back(std::move(branch_row));
   const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
   for (const StepRecordPtr& record : steps) {
-    CKPTREE_RETURN_IF_ERROR(
-        RemoveStep(*database_, catalog_, *record, &request));
+    CKPTREE_RETURN_IF_ERROR(RemoveStep(database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
   catalog_.EraseBranch(number);
   keeper_.BranchDropped(number);
   for (const StepRecordPtr& record : steps) keeper_.Removed(record->version);
-  collector_->Notify();
+  context_.on_removed();
   return absl::OkStatus();
 }
 

@@ -230,6 +230,16 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   database_ = std::move(database);
   retention_ =
       std::make_unique<Retention>(database_.get(), &catalog_, arena_.get());
+  CommitContext commits;
+  commits.check_writable = [this] { return CheckWritable(); };
+  commits.database = database_.get();
+  commits.catalog = &catalog_;
+  commits.keeper = &keeper_;
+  commits.on_removed = [this] { collector_->Notify(); };
+  commits_ = std::make_unique<CatalogCommits>(std::move(commits));
+  settings_ = std::make_unique<SettingsCommits>(
+      commits_.get(), &catalog_, retention_.get(),
+      [this](absl::FunctionRef<void()> work) { RunPaused(work); });
   {
     catalog_.SetDoubt(database_->report().lost);
     absl::MutexLock lock(&mu_);
@@ -279,7 +289,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                 catalog_.HighestVersion()});
   context.keeper = &keeper_;
   context.retention = retention_.get();
-  context.commit_mu = &commit_mu_;
+  context.commit_mu = commits_->mu();
   context.pool = &pool_;
   context.staging_idle = options_.staging_idle;
   context.most_in_flight = options_.max_saves_in_flight;

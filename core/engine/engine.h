@@ -24,6 +24,8 @@
 #include "ckptree/store.h"
 #include "core/collect/chain_keeper.h"
 #include "core/collect/collector.h"
+#include "core/engine/catalog_commits.h"
+#include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
 #include "core/save/staging_pool.h"
@@ -94,28 +96,8 @@ class Engine {
   absl::StatusOr<std::shared_ptr<const StepTree>> Tree(
       const base::Digest& digest);
 
-  // The catalog's commits; see store.h.
-  absl::Status Delete(const std::vector<StepSelector>& steps,
-                      const DeleteOptions& options);
-  absl::Status Tag(std::string_view name, const StepSelector& step, bool move);
-  absl::Status Untag(std::string_view name);
-  absl::Status Pin(const StepSelector& step, bool pinned);
-  absl::Status Fork(const StepSelector& step, std::string_view name);
-  absl::Status DropBranch(std::string_view name);
-  // The policy and metadata of a branch; see store.h.
-  absl::Status SetPolicy(const Preservation& policy, std::string_view branch,
-                         bool from_program);
-  absl::StatusOr<PolicyReport> PreviewPolicy(
-      std::string_view branch, const std::optional<Preservation>& policy);
-  absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(
-      std::string_view branch);
-  absl::Status SetMetadata(std::string json, std::string_view branch);
-  // As they were in another store. Nothing where there are some already.
-  absl::Status AdoptSettings(std::string_view branch,
-                             schema::BranchSettings settings);
-  // A branch as it was in another store: it goes on from version `tip` of this
-  // one, or from nothing (0), whatever it came from once. kAlreadyExists.
-  absl::Status AdoptBranch(schema::BranchRecord branch);
+  CatalogCommits& commits() { return *commits_; }
+  SettingsCommits& settings() { return *settings_; }
   absl::Status Refresh();
   absl::Status Close();
 
@@ -144,18 +126,6 @@ class Engine {
   void ReloadCatalog();
   absl::Status Start(std::unique_ptr<kv::Database> database,
                      const kv::Options& kv_options);
-  absl::Status Commit(kv::CommitRequest request);
-  // By version; in one commit.
-  absl::Status RemoveSteps(
-      const std::map<std::uint64_t, StepRecordPtr>& records)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
-  absl::StatusOr<std::vector<PolicyVerdict>> Judge(std::uint32_t branch,
-                                                   const Preservation& policy);
-  absl::Status PutSettings(std::uint32_t branch,
-                           schema::BranchSettings settings)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
-  absl::Status AddBranch(schema::BranchRecord branch, kv::CommitRequest request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mu_);
 
   const std::string directory_;
   const StoreOptions options_;
@@ -168,6 +138,8 @@ class Engine {
   ChainKeeper keeper_;
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<Retention> retention_;
+  std::unique_ptr<CatalogCommits> commits_;
+  std::unique_ptr<SettingsCommits> settings_;
   std::unique_ptr<StepWriter> writer_;
   std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
   std::atomic<bool> closed_{false};
@@ -185,9 +157,6 @@ class Engine {
   std::shared_ptr<const StepTree> last_tree_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<kv::Lease> lease_ ABSL_GUARDED_BY(mu_);
   bool no_lease_ ABSL_GUARDED_BY(mu_) = false;
-  // One catalog commit, or save, at a time, so that what it checked still
-  // holds.
-  absl::Mutex commit_mu_ ABSL_ACQUIRED_BEFORE(mu_);
 };
 
 }  // namespace ckptree::internal

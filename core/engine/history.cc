@@ -52,18 +52,12 @@ bool HasValue(const LeafInfo& info) {
 }
 
 // The leaf that holds the value of `info`, with its own name and path.
-absl::StatusOr<LeafInfo> Holder(const Step& step, LeafInfo info) {
-  if (!info.tie_to.has_value()) return info;
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> target,
-                           step.Find(*info.tie_to));
-  if (!target.has_value()) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s is tied to %s, which is missing", info.name, info.tie_to->Text()));
-  }
-  target->name = std::move(info.name);
-  target->path = std::move(info.path);
-  target->tie_to = std::move(info.tie_to);
-  return *std::move(target);
+absl::StatusOr<LeafInfo> HolderOf(const Step& step, LeafInfo info) {
+  CKPTREE_ASSIGN_OR_RETURN(LeafInfo holder, step.Holder(info));
+  holder.name = std::move(info.name);
+  holder.path = std::move(info.path);
+  holder.tie_to = std::move(info.tie_to);
+  return holder;
 }
 
 struct Leaves {
@@ -78,7 +72,7 @@ absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
   std::vector<LeafInfo> asked;  // Where the values are.
   for (const LeafInfo& info : all) {
     if (!HasValue(info)) continue;
-    CKPTREE_ASSIGN_OR_RETURN(LeafInfo held, Holder(step, info));
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo held, HolderOf(step, info));
     LeafInfo at = held;
     if (info.tie_to.has_value()) at.path = *info.tie_to;
     asked.push_back(std::move(at));
@@ -89,6 +83,20 @@ absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
 }
 
 }  // namespace
+
+std::string_view Name(LeafChange::Kind kind) {
+  switch (kind) {
+    case LeafChange::Kind::kAdded:
+      return "added";
+    case LeafChange::Kind::kRemoved:
+      return "removed";
+    case LeafChange::Kind::kChanged:
+      return "changed";
+    case LeafChange::Kind::kRetyped:
+      return "retyped";
+  }
+  return "unknown";
+}
 
 absl::StatusOr<std::vector<HistoryEntry>> History(
     const Store& store, PathRef ref, const HistoryOptions& options) {
@@ -121,7 +129,7 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
     HistoryEntry entry;
     entry.first_step = entry.last_step = info.step;
     entry.begun = info.begun;
-    CKPTREE_ASSIGN_OR_RETURN(entry.leaf, Holder(*step, *found));
+    CKPTREE_ASSIGN_OR_RETURN(entry.leaf, HolderOf(*step, *found));
     if (!IsNone(entry.leaf)) {
       CKPTREE_ASSIGN_OR_RETURN(entry.detail,
                                step->Detail(found->tie_to.value_or(path)));

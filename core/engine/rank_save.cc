@@ -34,19 +34,19 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
   }
   Engine& engine = StoreEngine::Of(store);
   SaveCounters counters;
-  PartPlan part_plan;
-  part_plan.kv_options = kv_options;
-  part_plan.staging = plan.staging;
-  part_plan.make_staging = [] { return absl::OkStatus(); };
-  part_plan.attempt = plan.attempt;
-  part_plan.uuid = plan.uuid;
-  part_plan.incarnation = plan.incarnation;
-  part_plan.version = plan.version;
-  part_plan.step = plan.step;
-  part_plan.part = part;
-  part_plan.statistics = engine.options().statistics;
-  part_plan.check = [] { return absl::OkStatus(); };
-  part_plan.counters = &counters;
+  PartTask part_task;
+  part_task.kv_options = kv_options;
+  part_task.staging = plan.staging;
+  part_task.make_staging = [] { return absl::OkStatus(); };
+  part_task.attempt = plan.attempt;
+  part_task.uuid = plan.uuid;
+  part_task.incarnation = plan.incarnation;
+  part_task.version = plan.version;
+  part_task.step = plan.step;
+  part_task.part = part;
+  part_task.statistics = engine.options().statistics;
+  part_task.check = [] { return absl::OkStatus(); };
+  part_task.counters = &counters;
   // The caller's memory is borrowed for the length of this call.
   StagedContent staged(std::move(content), engine.options().chunk_bytes,
                        &engine.pool(), [] {});
@@ -54,7 +54,7 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
   absl::StatusOr<PartResult> result = absl::UnknownError("");
   engine.arena().execute([&] {
     result = [&]() -> absl::StatusOr<PartResult> {
-      if (plan.full) return WritePart(part_plan, &staged, nullptr);
+      if (plan.full) return WritePart(part_task, &staged, nullptr);
       CKPTREE_ASSIGN_OR_RETURN(const BaseState base,
                                LoadBase(engine.database(), kMainBranch));
       if (base.version != plan.base) {
@@ -63,7 +63,7 @@ absl::Status WriteRankPart(const Store& store, const RankPlan& plan,
             plan.base));
       }
       const auto it = base.parts.find(part);
-      return WritePart(part_plan, &staged,
+      return WritePart(part_task, &staged,
                        it == base.parts.end() ? nullptr : it->second.get());
     }();
   });
@@ -142,12 +142,8 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
     segment.staged.space = fields->space;
     segment.staged.path =
         SegmentPath(plan.staging, fields->space, fields->part, fields->builder);
-    segment.staged.first_key = schema::BlockKey(
-        fields->version, fields->part,
-        schema::BlockNumber(fields->builder, schema::kHeaderSequence));
-    segment.staged.last_key = schema::BlockKey(
-        fields->version, fields->part,
-        schema::BlockNumber(fields->builder, schema::kTableSequence));
+    segment.staged.first_key = schema::SegmentHeaderKey(*fields);
+    segment.staged.last_key = schema::SegmentTableKey(*fields);
     segment.blocks = row.block_count;
     CKPTREE_ASSIGN_OR_RETURN(segment.staged.file_bytes,
                              kv::FileSize(kv_options, segment.staged.path));

@@ -108,7 +108,7 @@ StepBuilder::StepBuilder(StepBuilder&&) noexcept = default;
 StepBuilder& StepBuilder::operator=(StepBuilder&&) noexcept = default;
 StepBuilder::~StepBuilder() = default;
 
-StepBuilder::Impl& StepBuilder::impl() {
+StepBuilder::Impl& StepBuilder::impl() const {
   base::Require(impl_ != nullptr,
                 "ckptree::StepBuilder was used after Commit(), Submit() or a "
                 "move; begin another step");
@@ -225,9 +225,7 @@ StepBuilder& StepBuilder::SetLineage(std::string_view name, std::string text) {
   return *this;
 }
 
-absl::Status StepBuilder::status() const {
-  return const_cast<StepBuilder*>(this)->impl().status;
-}
+absl::Status StepBuilder::status() const { return impl().status; }
 
 SaveHandle StepBuilder::Commit() && {
   SaveHandle handle = std::move(*this).Submit();

@@ -133,21 +133,31 @@ constexpr DType kDTypeOf<std::uint32_t> = DType::kUint32;
 template <>
 constexpr DType kDTypeOf<std::uint64_t> = DType::kUint64;
 
+absl::StatusOr<LeafInfo> HolderIn(const StepReader& reader,
+                                  const LeafInfo& leaf) {
+  if (!leaf.tie_to.has_value()) return leaf;
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> holder,
+                           reader.Find(*leaf.tie_to));
+  if (!holder.has_value()) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s is tied to %s, which is missing", leaf.name, leaf.tie_to->Text()));
+  }
+  return *std::move(holder);
+}
+
 template <typename E>
 absl::StatusOr<std::vector<E>> ReadArray(const StepReader& reader,
                                          const Path& path) {
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> leaf, reader.Find(path));
-  if (!leaf.has_value()) return reader.NoSuchPath(path);
-  if (leaf->tie_to.has_value()) {
-    CKPTREE_ASSIGN_OR_RETURN(leaf, reader.Find(Path(*leaf->tie_to)));
-    if (!leaf.has_value()) return reader.NoSuchPath(path);
-  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<LeafInfo> found,
+                           reader.Find(path));
+  if (!found.has_value()) return reader.NoSuchPath(path);
+  CKPTREE_ASSIGN_OR_RETURN(const LeafInfo leaf, HolderIn(reader, *found));
   constexpr DType kAsked = kDTypeOf<E>;
-  if (leaf->kind != EntryKind::kArray || leaf->dtype != kAsked) {
-    return WrongKind(*leaf, absl::StrFormat("an array of %s", Name(kAsked)));
+  if (leaf.kind != EntryKind::kArray || leaf.dtype != kAsked) {
+    return WrongKind(leaf, absl::StrFormat("an array of %s", Name(kAsked)));
   }
   const auto count =
-      static_cast<std::size_t>(ElementCount(leaf->shape).value_or(0));
+      static_cast<std::size_t>(ElementCount(leaf.shape).value_or(0));
   std::vector<E> values(count);
   const ReadRequest request{path, std::nullopt,
                             std::as_writable_bytes(std::span(values))};
@@ -184,6 +194,10 @@ absl::StatusOr<std::optional<LeafInfo>> Step::Find(PathRef path) const {
   std::optional<Path> parsed;
   CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
   return reader_->Find(*at);
+}
+
+absl::StatusOr<LeafInfo> Step::Holder(const LeafInfo& leaf) const {
+  return HolderIn(*reader_, leaf);
 }
 
 absl::StatusOr<LeafDetail> Step::Detail(PathRef path) const {

@@ -404,9 +404,10 @@ absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests) const {
         AddRead(requests[0], located.entry, records, &plan));
     absl::Status status;
     if (requests[0].destination.size() < (1 << 20)) {
-      status = plan.Run();  // Not worth waking the arena.
+      status = plan.RunHere();  // Not worth waking the arena.
     } else {
-      engine_->arena().execute([&] { status = plan.Run(); });
+      engine_->arena().execute(
+          [&] { status = plan.Run(engine_->options().threads); });
     }
     engine_->CountRead(plan.bytes_read());
     return Annotate(status);
@@ -442,7 +443,7 @@ absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests) const {
         CKPTREE_RETURN_IF_ERROR(
             AddRead(requests[i], entries[i], records[i], &plan));
       }
-      return Annotate(plan.Run());
+      return Annotate(plan.Run(engine_->options().threads));
     }();
   });
   engine_->CountRead(plan.bytes_read());
@@ -473,7 +474,8 @@ absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
   const ReadRequest request{path, std::nullopt, value.bytes};
   CKPTREE_RETURN_IF_ERROR(AddRead(request, located.entry, records, &plan));
   absl::Status status;
-  engine_->arena().execute([&] { status = plan.Run(); });
+  engine_->arena().execute(
+      [&] { status = plan.Run(engine_->options().threads); });
   engine_->CountRead(plan.bytes_read());
   CKPTREE_RETURN_IF_ERROR(Annotate(status));
   return value;

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "ckptree/local_path.h"
 #include "core/engine/engine.h"
+#include "core/engine/policy_preview.h"
 #include "core/engine/step_builder.h"
 #include "core/engine/step_reader.h"
 #include "core/engine/usage.h"
@@ -18,6 +19,18 @@
 #include "kv/process_use.h"
 
 namespace ckptree {
+
+std::string_view Name(Finding::Severity severity) {
+  switch (severity) {
+    case Finding::Severity::kDamage:
+      return "damage";
+    case Finding::Severity::kInconsistent:
+      return "inconsistent";
+    case Finding::Severity::kWarning:
+      return "warning";
+  }
+  return "unknown";
+}
 
 using internal::Engine;
 
@@ -141,20 +154,20 @@ absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
 
 absl::Status Store::Delete(const std::vector<StepSelector>& steps,
                            const DeleteOptions& options) {
-  return engine()->Delete(steps, options);
+  return engine()->commits().Delete(steps, options);
 }
 
 absl::Status Store::Tag(std::string_view name, const StepSelector& step,
                         const TagOptions& options) {
-  return engine()->Tag(name, step, options.move);
+  return engine()->commits().Tag(name, step, options.move);
 }
 
 absl::Status Store::Fork(const StepSelector& step, std::string_view branch) {
-  return engine()->Fork(step, branch);
+  return engine()->commits().Fork(step, branch);
 }
 
 absl::Status Store::DropBranch(std::string_view branch) {
-  return engine()->DropBranch(branch);
+  return engine()->commits().DropBranch(branch);
 }
 
 absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
@@ -178,7 +191,7 @@ absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
 }
 
 absl::Status Store::Untag(std::string_view name) {
-  return engine()->Untag(name);
+  return engine()->commits().Untag(name);
 }
 
 absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
@@ -188,16 +201,16 @@ absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
 }
 
 absl::Status Store::Pin(const StepSelector& step) {
-  return engine()->Pin(step, true);
+  return engine()->commits().Pin(step, true);
 }
 
 absl::Status Store::Unpin(const StepSelector& step) {
-  return engine()->Pin(step, false);
+  return engine()->commits().Pin(step, false);
 }
 
 absl::Status Store::SetPolicy(const Preservation& policy,
                               std::string_view branch) {
-  return engine()->SetPolicy(policy, branch, /*from_program=*/false);
+  return engine()->settings().SetPolicy(policy, branch, /*from_program=*/false);
 }
 
 absl::StatusOr<PolicyInfo> Store::Policy(std::string_view branch) const {
@@ -209,16 +222,16 @@ absl::StatusOr<PolicyInfo> Store::Policy(std::string_view branch) const {
 
 absl::StatusOr<PolicyReport> Store::PreviewPolicy(
     std::string_view branch, const std::optional<Preservation>& policy) const {
-  return engine()->PreviewPolicy(branch, policy);
+  return internal::PreviewPolicy(engine().get(), branch, policy);
 }
 
 absl::StatusOr<std::vector<std::int64_t>> Store::ApplyPolicy(
     std::string_view branch) {
-  return engine()->ApplyPolicy(branch);
+  return engine()->settings().ApplyPolicy(branch);
 }
 
 absl::Status Store::SetMetadata(std::string json, std::string_view branch) {
-  return engine()->SetMetadata(std::move(json), branch);
+  return engine()->settings().SetMetadata(std::move(json), branch);
 }
 
 absl::StatusOr<std::string> Store::Metadata(std::string_view branch) const {

@@ -166,8 +166,9 @@ absl::Status CheckpointManager::Impl::SetUp() {
     engine().logger().Log(LogSeverity::kWarning, "policy", known.applicable);
   }
   if (policy.has_value()) {
-    CKPTREE_RETURN_IF_ERROR(internal::StoreEngine::Of(store).SetPolicy(
-        *policy, name, from_program));
+    CKPTREE_RETURN_IF_ERROR(
+        internal::StoreEngine::Of(store).settings().SetPolicy(*policy, name,
+                                                              from_program));
   }
   if (options.metadata.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
@@ -426,6 +427,7 @@ absl::Status CheckpointManager::ForkFrom(std::int64_t step,
   if (!policy.text.empty()) {
     const absl::Status status =
         internal::StoreEngine::Of(impl_->store)
+            .settings()
             .SetPolicy(policy.policy, branch, policy.from_program);
     if (!status.ok()) {
       impl_->store.DropBranch(branch).IgnoreError();  // As it was.

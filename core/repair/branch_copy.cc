@@ -65,7 +65,7 @@ absl::Status BranchCopier::Copy(std::string_view name) {
       if (saved != nullptr) branch.tip = branch.origin_version = saved->version;
     }
   }
-  return to_.AdoptBranch(std::move(branch));
+  return to_.commits().AdoptBranch(std::move(branch));
 }
 
 absl::Status BranchCopier::CopySettings(std::string_view name) {
@@ -73,7 +73,7 @@ absl::Status BranchCopier::CopySettings(std::string_view name) {
                            from_.catalog().FindBranch(name));
   const auto settings = from_.catalog().Settings(number);
   if (settings == nullptr) return absl::OkStatus();
-  return to_.AdoptSettings(name, *settings);
+  return to_.settings().Adopt(name, *settings);
 }
 
 }  // namespace ckptree::internal

@@ -47,17 +47,17 @@ std::string SegmentPath(const std::string& staging, schema::Space space,
 }
 
 absl::StatusOr<std::unique_ptr<SegmentBuilder>> SegmentBuilder::Open(
-    const SegmentPlan& plan, schema::Space space, std::uint8_t builder,
+    const SegmentSettings& settings, schema::Space space, std::uint8_t builder,
     std::uint64_t reserve_bytes) {
-  CKPTREE_RETURN_IF_ERROR(plan.make_staging());
-  schema::SegmentHeader header = plan.header;
+  CKPTREE_RETURN_IF_ERROR(settings.make_staging());
+  schema::SegmentHeader header = settings.header;
   header.space = space;
   header.builder = builder;
   const std::string path =
-      SegmentPath(plan.staging, space, header.part, builder);
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::unique_ptr<kv::SegmentWriter> writer,
-      kv::SegmentWriter::Create(plan.kv_options, space, path, reserve_bytes));
+      SegmentPath(settings.staging, space, header.part, builder);
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::SegmentWriter> writer,
+                           kv::SegmentWriter::Create(settings.kv_options, space,
+                                                     path, reserve_bytes));
   CKPTREE_RETURN_IF_ERROR(writer->Add(
       schema::BlockKey(header.version, header.part,
                        schema::BlockNumber(builder, schema::kHeaderSequence)),
@@ -99,7 +99,8 @@ absl::StatusOr<BuiltSegment> SegmentBuilder::Finish() {
   return built;
 }
 
-BlockSink::BlockSink(SegmentPlan plan) : plan_(std::move(plan)) {}
+BlockSink::BlockSink(SegmentSettings settings)
+    : settings_(std::move(settings)) {}
 
 BlockSink::~BlockSink() = default;
 
@@ -152,10 +153,10 @@ absl::StatusOr<std::uint32_t> BlockSink::Write(
 // be; should that be wrong, each of them holds a 64th more than there was.
 std::uint64_t BlockSink::RollBytes(int builder) const {
   std::uint64_t bytes = std::max<std::uint64_t>(
-      plan_.limits.bytes, plan_.bytes_expected / (kMaxBuilders / 2));
+      settings_.limits.bytes, settings_.bytes_expected / (kMaxBuilders / 2));
   if (builder >= kMaxBuilders / 2) {
     bytes = std::max(
-        bytes, std::max(plan_.bytes_at_most, bytes_) / (kMaxBuilders / 4));
+        bytes, std::max(settings_.bytes_at_most, bytes_) / (kMaxBuilders / 4));
   }
   return bytes;
 }
@@ -171,8 +172,9 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
       builder = next_builder_++;
       lane->roll_bytes = RollBytes(builder);
       // What may still come, shared by the lanes there are; at least this.
-      const std::uint64_t left =
-          plan_.bytes_expected > bytes_ ? plan_.bytes_expected - bytes_ : 0;
+      const std::uint64_t left = settings_.bytes_expected > bytes_
+                                     ? settings_.bytes_expected - bytes_
+                                     : 0;
       reserve =
           std::min(lane->roll_bytes, left / lanes_.size()) + payload.size();
     }
@@ -180,11 +182,11 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
       return absl::ResourceExhaustedError(absl::StrFormat(
           "a part of a save has at most %d segments of %d blocks: its arrays "
           "need larger chunks",
-          kMaxBuilders, plan_.limits.blocks));
+          kMaxBuilders, settings_.limits.blocks));
     }
     CKPTREE_ASSIGN_OR_RETURN(
         lane->builder,
-        SegmentBuilder::Open(plan_, schema::Space::kChunks,
+        SegmentBuilder::Open(settings_, schema::Space::kChunks,
                              static_cast<std::uint8_t>(builder), reserve));
     lane->sequence = 0;
   }
@@ -197,8 +199,8 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
                       schema::BlockNumber(lane->builder->builder(), sequence)};
   }
   if (lane->builder->bytes() >= lane->roll_bytes ||
-      lane->builder->table_bytes() >= plan_.limits.table_bytes ||
-      sequence >= plan_.limits.blocks) {
+      lane->builder->table_bytes() >= settings_.limits.table_bytes ||
+      sequence >= settings_.limits.blocks) {
     return FinishLane(lane);
   }
   return absl::OkStatus();

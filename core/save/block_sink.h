@@ -42,10 +42,10 @@ struct SegmentLimits {
 };
 
 // What every segment of one part of one save has in common.
-struct SegmentPlan {
+struct SegmentSettings {
   kv::Options kv_options;
   std::string staging;                         // Folder of this attempt.
-  std::function<absl::Status()> make_staging;  // See PartPlan.
+  std::function<absl::Status()> make_staging;  // See PartTask.
   schema::SegmentHeader header;  // Space and builder are filled in.
   SegmentLimits limits;
   // So many new bytes are likely to come: segments are as large as that needs,
@@ -73,8 +73,8 @@ std::string SegmentPath(const std::string& staging, schema::Space space,
 class SegmentBuilder {
  public:
   static absl::StatusOr<std::unique_ptr<SegmentBuilder>> Open(
-      const SegmentPlan& plan, schema::Space space, std::uint8_t builder,
-      std::uint64_t reserve_bytes);
+      const SegmentSettings& settings, schema::Space space,
+      std::uint8_t builder, std::uint64_t reserve_bytes);
 
   // Adds a block; `sequence` ascends. Chunks (aligned in the file) or records
   // by the segment's space.
@@ -108,7 +108,7 @@ class BlockSink {
     std::uint32_t n = 0;
   };
 
-  explicit BlockSink(SegmentPlan plan);
+  explicit BlockSink(SegmentSettings settings);
   ~BlockSink();
 
   // Keeps or writes one chunk; returns its index for place(). `order` sorts the
@@ -157,7 +157,7 @@ class BlockSink {
                        std::vector<schema::TableSlice> slices);
   absl::Status FinishLane(Lane* lane);
 
-  const SegmentPlan plan_;
+  const SegmentSettings settings_;
 
   absl::Mutex mu_;
   std::vector<Place> places_;  // Guarded by mu_ until Seal().

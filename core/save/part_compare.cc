@@ -46,7 +46,7 @@ std::size_t FirstChunk(const std::vector<schema::Box>& boxes, std::size_t b) {
 }
 
 // The base's reference for this chunk: same box, same bytes.
-const ChunkRef* FindShared(const LeafPlan& leaf, const SourceLeaf& source,
+const ChunkRef* FindShared(const ComparedLeaf& leaf, const SourceLeaf& source,
                            const StagedContent::Piece& piece,
                            const Digest& digest, std::uint64_t bytes,
                            std::size_t* index) {
@@ -86,7 +86,7 @@ std::uint64_t Order(std::uint32_t leaf, std::size_t chunk) {
   return (std::uint64_t{leaf} << 32) | chunk;
 }
 
-bool SameChunks(const SourceLeaf& source, const LeafPlan& leaf) {
+bool SameChunks(const SourceLeaf& source, const ComparedLeaf& leaf) {
   if (leaf.base == nullptr) return false;
   const LeafRecord& record = leaf.base->record;
   if (record.is_inline || record.boxes.size() != source.boxes.size() ||
@@ -101,9 +101,9 @@ bool SameChunks(const SourceLeaf& source, const LeafPlan& leaf) {
 
 }  // namespace
 
-PartCompare::PartCompare(const PartPlan& plan, StagedContent* content,
+PartCompare::PartCompare(const PartTask& task, StagedContent* content,
                          const BasePart* base, BlockSink* sink)
-    : plan_(plan),
+    : task_(task),
       staged_(*content),
       content_(content->content()),
       base_(base),
@@ -151,7 +151,7 @@ void PartCompare::Match() {
 }
 
 bool PartCompare::WantsStatistics(const SourceLeaf& leaf) const {
-  return plan_.statistics && leaf.entry.kind == EntryKind::kArray;
+  return task_.statistics && leaf.entry.kind == EntryKind::kArray;
 }
 
 // Step 3 for chunked leaves (and step 4 at once), step 3 for runs.
@@ -163,7 +163,7 @@ absl::Status PartCompare::ComparePieces() {
       [this, &error](const tbb::blocked_range<std::size_t>& range) {
         for (std::size_t i = range.begin(); i != range.end(); ++i) {
           if (error.any()) return;
-          absl::Status status = plan_.check();
+          absl::Status status = task_.check();
           if (status.ok()) {
             staged_.Take(i);
             status = staged_.piece(i).run ? CompareRun(i) : CompareChunk(i);
@@ -199,7 +199,7 @@ void PartCompare::PrepareRefs() {
   for (std::size_t i = 0; i < staged_.piece_count(); ++i) {
     const StagedContent::Piece& piece = staged_.piece(i);
     if (piece.run || !content_.leaves[piece.leaf].boxes.empty()) continue;
-    LeafPlan& leaf = leaves_[piece.leaf];
+    ComparedLeaf& leaf = leaves_[piece.leaf];
     leaf.refs.resize(leaf.refs.size() + 1);
     leaf.block.push_back(kNotWritten);
   }
@@ -208,7 +208,7 @@ void PartCompare::PrepareRefs() {
 absl::Status PartCompare::CompareChunk(std::size_t index) {
   const StagedContent::Piece& piece = staged_.piece(index);
   const SourceLeaf& source = content_.leaves[piece.leaf];
-  LeafPlan& leaf = leaves_[piece.leaf];
+  ComparedLeaf& leaf = leaves_[piece.leaf];
   std::size_t at = static_cast<std::size_t>(piece.cell);
   for (std::uint32_t b = 0; b < piece.box; ++b) {
     at += static_cast<std::size_t>(staged_.grid(piece.leaf, b).count());
@@ -217,7 +217,7 @@ absl::Status PartCompare::CompareChunk(std::size_t index) {
                            staged_.Bytes(index, piece.leaf, &scratch_.local()));
   ChunkRef& ref = leaf.refs[at];
   ref.digest = base::DigestOf(bytes);
-  plan_.counters->compared.fetch_add(bytes.size(), std::memory_order_relaxed);
+  task_.counters->compared.fetch_add(bytes.size(), std::memory_order_relaxed);
   std::size_t old = 0;
   if (const ChunkRef* shared =
           FindShared(leaf, source, piece, ref.digest, bytes.size(), &old)) {
@@ -230,7 +230,7 @@ absl::Status PartCompare::CompareChunk(std::size_t index) {
         leaf.statistics[at] = StatisticsOf(source, bytes, Elements(piece));
       }
     }
-    plan_.counters->unchanged.fetch_add(bytes.size(),
+    task_.counters->unchanged.fetch_add(bytes.size(),
                                         std::memory_order_relaxed);
   } else {
     if (!leaf.statistics.empty()) {
@@ -251,7 +251,7 @@ std::optional<std::int64_t> PartCompare::Elements(
 absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
                                      const SourceLeaf& source, std::size_t at,
                                      std::span<const std::byte> bytes,
-                                     LeafPlan* leaf) {
+                                     ComparedLeaf* leaf) {
   ChunkRef& ref = leaf->refs[at];
   const auto size = static_cast<std::uint32_t>(bytes.size());
   ref.length = ref.raw_length = ref.block_length = size;
@@ -268,7 +268,7 @@ absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
   CKPTREE_ASSIGN_OR_RETURN(
       leaf->block[at],
       sink_.Write(Order(piece.leaf, at), bytes, std::move(slices)));
-  plan_.counters->written.fetch_add(size, std::memory_order_relaxed);
+  task_.counters->written.fetch_add(size, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
@@ -276,7 +276,7 @@ absl::Status PartCompare::CompareRun(std::size_t index) {
   const StagedContent::Piece& piece = staged_.piece(index);
   for (std::uint32_t i = piece.leaf; i < piece.leaf_end; ++i) {
     const SourceLeaf& source = content_.leaves[i];
-    LeafPlan& leaf = leaves_[i];
+    ComparedLeaf& leaf = leaves_[i];
     CKPTREE_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
                              staged_.Bytes(index, i, &scratch_.local()));
     ChunkRef& ref = leaf.refs[0];
@@ -298,7 +298,7 @@ absl::Status PartCompare::CompareRun(std::size_t index) {
           StatisticsOf(source, bytes, ElementCount(source.boxes[0].box.shape));
     }
   }
-  plan_.counters->compared.fetch_add(piece.bytes, std::memory_order_relaxed);
+  task_.counters->compared.fetch_add(piece.bytes, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
@@ -309,7 +309,7 @@ void PartCompare::CompareInline() {
       [this](const tbb::blocked_range<std::size_t>& range) {
         for (std::size_t i = range.begin(); i != range.end(); ++i) {
           const SourceLeaf& source = content_.leaves[i];
-          LeafPlan& leaf = leaves_[i];
+          ComparedLeaf& leaf = leaves_[i];
           if (source.form == LeafForm::kPacked) continue;
           if (source.form == LeafForm::kChunked) {
             leaf.changed = !SameChunks(source, leaf);
@@ -338,16 +338,16 @@ void PartCompare::LeaveThinPacks() {
     return schema::Block{schema::BlockKind::kChunk, ref.place, ref.version,
                          ref.n};
   };
-  const auto kept = [](const LeafPlan& leaf) {
+  const auto kept = [](const ComparedLeaf& leaf) {
     return !leaf.changed && leaf.refs.size() == 1 &&
            leaf.refs[0].length != leaf.refs[0].block_length;
   };
-  for (const LeafPlan& leaf : leaves_) {
+  for (const ComparedLeaf& leaf : leaves_) {
     if (kept(leaf)) live[name(leaf.refs[0])] += leaf.refs[0].length;
   }
   if (live.empty()) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    LeafPlan& leaf = leaves_[i];
+    ComparedLeaf& leaf = leaves_[i];
     if (content_.leaves[i].form == LeafForm::kPacked && kept(leaf) &&
         2 * live[name(leaf.refs[0])] < leaf.refs[0].block_length) {
       leaf.rewrite = true;
@@ -362,10 +362,10 @@ absl::Status PartCompare::WritePacks() {
     const StagedContent::Piece& piece = staged_.piece(i);
     if (!piece.run) continue;
     for (std::uint32_t l = piece.leaf; l < piece.leaf_end; ++l) {
-      LeafPlan& leaf = leaves_[l];
+      ComparedLeaf& leaf = leaves_[l];
       const std::uint64_t size = content_.leaves[l].byte_length;
       if (!leaf.changed && !leaf.rewrite) {
-        plan_.counters->unchanged.fetch_add(size, std::memory_order_relaxed);
+        task_.counters->unchanged.fetch_add(size, std::memory_order_relaxed);
         continue;
       }
       // Values of a cache line and more start on one: views need no copy.
@@ -383,7 +383,7 @@ absl::Status PartCompare::WritePacks() {
   FirstError error;
   tbb::parallel_for(std::size_t{0}, packs.size(), [&](std::size_t p) {
     if (error.any()) return;
-    const absl::Status status = plan_.check();
+    const absl::Status status = task_.check();
     error.Note(status.ok() ? WritePack(packs[p]) : status);
   });
   return error.status();
@@ -416,7 +416,7 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
       sink_.Write(Order(pack.members[0].second, 0),
                   std::span(payload).first(pack.bytes), std::move(slices)));
   for (const auto& [piece, l] : pack.members) leaves_[l].block[0] = block;
-  plan_.counters->written.fetch_add(pack.bytes, std::memory_order_relaxed);
+  task_.counters->written.fetch_add(pack.bytes, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "core/save/block_sink.h"
-#include "core/save/part_writer.h"
+#include "core/save/part_task.h"
 #include "core/save/staged_content.h"
 #include "core/version/base_part.h"
 #include "schema/leaf_record.h"
@@ -25,7 +25,7 @@ namespace ckptree::internal {
 inline constexpr std::uint32_t kNotWritten = 0xffffffff;
 
 // What is found out about one leaf.
-struct LeafPlan {
+struct ComparedLeaf {
   const BaseLeaf* base = nullptr;  // Same path, kind, type and shape.
   bool changed = false;            // The value differs from the base.
   bool rewrite = false;            // Equal, but leaves its pack.
@@ -39,14 +39,14 @@ struct LeafPlan {
 class PartCompare {
  public:
   // All outlive this; `base` may be null.
-  PartCompare(const PartPlan& plan, StagedContent* content,
+  PartCompare(const PartTask& task, StagedContent* content,
               const BasePart* base, BlockSink* sink);
 
   // Finds out what changed and hands it to the sink; releases every piece.
   absl::Status Run();
 
   // By ordinal; filled by Run(). The caller may move out of them.
-  std::vector<LeafPlan>& leaves() { return leaves_; }
+  std::vector<ComparedLeaf>& leaves() { return leaves_; }
 
  private:
   struct Pack {
@@ -62,7 +62,7 @@ class PartCompare {
   absl::Status CompareChunk(std::size_t index);
   absl::Status WriteChunk(const StagedContent::Piece& piece,
                           const SourceLeaf& source, std::size_t at,
-                          std::span<const std::byte> bytes, LeafPlan* leaf);
+                          std::span<const std::byte> bytes, ComparedLeaf* leaf);
   absl::Status CompareRun(std::size_t index);
   void CompareInline();
   void LeaveThinPacks();
@@ -70,12 +70,12 @@ class PartCompare {
   absl::Status WritePack(const Pack& pack);
   void ReleaseRuns();
 
-  const PartPlan& plan_;
+  const PartTask& task_;
   StagedContent& staged_;
   const StepContent& content_;
   const BasePart* const base_;
   BlockSink& sink_;
-  std::vector<LeafPlan> leaves_;
+  std::vector<ComparedLeaf> leaves_;
   tbb::enumerable_thread_specific<std::vector<std::byte>> scratch_;
   tbb::enumerable_thread_specific<std::vector<std::byte>> pack_scratch_;
 };

@@ -46,13 +46,13 @@ absl::Status CheckRecord(const SourceLeaf& source, const BaseLeaf& leaf,
 
 class PartWriter {
  public:
-  PartWriter(const PartPlan& plan, StagedContent* content, const BasePart* base)
-      : plan_(plan),
+  PartWriter(const PartTask& task, StagedContent* content, const BasePart* base)
+      : task_(task),
         content_(content->content()),
         base_(base),
-        segment_plan_(MakeSegmentPlan()),
-        sink_(segment_plan_),
-        compare_(plan, content, base, &sink_),
+        segment_settings_(MakeSegmentSettings()),
+        sink_(segment_settings_),
+        compare_(task, content, base, &sink_),
         leaves_(compare_.leaves()) {}
 
   absl::StatusOr<PartResult> Run() {
@@ -74,32 +74,32 @@ class PartWriter {
   }
 
  private:
-  SegmentPlan MakeSegmentPlan() const {
-    SegmentPlan plan;
-    plan.kv_options = plan_.kv_options;
-    plan.staging = plan_.staging;
-    plan.make_staging = plan_.make_staging;
-    plan.header.uuid = plan_.uuid;
-    plan.header.incarnation = plan_.incarnation;
-    plan.header.version = plan_.version;
-    plan.header.part = plan_.part;
-    plan.header.attempt = plan_.attempt;
-    plan.limits = plan_.segments;
-    plan.bytes_at_most = content_.bytes;
+  SegmentSettings MakeSegmentSettings() const {
+    SegmentSettings settings;
+    settings.kv_options = task_.kv_options;
+    settings.staging = task_.staging;
+    settings.make_staging = task_.make_staging;
+    settings.header.uuid = task_.uuid;
+    settings.header.incarnation = task_.incarnation;
+    settings.header.version = task_.version;
+    settings.header.part = task_.part;
+    settings.header.attempt = task_.attempt;
+    settings.limits = task_.segments;
+    settings.bytes_at_most = content_.bytes;
     // With a base most is likely to be unchanged: let the files grow instead.
-    plan.bytes_expected = base_ == nullptr ? content_.bytes : 0;
-    return plan;
+    settings.bytes_expected = base_ == nullptr ? content_.bytes : 0;
+    return settings;
   }
 
   // Takes the references and statistics of leaf `i`.
   LeafRecord MakeRecord(std::size_t i) {
     const SourceLeaf& source = content_.leaves[i];
-    LeafPlan& leaf = leaves_[i];
+    ComparedLeaf& leaf = leaves_[i];
     LeafRecord record;
     record.since_version =
-        leaf.changed ? plan_.version : leaf.base->record.since_version;
+        leaf.changed ? task_.version : leaf.base->record.since_version;
     record.since_step =
-        leaf.changed ? plan_.step : leaf.base->record.since_step;
+        leaf.changed ? task_.step : leaf.base->record.since_step;
     record.byte_length = source.byte_length;
     if (source.form == LeafForm::kInline) {
       record.is_inline = true;
@@ -115,8 +115,8 @@ class PartWriter {
         const BlockSink::Place& place = sink_.place(leaf.block[c]);
         record.chunks[c].place = place.place;
         record.chunks[c].n = place.n;
-        record.chunks[c].version = plan_.version;
-        record.chunks[c].part = plan_.part;
+        record.chunks[c].version = task_.version;
+        record.chunks[c].part = task_.part;
       }
     }
     record.statistics = std::move(leaf.statistics);
@@ -150,7 +150,7 @@ class PartWriter {
             auto leaf = std::make_shared<BaseLeaf>();
             leaf->record = MakeRecord(fresh[f]);
             leaf->value_digest = schema::ValueDigest(leaf->record);
-            leaf->version = plan_.version;
+            leaf->version = task_.version;
             leaf->source = fresh[f];
             schema::EncodeLeafRecord(leaf->record, &encoded_[f]);
             leaf->encoded_bytes =
@@ -172,10 +172,10 @@ class PartWriter {
     if (records_are_small()) return absl::OkStatus();
     CKPTREE_ASSIGN_OR_RETURN(
         std::unique_ptr<SegmentBuilder> builder,
-        SegmentBuilder::Open(segment_plan_, schema::Space::kLeaves, 0,
+        SegmentBuilder::Open(segment_settings_, schema::Space::kLeaves, 0,
                              record_bytes_));
     for (std::size_t f = 0; f < fresh_.size(); ++f) {
-      if (f % 4096 == 0) CKPTREE_RETURN_IF_ERROR(plan_.check());
+      if (f % 4096 == 0) CKPTREE_RETURN_IF_ERROR(task_.check());
       const SourceLeaf& leaf = content_.leaves[fresh_[f]->source];
       CKPTREE_RETURN_IF_ERROR(CheckRecord(leaf, *fresh_[f], encoded_[f]));
       schema::TableSlice slice;
@@ -194,13 +194,13 @@ class PartWriter {
   std::vector<std::pair<std::string, std::string>> SmallRecords() {
     std::vector<std::pair<std::string, std::string>> records;
     for (std::size_t f = 0; records_are_small() && f < fresh_.size(); ++f) {
-      records.emplace_back(schema::SmallKey(plan_.version, plan_.part,
+      records.emplace_back(schema::SmallKey(task_.version, task_.part,
                                             schema::BlockKind::kLeafRecord,
                                             fresh_[f]->source + 1),
                            std::move(encoded_[f]));
     }
     for (const auto& [n, payload] : sink_.small()) {
-      records.emplace_back(schema::SmallKey(plan_.version, plan_.part,
+      records.emplace_back(schema::SmallKey(task_.version, task_.part,
                                             schema::BlockKind::kChunk, n),
                            payload);
     }
@@ -214,7 +214,7 @@ class PartWriter {
     }
     header.digest = digest.Finish();
     records.insert(records.begin(),
-                   {schema::SmallKey(plan_.version, plan_.part,
+                   {schema::SmallKey(task_.version, task_.part,
                                      schema::BlockKind::kHeader, 0),
                     schema::EncodeSmallHeader(header)});
     return records;
@@ -239,7 +239,7 @@ class PartWriter {
   // The base of the next save, and what follows from it.
   PartResult Result() const {
     PartResult result;
-    for (const LeafPlan& leaf : leaves_) {
+    for (const ComparedLeaf& leaf : leaves_) {
       result.changed_leaves += leaf.changed ? 1 : 0;
     }
 
@@ -273,12 +273,12 @@ class PartWriter {
       result.nan_count += nan;
       result.inf_count += inf;
       result.nonfinite_leaves += nan + inf > 0 ? 1 : 0;
-      if (leaf->version != plan_.version) continue;
+      if (leaf->version != task_.version) continue;
       for (const ChunkRef& ref : leaf->record.chunks) {
-        if (ref.version == plan_.version) result.new_bytes += ref.raw_length;
+        if (ref.version == task_.version) result.new_bytes += ref.raw_length;
       }
       if (leaf->record.is_inline &&
-          leaf->record.since_version == plan_.version) {
+          leaf->record.since_version == task_.version) {
         result.new_bytes += leaf->record.byte_length;
       }
     }
@@ -289,7 +289,7 @@ class PartWriter {
         dense_ || base_ == nullptr || matched == 0
             ? 0
             : base_->map_bytes + schema::EncodeLeafMap(next->map).size();
-    result.record.part = plan_.part;
+    result.record.part = task_.part;
     result.record.tree = content_.tree.digest;
     result.record.map = next->map;
     result.tree = content_.tree;
@@ -314,13 +314,13 @@ class PartWriter {
     return ordinals;
   }
 
-  const PartPlan& plan_;
+  const PartTask& task_;
   const StepContent& content_;
   const BasePart* const base_;
-  const SegmentPlan segment_plan_;
+  const SegmentSettings segment_settings_;
   BlockSink sink_;
   PartCompare compare_;
-  std::vector<LeafPlan>& leaves_;
+  std::vector<ComparedLeaf>& leaves_;
 
   bool dense_ = false;
   std::vector<std::shared_ptr<BaseLeaf>> fresh_;  // By ordinal, ascending.
@@ -331,10 +331,10 @@ class PartWriter {
 
 }  // namespace
 
-absl::StatusOr<PartResult> WritePart(const PartPlan& plan,
+absl::StatusOr<PartResult> WritePart(const PartTask& task,
                                      StagedContent* content,
                                      const BasePart* base) {
-  const auto writer = std::make_shared<PartWriter>(plan, content, base);
+  const auto writer = std::make_shared<PartWriter>(task, content, base);
   absl::StatusOr<PartResult> result = writer->Run();
   if (result.ok()) result->leftovers = writer;
   return result;

@@ -6,9 +6,7 @@
 #ifndef CKPTREE_CORE_SAVE_PART_WRITER_H_
 #define CKPTREE_CORE_SAVE_PART_WRITER_H_
 
-#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,38 +15,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/save/block_sink.h"
+#include "core/save/part_task.h"
 #include "core/save/staged_content.h"
 #include "core/version/base_part.h"
-#include "kv/options.h"
 #include "schema/dead_list.h"
 #include "schema/step_record.h"
 
 namespace ckptree::internal {
-
-// Bytes of one save, counted while it runs.
-struct SaveCounters {
-  std::atomic<std::uint64_t> compared{0};
-  std::atomic<std::uint64_t> written{0};
-  std::atomic<std::uint64_t> unchanged{0};
-};
-
-struct PartPlan {
-  kv::Options kv_options;
-  std::string staging;  // Folder for the segments.
-  // Makes the folder; called before each segment, from any thread.
-  std::function<absl::Status()> make_staging;
-  std::string attempt;  // Its name.
-  std::string uuid;
-  std::uint64_t incarnation = 0;
-  std::uint64_t version = 0;
-  std::int64_t step = 0;
-  std::uint16_t part = 0;
-  SegmentLimits segments;
-  bool statistics = true;
-  // Asked between pieces: an error stops the part (cancelled).
-  std::function<absl::Status()> check;
-  SaveCounters* counters = nullptr;
-};
 
 // What a part contributes to the commit, and the base of the next save.
 struct PartResult {
@@ -79,7 +52,7 @@ struct PartResult {
 // Runs inside a TBB arena and spreads over it. `base` may be null: everything
 // is new. The base's blocks must not be freed until it returns. On error
 // nothing but files in the staging folder is left.
-absl::StatusOr<PartResult> WritePart(const PartPlan& plan,
+absl::StatusOr<PartResult> WritePart(const PartTask& task,
                                      StagedContent* content,
                                      const BasePart* base);
 

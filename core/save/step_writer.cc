@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "core/process/clock.h"
+#include "core/process/commit_status.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/save/lineage.h"
@@ -282,34 +283,34 @@ absl::Status StepWriter::LoadTip(std::uint32_t branch) {
 // Steps 3 and 4.
 absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
   const kv::Database& database = *context_.database;
-  PartPlan plan;
-  plan.kv_options = context_.kv_options;
-  plan.staging = database.staging_directory() + "/" + attempt->name;
-  plan.attempt = attempt->name;
-  plan.make_staging = [this, attempt]() -> absl::Status {
+  PartTask task;
+  task.kv_options = context_.kv_options;
+  task.staging = database.staging_directory() + "/" + attempt->name;
+  task.attempt = attempt->name;
+  task.make_staging = [this, attempt]() -> absl::Status {
     absl::MutexLock lock(&attempt->mu);
     if (attempt->staged) return absl::OkStatus();
     attempt->staged = true;
     return context_.database->MakeStaging(attempt->name);
   };
-  plan.uuid = context_.uuid;
-  plan.incarnation = database.report().incarnation;
-  plan.version = attempt->version;
-  plan.step = save->step;
-  plan.part = 0;
-  plan.segments = segments_;
-  plan.statistics = context_.statistics;
-  plan.counters = &save->counters;
+  task.uuid = context_.uuid;
+  task.incarnation = database.report().incarnation;
+  task.version = attempt->version;
+  task.step = save->step;
+  task.part = 0;
+  task.segments = segments_;
+  task.statistics = context_.statistics;
+  task.counters = &save->counters;
   const std::thread::id self = std::this_thread::get_id();
-  plan.check = [this, save, self]() -> absl::Status {
+  task.check = [this, save, self]() -> absl::Status {
     if (std::this_thread::get_id() == self) ReportProgress(*save, false);
     return save->cancelled() ? absl::CancelledError("it was cancelled")
                              : absl::OkStatus();
   };
-  const auto base = tip_.parts.find(plan.part);
+  const auto base = tip_.parts.find(task.part);
   absl::StatusOr<PartResult> part = absl::UnknownError("");
   context_.arena->execute([&] {
-    part = WritePart(plan, save->content.get(),
+    part = WritePart(task, save->content.get(),
                      base == tip_.parts.end() ? nullptr : base->second.get());
   });
   if (absl::IsResourceExhausted(part.status())) {
@@ -373,22 +374,12 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   if (!save->EnterCommit()) return absl::CancelledError("it was cancelled");
   attempt->committing = true;
   const kv::CommitResult result = context_.database->Commit(std::move(request));
-  switch (result.outcome) {
-    case kv::Outcome::kCommitted:
-      break;
-    case kv::Outcome::kConflict:
-      return absl::AlreadyExistsError(
-          absl::StrFormat("the step was saved or changed by somebody else (%s)",
-                          result.status.message()));
-    case kv::Outcome::kUnknown:
-      return absl::UnknownError(absl::StrFormat(
-          "a write failed in mid-commit (%s): the step may or may not be "
-          "there; close the store and open it to learn which",
-          result.status.message()));
-    case kv::Outcome::kFenced:
-    case kv::Outcome::kFailed:
-      return result.status;
+  if (result.outcome == kv::Outcome::kConflict) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("the step was saved or changed by somebody else (%s)",
+                        result.status.message()));
   }
+  CKPTREE_RETURN_IF_ERROR(CommitStatus(result, "the step"));
   for (auto& [number, part] : tip_.parts) retired_.push_back(std::move(part));
   const std::uint64_t base = tip_.version;
   tip_ = {attempt->version, {}};

@@ -32,10 +32,7 @@ absl::StatusOr<std::vector<std::uint32_t>> NumbersOf(
   }
   CKPTREE_ASSIGN_OR_RETURN(
       const kv::Value bytes,
-      database.Read(key.space, schema::BlockKey(
-                                   key.version, key.part,
-                                   schema::BlockNumber(
-                                       key.builder, schema::kTableSequence))));
+      database.Read(key.space, schema::SegmentTableKey(key)));
   CKPTREE_ASSIGN_OR_RETURN(const schema::SegmentTable table,
                            schema::DecodeSegmentTable(bytes.view()));
   for (const schema::TableEntry& entry : table.entries) {

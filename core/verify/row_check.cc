@@ -285,13 +285,7 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
     const auto fields = schema::DecodeSegmentKey(rows->key());
     const auto row = schema::DecodeSegmentRow(rows->value());
     if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
-    const std::string first = schema::BlockKey(
-        fields->version, fields->part,
-        schema::BlockNumber(fields->builder, schema::kHeaderSequence));
-    const std::string last = schema::BlockKey(
-        fields->version, fields->part,
-        schema::BlockNumber(fields->builder, schema::kTableSequence));
-    const kv::LiveFile* file = FileOfSegment(files, fields->space, first, last);
+    const kv::LiveFile* file = FileOfSegment(files, *fields);
     if (file == nullptr) {
       damage->Add(Finding::Severity::kDamage,
                   schema::DescribeKey(Space::kRecords, rows->key()) +

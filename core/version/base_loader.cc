@@ -15,6 +15,7 @@
 #include "core/version/leaf_reader.h"
 #include "core/version/open_check.h"
 #include "core/version/read_plan.h"
+#include "core/version/row_scan.h"
 #include "core/version/step_tree.h"
 #include "schema/keys.h"
 #include "schema/store_record.h"
@@ -44,16 +45,19 @@ absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
       const std::optional<std::string> removed,
       database.Get(Space::kRecords, schema::RemovedKey(version)));
   if (removed.has_value()) return schema::DecodeStepRecord(*removed);
-  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator scan,
-      database.Scan(Space::kRecords, range.begin, range.end));
-  for (; scan.Valid(); scan.Next()) {
-    absl::StatusOr<schema::StepRecord> record =
-        schema::DecodeStepRecord(scan.value());
-    if (record.ok() && record->version == version) return record;
-  }
-  CKPTREE_RETURN_IF_ERROR(scan.status());
+  std::optional<schema::StepRecord> found;
+  const absl::Status scanned =
+      ScanRows(database, schema::Row::kStep,
+               [&](std::string_view, std::string_view value) {
+                 absl::StatusOr<schema::StepRecord> record =
+                     schema::DecodeStepRecord(value);
+                 if (record.ok() && record->version == version) {
+                   found = *std::move(record);
+                 }
+                 return absl::OkStatus();
+               });
+  if (found.has_value()) return *std::move(found);
+  CKPTREE_RETURN_IF_ERROR(scanned);
   return absl::DataLossError(absl::StrFormat(
       "version %d has neither a step nor a removed row", version));
 }
@@ -145,7 +149,7 @@ absl::Status CheckBlocksAreThere(const kv::Database& database,
                            SortedLiveFiles(database));
   for (const std::string& key : chunks) {
     const kv::LiveFile* const file =
-        FileOfSegment(files, Space::kChunks, key, key);
+        FileOfKeys(files, Space::kChunks, key, key);
     if (file == nullptr || !file->whole) return missing(Space::kChunks, key);
   }
   const std::vector<std::string> keys(small.begin(), small.end());

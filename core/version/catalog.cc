@@ -8,30 +8,24 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/version/row_scan.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {
 namespace {
 
-// Calls fn(key, value) for every row of one kind. An error: some were not seen.
-template <typename Fn>
+// Calls `fn` for every row of one kind; rows that it refuses are among the
+// problems. An error: some were not seen.
 absl::Status ForEachRow(const kv::Database& database, schema::Row row,
-                        std::vector<std::string>* problems, Fn fn) {
-  const schema::KeyRange range = schema::AllRows(row);
-  absl::StatusOr<kv::Iterator> scan =
-      database.Scan(schema::Space::kRecords, range.begin, range.end);
-  absl::Status status = scan.status();
-  if (status.ok()) {
-    for (; scan->Valid(); scan->Next()) {
-      if (absl::Status bad = fn(scan->key(), scan->value()); !bad.ok()) {
-        problems->push_back(absl::StrFormat(
-            "%s: %s", schema::DescribeKey(schema::Space::kRecords, scan->key()),
-            bad.message()));
-      }
-    }
-    status = scan->status();
-  }
-  if (!status.ok()) problems->push_back(std::string(status.message()));
+                        std::vector<std::string>* problems, RowFn fn) {
+  absl::Status status = ScanRows(
+      database, row, [&](std::string_view key, std::string_view value) {
+        if (const absl::Status bad = fn(key, value); !bad.ok()) {
+          problems->emplace_back(NamingRow(key, bad).message());
+        }
+        return absl::OkStatus();
+      });
+  if (!status.ok()) problems->emplace_back(status.message());
   return status;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/version/row_scan.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/segment_record.h"
@@ -42,18 +43,20 @@ std::string BranchPrefix(const kv::Database& database, std::uint32_t branch) {
 // " (step 3, trial/7)" for the versions given.
 std::string StepsText(const kv::Database& database,
                       const std::set<std::uint64_t>& versions) {
-  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
-  absl::StatusOr<kv::Iterator> scan =
-      database.Scan(Space::kRecords, range.begin, range.end);
   std::string text;
-  if (!scan.ok()) return text;
-  for (; scan->Valid(); scan->Next()) {
-    const absl::StatusOr<schema::StepRecord> record =
-        schema::DecodeStepRecord(scan->value());
-    if (!record.ok() || !versions.contains(record->version)) continue;
-    absl::StrAppendFormat(&text, "%s%s%d", text.empty() ? "step " : ", ",
-                          BranchPrefix(database, record->branch), record->step);
-  }
+  // What cannot be read is told elsewhere.
+  ScanRows(database, schema::Row::kStep,
+           [&](std::string_view, std::string_view value) {
+             const absl::StatusOr<schema::StepRecord> record =
+                 schema::DecodeStepRecord(value);
+             if (record.ok() && versions.contains(record->version)) {
+               absl::StrAppendFormat(
+                   &text, "%s%s%d", text.empty() ? "step " : ", ",
+                   BranchPrefix(database, record->branch), record->step);
+             }
+             return absl::OkStatus();
+           })
+      .IgnoreError();
   return text.empty() ? text : " (" + text + ")";
 }
 
@@ -61,32 +64,23 @@ absl::Status CheckSegments(const kv::Database& database,
                            std::vector<std::string>* damage) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                            SortedLiveFiles(database));
-  const schema::KeyRange range = schema::AllRows(schema::Row::kSegment);
-  CKPTREE_ASSIGN_OR_RETURN(
-      kv::Iterator scan,
-      database.Scan(Space::kRecords, range.begin, range.end));
-  for (; scan.Valid(); scan.Next()) {
-    const auto fields = schema::DecodeSegmentKey(scan.key());
-    if (!fields.has_value()) {
-      damage->push_back(schema::DescribeKey(Space::kRecords, scan.key()) +
-                        ": no segment row has such a key");
-      continue;
-    }
-    const std::string first = schema::BlockKey(
-        fields->version, fields->part,
-        schema::BlockNumber(fields->builder, schema::kHeaderSequence));
-    const std::string last = schema::BlockKey(
-        fields->version, fields->part,
-        schema::BlockNumber(fields->builder, schema::kTableSequence));
-    const kv::LiveFile* file = FileOfSegment(files, fields->space, first, last);
-    if (file != nullptr && file->whole) continue;
-    damage->push_back(absl::StrFormat(
-        "%s%s: %s", schema::DescribeKey(Space::kRecords, scan.key()),
-        StepsText(database, {fields->version}),
-        file == nullptr ? std::string("no file holds it")
-                        : file->path + " is missing or cut short"));
-  }
-  return scan.status();
+  return ScanRows(
+      database, schema::Row::kSegment,
+      [&](std::string_view key, std::string_view) {
+        const std::string row = schema::DescribeKey(Space::kRecords, key);
+        const auto fields = schema::DecodeSegmentKey(key);
+        if (!fields.has_value()) {
+          damage->push_back(row + ": no segment row has such a key");
+          return absl::OkStatus();
+        }
+        const kv::LiveFile* file = FileOfSegment(files, *fields);
+        if (file != nullptr && file->whole) return absl::OkStatus();
+        damage->push_back(absl::StrFormat(
+            "%s%s: %s", row, StepsText(database, {fields->version}),
+            file == nullptr ? std::string("no file holds it")
+                            : file->path + " is missing or cut short"));
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace
@@ -124,8 +118,14 @@ std::string ReadOnlyFeature(const schema::StoreRecord& store) {
 }
 
 const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
-                                  Space space, std::string_view first_key,
-                                  std::string_view last_key) {
+                                  const schema::SegmentKeyFields& segment) {
+  return FileOfKeys(files, segment.space, schema::SegmentHeaderKey(segment),
+                    schema::SegmentTableKey(segment));
+}
+
+const kv::LiveFile* FileOfKeys(const std::vector<kv::LiveFile>& files,
+                               Space space, std::string_view first_key,
+                               std::string_view last_key) {
   // The last file that begins at or before the segment's first key.
   const auto it = std::upper_bound(
       files.begin(), files.end(), std::pair(space, first_key),

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kv/database.h"
+#include "schema/keys.h"
 #include "schema/store_record.h"
 
 namespace ckptree::internal {
@@ -43,9 +44,12 @@ absl::StatusOr<std::vector<kv::LiveFile>> SortedLiveFiles(
 // The live file that covers the whole of a segment, from header to table; null
 // where there is none. `files` as SortedLiveFiles() gives.
 const kv::LiveFile* FileOfSegment(const std::vector<kv::LiveFile>& files,
-                                  schema::Space space,
-                                  std::string_view first_key,
-                                  std::string_view last_key);
+                                  const schema::SegmentKeyFields& segment);
+
+// Likewise the one that covers all keys from `first_key` to `last_key`.
+const kv::LiveFile* FileOfKeys(const std::vector<kv::LiveFile>& files,
+                               schema::Space space, std::string_view first_key,
+                               std::string_view last_key);
 
 // Whether every segment row has a live file that covers it, with its size.
 absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database);

@@ -48,8 +48,8 @@ absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
   return payload.substr(ref.offset, ref.length);
 }
 
-// Reads of this many blocks in flight keep a disk busy; on fewer processors
-// than that, threads beyond them wait for it.
+// Reads of this many blocks in flight keep a disk busy: on fewer processors,
+// too, since threads beyond them do nothing but wait for it.
 constexpr std::size_t kReadsAtOnce = 8;
 constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
 // Of all threads: what falls into its place by pieces is read there first.
@@ -382,7 +382,7 @@ void ReadPlan::Prefetch(std::span<const Slice> slices) const {
   database_.Prefetch(first.place, ChunkKey(first), begin, end - begin);
 }
 
-absl::Status ReadPlan::Run() {
+std::vector<std::span<const ReadPlan::Slice>> ReadPlan::Blocks() {
   std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
     return BlockOrder(a.ref) < BlockOrder(b.ref);
   });
@@ -396,6 +396,21 @@ absl::Status ReadPlan::Run() {
     blocks.push_back(std::span(slices_).subspan(i, end - i));
     i = end;
   }
+  return blocks;
+}
+
+absl::Status ReadPlan::RunHere() {
+  const std::vector<std::span<const Slice>> blocks = Blocks();
+  Scratch scratch;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    if (b + 1 < blocks.size()) Prefetch(blocks[b + 1]);
+    CKPTREE_RETURN_IF_ERROR(ReadBlock(blocks[b], &scratch));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPlan::Run(int asked) {
+  const std::vector<std::span<const Slice>> blocks = Blocks();
   if (blocks.size() == 1) {
     Scratch scratch;
     return ReadBlock(blocks.front(), &scratch);
@@ -404,7 +419,7 @@ absl::Status ReadPlan::Run() {
   const auto read = [&](std::size_t block, Scratch* scratch) {
     if (!error.any()) error.Note(ReadBlock(blocks[block], scratch));
   };
-  if (const std::size_t threads = DiskThreads(); threads > 1) {
+  if (const std::size_t threads = DiskThreads(asked); threads > 1) {
     std::atomic<std::size_t> next = 0;
     RunOnDiskThreads(threads, [&] {
       try {
@@ -439,10 +454,11 @@ void ReadPlan::NoteDestination(std::span<std::byte> destination) {
   }
 }
 
-std::size_t ReadPlan::DiskThreads() const {
+std::size_t ReadPlan::DiskThreads(int asked) const {
   const auto processors =
       static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
-  if (processors == 1 || processors >= kReadsAtOnce) return 1;
+  const std::size_t most = asked != 0 ? static_cast<std::size_t>(asked)
+                                      : std::max(processors, kReadsAtOnce);
   std::uint64_t bytes = 0;
   std::uint64_t largest = 1;
   for (const Slice& slice : slices_) {
@@ -450,8 +466,8 @@ std::size_t ReadPlan::DiskThreads() const {
     largest = std::max<std::uint64_t>(largest, slice.ref.length);
   }
   if (bytes < kWorthDiskThreads) return 1;
-  return std::clamp<std::size_t>(kScratchBytes / largest, processors,
-                                 kReadsAtOnce);
+  return std::clamp<std::size_t>(kScratchBytes / largest,
+                                 std::min(processors, most), most);
 }
 
 }  // namespace ckptree::internal

@@ -23,9 +23,7 @@
 
 namespace ckptree::internal {
 
-// Collects slices, then reads them all. Confined to one thread; Run() spreads
-// over the TBB arena it is called in, and where there is much to read over
-// threads that wait for the disk; over none where the arena has one.
+// Collects slices, then reads them all. Confined to one thread.
 class ReadPlan {
  public:
   explicit ReadPlan(const kv::Database& database) : database_(database) {}
@@ -44,8 +42,12 @@ class ReadPlan {
                                         const BoxSpec& box,
                                         std::span<std::byte> destination);
 
-  // Reads everything. kDataLoss names leaf and chunk.
-  absl::Status Run();
+  // Reads everything. kDataLoss names leaf and chunk. Spreads over the TBB
+  // arena it is called in; where there is much to read, over threads that wait
+  // for the disk: as many as `asked`, or by the rule of StoreOptions::threads.
+  absl::Status Run(int asked);
+  // Likewise, on this thread alone.
+  absl::Status RunHere();
 
   std::uint64_t bytes_read() const { return bytes_read_.load(); }
 
@@ -75,8 +77,10 @@ class ReadPlan {
   void Prefetch(std::span<const Slice> slices) const;
   // Remembers what is about to be written, where that is much.
   void NoteDestination(std::span<std::byte> destination);
-  // How many threads to read on; 1: those of the TBB arena will do.
-  std::size_t DiskThreads() const;
+  // All slices, by the block that they are in.
+  std::vector<std::span<const Slice>> Blocks();
+  // How many threads of its own to read on; 1: those of the arena will do.
+  std::size_t DiskThreads(int asked) const;
   absl::Status ReadBlock(std::span<const Slice> slices, Scratch* scratch);
   // Reads only the bytes that were asked for, straight from the file. False
   // where that is not possible, or where they are not the bytes that were

@@ -46,18 +46,6 @@ nb::dict TextPairs(
   return dict;
 }
 
-const char* Name(Finding::Severity severity) {
-  switch (severity) {
-    case Finding::Severity::kDamage:
-      return "damage";
-    case Finding::Severity::kInconsistent:
-      return "inconsistent";
-    case Finding::Severity::kWarning:
-      return "warning";
-  }
-  return "unknown";
-}
-
 const char* Name(Progress::Phase phase) {
   switch (phase) {
     case Progress::Phase::kQueued:
@@ -70,20 +58,6 @@ const char* Name(Progress::Phase phase) {
       return "done";
     case Progress::Phase::kFailed:
       return "failed";
-  }
-  return "unknown";
-}
-
-const char* Name(LeafChange::Kind kind) {
-  switch (kind) {
-    case LeafChange::Kind::kAdded:
-      return "added";
-    case LeafChange::Kind::kRemoved:
-      return "removed";
-    case LeafChange::Kind::kChanged:
-      return "changed";
-    case LeafChange::Kind::kRetyped:
-      return "retyped";
   }
   return "unknown";
 }
@@ -159,8 +133,9 @@ Record ToDict(const BranchInfo& branch) {
 }
 
 Record ToDict(const Finding& finding) {
-  return Fields()("severity", Name(finding.severity))("what", finding.what)(
-             "steps", Texts(finding.selectors))("leaf", finding.leaf)
+  return Fields()("severity", ToText(Name(finding.severity)))(
+             "what", finding.what)("steps", Texts(finding.selectors))(
+             "leaf", finding.leaf)
       .Take();
 }
 
@@ -302,7 +277,7 @@ Record ToDict(const HistoryEntry& entry) {
 }
 
 Record ToDict(const LeafChange& change) {
-  return Fields()("name", change.name)("change", Name(change.kind))(
+  return Fields()("name", change.name)("change", ToText(Name(change.kind)))(
              "before", Optional(change.before))(
              "after", Optional(change.after))("before_detail",
                                               Optional(change.before_detail))(

@@ -78,7 +78,7 @@ TEST_F(LimitsTest, ManyThreadsDoNotUseUpTheSegments) {
   constexpr int kAtOnce = 32;
   absl::Mutex mu;
   int inside = 0, most = 0, entered = 0;
-  internal::SegmentPlan plan;
+  internal::SegmentSettings plan;
   plan.staging = dir_.path();
   plan.header.uuid = std::string(16, 'u');
   plan.header.version = 1;

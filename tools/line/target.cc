@@ -150,15 +150,6 @@ absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
   return matches;
 }
 
-absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf) {
-  if (!leaf.tie_to) return leaf;
-  absl::StatusOr<std::optional<LeafInfo>> target = step.Find(*leaf.tie_to);
-  if (!target.ok()) return target.status();
-  if (target->has_value()) return **std::move(target);
-  return absl::DataLossError(absl::StrFormat(
-      "%s is tied to %s, which is missing", leaf.name, leaf.tie_to->Text()));
-}
-
 absl::StatusOr<std::vector<std::string>> NamesIn(
     const std::vector<const Step*>& steps, std::string_view key) {
   std::vector<std::string> names;

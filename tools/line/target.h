@@ -38,9 +38,6 @@ absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
 absl::StatusOr<std::vector<std::string>> NamesIn(
     const std::vector<const Step*>& steps, std::string_view key);
 
-// `leaf` or, where it is a tie, the leaf that holds its value.
-absl::StatusOr<LeafInfo> Storage(const Step& step, const LeafInfo& leaf);
-
 }  // namespace ckptree::tools
 
 #endif  // CKPTREE_TOOLS_LINE_TARGET_H_

@@ -22,20 +22,6 @@
 namespace ckptree::tools {
 namespace {
 
-std::string_view KindName(LeafChange::Kind kind) {
-  switch (kind) {
-    case LeafChange::Kind::kAdded:
-      return "added";
-    case LeafChange::Kind::kRemoved:
-      return "removed";
-    case LeafChange::Kind::kChanged:
-      return "changed";
-    case LeafChange::Kind::kRetyped:
-      return "retyped";
-  }
-  return "?";
-}
-
 Cell NormCell(const std::optional<LeafDetail>& detail) {
   return StatisticsCells(detail ? detail->statistics : std::nullopt)
       .Take({"l2"})[0];
@@ -57,7 +43,7 @@ Table DiffTable(const DiffReport& report, const TableOptions& options) {
         change.after_detail ? change.after_detail : change.before_detail;
     const bool typed = change.kind == LeafChange::Kind::kChanged;
     table.rows.push_back(
-        {TextCell(KindName(change.kind)), TextCell(change.name),
+        {TextCell(Name(change.kind)), TextCell(change.name),
          change.before ? TypeCell(*change.before) : NoCell(),
          change.after && !typed ? TypeCell(*change.after) : NoCell(),
          BytesCell(detail->bytes, options.exact_bytes),

@@ -42,7 +42,7 @@ absl::StatusOr<Plan> MakePlan(const Step& step, std::string_view key,
   for (const LeafInfo& named : *found) {
     if (!named.is_leaf() && !named.tie_to) continue;
     if (!MatchesGlob(glob, named.name)) continue;
-    const absl::StatusOr<LeafInfo> leaf = Storage(step, named);
+    const absl::StatusOr<LeafInfo> leaf = step.Holder(named);
     if (!leaf.ok()) return leaf.status();
     if (leaf->dtype == DType::kNone) {
       ++plan.left_out;

@@ -74,7 +74,7 @@ class Getter {
     }
     bool first = true;
     for (const LeafInfo& named : target_.leaves) {
-      const absl::StatusOr<LeafInfo> leaf = Storage(step_, named);
+      const absl::StatusOr<LeafInfo> leaf = step_.Holder(named);
       if (!leaf.ok()) return leaf.status();
       if (many && options_.format == "text") {
         const std::string type =

@@ -267,7 +267,7 @@ absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
   const bool exact = session.arguments().Has("bytes");
   bool first = true;
   for (const LeafInfo& named : target->leaves) {
-    const absl::StatusOr<LeafInfo> leaf = Storage(step, named);
+    const absl::StatusOr<LeafInfo> leaf = step.Holder(named);
     if (!leaf.ok()) return leaf.status();
     const absl::StatusOr<LeafDetail> detail = step.Detail(leaf->path);
     if (!detail.ok()) return detail.status();

@@ -22,18 +22,6 @@
 namespace ckptree::tools {
 namespace {
 
-std::string_view SeverityName(Finding::Severity severity) {
-  switch (severity) {
-    case Finding::Severity::kDamage:
-      return "damage";
-    case Finding::Severity::kInconsistent:
-      return "inconsistent";
-    case Finding::Severity::kWarning:
-      return "warning";
-  }
-  return "?";
-}
-
 // "1000, 2000 and 17 more".
 std::string StepsText(const std::vector<std::string>& steps, bool all) {
   constexpr std::size_t kShown = 6;
@@ -61,7 +49,7 @@ Table FindingTable(const VerifyReport& report, bool all_steps) {
                           ? Tone::kWarning
                           : Tone::kBad;
     table.rows.push_back(
-        {TextCell(SeverityName(finding.severity), tone),
+        {TextCell(Name(finding.severity), tone),
          Cell{Json(finding.steps), StepsText(finding.selectors, all_steps)},
          TextCell(finding.leaf), TextCell(finding.what),
          Cell{Json(finding.selectors), StepsText(finding.selectors, true)}});

@@ -80,6 +80,9 @@ struct LeafChange {
   std::optional<LeafDetail> after_detail = {};
 };
 
+// "added", "removed", "changed" or "retyped".
+CKPTREE_EXPORT std::string_view Name(LeafChange::Kind kind);
+
 // What differs between two steps, and how much does not.
 struct DiffReport {
   std::vector<LeafChange> changes = {};  // In tree order.

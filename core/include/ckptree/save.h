@@ -209,7 +209,7 @@ class CKPTREE_EXPORT StepBuilder {
   struct CKPTREE_LOCAL Impl;
   explicit StepBuilder(std::unique_ptr<Impl> impl);
   // Ends the program where the builder was committed or moved from.
-  Impl& impl();
+  Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 

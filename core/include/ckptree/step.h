@@ -200,6 +200,9 @@ class CKPTREE_EXPORT Step {
       std::string_view glob = "") const;
   // Nothing where the step has no such path: microseconds, whatever its size.
   absl::StatusOr<std::optional<LeafInfo>> Find(PathRef path) const;
+  // The leaf whose value `leaf` has: the one that it is tied to, or itself.
+  // kDataLoss where that is missing.
+  absl::StatusOr<LeafInfo> Holder(const LeafInfo& leaf) const;
   // What the record of a leaf says. Of a node: nothing but zeros.
   absl::StatusOr<LeafDetail> Detail(PathRef path) const;
   // Of many leaves at once, in the order given: far faster than one by one.

@@ -78,6 +78,9 @@ struct Finding {
   std::string leaf = {};  // Name; empty where not of one leaf.
 };
 
+// "damage", "inconsistent" or "warning".
+CKPTREE_EXPORT std::string_view Name(Finding::Severity severity);
+
 struct VerifyOptions {
   enum class Level {
     kQuick,  // Records only: rows, trees, maps, segment rows.

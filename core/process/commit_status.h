@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a caller is told of a commit.
+
+#ifndef CKPTREE_CORE_PROCESS_COMMIT_STATUS_H_
+#define CKPTREE_CORE_PROCESS_COMMIT_STATUS_H_
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "kv/database.h"
+
+namespace ckptree::internal {
+
+// `what`: "the step", "the change". kAborted: somebody else changed what the
+// commit was built on. kUnknown: it may have happened or not.
+inline absl::Status CommitStatus(const kv::CommitResult& result,
+                                 std::string_view what) {
+  switch (result.outcome) {
+    case kv::Outcome::kCommitted:
+      return absl::OkStatus();
+    case kv::Outcome::kConflict:
+      return absl::AbortedError(absl::StrFormat(
+          "the store was changed by somebody else (%s); try again",
+          result.status.message()));
+    case kv::Outcome::kUnknown:
+      return absl::UnknownError(absl::StrFormat(
+          "a write failed in mid-commit (%s): %s may or may not be there; "
+          "close the store and open it to learn which",
+          result.status.message(), what));
+    case kv::Outcome::kFenced:
+    case kv::Outcome::kFailed:
+      break;
+  }
+  return result.status;
+}
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_PROCESS_COMMIT_STATUS_H_

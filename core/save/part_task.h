@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What is to be done for one part of a save.
+
+#ifndef CKPTREE_CORE_SAVE_PART_TASK_H_
+#define CKPTREE_CORE_SAVE_PART_TASK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/save/block_sink.h"
+#include "kv/options.h"
+
+namespace ckptree::internal {
+
+// Bytes of one save, counted while it runs.
+struct SaveCounters {
+  std::atomic<std::uint64_t> compared{0};
+  std::atomic<std::uint64_t> written{0};
+  std::atomic<std::uint64_t> unchanged{0};
+};
+
+// One part of a save: what it is of, and where it goes.
+struct PartTask {
+  kv::Options kv_options;
+  std::string staging;  // Folder for the segments.
+  // Makes the folder; called before each segment, from any thread.
+  std::function<absl::Status()> make_staging;
+  std::string attempt;  // Its name.
+  std::string uuid;
+  std::uint64_t incarnation = 0;
+  std::uint64_t version = 0;
+  std::int64_t step = 0;
+  std::uint16_t part = 0;
+  SegmentLimits segments;
+  bool statistics = true;
+  // Asked between pieces: an error stops the part (cancelled).
+  std::function<absl::Status()> check;
+  SaveCounters* counters = nullptr;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_SAVE_PART_TASK_H_
