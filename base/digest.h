@@ -16,10 +16,12 @@
 
 namespace ckptree::base {
 
+inline constexpr std::size_t kDigestBytes = 16;
+
 // Sixteen bytes: the canonical (big-endian) form of XXH3-128, seed 0. Detects
 // accidents; it is not cryptographic.
 struct Digest {
-  std::array<std::uint8_t, 16> bytes{};
+  std::array<std::uint8_t, kDigestBytes> bytes{};
 
   friend auto operator<=>(const Digest&, const Digest&) = default;
 
@@ -31,7 +33,7 @@ struct Digest {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
-  // REQUIRES: raw.size() == 16.
+  // REQUIRES: raw.size() == kDigestBytes.
   static Digest FromBytes(std::string_view raw);
 };
 

@@ -20,7 +20,7 @@ namespace ckptree::kv {
 // Of stores of engines before the journal.
 inline constexpr std::string_view kHeadName = "HEAD";
 inline constexpr std::string_view kHeadTemporaryName = "HEAD.tmp";
-inline constexpr std::string_view kLockName = "LOCK";
+inline constexpr const char* kLockName = "LOCK";
 inline constexpr std::string_view kCreatingName = "CREATING";
 inline constexpr std::string_view kDbName = "db";
 inline constexpr std::string_view kJournalName = "journal";

@@ -17,7 +17,7 @@
 namespace ckptree::schema {
 namespace {
 
-constexpr std::uint64_t kSignBit = std::uint64_t{1} << 63;
+constexpr std::uint64_t kStepSignBit = std::uint64_t{1} << 63;
 
 std::string RowKey(Row row) { return std::string(1, static_cast<char>(row)); }
 
@@ -51,7 +51,7 @@ std::string StoreKey() { return RowKey(Row::kStore); }
 
 std::string StepKey(std::uint32_t branch, std::int64_t step) {
   return RowKey(Row::kStep, branch,
-                static_cast<std::uint64_t>(step) ^ kSignBit);
+                static_cast<std::uint64_t>(step) ^ kStepSignBit);
 }
 
 std::string StepMetaKey(std::uint64_t version) {
@@ -100,9 +100,10 @@ std::string SettingsKey(std::uint32_t branch) {
 
 std::optional<StepKeyFields> DecodeStepKey(std::string_view key) {
   if (!Is(Row::kStep, 13, key)) return std::nullopt;
-  return StepKeyFields{base::ReadBig<std::uint32_t>(key, 1),
-                       static_cast<std::int64_t>(
-                           base::ReadBig<std::uint64_t>(key, 5) ^ kSignBit)};
+  return StepKeyFields{
+      base::ReadBig<std::uint32_t>(key, 1),
+      static_cast<std::int64_t>(base::ReadBig<std::uint64_t>(key, 5) ^
+                                kStepSignBit)};
 }
 
 std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key) {

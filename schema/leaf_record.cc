@@ -30,7 +30,7 @@
 namespace ckptree::schema {
 namespace {
 
-constexpr std::size_t kDigestBytes = 16;
+using base::kDigestBytes;
 
 // A message that is used again keeps its arrays, which is most of the cost of a
 // small record. A larger one is not kept.

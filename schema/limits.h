@@ -5,11 +5,14 @@
 #ifndef CKPTREE_SCHEMA_LIMITS_H_
 #define CKPTREE_SCHEMA_LIMITS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace ckptree::schema {
 
 inline constexpr std::uint32_t kFormatNumber = 0;
+
+inline constexpr std::size_t kUuidBytes = 16;
 
 inline constexpr std::int64_t kMaxChunkBytes = 16 << 20;
 inline constexpr std::int64_t kMaxInlineBytes = 256;

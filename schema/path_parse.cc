@@ -22,11 +22,6 @@
 namespace ckptree {
 namespace {
 
-bool IsNameChar(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         (c >= '0' && c <= '9') || c == '_' || c == '-';
-}
-
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // A recursive descent over the text. Functions return false after they set the
@@ -145,7 +140,7 @@ class Parser {
     } else {
       const std::size_t begin = at_;
       while (at_ < text_.size() &&
-             (IsNameChar(text_[at_]) ||
+             (schema::IsNameChar(text_[at_]) ||
               (dots && at_ > begin && text_[at_] == '.'))) {
         ++at_;
       }
@@ -212,8 +207,9 @@ class Parser {
 
   bool ReadNumber(Key* key) {
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (IsNameChar(text_[at_]) || text_[at_] == '+' ||
-                                  text_[at_] == '.' || text_[at_] == ':')) {
+    while (at_ < text_.size() &&
+           (schema::IsNameChar(text_[at_]) || text_[at_] == '+' ||
+            text_[at_] == '.' || text_[at_] == ':')) {
       ++at_;
     }
     const std::string_view token = text_.substr(begin, at_ - begin);

@@ -13,21 +13,17 @@
 
 #include "absl/strings/str_format.h"
 #include "ckptree/path.h"
+#include "schema/quoted_text.h"
 #include "schema/utf8.h"
 
 namespace ckptree {
 namespace {
 
-bool IsNameChar(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         (c >= '0' && c <= '9') || c == '_' || c == '-';
-}
-
 // An attribute with a dot in it is quoted: ".a.b" are two attributes in JAX.
 bool IsBare(std::string_view name, bool dots) {
-  if (name.empty() || !IsNameChar(name.front())) return false;
+  if (name.empty() || !schema::IsNameChar(name.front())) return false;
   for (const char c : name) {
-    if (!IsNameChar(c) && !(dots && c == '.')) return false;
+    if (!schema::IsNameChar(c) && !(dots && c == '.')) return false;
   }
   return true;
 }

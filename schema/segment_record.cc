@@ -23,8 +23,7 @@
 namespace ckptree::schema {
 namespace {
 
-constexpr std::size_t kDigestBytes = 16;
-constexpr std::size_t kUuidBytes = 16;
+using base::kDigestBytes;
 
 absl::Status RowFault(std::string_view what) {
   return Fault(RecordKind::kSegmentRow, what);

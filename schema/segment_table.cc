@@ -22,7 +22,7 @@
 namespace ckptree::schema {
 namespace {
 
-constexpr std::size_t kDigestBytes = 16;
+using base::kDigestBytes;
 
 absl::Status TableFault(std::string_view what) {
   return Fault(RecordKind::kSegmentTable, what);

@@ -23,7 +23,7 @@
 namespace ckptree::schema {
 namespace {
 
-constexpr std::size_t kDigestBytes = 16;
+using base::kDigestBytes;
 
 bool LongerThan(std::string_view text, std::int64_t limit) {
   return static_cast<std::int64_t>(text.size()) > limit;

@@ -17,8 +17,6 @@
 namespace ckptree::schema {
 namespace {
 
-constexpr std::size_t kUuidBytes = 16;
-
 template <typename Strings>
 absl::Status ReadNames(const Strings& in, std::vector<std::string>* out) {
   for (const std::string& name : in) {

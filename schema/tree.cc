@@ -26,7 +26,7 @@
 namespace ckptree::schema {
 namespace {
 
-constexpr std::size_t kDigestBytes = 16;
+using base::kDigestBytes;
 
 // A path as an error names it.
 std::string TextOf(std::string_view path) {

@@ -33,11 +33,10 @@
 #include "kv/files/permissions.h"
 #include "kv/files/status.h"
 #include "kv/process_mark.h"
+#include "kv/store_directory.h"
 
 namespace ckptree::kv {
 namespace {
-
-constexpr const char* kLockName = "LOCK";
 
 using Identity = std::pair<std::uint64_t, std::uint64_t>;  // Device, inode.
 
@@ -45,6 +44,17 @@ Identity IdentityOf(const struct stat& status) {
   return {static_cast<std::uint64_t>(status.st_dev),
           static_cast<std::uint64_t>(status.st_ino)};
 }
+
+}  // namespace
+
+// A lock that was taken.
+struct HeldLock {
+  int fd;
+  Identity directory;
+  Identity file;
+};
+
+namespace {
 
 // The locks of this process by directory, with their descriptors. A std::mutex
 // because the fork handlers must hold it across fork().
@@ -104,16 +114,10 @@ absl::Status HeldBy(const std::string& directory, const LockHolder& holder) {
                       directory, holder.pid, holder.host));
 }
 
-struct Locked {
-  int fd;
-  Identity directory;
-  Identity file;
-};
-
 // One attempt. kUnavailable where somebody holds it, kAborted where LOCK was
 // replaced in between.
-absl::StatusOr<Locked> TryAcquire(const std::string& directory,
-                                  int permissions) {
+absl::StatusOr<HeldLock> TryAcquire(const std::string& directory,
+                                    int permissions) {
   const Descriptor folder(OpenAt(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY));
   struct stat status;
   if (folder.get() < 0 || fstat(folder.get(), &status) != 0) {
@@ -165,7 +169,7 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory,
       ftruncate(file.get(), static_cast<off_t>(holder.size())) != 0) {
     errno = 0;
   }
-  const Locked locked{file.Release(), identity, IdentityOf(status)};
+  const HeldLock locked{file.Release(), identity, IdentityOf(status)};
   registry.held.emplace(identity, locked.fd);
   return locked;
 }
@@ -175,7 +179,7 @@ absl::StatusOr<Locked> TryAcquire(const std::string& directory,
 struct StoreLock::Impl {
   ProcessMark mark;
   std::string directory;
-  Locked locked{};
+  HeldLock locked{};
 };
 
 absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
@@ -185,7 +189,7 @@ absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
   while (true) {
-    absl::StatusOr<Locked> locked = TryAcquire(directory, permissions);
+    absl::StatusOr<HeldLock> locked = TryAcquire(directory, permissions);
     if (locked.ok()) {
       auto impl = std::make_unique<Impl>();
       std::error_code ignored;

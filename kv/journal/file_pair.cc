@@ -194,19 +194,18 @@ bool FilePair::Search() {
     of(copy).at = at;
     return true;
   };
-  constexpr std::string_view kMagic = "CKJR";
   const CopyBytes& a = of(Copy::kA);
   if (a.sealed) return false;
   for (std::uint64_t at = a.at + kJournalSector;
        at + kRecordHeaderBytes <= a.view().size(); at += kJournalSector) {
-    if (!a.view().substr(at).starts_with(kMagic)) continue;
+    if (!a.view().substr(at).starts_with(kRecordMagic)) continue;
     if (found(Copy::kA, at)) return true;
   }
   // Records stand close together there. It is behind a as long as a goes on.
   const CopyBytes& b = of(Copy::kB);
   if (b.sealed) return false;
-  for (std::size_t at = b.view().find(kMagic, b.at + 1);
-       at != std::string_view::npos; at = b.view().find(kMagic, at + 1)) {
+  for (std::size_t at = b.view().find(kRecordMagic, b.at + 1);
+       at != std::string_view::npos; at = b.view().find(kRecordMagic, at + 1)) {
     if (found(Copy::kB, at)) return true;
   }
   return false;

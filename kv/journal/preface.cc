@@ -12,11 +12,11 @@
 namespace ckptree::kv {
 namespace {
 
-constexpr std::string_view kMagic = "CKPTJRNL";
+constexpr std::string_view kPrefaceMagic = "CKPTJRNL";
 constexpr std::string_view kTipMagic = "CKPTJTIP";
-constexpr std::uint32_t kLayout = 1;
+constexpr std::uint32_t kPrefaceLayout = 1;
 constexpr std::size_t kEngineBytes = 31;
-constexpr std::size_t kCheckedBytes = 144;
+constexpr std::size_t kPrefaceCheckedBytes = 144;
 constexpr std::size_t kTipCheckedBytes = 68;
 constexpr std::size_t kNumberDigits = 10;
 
@@ -34,8 +34,8 @@ bool EndsWell(std::string_view sector, std::size_t checked) {
 std::string EncodePreface(const Preface& preface) {
   std::string bytes;
   bytes.reserve(kPrefaceBytes);
-  bytes.append(kMagic);
-  base::AppendBig(kLayout, &bytes);
+  bytes.append(kPrefaceMagic);
+  base::AppendBig(kPrefaceLayout, &bytes);
   base::AppendBig(static_cast<std::uint32_t>(preface.copy), &bytes);
   bytes.append(preface.uuid.begin(), preface.uuid.end());
   base::AppendBig(preface.file, &bytes);
@@ -51,20 +51,20 @@ std::string EncodePreface(const Preface& preface) {
       std::string_view(preface.engine).substr(0, kEngineBytes);
   base::AppendBig(static_cast<std::uint8_t>(engine.size()), &bytes);
   bytes.append(engine);
-  bytes.resize(kCheckedBytes, '\0');
+  bytes.resize(kPrefaceCheckedBytes, '\0');
   base::AppendBig(base::ChecksumOf(bytes), &bytes);
   bytes.resize(kPrefaceBytes, '\0');
   return bytes;
 }
 
 std::optional<Preface> DecodePreface(std::string_view bytes) {
-  if (bytes.size() < kPrefaceBytes || !bytes.starts_with(kMagic)) {
+  if (bytes.size() < kPrefaceBytes || !bytes.starts_with(kPrefaceMagic)) {
     return std::nullopt;
   }
   bytes = bytes.substr(0, kPrefaceBytes);
   base::BigEndianReader reader(bytes);
-  reader.Skip(kMagic.size());
-  if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
+  reader.Skip(kPrefaceMagic.size());
+  if (reader.Read<std::uint32_t>() != kPrefaceLayout) return std::nullopt;
   const auto copy = reader.Read<std::uint32_t>();
   if (copy != static_cast<std::uint32_t>(Copy::kA) &&
       copy != static_cast<std::uint32_t>(Copy::kB)) {
@@ -83,7 +83,7 @@ std::optional<Preface> DecodePreface(std::string_view bytes) {
   reader.ReadBytes(preface.follows_hash.bytes);
   preface.time_ns = static_cast<std::int64_t>(reader.Read<std::uint64_t>());
   const std::size_t engine_bytes = reader.Read<std::uint8_t>();
-  if (engine_bytes > kEngineBytes || !EndsWell(bytes, kCheckedBytes)) {
+  if (engine_bytes > kEngineBytes || !EndsWell(bytes, kPrefaceCheckedBytes)) {
     return std::nullopt;
   }
   preface.engine = bytes.substr(reader.position(), engine_bytes);
@@ -94,7 +94,7 @@ std::string EncodeTip(const TipNote& tip) {
   std::string bytes;
   bytes.reserve(kPrefaceBytes);
   bytes.append(kTipMagic);
-  base::AppendBig(kLayout, &bytes);
+  base::AppendBig(kPrefaceLayout, &bytes);
   bytes.append(tip.uuid.begin(), tip.uuid.end());
   base::AppendBig(tip.session, &bytes);
   base::AppendBig(tip.file, &bytes);
@@ -111,7 +111,7 @@ std::optional<TipNote> DecodeTip(std::string_view bytes) {
   }
   base::BigEndianReader reader(bytes);
   reader.Skip(kTipMagic.size());
-  if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
+  if (reader.Read<std::uint32_t>() != kPrefaceLayout) return std::nullopt;
   TipNote tip;
   reader.ReadBytes(tip.uuid);
   tip.session = reader.Read<std::uint64_t>();

@@ -11,10 +11,9 @@
 namespace ckptree::kv {
 namespace {
 
-constexpr std::string_view kMagic = "CKJR";
-constexpr std::uint8_t kLayout = 1;
+constexpr std::uint8_t kRecordLayout = 1;
 constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
-constexpr std::size_t kCheckedBytes = kRecordHeaderBytes - kChecksumBytes;
+constexpr std::size_t kHeaderCheckedBytes = kRecordHeaderBytes - kChecksumBytes;
 
 bool IsKind(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(CommitKind::kCreate) &&
@@ -40,8 +39,8 @@ std::uint64_t ParsedRecord::b_end() const {
 std::string EncodeRecord(const RecordHeader& header, std::string_view rows) {
   std::string bytes;
   bytes.reserve(kRecordHeaderBytes + rows.size());
-  bytes.append(kMagic);
-  base::AppendBig(kLayout, &bytes);
+  bytes.append(kRecordMagic);
+  base::AppendBig(kRecordLayout, &bytes);
   base::AppendBig(static_cast<std::uint8_t>(header.kind), &bytes);
   base::AppendBig(std::uint16_t{0}, &bytes);
   base::AppendBig(header.file, &bytes);
@@ -94,10 +93,10 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
     return std::nullopt;
   }
   const std::string_view at = bytes.substr(offset);
-  if (!at.starts_with(kMagic)) return std::nullopt;
+  if (!at.starts_with(kRecordMagic)) return std::nullopt;
   base::BigEndianReader reader(at);
-  reader.Skip(kMagic.size());
-  if (reader.Read<std::uint8_t>() != kLayout) return std::nullopt;
+  reader.Skip(kRecordMagic.size());
+  if (reader.Read<std::uint8_t>() != kRecordLayout) return std::nullopt;
   const auto kind = reader.Read<std::uint8_t>();
   if (!IsKind(kind) || reader.Read<std::uint16_t>() != 0) return std::nullopt;
   ParsedRecord record;
@@ -124,7 +123,8 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
   }
   const auto checksum = reader.Read<std::uint64_t>();
   record.rows = at.substr(kRecordHeaderBytes, header.rows_bytes);
-  if (checksum != base::ChecksumOf(at.substr(0, kCheckedBytes), record.rows)) {
+  if (checksum !=
+      base::ChecksumOf(at.substr(0, kHeaderCheckedBytes), record.rows)) {
     return std::nullopt;
   }
   record.a_place = header.a_offset;

@@ -49,6 +49,7 @@ struct RecordHeader {
   friend bool operator==(const RecordHeader&, const RecordHeader&) = default;
 };
 
+inline constexpr std::string_view kRecordMagic = "CKJR";
 inline constexpr std::size_t kRecordHeaderBytes = 120;
 
 // The bytes of header and rows: equal in both copies, and what the hash of a

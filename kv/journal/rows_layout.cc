@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::string_view kPrefaceMagic = "CKPTROWS";
 constexpr std::string_view kFooterMagic = "CKPTROWE";
-constexpr std::uint32_t kLayout = 1;
+constexpr std::uint32_t kRowsLayout = 1;
 constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
 
 enum class Kind : std::uint8_t { kBytes = 0, kBlockName = 1 };
 
 void AppendHead(const RowsHead& head, std::string* bytes) {
-  base::AppendBig(kLayout, bytes);
+  base::AppendBig(kRowsLayout, bytes);
   bytes->append(head.uuid.begin(), head.uuid.end());
   base::AppendBig(head.ordinal, bytes);
   bytes->append(head.hash.view());
@@ -36,7 +36,7 @@ void AppendHead(const RowsHead& head, std::string* bytes) {
 }
 
 std::optional<RowsHead> ReadHead(base::BigEndianReader& reader) {
-  if (reader.Read<std::uint32_t>() != kLayout) return std::nullopt;
+  if (reader.Read<std::uint32_t>() != kRowsLayout) return std::nullopt;
   RowsHead head;
   reader.ReadBytes(head.uuid);
   head.ordinal = reader.Read<std::uint64_t>();

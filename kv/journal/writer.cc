@@ -25,20 +25,20 @@ using rocksdb::IOStatus;
 constexpr std::uint64_t kLeastBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kZerosAtOnce = std::uint64_t{1} << 20;
 
-// A second copy that is being written, or waits to be synced.
-struct SecondCopy {
-  ~SecondCopy() {
-    if (file != nullptr) {
-      file->Close(IOOptions(), nullptr).PermitUncheckedError();
-    }
-  }
-  std::unique_ptr<rocksdb::FSWritableFile> file;
-  std::string path;
-};
-
 }  // namespace
 
 struct JournalWriter::Files {
+  // A second copy that is being written, or waits to be synced.
+  struct SecondCopy {
+    ~SecondCopy() {
+      if (file != nullptr) {
+        file->Close(IOOptions(), nullptr).PermitUncheckedError();
+      }
+    }
+    std::unique_ptr<rocksdb::FSWritableFile> file;
+    std::string path;
+  };
+
   ~Files() {
     for (auto* file : {&a, &tip}) {
       if (*file != nullptr) {
@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<JournalWriter::Files>> JournalWriter::Make(
     CKPTREE_RETURN_IF_ERROR(
         ToStatus(fs->NewRandomRWFile(a_path, FileOptions(), &files->a, nullptr),
                  "opening " + a_path));
-    files->b = std::make_shared<SecondCopy>();
+    files->b = std::make_shared<Files::SecondCopy>();
     files->b->path = b_path;
     CKPTREE_RETURN_IF_ERROR(ToStatus(
         fs->NewWritableFile(b_path, FileOptions(), &files->b->file, nullptr),
@@ -329,7 +329,7 @@ absl::Status JournalWriter::SyncSecond() {
     unsynced.swap(unsynced_);
   }
   for (const std::shared_ptr<void>& entry : unsynced) {
-    const auto copy = std::static_pointer_cast<SecondCopy>(entry);
+    const auto copy = std::static_pointer_cast<Files::SecondCopy>(entry);
     const absl::Status status = ToStatus(copy->file->Sync(IOOptions(), nullptr),
                                          "syncing " + copy->path);
     if (!status.ok()) {

@@ -36,9 +36,6 @@
 namespace ckptree::kv {
 namespace {
 
-// Where adoption puts every file.
-constexpr int kBottomLevel = 6;
-
 bool HoldsSegments(schema::Space space) {
   return space == schema::Space::kLeaves || space == schema::Space::kChunks;
 }

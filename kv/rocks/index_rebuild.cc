@@ -59,8 +59,6 @@ namespace {
 using schema::Space;
 
 constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
-// Where adoption puts every file.
-constexpr int kBottomLevel = 6;
 // In the new database's directory, while it is made.
 constexpr std::string_view kImportName = "import";
 

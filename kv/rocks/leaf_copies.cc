@@ -21,6 +21,7 @@
 #include "kv/options.h"
 #include "kv/rewrite_filter.h"
 #include "kv/rocks/instance.h"
+#include "kv/rocks/rocksdb_options.h"
 #include "kv/segment_writer.h"
 #include "rocksdb/db.h"
 #include "rocksdb/file_system.h"
@@ -36,7 +37,6 @@ namespace {
 using schema::Space;
 
 constexpr std::size_t kCopyBytes = std::size_t{256} << 10;
-constexpr int kBottomLevel = 6;
 
 std::string_view KeyOf(const rocksdb::Iterator& at) {
   return at.key().ToStringView();

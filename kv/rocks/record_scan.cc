@@ -32,8 +32,6 @@ constexpr std::uint64_t kMostBlock = (std::uint64_t{64} << 20) + (64 << 10);
 constexpr std::uint64_t kFlipBudget = std::uint64_t{8} << 30;
 // Restarts of a block stand at each record, or at each of so many.
 constexpr std::uint64_t kRestartIntervals[] = {1, 16};
-// Keys of ours, and one of a gap or of `small`.
-constexpr std::size_t kKeyBytes = 14;
 
 // `number` more in its last bytes; nothing where they overflow.
 std::optional<std::string> Plus(std::string key, int number) {
@@ -290,7 +288,7 @@ class Scanner {
     };
     const bool single = IsSingle(extent, *bytes);
     const std::size_t key_bytes =
-        records_.empty() ? kKeyBytes : records_.back().key.size();
+        records_.empty() ? kSegmentKeyBytes : records_.back().key.size();
     // Where its numbers fit they say where the value begins: bits of a value
     // are not guessed.
     const auto first =
@@ -403,9 +401,9 @@ class Scanner {
   }
 
   bool Known(std::size_t key_bytes) const {
-    return key_sizes_.empty()
-               ? key_bytes == kKeyBytes || key_bytes == kKeyBytes + 1
-               : key_sizes_.contains(key_bytes);
+    return key_sizes_.empty() ? key_bytes == kSegmentKeyBytes ||
+                                    key_bytes == kSegmentKeyBytes + 1
+                              : key_sizes_.contains(key_bytes);
   }
 
   void Add(std::string_view internal_key, std::uint64_t offset,

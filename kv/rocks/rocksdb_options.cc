@@ -111,7 +111,7 @@ rocksdb::ColumnFamilyOptions SpaceOptions(
   // Universal and FIFO compaction lose or resurrect ingested data (9.0, 7.10).
   options.compaction_style = rocksdb::kCompactionStyleLevel;
   options.compaction_pri = rocksdb::kMinOverlappingRatio;
-  options.num_levels = 7;
+  options.num_levels = kBottomLevel + 1;
   // Later releases choose levels by size, which moves the bottom level.
   options.level_compaction_dynamic_level_bytes = false;
   // The defaults start rewriting a store once it is a month old.

@@ -22,6 +22,9 @@ struct Options;
 
 namespace ckptree::kv {
 
+// Of an index; where adoption puts every file.
+inline constexpr int kBottomLevel = 6;
+
 // How an instance of RocksDB is opened.
 enum class Role {
   kCreate,     // A new one.

@@ -11,12 +11,15 @@
 #ifndef CKPTREE_KV_ROCKS_SEGMENT_LAYOUT_H_
 #define CKPTREE_KV_ROCKS_SEGMENT_LAYOUT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
 namespace ckptree::kv {
 
+// Of a block of a segment, as the format has it.
+inline constexpr std::size_t kSegmentKeyBytes = 14;
 inline constexpr std::uint64_t kKeySuffixBytes = 8;
 inline constexpr std::uint64_t kRestartsBytes = 4 + 4;
 inline constexpr std::uint64_t kBlockTailBytes = kRestartsBytes + 1 + 4;

@@ -29,8 +29,6 @@ using schema::Space;
 
 // The first record of a segment is shorter.
 constexpr std::uint64_t kMostAsked = 64 << 10;
-// Keys of segments.
-constexpr std::size_t kKeyBytes = 14;
 
 bool IsSegment(Space space) {
   return space == Space::kLeaves || space == Space::kChunks;
@@ -115,7 +113,7 @@ absl::Status SegmentTable::Recognise(SegmentSpaceFn space_of) {
   }
   if (!space.has_value()) {
     for (const FoundRecord& record : found) {
-      if (record.key.size() == kKeyBytes) {
+      if (record.key.size() == kSegmentKeyBytes) {
         space = HaveBlocksOfTheirOwn(found) ? Space::kChunks : Space::kLeaves;
       } else if (IsArrayBlock(record.key) && !record.key.ends_with('\0')) {
         space = Space::kSmall;

@@ -167,7 +167,7 @@ TEST_F(RetentionTest, AFunctionThatFailsRemovesNothing) {
 
 TEST_F(RetentionTest, ARuleOfANewerEngineRemovesNothing) {
   ASSERT_OK(SaveInt(1));
-  ASSERT_OK(internal::StoreEngine::Of(*store_).AdoptSettings(
+  ASSERT_OK(internal::StoreEngine::Of(*store_).settings().Adopt(
       "", {.policy = "latest(1) | geometric(2)", .set_by = "9.9.9"}));
   Open();
   SaveHandle save = Start(2, RandomBytes(10, 1));

@@ -136,7 +136,7 @@ TEST_F(PolicyCommandTest, SaysWhatItWasAskedWrongly) {
 TEST_F(PolicyCommandTest, OfANewerEngineOrAnotherProgram) {
   {
     ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
-    ASSERT_OK(internal::StoreEngine::Of(store).AdoptSettings(
+    ASSERT_OK(internal::StoreEngine::Of(store).settings().Adopt(
         "", {.policy = "geometric(2)", .set_by = "9.9"}));
     ASSERT_OK(store.Close());
   }

@@ -13,17 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "tools/output/trim.h"
 
 namespace ckptree::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string_view Trim(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
 
 Json ParseValue(std::string_view text) {
   const bool quoted = text.size() >= 2 && text.front() == text.back() &&
