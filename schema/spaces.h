@@ -28,6 +28,10 @@ inline constexpr int kSpaceCount = 4;
 inline constexpr std::array<std::string_view, kSpaceCount> kSpaceNames = {
     "records", "small", "leaves", "chunks"};
 
+constexpr std::string_view NameOf(Space space) {
+  return kSpaceNames[static_cast<std::size_t>(space)];
+}
+
 // The first byte of every key in `records`.
 //
 // ON DISK: never renumber or reuse one.

@@ -46,7 +46,7 @@ absl::Status CheckName(std::string_view what, std::string_view name) {
                       schema::kMaxNameBytes, name, name.size()));
 }
 
-struct Checker {
+struct PreservationChecker {
   int depth = 0;
 
   absl::Status operator()(const PreserveAll&) const { return {}; }
@@ -109,7 +109,7 @@ struct Checker {
     }
     for (const Preservation& policy : of) {
       CKPTREE_RETURN_IF_ERROR(
-          std::visit(Checker{.depth = depth + 1}, policy.rule()));
+          std::visit(PreservationChecker{.depth = depth + 1}, policy.rule()));
     }
     return absl::OkStatus();
   }
@@ -401,7 +401,7 @@ absl::StatusOr<std::optional<double>> MetricOf(const BestN& r,
 }
 
 absl::Status Check(const Preservation& policy) {
-  CKPTREE_RETURN_IF_ERROR(std::visit(Checker{}, policy.rule()));
+  CKPTREE_RETURN_IF_ERROR(std::visit(PreservationChecker{}, policy.rule()));
   const std::size_t length = Text(policy).size();
   if (static_cast<std::int64_t>(length) > schema::kMaxPolicyBytes) {
     return Wrong(
@@ -414,7 +414,7 @@ absl::Status Check(const Preservation& policy) {
 
 // What must hold before a policy decides.
 static absl::Status CheckDecides(const Preservation& policy) {
-  CKPTREE_RETURN_IF_ERROR(std::visit(Checker{}, policy.rule()));
+  CKPTREE_RETURN_IF_ERROR(std::visit(PreservationChecker{}, policy.rule()));
   const std::string name = MissingFunction(policy);
   return name.empty() ? absl::OkStatus() : Missing(name);
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 
-struct Checker {
+struct DecisionChecker {
   int depth = 0;
 
   absl::Status operator()(const AnySave& r) const {
@@ -23,7 +23,7 @@ struct Checker {
     }
     for (const SaveDecision& part : r.of) {
       CKPTREE_RETURN_IF_ERROR(
-          std::visit(Checker{.depth = depth + 1}, part.rule()));
+          std::visit(DecisionChecker{.depth = depth + 1}, part.rule()));
     }
     return absl::OkStatus();
   }
@@ -116,7 +116,7 @@ SaveDecision::SaveDecision(CustomSave rule)
     : rule_(std::make_shared<const Rule>(std::move(rule))) {}
 
 absl::Status Check(const SaveDecision& decision) {
-  return std::visit(Checker{}, decision.rule());
+  return std::visit(DecisionChecker{}, decision.rule());
 }
 
 absl::StatusOr<bool> ShouldSave(const SaveDecision& decision,

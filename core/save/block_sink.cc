@@ -41,8 +41,7 @@ std::uint64_t TableBytes(const schema::TableEntry& entry) {
 
 std::string SegmentPath(const std::string& staging, schema::Space space,
                         std::uint16_t part, std::uint8_t builder) {
-  return absl::StrFormat("%s/%s-%d-%d.sst", staging,
-                         schema::kSpaceNames[static_cast<std::size_t>(space)],
+  return absl::StrFormat("%s/%s-%d-%d.sst", staging, schema::NameOf(space),
                          part, builder);
 }
 

@@ -85,8 +85,7 @@ void ForEach(const kv::Database& database, Space space,
   if (gaps == 0) return;
   problems->push_back(
       absl::StrFormat("rows of `%s` cannot be read in %d places: %s",
-                      schema::kSpaceNames[static_cast<std::size_t>(space)],
-                      gaps, met.message()));
+                      schema::NameOf(space), gaps, met.message()));
 }
 
 void CountSegments(const kv::Database& database, ByVersion* found,

@@ -19,12 +19,12 @@
 namespace ckptree::kv {
 namespace {
 
-constexpr std::string_view kPrefaceMagic = "CKPTROWS";
-constexpr std::string_view kFooterMagic = "CKPTROWE";
+constexpr std::string_view kRowsMagic = "CKPTROWS";
+constexpr std::string_view kRowsFooterMagic = "CKPTROWE";
 constexpr std::uint32_t kRowsLayout = 1;
-constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
+constexpr std::size_t kRowsChecksumBytes = sizeof(std::uint64_t);
 
-enum class Kind : std::uint8_t { kBytes = 0, kBlockName = 1 };
+enum class RowForm : std::uint8_t { kBytes = 0, kBlockName = 1 };
 
 void AppendHead(const RowsHead& head, std::string* bytes) {
   base::AppendBig(kRowsLayout, bytes);
@@ -49,9 +49,9 @@ std::optional<RowsHead> ReadHead(base::BigEndianReader& reader) {
 // Of `size` bytes that begin with `magic` and end with their checksum.
 bool IsWhole(std::string_view bytes, std::size_t size, std::string_view magic) {
   if (bytes.size() != size || !bytes.starts_with(magic)) return false;
-  base::BigEndianReader reader(bytes.substr(size - kChecksumBytes));
+  base::BigEndianReader reader(bytes.substr(size - kRowsChecksumBytes));
   return reader.Read<std::uint64_t>() ==
-         base::ChecksumOf(bytes.substr(0, size - kChecksumBytes));
+         base::ChecksumOf(bytes.substr(0, size - kRowsChecksumBytes));
 }
 
 std::uint64_t HeaderChecksum(std::uint64_t preface_checksum,
@@ -65,23 +65,23 @@ std::uint64_t HeaderChecksum(std::uint64_t preface_checksum,
 }  // namespace
 
 std::string EncodeRowsPreface(const RowsHead& head) {
-  std::string bytes(kPrefaceMagic);
+  std::string bytes(kRowsMagic);
   AppendHead(head, &bytes);
   base::AppendBig(base::ChecksumOf(bytes), &bytes);
   return bytes;
 }
 
 std::optional<RowsHead> DecodeRowsPreface(std::string_view bytes) {
-  if (!IsWhole(bytes, kRowsPrefaceBytes, kPrefaceMagic)) return std::nullopt;
+  if (!IsWhole(bytes, kRowsPrefaceBytes, kRowsMagic)) return std::nullopt;
   base::BigEndianReader reader(bytes);
-  reader.Skip(kPrefaceMagic.size());
+  reader.Skip(kRowsMagic.size());
   return ReadHead(reader);
 }
 
 std::uint64_t RowsPrefaceChecksum(const RowsHead& head) {
   const std::string bytes = EncodeRowsPreface(head);
   return base::ChecksumOf(
-      std::string_view(bytes).substr(0, bytes.size() - kChecksumBytes));
+      std::string_view(bytes).substr(0, bytes.size() - kRowsChecksumBytes));
 }
 
 std::string EncodeRowsBlockHeader(const RowsBlockHeader& header,
@@ -114,8 +114,9 @@ std::optional<RowsBlockHeader> DecodeRowsBlockHeader(
   header.checksum = reader.Read<std::uint64_t>();
   if (place != offset || header.count == 0 ||
       reader.Read<std::uint64_t>() !=
-          HeaderChecksum(preface_checksum,
-                         bytes.substr(0, kRowsHeaderBytes - kChecksumBytes))) {
+          HeaderChecksum(
+              preface_checksum,
+              bytes.substr(0, kRowsHeaderBytes - kRowsChecksumBytes))) {
     return std::nullopt;
   }
   return header;
@@ -129,7 +130,7 @@ std::uint64_t ExtendRowsDigest(std::uint64_t digest, std::string_view header) {
 }
 
 std::string EncodeRowsFooter(const RowsFooter& footer, std::uint64_t offset) {
-  std::string bytes(kFooterMagic);
+  std::string bytes(kRowsFooterMagic);
   AppendHead(footer.head, &bytes);
   base::AppendBig(footer.rows, &bytes);
   base::AppendBig(footer.blocks, &bytes);
@@ -141,9 +142,9 @@ std::string EncodeRowsFooter(const RowsFooter& footer, std::uint64_t offset) {
 
 std::optional<RowsFooter> DecodeRowsFooter(std::string_view bytes,
                                            std::uint64_t offset) {
-  if (!IsWhole(bytes, kRowsFooterBytes, kFooterMagic)) return std::nullopt;
+  if (!IsWhole(bytes, kRowsFooterBytes, kRowsFooterMagic)) return std::nullopt;
   base::BigEndianReader reader(bytes);
-  reader.Skip(kFooterMagic.size());
+  reader.Skip(kRowsFooterMagic.size());
   const std::optional<RowsHead> head = ReadHead(reader);
   if (!head.has_value()) return std::nullopt;
   RowsFooter footer;
@@ -169,9 +170,10 @@ void AppendRowsEntry(const RowKey& key, const RowValue& value,
                      std::string* bytes) {
   const auto* const stored = std::get_if<std::string>(&value);
   base::AppendBig(static_cast<std::uint8_t>(key.space), bytes);
-  base::AppendBig(static_cast<std::uint8_t>(
-                      stored != nullptr ? Kind::kBytes : Kind::kBlockName),
-                  bytes);
+  base::AppendBig(
+      static_cast<std::uint8_t>(stored != nullptr ? RowForm::kBytes
+                                                  : RowForm::kBlockName),
+      bytes);
   base::AppendBig(static_cast<std::uint32_t>(key.key.size()), bytes);
   bytes->append(key.key);
   if (stored != nullptr) {
@@ -198,7 +200,7 @@ bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
   };
   if (!has(2 + sizeof(std::uint32_t))) return false;
   const auto space = static_cast<schema::Space>(take(1).front());
-  const auto kind = static_cast<Kind>(take(1).front());
+  const auto kind = static_cast<RowForm>(take(1).front());
   if (space != schema::Space::kRecords && space != schema::Space::kSmall) {
     return false;
   }
@@ -206,14 +208,14 @@ bool TakeRowsEntry(std::string_view* bytes, RowsEntry* entry) {
   const std::uint32_t key_length = take_length();
   if (!has(key_length)) return false;
   entry->key.key = take(key_length);
-  if (kind == Kind::kBytes) {
+  if (kind == RowForm::kBytes) {
     if (!has(sizeof(std::uint32_t))) return false;
     const std::uint32_t length = take_length();
     if (!has(length)) return false;
     entry->value = std::string(take(length));
     return true;
   }
-  if (kind != Kind::kBlockName ||
+  if (kind != RowForm::kBlockName ||
       !has(sizeof(std::uint64_t) + sizeof(base::Digest))) {
     return false;
   }

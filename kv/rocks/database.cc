@@ -44,10 +44,6 @@ namespace {
 
 constexpr std::size_t kVerifyReadahead = std::size_t{2} << 20;
 
-std::string_view NameOf(schema::Space space) {
-  return schema::kSpaceNames[static_cast<std::size_t>(space)];
-}
-
 }  // namespace
 
 Database::Impl::Impl(std::string directory_in, const Options& options_in,
@@ -189,10 +185,10 @@ absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
     LiveFile entry;
     entry.copy = copies;
     if (file.column_family_name ==
-        (copies ? kLeafCopiesName : NameOf(schema::Space::kLeaves))) {
+        (copies ? kLeafCopiesName : schema::NameOf(schema::Space::kLeaves))) {
       entry.space = schema::Space::kLeaves;
-    } else if (copies ||
-               file.column_family_name != NameOf(schema::Space::kChunks)) {
+    } else if (copies || file.column_family_name !=
+                             schema::NameOf(schema::Space::kChunks)) {
       continue;
     }
     entry.path = Join(file.directory, file.relative_filename);

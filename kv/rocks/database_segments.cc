@@ -178,8 +178,7 @@ absl::Status Database::CompactSmall() {
   instance->db()->GetLiveFilesMetaData(&files);
   std::uint64_t wanted = kReserveBytes;
   for (const rocksdb::LiveFileMetaData& file : files) {
-    if (file.column_family_name ==
-        schema::kSpaceNames[static_cast<std::size_t>(schema::Space::kSmall)]) {
+    if (file.column_family_name == schema::NameOf(schema::Space::kSmall)) {
       wanted += file.size;
     }
   }

@@ -62,10 +62,6 @@ constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
 // In the new database's directory, while it is made.
 constexpr std::string_view kImportName = "import";
 
-std::string_view NameOf(Space space) {
-  return schema::kSpaceNames[static_cast<std::size_t>(space)];
-}
-
 // The database that is being made. Confined to one thread.
 class FreshIndex {
  public:
@@ -139,8 +135,9 @@ class FreshIndex {
                                                  options, tables, &handle);
     }
     if (handle != nullptr) handles_.push_back(handle);
-    return ToStatus(status, absl::StrFormat("taking in %d tables of `%s`",
-                                            names.size(), NameOf(space)));
+    return ToStatus(status,
+                    absl::StrFormat("taking in %d tables of `%s`", names.size(),
+                                    schema::NameOf(space)));
   }
 
   absl::Status Close() {
@@ -361,7 +358,7 @@ class Rebuilder {
         last = std::max(last, tables[end].last_key());
       }
       const std::string name =
-          absl::StrFormat("%s-%d.sst", NameOf(space), names.size());
+          absl::StrFormat("%s-%d.sst", schema::NameOf(space), names.size());
       const std::string path = Join(folder, name);
       if (end == i + 1 && tables[i].damage().ok()) {
         CKPTREE_RETURN_IF_ERROR(Link(tables[i].path(), path));

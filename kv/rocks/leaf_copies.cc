@@ -36,7 +36,7 @@ namespace {
 
 using schema::Space;
 
-constexpr std::size_t kCopyBytes = std::size_t{256} << 10;
+constexpr std::size_t kLeafCopyBytes = std::size_t{256} << 10;
 
 std::string_view KeyOf(const rocksdb::Iterator& at) {
   return at.key().ToStringView();
@@ -103,7 +103,7 @@ absl::StatusOr<std::string> CopyStaged(const Options& options,
   if (status.ok()) {
     status = fs->NewWritableFile(copy, rocksdb::FileOptions(), &out, nullptr);
   }
-  std::string buffer(kCopyBytes, '\0');
+  std::string buffer(kLeafCopyBytes, '\0');
   while (status.ok()) {
     rocksdb::Slice piece;
     status = in->Read(buffer.size(), rocksdb::IOOptions(), &piece,

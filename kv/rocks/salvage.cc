@@ -273,7 +273,7 @@ class Salvager {
     if (gaps.count > 0) {
       report_.notes.push_back(absl::StrFormat(
           "rows of `%s` cannot be read in %d places of the index: %s",
-          schema::kSpaceNames[static_cast<std::size_t>(space)], gaps.count,
+          schema::NameOf(space), gaps.count,
           std::string(gaps.first.message())));
     }
     return gaps.count == 0;

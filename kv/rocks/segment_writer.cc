@@ -34,7 +34,7 @@ namespace ckptree::kv {
 namespace {
 
 // RocksDB 7.8 cuts the length of a value of 4 GiB without a word.
-constexpr std::size_t kMaxValueBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxSegmentValueBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxKeyBytes = std::size_t{1} << 16;
 constexpr std::uint64_t kAlignment = 64;
 
@@ -116,11 +116,11 @@ absl::Status SegmentWriter::Impl::CheckKey(std::string_view key,
   CKPTREE_RETURN_IF_ERROR(mark.Check());
   CKPTREE_RETURN_IF_ERROR(failure);
   if (finished) return absl::FailedPreconditionError("the segment is finished");
-  if (key.size() > kMaxKeyBytes || value_bytes > kMaxValueBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("a record has a key of %d and a value of %d bytes; at "
-                        "most %d and %d are possible",
-                        key.size(), value_bytes, kMaxKeyBytes, kMaxValueBytes));
+  if (key.size() > kMaxKeyBytes || value_bytes > kMaxSegmentValueBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a record has a key of %d and a value of %d bytes; at "
+        "most %d and %d are possible",
+        key.size(), value_bytes, kMaxKeyBytes, kMaxSegmentValueBytes));
   }
   if (entries > 0 && key <= last_key) {
     return absl::InvalidArgumentError("keys of a segment must ascend");

@@ -291,8 +291,7 @@ std::uint64_t HighestVersionInFiles(const Instance& instance) {
   std::uint64_t highest = 0;
   for (const rocksdb::LiveFileMetaData& file : files) {
     for (const Space space : {Space::kLeaves, Space::kChunks}) {
-      if (file.column_family_name ==
-              schema::kSpaceNames[static_cast<std::size_t>(space)] &&
+      if (file.column_family_name == schema::NameOf(space) &&
           file.largestkey.size() >= sizeof(std::uint64_t)) {
         highest = std::max(
             highest,

@@ -32,9 +32,9 @@ namespace {
 // Deeper is nothing that we made.
 constexpr int kMaxDepth = 8;
 
-enum class Kind { kFile, kDirectory };
+enum class EntryType { kFile, kDirectory };
 using EntryFn =
-    absl::FunctionRef<absl::Status(const std::string& name, Kind kind)>;
+    absl::FunctionRef<absl::Status(const std::string& name, EntryType kind)>;
 
 // Files that are read whole where they are met.
 constexpr std::int64_t kMaxControlBytes = 1 << 20;
@@ -63,14 +63,14 @@ absl::Status ForEachEntry(const std::string& directory, bool top,
       return ErrnoStatus(errno, absl::StrFormat("looking at %s", path));
     }
     if (S_ISDIR(status.st_mode)) {
-      CKPTREE_RETURN_IF_ERROR(entry(name, Kind::kDirectory));
+      CKPTREE_RETURN_IF_ERROR(entry(name, EntryType::kDirectory));
     } else if (S_ISREG(status.st_mode)) {
       if (top && status.st_size > kMaxControlBytes && IsReadWhole(name)) {
         return absl::DataLossError(absl::StrFormat(
             "%s is damaged: it has %d bytes, at most %d are possible", path,
             status.st_size, kMaxControlBytes));
       }
-      CKPTREE_RETURN_IF_ERROR(entry(name, Kind::kFile));
+      CKPTREE_RETURN_IF_ERROR(entry(name, EntryType::kFile));
     } else {
       return absl::FailedPreconditionError(absl::StrFormat(
           "%s is a link or a device; a store has only files", path));
@@ -99,9 +99,9 @@ absl::Status LookInto(const std::string& directory, int depth,
   }
   const absl::Status status = ForEachEntry(
       directory, /*top=*/false,
-      [&](const std::string& name, Kind kind) -> absl::Status {
+      [&](const std::string& name, EntryType kind) -> absl::Status {
         *highest_version = std::max(*highest_version, VersionOf(name));
-        if (kind == Kind::kFile) return absl::OkStatus();
+        if (kind == EntryType::kFile) return absl::OkStatus();
         return LookInto(Join(directory, name), depth + 1, highest_version);
       });
   // A live writer removed it.
@@ -153,35 +153,35 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
         absl::StrFormat("%s is writable for others", directory));
   }
   bool leases = false;
-  CKPTREE_RETURN_IF_ERROR(
-      ForEachEntry(directory, /*top=*/true,
-                   [&](const std::string& name, Kind kind) -> absl::Status {
-                     const bool folder = kind == Kind::kDirectory;
-                     if (name == kHeadName && !folder) {
-                       found.head = true;
-                     } else if (name == kHeadTemporaryName && !folder) {
-                       found.head_temporary = true;
-                     } else if (name == kCreatingName && !folder) {
-                       found.creating = true;
-                     } else if (name == kLockName && !folder) {
-                       return absl::OkStatus();
-                     } else if (name == kDbName && folder) {
-                       found.db = true;
-                     } else if (name == kNewDbName && folder) {
-                       found.new_db = true;
-                     } else if (name == kJournalName && folder) {
-                       found.journal = true;
-                     } else if (name.starts_with(kDamagedDbPrefix) && folder) {
-                       return absl::OkStatus();
-                     } else if (name == kStagingName && folder) {
-                       found.staging = true;
-                     } else if (name == kLeasesName && folder) {
-                       leases = true;
-                     } else {
-                       found.foreign.push_back(name);
-                     }
-                     return absl::OkStatus();
-                   }));
+  CKPTREE_RETURN_IF_ERROR(ForEachEntry(
+      directory, /*top=*/true,
+      [&](const std::string& name, EntryType kind) -> absl::Status {
+        const bool folder = kind == EntryType::kDirectory;
+        if (name == kHeadName && !folder) {
+          found.head = true;
+        } else if (name == kHeadTemporaryName && !folder) {
+          found.head_temporary = true;
+        } else if (name == kCreatingName && !folder) {
+          found.creating = true;
+        } else if (name == kLockName && !folder) {
+          return absl::OkStatus();
+        } else if (name == kDbName && folder) {
+          found.db = true;
+        } else if (name == kNewDbName && folder) {
+          found.new_db = true;
+        } else if (name == kJournalName && folder) {
+          found.journal = true;
+        } else if (name.starts_with(kDamagedDbPrefix) && folder) {
+          return absl::OkStatus();
+        } else if (name == kStagingName && folder) {
+          found.staging = true;
+        } else if (name == kLeasesName && folder) {
+          leases = true;
+        } else {
+          found.foreign.push_back(name);
+        }
+        return absl::OkStatus();
+      }));
   std::uint64_t ignored = 0;
   if (found.db) {
     CKPTREE_RETURN_IF_ERROR(LookInto(Join(directory, kDbName), 0, &ignored));

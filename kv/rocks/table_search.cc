@@ -28,8 +28,7 @@ std::vector<std::string> TablesWith(const Instance& instance,
   instance.db()->GetLiveFilesMetaData(&files);
   std::vector<std::string> paths;
   for (const rocksdb::LiveFileMetaData& file : files) {
-    if (file.column_family_name ==
-            schema::kSpaceNames[static_cast<std::size_t>(space)] &&
+    if (file.column_family_name == schema::NameOf(space) &&
         file.smallestkey <= key && key <= file.largestkey) {
       paths.push_back(file.directory + "/" + file.relative_filename);
     }

@@ -16,7 +16,7 @@
 namespace ckptree::kv {
 namespace {
 
-constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
+constexpr std::size_t kTableCopyBytes = std::size_t{1} << 20;
 
 absl::Status Append(rocksdb::FSSequentialFile* in, rocksdb::FSWritableFile* out,
                     std::string* buffer) {
@@ -45,7 +45,7 @@ absl::Status CopyFile(const Options& options, const std::string& from,
   CKPTREE_RETURN_IF_ERROR(
       ToStatus(fs->NewWritableFile(to, rocksdb::FileOptions(), &out, nullptr),
                "creating " + to));
-  std::string buffer(kCopyBytes, '\0');
+  std::string buffer(kTableCopyBytes, '\0');
   absl::Status copied = Append(in.get(), out.get(), &buffer);
   if (copied.ok()) {
     copied = ToStatus(out->Sync(rocksdb::IOOptions(), nullptr), "syncing");

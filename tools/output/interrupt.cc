@@ -16,7 +16,7 @@ namespace {
 // Read by the handler: lock-free atomics and a buffer that is whole whenever
 // `remove_path` is set.
 std::atomic<int> interrupted_by = 0;
-std::atomic<bool> interruptible = false;
+std::atomic<bool> is_interruptible = false;
 std::atomic<bool> line_shown = false;
 std::atomic<bool> remove_path = false;
 std::array<char, 4096> path_to_remove;
@@ -24,7 +24,7 @@ std::array<char, 4096> path_to_remove;
 extern "C" void OnSignal(int signal) {
   int nothing = 0;
   const bool first = interrupted_by.compare_exchange_strong(nothing, signal);
-  if (interruptible && first) return;
+  if (is_interruptible && first) return;
   constexpr char kClear[] = "\r\x1b[K";
   if (line_shown) {
     [[maybe_unused]] const ssize_t n =
@@ -51,8 +51,8 @@ bool Interrupted() { return interrupted_by != 0; }
 
 int ExitCodeOfInterrupt() { return 128 + interrupted_by; }
 
-Interruptible::Interruptible() { interruptible = true; }
-Interruptible::~Interruptible() { interruptible = false; }
+Interruptible::Interruptible() { is_interruptible = true; }
+Interruptible::~Interruptible() { is_interruptible = false; }
 
 void RemoveOnInterrupt(const std::string& path) {
   remove_path = false;
