@@ -2,9 +2,7 @@
 """What values of a state are: containers, leaves, or neither. The extension
 asks here for every type that it does not know by itself, which are None, bool,
 int, float, complex, str, bytes, dict, list, tuple, named tuples and NumPy's
-arrays.
-
-No framework is imported here: where a value is of one, it is imported already.
+arrays. What is of a framework, its adapter says.
 """
 
 from __future__ import annotations
@@ -12,46 +10,27 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import OrderedDict, defaultdict
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ckptree import shardings
-from ckptree.dtypes import NUMBERS
+from ckptree import adapters
+from ckptree.arrays import shardings
+from ckptree.adapters.protocol import (
+    ATTRIBUTE,
+    DICT,
+    DICT_KEY,
+    OBJECT,
+    Container,
+    Pieces,
+    type_name,
+)
+from ckptree.arrays.dtypes import NUMBERS
 
 DTYPES = NUMBERS
 SHARDING_LINE = shardings.LINE
 sharding_text = shardings.to_text
 ARRAY_TYPE = np.ndarray
-
-# As the engine's EntryKind and PartKind.
-NONE, DICT, LIST, TUPLE, NAMEDTUPLE, OBJECT, CUSTOM = range(32, 39)
-DICT_KEY, INDEX, ATTRIBUTE, FLATTENED = range(1, 5)
-
-
-class Container(NamedTuple):
-    """A container: what it holds, and how one of its kind is made again."""
-
-    type: int
-    tag: str
-    children: list[tuple[int, Any, Any]]  # Kind and key of the path, value.
-    rebuild: Callable[[list[Any]], Any]
-
-
-class Pieces(NamedTuple):
-    """An array, whole (start None) or as boxes that do not overlap."""
-
-    dtype: Any  # A key of DTYPES: of NumPy or PyTorch.
-    shape: tuple[int, ...]
-    boxes: list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]]
-    tag: str
-    frozen: bool  # Nobody can change the memory.
-    memory: Any = None  # Equal where the same memory is met again.
-    # Where no array of this very type can change: the extension takes others
-    # as buffers, or as this views them, and does not ask again. None: all.
-    view: Callable[[Any], np.ndarray[Any, Any] | None] | None = None
-    sharding: shardings.LeafSharding | None = None
-
 
 class Content(NamedTuple):
     """A document, stored as it is; what lies under such an item is of its
@@ -69,31 +48,15 @@ class Document:
         self.content = content
 
 
-def type_name(value: Any) -> str:
-    kind = type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 def container(value: Any) -> Container | None:
     """The container that `value` is, or None where it is a leaf or unknown."""
     kind = type(value)
     if kind is OrderedDict or kind is defaultdict:
         return _dict_container(value)
-    if "torch" in sys.modules:
-        from ckptree import torch
-
-        if torch.is_tensor(value):
-            return None
-    if "flax" in sys.modules:
-        from ckptree import flax
-
-        found = flax.container(value)
-        if found is not None:
-            return found
-    if "jax" in sys.modules:
-        from ckptree import jax
-
-        found = jax.container(value)
+    if adapters.owner(value) is not None:
+        return None
+    for adapter in adapters.imported():
+        found = adapter.container(value)
         if found is not None:
             return found
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -105,42 +68,17 @@ def adapt(value: Any) -> Container | Pieces | Content:
     """What is to be saved of `value`. TypeError where it cannot be."""
     if isinstance(value, Document):
         return value.content
-    if isinstance(value, np.generic):
-        array = native(np.asarray(value))
-        return Pieces(array.dtype, (), [(None, array)], "scalar", True)
-    if type(value) is np.memmap:
-        array = np.asarray(value)
-        swapped = native(array)
-        return Pieces(
-            swapped.dtype,
-            swapped.shape,
-            [(None, swapped)],
-            "",
-            swapped is not array,
-        )
-    if "torch" in sys.modules:
-        from ckptree import torch
-
-        pieces = torch.pieces(value)
-        if pieces is not None:
-            return pieces
-    if "jax" in sys.modules:
-        from ckptree import jax
-
-        pieces = jax.pieces(value)
-        if pieces is not None:
-            return pieces
-    found = container(value)
+    adapter = adapters.owner(value)
+    found = container(value) if adapter is None else adapter.pieces(value)
     if found is None:
         raise TypeError(refusal(value))
     return found
 
 
-def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`array` itself, or a copy in the byte order of this machine."""
-    if array.dtype.isnative:
-        return array
-    return array.astype(array.dtype.newbyteorder("="))
+def prefetch(state: Any) -> None:
+    """Starts all copies from devices before the first is waited for."""
+    for adapter in adapters.imported():
+        adapter.prefetch(state)
 
 
 def refusal(value: Any) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from ckptree import _engine
 from ckptree.changes import (
@@ -16,189 +16,75 @@ from ckptree.changes import (
 from ckptree.errors import NotFoundError
 from ckptree.records import LeafDetail, LeafStats, LeafType, StepInfo
 from ckptree.selector import selector_text
-from ckptree.step import open_step
 from ckptree.table import Table
 
 if TYPE_CHECKING:
     from ckptree._engine import LeafInfo
-    from ckptree._engine import Store as EngineStore
-    from ckptree.selector import Selector
 
 _NUMBERS = ("bool", "int", "float")
 _STATISTICS = (*LeafStats._fields, "value")
 
 
-class History:
-    """Part of Store: what became of leaves over the steps."""
-
-    _engine: EngineStore
-
-    @overload
-    def history(
-        self,
-        name: str,
-        *,
-        branch: str = "",
-        first: int | None = None,
-        last: int | None = None,
-    ) -> Table[HistoryRow]: ...
-
-    @overload
-    def history(
-        self,
-        name: str,
-        statistic: str,
-        *,
-        branch: str = "",
-        first: int | None = None,
-        last: int | None = None,
-    ) -> dict[str, Series]: ...
-
-    def history(
-        self,
-        name: str,
-        statistic: str | None = None,
-        *,
-        branch: str = "",
-        first: int | None = None,
-        last: int | None = None,
-    ) -> Table[HistoryRow] | dict[str, Series]:
-        """Each value that one leaf had, over the steps of a branch, or those
-        from `first` to `last`. KeyError where none of them has it.
-
-        With a `statistic` ("l2", "mean", ..., or "value" of numbers) `name` is
-        a glob, and the result has for each leaf that matches the steps, and
-        the statistic in each.
-
-        Reads records, no arrays. Ctrl-C stops it.
-
-        >>> for row in store.history("lr"):
-        ...     print(row.step, row.last_step, row.value)
-        100 200 0.5
-        >>> store.history("params/**", "max")
-        {'params/w': Series(steps=[100, 200], values=[1.0, 2.0])}
-        """
-        if statistic is not None:
-            return self._series(
-                name, statistic, self._steps(branch, first, last)
-            )
-        try:
-            rows = _engine.history(
-                self._engine,
-                name,
-                branch,
-                -(2**63) if first is None else first,
-                2**63 - 1 if last is None else last,
-            )
-        except NotFoundError as error:
-            steps = self._steps(branch, first, last)
-            if not steps:
-                raise
-            # The last one knows the closest name.
-            try:
-                _engine.restore(self._engine, selector_text(steps[-1])).find(
-                    name
-                )
-            except NotFoundError as missing:
-                raise NotFoundError(f"{error}: {missing}") from None
-            raise
-        return Table(self._row(fields, branch) for fields in rows)
-
-    def diff(
-        self,
-        before: Selector = "latest~1",
-        after: Selector = "latest",
-        glob: str = "",
-    ) -> DiffReport:
-        """The leaves in which two steps differ, of those whose names match.
-        Compares digests; see Step.diff() for steps of two stores.
-
-        >>> report = store.diff(100, 200)
-        >>> report.changed, report.same
-        (['params/w'], 1)
-        >>> report.changes[0].l2_before < report.changes[0].l2_after
-        True
-        """
-        opened = open_step(self._engine, before)
-        return opened.diff(open_step(self._engine, after), glob)
-
-    def blame(
-        self, step: Selector = "latest", glob: str = ""
-    ) -> Table[BlameRow]:
-        """Which save gave each leaf its value, of those whose names match.
-
-        >>> [(row.name, row.since_step) for row in store.blame()]
-        [('lr', 100), ('params/w', 200)]
-        """
-        return open_step(self._engine, step).blame(glob)
-
-    def _steps(
-        self, branch: str, first: int | None, last: int | None
-    ) -> list[StepInfo]:
-        return [
-            StepInfo(**fields)
-            for fields in self._engine.steps(branch)
-            if (first is None or fields["step"] >= first)
-            and (last is None or fields["step"] <= last)
-        ]
-
-    def _row(self, fields: dict[str, Any], branch: str) -> HistoryRow:
-        info = fields.pop("leaf")
-        kind = LeafType.of(info)
-        detail = LeafDetail.of(fields.pop("detail"))
-        stats = detail.stats if kind.kind == "array" else None
-        return HistoryRow(
-            kind=kind.kind,
-            dtype=kind.dtype,
-            shape=kind.shape,
-            nbytes=detail.nbytes,
-            digest=detail.digest,
-            value=self._number(kind.kind, info, fields["step"], branch),
-            **fields,
-            **(stats._asdict() if stats is not None else {}),
+def rows(
+    store: _engine.Store,
+    name: str,
+    branch: str,
+    first: int | None,
+    last: int | None,
+) -> Table[HistoryRow]:
+    """What Store.history() of one leaf returns."""
+    try:
+        found = _engine.history(
+            store,
+            name,
+            branch,
+            -(2**63) if first is None else first,
+            2**63 - 1 if last is None else last,
         )
-
-    def _number(
-        self, kind: str, info: LeafInfo, step: int, branch: str
-    ) -> bool | int | float | None:
-        """What a bool, int or float was in that step."""
-        if kind not in _NUMBERS:
-            return None
-        from ckptree import values
-
-        selector = f"{branch}/{step}" if branch else str(step)
+    except NotFoundError as error:
+        steps = _steps(store, branch, first, last)
+        if not steps:
+            raise
+        # The last one knows the closest name.
         try:
-            opened = _engine.restore(self._engine, selector)
-            (value,) = values.read(opened, [info])
-        except NotFoundError:
-            return None  # Removed since then.
-        number: bool | int | float = value
-        return number
+            _engine.restore(store, selector_text(steps[-1])).find(name)
+        except NotFoundError as missing:
+            raise NotFoundError(f"{error}: {missing}") from None
+        raise
+    return Table(_row(store, fields, branch) for fields in found)
 
-    def _series(
-        self, glob: str, statistic: str, steps: list[StepInfo]
-    ) -> dict[str, Series]:
-        if statistic not in _STATISTICS:
-            raise ValueError(
-                f"statistic {statistic!r}: one of {', '.join(_STATISTICS)}"
-            )
-        found: dict[str, Series] = {}
-        matched = False
-        for info in steps:
-            try:
-                opened = _engine.restore(self._engine, selector_text(info))
-                there = _values_by_name(opened, glob, statistic)
-            except NotFoundError:
-                continue  # Removed since then.
-            for name, value in there.items():
-                matched = True
-                if value is not None:
-                    series = found.setdefault(name, Series([], []))
-                    series.steps.append(info.step)
-                    series.values.append(value)
-        if not matched:
-            raise NotFoundError(f"no leaf of these steps matches {glob!r}")
-        return found
+
+def series(
+    store: _engine.Store,
+    glob: str,
+    statistic: str,
+    branch: str,
+    first: int | None,
+    last: int | None,
+) -> dict[str, Series]:
+    """What Store.history() of a statistic returns."""
+    steps = _steps(store, branch, first, last)
+    if statistic not in _STATISTICS:
+        raise ValueError(
+            f"statistic {statistic!r}: one of {', '.join(_STATISTICS)}"
+        )
+    found: dict[str, Series] = {}
+    matched = False
+    for info in steps:
+        try:
+            opened = _engine.restore(store, selector_text(info))
+            there = _values_by_name(opened, glob, statistic)
+        except NotFoundError:
+            continue  # Removed since then.
+        for name, value in there.items():
+            matched = True
+            if value is not None:
+                one = found.setdefault(name, Series([], []))
+                one.steps.append(info.step)
+                one.values.append(value)
+    if not matched:
+        raise NotFoundError(f"no leaf of these steps matches {glob!r}")
+    return found
 
 
 def diff(before: _engine.Step, after: _engine.Step, glob: str) -> DiffReport:
@@ -222,6 +108,54 @@ def blame(step: _engine.Step, glob: str) -> Table[BlameRow]:
     return Table(map(BlameRow.of, entries))
 
 
+def _steps(
+    store: _engine.Store, branch: str, first: int | None, last: int | None
+) -> list[StepInfo]:
+    return [
+        StepInfo(**fields)
+        for fields in store.steps(branch)
+        if (first is None or fields["step"] >= first)
+        and (last is None or fields["step"] <= last)
+    ]
+
+
+def _row(
+    store: _engine.Store, fields: dict[str, Any], branch: str
+) -> HistoryRow:
+    info = fields.pop("leaf")
+    kind = LeafType.of(info)
+    detail = LeafDetail.of(fields.pop("detail"))
+    stats = detail.stats if kind.kind == "array" else None
+    return HistoryRow(
+        kind=kind.kind,
+        dtype=kind.dtype,
+        shape=kind.shape,
+        nbytes=detail.nbytes,
+        digest=detail.digest,
+        value=_number(store, kind.kind, info, fields["step"], branch),
+        **fields,
+        **(stats._asdict() if stats is not None else {}),
+    )
+
+
+def _number(
+    store: _engine.Store, kind: str, info: LeafInfo, step: int, branch: str
+) -> bool | int | float | None:
+    """What a bool, int or float was in that step."""
+    if kind not in _NUMBERS:
+        return None
+    from ckptree.arrays import values
+
+    selector = f"{branch}/{step}" if branch else str(step)
+    try:
+        opened = _engine.restore(store, selector)
+        (value,) = values.read(opened, [info])
+    except NotFoundError:
+        return None  # Removed since then.
+    number: bool | int | float = value
+    return number
+
+
 def _check_glob(glob: str, *steps: _engine.Step) -> None:
     """KeyError where a glob was asked for that nothing matches."""
     if glob and not any(step.leaves(glob) for step in steps):
@@ -241,7 +175,7 @@ def _values_by_name(
     held = [i if i.tie_to is None else step.find(i.tie_to) for i in leaves]
     found: dict[str, Any] = dict.fromkeys(info.name for info in leaves)
     if statistic == "value":
-        from ckptree import values
+        from ckptree.arrays import values
 
         chosen = [
             i for i, at in enumerate(held) if values.kind_of(at) in _NUMBERS

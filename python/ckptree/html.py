@@ -7,21 +7,45 @@ from __future__ import annotations
 import html
 import math
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Protocol, Sequence
 
 if TYPE_CHECKING:
-    from ckptree.leaf import Leaf
-    from ckptree.step import Step
-    from ckptree.store import Store
+    from ckptree.records import LeafStats, StepInfo
+
+    class ShownLeaf(Protocol):
+        """What is shown of a leaf."""
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def kind(self) -> str: ...
+        @property
+        def dtype_name(self) -> str: ...
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        @property
+        def nbytes(self) -> int: ...
+        @property
+        def since_step(self) -> int: ...
+        @property
+        def digest(self) -> str: ...
+        @property
+        def stats(self) -> LeafStats | None: ...
 
 _MAX_ROWS = 200
 
 
-def store(shown: Store) -> str:
-    """The newest steps of the main branch, newest first."""
-    if shown.closed:
-        return f"<p>{html.escape(repr(shown))}</p>"
-    steps = shown.steps()
+def text(shown: str) -> str:
+    """One line.
+
+    >>> text("<Store>")
+    '<p>&lt;Store&gt;</p>'
+    """
+    return f"<p>{html.escape(shown)}</p>"
+
+
+def store(path: str, steps: Sequence[StepInfo]) -> str:
+    """The steps of a store, newest first."""
     names = list(dict.fromkeys(m for s in steps for m in s.metrics))
     rows = [
         [
@@ -46,18 +70,17 @@ def store(shown: Store) -> str:
         "NaN, Inf",
         "tags",
     ]
-    return _table(f"{shown.path}: {len(steps)} steps", head, rows)
+    return _table(f"{path}: {len(steps)} steps", head, rows)
 
 
-def step(shown: Step) -> str:
-    """All leaves, with their statistics."""
-    info = shown.info
+def step(info: StepInfo, leaves: Iterable[ShownLeaf]) -> str:
+    """All leaves of a step, with their statistics."""
     caption = (
         f"step {info.step}: {info.leaf_count} leaves, "
         f"{size(info.logical_bytes)}, saved {time(info.committed_ns)}"
     )
     rows = []
-    for leaf in shown.leaves():
+    for leaf in leaves:
         stats = leaf.stats
         rows.append(
             [
@@ -77,7 +100,7 @@ def step(shown: Step) -> str:
     return _table(caption, head, rows)
 
 
-def leaf(shown: Leaf) -> str:
+def leaf(shown: ShownLeaf) -> str:
     """What its record says."""
     rows: list[list[Any]] = [
         ["type", _type(shown)],
@@ -143,7 +166,7 @@ def _cell(field: str, value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _type(shown: Leaf) -> str:
+def _type(shown: ShownLeaf) -> str:
     if shown.kind != "array":
         return shown.kind
     return f"{shown.dtype_name}[{', '.join(map(str, shown.shape))}]"

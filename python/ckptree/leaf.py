@@ -106,7 +106,7 @@ class Leaf:
         """
         if self._info.kind != "array":
             return None
-        from ckptree import dtypes
+        from ckptree.arrays import dtypes
 
         return dtypes.to_numpy(self._info.dtype)
 
@@ -185,7 +185,7 @@ class Leaf:
         >>> store[2]["lr"].value()
         0.5
         """
-        from ckptree import values
+        from ckptree.arrays import values
 
         (value,) = values.read(self._step, [self._info])
         return value
@@ -210,7 +210,7 @@ class Leaf:
     def __getitem__(self, index: Any) -> Any:
         """Elements by basic slicing: integers, slices, `...`, None. Reads the
         chunks that the box around them touches."""
-        from ckptree.slicing import BoxIndex
+        from ckptree.arrays.slicing import BoxIndex
 
         array = self._check_array()
         box = BoxIndex(index, array, self.name)
@@ -226,10 +226,7 @@ class Leaf:
         >>> store[2]["w"].jax()
         Array([1., 1., 1.], dtype=float32)
         """
-        from ckptree import jax
-
-        self._check_array()
-        return jax.load(self._step, [(self._info, sharding)])[0]
+        return self._as("jax", sharding)
 
     def torch(self, device: Any = None) -> Any:
         """The array as a tensor of PyTorch, on the host or that device.
@@ -238,11 +235,16 @@ class Leaf:
         tensor([[0., 1., 2.],
                 [3., 4., 5.]], dtype=torch.float64)
         """
-        from ckptree import torch
+        return self._as("torch", device)
 
+    def _as(self, arrays: str, place: Any) -> Any:
+        from ckptree import adapters
+        from ckptree.adapters.protocol import Request
+
+        loader = adapters.loader(arrays)
         self._check_array()
-        (tensor,) = torch.load(self._step, [self._info])
-        return tensor if device is None else tensor.to(device)
+        (made,), _ = loader.load(self._step, [Request(self._info, place)])
+        return made
 
     def _check_array(self) -> tuple[int, ...]:
         if self._info.kind != "array":
@@ -258,7 +260,7 @@ class Leaf:
                 f"{self.name}: packed elements of {self._info.dtype_name} "
                 "cannot be read here yet"
             )
-        from ckptree import dtypes, memory
+        from ckptree.arrays import dtypes, memory
 
         return memory.empty(shape, dtypes.to_numpy(self._info.dtype))
 

@@ -12,9 +12,8 @@ from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import to_json
 from ckptree.paths import local_path
-from ckptree.policies import of_metrics
+from ckptree.policies import engine_policy, of_metrics
 from ckptree.records import ItemInfo
-from ckptree.retention import engine_policy
 from ckptree.selector import selector_text
 from ckptree.store import Store
 
@@ -293,7 +292,7 @@ class CheckpointManager(Closing):
         names = list(items)
         opened = self._open(step, names)
         if names:
-            from ckptree.items import ItemsOfStep
+            from ckptree.restoring.items import ItemsOfStep
 
             opened._engine = ItemsOfStep.of(opened._engine, names)
         return opened.restore(

@@ -493,3 +493,13 @@ def as_tuples(
     steps: Iterable[PolicyStep | tuple[Any, ...]],
 ) -> list[tuple[int, float, dict[str, float], bool]]:
     return [as_tuple(step) for step in steps]
+
+
+def engine_policy(policy: Policy | str) -> _engine.Preservation:
+    """What the engine has for a policy or its text."""
+    if isinstance(policy, str):
+        return _engine.parse_policy(policy)
+    try:
+        return policy._engine
+    except AttributeError:
+        raise TypeError(f"pass a policy or its text, not {policy!r}") from None

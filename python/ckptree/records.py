@@ -326,7 +326,7 @@ class LeafType(NamedTuple):
 
     @staticmethod
     def of(info: _engine.LeafInfo) -> LeafType:
-        from ckptree import values
+        from ckptree.arrays import values
 
         kind = values.kind_of(info)
         if kind != "array":

@@ -12,17 +12,16 @@ from typing import (
     NamedTuple,
 )
 
-from ckptree import _engine
+from ckptree import history
 from ckptree.leaf import Leaf
 from ckptree.metadata import from_json
 from ckptree.records import LeafDetail, StatsRow, StepInfo
-from ckptree.selector import selector_text
 from ckptree.table import Table
 
 if TYPE_CHECKING:
+    from ckptree import _engine
     from ckptree.changes import BlameRow, DiffReport
-    from ckptree.selector import Selector
-    from ckptree.shardings import LeafSharding
+    from ckptree.arrays.shardings import LeafSharding
 
 
 class StepMetadata(NamedTuple):
@@ -110,7 +109,7 @@ class Step(Mapping[str, Leaf]):
         >>> step.shardings
         {}
         """
-        from ckptree import shardings
+        from ckptree.arrays import shardings
 
         return shardings.from_text(
             self.metadata.lineage.get(shardings.LINE, "")
@@ -190,8 +189,6 @@ class Step(Mapping[str, Leaf]):
         >>> step.diff(store[8]).changed
         ['lr']
         """
-        from ckptree import history
-
         return history.diff(self._engine, after._engine, glob)
 
     def blame(self, glob: str = "") -> Table[BlameRow]:
@@ -201,8 +198,6 @@ class Step(Mapping[str, Leaf]):
         >>> [(row.name, row.since_step) for row in store[8].blame()]
         [('lr', 8), ('params/w', 7)]
         """
-        from ckptree import history
-
         return history.blame(self._engine, glob)
 
     def restore(
@@ -221,7 +216,7 @@ class Step(Mapping[str, Leaf]):
         >>> step.restore()["params"]["w"]
         array([1., 1., 1., 1.])
         """
-        from ckptree import template
+        from ckptree.restoring import template
 
         options = template.Options(
             partial, cast, rename or {}, sharding, arrays, device
@@ -254,13 +249,4 @@ class Step(Mapping[str, Leaf]):
     def _repr_html_(self) -> str:
         from ckptree import html
 
-        return html.step(self)
-
-
-def open_step(
-    store: _engine.Store, step: Selector, owner: object = None
-) -> Step:
-    """The step, open for reading; it keeps its `owner` alive. KeyError where
-    nothing matches."""
-    selector = selector_text(step)
-    return Step(_engine.restore(store, selector), selector, owner)
+        return html.step(self.info, self.leaves())

@@ -7,29 +7,49 @@ import atexit
 import os
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, Mapping
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Iterable,
+    Literal,
+    Mapping,
+    overload,
+)
 
-from ckptree import _engine
-from ckptree.catalog import Catalog
+from ckptree import _engine, history
 from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
-from ckptree.history import History
-from ckptree.metadata import to_json
+from ckptree.metadata import from_json, to_json
 from ckptree.paths import local_path
-from ckptree.records import StoreInfo, StoreStats
-from ckptree.retention import Retention
+from ckptree.policies import engine_policy
+from ckptree.records import (
+    BranchInfo,
+    CollectReport,
+    FreedBytes,
+    PolicyInfo,
+    PolicyReport,
+    StepInfo,
+    StoreInfo,
+    StoreStats,
+    SubtreeUsage,
+    TagInfo,
+    UsageReport,
+    VerifyReport,
+)
 from ckptree.selector import selector_text
-from ckptree.upkeep import Upkeep
+from ckptree.step import Step
 
 if TYPE_CHECKING:
+    from ckptree.changes import BlameRow, DiffReport, HistoryRow, Series
+    from ckptree.policies import Policy
     from ckptree.selector import Selector
-    from ckptree.step import Step
+    from ckptree.table import Table
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
-class Store(Catalog, History, Retention, Upkeep, Closing):
+class Store(Closing):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is
@@ -183,7 +203,7 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
 
         if isinstance(step, bool) or not hasattr(step, "__index__"):
             raise TypeError(f"a step is an int, not {step!r}")
-        self._prefetch(state)
+        _rules.prefetch(state)
         return SaveHandle(
             _engine.save(
                 self._engine,
@@ -257,9 +277,8 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
 
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches."""
-        from ckptree.step import open_step
-
-        return open_step(self._engine, step, self)
+        selector = selector_text(step)
+        return Step(_engine.restore(self._engine, selector), selector, self)
 
     def __contains__(self, step: Selector) -> bool:
         try:
@@ -278,6 +297,300 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         True
         """
         self._engine.flush(timeout)
+
+    # ---- The steps there are ----
+
+    def steps(self, branch: str = "") -> list[StepInfo]:
+        """All steps of a branch, ascending by number.
+
+        >>> [info.step for info in store.steps()]
+        [100, 200]
+        """
+        return [StepInfo(**fields) for fields in self._engine.steps(branch)]
+
+    def info(self, step: Selector = "latest") -> StepInfo:
+        """What a step is, without opening it.
+
+        >>> store.info("best:loss:min").metrics
+        {'loss': 0.005}
+        """
+        return StepInfo(**self._engine.resolve(selector_text(step)))
+
+    def delete(self, *steps: Selector, tagged: bool = False) -> None:
+        """Removes steps, durably, all or none. Their bytes are freed in the
+        background, or by collect(). StateError where one is pinned, or has a
+        tag: with `tagged` such steps go, too, and their tags.
+
+        >>> store.delete(100)
+        >>> 100 in store
+        False
+        """
+        self._engine.delete([selector_text(step) for step in steps], tagged)
+
+    def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
+        """A name for a step: "@name". FileExistsError without `move` where
+        another step has it.
+
+        >>> store.tag("good", 100)
+        >>> store["@good"].step
+        100
+        """
+        self._engine.tag(name, selector_text(step), move)
+
+    def untag(self, name: str) -> None:
+        """Takes a tag away. KeyError where there is none.
+
+        >>> store.tag("good", 100)
+        >>> store.untag("good")
+        >>> "@good" in store
+        False
+        """
+        self._engine.untag(name)
+
+    def tags(self) -> list[TagInfo]:
+        """All tags, by name.
+
+        >>> store.tag("good", 100)
+        >>> store.tags()
+        [TagInfo(name='good', step=100, branch='', version=1)]
+        """
+        return [TagInfo(**fields) for fields in self._engine.tags()]
+
+    def pin(self, step: Selector) -> None:
+        """A pinned step is neither deleted nor overwritten.
+
+        >>> store.pin(100)
+        >>> store.delete(100)
+        Traceback (most recent call last):
+        ckptree.errors.StateError: ...pinned...
+        """
+        self._engine.pin(selector_text(step))
+
+    def unpin(self, step: Selector) -> None:
+        """Undoes pin().
+
+        >>> store.pin(100)
+        >>> store.unpin(100)
+        >>> store.info(100).pinned
+        False
+        """
+        self._engine.unpin(selector_text(step))
+
+    # ---- Branches ----
+
+    def fork(self, step: Selector, branch: str) -> None:
+        """A new branch that goes on from `step` and shares its bytes; save to
+        it with `branch`.
+
+        >>> store.fork(100, "colder")
+        >>> store.save(150, state, branch="colder").result()
+        150
+        >>> store["colder/latest"].step
+        150
+        """
+        self._engine.fork(selector_text(step), branch)
+
+    def drop_branch(self, branch: str) -> None:
+        """Deletes the branch with all its steps.
+
+        >>> store.fork(100, "colder")
+        >>> store.drop_branch("colder")
+        >>> len(store.branches())
+        1
+        """
+        self._engine.drop_branch(branch)
+
+    def branches(self) -> list[BranchInfo]:
+        """The main branch first.
+
+        >>> store.fork(100, "colder")
+        >>> [(branch.name, branch.origin_step) for branch in store.branches()]
+        [('', 0), ('colder', 100)]
+        """
+        return [BranchInfo(**fields) for fields in self._engine.branches()]
+
+    # ---- What became of leaves ----
+
+    @overload
+    def history(
+        self,
+        name: str,
+        *,
+        branch: str = "",
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Table[HistoryRow]: ...
+
+    @overload
+    def history(
+        self,
+        name: str,
+        statistic: str,
+        *,
+        branch: str = "",
+        first: int | None = None,
+        last: int | None = None,
+    ) -> dict[str, Series]: ...
+
+    def history(
+        self,
+        name: str,
+        statistic: str | None = None,
+        *,
+        branch: str = "",
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Table[HistoryRow] | dict[str, Series]:
+        """Each value that one leaf had, over the steps of a branch, or those
+        from `first` to `last`. KeyError where none of them has it.
+
+        With a `statistic` ("l2", "mean", ..., or "value" of numbers) `name` is
+        a glob, and the result has for each leaf that matches the steps, and
+        the statistic in each.
+
+        Reads records, no arrays. Ctrl-C stops it.
+
+        >>> for row in store.history("lr"):
+        ...     print(row.step, row.last_step, row.value)
+        100 200 0.5
+        >>> store.history("params/**", "max")
+        {'params/w': Series(steps=[100, 200], values=[1.0, 2.0])}
+        """
+        if statistic is not None:
+            return history.series(
+                self._engine, name, statistic, branch, first, last
+            )
+        return history.rows(self._engine, name, branch, first, last)
+
+    def diff(
+        self,
+        before: Selector = "latest~1",
+        after: Selector = "latest",
+        glob: str = "",
+    ) -> DiffReport:
+        """The leaves in which two steps differ, of those whose names match.
+        Compares digests; see Step.diff() for steps of two stores.
+
+        >>> report = store.diff(100, 200)
+        >>> report.changed, report.same
+        (['params/w'], 1)
+        >>> report.changes[0].l2_before < report.changes[0].l2_after
+        True
+        """
+        return self[before].diff(self[after], glob)
+
+    def blame(
+        self, step: Selector = "latest", glob: str = ""
+    ) -> Table[BlameRow]:
+        """Which save gave each leaf its value, of those whose names match.
+
+        >>> [(row.name, row.since_step) for row in store.blame()]
+        [('lr', 100), ('params/w', 200)]
+        """
+        return self[step].blame(glob)
+
+    # ---- Which steps live ----
+
+    def policy(self, branch: str = "") -> PolicyInfo:
+        """Which steps of the branch live. Where none was set all do.
+
+        >>> store.policy().text
+        ''
+        """
+        return PolicyInfo(**self._engine.policy(branch))
+
+    def set_policy(self, policy: Policy | str, branch: str = "") -> None:
+        """From now on every save to the branch, by whatever program, removes
+        the steps that `policy` (of ckptree.policies, or its text) does not
+        keep. Pinned and tagged ones stay. Nothing is removed by this call.
+
+        >>> store.set_policy(ckptree.Latest(2) | ckptree.EveryN(100))
+        >>> for step in (201, 202, 203):
+        ...     _ = store.save(step, state).result()
+        >>> [info.step for info in store.steps()]
+        [100, 200, 202, 203]
+        """
+        self._engine.set_policy(engine_policy(policy), branch)
+
+    def preview_policy(
+        self, policy: Policy | str | None = None, branch: str = ""
+    ) -> PolicyReport:
+        """What the policy of the branch, or `policy`, keeps of the steps there
+        are, why, and what removing the others would free. Changes nothing.
+
+        >>> report = store.preview_policy("latest(1)")
+        >>> [(verdict.step, verdict.kept) for verdict in report.steps]
+        [(100, False), (200, True)]
+        """
+        given = None if policy is None else engine_policy(policy)
+        return PolicyReport.of(self._engine.preview_policy(branch, given))
+
+    def apply_policy(self, branch: str = "") -> list[int]:
+        """Removes now what the policy of the branch does not keep; returns it.
+
+        >>> store.set_policy("latest(1)")
+        >>> store.apply_policy()
+        [100]
+        """
+        return self._engine.apply_policy(branch)
+
+    # ---- Its bytes ----
+
+    def verify(
+        self, level: str = "full", steps: Iterable[Selector] = ()
+    ) -> VerifyReport:
+        """Reads and checks the steps, or all. "quick": records only; "full":
+        every chunk against its digest; "deep": everything that can be computed
+        again. What is wrong is in the report. Ctrl-C stops it.
+
+        >>> report = store.verify()
+        >>> report.ok, report.steps, report.findings
+        (True, 2, [])
+        """
+        selectors = [selector_text(step) for step in steps]
+        return VerifyReport.of(self._engine.verify(level, selectors))
+
+    def collect(
+        self, min_dead_fraction: float = 0.25, bytes_per_second: int = 0
+    ) -> CollectReport:
+        """Frees now what no step needs. Files of which at least that fraction
+        is dead are written again; 1: none. Ctrl-C stops it: what was freed
+        stays so.
+
+        >>> store.collect().kept
+        []
+        """
+        return CollectReport.of(
+            self._engine.collect(min_dead_fraction, bytes_per_second)
+        )
+
+    def usage(self) -> UsageReport:
+        """What each step costs. Reads no arrays.
+
+        >>> [(usage.step, usage.logical_bytes) for usage in store.usage().steps]
+        [(100, 56), (200, 56)]
+        """
+        return UsageReport.of(self._engine.usage())
+
+    def would_free(self, *steps: Selector) -> FreedBytes:
+        """What deleting these steps would free.
+
+        >>> store.would_free(100).nbytes > 0
+        True
+        """
+        selectors = [selector_text(step) for step in steps]
+        return FreedBytes.of(self._engine.would_free(selectors))
+
+    def subtrees(
+        self, step: Selector = "latest", depth: int = 1
+    ) -> list[SubtreeUsage]:
+        """What the subtrees of a step cost, down to `depth` keys.
+
+        >>> [(tree.name, tree.logical_bytes) for tree in store.subtrees()]
+        [('lr', 8), ('params', 48)]
+        """
+        found = self._engine.subtrees(selector_text(step), depth)
+        return [SubtreeUsage(**fields) for fields in found]
 
     # ---- The store as a whole ----
 
@@ -315,6 +628,23 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
         2
         """
         return StoreStats(**self._engine.stats())
+
+    def metadata(self, branch: str = "") -> Any:
+        """What set_metadata() said of the run; None: nothing.
+
+        >>> print(store.metadata())
+        None
+        """
+        return from_json(self._engine.metadata(branch))
+
+    def set_metadata(self, metadata: Any, branch: str = "") -> None:
+        """Of the run as a whole: what json can write. None: nothing.
+
+        >>> store.set_metadata({"learning rate": 0.5})
+        >>> store.metadata()
+        {'learning rate': 0.5}
+        """
+        self._engine.set_metadata(to_json(metadata), branch)
 
     def refresh(self) -> None:
         """Readers: sees what was committed since the last look.
@@ -360,16 +690,9 @@ class Store(Catalog, History, Retention, Upkeep, Closing):
     def _repr_html_(self) -> str:
         from ckptree import html
 
-        return html.store(self)
-
-    def _prefetch(self, state: Any) -> None:
-        """Starts all copies from devices before the first is waited for."""
-        import sys
-
-        if "jax" in sys.modules:
-            from ckptree import jax
-
-            jax.prefetch(state)
+        if self.closed:
+            return html.text(repr(self))
+        return html.store(self.path, self.steps())
 
 
 def open(path: str | os.PathLike[str], **options: Any) -> Store:

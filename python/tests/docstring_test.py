@@ -23,7 +23,7 @@ MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(ckptree.__path__, "ckptree.")
     if module.name != "ckptree._engine"
-    and (HAS_TORCH or module.name != "ckptree.torch")
+    and (HAS_TORCH or module.name != "ckptree.adapters.torch")
 )
 # Those that users import; the others are behind them.
 PUBLIC_MODULES = [
@@ -32,10 +32,9 @@ PUBLIC_MODULES = [
     "ckptree.decisions",
     "ckptree.errors",
     "ckptree.flax",
-    "ckptree.jax",
+    "ckptree.adapters",
     "ckptree.policies",
     "ckptree.records",
-    *(["ckptree.torch"] if HAS_TORCH else []),
 ]
 needs_torch = pytest.mark.skipif(
     not HAS_TORCH,
@@ -99,7 +98,7 @@ def public_classes():
 
 def beginning(owner):
     """The docstring that examples of a method of this class go on from."""
-    heirs = [kind for kind in public_classes() if issubclass(kind, owner)]
+    heirs = [kind for kind in public_classes() if owner in inspect.getmro(kind)]
     for kind in [owner, *heirs]:
         if ">>> " in (kind.__doc__ or ""):
             return kind.__doc__

@@ -99,8 +99,8 @@ def test_replicas_are_saved_once_and_read_once(store):
 @pytest.mark.parametrize("at_once, times", [(1 << 30, 1), (96 << 10, 4)])
 def test_a_pass_takes_whole_arrays(store, monkeypatch, at_once, times):
     """Rows that were saved are read as columns: every box needs every chunk."""
-    monkeypatch.setattr("ckptree.jax._BYTES_AT_ONCE_ON_CPU", 1)
-    monkeypatch.setattr("ckptree.jax._BYTES_OF_ONE_ARRAY", at_once)
+    monkeypatch.setattr("ckptree.adapters.jax._BYTES_AT_ONCE_ON_CPU", 1)
+    monkeypatch.setattr("ckptree.adapters.jax._BYTES_OF_ONE_ARRAY", at_once)
     whole = np.random.default_rng(3).random((512, 192), "f4")
     assert whole.nbytes == 4 * (96 << 10)
     rows, columns = sharding((8, 1), ("a",)), sharding((8, 1), (None, "a"))
@@ -157,7 +157,7 @@ def test_a_note_of_shardings_has_a_limit(store):
 
 def test_no_chunk_is_read_twice_for_its_boxes(store, monkeypatch):
     # Less than one of the arrays, as if they were large.
-    monkeypatch.setattr("ckptree.jax._BYTES_AT_ONCE_ON_CPU", 1 << 16)
+    monkeypatch.setattr("ckptree.adapters.jax._BYTES_AT_ONCE_ON_CPU", 1 << 16)
     array = jnp.arange(1 << 18, dtype=jnp.float32).reshape(512, 512)
     saved = {
         name: jax.device_put(array + i, sharding((4, 2), ("a", "b")))

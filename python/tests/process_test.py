@@ -316,7 +316,7 @@ sys.meta_path.insert(0, Refuse())
 import ckptree
 with ckptree.open(sys.argv[1]) as store:
     print(store.restore())
-for name in ("jax", "flax", "torch"):
+for name in ("adapters.jax", "flax", "adapters.torch"):
     try: __import__("ckptree." + name)
     except ImportError as error: print(error)
 """

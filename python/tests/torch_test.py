@@ -386,7 +386,7 @@ def test_what_has_no_bytes_is_refused_by_path(store, name):
 
 
 def test_a_tensor_of_a_device_is_copied_at_the_call(store, monkeypatch):
-    from ckptree import torch as ours
+    from ckptree.adapters import torch as ours
 
     copied = []
 

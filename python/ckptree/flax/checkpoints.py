@@ -59,7 +59,13 @@ _SPLIT_UNSIGNED = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 
 
 class InvalidCheckpointError(errors.InvalidCheckpointError, ValueError):  # type: ignore[misc]
-    """There is such a step, and `overwrite` was not set."""
+    """There is such a step, and `overwrite` was not set.
+
+    >>> _ = save_checkpoint(tmp / "run", {"w": 1}, step=3)
+    >>> save_checkpoint(tmp / "run", {"w": 2}, step=3)
+    Traceback (most recent call last):
+    ckptree.flax.checkpoints.InvalidCheckpointError: ...
+    """
 
 
 class AsyncManager:
@@ -75,13 +81,21 @@ class AsyncManager:
         self._last: concurrent.futures.Future[Any] | None = None
 
     def wait_previous_save(self) -> None:
-        """Until the last save is done; raises what it failed of, once."""
+        """Until the last save is done; raises what it failed of, once.
+
+        >>> manager.wait_previous_save()
+        """
         last, self._last = self._last, None
         if last is not None:
             last.result()
 
     def save_async(self, task: Callable[[], Any]) -> None:
-        """Waits for the last save, and starts this one."""
+        """Waits for the last save, and starts this one.
+
+        >>> manager.save_async(lambda: print("saves"))
+        >>> manager.wait_previous_save()
+        saves
+        """
         self.wait_previous_save()
         self._last = self._pool.submit(task)
 
@@ -237,6 +251,11 @@ def restore_checkpoint(
     `orbax_checkpointer` saves. ValueError: there is no such step, it lacks what
     `target` has, or Flax wrote it: import it first; what `target` lacks is left
     out.
+
+    >>> import numpy as np
+    >>> _ = save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3)
+    >>> restore_checkpoint(tmp / "run", target={"w": np.zeros(2)})
+    {'w': array([1., 1.])}
     """
     if orbax_transforms is not None:
         raise NotImplementedError(

@@ -125,7 +125,7 @@ def write(item: StoredItem, directory: pathlib.Path) -> None:
 
 
 def unpack(item: StoredItem, directory: pathlib.Path) -> None:
-    from ckptree import values
+    from ckptree.arrays import values
 
     infos = item.infos()
     files = [info for info in infos if info.is_leaf]

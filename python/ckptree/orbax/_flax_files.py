@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ckptree import dtypes
+from ckptree.arrays import dtypes
 
 # A prefix and the number of a step; "1e5" is one, too.
 _NAME = re.compile(r"(.*?)((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")

@@ -66,7 +66,7 @@ class StoredItem:
 
     def document(self) -> Any:
         """Its value, where it is one: JSON as what it says, else bytes."""
-        from ckptree import values
+        from ckptree.arrays import values
 
         if _PLAIN_NAME.fullmatch(self.name):
             infos = [self.find(self.name)]  # Without a list of all leaves.

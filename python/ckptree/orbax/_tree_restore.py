@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import numpy as np
 
-from ckptree import values
+from ckptree.arrays import values
 from ckptree.errors import Difference, MismatchError
-from ckptree.inventory import Inventory
+from ckptree.restoring.inventory import Inventory
 from ckptree.orbax import _plain_tree, _wanted
 from ckptree.orbax._keys import Keys, item_of, keys_of
 from ckptree.orbax._tree_save import map_leaves

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 
 from ckptree import _engine, _rules
+from ckptree.adapters.protocol import Container
 from ckptree.orbax._items import Item
 from ckptree.orbax.type_handlers import SaveArgs, as_save_args, is_of_orbax
 
@@ -27,7 +28,7 @@ class Leaves:
     def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
         self._is_leaf = is_leaf
 
-    def container(self, value: Any) -> _rules.Container | None:
+    def container(self, value: Any) -> Container | None:
         return None if self._is_leaf(value) else _rules.container(value)
 
     def __getattr__(self, name: str) -> Any:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 import numpy as np
 
-from ckptree import dtypes, values
+from ckptree.arrays import dtypes, values
+from ckptree.adapters.protocol import Request
 from ckptree.orbax.metadata import ArrayMetadata, ScalarMetadata, StringMetadata
 from ckptree.orbax.type_handlers import ArrayRestoreArgs, RestoreArgs
 
@@ -178,11 +179,11 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
         kind = "jax" if saved.kind == "jax" else "numpy"
         return Wanted(kind, dtype, tuple(leaf.shape), saved.sharding)
     if "jax" in sys.modules:
-        from ckptree import jax
+        from ckptree.adapters import jax
 
         expected = jax.describe(leaf)
         if expected is not None:
-            sharding = expected.sharding
+            sharding = expected.place
             if sharding is None and expected.abstract:
                 sharding = saved.sharding
             on_device = not expected.abstract or sharding is not None
@@ -233,18 +234,18 @@ def read(
         for name, value in zip(others, values.read(step, infos))
     }
     if on_device:
-        from ckptree import jax
+        from ckptree.adapters import jax
 
         names = [name for name in wanted if name in on_device]
         requests = [
-            jax.Request(
+            Request(
                 info,
                 want.sharding,
                 want.dtype if want.convert and want.dtype else info.dtype_name,
             )
             for info, want in (wanted[name] for name in names)
         ]
-        made |= dict(zip(names, jax.load_as(step, requests)))
+        made |= dict(zip(names, jax.load(step, requests)[0]))
     return made
 
 
@@ -286,7 +287,7 @@ def _converted(name: str, value: Any, want: Wanted) -> Any:
                 )
             array = converted
     if want.kind == "jax":
-        from ckptree import jax
+        from ckptree.adapters import jax
 
         return jax.put(array, want.sharding)
     return array[()] if want.kind == "scalar" else array

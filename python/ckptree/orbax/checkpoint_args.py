@@ -7,9 +7,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 if TYPE_CHECKING:
-    from ckptree.orbax.handlers import CheckpointHandler
-
     Args = TypeVar("Args", bound="type[CheckpointArgs]")
+
+
+# A subclass of CheckpointHandler, of which nothing has to be known here.
+Handler = type[Any]
 
 
 @dataclasses.dataclass
@@ -18,13 +20,13 @@ class CheckpointArgs:
     your own are dataclasses of it, made known by register_with_handler()."""
 
 
-_handlers: dict[type[CheckpointArgs], type[CheckpointHandler]] = {}
+_handlers: dict[type[CheckpointArgs], Handler] = {}
 # Of a handler: for saving, for restoring.
 _arguments: dict[type[Any], list[type[CheckpointArgs] | None]] = {}
 
 
 def register_with_handler(
-    handler_cls: type[CheckpointHandler],
+    handler_cls: Handler,
     for_save: bool = False,
     for_restore: bool = False,
 ) -> Callable[[Args], Args]:
@@ -48,7 +50,7 @@ def register_with_handler(
 
 def get_registered_handler_cls(
     arg: type[CheckpointArgs] | CheckpointArgs,
-) -> type[CheckpointHandler]:
+) -> Handler:
     """The handler that such arguments are for. ValueError: none is known."""
     cls = arg if isinstance(arg, type) else type(arg)
     if cls not in _handlers:
@@ -60,7 +62,7 @@ def get_registered_handler_cls(
 
 
 def get_registered_args_cls(
-    handler: type[CheckpointHandler] | CheckpointHandler,
+    handler: Any,
 ) -> tuple[type[CheckpointArgs], type[CheckpointArgs]]:
     """The arguments of a handler, for saving and for restoring. ValueError:
     none are known."""
@@ -75,7 +77,7 @@ def get_registered_args_cls(
 
 
 def has_registered_args(
-    handler: type[CheckpointHandler] | CheckpointHandler,
+    handler: Any,
 ) -> bool:
     """Whether get_registered_args_cls() would find them."""
     cls = handler if isinstance(handler, type) else type(handler)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 import numpy as np
 
-from ckptree import dtypes, values
+from ckptree.arrays import dtypes, values
 from ckptree.orbax import _plain_tree
 from ckptree.orbax._keys import item_of
 from ckptree.orbax.metadata.sharding import ShardingMetadata
@@ -57,7 +57,7 @@ class TreeMetadata:
     @classmethod
     def of(cls, item: StoredItem) -> TreeMetadata:
         """Of an item; reads no array."""
-        from ckptree.inventory import Inventory
+        from ckptree.restoring.inventory import Inventory
 
         inventory = Inventory(item.step._engine)
         infos = item.infos()

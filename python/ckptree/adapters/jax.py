@@ -2,7 +2,7 @@
 """States of JAX: pytrees, arrays that are spread over devices, random keys.
 
 Nothing here needs to be called: Store.save() and Store.restore() do, where JAX
-is imported. Importing this module imports JAX.
+is imported.
 
 >>> import ckptree, jax.numpy as jnp
 >>> with ckptree.Store(tmp / "run") as store:
@@ -20,8 +20,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
 
-from ckptree import _engine, _rules, casting, dtypes, memory, values
-from ckptree.shardings import LeafSharding
+from ckptree.arrays import casting, dtypes, memory
+from ckptree.adapters.protocol import (
+    ATTRIBUTE,
+    CUSTOM,
+    DICT,
+    DICT_KEY,
+    FLATTENED,
+    INDEX,
+    OBJECT,
+    Container,
+    Expected,
+    Pieces,
+    Request,
+    type_name,
+)
+from ckptree.arrays.shardings import LeafSharding
+from ckptree.arrays.values import kind_of
 
 try:
     import jax
@@ -34,16 +49,18 @@ try:
     )
 except ImportError:
     raise ImportError(
-        "ckptree.jax needs JAX: pip install 'ckptree[jax]', or jax for your "
+        "arrays of JAX need it: pip install 'ckptree[jax]', or jax for your "
         "device; without it, restore() gives arrays of NumPy"
     ) from None
 
 if TYPE_CHECKING:
-    from ckptree.template import Expected
+    from ckptree import _engine
+    from ckptree.arrays.values import ReadRequest
 
     Index = tuple[tuple[int, ...], tuple[int, ...]]  # start, shape
 
-__all__: list[str] = []
+PLACE = "sharding"
+PLACE_TYPE = "jax.sharding.Sharding"
 
 PRNG_TAG = "prng:"
 
@@ -76,12 +93,12 @@ def prefetch(state: Any) -> None:
                 leaf.copy_to_host_async()
 
 
-def container(value: Any) -> _rules.Container | None:
+def is_leaf(value: Any) -> bool:
+    return isinstance(value, (_Array, jax.ShapeDtypeStruct))
+
+
+def container(value: Any) -> Container | None:
     """The container that `value` is for JAX; None for its leaves."""
-    if isinstance(
-        value, (_Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
-    ):
-        return None
     children, treedef = tree_flatten_with_path(
         value, is_leaf=lambda other: other is not value
     )
@@ -89,14 +106,14 @@ def container(value: Any) -> _rules.Container | None:
         return None
     parts = [(*_part(path[0]), child) for path, child in children]
     kinds = {kind for kind, _, _ in parts}
-    if kinds == {_rules.ATTRIBUTE}:
-        node = _rules.OBJECT
-    elif kinds == {_rules.DICT_KEY}:
-        node = _rules.DICT
+    if kinds == {ATTRIBUTE}:
+        node = OBJECT
+    elif kinds == {DICT_KEY}:
+        node = DICT
     else:
-        node = _rules.CUSTOM
-    return _rules.Container(
-        node, _rules.type_name(value), parts, treedef.unflatten
+        node = CUSTOM
+    return Container(
+        node, type_name(value), parts, treedef.unflatten
     )
 
 
@@ -105,17 +122,17 @@ _LEAF = jax.tree_util.tree_structure(0)
 
 def _part(key: Any) -> tuple[int, Any]:
     if isinstance(key, DictKey):
-        return _rules.DICT_KEY, key.key
+        return DICT_KEY, key.key
     if isinstance(key, SequenceKey):
-        return _rules.INDEX, key.idx
+        return INDEX, key.idx
     if isinstance(key, GetAttrKey):
-        return _rules.ATTRIBUTE, key.name
+        return ATTRIBUTE, key.name
     if isinstance(key, FlattenedIndexKey):
-        return _rules.FLATTENED, key.key
-    return _rules.DICT_KEY, str(key)  # A kind of the user's own.
+        return FLATTENED, key.key
+    return DICT_KEY, str(key)  # A kind of the user's own.
 
 
-def pieces(value: Any) -> _rules.Pieces | None:
+def pieces(value: Any) -> Pieces | None:
     """The shards of an array of JAX that this process has; None of others.
 
     On a CPU they are views: JAX does not give memory away that a view holds, so
@@ -152,7 +169,7 @@ def pieces(value: Any) -> _rules.Pieces | None:
             break
         start, _ = _box(shard.index, shape)
         boxes.append((start, data))
-    return _rules.Pieces(
+    return Pieces(
         np.dtype(value.dtype),
         shape,
         boxes,
@@ -198,8 +215,6 @@ def _box(index: Any, shape: tuple[int, ...]) -> Index:
 
 def describe(value: Any) -> Expected | None:
     """What an array or jax.ShapeDtypeStruct in a template asks for."""
-    from ckptree.template import Expected
-
     if not isinstance(value, (_Array, jax.ShapeDtypeStruct)):
         return None
     tag = ""
@@ -218,54 +233,18 @@ def describe(value: Any) -> Expected | None:
         name,
         tuple(value.shape),
         tag,
-        True,
-        sharding,
         isinstance(value, jax.ShapeDtypeStruct),
-        bool(getattr(value, "weak_type", False)),
+        "jax",
+        sharding,
+        value,
     )
 
 
-class Shardings:
-    """What `sharding=` says: one for all arrays, or a tree by their names."""
-
-    def __init__(self, given: Any) -> None:
-        self._one = given if isinstance(given, jax.sharding.Sharding) else None
-        self._by_name: dict[str, Any] = {}
-        if given is None or self._one is not None:
-            return
-        _engine.map_state(
-            given,
-            _rules,
-            lambda name, kind, empty: None,
-            self._take,
-        )
-
-    def _take(self, name: str, sharding: Any) -> Any:
-        if not isinstance(sharding, jax.sharding.Sharding):
-            raise TypeError(
-                f"sharding= has a {_rules.type_name(sharding)}, not a "
-                "jax.sharding.Sharding"
-            )
-        self._by_name[name] = sharding
-        return sharding
-
-    def of(self, name: str, default: Any) -> Any:
-        if self._one is not None:
-            return self._one
-        return self._by_name.get(name, default)
+def is_place(given: Any) -> bool:
+    return isinstance(given, jax.sharding.Sharding)
 
 
 # ---- Restoring ----
-
-
-class Request(NamedTuple):
-    """An array to be made of a leaf."""
-
-    info: _engine.LeafInfo
-    sharding: Any  # None: the default device.
-    dtype: str
-    weak: bool = False  # JAX's weak type, which gives way to other types.
-    lossy: bool = True  # Another type may make other values of it.
 
 
 class _Job(NamedTuple):
@@ -277,39 +256,15 @@ class _Job(NamedTuple):
     devices: list[Any]  # Empty: the default one.
 
 
-def load_state(
-    step: _engine.Step, infos: Sequence[_engine.LeafInfo], sharding: Any
-) -> list[Any]:
-    """The values of `infos`, arrays as `sharding` says."""
-    shardings = Shardings(sharding)
-    arrays = [i for i in infos if values.kind_of(i) == "array"]
-    loaded = iter(load(step, [(i, shardings.of(i.name, None)) for i in arrays]))
-    others = iter(
-        values.read(step, [i for i in infos if values.kind_of(i) != "array"])
-    )
-    return [
-        next(loaded if values.kind_of(i) == "array" else others) for i in infos
-    ]
+def takes(info: _engine.LeafInfo) -> bool:
+    return kind_of(info) == "array"
 
 
 def load(
-    step: _engine.Step, requests: Sequence[tuple[_engine.LeafInfo, Any]]
-) -> list[Any]:
-    """Arrays of leaves, each with its sharding or None; see load_as()."""
-    return load_as(step, [Request(i, s, i.dtype_name) for i, s in requests])
-
-
-def load_as(step: _engine.Step, requests: Sequence[Request]) -> list[Any]:
-    """Arrays of leaves. Each box that a device wants is read once, whatever
-    number of devices want it."""
-    return load_cast(step, requests)[0]
-
-
-def load_cast(
     step: _engine.Step, requests: Sequence[Request]
 ) -> tuple[list[Any], dict[int, str]]:
-    """As load_as(); and by the place of its request what another type would
-    change in an array, where that is not `lossy`."""
+    """Arrays of leaves, as Loader.load() says. Each box that a device wants is
+    read once, whatever number of devices want it."""
     changed: dict[int, str] = {}
     on_devices: list[list[Any]] = [[] for _ in requests]
     batch: list[_Job] = []
@@ -321,9 +276,9 @@ def load_cast(
         batch, size = [], 0
 
     for request in requests:
-        _check_dtype(request.info, request.dtype)
+        _check_dtype(request.info, _dtype(request))
     for i, request in enumerate(requests):
-        jobs = _jobs(i, request.info, request.sharding)
+        jobs = _jobs(i, request.info, request.place)
         item = dtypes.to_numpy(request.info.dtype).itemsize
         sizes = [item * math.prod(job.shape) for job in jobs]
         if batch and size + sum(sizes) > _at_once(request, jobs):
@@ -341,14 +296,23 @@ def load_cast(
     return arrays, changed
 
 
+def _dtype(request: Request) -> str:
+    return request.dtype or request.info.dtype_name
+
+
 def _at_once(request: Request, jobs: list[_Job]) -> int:
-    if request.dtype != request.info.dtype_name:
+    if _dtype(request) != request.info.dtype_name:
         return _BYTES_AT_ONCE  # Copied to another type.
     for job in jobs:
         platforms = {device.platform for device in job.devices}
         if (platforms or {jax.default_backend()}) != {"cpu"}:
             return _BYTES_AT_ONCE
     return _BYTES_AT_ONCE_ON_CPU
+
+
+def made(value: Any, expected: Expected, *, lossy: bool) -> Any:
+    dtype = dtypes.by_name(expected.dtype)
+    return put(casting.array(value, dtype, lossy=lossy), expected.place)
 
 
 def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
@@ -393,7 +357,7 @@ def _run(
 ) -> None:
     """Reads the boxes of `jobs` in one pass and sends them to their devices."""
     hosts = []
-    reads: list[values.ReadRequest] = []
+    reads: list[ReadRequest] = []
     for job in jobs:
         info = requests[job.request].info
         host = memory.empty(job.shape, dtypes.to_numpy(info.dtype))
@@ -405,7 +369,7 @@ def _run(
     placed: list[tuple[int, Any, Any]] = []
     unplaced: list[tuple[int, Any]] = []
     for job, host in zip(jobs, hosts):
-        name = requests[job.request].dtype
+        name = _dtype(requests[job.request])
         if dtypes.NAMES[host.dtype] != name:
             dtype, lossy = dtypes.by_name(name), requests[job.request].lossy
             try:
@@ -425,14 +389,16 @@ def _run(
 
 
 def _assemble(request: Request, parts: list[Any]) -> Any:
-    info, sharding = request.info, request.sharding
+    info, sharding = request.info, request.place
     if info.tag.startswith(PRNG_TAG):
         keys = jax.random.wrap_key_data(
             parts[0], impl=info.tag.removeprefix(PRNG_TAG)
         )
         return keys if sharding is None else jax.device_put(keys, sharding)
     if sharding is None:
-        return _weakened(parts[0]) if request.weak else parts[0]
+        # A weak type gives way to others.
+        weak = getattr(request.like, "weak_type", False)
+        return _weakened(parts[0]) if weak else parts[0]
     return jax.make_array_from_single_device_arrays(
         info.shape, sharding, parts
     )

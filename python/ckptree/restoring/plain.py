@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Sequence
 
-from ckptree import values
+from ckptree import adapters
+from ckptree.arrays import values
+from ckptree.adapters.protocol import Request
+from ckptree.restoring.places import Places
 
 if TYPE_CHECKING:
     from ckptree import _engine
+    from ckptree.adapters.protocol import Loader
 
 _DICT_KEY, _INDEX, _ATTRIBUTE, _FLATTENED = range(1, 5)
 
@@ -33,34 +37,22 @@ class _Node:
 
 def restore(
     step: _engine.Step,
-    sharding: Any = None,
-    arrays: values.Arrays = "numpy",
-    device: Any = None,
+    arrays: str = "numpy",
+    places: dict[str, Any] | None = None,
 ) -> Any:
-    """The whole state. With a sharding, arrays are those of JAX; `device`: of
-    PyTorch."""
-    if arrays not in ("numpy", "jax", "torch"):
-        raise ValueError(f"arrays={arrays!r}: 'numpy', 'jax' or 'torch'")
-    if device is not None and arrays != "torch":
-        raise ValueError("device= goes with arrays='torch'")
-    if sharding is not None and arrays == "torch":
-        raise ValueError("sharding= is of JAX: with arrays='torch', device=")
+    """The whole state. `arrays`: of which framework they are; `places`: the
+    options of restore() that say where they go."""
+    loader, place = adapters.loader_for(arrays, places or {})
     infos = step.leaves("")
     leaves = [info for info in infos if info.is_leaf]
     names = {info.name for info in leaves}
     # A leaf of an item that is left out may be shared with one that is not.
     ties = {info.tie_to for info in infos if info.tie_to is not None}
     leaves += [step.find(name) for name in sorted(ties - names)]
-    if arrays == "torch":
-        from ckptree import torch
-
-        read = torch.load_state(step, leaves, device)
-    elif arrays == "jax" or sharding is not None:
-        from ckptree import jax
-
-        read = jax.load_state(step, leaves, sharding)
-    else:
+    if loader is None:
         read = values.read(step, leaves)
+    else:
+        read = _load(step, leaves, loader, place)
     by_name = {info.name: value for info, value in zip(leaves, read)}
     root = _Node()
     for info in infos:
@@ -79,6 +71,27 @@ def restore(
         if mark is not None and mark.tag.split(" ")[0] == ROOT_MARK:
             return state[ROOT_ITEM]
     return state
+
+
+def _load(
+    step: _engine.Step,
+    infos: Sequence[_engine.LeafInfo],
+    loader: Loader,
+    place: Any,
+) -> list[Any]:
+    """The values of `infos`, those arrays that the loader takes as its own."""
+    places = Places(loader, place)
+    taken = [loader.takes(info) for info in infos]
+    requests = [
+        Request(info, places.of(info.name))
+        for info, takes in zip(infos, taken)
+        if takes
+    ]
+    loaded = iter(loader.load(step, requests)[0])
+    others = iter(
+        values.read(step, [i for i, takes in zip(infos, taken) if not takes])
+    )
+    return [next(loaded if takes else others) for takes in taken]
 
 
 def _build(node: _Node) -> Any:

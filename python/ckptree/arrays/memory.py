@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _engine
+from ckptree import _engine
 
 # Below, NumPy's own is cheaper to get.
 _WORTH_IT = 64 << 10

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, Literal
 
 import numpy as np
 
-from ckptree import dtypes
+from ckptree.arrays import dtypes
 
 Cast = bool | Literal["lossy"]
 Array = np.ndarray[Any, Any]

@@ -7,16 +7,17 @@ Strict: every path where the two differ is in one MismatchError, unless
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any, Iterable, NamedTuple
 
-import numpy as np
-
-from ckptree import _engine, _rules, casting, dtypes, plain, values
+from ckptree import _engine, _rules, adapters
+from ckptree.arrays import casting, dtypes, values
+from ckptree.restoring import plain
+from ckptree.adapters.protocol import Expected, Request
 from ckptree.errors import Difference, MismatchError, NotFoundError
-from ckptree.inventory import Inventory, shown_node
-from ckptree.suggest import Renames, closest
+from ckptree.restoring.inventory import Inventory, shown_node
+from ckptree.restoring.places import Places
+from ckptree.restoring.suggest import Renames, closest
 
 
 class Options(NamedTuple):
@@ -32,27 +33,6 @@ class Options(NamedTuple):
     device: Any  # Of PyTorch, without a template.
 
 
-class Expected(NamedTuple):
-    """What a leaf of a template asks for."""
-
-    kind: str
-    dtype: str  # Of arrays; "" of others.
-    shape: tuple[int, ...]
-    tag: str  # Of keys of JAX; "" of others.
-    device: bool  # An array of JAX.
-    sharding: Any  # None: the default device.
-    abstract: bool  # It has no value of its own.
-    weak: bool = False  # An array of JAX of a weak type.
-    tensor: Any = None  # The tensor of PyTorch itself.
-
-    def __str__(self) -> str:
-        if self.kind != "array":
-            return self.kind
-        dims = ", ".join(map(str, self.shape))
-        mark = f" ({self.tag})" if self.tag else ""
-        return f"{self.dtype}[{dims}]{mark}"
-
-
 def restore(
     step: _engine.Step, selector: str, like: Any, options: Options
 ) -> Any:
@@ -61,9 +41,8 @@ def restore(
     if like is None:
         if options.partial or options.cast or options.rename:
             raise ValueError("partial, cast and rename need a template: like=")
-        return plain.restore(
-            step, options.sharding, options.arrays, options.device
-        )
+        places = {"sharding": options.sharding, "device": options.device}
+        return plain.restore(step, options.arrays, places)
     if options.arrays != "numpy" or options.device is not None:
         raise ValueError(
             "arrays= and device= go without a template: what arrays become, "
@@ -77,30 +56,15 @@ def describe(value: Any) -> Expected:
     plain = _PLAIN.get(type(value))
     if plain is not None:
         return plain
-    if isinstance(value, (np.ndarray, np.generic)):
-        if type(value) not in (np.ndarray, np.memmap) and not isinstance(
-            value, np.generic
-        ):
-            raise TypeError(_rules.refusal(value))
-        name = dtypes.NAMES[value.dtype]  # TypeError: not one of ours.
-        return Expected("array", name, value.shape, "", False, None, False)
-    if "torch" in sys.modules:
-        from ckptree import torch
-
-        expected = torch.describe(value)
-        if expected is not None:
-            return expected
-    if "jax" in sys.modules:
-        from ckptree import jax
-
-        expected = jax.describe(value)
-        if expected is not None:
-            return expected
-    raise TypeError(_rules.refusal(value))
+    adapter = adapters.owner(value)
+    expected = None if adapter is None else adapter.describe(value)
+    if expected is None:
+        raise TypeError(_rules.refusal(value))
+    return expected
 
 
 _PLAIN = {
-    kind: Expected(kind.__name__, "", (), "", False, None, False)
+    kind: Expected(kind.__name__)
     for kind in (bool, int, float, complex, str, bytes)
 }
 
@@ -130,6 +94,10 @@ class _Restore:
         # What the step has for them, ties followed.
         self.infos: dict[str, _engine.LeafInfo] = {}
         self.differences: list[Difference] = []
+        # Who makes arrays of NumPy's where they are to be put somewhere.
+        self.placing = "numpy"
+        if options.sharding is not None:
+            self.placing = adapters.maker_of("sharding")
         self.there = Inventory(step)
         self.chosen = self._choose()
 
@@ -221,7 +189,7 @@ class _Restore:
             return
         claimed.update(self.renames.apply(name) for name, _, _ in self.nodes)
         # An optimizer of PyTorch has its moments from its first step on.
-        tensors = any(e.tensor is not None for e in self.leaves.values())
+        tensors = any(e.arrays == "torch" for e in self.leaves.values())
         fresh = self._empty_dicts() if tensors else set()
         for info in [*unexpected, *self.there.empty_nodes()]:
             if info.name not in claimed:
@@ -336,56 +304,49 @@ class _Restore:
         )
 
     def _read(self) -> dict[str, Any]:
-        infos, wanted = self.infos, self.leaves
-        tensors = [
-            name
-            for name, info in infos.items()
-            if wanted[name].tensor is not None
-            and values.kind_of(info) == "array"
-        ]
-        onto = [name for name in infos if self._on_device(name)]
-        elsewhere = {*tensors, *onto}
-        plain_names = [name for name in infos if name not in elsewhere]
+        infos = self.infos
+        makers = {name: self._maker(name) for name in infos}
+        plain_names = [name for name in infos if makers[name] == "numpy"]
         read = values.read(self.step, [infos[name] for name in plain_names])
         restored = {
-            name: self._cast(name, wanted[name], value)
+            name: self._cast(name, self.leaves[name], value)
             for name, value in zip(plain_names, read)
         }
-        if tensors:
-            from ckptree import torch
-
-            loaded = torch.load(self.step, [infos[name] for name in tensors])
-            for name, tensor in zip(tensors, loaded):
-                restored[name] = self._made(
-                    name, torch.like, tensor, wanted[name].tensor
-                )
-        if onto:
-            from ckptree import jax
-
-            shardings = jax.Shardings(self.options.sharding)
-            requests = [
-                jax.Request(
-                    infos[name],
-                    shardings.of(name, wanted[name].sharding),
-                    wanted[name].dtype,
-                    wanted[name].weak,
-                    self._lossy,
-                )
-                for name in onto
-            ]
-            loaded_on, changed = jax.load_cast(self.step, requests)
-            for i, what in changed.items():
-                self._differ_in_value(onto[i], what)
-            restored |= dict(zip(onto, loaded_on))
+        for maker in sorted({*makers.values()} - {"numpy"}, reverse=True):
+            names = [name for name in infos if makers[name] == maker]
+            restored |= self._load(maker, names)
         return restored
 
-    def _on_device(self, name: str) -> bool:
+    def _load(self, maker: str, names: list[str]) -> dict[str, Any]:
+        """Arrays of one framework by their names."""
+        loader = adapters.loader(maker)
+        given = self.options.sharding if maker == self.placing else None
+        places = Places(loader, given)
+        requests = []
+        for name in names:
+            expected = self.leaves[name]
+            place = places.of(name, expected.place)
+            requests.append(
+                Request(
+                    self.infos[name],
+                    place,
+                    expected.dtype,
+                    self._lossy,
+                    expected.like,
+                )
+            )
+        loaded, changed = loader.load(self.step, requests)
+        for i, what in changed.items():
+            self._differ_in_value(names[i], what)
+        return dict(zip(names, loaded))
+
+    def _maker(self, name: str) -> str:
+        """Who makes the value: a framework's loader, or "numpy"."""
         expected = self.leaves[name]
-        if expected.tensor is not None:
-            return False
-        if expected.device and values.kind_of(self.infos[name]) == "array":
-            return True
-        return self.options.sharding is not None and expected.kind == "array"
+        if expected.arrays == "numpy":
+            return self.placing if expected.kind == "array" else "numpy"
+        is_array = values.kind_of(self.infos[name]) == "array"
+        return expected.arrays if is_array else "numpy"
 
     @property
     def _lossy(self) -> bool:
@@ -409,18 +370,13 @@ class _Restore:
             return self._made(name, casting.number, value, expected.kind)
         if expected.kind != "array":
             return value
-        if expected.tensor is not None:
-            from ckptree import torch
-
-            return self._made(name, torch.like, value, expected.tensor)
+        if expected.arrays != "numpy":
+            loader = adapters.loader(expected.arrays)
+            return self._made(name, loader.made, value, expected)
         dtype = dtypes.by_name(expected.dtype)
         array = self._made(name, casting.array, value, dtype)
         if array is None:
             return None
-        if expected.device:
-            from ckptree import jax
-
-            return jax.put(array, expected.sharding)
         return value if array.dtype == getattr(value, "dtype", None) else array
 
 

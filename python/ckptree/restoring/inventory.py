@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterator
 
-from ckptree import values
+from ckptree.arrays import values
 
 if TYPE_CHECKING:
     from ckptree import _engine

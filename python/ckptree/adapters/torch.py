@@ -3,7 +3,7 @@
 state that has tensors in it.
 
 Nothing here needs to be called: Store.save() and Store.restore() do, where
-PyTorch is imported. Importing this module imports PyTorch.
+PyTorch is imported.
 
 >>> import ckptree
 >>> model = torch.nn.Linear(3, 2)
@@ -25,21 +25,30 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
-from ckptree import _engine, _rules, casting, dtypes, values
+from ckptree.arrays import casting, dtypes
+from ckptree.adapters.protocol import (
+    Container,
+    Expected,
+    Pieces,
+    Request,
+    type_name,
+)
+from ckptree.arrays.values import SCALAR_TAG, kind_of
 
 try:
     import torch
 except ImportError:
     raise ImportError(
-        "ckptree.torch needs PyTorch: pip install 'ckptree[torch]', or torch "
-        "for your device; without it, restore() gives arrays of NumPy"
+        "tensors need PyTorch: pip install 'ckptree[torch]', or torch for "
+        "your device; without it, restore() gives arrays of NumPy"
     ) from None
 
 if TYPE_CHECKING:
-    from ckptree.template import Expected
-    from ckptree.values import ReadRequest
+    from ckptree import _engine
+    from ckptree.arrays.values import ReadRequest
 
-__all__: list[str] = []
+PLACE = "device"
+PLACE_TYPE = "torch.device"
 
 # By the engine's names, as far as this PyTorch has them.
 _DTYPES = {
@@ -73,20 +82,27 @@ _CARRIERS = {
 # Other types may stand for what no memory has.
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-
-def is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+# These are no leaves: their state_dict() is a state.
+_WITH_STATE = (torch.nn.Module, torch.optim.Optimizer)
 
 
 # ---- Saving ----
 
 
-def pieces(value: Any) -> _rules.Pieces | None:
+def is_leaf(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, *_WITH_STATE))
+
+
+def container(value: Any) -> Container | None:
+    return None
+
+
+def pieces(value: Any) -> Pieces | None:
     """The memory of a tensor; None of other types. TypeError and ValueError
     for what has no bytes of its own."""
-    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+    if isinstance(value, _WITH_STATE):
         raise TypeError(
-            f"a {_rules.type_name(value)} is no leaf: save its state_dict()"
+            f"a {type_name(value)} is no leaf: save its state_dict()"
         )
     if not isinstance(value, torch.Tensor):
         return None
@@ -99,7 +115,7 @@ def pieces(value: Any) -> _rules.Pieces | None:
     frozen = on_host.untyped_storage().data_ptr() != (
         value.untyped_storage().data_ptr()
     )
-    return _rules.Pieces(
+    return Pieces(
         value.dtype,
         tuple(value.shape),
         [(None, _array(on_host))],
@@ -110,7 +126,7 @@ def pieces(value: Any) -> _rules.Pieces | None:
 
 
 def _check(value: torch.Tensor) -> None:
-    kind = _rules.type_name(value)
+    kind = type_name(value)
     if type(value) not in _PLAIN:
         raise TypeError(
             f"a {kind} is no leaf: save the plain tensors that it is made of"
@@ -158,8 +174,6 @@ def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 def describe(value: Any) -> Expected | None:
     """What a tensor in a template asks for; one on the meta device has no
     values, as jax.ShapeDtypeStruct."""
-    from ckptree.template import Expected
-
     if not isinstance(value, torch.Tensor):
         return None
     _check(value)
@@ -167,21 +181,34 @@ def describe(value: Any) -> Expected | None:
         "array",
         _NAMES[value.dtype],
         tuple(value.shape),
-        "",
-        False,
-        None,
-        value.device.type == "meta",
-        tensor=value,
+        abstract=value.device.type == "meta",
+        arrays="torch",
+        like=value,
     )
 
 
+def prefetch(state: Any) -> None:
+    pass  # pieces() copies a tensor as soon as it is met.
+
+
+def is_place(given: Any) -> bool:
+    return True
+
+
+def takes(info: _engine.LeafInfo) -> bool:
+    """Scalars of NumPy stay what they are: options of an optimizer are no
+    tensors."""
+    return kind_of(info) == "array" and info.tag != SCALAR_TAG
+
+
 def load(
-    step: _engine.Step, infos: Sequence[_engine.LeafInfo]
-) -> list[torch.Tensor]:
-    """The arrays of leaves as tensors on the host, in one parallel pass."""
-    tensors = []
-    requests: list[ReadRequest] = []
-    for info in infos:
+    step: _engine.Step, requests: Sequence[Request]
+) -> tuple[list[Any], dict[int, str]]:
+    """Tensors of leaves, as Loader.load() says, in one parallel pass."""
+    tensors: list[Any] = []
+    reads: list[ReadRequest] = []
+    for request in requests:
+        info = request.info
         dtype = _DTYPES.get(info.dtype_name)
         if dtype is None or info.packed:
             raise TypeError(
@@ -190,36 +217,27 @@ def load(
             )
         tensor = torch.empty(info.shape, dtype=dtype)
         tensors.append(tensor)
-        requests.append((info, _array(tensor), None, None))
-    step.read(requests)
-    return tensors
+        reads.append((info, _array(tensor), None, None))
+    step.read(reads)
+    changed: dict[int, str] = {}
+    for i, request in enumerate(requests):
+        if request.like is not None:
+            try:
+                tensors[i] = like(tensors[i], request.like, request.lossy)
+            except casting.Changed as what:
+                changed[i] = str(what)
+                tensors[i] = None
+        elif request.place is not None:
+            tensors[i] = tensors[i].to(request.place)
+    return tensors, changed
 
 
-def load_state(
-    step: _engine.Step, infos: Sequence[_engine.LeafInfo], device: Any = None
-) -> list[Any]:
-    """The values of `infos`, arrays as tensors on that device. Scalars of
-    NumPy stay what they are: options of an optimizer are no tensors."""
-    is_array = [
-        values.kind_of(i) == "array" and i.tag != values.SCALAR_TAG
-        for i in infos
-    ]
-    tensors = iter(load(step, [i for i, a in zip(infos, is_array) if a]))
-    others = iter(
-        values.read(step, [i for i, a in zip(infos, is_array) if not a])
-    )
-    loaded = []
-    for one in is_array:
-        if not one:
-            loaded.append(next(others))
-            continue
-        tensor = next(tensors)
-        loaded.append(tensor if device is None else tensor.to(device))
-    return loaded
+def made(value: Any, expected: Expected, *, lossy: bool) -> torch.Tensor:
+    return like(value, expected.like, lossy)
 
 
 def like(
-    value: torch.Tensor | float, template: torch.Tensor, *, lossy: bool = True
+    value: torch.Tensor | float, template: torch.Tensor, lossy: bool
 ) -> torch.Tensor:
     """What was read, as the template has it: its type, device and gradient.
     casting.Changed where it would be another value, unless `lossy`."""

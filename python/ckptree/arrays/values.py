@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of many leaves at once, as NumPy, Python or JAX has them."""
+"""Values of many leaves at once, as NumPy and Python have them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Sequence
 
-from ckptree import dtypes, memory
+from ckptree.arrays import dtypes, memory
 
 if TYPE_CHECKING:
     from ckptree import _engine

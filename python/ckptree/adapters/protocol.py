@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an adapter answers, and the words it answers with.
+
+An adapter is a module for one framework: it knows that framework's values,
+and nobody else has to. Its functions are those of Adapter; one whose
+framework has arrays of its own has those of Loader, too.
+"""
+
+from __future__ import annotations
+
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    NamedTuple,
+    Protocol,
+    Sequence,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ckptree import _engine
+    from ckptree.arrays.shardings import LeafSharding
+
+# As the engine's EntryKind and PartKind.
+NONE, DICT, LIST, TUPLE, NAMEDTUPLE, OBJECT, CUSTOM = range(32, 39)
+DICT_KEY, INDEX, ATTRIBUTE, FLATTENED = range(1, 5)
+
+
+class Container(NamedTuple):
+    """A container: what it holds, and how one of its kind is made again."""
+
+    type: int
+    tag: str
+    children: list[tuple[int, Any, Any]]  # Kind and key of the path, value.
+    rebuild: Callable[[list[Any]], Any]
+
+
+class Pieces(NamedTuple):
+    """An array, whole (start None) or as boxes that do not overlap."""
+
+    dtype: Any  # A key of dtypes.NUMBERS: of NumPy or PyTorch.
+    shape: tuple[int, ...]
+    boxes: list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]]
+    tag: str
+    frozen: bool  # Nobody can change the memory.
+    memory: Any = None  # Equal where the same memory is met again.
+    # Where no array of this very type can change: the extension takes others
+    # as buffers, or as this views them, and does not ask again. None: all.
+    view: Callable[[Any], np.ndarray[Any, Any] | None] | None = None
+    sharding: LeafSharding | None = None
+
+
+class Expected(NamedTuple):
+    """What a leaf of a template asks for."""
+
+    kind: str
+    dtype: str = ""  # Of arrays; "" of others.
+    shape: tuple[int, ...] = ()
+    tag: str = ""  # Of keys of JAX; "" of others.
+    abstract: bool = False  # It has no value of its own.
+    arrays: str = "numpy"  # Who makes it: as `arrays` of restore().
+    place: Any = None  # A device or sharding; None: the default one.
+    like: Any = None  # The leaf itself, where its loader looks at it.
+
+    def __str__(self) -> str:
+        if self.kind != "array":
+            return self.kind
+        dims = ", ".join(map(str, self.shape))
+        mark = f" ({self.tag})" if self.tag else ""
+        return f"{self.dtype}[{dims}]{mark}"
+
+
+class Request(NamedTuple):
+    """An array of a step that a loader is to read."""
+
+    info: _engine.LeafInfo
+    place: Any = None  # A device or sharding; None: the default one.
+    dtype: str = ""  # Of the elements; "": as saved.
+    lossy: bool = True  # Another type may make other values of it.
+    like: Any = None  # The leaf of the template, where there is one.
+
+
+class Adapter(Protocol):
+    """What values of one framework are. Each function is asked of values of
+    every type."""
+
+    def is_leaf(self, value: Any) -> bool:
+        """Whether the value is of this framework and no container: an array,
+        what describes one, or what can never be saved. The type alone says so:
+        the answer is remembered for all values of that type."""
+
+    def container(self, value: Any) -> Container | None:
+        """The container that `value` is; None: it is no container of ours."""
+
+    def pieces(self, value: Any) -> Pieces | None:
+        """The memory of an array to save; None: it is no array of ours.
+        TypeError or ValueError says why one cannot be saved."""
+
+    def describe(self, value: Any) -> Expected | None:
+        """What a leaf of a template asks for; None: it is not ours."""
+
+    def prefetch(self, state: Any) -> None:
+        """Starts copies of arrays to the host, before any is waited for."""
+
+
+class Loader(Protocol):
+    """How arrays of one framework are made."""
+
+    # The option of restore() that says where arrays are put, and what it takes.
+    PLACE: str
+    PLACE_TYPE: str
+
+    def is_place(self, given: Any) -> bool:
+        """Whether that is one place; else it is a tree of them."""
+
+    def takes(self, info: _engine.LeafInfo) -> bool:
+        """Whether this array of a step becomes one here, without a template;
+        the others are read as they are."""
+
+    def load(
+        self, step: _engine.Step, requests: Sequence[Request]
+    ) -> tuple[list[Any], dict[int, str]]:
+        """The arrays, in few reads; and by the place of its request what
+        another type would change in one, where that is not `lossy`."""
+
+    def made(self, value: Any, expected: Expected, *, lossy: bool) -> Any:
+        """An array of a value that was read. casting.Changed where it would be
+        another value, unless `lossy`."""
+
+
+def type_name(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a step becomes a state again: plain, or like a template."""
