@@ -243,7 +243,8 @@ class Leaf:
 
         loader = adapters.loader(arrays)
         self._check_array()
-        (made,), _ = loader.load(self._step, [Request(self._info, place)])
+        request = Request(self._info, arrays, place)
+        (made,), _ = loader.load(self._step, [request])
         return made
 
     def _check_array(self) -> tuple[int, ...]:

@@ -73,9 +73,10 @@ class Expected(NamedTuple):
 
 
 class Request(NamedTuple):
-    """An array of a step that a loader is to read."""
+    """A leaf of a step that is to be read."""
 
     info: _engine.LeafInfo
+    arrays: str = "numpy"  # Whose loader makes it an array; "numpy": none does.
     place: Any = None  # A device or sharding; None: the default one.
     dtype: str = ""  # Of the elements; "": as saved.
     lossy: bool = True  # Another type may make other values of it.

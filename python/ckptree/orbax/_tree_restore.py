@@ -4,6 +4,10 @@
 Paths are compared by their keys, as Orbax does: a dict fits an object with the
 same names, a list a tuple. What would be lost silently there, by converting,
 cutting or leaving out, is an error here unless it is asked for.
+
+What matches, and what a leaf may become, is Orbax's and stands here. Walking,
+collecting what differs and loading are those of every template:
+ckptree/restoring/engine.py.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import numpy as np
 
+from ckptree.adapters.protocol import Request
 from ckptree.arrays import values
 from ckptree.errors import Difference, MismatchError
+from ckptree.restoring.engine import Restoring, load
 from ckptree.restoring.inventory import Inventory
 from ckptree.orbax import _plain_tree, _wanted
 from ckptree.orbax._keys import Keys, item_of, keys_of
@@ -26,6 +32,7 @@ from ckptree.orbax.type_handlers import RestoreArgs, as_restore_args
 if TYPE_CHECKING:
     from ckptree import _engine
     from ckptree.orbax._items import StoredItem
+    from ckptree.restoring.engine import OnLeaf, OnNode
 
 
 class Strictness(NamedTuple):
@@ -66,7 +73,8 @@ def restore(
     template = tree_of(template)
     if template is None:
         return _Plain(item, restore_args, sharding).run()
-    return _Templated(item, template, restore_args, strictness, sharding).run()
+    restoring = _Templated(item, restore_args, strictness, sharding)
+    return restoring.run(template)
 
 
 def args_by_keys(restore_args: Any) -> dict[Keys, RestoreArgs]:
@@ -90,10 +98,10 @@ def args_by_keys(restore_args: Any) -> dict[Keys, RestoreArgs]:
 class _Leaves:
     """The leaves of an item, ties followed."""
 
-    def __init__(self, item: StoredItem) -> None:
+    def __init__(self, item: StoredItem, inventory: Inventory) -> None:
         self.item = item
         self.infos = item.infos()
-        self.inventory = Inventory(item.step._engine)
+        self.inventory = inventory
         self.leaves: dict[str, _engine.LeafInfo] = {}
         self.empty: dict[str, _engine.LeafInfo] = {}
         for info in self.infos:
@@ -129,17 +137,6 @@ class _Leaves:
             return below not in self._not_of_jax
         return below in self._of_jax
 
-    def read(self, wanted: dict[str, Wanted], fallback: Any) -> dict[str, Any]:
-        """Values by name, each as `wanted` asks for it. `fallback`: the
-        sharding of those that lay on devices that are not here."""
-        return _wanted.read(
-            self.item.step._engine,
-            {
-                name: (self.leaves[name], _wanted.placed(want, fallback))
-                for name, want in wanted.items()
-            },
-        )
-
     def difference(
         self, name: str, want: Wanted, hints: Mapping[str, str] = STRICT.hints
     ) -> Difference | None:
@@ -173,125 +170,104 @@ class _Plain:
     def __init__(
         self, item: StoredItem, restore_args: Any, sharding: Any
     ) -> None:
-        self.there = _Leaves(item)
+        self.item = item
+        self.of_item = _Leaves(item, Inventory(item.step._engine))
         self.sharding = sharding
         self.args = args_by_keys(restore_args)
 
     def run(self) -> Any:
-        wanted = {name: self._wanted(name) for name in self.there.leaves}
+        wanted = {name: self._wanted(name) for name in self.of_item.leaves}
         differences = [
             difference
             for name, want in wanted.items()
-            if (difference := self.there.difference(name, want)) is not None
+            if (difference := self.of_item.difference(name, want)) is not None
         ]
         if differences:
-            raise MismatchError(self.there.item.path, differences)
-        read = self.there.read(wanted, self.sharding)
-        return _plain_tree.build(self.there.infos, read)
+            raise MismatchError(self.item.path, differences)
+        wanted = {
+            name: _wanted.placed(want, self.sharding)
+            for name, want in wanted.items()
+        }
+        read, _ = load(
+            self.item.step._engine,
+            {
+                name: _wanted.request(self.of_item.leaves[name], want)
+                for name, want in wanted.items()
+            },
+            lambda name, value: _wanted.convert(name, value, wanted[name]),
+        )
+        return _plain_tree.build(self.of_item.infos, read)
 
     def _wanted(self, name: str) -> Wanted:
         args = self.args.get(keys_of(name))
         if args is None:
             args = RestoreArgs()
-        return self.there.asked(name, args)
+        return self.of_item.asked(name, args)
 
 
-class _Templated:
+class _Templated(Restoring):
     """Into the containers of a template."""
 
     def __init__(
         self,
         item: StoredItem,
-        template: Any,
         restore_args: Any,
         strictness: Strictness,
         sharding: Any,
     ) -> None:
+        super().__init__(item.step._engine)
         self.item = item
-        self.template = template
         self.strictness = strictness
         self.sharding = sharding
-        self.there = _Leaves(item)
-        self.by_keys = {keys_of(name): name for name in self.there.leaves}
-        self.differences: list[Difference] = []
+        self.of_item = _Leaves(item, self.there)
+        self.by_keys = {keys_of(name): name for name in self.of_item.leaves}
+        self.empty = {keys_of(name) for name in self.of_item.empty}
         self.args = args_by_keys(restore_args)
+        # Of the template: the kinds of its containers.
+        self.kinds: dict[Keys, str] = {}
+        # What leaves of the template have in the item, and as what.
+        self.claimed: set[str] = set()
+        self.wanted: dict[str, Wanted] = {}
 
-    def run(self) -> Any:
-        leaves: dict[str, Any] = {}
-        nodes: list[tuple[str, str, bool]] = []
-        map_leaves(
-            self.template,
-            lambda name, leaf: leaves.setdefault(name, leaf),
-            leaves=_wanted.ABSTRACT,
-            on_node=lambda name, kind, empty: nodes.append((name, kind, empty)),
-        )
-        self.kinds = {keys_of(name): kind for name, kind, _ in nodes}
-        wanted = self._compare(leaves)
-        self._compare_empty(nodes)
-        if self.differences:
-            raise MismatchError(self.item.path, self.differences)
-        read = self.there.read(wanted, self.sharding)
+    def where(self) -> str:
+        return self.item.path
+
+    def walk(self, template: Any, on_node: OnNode, on_leaf: OnLeaf) -> Any:
         return map_leaves(
-            self.template,
-            lambda name, leaf: self._value(name, leaf, read),
-            leaves=_wanted.ABSTRACT,
+            template, on_leaf, leaves=_wanted.ABSTRACT, on_node=on_node
         )
 
-    def _value(self, name: str, leaf: Any, read: dict[str, Any]) -> Any:
-        there = self.by_keys.get(keys_of(name))
-        return read.get(there, leaf) if there is not None else leaf
+    def match(self) -> None:
+        self.kinds = {keys_of(name): kind for name, kind, _ in self.nodes}
 
-    def _compare(self, leaves: dict[str, Any]) -> dict[str, Wanted]:
-        """What to read of what the template asks for."""
-        wanted: dict[str, Wanted] = {}
-        claimed: set[str] = set()
-        empty = {keys_of(name) for name in self.there.empty}
-        for name, leaf in leaves.items():
-            keys = keys_of(name)
-            shown = "/".join(keys)
-            there = self.by_keys.get(keys)
-            if there is None:
-                if leaf is ... and keys in empty:
-                    continue
-                if not self.strictness.partial:
-                    found = self._below(keys)
-                    expected = _wanted.shown(leaf)
-                    if found:
-                        self._differ(shown, "kind", expected, found)
-                    else:
-                        self._differ(shown, "missing", expected, "")
-                continue
-            claimed.add(there)
-            if leaf is ...:
-                continue
-            want = self._want(there, keys, leaf)
-            if want is not None:
-                wanted[there] = want
-        if not self.strictness.partial:
-            for there, info in self.there.leaves.items():
-                if there not in claimed and not self._may_be_left_out(there):
-                    self._differ(
-                        "/".join(keys_of(there)),
-                        "unexpected",
-                        "",
-                        self.there.inventory.shown(info),
-                    )
-        return wanted
+    def ask(self, name: str, leaf: Any) -> Request | None:
+        keys = keys_of(name)
+        there = self.by_keys.get(keys)
+        if there is None:
+            if leaf is not ... or keys not in self.empty:
+                self._compare_missing(keys, leaf)
+            return None
+        self.claimed.add(there)
+        want = None if leaf is ... else self._want(there, keys, leaf)
+        if want is None:
+            return None
+        self.wanted[name] = want
+        # As what, load() says: it has a place where nothing differs.
+        return Request(self.of_item.leaves[there])
 
-    def _may_be_left_out(self, there: str) -> bool:
-        if not self.strictness.extra:
-            return False
-        # It is below the last container that the template has, too: a sequence
-        # of another length fits no better than a missing leaf.
-        keys = keys_of(there)
-        above = max(i for i in range(len(keys)) if keys[:i] in self.kinds)
-        return self.kinds[keys[:above]] not in ("list", "tuple")
+    def _compare_missing(self, keys: Keys, leaf: Any) -> None:
+        if self.strictness.partial:
+            return
+        found = self._below(keys)
+        expected = _wanted.shown(leaf)
+        problem = "kind" if found else "missing"
+        self.differ("/".join(keys), problem, expected, found)
 
     def _want(self, there: str, keys: Keys, leaf: Any) -> Wanted | None:
         args = self.args.get(keys)
-        saved = self.there.as_saved(there)
+        saved = self.of_item.as_saved(there)
         if args is not None:
-            want = self.there.asked(there, args)
+            want = self.of_item.asked(there, args)
         else:
             want = _wanted.of_leaf(leaf, saved)
             if (
@@ -302,34 +278,52 @@ class _Templated:
                 want = want._replace(kind="jax", sharding=saved.sharding)
             if self.strictness.convert:
                 want = want._replace(convert=True, fit=True)
-        difference = self.there.difference(there, want, self.strictness.hints)
+        difference = self.of_item.difference(
+            there, want, self.strictness.hints
+        )
         if difference is not None:
             self.differences.append(difference)
             return None
         return want
 
-    def _compare_empty(self, nodes: list[tuple[str, str, bool]]) -> None:
-        if self.strictness.partial or self.strictness.extra:
-            return
-        here = {keys_of(name) for name, _, empty in nodes if empty}
-        for name, info in self.there.empty.items():
+    def compare_rest(self) -> None:
+        if not self.strictness.partial:
+            for there, info in self.of_item.leaves.items():
+                if there in self.claimed or self._may_be_left_out(there):
+                    continue
+                found = self.there.shown(info)
+                self.differ("/".join(keys_of(there)), "unexpected", "", found)
+        if not self.strictness.partial and not self.strictness.extra:
+            self._compare_empty()
+
+    def _may_be_left_out(self, there: str) -> bool:
+        if not self.strictness.extra:
+            return False
+        # It is below the last container that the template has, too: a sequence
+        # of another length fits no better than a missing leaf.
+        keys = keys_of(there)
+        above = max(i for i in range(len(keys)) if keys[:i] in self.kinds)
+        return self.kinds[keys[:above]] not in ("list", "tuple")
+
+    def _compare_empty(self) -> None:
+        here = {keys_of(name) for name, _, empty in self.nodes if empty}
+        for name, info in self.of_item.empty.items():
             if keys_of(name) not in self.kinds:
-                found = self.there.inventory.shown(info)
-                self._differ("/".join(keys_of(name)), "unexpected", "", found)
-        there = {keys_of(name) for name in self.there.empty}
-        for keys in sorted(here - there):
+                found = self.there.shown(info)
+                self.differ("/".join(keys_of(name)), "unexpected", "", found)
+        for keys in sorted(here - self.empty):
             found = self._below(keys) or self._leaf_at(keys)
             shown = "/".join(keys) or "the item"
             if found:
-                self._differ(shown, "kind", "nothing", found)
+                self.differ(shown, "kind", "nothing", found)
             else:
-                self._differ(shown, "missing", "an empty container", "")
+                self.differ(shown, "missing", "an empty container", "")
 
     def _leaf_at(self, keys: Keys) -> str:
         name = self.by_keys.get(keys)
         if name is None:
             return ""
-        return self.there.inventory.shown(self.there.leaves[name])
+        return self.there.shown(self.of_item.leaves[name])
 
     def _below(self, keys: Keys) -> str:
         """Says that there is a container, where there is."""
@@ -338,9 +332,19 @@ class _Templated:
             return "a container"
         return ""
 
-    def _differ(
-        self, path: str, problem: str, expected: str, found: str, hint: str = ""
-    ) -> None:
-        self.differences.append(
-            Difference(path, problem, expected, found, hint)
+    def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
+        for name, want in self.wanted.items():
+            self.wanted[name] = _wanted.placed(want, self.sharding)
+        return super().load(
+            {
+                name: _wanted.request(request.info, self.wanted[name])
+                for name, request in asked.items()
+            }
         )
+
+    def convert(self, name: str, value: Any) -> Any:
+        there = self.by_keys[keys_of(name)]
+        return _wanted.convert(there, value, self.wanted[name])
+
+    def changed(self, name: str, what: str) -> None:
+        raise ValueError(f"{name}: {what}")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a restore asks of a leaf, and reading many leaves like that."""
+"""What a restore asks of a leaf, and what becomes of its value."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -221,32 +221,12 @@ def _of_jax(sharding: Any) -> Any:
     return sharding
 
 
-def read(
-    step: _engine.Step,
-    wanted: Mapping[str, tuple[_engine.LeafInfo, Wanted]],
-) -> dict[str, Any]:
-    """The values by name, each in as few reads as can be."""
-    on_device = {n for n, (info, want) in wanted.items() if _loads(info, want)}
-    others = [name for name in wanted if name not in on_device]
-    infos = [wanted[name][0] for name in others]
-    made = {
-        name: _converted(name, value, wanted[name][1])
-        for name, value in zip(others, values.read(step, infos))
-    }
-    if on_device:
-        from ckptree.adapters import jax
-
-        names = [name for name in wanted if name in on_device]
-        requests = [
-            Request(
-                info,
-                want.sharding,
-                want.dtype if want.convert and want.dtype else info.dtype_name,
-            )
-            for info, want in (wanted[name] for name in names)
-        ]
-        made |= dict(zip(names, jax.load(step, requests)[0]))
-    return made
+def request(info: _engine.LeafInfo, want: Wanted) -> Request:
+    """What to read for a leaf."""
+    if not _loads(info, want):
+        return Request(info)
+    dtype = want.dtype if want.convert else ""
+    return Request(info, "jax", want.sharding, dtype)
 
 
 def converted(name: str, value: Any, args: RestoreArgs) -> Any:
@@ -256,7 +236,7 @@ def converted(name: str, value: Any, args: RestoreArgs) -> Any:
     saved = (
         Wanted("jax", sharding=value.sharding) if of_jax else Wanted("saved")
     )
-    return _converted(name, value, of_args(args, saved))
+    return convert(name, value, of_args(args, saved))
 
 
 def _loads(info: _engine.LeafInfo, want: Wanted) -> bool:
@@ -268,7 +248,8 @@ def _loads(info: _engine.LeafInfo, want: Wanted) -> bool:
     return want.shape is None or want.shape == info.shape
 
 
-def _converted(name: str, value: Any, want: Wanted) -> Any:
+def convert(name: str, value: Any, want: Wanted) -> Any:
+    """A value that was read as `want` has it."""
     if want.kind == "saved":
         return value
     if want.kind in _PYTHON:

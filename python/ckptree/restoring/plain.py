@@ -83,7 +83,7 @@ def _load(
     places = Places(loader, place)
     taken = [loader.takes(info) for info in infos]
     requests = [
-        Request(info, places.of(info.name))
+        Request(info, place=places.of(info.name))
         for info, takes in zip(infos, taken)
         if takes
     ]

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step restored into the shape of a template.
+"""A step restored into the shape of a template: restore(like=).
 
 Strict: every path where the two differ is in one MismatchError, unless
-`partial`, `cast` or `rename` ask for less.
+`partial`, `cast` or `rename` ask for less. Names are compared as they are: a
+list fits no tuple.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Iterable, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple
 
 from ckptree import _engine, _rules, adapters
 from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
 from ckptree.adapters.protocol import Expected, Request
-from ckptree.errors import Difference, MismatchError, NotFoundError
+from ckptree.errors import NotFoundError
+from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import Inventory, shown_node
 from ckptree.restoring.places import Places
 from ckptree.restoring.suggest import Renames, closest
+
+if TYPE_CHECKING:
+    from ckptree.restoring.engine import OnLeaf, OnNode
 
 
 class Options(NamedTuple):
@@ -48,7 +53,7 @@ def restore(
             "arrays= and device= go without a template: what arrays become, "
             "and where, the template says"
         )
-    return _Restore(step, selector, like, options).run()
+    return _Like(step, selector, options).run(like)
 
 
 def describe(value: Any) -> Expected:
@@ -80,78 +85,34 @@ def _are_numbers(
     return there and here
 
 
-class _Restore:
+class _Like(Restoring):
     def __init__(
-        self, step: _engine.Step, selector: str, like: Any, options: Options
+        self, step: _engine.Step, selector: str, options: Options
     ) -> None:
-        self.step = step
+        super().__init__(step)
         self.selector = selector
-        self.like = like
         self.options = options
         self.renames = Renames(options.rename)
-        self.nodes: list[tuple[str, str, bool]] = []
-        self.leaves: dict[str, Expected] = {}
-        # What the step has for them, ties followed.
-        self.infos: dict[str, _engine.LeafInfo] = {}
-        self.differences: list[Difference] = []
-        # Who makes arrays of NumPy's where they are to be put somewhere.
+        self.chosen = self._choose()
+        # Leaves of the step that have no place in the template.
+        self.unexpected: list[_engine.LeafInfo] = []
+        # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
+        self.places: Places | None = None
         if options.sharding is not None:
             self.placing = adapters.maker_of("sharding")
-        self.there = Inventory(step)
-        self.chosen = self._choose()
+            loader = adapters.loader(self.placing)
+            self.places = Places(loader, options.sharding)
 
-    def run(self) -> Any:
-        _engine.map_state(
-            self.like,
-            _rules,
-            lambda name, kind, empty: self.nodes.append((name, kind, empty)),
-            self._expect,
-        )
-        self.renames.check(self.leaves)
-        for name in self.leaves:
-            found = self._find(name)
-            if found is not None:
-                self.infos[name] = found
-        self._compare()
-        self._check()
-        if self.leaves and not self.infos:
-            raise NotFoundError(self._nothing())
-        restored = self._read()
-        self._check()
-        return _engine.map_state(
-            self.like,
-            _rules,
-            lambda name, kind, empty: None,
-            lambda name, leaf: restored.get(name, leaf),
-        )
-
-    def _check(self) -> None:
-        """MismatchError where anything differs."""
-        if self.differences:
-            raise MismatchError(self._step_name(), self.differences)
-
-    def _step_name(self) -> str:
+    def where(self) -> str:
         info = self.step.info()
         return f"{info['branch']}/{info['step']}".lstrip("/")
 
-    def _nothing(self) -> str:
-        """What is said where the two have no leaf in common."""
-        chosen = self.chosen
-        there = [i.name for i in self.there.values()]
-        if chosen is not None:
-            there = [name for name in there if name in chosen]
-        return (
-            f"partial={self.options.partial!r}: step {self._step_name()} has "
-            f"nothing of the template: that has {_first(self.leaves)}, the "
-            f"step {_first(there)}; "
-            f"rename={{'IN_THE_TEMPLATE': 'IN_THE_STEP'}} gives subtrees other "
-            "names"
-        )
+    def walk(self, template: Any, on_node: OnNode, on_leaf: OnLeaf) -> Any:
+        return _engine.map_state(template, _rules, on_node, on_leaf)
 
-    def _expect(self, name: str, leaf: Any) -> Any:
-        self.leaves[name] = describe(leaf)
-        return leaf
+    def see(self, leaf: Any) -> Any:
+        return describe(leaf)
 
     def _choose(self) -> set[str] | None:
         """Names of the step that `partial` asks for; None: all."""
@@ -169,6 +130,29 @@ class _Restore:
             chosen.update(found)
         return chosen
 
+    # ---- What matches ----
+
+    def match(self) -> None:
+        self.renames.check(self.leaves)
+        claimed = {self.renames.apply(name) for name in self.leaves}
+        self.unexpected = [
+            i for i in self.there.values() if i.name not in claimed
+        ]
+
+    def ask(self, name: str, leaf: Expected) -> Request | None:
+        info = self._find(name)
+        if info is None:
+            self._compare_missing(name, leaf)
+            return None
+        if self._compare_leaf(name, leaf, info):
+            return None
+        arrays = self._maker(leaf, info)
+        place = leaf.place
+        if self.places is not None and arrays == self.placing:
+            place = self.places.of(name, place)
+        lossy = self.options.cast == "lossy"
+        return Request(info, arrays, place, leaf.dtype, lossy, leaf.like)
+
     def _find(self, name: str) -> _engine.LeafInfo | None:
         """What the step has for a name of the template, ties followed."""
         there = self.renames.apply(name)
@@ -176,28 +160,103 @@ class _Restore:
             return None
         return self.there.value(there)
 
-    def _compare(self) -> None:
-        claimed = {self.renames.apply(name) for name in self.leaves}
-        unexpected = [i for i in self.there.values() if i.name not in claimed]
-        for name, expected in self.leaves.items():
-            self._compare_leaf(name, expected, unexpected)
+    def _maker(self, leaf: Expected, info: _engine.LeafInfo) -> str:
+        """Whose loader makes the value."""
+        if leaf.arrays == "numpy":
+            return self.placing if leaf.kind == "array" else "numpy"
+        return leaf.arrays if values.kind_of(info) == "array" else "numpy"
+
+    def _compare_missing(self, name: str, expected: Expected) -> None:
+        if not self.options.partial:
+            there = self.renames.apply(name)
+            if self.there.kind(there) is not None:
+                found = self.there.shown_at(there)
+                self.differ(name, "kind", str(expected), found)
+                return
+            hint = closest(
+                name, str(expected), self.unexpected, self.there.shown
+            )
+            self.differ(name, "missing", str(expected), "", hint)
+        elif expected.abstract:
+            hint = "and the template has no value to keep"
+            self.differ(name, "missing", str(expected), "", hint)
+
+    def _compare_leaf(
+        self, name: str, expected: Expected, info: _engine.LeafInfo
+    ) -> bool:
+        """Whether the two differ, which is noted."""
+        problem, hint = self._problem(expected, info)
+        if problem:
+            found = self.there.shown(info)
+            self.differ(name, problem, str(expected), found, hint)
+        return bool(problem)
+
+    def _problem(
+        self, expected: Expected, info: _engine.LeafInfo
+    ) -> tuple[str, str]:
+        """What differs, and what a message advises; empty where nothing
+        does."""
+        cast = self.options.cast
+        kind = values.kind_of(info)
+        if kind != expected.kind:
+            if not _are_numbers(kind, info.shape, expected):
+                return "kind", ""
+            if cast:
+                return "", ""
+            return "kind", _cast_hint(
+                info.dtype_name if kind == "array" else kind,
+                expected.dtype or expected.kind,
+            )
+        if kind != "array":
+            return "", ""
+        shape = info.shape
+        prng = info.tag.startswith("prng:")
+        if (expected.tag or prng) and expected.tag != info.tag:
+            return "kind", ""
+        if expected.tag:
+            fits = shape[: len(expected.shape)] == expected.shape
+            return "" if fits else "shape", ""
+        if shape != expected.shape:
+            return "shape", ""
+        if info.dtype_name != expected.dtype and not cast:
+            return "dtype", _cast_hint(info.dtype_name, expected.dtype)
+        return "", ""
+
+    # ---- What is left over ----
+
+    def compare_rest(self) -> None:
         for name, kind, empty in self.nodes:
             self._compare_node(name, kind, empty)
         if self.options.partial:
             if self.chosen is None:
-                self._warn_of_empty(unexpected)
+                self._warn_of_empty(self.unexpected)
             return
+        claimed = {self.renames.apply(name) for name in self.leaves}
         claimed.update(self.renames.apply(name) for name, _, _ in self.nodes)
         # An optimizer of PyTorch has its moments from its first step on.
         tensors = any(e.arrays == "torch" for e in self.leaves.values())
         fresh = self._empty_dicts() if tensors else set()
-        for info in [*unexpected, *self.there.empty_nodes()]:
+        for info in [*self.unexpected, *self.there.empty_nodes()]:
             if info.name not in claimed:
                 shown = self.there.shown(info)
                 hint = ""
                 if fresh and any(name in fresh for name, _ in info.parents()):
                     hint = "or restore without a template: arrays='torch'"
-                self._differ(info.name, "unexpected", "", shown, hint)
+                self.differ(info.name, "unexpected", "", shown, hint)
+
+    def _compare_node(self, name: str, kind: str, empty: bool) -> None:
+        there = self.renames.apply(name)
+        found = self.there.kind(there)
+        if found is None:
+            if empty and not self.options.partial:
+                self.differ(name, "missing", shown_node(kind), "")
+        elif found != kind:
+            self.differ(
+                name,
+                "kind",
+                shown_node(kind, empty),
+                self.there.shown_at(there),
+            )
 
     def _empty_dicts(self) -> set[str]:
         """Where the template has empty dicts, by their names in the step."""
@@ -219,165 +278,49 @@ class _Restore:
             if count:
                 warnings.warn(
                     f"{name}: empty in the template, so {count} values of step "
-                    f"{self._step_name()} are left out; restore() without a "
+                    f"{self.where()} are left out; restore() without a "
                     "template gives all, with arrays='torch' as tensors",
                     stacklevel=6,
                 )
 
-    def _compare_leaf(
-        self,
-        name: str,
-        expected: Expected,
-        unexpected: list[_engine.LeafInfo],
-    ) -> None:
-        info = self.infos.get(name)
-        if info is None:
-            if not self.options.partial:
-                there = self.renames.apply(name)
-                if self.there.kind(there) is not None:
-                    found = self.there.shown_at(there)
-                    self._differ(name, "kind", str(expected), found)
-                    return
-                hint = closest(
-                    name, str(expected), unexpected, self.there.shown
-                )
-                self._differ(name, "missing", str(expected), "", hint)
-            elif expected.abstract:
-                self._differ(
-                    name,
-                    "missing",
-                    str(expected),
-                    "",
-                    "and the template has no value to keep",
-                )
-            return
-        kind = values.kind_of(info)
-        if kind != expected.kind:
-            found = self.there.shown(info)
-            if not _are_numbers(kind, info.shape, expected):
-                self._differ(name, "kind", str(expected), found)
-            elif not self.options.cast:
-                hint = _cast_hint(
-                    info.dtype_name if kind == "array" else kind,
-                    expected.dtype or expected.kind,
-                )
-                self._differ(name, "kind", str(expected), found, hint)
-            return
-        if kind != "array":
-            return
-        shape = info.shape
-        prng = info.tag.startswith("prng:")
-        problem, hint = "", ""
-        if (expected.tag or prng) and expected.tag != info.tag:
-            problem = "kind"
-        elif expected.tag:
-            if shape[: len(expected.shape)] != expected.shape:
-                problem = "shape"
-        elif shape != expected.shape:
-            problem = "shape"
-        elif info.dtype_name != expected.dtype and not self.options.cast:
-            problem = "dtype"
-            hint = _cast_hint(info.dtype_name, expected.dtype)
-        if problem:
-            found = self.there.shown(info)
-            self._differ(name, problem, str(expected), found, hint)
+    # ---- What becomes of values ----
 
-    def _compare_node(self, name: str, kind: str, empty: bool) -> None:
-        there = self.renames.apply(name)
-        found = self.there.kind(there)
-        if found is None:
-            if empty and not self.options.partial:
-                self._differ(name, "missing", shown_node(kind), "")
-        elif found != kind:
-            self._differ(
-                name,
-                "kind",
-                shown_node(kind, empty),
-                self.there.shown_at(there),
-            )
+    def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
+        if self.leaves and not asked:
+            raise NotFoundError(self._nothing())
+        return super().load(asked)
 
-    def _differ(
-        self, path: str, problem: str, expected: str, found: str, hint: str = ""
-    ) -> None:
-        self.differences.append(
-            Difference(path, problem, expected, found, hint)
+    def _nothing(self) -> str:
+        """What is said where the two have no leaf in common."""
+        chosen = self.chosen
+        there = [i.name for i in self.there.values()]
+        if chosen is not None:
+            there = [name for name in there if name in chosen]
+        return (
+            f"partial={self.options.partial!r}: step {self.where()} has "
+            f"nothing of the template: that has {_first(self.leaves)}, the "
+            f"step {_first(there)}; "
+            f"rename={{'IN_THE_TEMPLATE': 'IN_THE_STEP'}} gives subtrees other "
+            "names"
         )
 
-    def _read(self) -> dict[str, Any]:
-        infos = self.infos
-        makers = {name: self._maker(name) for name in infos}
-        plain_names = [name for name in infos if makers[name] == "numpy"]
-        read = values.read(self.step, [infos[name] for name in plain_names])
-        restored = {
-            name: self._cast(name, self.leaves[name], value)
-            for name, value in zip(plain_names, read)
-        }
-        for maker in sorted({*makers.values()} - {"numpy"}, reverse=True):
-            names = [name for name in infos if makers[name] == maker]
-            restored |= self._load(maker, names)
-        return restored
-
-    def _load(self, maker: str, names: list[str]) -> dict[str, Any]:
-        """Arrays of one framework by their names."""
-        loader = adapters.loader(maker)
-        given = self.options.sharding if maker == self.placing else None
-        places = Places(loader, given)
-        requests = []
-        for name in names:
-            expected = self.leaves[name]
-            place = places.of(name, expected.place)
-            requests.append(
-                Request(
-                    self.infos[name],
-                    place,
-                    expected.dtype,
-                    self._lossy,
-                    expected.like,
-                )
-            )
-        loaded, changed = loader.load(self.step, requests)
-        for i, what in changed.items():
-            self._differ_in_value(names[i], what)
-        return dict(zip(names, loaded))
-
-    def _maker(self, name: str) -> str:
-        """Who makes the value: a framework's loader, or "numpy"."""
-        expected = self.leaves[name]
-        if expected.arrays == "numpy":
-            return self.placing if expected.kind == "array" else "numpy"
-        is_array = values.kind_of(self.infos[name]) == "array"
-        return expected.arrays if is_array else "numpy"
-
-    @property
-    def _lossy(self) -> bool:
-        return self.options.cast == "lossy"
-
-    def _made(self, name: str, make: Any, *arguments: Any) -> Any:
-        """What `make` makes of a value; None where it would be another one,
-        which is one more difference."""
-        try:
-            return make(*arguments, lossy=self._lossy)
-        except casting.Changed as changed:
-            self._differ_in_value(name, str(changed))
-            return None
-
-    def _differ_in_value(self, name: str, what: str) -> None:
-        expected = str(self.leaves[name])
-        self._differ(name, "value", expected, what, "or pass cast='lossy'")
-
-    def _cast(self, name: str, expected: Expected, value: Any) -> Any:
+    def convert(self, name: str, value: Any) -> Any:
+        expected: Expected = self.leaves[name]
+        lossy = self.options.cast == "lossy"
         if casting.is_number(expected.kind):
-            return self._made(name, casting.number, value, expected.kind)
+            return casting.number(value, expected.kind, lossy=lossy)
         if expected.kind != "array":
             return value
         if expected.arrays != "numpy":
             loader = adapters.loader(expected.arrays)
-            return self._made(name, loader.made, value, expected)
+            return loader.made(value, expected, lossy=lossy)
         dtype = dtypes.by_name(expected.dtype)
-        array = self._made(name, casting.array, value, dtype)
-        if array is None:
-            return None
+        array = casting.array(value, dtype, lossy=lossy)
         return value if array.dtype == getattr(value, "dtype", None) else array
+
+    def changed(self, name: str, what: str) -> None:
+        expected = str(self.leaves[name])
+        self.differ(name, "value", expected, what, "or pass cast='lossy'")
 
 
 def _cast_hint(found: str, wanted: str) -> str:

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A template and a step: walked, matched, compared and loaded, leaf by leaf.
+
+This is the one way into a template. What leaves match, how strict the
+comparison is and what a value becomes differ between restore(like=) and the
+drop-ins, so each of them says it, in a class of its own over Restoring.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Callable, Mapping
+
+from ckptree import adapters
+from ckptree.arrays import casting, values
+from ckptree.errors import Difference, MismatchError
+from ckptree.restoring.inventory import Inventory
+
+if TYPE_CHECKING:
+    from ckptree import _engine
+    from ckptree.adapters.protocol import Request
+
+    OnNode = Callable[[str, str, bool], None]
+    OnLeaf = Callable[[str, Any], Any]
+
+
+class Restoring(ABC):
+    """One restore into a template; run() is it. A side of it defines where(),
+    walk(), ask() and convert(), and what it wants of the others."""
+
+    def __init__(self, step: _engine.Step) -> None:
+        self.step = step
+        self.there = Inventory(step)
+        # Of the template: leaves as see() has them, by name; and containers,
+        # with their kind, and whether they are empty.
+        self.leaves: dict[str, Any] = {}
+        self.nodes: list[tuple[str, str, bool]] = []
+        self.differences: list[Difference] = []
+
+    def run(self, template: Any) -> Any:
+        """A tree like the template. MismatchError, with every path where the
+        two differ."""
+        self.walk(template, self._on_node, self._on_leaf)
+        self.match()
+        asked: dict[str, Request] = {}
+        for name, leaf in self.leaves.items():
+            request = self.ask(name, leaf)
+            if request is not None:
+                asked[name] = request
+        self.compare_rest()
+        self._check()
+        made = self.load(asked)
+        self._check()
+        return self.walk(
+            template,
+            lambda name, kind, empty: None,
+            lambda name, leaf: made.get(name, leaf),
+        )
+
+    def _on_node(self, name: str, kind: str, empty: bool) -> None:
+        self.nodes.append((name, kind, empty))
+
+    def _on_leaf(self, name: str, leaf: Any) -> Any:
+        self.leaves[name] = self.see(leaf)
+        return leaf
+
+    # ---- What a side says ----
+
+    @abstractmethod
+    def where(self) -> str:
+        """What a message calls the step."""
+
+    @abstractmethod
+    def walk(self, template: Any, on_node: OnNode, on_leaf: OnLeaf) -> Any:
+        """The template with what `on_leaf` makes of its leaves."""
+
+    def see(self, leaf: Any) -> Any:
+        """What is kept of a leaf of the template. It raises for what is no
+        leaf; the message gets its path."""
+        return leaf
+
+    def match(self) -> None:
+        """Called when all leaves and containers are known."""
+
+    @abstractmethod
+    def ask(self, name: str, leaf: Any) -> Request | None:
+        """What to read for a leaf. None: the template's value stays, or the two
+        differ there."""
+
+    def compare_rest(self) -> None:
+        """Notes how the two differ beside the template's leaves."""
+
+    @abstractmethod
+    def convert(self, name: str, value: Any) -> Any:
+        """What becomes of a value of Python or NumPy. casting.Changed: it would
+        be another one."""
+
+    @abstractmethod
+    def changed(self, name: str, what: str) -> None:
+        """Notes that a conversion would change a value."""
+
+    # ---- What sides have in common ----
+
+    def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
+        """The values of what was asked for, by the names of the template."""
+        made, changed = load(self.step, asked, self.convert)
+        for name, what in changed.items():
+            self.changed(name, what)
+        return made
+
+    def differ(
+        self, path: str, problem: str, expected: str, found: str, hint: str = ""
+    ) -> None:
+        """Notes one path where the two differ."""
+        self.differences.append(
+            Difference(path, problem, expected, found, hint)
+        )
+
+    def _check(self) -> None:
+        if self.differences:
+            raise MismatchError(self.where(), self.differences)
+
+
+def load(
+    step: _engine.Step,
+    asked: Mapping[str, Request],
+    convert: Callable[[str, Any], Any],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values that are asked for, in one read for each framework; and what
+    would change in some, by name. Those that no framework's loader makes go
+    through `convert`."""
+    made: dict[str, Any] = {}
+    changed: dict[str, str] = {}
+    makers: dict[str, list[str]] = {"numpy": []}
+    for name, request in asked.items():
+        makers.setdefault(request.arrays, []).append(name)
+    plain = makers.pop("numpy")
+    read = values.read(step, [asked[name].info for name in plain])
+    for name, value in zip(plain, read):
+        try:
+            made[name] = convert(name, value)
+        except casting.Changed as what:
+            changed[name] = str(what)
+    for maker, names in makers.items():
+        loader = adapters.loader(maker)
+        loaded, others = loader.load(step, [asked[name] for name in names])
+        made.update(zip(names, loaded))
+        changed.update((names[i], what) for i, what in others.items())
+    return made, changed
