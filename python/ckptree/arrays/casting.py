@@ -14,8 +14,6 @@ from typing import Any, Callable, Iterator, Literal
 
 import numpy as np
 
-from ckptree.arrays import dtypes
-
 Cast = bool | Literal["lossy"]
 Array = np.ndarray[Any, Any]
 

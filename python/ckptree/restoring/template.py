@@ -17,7 +17,7 @@ from ckptree.restoring import plain
 from ckptree.adapters.protocol import Expected, Request
 from ckptree.errors import NotFoundError
 from ckptree.restoring.engine import Restoring
-from ckptree.restoring.inventory import Inventory, shown_node
+from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.places import Places
 from ckptree.restoring.suggest import Renames, closest
 
@@ -94,7 +94,9 @@ class _Like(Restoring):
         self.options = options
         self.renames = Renames(options.rename)
         self.chosen = self._choose()
-        # Leaves of the step that have no place in the template.
+        # What the template has a place for, by its names in the step; and
+        # leaves of the step that have none.
+        self.claimed: set[str] = set()
         self.unexpected: list[_engine.LeafInfo] = []
         # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
@@ -134,9 +136,9 @@ class _Like(Restoring):
 
     def match(self) -> None:
         self.renames.check(self.leaves)
-        claimed = {self.renames.apply(name) for name in self.leaves}
+        self.claimed = {self.renames.apply(name) for name in self.leaves}
         self.unexpected = [
-            i for i in self.there.values() if i.name not in claimed
+            i for i in self.there.values() if i.name not in self.claimed
         ]
 
     def ask(self, name: str, leaf: Expected) -> Request | None:
@@ -144,7 +146,10 @@ class _Like(Restoring):
         if info is None:
             self._compare_missing(name, leaf)
             return None
-        if self._compare_leaf(name, leaf, info):
+        problem, hint = self._problem(leaf, info)
+        if problem:
+            found = self.there.shown(info)
+            self.differ(name, problem, str(leaf), found, hint)
             return None
         arrays = self._maker(leaf, info)
         place = leaf.place
@@ -180,16 +185,6 @@ class _Like(Restoring):
         elif expected.abstract:
             hint = "and the template has no value to keep"
             self.differ(name, "missing", str(expected), "", hint)
-
-    def _compare_leaf(
-        self, name: str, expected: Expected, info: _engine.LeafInfo
-    ) -> bool:
-        """Whether the two differ, which is noted."""
-        problem, hint = self._problem(expected, info)
-        if problem:
-            found = self.there.shown(info)
-            self.differ(name, problem, str(expected), found, hint)
-        return bool(problem)
 
     def _problem(
         self, expected: Expected, info: _engine.LeafInfo
@@ -231,8 +226,8 @@ class _Like(Restoring):
             if self.chosen is None:
                 self._warn_of_empty(self.unexpected)
             return
-        claimed = {self.renames.apply(name) for name in self.leaves}
-        claimed.update(self.renames.apply(name) for name, _, _ in self.nodes)
+        claimed = self.claimed
+        claimed |= {self.renames.apply(name) for name, _, _ in self.nodes}
         # An optimizer of PyTorch has its moments from its first step on.
         tensors = any(e.arrays == "torch" for e in self.leaves.values())
         fresh = self._empty_dicts() if tensors else set()
@@ -314,9 +309,11 @@ class _Like(Restoring):
         if expected.arrays != "numpy":
             loader = adapters.loader(expected.arrays)
             return loader.made(value, expected, lossy=lossy)
+        found = getattr(value, "dtype", None)
+        if found is not None and dtypes.NAMES[found] == expected.dtype:
+            return value
         dtype = dtypes.by_name(expected.dtype)
-        array = casting.array(value, dtype, lossy=lossy)
-        return value if array.dtype == getattr(value, "dtype", None) else array
+        return casting.array(value, dtype, lossy=lossy)
 
     def changed(self, name: str, what: str) -> None:
         expected = str(self.leaves[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable
 
 from ckptree.orbax import _files_handler, _folders, _items
 from ckptree.orbax.experimental.v1 import _running
