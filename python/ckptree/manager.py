@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from ckptree import _engine
 from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import to_json
+from ckptree.options import (
+    OPEN,
+    RESTORE,
+    OpenOptions,
+    RestoreOptions,
+    takes,
+)
 from ckptree.paths import local_path
 from ckptree.policies import engine_policy, of_metrics
 from ckptree.records import ItemInfo
@@ -19,6 +26,9 @@ from ckptree.store import Store
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+    from typing_extensions import Unpack
+
     from ckptree.decisions import Decision
     from ckptree.policies import MetricOfStep, Policy
     from ckptree.selector import Selector
@@ -64,6 +74,7 @@ class CheckpointManager(Closing):
     {'lr': 0.5, 'w': array([2, 2, 2])}
     """
 
+    @takes(OpenOptions, {**OPEN, "max_saves_in_flight": 1})
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -88,16 +99,8 @@ class CheckpointManager(Closing):
         read_only: bool = False,
         create: bool = True,
         watch_sigterm: bool = False,
-        max_saves_in_flight: int = 1,
         save_timeout: float | None = 1200,
-        lock_wait: float = 0,
-        threads: int = 0,
-        staging_bytes: int = 0,
-        chunk_bytes: int = 4 << 20,
-        collect: bool = True,
-        collect_bytes_per_second: int = 256 << 20,
-        statistics: bool = True,
-        permissions: int = 0o666,
+        **opening: Unpack[OpenOptions],
     ) -> None:
         if best_mode not in (None, "min", "max"):
             raise ValueError(f"best_mode {best_mode!r}: 'min' or 'max'")
@@ -106,7 +109,7 @@ class CheckpointManager(Closing):
                 "best_mode is missing: 'min' where the smallest value of the "
                 "metric is the best, 'max' where the largest is"
             )
-        options = {
+        options: dict[str, Any] = {
             "max_to_keep": max_to_keep,
             "keep_period": keep_period,
             "keep_time_interval": _microseconds(keep_time_interval),
@@ -131,16 +134,10 @@ class CheckpointManager(Closing):
             "read_only": read_only,
             "create": create,
             "watch_sigterm": watch_sigterm,
-            "max_saves_in_flight": max_saves_in_flight,
             "save_timeout": save_timeout,
-            "threads": threads,
-            "staging_bytes": staging_bytes,
-            "chunk_bytes": chunk_bytes,
-            "collect": collect,
-            "collect_bytes_per_second": collect_bytes_per_second,
-            "statistics": statistics,
-            "permissions": permissions,
+            **opening,
         }
+        lock_wait = options.pop("lock_wait")
         with while_opening():
             self._engine = _engine.open_manager(
                 local_path(path), lock_wait, options
@@ -268,18 +265,14 @@ class CheckpointManager(Closing):
 
     # ---- Reading ----
 
+    @takes(RestoreOptions, RESTORE)
     def restore(
         self,
         step: Selector | None = None,
         like: Any = None,
         *,
         items: Iterable[str] = (),
-        partial: bool | str | list[str] = False,
-        cast: bool | Literal["lossy"] = False,
-        rename: dict[str, str] | None = None,
-        sharding: Any = None,
-        arrays: Literal["numpy", "jax", "torch"] = "numpy",
-        device: Any = None,
+        **options: Unpack[RestoreOptions],
     ) -> Any:
         """The state of a step: None or "latest", a number, "best" by the metric
         of the options or of the policy, "healthy", ... as in Store.restore().
@@ -295,15 +288,7 @@ class CheckpointManager(Closing):
             from ckptree.restoring.items import ItemsOfStep
 
             opened._engine = ItemsOfStep.of(opened._engine, names)
-        return opened.restore(
-            like,
-            partial=partial,
-            cast=cast,
-            rename=rename,
-            sharding=sharding,
-            arrays=arrays,
-            device=device,
-        )
+        return opened.restore(like, **options)
 
     def _open(self, step: Selector | None, items: list[str]) -> Step:
         from ckptree.step import Step

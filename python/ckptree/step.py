@@ -7,7 +7,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Iterator,
-    Literal,
     Mapping,
     NamedTuple,
 )
@@ -15,10 +14,13 @@ from typing import (
 from ckptree import history
 from ckptree.leaf import Leaf
 from ckptree.metadata import from_json
+from ckptree.options import RESTORE, RestoreOptions, takes
 from ckptree.records import LeafDetail, StatsRow, StepInfo
 from ckptree.table import Table
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ckptree import _engine
     from ckptree.changes import BlameRow, DiffReport
     from ckptree.arrays.shardings import LeafSharding
@@ -200,16 +202,9 @@ class Step(Mapping[str, Leaf]):
         """
         return history.blame(self._engine, glob)
 
+    @takes(RestoreOptions, RESTORE)
     def restore(
-        self,
-        like: Any = None,
-        *,
-        partial: bool | str | list[str] = False,
-        cast: bool | Literal["lossy"] = False,
-        rename: dict[str, str] | None = None,
-        sharding: Any = None,
-        arrays: Literal["numpy", "jax", "torch"] = "numpy",
-        device: Any = None,
+        self, like: Any = None, **options: Unpack[RestoreOptions]
     ) -> Any:
         """The state: see Store.restore().
 
@@ -218,9 +213,6 @@ class Step(Mapping[str, Leaf]):
         """
         from ckptree.restoring import template
 
-        options = template.Options(
-            partial, cast, rename or {}, sharding, arrays, device
-        )
         return template.restore(self._engine, self._selector, like, options)
 
     def torch(self, device: Any = None) -> Any:

@@ -11,7 +11,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Iterable,
-    Literal,
     Mapping,
     overload,
 )
@@ -21,6 +20,13 @@ from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import from_json, to_json
+from ckptree.options import (
+    OPEN,
+    RESTORE,
+    OpenOptions,
+    RestoreOptions,
+    takes,
+)
 from ckptree.paths import local_path
 from ckptree.policies import engine_policy
 from ckptree.records import (
@@ -41,6 +47,8 @@ from ckptree.selector import selector_text
 from ckptree.step import Step
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ckptree.changes import BlameRow, DiffReport, HistoryRow, Series
     from ckptree.policies import Policy
     from ckptree.selector import Selector
@@ -89,20 +97,13 @@ class Store(Closing):
     np.float32(2.0)
     """
 
+    @takes(OpenOptions, OPEN)
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
         mode: str = "write or create",
-        lock_wait: float = 0,
-        threads: int = 0,
-        staging_bytes: int = 0,
-        chunk_bytes: int = 4 << 20,
-        collect: bool = True,
-        collect_bytes_per_second: int = 256 << 20,
-        statistics: bool = True,
-        permissions: int = 0o666,
-        max_saves_in_flight: int = 2,
+        **options: Unpack[OpenOptions],
     ) -> None:
         if mode not in ("write or create", "write", "create", "read"):
             raise ValueError(
@@ -110,22 +111,15 @@ class Store(Closing):
             )
         with while_opening():
             self._engine = _engine.open(
-                local_path(path),
-                mode=mode,
-                lock_wait=lock_wait,
-                threads=threads,
-                staging_bytes=staging_bytes,
-                chunk_bytes=chunk_bytes,
-                collect=collect,
-                collect_bytes_per_second=collect_bytes_per_second,
-                statistics=statistics,
-                permissions=permissions,
-                max_saves_in_flight=max_saves_in_flight,
+                local_path(path), mode=mode, **options
             )
         _open_stores.add(self)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], **options: Any) -> Store:
+    @takes(OpenOptions, OPEN)
+    def open(
+        cls, path: str | os.PathLike[str], **options: Unpack[OpenOptions]
+    ) -> Store:
         """A store that is there, for writing. FileNotFoundError elsewhere.
 
         >>> ckptree.Store.open(tmp / "no run")
@@ -135,7 +129,10 @@ class Store(Closing):
         return cls(path, mode="write", **options)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], **options: Any) -> Store:
+    @takes(OpenOptions, OPEN)
+    def create(
+        cls, path: str | os.PathLike[str], **options: Unpack[OpenOptions]
+    ) -> Store:
         """A new store. FileExistsError where there is one already; ValueError
         where the directory holds anything else.
 
@@ -220,17 +217,12 @@ class Store(Closing):
             )
         )
 
+    @takes(RestoreOptions, RESTORE)
     def restore(
         self,
         step: Selector = "latest",
         like: Any = None,
-        *,
-        partial: bool | str | list[str] = False,
-        cast: bool | Literal["lossy"] = False,
-        rename: dict[str, str] | None = None,
-        sharding: Any = None,
-        arrays: Literal["numpy", "jax", "torch"] = "numpy",
-        device: Any = None,
+        **options: Unpack[RestoreOptions],
     ) -> Any:
         """The state of a step.
 
@@ -265,15 +257,7 @@ class Store(Closing):
           bias: missing, expected float (or pass rename={'bias': 'biases'})
           biases: unexpected, the step has float
         """
-        return self[step].restore(
-            like,
-            partial=partial,
-            cast=cast,
-            rename=rename,
-            sharding=sharding,
-            arrays=arrays,
-            device=device,
-        )
+        return self[step].restore(like, **options)
 
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches."""
@@ -695,7 +679,10 @@ class Store(Closing):
         return html.store(self.path, self.steps())
 
 
-def open(path: str | os.PathLike[str], **options: Any) -> Store:
+@takes(OpenOptions, OPEN)
+def open(
+    path: str | os.PathLike[str], **options: Unpack[OpenOptions]
+) -> Store:
     """A store for reading: no lock, nothing is written, safe beside a live
     trainer; refresh() shows what it saved since.
 

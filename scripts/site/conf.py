@@ -58,7 +58,8 @@ autodoc_mock_imports = [
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_use_legacy_class_based = False
-autodoc_preserve_defaults = True
+# Some signatures are made of several: no source has all of their defaults.
+autodoc_preserve_defaults = False
 autosummary_generate = False
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False

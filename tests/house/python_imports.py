@@ -18,7 +18,7 @@ FOLDER = "python/ckptree"
 # Rooms of the package from the ground up: its modules, and the rooms that they
 # may import.
 ROOMS = {
-    "ground": (r"_engine|_command|closing|errors|metadata|paths", ""),
+    "ground": (r"_engine|_command|closing|errors|metadata|options|paths", ""),
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),
     "rules": (r"_rules", "ground arrays adapters"),

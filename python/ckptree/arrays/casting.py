@@ -10,11 +10,10 @@ of Python are not rounded: a learning rate stays what it was.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Literal
+from typing import Any, Callable, Iterator
 
 import numpy as np
 
-Cast = bool | Literal["lossy"]
 Array = np.ndarray[Any, Any]
 
 _NUMBERS: dict[str, Callable[[Any], Any]] = {

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from ckptree.arrays import dtypes, memory
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     # A leaf, where to, and a box of it: start and shape, or None and None.
     ReadRequest = tuple[_engine.LeafInfo, Any, Any, Any]
-
-# What arrays of a step become, where no template says it.
-Arrays = Literal["numpy", "jax", "torch"]
 
 # The marks that saving a Python state leaves on arrays.
 SCALAR_TAG = "scalar"  # Of NumPy's scalars.

@@ -9,7 +9,7 @@ list fits no tuple.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
 from ckptree import _engine, _rules, adapters
 from ckptree.arrays import casting, dtypes, values
@@ -22,33 +22,21 @@ from ckptree.restoring.places import Places
 from ckptree.restoring.suggest import Renames, closest
 
 if TYPE_CHECKING:
+    from ckptree.options import RestoreOptions
     from ckptree.restoring.engine import OnLeaf, OnNode
 
 
-class Options(NamedTuple):
-    """How strict a restore is."""
-
-    # True: what the step lacks keeps the template's value, what the template
-    # lacks is left out. Globs: of what matches; the rest keeps its value.
-    partial: bool | str | list[str]
-    cast: casting.Cast  # Convert elements to the template's type.
-    rename: dict[str, str]  # Names of the template to names of the step.
-    sharding: Any  # Of JAX: one for all arrays, or a tree of them.
-    arrays: values.Arrays  # What they are without a template.
-    device: Any  # Of PyTorch, without a template.
-
-
 def restore(
-    step: _engine.Step, selector: str, like: Any, options: Options
+    step: _engine.Step, selector: str, like: Any, options: RestoreOptions
 ) -> Any:
     """The state of `step`, like `like`; plain where that is None."""
-    casting.check_option(options.cast)
+    casting.check_option(options["cast"])
     if like is None:
-        if options.partial or options.cast or options.rename:
+        if options["partial"] or options["cast"] or options["rename"]:
             raise ValueError("partial, cast and rename need a template: like=")
-        places = {"sharding": options.sharding, "device": options.device}
-        return plain.restore(step, options.arrays, places)
-    if options.arrays != "numpy" or options.device is not None:
+        places = {"sharding": options["sharding"], "device": options["device"]}
+        return plain.restore(step, options["arrays"], places)
+    if options["arrays"] != "numpy" or options["device"] is not None:
         raise ValueError(
             "arrays= and device= go without a template: what arrays become, "
             "and where, the template says"
@@ -87,12 +75,12 @@ def _are_numbers(
 
 class _Like(Restoring):
     def __init__(
-        self, step: _engine.Step, selector: str, options: Options
+        self, step: _engine.Step, selector: str, options: RestoreOptions
     ) -> None:
         super().__init__(step)
         self.selector = selector
         self.options = options
-        self.renames = Renames(options.rename)
+        self.renames = Renames(options["rename"] or {})
         self.chosen = self._choose()
         # What the template has a place for, by its names in the step; and
         # leaves of the step that have none.
@@ -101,10 +89,10 @@ class _Like(Restoring):
         # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
         self.places: Places | None = None
-        if options.sharding is not None:
+        if options["sharding"] is not None:
             self.placing = adapters.maker_of("sharding")
             loader = adapters.loader(self.placing)
-            self.places = Places(loader, options.sharding)
+            self.places = Places(loader, options["sharding"])
 
     def where(self) -> str:
         info = self.step.info()
@@ -118,7 +106,7 @@ class _Like(Restoring):
 
     def _choose(self) -> set[str] | None:
         """Names of the step that `partial` asks for; None: all."""
-        partial = self.options.partial
+        partial = self.options["partial"]
         if isinstance(partial, bool):
             return None
         globs = [partial] if isinstance(partial, str) else partial
@@ -155,7 +143,7 @@ class _Like(Restoring):
         place = leaf.place
         if self.places is not None and arrays == self.placing:
             place = self.places.of(name, place)
-        lossy = self.options.cast == "lossy"
+        lossy = self.options["cast"] == "lossy"
         return Request(info, arrays, place, leaf.dtype, lossy, leaf.like)
 
     def _find(self, name: str) -> _engine.LeafInfo | None:
@@ -172,7 +160,7 @@ class _Like(Restoring):
         return leaf.arrays if values.kind_of(info) == "array" else "numpy"
 
     def _compare_missing(self, name: str, expected: Expected) -> None:
-        if not self.options.partial:
+        if not self.options["partial"]:
             there = self.renames.apply(name)
             if self.there.kind(there) is not None:
                 found = self.there.shown_at(there)
@@ -191,7 +179,7 @@ class _Like(Restoring):
     ) -> tuple[str, str]:
         """What differs, and what a message advises; empty where nothing
         does."""
-        cast = self.options.cast
+        cast = self.options["cast"]
         kind = values.kind_of(info)
         if kind != expected.kind:
             if not _are_numbers(kind, info.shape, expected):
@@ -222,7 +210,7 @@ class _Like(Restoring):
     def compare_rest(self) -> None:
         for name, kind, empty in self.nodes:
             self._compare_node(name, kind, empty)
-        if self.options.partial:
+        if self.options["partial"]:
             if self.chosen is None:
                 self._warn_of_empty(self.unexpected)
             return
@@ -243,7 +231,7 @@ class _Like(Restoring):
         there = self.renames.apply(name)
         found = self.there.kind(there)
         if found is None:
-            if empty and not self.options.partial:
+            if empty and not self.options["partial"]:
                 self.differ(name, "missing", shown_node(kind), "")
         elif found != kind:
             self.differ(
@@ -275,7 +263,7 @@ class _Like(Restoring):
                     f"{name}: empty in the template, so {count} values of step "
                     f"{self.where()} are left out; restore() without a "
                     "template gives all, with arrays='torch' as tensors",
-                    stacklevel=6,
+                    stacklevel=7,
                 )
 
     # ---- What becomes of values ----
@@ -292,7 +280,7 @@ class _Like(Restoring):
         if chosen is not None:
             there = [name for name in there if name in chosen]
         return (
-            f"partial={self.options.partial!r}: step {self.where()} has "
+            f"partial={self.options['partial']!r}: step {self.where()} has "
             f"nothing of the template: that has {_first(self.leaves)}, the "
             f"step {_first(there)}; "
             f"rename={{'IN_THE_TEMPLATE': 'IN_THE_STEP'}} gives subtrees other "
@@ -301,7 +289,7 @@ class _Like(Restoring):
 
     def convert(self, name: str, value: Any) -> Any:
         expected: Expected = self.leaves[name]
-        lossy = self.options.cast == "lossy"
+        lossy = self.options["cast"] == "lossy"
         if casting.is_number(expected.kind):
             return casting.number(value, expected.kind, lossy=lossy)
         if expected.kind != "array":

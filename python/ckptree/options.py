@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several calls take: named, typed and given a default once.
+
+Such a call takes `**options: Unpack[RestoreOptions]`, which type checkers read;
+takes() gives it the signature that help() and notebooks show, fills in the
+defaults, and refuses a name that is none of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Literal,
+    Mapping,
+    TypedDict,
+    TypeVar,
+)
+
+if TYPE_CHECKING:
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class RestoreOptions(TypedDict, total=False):
+    """How a step becomes a state: Store.restore() says what each of them
+    does."""
+
+    partial: bool | str | list[str]
+    cast: bool | Literal["lossy"]
+    rename: dict[str, str] | None
+    sharding: Any
+    arrays: Literal["numpy", "jax", "torch"]
+    device: Any
+
+
+RESTORE: RestoreOptions = {
+    "partial": False,
+    "cast": False,
+    "rename": None,
+    "sharding": None,
+    "arrays": "numpy",
+    "device": None,
+}
+
+
+class OpenOptions(TypedDict, total=False):
+    """How a store is opened: Store says what each of them does."""
+
+    lock_wait: float
+    threads: int
+    staging_bytes: int
+    chunk_bytes: int
+    collect: bool
+    collect_bytes_per_second: int
+    statistics: bool
+    permissions: int
+    max_saves_in_flight: int
+
+
+OPEN: OpenOptions = {
+    "lock_wait": 0,
+    "threads": 0,
+    "staging_bytes": 0,
+    "chunk_bytes": 4 << 20,
+    "collect": True,
+    "collect_bytes_per_second": 256 << 20,
+    "statistics": True,
+    "permissions": 0o666,
+    "max_saves_in_flight": 2,
+}
+
+
+def takes(
+    options: type[Any], defaults: Mapping[str, Any]
+) -> Callable[[Function], Function]:
+    """A decorator of a function with `**options`.
+
+    >>> @takes(RestoreOptions, RESTORE)
+    ... def restore(like=None, **options):
+    ...     return options["arrays"]
+    >>> restore(), restore(arrays="jax")
+    ('numpy', 'jax')
+    >>> list(inspect.signature(restore).parameters)[:3]
+    ['like', 'partial', 'cast']
+    >>> restore(array="jax")
+    Traceback (most recent call last):
+    TypeError: restore() has no option 'array'
+    """
+    hints = {
+        name: getattr(hint, "__forward_arg__", hint)
+        for name, hint in options.__annotations__.items()
+    }
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        named = [
+            parameter
+            for parameter in own.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        known = {*defaults, *(parameter.name for parameter in named)}
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **given: Any) -> Any:
+            if not known.issuperset(given):
+                unknown = next(name for name in given if name not in known)
+                raise TypeError(
+                    f"{function.__qualname__}() has no option {unknown!r}"
+                )
+            return function(*arguments, **{**defaults, **given})
+
+        added = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults[name],
+                annotation=hint,
+            )
+            for name, hint in hints.items()
+        ]
+        signature = own.replace(parameters=named + added)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate
