@@ -45,9 +45,9 @@ def reshard(report: Report) -> None:
 
     def by_us(like: Any) -> Any:
         with ckptree.open(path) as reader:
-            before = reader.stats().bytes_read
+            before = reader.counters().bytes_read
             restored = reader.restore("latest", like=like)
-            read_bytes.append((reader.stats().bytes_read - before) / nbytes)
+            read_bytes.append((reader.counters().bytes_read - before) / nbytes)
             return restored
 
     for rows, columns in ((4, 2), (1, 8), (8, 1)):

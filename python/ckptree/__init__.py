@@ -50,7 +50,7 @@ from ckptree.policies import (
     KeepIf,
     Latest,
     Logarithmic,
-    Steps,
+    SpecificSteps,
     Within,
 )
 from ckptree.step import Step
@@ -84,9 +84,9 @@ __all__ = [
     "NoSpaceError",
     "NotFoundError",
     "SaveHandle",
+    "SpecificSteps",
     "StateError",
     "Step",
-    "Steps",
     "StorageError",
     "Store",
     "StoreNotFoundError",

@@ -42,7 +42,7 @@ __all__ = [
     "Logarithmic",
     "Policy",
     "PolicyStep",
-    "Steps",
+    "SpecificSteps",
     "Within",
     "parse",
 ]
@@ -241,16 +241,18 @@ class Within(Policy):
         )
 
 
-class Steps(Policy):
+class SpecificSteps(Policy):
     """These steps.
 
-    >>> Steps([1, 3]).decide([(1,), (2,), (3,)])
+    >>> SpecificSteps([1, 3]).decide([(1,), (2,), (3,)])
     [True, False, True]
     """
 
     def __init__(self, steps: Iterable[int]) -> None:
         numbers = list(steps)
-        super().__init__(_engine.keep_steps(numbers), f"Steps({numbers})")
+        super().__init__(
+            _engine.keep_steps(numbers), f"SpecificSteps({numbers})"
+        )
 
 
 class Best(Policy):

@@ -5,7 +5,7 @@ takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes.
 >>> import ckptree
 >>> with ckptree.Store(tmp / "run") as store:
 ...     _ = store.save(1, {"lr": 0.5}, note="first").result()
-...     info = store.info(1)
+...     info = store.step_info(1)
 >>> info.note, info.logical_bytes
 ('first', 8)
 """
@@ -250,7 +250,7 @@ class StoreInfo(NamedTuple):
     warnings: list[str]
 
 
-class StoreStats(NamedTuple):
+class Counters(NamedTuple):
     """Counts since the store was opened."""
 
     saves_committed: int

@@ -32,12 +32,12 @@ from ckptree.policies import engine_policy
 from ckptree.records import (
     BranchInfo,
     CollectReport,
+    Counters,
     FreedBytes,
     PolicyInfo,
     PolicyReport,
     StepInfo,
     StoreInfo,
-    StoreStats,
     SubtreeUsage,
     TagInfo,
     UsageReport,
@@ -193,7 +193,7 @@ class Store(Closing):
         >>> handle = store.save(300, state, metrics={"loss": 0.1}, note="warm")
         >>> handle.result()
         300
-        >>> store.info(300).new_bytes < 1000  # Nothing has changed.
+        >>> store.step_info(300).new_bytes < 1000  # Nothing has changed.
         True
         """
         from ckptree import _rules
@@ -292,10 +292,10 @@ class Store(Closing):
         """
         return [StepInfo(**fields) for fields in self._engine.steps(branch)]
 
-    def info(self, step: Selector = "latest") -> StepInfo:
+    def step_info(self, step: Selector = "latest") -> StepInfo:
         """What a step is, without opening it.
 
-        >>> store.info("best:loss:min").metrics
+        >>> store.step_info("best:loss:min").metrics
         {'loss': 0.005}
         """
         return StepInfo(**self._engine.resolve(selector_text(step)))
@@ -355,7 +355,7 @@ class Store(Closing):
 
         >>> store.pin(100)
         >>> store.unpin(100)
-        >>> store.info(100).pinned
+        >>> store.step_info(100).pinned
         False
         """
         self._engine.unpin(selector_text(step))
@@ -596,22 +596,22 @@ class Store(Closing):
         """
         return self._engine.closed
 
-    def about(self) -> StoreInfo:
+    def info(self) -> StoreInfo:
         """What the store as a whole is.
 
-        >>> about = store.about()
-        >>> about.read_only, about.warnings
+        >>> info = store.info()
+        >>> info.read_only, info.warnings
         (False, [])
         """
         return StoreInfo(**self._engine.info())
 
-    def stats(self) -> StoreStats:
+    def counters(self) -> Counters:
         """Counts since it was opened.
 
-        >>> store.stats().saves_committed
+        >>> store.counters().saves_committed
         2
         """
-        return StoreStats(**self._engine.stats())
+        return Counters(**self._engine.stats())
 
     def metadata(self, branch: str = "") -> Any:
         """What set_metadata() said of the run; None: nothing.

@@ -87,7 +87,7 @@ def main():
     with ckptree.Store(options.store) as store:
         start = 0
         if "latest" in store:
-            start = store.info().step
+            start = store.step_info().step
             restored = store.restore(like=state())
             model, optimizer = restored["model"], restored["optimizer"]
             order.bit_generator.state = restored["order"]

@@ -32,6 +32,6 @@ def test_a_killed_training_goes_on_bit_exact(tmp_path):
     assert again.stdout.startswith("goes on from step ")
     subprocess.run(command(whole), capture_output=True, check=True)
     with ckptree.open(killed) as a, ckptree.open(whole) as b:
-        assert a.info().digest == b.info().digest
-        assert a.info().step == b.info().step == 200
+        assert a.step_info().digest == b.step_info().digest
+        assert a.step_info().step == b.step_info().step == 200
         assert a.verify().ok

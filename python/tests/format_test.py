@@ -112,7 +112,7 @@ def test_what_an_older_engine_may_only_read(closed):
         with pytest.raises(ckptree.StateError, match="open it read only, or"):
             openings(closed)[how]()
     with ckptree.open(closed) as reader:
-        assert reader.about().read_only
+        assert reader.info().read_only
         np.testing.assert_array_equal(reader.restore(1)["w"], np.arange(3))
         with pytest.raises(ckptree.StateError, match="read only"):
             reader.delete(1)

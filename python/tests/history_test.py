@@ -40,7 +40,7 @@ def test_a_row_for_each_value(run):
     assert [row.max for row in rows] == [0, 1, 2] and rows[0].count == 4
     assert rows[0].dtype == "float32" and rows[0].shape == (4,)
     assert rows[0].nbytes == 16 and rows[0].value is None
-    assert rows[0].begun_ns == run.info(10).begun_ns
+    assert rows[0].begun_ns == run.step_info(10).begun_ns
     assert rows[1].digest == run[20]["params/w"].digest != rows[0].digest
     assert spans(run.history("params/frozen")) == [(10, 50, 5)]
     part = run.history("params/w", first=20, last=40)
@@ -207,12 +207,12 @@ def test_whom_to_blame(run):
 
 
 def test_no_array_is_read(run):
-    before = run.stats().bytes_read
+    before = run.counters().bytes_read
     run.history("params/w")
     run.history("params/**", "l2")
     run.diff(10, 50)
     run.blame()
-    assert run.stats().bytes_read == before
+    assert run.counters().bytes_read == before
 
 
 def test_pandas_takes_them_as_they_are(run):

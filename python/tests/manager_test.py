@@ -441,7 +441,7 @@ def test_sigterm_saves_once_more_and_the_training_goes_on_bit_exact(tmp_path):
     assert (done.stdout, done.stderr) == (f"from {step}\n", "")
     assert run(TRAINING, whole, stop).returncode == 0
     with ckptree.open(killed) as a, ckptree.open(whole) as b:
-        assert a.info(stop).digest == b.info(stop).digest
+        assert a.step_info(stop).digest == b.step_info(stop).digest
         assert a.verify().ok
 
 

@@ -40,7 +40,7 @@ def policy_of(given):
     if kind == "EveryNSeconds":
         return ckptree.EverySeconds(given["secs"])
     if kind == "CustomSteps":
-        return ckptree.Steps(given["steps"])
+        return ckptree.SpecificSteps(given["steps"])
     if kind == "BestN":
         return ckptree.Best(
             "m",
@@ -181,7 +181,7 @@ TEXTS = {
     "healthy(1)": ckptree.Healthy(),
     "log(4)": ckptree.Logarithmic(4),
     "budget(20GB)": ckptree.Budget("20GB"),
-    "steps(1, 5)": ckptree.Steps([1, 5]),
+    "steps(1, 5)": ckptree.SpecificSteps([1, 5]),
     "keep_if(is_even)": ckptree.KeepIf(is_even),
     "custom(every_second)": ckptree.Custom(every_second),
     "latest(1) | every(2) | best(loss, min, 1) & healthy": ckptree.Latest(1)

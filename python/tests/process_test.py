@@ -159,7 +159,7 @@ def test_the_exit_of_the_interpreter_finishes_saves(tmp_path, borrow):
 import sys, numpy as np, ckptree
 store = ckptree.Store(sys.argv[1])
 store.save(1, {{"w": np.full(1 << 23, 5.0)}}, borrow={borrow})
-print(store.info(1) if 1 in store else "in flight")
+print(store.step_info(1) if 1 in store else "in flight")
 """
     done = run(code, tmp_path / "s")
     assert done.returncode == 0, done.stderr

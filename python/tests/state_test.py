@@ -124,7 +124,7 @@ def test_an_array_at_two_paths_is_one_array(round_trip, store):
     restored = round_trip(state)
     assert restored["encoder"]["w"] is restored["decoder"][0]
     np.testing.assert_array_equal(restored["decoder"][0], shared)
-    assert store.info().leaf_count == 1
+    assert store.step_info().leaf_count == 1
     np.testing.assert_array_equal(store[0]["encoder/w"].numpy(), shared)
     np.testing.assert_array_equal(store[0]["decoder/[0]"].numpy(), shared)
     assert set(store[0]) == {"encoder/w", "decoder/[0]"}

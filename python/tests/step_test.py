@@ -57,7 +57,7 @@ def test_what_a_step_says_of_itself(step):
 
 
 def test_what_a_leaf_says_without_reading(store, step):
-    before = store.stats().bytes_read
+    before = store.counters().bytes_read
     leaf = step["params/w"]
     assert (leaf.kind, leaf.shape, leaf.ndim) == ("array", (2000, 600), 2)
     assert (leaf.size, leaf.nbytes) == (1200000, 4800000)
@@ -67,7 +67,7 @@ def test_what_a_leaf_says_without_reading(store, step):
     assert step["lr"].dtype is None and step["lr"].stats is None
     bad = step["params/b"].stats
     assert (bad.nan, bad.inf, bad.zero, bad.mean) == (1, 1, 1, 0.5)
-    assert store.stats().bytes_read == before
+    assert store.counters().bytes_read == before
 
 
 def test_leaves_and_their_statistics_by_glob(step):
@@ -122,13 +122,13 @@ def test_slices_are_those_of_numpy(step):
 def test_a_slice_reads_only_the_chunks_it_touches(store, step):
     leaf = step["params/w"]
     rows = leaf.detail.chunk_shape[0]
-    before = store.stats().bytes_read
+    before = store.counters().bytes_read
     leaf[rows // 2, :3]
-    once = store.stats().bytes_read - before
+    once = store.counters().bytes_read - before
     assert 0 < once <= rows * 600 * 4
-    before = store.stats().bytes_read
+    before = store.counters().bytes_read
     leaf[5:5]
-    assert store.stats().bytes_read == before
+    assert store.counters().bytes_read == before
 
 
 @pytest.mark.parametrize(

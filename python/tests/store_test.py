@@ -84,7 +84,7 @@ def test_a_reader_beside_the_writer(store):
     save(store, 1)
     with ckptree.open(store.path) as reader:
         assert [s.step for s in reader.steps()] == [1]
-        assert reader.about().following
+        assert reader.info().following
         save(store, 2)
         reader.refresh()
         assert reader.restore()["w"][0] == 2
@@ -99,11 +99,11 @@ def test_a_reader_beside_the_writer(store):
 
 def test_what_a_store_says_of_itself(store):
     save(store, 1)
-    about = store.about()
+    about = store.info()
     assert about.directory == store.path and len(about.uuid) == 32
     assert about.format == ckptree._engine.FORMAT and not about.read_only
     assert about.warnings == []
-    stats = store.stats()
+    stats = store.counters()
     assert (stats.saves_committed, stats.saves_failed) == (1, 0)
     assert stats.bytes_hashed >= 8000
 
@@ -117,7 +117,7 @@ def test_selectors(store):
         "@good": 1, 2: 2, "2": 2, np.int64(3): 3,
     }.items():
         assert store[selector].step == step
-        assert store.info(selector).step == step
+        assert store.step_info(selector).step == step
         assert selector in store
     assert store[store.steps()[0]].step == 1
     assert 9 not in store and "@no" not in store
@@ -148,7 +148,7 @@ def test_steps_tags_and_pins(store):
     with pytest.raises(KeyError):
         store.untag("a")
     store.pin(1)
-    assert store.info(1).pinned
+    assert store.step_info(1).pinned
     with pytest.raises(ckptree.StateError, match="pinned"):
         store.delete(1)
     store.unpin(1)
@@ -192,7 +192,7 @@ def test_forks(store):
     store.fork(1, "try")
     save(store, 5, branch="try")
     assert [s.step for s in store.steps("try")] == [5]
-    assert store.info("try/latest").base == store.info(1).version
+    assert store.step_info("try/latest").base == store.step_info(1).version
     assert store[store.steps("try")[0]].restore()["w"][0] == 5
     assert [(n.name, n.origin_step, n.steps) for n in store.branches()] == [
         ("", 0, 2), ("try", 1, 1),
@@ -250,7 +250,7 @@ def test_after_close_everything_is_refused(tmp_path):
     store.close()
     assert store.closed and "closed" in repr(store)
     for call in (
-        store.steps, step.restore, leaf.numpy, store.about, store.flush,
+        store.steps, step.restore, leaf.numpy, store.info, store.flush,
         lambda: store.save(2, {}), lambda: store[1], lambda: list(step),
     ):
         with pytest.raises(ckptree.StateError, match="closed"):

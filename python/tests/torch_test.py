@@ -269,7 +269,7 @@ def test_tied_parameters_are_saved_once(store):
     assert state["head.weight"] is not state["embedding.weight"]
     store.save(1, {"model": state}).result(timeout=60)
     nbytes = sum(v.nbytes for k, v in state.items() if k != "head.weight")
-    assert store.info(1).logical_bytes == nbytes
+    assert store.step_info(1).logical_bytes == nbytes
     plain = store.restore(1)["model"]
     assert plain["head.weight"] is plain["embedding.weight"]
     assert list(plain) == sorted(state)

@@ -278,7 +278,7 @@ def restore_checkpoint(
         if number is None:
             if "latest" not in store:
                 return _nothing(ckpt_dir, target)
-            number = store.info().step
+            number = store.step_info().step
         if number not in store:
             raise ValueError(
                 "Matching checkpoint not found: "

@@ -305,7 +305,7 @@ class CustomSteps(_Keeps):
     steps: Sequence[int]
 
     def _policy(self) -> Policy:
-        return policies.Steps(self.steps)
+        return policies.SpecificSteps(self.steps)
 
 
 @dataclasses.dataclass

@@ -162,7 +162,7 @@ def _steps_from(
 def _latest(store: Store | None) -> int | None:
     if store is None or "latest" not in store:
         return None
-    return store.info().step
+    return store.step_info().step
 
 
 def checkpoints_iterator(
