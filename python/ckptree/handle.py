@@ -18,6 +18,8 @@ class SaveHandle:
     finishes its saves, and a failure nobody saw is raised by the next save() or
     by close(). May be used from any thread; Ctrl-C interrupts every wait.
 
+    Examples
+    --------
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
     >>> handle = store.save(1, {"w": np.zeros(3)})
@@ -32,6 +34,8 @@ class SaveHandle:
     def step(self) -> int:
         """The number of the step.
 
+        Examples
+        --------
         >>> handle.step
         1
         """
@@ -40,9 +44,22 @@ class SaveHandle:
     def wait_staged(self, timeout: float | None = None) -> None:
         """Waits until the memory of what was saved may change again.
 
-        At once, but for arrays that were borrowed. Raises TimeoutError after
-        `timeout` seconds (the save goes on), or why the save failed.
+        That is at once, but for arrays that were borrowed.
 
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most; None waits on.
+
+        Raises
+        ------
+        TimeoutError
+            The time was over; the save goes on.
+        Error
+            Why the save failed.
+
+        Examples
+        --------
         >>> w = np.zeros(3)
         >>> handle = store.save(2, {"w": w}, borrow=True)
         >>> handle.wait_staged()
@@ -51,20 +68,44 @@ class SaveHandle:
         self._engine.wait_staged(timeout)
 
     def staged(self) -> bool:
-        """True once the memory of what was saved may change again, however the
+        """Whether the memory of what was saved may change again, however the
         save ends. Never waits; wait_staged() does.
 
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
         >>> handle.staged()  # Nothing was borrowed.
         True
         """
         return self._engine.staged()
 
     def result(self, timeout: float | None = None) -> int:
-        """Waits until the step is durable and visible; returns its number.
+        """Waits until the step is durable and visible.
 
-        Raises TimeoutError after `timeout` seconds (the save goes on),
-        CancelledError, or why the save failed.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most; None waits on.
 
+        Returns
+        -------
+        int
+            The number of the step.
+
+        Raises
+        ------
+        TimeoutError
+            The time was over; the save goes on.
+        CancelledError
+            cancel() stopped the save.
+        Error
+            Why the save failed.
+
+        Examples
+        --------
         >>> handle.result()
         1
         """
@@ -72,8 +113,14 @@ class SaveHandle:
         return self._engine.step
 
     def done(self) -> bool:
-        """True once committed, failed or cancelled. Never waits.
+        """Whether the save was committed, failed or was cancelled. Never waits.
 
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
         >>> handle.done()
         True
         """
@@ -82,6 +129,8 @@ class SaveHandle:
     def cancel(self) -> None:
         """Asks the save to stop; result() says whether it did.
 
+        Examples
+        --------
         >>> handle.cancel()  # Too late: nothing happens.
         >>> handle.result()
         1
@@ -91,18 +140,40 @@ class SaveHandle:
     def progress(self) -> Progress:
         """How far the save is.
 
+        Returns
+        -------
+        Progress
+            The phase, and bytes done so far.
+
+        Examples
+        --------
         >>> handle.progress().phase
         'done'
         """
         return Progress(**self._engine.progress())
 
     def on_complete(self, callback: Callable[[SaveHandle], object]) -> None:
-        """Calls `callback` with this handle once the save is committed, failed
-        or cancelled; result() says which, and only there a failure counts as
-        seen. Never on this thread, but on one of its own, which the exit of
-        the interpreter waits for; closing the store does not. What it raises
-        goes to threading.excepthook, which prints it.
+        """Calls a function once the save is committed, failed or cancelled.
 
+        result() says which of them, and only there a failure counts as seen.
+
+        Parameters
+        ----------
+        callback : callable
+            Called with this handle, never on this thread, but on one of its
+            own, which the exit of the interpreter waits for; closing the store
+            does not. What it raises goes to threading.excepthook, which prints
+            it.
+
+        Raises
+        ------
+        TypeError
+            `callback` is no function.
+        StateError
+            This process was forked off the one that saves.
+
+        Examples
+        --------
         >>> import threading
         >>> told = threading.Event()
         >>> handle.on_complete(lambda handle: told.set())

@@ -23,6 +23,8 @@ class Leaf:
     Thread-safe. Valid until the store is closed, which it is not while a leaf
     is all that holds it.
 
+    Examples
+    --------
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
     >>> _ = store.save(1, {"w": np.arange(6.0).reshape(2, 3)}).result()
@@ -179,8 +181,20 @@ class Leaf:
         return self.detail.digest
 
     def value(self) -> Any:
-        """What was saved: an array of NumPy, a number, a str, bytes.
+        """What was saved.
 
+        Returns
+        -------
+        numpy.ndarray, bool, int, float, complex, str or bytes
+            By the kind of the leaf; of JSON what it says.
+
+        Raises
+        ------
+        CorruptionError
+            The bytes are not those that were saved.
+
+        Examples
+        --------
         >>> _ = store.save(2, {"lr": 0.5}).result()
         >>> store[2]["lr"].value()
         0.5
@@ -191,8 +205,22 @@ class Leaf:
         return value
 
     def numpy(self) -> Array:
-        """The whole array. TypeError where the leaf is not an array.
+        """The whole array.
 
+        Returns
+        -------
+        numpy.ndarray
+            Of the leaf's shape and dtype, row-major, in new memory.
+
+        Raises
+        ------
+        TypeError
+            The leaf is not an array.
+        CorruptionError
+            The bytes are not those that were saved.
+
+        Examples
+        --------
         >>> leaf.numpy()
         array([[0., 1., 2.],
                [3., 4., 5.]])
@@ -208,8 +236,25 @@ class Leaf:
         return array if dtype is None else array.astype(dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """Elements by basic slicing: integers, slices, `...`, None. Reads the
-        chunks that the box around them touches."""
+        """Elements by basic slicing; reads the chunks that the box around them
+        touches.
+
+        Parameters
+        ----------
+        index : int, slice, `...`, None, or a tuple of these
+            As NumPy has it.
+
+        Returns
+        -------
+        numpy.ndarray or a scalar of NumPy
+
+        Raises
+        ------
+        IndexError
+            It is out of bounds, or has too many parts.
+        TypeError
+            The leaf is not an array, or the index is none of these.
+        """
         from ckptree.arrays.slicing import BoxIndex
 
         array = self._check_array()
@@ -219,9 +264,30 @@ class Leaf:
         return part[box.local]
 
     def jax(self, sharding: Any = None) -> Any:
-        """The array as a jax.Array, on the default device or as `sharding`
-        says; then each device reads its own part.
+        """The array as a jax.Array.
 
+        Parameters
+        ----------
+        sharding : jax.sharding.Sharding, optional
+            Each device then reads its own part; None: the default device.
+
+        Returns
+        -------
+        jax.Array
+            Of the leaf's shape and dtype.
+
+        Raises
+        ------
+        TypeError
+            The leaf is not an array.
+        ValueError
+            The sharding does not fit the shape, or JAX has no such dtype
+            without jax_enable_x64.
+        ImportError
+            JAX is not installed.
+
+        Examples
+        --------
         >>> _ = store.save(2, {"w": np.ones(3, "f4")}).result()
         >>> store[2]["w"].jax()
         Array([1., 1., 1.], dtype=float32)
@@ -229,8 +295,27 @@ class Leaf:
         return self._as("jax", sharding)
 
     def torch(self, device: Any = None) -> Any:
-        """The array as a tensor of PyTorch, on the host or that device.
+        """The array as a tensor of PyTorch.
 
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where to; None: the host.
+
+        Returns
+        -------
+        torch.Tensor
+            Of the leaf's shape and dtype.
+
+        Raises
+        ------
+        TypeError
+            The leaf is not an array, or PyTorch has no such dtype.
+        ImportError
+            PyTorch is not installed.
+
+        Examples
+        --------
         >>> leaf.torch()
         tensor([[0., 1., 2.],
                 [3., 4., 5.]], dtype=torch.float64)

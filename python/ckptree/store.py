@@ -63,29 +63,57 @@ class Store(Closing):
     `Store(path)` opens it for writing and creates it where the directory is
     absent or empty; `Store.open(path)` wants it to be there,
     `Store.create(path)` wants it not to; `ckptree.open(path)` only reads,
-    beside a live trainer. One process at a time writes: UnavailableError after
-    `lock_wait` seconds names the other one. FileNotFoundError: no store.
-    StateError: of a newer format. CorruptionError: acknowledged saves are
-    missing.
+    beside a live trainer. One process at a time writes.
 
     Steps are chosen by number, "latest", "latest~2", "best:loss:min",
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
     on a fork "BRANCH/latest"; KeyError where nothing matches.
-
-    `threads`: that hash, write and read; 0: one per processor. `staging_bytes`:
-    bound of the memory that copies of arrays wait in; 0: an eighth of the
-    machine's, at most 4 GiB. `chunk_bytes`: of arrays, 64 KiB to 16 MiB.
-    `collect`: free the bytes of deleted steps in the background. `statistics`:
-    record NaN, mean, norm, ... of every array. `permissions`: the most bits
-    that files may have, less what the umask takes; 0o600: the owner's alone.
-    Only the owner of the directory writes. `max_saves_in_flight`: a save beyond
-    waits.
 
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
     child is a StateError, and so is opening for writing there, whether or not
     the store was closed before; reading is possible. At the exit of the
     interpreter saves in flight are finished.
 
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The directory. Only its owner writes.
+    mode : str
+        "write or create", "write", "create" or "read".
+    lock_wait : float
+        Seconds to wait for another process that writes.
+    threads : int
+        That hash, write and read; 0: one per processor.
+    staging_bytes : int
+        Bound of the memory that copies of arrays wait in; 0: an eighth of the
+        machine's, at most 4 GiB.
+    chunk_bytes : int
+        Of arrays, 64 KiB to 16 MiB.
+    collect : bool
+        Free the bytes of deleted steps in the background.
+    collect_bytes_per_second : int
+        What that reads and writes at most.
+    statistics : bool
+        Record NaN, mean, norm, ... of every array.
+    permissions : int
+        The most bits that files may have, less what the umask takes; 0o600:
+        the owner's alone.
+    max_saves_in_flight : int
+        A save beyond waits.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store: a FileNotFoundError.
+    UnavailableError
+        Another process writes, which is named.
+    StateError
+        The store is of a newer format.
+    CorruptionError
+        Saves that were acknowledged are missing.
+
+    Examples
+    --------
     >>> import ckptree, numpy as np
     >>> store = ckptree.Store(tmp / "run")
     >>> state = {"params": {"w": np.zeros((4, 3), "f4")}, "lr": 0.5}
@@ -165,31 +193,59 @@ class Store(Closing):
         branch: str = "",
         borrow: bool = False,
     ) -> SaveHandle:
-        """Starts saving `state` as step number `step`; returns when the memory
-        of its arrays may change again. The bytes that are saved are those at
-        the call. What did not change since the last save costs nothing.
+        """Starts saving `state` as step number `step`.
 
-        `state`: dicts, lists, tuples, named tuples, dataclasses, None, bool,
-        int, float, complex, str, bytes and arrays of NumPy, at any depth; with
-        JAX all pytrees and jax.Arrays, with Flax modules and states of NNX;
-        with PyTorch tensors, as in state_dict(). Where its root is a dict with
-        str keys, these name the items of the step; else it becomes the item
-        "state". The same array of NumPy, or tensors that are the same memory,
-        at two paths are saved once, and come back as one array.
+        Returns when the memory of its arrays may change again. The bytes that
+        are saved are those at the call. What did not change since the last
+        save costs nothing.
 
-        Arrays of JAX cannot change, so they are not copied. `borrow` promises
-        the same of the others: do not change them before
-        handle.wait_staged().
+        Parameters
+        ----------
+        step : int
+            Its number.
+        state : tree
+            Dicts, lists, tuples, named tuples, dataclasses, None, bool, int,
+            float, complex, str, bytes and arrays of NumPy, at any depth; with
+            JAX all pytrees and jax.Arrays, with Flax modules and states of
+            NNX; with PyTorch tensors, as in state_dict(). Where its root is a
+            dict with str keys, these name the items of the step; else it
+            becomes the item "state". The same array of NumPy, or tensors that
+            are the same memory, at two paths are saved once, and come back as
+            one array. Arrays of JAX cannot change, so they are not copied.
+        metrics : dict of str to float, optional
+            At most 16 numbers, for "best:NAME:min" and "best:NAME:max".
+        note : str
+            A line for people.
+        metadata : optional
+            What json can write.
+        overwrite : bool
+            Replaces a step of that number.
+        delete_later : bool
+            Deletes all steps after it when it is committed, to go on from an
+            older one.
+        branch : str
+            A fork to save to; "": the main branch.
+        borrow : bool
+            Copies nothing: do not change arrays before handle.wait_staged().
 
-        `metrics`: at most 16 numbers, for "best:NAME:min" and "best:NAME:max".
-        `metadata`: what json can write. `branch`: a fork to save to.
+        Returns
+        -------
+        SaveHandle
+            Says when the step is durable.
 
-        FileExistsError: there is such a step; `overwrite` replaces it.
-        `delete_later`: all steps after it are deleted when it is committed, to
-        go on from an older one; StateError where one is pinned or tagged.
-        TypeError, ValueError: what cannot be saved, by its path. A failure of
-        an earlier save that nobody has seen is raised here.
+        Raises
+        ------
+        AlreadyExistsError
+            There is such a step: a FileExistsError.
+        StateError
+            A step that would be deleted is pinned or tagged.
+        TypeError, ValueError
+            What cannot be saved, by its path.
+        Error
+            A failure of an earlier save that nobody has seen.
 
+        Examples
+        --------
         >>> handle = store.save(300, state, metrics={"loss": 0.1}, note="warm")
         >>> handle.result()
         300
@@ -226,27 +282,51 @@ class Store(Closing):
     ) -> Any:
         """The state of a step.
 
-        Without `like`: dicts, lists, tuples, numbers, str, bytes and arrays of
-        NumPy; named tuples come back as such, dataclasses and other objects as
-        dicts of their fields. No framework is imported. `arrays`: "torch" gives
-        tensors of PyTorch, on `device` or the host, "jax" jax.Arrays.
+        Parameters
+        ----------
+        step : int, str or a record of the step
+            Which one: a number, "latest", "best:loss:min", ...
+        like : tree, optional
+            A state of the same structure, whose containers and types are
+            taken; its values are not read: jax.ShapeDtypeStruct does, or a
+            tensor on the meta device. A new state is returned.
+        partial : bool, str or list of str
+            What the step lacks keeps the value of `like`, what `like` lacks is
+            left out; a glob, or a list of them: only that is restored.
+        cast : bool or "lossy"
+            Converts to the types of `like`, where the values stay the same;
+            arrays are rounded from one floating type to another, but not to
+            Inf. "lossy": whatever comes of it.
+        rename : dict of str to str, optional
+            Names in `like` to names in the step, of leaves or whole subtrees.
+        sharding : jax.sharding.Sharding, or a tree of them, optional
+            Of all arrays, or of each.
+        arrays : "numpy", "jax" or "torch"
+            What arrays are without `like`.
+        device : torch.device or str, optional
+            Where tensors are put without `like`; None: the host.
 
-        `like`: a state of the same structure, whose containers and types are
-        taken; its values are not read: jax.ShapeDtypeStruct does, or a tensor
-        on the meta device. A new state is returned. MismatchError lists every
-        path that is missing, unexpected or of another kind, shape or dtype.
-        `partial`: what the step lacks keeps the value of `like`, what `like`
-        lacks is left out; a glob, or a list of them: only that is restored;
-        KeyError where that is nothing. `rename`: names in `like` to names in
-        the step, of leaves or whole subtrees.
+        Returns
+        -------
+        tree
+            Without `like`: dicts, lists, tuples, numbers, str, bytes and
+            arrays; named tuples come back as such, dataclasses and other
+            objects as dicts of their fields. No framework is imported but the
+            one that `arrays` names.
 
-        `cast`: converts to the types of `like`, where the values stay the same;
-        arrays are rounded from one floating type to another, but not to Inf.
-        Where a value would change (0.5 as an int, a float of Python as a
-        float32) that is a MismatchError. "lossy": whatever comes of it.
+        Raises
+        ------
+        NotFoundError
+            No step matches, or nothing is left to restore: a KeyError.
+        MismatchError
+            Lists every path that is missing, unexpected, of another kind,
+            shape or dtype, or whose value `cast` would change (0.5 as an int, a
+            float of Python as a float32).
+        CorruptionError
+            The bytes are not those that were saved.
 
-        `sharding`: of JAX, one for all arrays or a tree like the state.
-
+        Examples
+        --------
         >>> _ = store.save(1, {"w": np.ones(2), "biases": 0.5}).result()
         >>> store.restore(1, like={"w": np.zeros(2, "f4"), "bias": 0.0})
         Traceback (most recent call last):
