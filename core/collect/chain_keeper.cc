@@ -15,12 +15,8 @@
 #include "schema/store_record.h"
 
 namespace ckptree::internal {
-namespace {
 
 using schema::Row;
-using schema::Space;
-
-}  // namespace
 
 absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
   // Every version that is not collected has a dead list, whatever else it lost.

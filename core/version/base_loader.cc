@@ -49,6 +49,7 @@ absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
   const absl::Status scanned =
       ScanRows(database, schema::Row::kStep,
                [&](std::string_view, std::string_view value) {
+                 if (found.has_value()) return absl::OkStatus();
                  absl::StatusOr<schema::StepRecord> record =
                      schema::DecodeStepRecord(value);
                  if (record.ok() && record->version == version) {

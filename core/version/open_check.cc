@@ -67,16 +67,17 @@ absl::Status CheckSegments(const kv::Database& database,
   return ScanRows(
       database, schema::Row::kSegment,
       [&](std::string_view key, std::string_view) {
-        const std::string row = schema::DescribeKey(Space::kRecords, key);
         const auto fields = schema::DecodeSegmentKey(key);
         if (!fields.has_value()) {
-          damage->push_back(row + ": no segment row has such a key");
+          damage->push_back(schema::DescribeKey(Space::kRecords, key) +
+                            ": no segment row has such a key");
           return absl::OkStatus();
         }
         const kv::LiveFile* file = FileOfSegment(files, *fields);
         if (file != nullptr && file->whole) return absl::OkStatus();
         damage->push_back(absl::StrFormat(
-            "%s%s: %s", row, StepsText(database, {fields->version}),
+            "%s%s: %s", schema::DescribeKey(Space::kRecords, key),
+            StepsText(database, {fields->version}),
             file == nullptr ? std::string("no file holds it")
                             : file->path + " is missing or cut short"));
         return absl::OkStatus();
