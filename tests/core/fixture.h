@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TESTS_CORE_FIXTURE_H_
 #define CKPTREE_TESTS_CORE_FIXTURE_H_
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,8 +31,8 @@ using Bytes = std::vector<std::byte>;
 inline constexpr absl::Duration kLong = absl::Seconds(120);
 inline constexpr std::size_t kChunk = 64 << 10;
 
-inline Bytes RandomBytes(std::size_t count, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
+inline Bytes RandomBytes(std::size_t count, std::integral auto seed) {
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   Bytes bytes(count);
   for (std::byte& b : bytes) b = static_cast<std::byte>(random());
   return bytes;

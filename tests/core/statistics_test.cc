@@ -129,7 +129,7 @@ Statistics Reference(DType dtype, const Bytes& bytes) {
       const volatile double square = x * x;  // Never fused.
       squares[(i - first) % 16] += square;
     }
-    for (std::size_t width : {8, 4, 2, 1}) {
+    for (std::size_t width : {8u, 4u, 2u, 1u}) {
       for (std::size_t i = 0; i < width; ++i) {
         sum[i] += sum[i + width];
         squares[i] += squares[i + width];
@@ -290,7 +290,7 @@ TEST(LeafStatistics, CountsNanInfAndBothZeros) {
 }
 
 TEST(LeafStatistics, MinusZeroAloneHasAPositiveMinimum) {
-  for (const std::size_t n : {1, 16, 33}) {
+  for (const std::size_t n : {1u, 16u, 33u}) {
     const std::vector<float> values(n, -0.0f);
     OnEveryTarget([&] {
       const Statistics got =

@@ -327,7 +327,7 @@ TEST_F(TrialPlacesTest, NoByteIsFreeForTheProgram) {
     for (const auto& [key, content] : known_.state.steps) {
       const bool tagged =
           std::any_of(known_.state.tags.begin(), known_.state.tags.end(),
-                      [&](const auto& tag) { return tag.second == key; });
+                      [&, step = key](const auto& tag) { return tag.second == step; });
       if (!known_.state.pins.contains(key) && !tagged && key < kBranchSteps) {
         victims.push_back(key);
       }
@@ -480,7 +480,8 @@ TEST_F(OddFilesTest, EachFileInItsTurn) {
        {"huge", "linked", "a pipe", "a folder", "a link to itself"}) {
     // Nothing but its length or its name is other than it was.
     const bool whole = shape == "huge" || shape == "linked";
-    for (const auto& [name, bytes] : files_.bytes) {
+    for (const auto& file : files_.bytes) {
+      const std::string& name = file.first;
       // Two stores that have one LOCK are the same files: neither is written
       // to.
       const bool guards = shape == "linked" && name == "LOCK";

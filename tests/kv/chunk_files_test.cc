@@ -154,7 +154,7 @@ TEST_F(ChunkFilesTest, AFileThatIsCutWhileItIsOpenIsLeftToTheDatabase) {
 }
 
 TEST(SegmentLayoutTest, TheSizeOfABlockGivesThatOfItsValue) {
-  for (const std::uint64_t key : {1, 16, 119, 120, 300}) {
+  for (const std::uint64_t key : {1u, 16u, 119u, 120u, 300u}) {
     for (std::uint64_t value = 0; value < 70000;
          value += value < 300 ? 1 : 97) {
       const std::uint64_t block =

@@ -175,7 +175,7 @@ TEST_F(EndOfJournalTest, EarlierFilesAreMendedToo) {
 TEST_F(EndOfJournalTest, AShortSecondCopyIsMendedByTheNextWriter) {
   ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/false));
   fs::rename(Store(), dir_ / "whole");
-  for (const std::uintmax_t left : {0, 3989, 4096, 4500}) {
+  for (const std::uintmax_t left : {0u, 3989u, 4096u, 4500u}) {
     SCOPED_TRACE(left);
     fs::remove_all(Store());
     fs::copy(dir_ / "whole", Store(), fs::copy_options::recursive);

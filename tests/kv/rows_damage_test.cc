@@ -46,10 +46,10 @@ void ExpectAccounted(const Found& found, const Rows& whole) {
   for (const auto& [key, value] : whole) {
     if (found.rows.contains(key)) continue;
     ASSERT_TRUE(std::any_of(found.damage.begin(), found.damage.end(),
-                            [&](const RowsDamage& it) {
+                            [&lost = key](const RowsDamage& it) {
                               return it.rows != 0u &&
-                                     (!it.after || *it.after < key) &&
-                                     (!it.before || key < *it.before);
+                                     (!it.after || *it.after < lost) &&
+                                     (!it.before || lost < *it.before);
                             }))
         << key.key;
   }

@@ -81,7 +81,7 @@ class TableDamageTest : public IndexRebuildTest {
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
       ExpectFound(damaged, at, at + 1);
     }
-    for (const std::size_t sector : {512, 4096}) {
+    for (const std::size_t sector : {512u, 4096u}) {
       for (std::size_t at = 0; at < bytes_.size() && !HasFailure();
            at += sector) {
         const std::size_t end = std::min(at + sector, bytes_.size());
@@ -127,7 +127,7 @@ TEST_F(TableDamageTest, OfLargeChunks) {
     }
   }
   for (std::size_t at = 0; at < bytes_.size() && !HasFailure(); at += 512) {
-    for (const std::size_t size : {512, 4096}) {
+    for (const std::size_t size : {512u, 4096u}) {
       const std::size_t end = std::min(at + size, bytes_.size());
       std::string damaged = bytes_;
       damaged.replace(at, end - at, std::string(end - at, '\0'));

@@ -92,7 +92,7 @@ TEST_F(RecoverTest, ARemovedStepStaysRemovedWithoutManifest) {
 TEST_F(RecoverTest, WithAManifestCutAnywhere) {
   const std::string path = DbFiles("MANIFEST", "").back();
   const std::string whole = ReadFile(path);
-  for (const std::size_t parts : {1, 4, 6, 7}) {
+  for (const std::size_t parts : {1u, 4u, 6u, 7u}) {
     std::ofstream(path, std::ios::binary | std::ios::trunc)
         << whole.substr(0, whole.size() * parts / 8);
     fs::remove_all(destination_);
@@ -235,7 +235,7 @@ TEST_F(RecoverTest, ADamagedRowTableCostsNothing) {
   ASSERT_NE(rows, "");
   ASSERT_GT(fs::file_size(rows), 200u << 10);
   const std::string whole = ReadFile(rows);
-  for (const std::size_t eighth : {1, 3, 5}) {
+  for (const std::size_t eighth : {1u, 3u, 5u}) {
     std::ofstream(rows, std::ios::binary | std::ios::trunc) << whole;
     FlipByte(rows, whole.size() * eighth / 8);
     fs::remove_all(destination_);

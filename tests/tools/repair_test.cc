@@ -51,7 +51,7 @@ TEST_F(RepairTest, AByteOfTheJournalIsFlipped) {
   const std::string killed = CopyOf("killed");
   for (const std::string copy : {"a-", "b-"}) {
     // In the first, a middle and the last record.
-    for (const std::size_t eighth : {1, 4, 8}) {
+    for (const std::size_t eighth : {1u, 4u, 8u}) {
       const std::string file = JournalFiles(copy).back();
       const std::string bytes = ReadFile(file);
       std::size_t at = LastByte(bytes) * eighth / 8;
