@@ -141,7 +141,8 @@ TEST_F(ThreadsTest, CollectBesideSavesAndReaders) {
   const auto content = [](std::int64_t step) {
     Bytes bytes = RandomBytes(1'500'000, 1);
     const Bytes fresh = RandomBytes(kChunk, static_cast<std::uint64_t>(step));
-    for (std::size_t at = step % 2 == 0 ? 0 : kChunk; at + kChunk <= bytes.size();
+    const std::size_t first = step % 2 == 0 ? 0 : kChunk;
+    for (std::size_t at = first; at + kChunk <= bytes.size();
          at += 2 * kChunk) {
       std::copy(fresh.begin(), fresh.end(),
                 bytes.begin() + static_cast<std::ptrdiff_t>(at));

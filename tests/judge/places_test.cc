@@ -325,9 +325,9 @@ TEST_F(TrialPlacesTest, NoByteIsFreeForTheProgram) {
     ASSERT_NO_FATAL_FAILURE(Make(kind));
     std::vector<std::int64_t> victims;
     for (const auto& [key, content] : known_.state.steps) {
-      const bool tagged =
-          std::any_of(known_.state.tags.begin(), known_.state.tags.end(),
-                      [&, step = key](const auto& tag) { return tag.second == step; });
+      const bool tagged = std::any_of(
+          known_.state.tags.begin(), known_.state.tags.end(),
+          [&, step = key](const auto& tag) { return tag.second == step; });
       if (!known_.state.pins.contains(key) && !tagged && key < kBranchSteps) {
         victims.push_back(key);
       }

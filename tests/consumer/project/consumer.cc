@@ -3,6 +3,7 @@
 // Saves a step, reads it back and lists it; prints the version and the step.
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
@@ -16,6 +17,14 @@
 #include "ckptree/history.h"
 
 namespace {
+
+// Each of them is in the library, and nothing of it is in the header.
+template <typename... T>
+bool ReadsAs(const ckptree::Step& step) {
+  int read = 0;
+  ((read += step.Read<T>("params/w").ok() ? 1 : 0), ...);
+  return read == 1;  // As std::vector<float>.
+}
 
 void Check(const absl::Status& status) {
   if (status.ok()) return;
@@ -42,6 +51,15 @@ int Run(const std::string& directory) {
     const auto opened = store->OpenStep(ckptree::Latest());
     Check(opened.status());
     Check(opened->Read("params/w", std::as_writable_bytes(std::span(read))));
+    const bool as_floats =
+        ReadsAs<bool, std::int64_t, double, std::string, std::vector<float>,
+                std::vector<double>, std::vector<std::int8_t>,
+                std::vector<std::int16_t>, std::vector<std::int32_t>,
+                std::vector<std::int64_t>, std::vector<std::uint8_t>,
+                std::vector<std::uint16_t>, std::vector<std::uint32_t>,
+                std::vector<std::uint64_t>>(*opened);
+    if (!as_floats) return 3;
+    if (opened->Read<std::vector<float>>("params/w").value() != saved) return 4;
   }
   if (read != saved) return 2;
 
