@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "ckptree/version.h"
+#include "core/process/allowed_threads.h"
 #include "core/process/clock.h"
 #include "core/process/engine_thread.h"
 #include "core/verify/unnamed_versions.h"
@@ -50,6 +51,12 @@ absl::Status CheckOptions(const StoreOptions& options) {
         "permissions are %#o: 0600 to 0666, whatever their owner may do",
         options.permissions));
   }
+  if ((options.host_allocator.allocate == nullptr) !=
+      (options.host_allocator.free == nullptr)) {
+    return absl::InvalidArgumentError(
+        "host_allocator has one function of two: set both of allocate and "
+        "free, or none");
+  }
   CKPTREE_RETURN_IF_ERROR(CheckClock());
   if (options.read_only && options.create_if_missing) {
     return absl::InvalidArgumentError(
@@ -79,6 +86,7 @@ Engine::Engine(std::string directory, StoreOptions options)
       arena_(std::make_unique<tbb::task_arena>(
           options_.threads == 0 ? int{tbb::task_arena::automatic}
                                 : options_.threads)) {
+  AllowThreads(options_.threads);
   kv::NoteUse();
 }
 
@@ -107,6 +115,10 @@ kv::Options Engine::KvOptions(std::shared_ptr<void> file_system) const {
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
     const std::string& directory, EngineOptions options) {
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
+  if (options.store.read_only) {
+    return absl::InvalidArgumentError(
+        "a store opened read only cannot be created: drop read_only");
+  }
   std::shared_ptr<Engine> engine(
       new Engine(directory, std::move(options.store)));
   kv::Options kv_options = engine->KvOptions(std::move(options.file_system));

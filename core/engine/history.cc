@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/process/guarded_call.h"
 
 namespace ckptree {
 namespace {
@@ -98,11 +99,32 @@ std::string_view Name(LeafChange::Kind kind) {
   return "unknown";
 }
 
-absl::StatusOr<std::vector<HistoryEntry>> History(
-    const Store& store, PathRef ref, const HistoryOptions& options) {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, ref.Get(&parsed));
-  const Path& path = *at;
+namespace {
+
+// kNotFound of a path that no step has; kInvalidArgument where the last one
+// that there is has leaves below it.
+absl::Status NoLeaf(const std::optional<Step>& last, const Path& path) {
+  const std::string name = path.Text();
+  if (last.has_value()) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves,
+                             last->Leaves());
+    const auto below = std::count_if(leaves.begin(), leaves.end(),
+                                     [&name](const LeafInfo& leaf) {
+                                       return leaf.name.starts_with(name + "/");
+                                     });
+    if (below > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is no leaf: it is a subtree of %d %s", name,
+                          below, below == 1 ? "leaf" : "leaves"));
+    }
+  }
+  return absl::NotFoundError(
+      absl::StrFormat("none of these steps has %s", name));
+}
+
+absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
+    const Store& store, const Path& path, const HistoryOptions& options) {
+  std::optional<Step> without;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
                            store.Steps(options.branch));
   std::vector<HistoryEntry> entries;
@@ -120,6 +142,7 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
                              step->Find(path));
     if (!found.has_value()) {
       before.reset();
+      if (entries.empty()) without = *std::move(step);
       continue;
     }
     if (!HasValue(*found)) {
@@ -149,11 +172,19 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
     }
     before = *std::move(step);
   }
-  if (entries.empty()) {
-    return absl::NotFoundError(
-        absl::StrFormat("none of these steps has %s", path.Text()));
-  }
+  if (entries.empty()) return NoLeaf(without, path);
   return entries;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<HistoryEntry>> History(
+    const Store& store, PathRef ref, const HistoryOptions& options) {
+  std::optional<Path> parsed;
+  CKPTREE_ASSIGN_OR_RETURN(const Path* const path, ref.Get(&parsed));
+  return internal::GuardedResult("the history of a leaf", [&] {
+    return HistoryOf(store, *path, options);
+  });
 }
 
 absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,

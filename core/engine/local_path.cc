@@ -48,6 +48,15 @@ std::string Unescaped(std::string_view text) {
 }  // namespace
 
 absl::StatusOr<std::string> LocalPath(std::string_view where) {
+  if (where.empty()) {
+    return absl::InvalidArgumentError(
+        "the path is empty: give that of the store's directory");
+  }
+  // The system would take the path to end there.
+  if (where.find('\0') != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: a path has no zero byte", absl::CHexEscape(std::string(where))));
+  }
   const std::string_view scheme = SchemeOf(where);
   if (scheme.empty()) return std::string(where);
   if (absl::AsciiStrToLower(std::string(scheme)) != "file") {

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/engine/step_builder.h"
+#include "core/process/guarded_call.h"
 #include "core/save/save.h"
 #include "core/save/step_content.h"
 
@@ -27,7 +28,7 @@ SaveHandle::SaveHandle(std::shared_ptr<Save> save) : save_(std::move(save)) {}
 
 namespace {
 
-schema::ItemKind KindOf(ItemType type) {
+std::optional<schema::ItemKind> KindOf(ItemType type) {
   switch (type) {
     case ItemType::kTree:
       return schema::ItemKind::kTree;
@@ -38,7 +39,7 @@ schema::ItemKind KindOf(ItemType type) {
     case ItemType::kFiles:
       return schema::ItemKind::kFiles;
   }
-  return schema::ItemKind::kTree;
+  return std::nullopt;
 }
 
 absl::Status NoSave() {
@@ -65,16 +66,20 @@ bool SaveHandle::Done() const { return save_ == nullptr || save_->Done(); }
 
 void SaveHandle::OnCommitted(
     std::function<void(const absl::Status&)> callback) {
+  if (callback == nullptr) return;
   if (save_ == nullptr) {
-    callback(NoSave());
+    internal::GuardedCall("OnCommitted", [&] {
+      callback(NoSave());
+    }).IgnoreError();
   } else {
     save_->OnCommitted(std::move(callback));
   }
 }
 
 void SaveHandle::OnDone(std::function<void()> callback) {
+  if (callback == nullptr) return;
   if (save_ == nullptr) {
-    callback();
+    internal::GuardedCall("OnDone", callback).IgnoreError();
   } else {
     save_->OnDone(std::move(callback));
   }
@@ -201,7 +206,15 @@ StepBuilder& StepBuilder::Tie(PathRef path, PathRef target) {
 }
 
 StepBuilder& StepBuilder::SetItemType(std::string_view name, ItemType type) {
-  impl().Add([&] { return impl_->content.SetItem(name, KindOf(type)); });
+  impl().Add([&]() -> absl::Status {
+    const std::optional<schema::ItemKind> kind = KindOf(type);
+    if (!kind.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: an ItemType of %d, which is none", name,
+                          static_cast<int>(type)));
+    }
+    return impl_->content.SetItem(name, *kind);
+  });
   return *this;
 }
 
@@ -227,13 +240,13 @@ StepBuilder& StepBuilder::SetLineage(std::string_view name, std::string text) {
 
 absl::Status StepBuilder::status() const { return impl().status; }
 
-SaveHandle StepBuilder::Commit() && {
-  SaveHandle handle = std::move(*this).Submit();
+SaveHandle StepBuilder::Commit() {
+  SaveHandle handle = Submit();
   handle.WaitCopied();
   return handle;
 }
 
-SaveHandle StepBuilder::Submit() && {
+SaveHandle StepBuilder::Submit() {
   this->impl();  // Ends the program where there is none.
   const std::unique_ptr<Impl> impl = std::move(impl_);
   std::shared_ptr<Save> save = impl->save;

@@ -191,6 +191,18 @@ absl::Status StepReader::NoSuchPath(const Path& path) const {
   std::size_t best = limit + 1;
   const absl::StatusOr<std::vector<LeafInfo>> leaves = Leaves("");
   if (leaves.ok() && leaves->size() <= 100000) {
+    std::size_t below = 0;
+    const std::string* first = nullptr;
+    for (const LeafInfo& leaf : *leaves) {
+      if (!leaf.name.starts_with(name + "/")) continue;
+      ++below;
+      if (first == nullptr) first = &leaf.name;
+    }
+    if (below > 0) {
+      return absl::NotFoundError(absl::StrFormat(
+          "step %s has no leaf %s: it is a subtree of %d %s; name one, as %s",
+          step_name(), name, below, below == 1 ? "leaf" : "leaves", *first));
+    }
     for (const LeafInfo& leaf : *leaves) {
       const std::size_t distance = Distance(name, leaf.name, limit);
       if (distance < best) {

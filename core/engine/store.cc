@@ -16,6 +16,7 @@
 #include "core/engine/step_reader.h"
 #include "core/engine/usage.h"
 #include "core/engine/verifier.h"
+#include "core/process/guarded_call.h"
 #include "kv/process_use.h"
 
 namespace ckptree {
@@ -89,6 +90,16 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
     if (step < 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %d: steps are not negative", step));
+    }
+    // Nanoseconds in 64 bits tell no other times.
+    if (options.time.has_value() &&
+        (*options.time <=
+             absl::FromUnixNanos(std::numeric_limits<std::int64_t>::min()) ||
+         *options.time >=
+             absl::FromUnixNanos(std::numeric_limits<std::int64_t>::max()))) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "step %d: its time is %s; the years 1678 to 2261 are possible", step,
+          absl::FormatTime(*options.time, absl::UTCTimeZone())));
     }
     CKPTREE_ASSIGN_OR_RETURN(branch,
                              engine()->catalog().FindBranch(options.branch));
@@ -249,7 +260,8 @@ absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {
         absl::StrFormat("min_dead_fraction is %g: 0 to 1 are possible",
                         options.min_dead_fraction));
   }
-  return engine()->collector()->Collect(options);
+  return internal::GuardedResult(
+      "collecting", [&] { return engine()->collector()->Collect(options); });
 }
 
 absl::StatusOr<UsageReport> Store::Usage() const {
@@ -283,7 +295,8 @@ absl::Status Store::Flush(absl::Duration timeout) {
 
 absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  return internal::Verify(engine().get(), options);
+  return internal::GuardedResult(
+      "verifying", [&] { return internal::Verify(engine().get(), options); });
 }
 
 StoreInfo Store::Info() const {

@@ -266,7 +266,8 @@ absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
 absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
   CKPTREE_RETURN_IF_ERROR(impl_->engine().CheckUsable());
   if (impl_->read_only()) return false;
-  return impl_->Decide(step, impl_->Now());
+  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
+  return impl_->Decide(step, now);
 }
 
 absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
@@ -278,7 +279,7 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
     return absl::FailedPreconditionError(
         absl::StrFormat("step %d was not saved: the manager reads only", step));
   }
-  const absl::Time now = impl_->Now();
+  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
   if (!arguments.force) {
     CKPTREE_ASSIGN_OR_RETURN(const bool save, impl_->Decide(step, now));
     if (!save) return std::optional<StepBuilder>();
@@ -353,7 +354,8 @@ absl::StatusOr<bool> CheckpointManager::Save(
   CKPTREE_ASSIGN_OR_RETURN(std::optional<StepBuilder> builder,
                            BeginSave(step, arguments));
   if (!builder.has_value()) return false;
-  CKPTREE_RETURN_IF_ERROR(fill(*builder));
+  CKPTREE_RETURN_IF_ERROR(internal::GuardedStatus(
+      "filling a step", [&] { return fill(*builder); }));
   CKPTREE_RETURN_IF_ERROR(EndSave(*std::move(builder)));
   return true;
 }

@@ -23,6 +23,7 @@
 #include "core/engine/engine.h"
 #include "core/manage/manager_policies.h"
 #include "core/manage/preemption.h"
+#include "core/process/guarded_call.h"
 
 namespace ckptree {
 namespace internal {
@@ -56,8 +57,13 @@ struct CheckpointManager::Impl {
 
   internal::Engine& engine() { return *store.engine_; }
   bool read_only() const { return options.store.read_only; }
-  absl::Time Now() const {
-    return options.clock ? options.clock() : absl::Now();
+  // kInternal where the clock of the options threw.
+  absl::StatusOr<absl::Time> Now() const {
+    absl::Time now = absl::Now();
+    if (options.clock == nullptr) return now;
+    CKPTREE_RETURN_IF_ERROR(
+        internal::GuardedCall("clock", [&] { now = options.clock(); }));
+    return now;
   }
 
   absl::Status SetUp();

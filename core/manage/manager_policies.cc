@@ -141,7 +141,8 @@ SaveDecision DecisionOf(const ManagerOptions& options) {
 std::optional<Preservation> PreservationOf(const ManagerOptions& options) {
   if (options.preservation.has_value()) return options.preservation;
   const bool any_given = options.max_to_keep || options.keep_period ||
-                         options.keep_time_interval || options.should_keep_fn;
+                         options.keep_time_interval || options.should_keep_fn ||
+                         HasBest(options);
   if (!any_given) return std::nullopt;
   AnyOf any;
   if (options.keep_period) any.of.push_back(EveryNSteps{*options.keep_period});

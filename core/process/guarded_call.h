@@ -32,6 +32,18 @@ absl::Status GuardedStatus(std::string_view what, Call call) {
   }
 }
 
+// The same of a call that returns an absl::StatusOr.
+template <typename Call>
+auto GuardedResult(std::string_view what, Call call) -> decltype(call()) {
+  decltype(call()) result = absl::UnknownError("it was not called");
+  const absl::Status status = GuardedStatus(what, [&]() -> absl::Status {
+    result = call();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return result;
+}
+
 template <typename Call>
 absl::Status GuardedCall(std::string_view name, Call call) {
   return GuardedStatus(absl::StrFormat("function '%s'", name), [&call] {

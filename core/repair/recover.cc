@@ -31,6 +31,7 @@
 #include "ckptree/store.h"
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
+#include "core/process/guarded_call.h"
 #include "core/repair/branch_copy.h"
 #include "core/repair/recovery.h"
 #include "core/repair/step_copy.h"
@@ -409,9 +410,11 @@ std::uint64_t RecoverReport::steps_saved() const {
                     [](const RecoveredStep& s) { return s.saved; }));
 }
 
-absl::StatusOr<RecoverReport> Recover(const std::string& from_in,
-                                      const std::string& to_in,
-                                      const RecoverOptions& options) {
+namespace {
+
+absl::StatusOr<RecoverReport> RecoverFrom(const std::string& from_in,
+                                          const std::string& to_in,
+                                          const RecoverOptions& options) {
   CKPTREE_ASSIGN_OR_RETURN(const std::string from_path, LocalPath(from_in));
   CKPTREE_ASSIGN_OR_RETURN(const std::string to_path, LocalPath(to_in));
   const std::string from = internal::WithoutSlash(from_path);
@@ -445,6 +448,15 @@ absl::StatusOr<RecoverReport> Recover(const std::string& from_in,
   CKPTREE_RETURN_IF_ERROR(kv::SyncDirectory(
       kv::Options(), internal::fs::absolute(to, error).parent_path().string()));
   return report;
+}
+
+}  // namespace
+
+absl::StatusOr<RecoverReport> Recover(const std::string& from,
+                                      const std::string& to,
+                                      const RecoverOptions& options) {
+  return internal::GuardedResult(
+      "recovering", [&] { return RecoverFrom(from, to, options); });
 }
 
 }  // namespace ckptree

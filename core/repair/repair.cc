@@ -32,6 +32,7 @@
 #include "ckptree/local_path.h"
 #include "core/engine/engine.h"
 #include "core/engine/verifier.h"
+#include "core/process/guarded_call.h"
 #include "core/repair/recovery.h"
 #include "core/repair/repair_on.h"
 #include "core/repair/store_swap.h"
@@ -421,7 +422,8 @@ std::optional<std::int64_t> RepairReport::newest_whole_step() const {
 absl::StatusOr<RepairReport> Repair(const std::string& directory,
                                     const RepairOptions& options) {
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
-  return internal::RepairOn(path, options, nullptr);
+  return internal::GuardedResult(
+      "repairing", [&] { return internal::RepairOn(path, options, nullptr); });
 }
 
 }  // namespace ckptree

@@ -64,7 +64,8 @@ void Save::OnCommitted(std::function<void(const absl::Status&)> callback) {
     seen_ = true;
     result = *result_;
   }
-  callback(result);
+  // As where the save ends later: what a callback throws ends in it.
+  GuardedCall("OnCommitted", [&] { callback(result); }).IgnoreError();
 }
 
 void Save::OnDone(std::function<void()> callback) {
@@ -75,7 +76,7 @@ void Save::OnDone(std::function<void()> callback) {
       return;
     }
   }
-  callback();
+  GuardedCall("OnDone", callback).IgnoreError();
 }
 
 void Save::Cancel() {

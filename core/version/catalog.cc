@@ -242,6 +242,10 @@ absl::Status Catalog::MayCompare() const {
 
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     const StepSelector& selector) const {
+  if (selector.back < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a selector goes %d saves back: 0 or more", selector.back));
+  }
   absl::MutexLock lock(&mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t branch,
                            BranchCalled(selector.branch));
@@ -316,6 +320,10 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       }
       break;
     }
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a selector of kind %d, which is none",
+                          static_cast<int>(selector.kind)));
   }
   if (selector.back == 0) return found;
   // Saves are ordered by version, steps by number: "~2" is two saves earlier.

@@ -44,10 +44,15 @@ StepSelector AtStep(std::int64_t step, std::string_view branch) {
   return selector;
 }
 
-StepSelector Latest() { return {}; }
-
-StepSelector Best(std::string_view metric, BestMode mode) {
+StepSelector Latest(std::string_view branch) {
   StepSelector selector;
+  selector.branch = std::string(branch);
+  return selector;
+}
+
+StepSelector Best(std::string_view metric, BestMode mode,
+                  std::string_view branch) {
+  StepSelector selector = Latest(branch);
   selector.kind = StepSelector::Kind::kBest;
   selector.name = std::string(metric);
   selector.mode = mode;
@@ -67,8 +72,8 @@ StepSelector Tagged(std::string_view tag) {
   return selector;
 }
 
-StepSelector LatestHealthy() {
-  StepSelector selector;
+StepSelector LatestHealthy(std::string_view branch) {
+  StepSelector selector = Latest(branch);
   selector.kind = StepSelector::Kind::kHealthy;
   return selector;
 }

@@ -186,8 +186,11 @@ absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
     const std::string& directory, std::int64_t wait_ms, int permissions) {
   RegisterForkHandlers();
   CKPTREE_RETURN_IF_ERROR(CheckOwner(directory));
+  // A clock of nanoseconds cannot tell longer than three centuries.
   const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+      std::chrono::steady_clock::now() +
+      std::min(std::chrono::milliseconds(wait_ms),
+               std::chrono::milliseconds(std::chrono::hours(24 * 365 * 100)));
   while (true) {
     absl::StatusOr<HeldLock> locked = TryAcquire(directory, permissions);
     if (locked.ok()) {

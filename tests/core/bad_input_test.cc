@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -321,6 +322,16 @@ TEST_F(BadInputTest, StepsAndTags) {
     EXPECT_THAT(store_->Tag(name, 1), StatusIs(kInvalid, HasSubstr("tag")));
   }
   EXPECT_THAT(store_->Tags().value(), IsEmpty());
+  StepSelector odd;
+  odd.kind = static_cast<StepSelector::Kind>(77);
+  EXPECT_THAT(store_->Resolve(odd), StatusIs(kInvalid, HasSubstr("77")));
+  odd = Latest();
+  odd.back = -1;
+  EXPECT_THAT(store_->OpenStep(odd), StatusIs(kInvalid, HasSubstr("-1")));
+  for (const absl::Time time : {absl::InfiniteFuture(), absl::InfinitePast()}) {
+    EXPECT_THAT(Save(3, bytes_, {.time = time}),
+                StatusIs(kInvalid, HasSubstr("its time is infinite")));
+  }
   for (const char* text : {"", "x", "-1", "latest~", "latest~-1", "best:", "@",
                            "~2", "1e5", "99999999999999999999"}) {
     EXPECT_THAT(ParseSelector(text),
@@ -345,6 +356,17 @@ TEST_F(BadInputTest, Options) {
     options.threads = threads;
     EXPECT_THAT(open(options), StatusIs(kInvalid, HasSubstr("threads is")));
   }
+  for (const bool allocates : {true, false}) {
+    StoreOptions options = Options();
+    if (allocates) {
+      options.host_allocator.allocate = [](std::size_t n) { return malloc(n); };
+    } else {
+      options.host_allocator.free = [](void* at, std::size_t) { free(at); };
+    }
+    EXPECT_THAT(open(options), StatusIs(kInvalid, HasSubstr("host_allocator")));
+  }
+  EXPECT_THAT(Store::Create(dir_ / "other", ReadOnly()),
+              StatusIs(kInvalid, HasSubstr("read_only")));
   StoreOptions both = ReadOnly();
   both.create_if_missing = true;
   EXPECT_THAT(open(both), StatusIs(kInvalid, HasSubstr("read_only")));
@@ -359,6 +381,14 @@ TEST_F(BadInputTest, Places) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(nothing)));
   EXPECT_THAT(Store::Open(nothing, ReadOnly()),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(nothing)));
+  EXPECT_FALSE(std::filesystem::exists(nothing));
+
+  // The system would end the path at the zero byte, and take another folder.
+  const std::string zero = nothing + std::string("\0more", 5);
+  EXPECT_THAT(Store::Open(zero, Options()),
+              StatusIs(kInvalid, HasSubstr("zero byte")));
+  EXPECT_THAT(Store::Create("", Options()),
+              StatusIs(kInvalid, HasSubstr("empty")));
   EXPECT_FALSE(std::filesystem::exists(nothing));
 
   const std::string file = dir_ / "file";

@@ -153,6 +153,17 @@ TEST_F(ManagerTest, BestSteps) {  // OPT-05, OPT-06, PP-09, CM-12
   EXPECT_THAT(Latest(), Optional(9));
 }
 
+// The best step is not lost to a policy of the store that knows of no metric.
+TEST_F(ManagerTest, AMetricAloneKeepsAll) {  // OPT-05
+  Open({.max_to_keep = 1});
+  EXPECT_TRUE(SaveLoss(0, 1));
+  Open({.best_metric = "loss", .best_mode = BestMode::kMin});
+  EXPECT_TRUE(SaveLoss(1, 2));
+  EXPECT_TRUE(SaveLoss(2, 3));
+  EXPECT_THAT(Steps(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Best(), Optional(0));
+}
+
 TEST_F(ManagerTest, BestByAFunction) {  // OPT-05
   const auto score = [](const PolicyStep& step) -> std::optional<double> {
     return step.Metric("acc").value_or(0) - step.Metric("loss").value_or(0);

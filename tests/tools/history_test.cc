@@ -149,6 +149,21 @@ TEST_F(HistoryTest, NoneIsAValue) {
       History(store, params),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no leaf")));
 
+  // Nothing was put there itself.
+  ASSERT_OK_AND_ASSIGN(Path below, Path::Parse("a/b/c"));
+  StepBuilder deep = store.Begin(900);
+  deep.PutInt(below, 1).PutNode("params", EntryKind::kTuple);
+  deep.PutFloat("best", 0.5);
+  ASSERT_OK(deep.Commit().WaitCommitted());
+  EXPECT_THAT(History(store, "a/b"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a/b is no leaf: it is a subtree of 1 leaf")));
+  EXPECT_THAT(History(store, "a/x"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(store.OpenStep(900)->Read<std::int64_t>("a"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("a subtree of 1 leaf; name one, as a/b/c")));
+  ASSERT_OK(store.Delete(900));
+
   ASSERT_OK_AND_ASSIGN(const Step none, store.OpenStep(AtStep(60)));
   ASSERT_OK_AND_ASSIGN(const Step still, store.OpenStep(AtStep(70)));
   ASSERT_OK_AND_ASSIGN(const Step half, store.OpenStep(AtStep(80)));

@@ -209,7 +209,8 @@ TEST(PredicateTest, Compares) {
 }
 
 TEST(PredicateTest, RefusesWhatIsNoCondition) {
-  for (const char* text : {"", "loss", "loss<", "<2", "a<1 &&", "a!1"}) {
+  for (const char* text : {"", "loss", "loss<", "<2", "a<1 &&", "a!1",
+                           "a<1 || b>2", "a < 1 and b>2", "a<<2", "a==b==c"}) {
     EXPECT_THAT(Predicate::Parse(text),
                 StatusIs(absl::StatusCode::kInvalidArgument))
         << text;

@@ -70,6 +70,11 @@ absl::StatusOr<Store*> Session::OpenStoreForWriting() { return Open(false); }
 absl::StatusOr<Store*> Session::Open(bool read_only) {
   if (store_) return &*store_;
   directory_ = arguments_.Get("store", "");
+  // As where a variable of a script is not set: another store is not meant.
+  if (directory_.empty() && arguments_.Has("store")) {
+    return absl::InvalidArgumentError(
+        "-C is empty: give the path of a store, or leave -C out");
+  }
   if (directory_.empty()) {
     const char* variable = std::getenv("CKPTREE_STORE");
     if (variable != nullptr) directory_ = variable;

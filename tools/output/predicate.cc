@@ -87,6 +87,13 @@ absl::StatusOr<Predicate> Predicate::Parse(std::string_view text) {
           "== !=, joined by &&",
           part));
     }
+    const bool quoted = value.front() == '"' || value.front() == '\'';
+    if (!quoted && value.find_first_of("<>=!|&") != std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "'%s' compares with '%s': conditions are joined by && alone, and a "
+          "text with such characters is written in quotes",
+          part, value));
+    }
     comparison.value = ParseValue(value);
     predicate.comparisons_.push_back(std::move(comparison));
     if (next == std::string_view::npos) return predicate;

@@ -246,7 +246,7 @@ class Getter {
                  {"branch", step_.info().branch},
                  {"step", step_.step()},
                  {"key", named.name},
-                 {"kind", leaf.kind}};
+                 {"kind", std::string(Name(leaf.kind))}};
     if (leaf.dtype != DType::kNone) {
       head["dtype"] = std::string(Name(leaf.dtype));
       head["shape"] = shape;

@@ -52,7 +52,7 @@ struct ManagerOptions {
   // Steps that this divides. Nothing: none because of their number.
   std::optional<std::int64_t> save_interval_steps = 1;
   std::vector<std::int64_t> save_on_steps = {};  // These as well.
-  // Decides instead of both.
+  // Decides instead of both. With save_decision: kInvalidArgument.
   std::function<bool(std::int64_t step, std::optional<std::int64_t> latest)>
       should_save_fn = {};
   // Decides instead of all three. Without it the first step of a branch is
@@ -65,9 +65,10 @@ struct ManagerOptions {
   //
   // Where one of these is given, the policy of the branch is made of them:
   // keep_period, keep_time_interval and should_keep_fn keep steps in addition
-  // to the latest, or best, max_to_keep (nothing: all). Where none is: the
+  // to the latest, or best, max_to_keep (nothing: all; so where nothing but a
+  // metric is given every step stays). Where none is: the
   // policy of the store, but one that came with the options of a program, which
-  // goes.
+  // goes. kInvalidArgument: should_keep_fn together with keep_period.
 
   std::optional<std::int64_t> max_to_keep = {};
   std::optional<std::int64_t> keep_period = {};  // Steps that it divides.
@@ -106,6 +107,8 @@ struct SaveArguments {
   // Save whatever the decision is, also before the latest step.
   bool force = false;
   // Take the place of a step that exists; without it that is kAlreadyExists.
+  // It decides nothing: a step that exists is not after the latest one, so that
+  // it is only saved with `force`.
   bool overwrite = false;
 };
 
@@ -120,6 +123,8 @@ struct ItemInfo {
 // WaitUntilFinished(), CheckForErrors() or Close(), each once; a step that
 // failed is never listed. A policy that could not be applied is such an error,
 // too: its step is there, and nothing was removed.
+//
+// A manager that was moved from can only be destroyed and assigned to.
 //
 // Thread-safe, but for Close(). One manager or Store in one process writes a
 // store at a time; any number read it.

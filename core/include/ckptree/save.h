@@ -58,14 +58,14 @@ class CKPTREE_EXPORT SaveHandle {
   // (Ownership::kBorrow). OK says only that: the step is not durable yet.
   // kDeadlineExceeded after `timeout`, and the save goes on; kCancelled; or the
   // error that ended the save.
-  absl::Status WaitStaged(absl::Duration timeout);
+  absl::Status WaitStaged(absl::Duration timeout = absl::InfiniteDuration());
 
   // Waits until the step is durable and visible to readers. kDeadlineExceeded
   // after `timeout`, and the save goes on. kUnknown: a write failed in such a
   // way that the step may or may not be there; close and open the store to
   // learn which. With any other error the step is not there, and the store is
   // as it was before this save.
-  absl::Status WaitCommitted(absl::Duration timeout);
+  absl::Status WaitCommitted(absl::Duration timeout = absl::InfiniteDuration());
 
   // True once the arrays may be changed again, however the save ends. Never
   // blocks. Does not count as asking for a failure.
@@ -76,6 +76,8 @@ class CKPTREE_EXPORT SaveHandle {
   // Calls `callback` once with the result of WaitCommitted(): from a thread of
   // the store, or at once on this thread where the save is over. The callback
   // must not wait for saves of this store; it may begin and submit new ones.
+  // What it throws goes no further; the store logs it where it can. Null:
+  // nothing is called.
   void OnCommitted(std::function<void(const absl::Status&)> callback);
   // The same without the result: a failure still waits for somebody to ask.
   void OnDone(std::function<void()> callback);
@@ -116,7 +118,8 @@ struct SaveOptions {
   // that goes on from an older step. kFailedPrecondition, and nothing changes,
   // where one of them is pinned or tagged.
   bool delete_later = false;
-  // The time of the step, for policies and listings; nothing: now.
+  // The time of the step, for policies and listings, of the years 1678 to 2261;
+  // nothing: now.
   std::optional<absl::Time> time = {};
   // The branch to save to; empty: the main branch. kNotFound where there is
   // none of that name.
@@ -126,9 +129,13 @@ struct SaveOptions {
 // Collects what a step holds. Nothing of an array is read before Commit().
 //
 // Every call that adds something returns the builder, and none of them fails:
-// the first mistake (a path given twice, a shape that is not one, a limit of
-// README.md) is kept and returned by status() and by the handle. A step with a
-// mistake is not saved.
+// the first mistake is kept and returned by the handle. What one call shows (a
+// text that is no path, a shape that is not one, JSON that does not parse, a
+// limit) status() returns at once; what only the whole tree shows (a path given
+// twice, a leaf below a leaf, a tie to nothing, boxes that leave a hole) comes
+// out of the handle alone. A step with a mistake is not saved.
+//
+// Calls can be chained: store.Begin(1).Put("w", w).PutInt("epoch", 3).Commit().
 //
 // A path may be given as text ("params/dense/kernel") or as a Path.
 //
@@ -173,10 +180,12 @@ class CKPTREE_EXPORT StepBuilder {
   // `path` shares the value of the leaf `target`, which must be in this step.
   StepBuilder& Tie(PathRef path, PathRef target);
 
-  // What the top-level subtree `name` holds; kTree where nothing is said.
+  // What the top-level subtree `name` holds; kTree where nothing is said. A
+  // name that the step does not have in the end changes nothing.
   StepBuilder& SetItemType(std::string_view name, ItemType type);
   // Adds a number by which steps are compared and chosen, at most 16 for each
-  // step. NaN is stored, and is never the best value.
+  // step. NaN is stored, and is never the best value. Of a name that is given
+  // twice the last value counts.
   StepBuilder& SetMetric(std::string_view name, double value);
   // JSON of the caller's own, at most 8 MiB; Step::Metadata() returns it.
   StepBuilder& SetCustomMetadata(std::string json);
@@ -187,7 +196,7 @@ class CKPTREE_EXPORT StepBuilder {
   // a name replaces the engine's.
   StepBuilder& SetLineage(std::string_view name, std::string text);
 
-  // The first mistake so far, or why Begin() failed.
+  // The first mistake that one call showed, or why Begin() failed.
   absl::Status status() const;
 
   // Starts the save. Returns when the arrays that were not lent have been
@@ -198,10 +207,10 @@ class CKPTREE_EXPORT StepBuilder {
   // store are committed in the order in which they were committed to, by this
   // call or Submit(). Errors come from the handle. Must not be called by a
   // callback of the store.
-  [[nodiscard]] SaveHandle Commit() &&;
+  [[nodiscard]] SaveHandle Commit();
   // The same without waiting for copies: no array may be changed before
   // SaveHandle::WaitStaged() returned.
-  [[nodiscard]] SaveHandle Submit() &&;
+  [[nodiscard]] SaveHandle Submit();
 
  private:
   friend class Store;

@@ -38,17 +38,19 @@ CKPTREE_EXPORT bool IsBranchName(std::string_view name);
 
 CKPTREE_EXPORT StepSelector AtStep(std::int64_t step,
                                    std::string_view branch = "");
-// The step with the highest number, which need not be the one saved last.
-CKPTREE_EXPORT StepSelector Latest();
+// The step with the highest number, which need not be the one saved last. Of
+// the main branch, as below, where `branch` is empty.
+CKPTREE_EXPORT StepSelector Latest(std::string_view branch = "");
 // The step with the best value of `metric`: the smallest or the largest, as
 // `mode` says. NaN is never the best; of equal values the later step is taken.
-CKPTREE_EXPORT StepSelector Best(std::string_view metric, BestMode mode);
+CKPTREE_EXPORT StepSelector Best(std::string_view metric, BestMode mode,
+                                 std::string_view branch = "");
 // For CheckpointManager::OpenStep() alone: the step of its BestStep().
 CKPTREE_EXPORT StepSelector BestByPolicy();
 CKPTREE_EXPORT StepSelector Tagged(std::string_view tag);
 // The step with the highest number of those without NaN and Inf in any array:
 // where to go back to when a run has diverged.
-CKPTREE_EXPORT StepSelector LatestHealthy();
+CKPTREE_EXPORT StepSelector LatestHealthy(std::string_view branch = "");
 
 // "1200", "latest", "latest~2", "best:loss:min", "best:acc:max", "healthy",
 // "@tag"; on a fork "BRANCH/1200", "BRANCH/latest", ... kInvalidArgument

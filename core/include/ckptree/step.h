@@ -181,7 +181,8 @@ class CKPTREE_EXPORT LeafView {
 // kInvalidArgument: a box or a destination that does not fit.
 //
 // A step that is deleted after it was opened stays readable in the process that
-// has it open. Thread-safe. Destroy it before the Store.
+// has it open. Thread-safe. Destroy it before the Store. One that was moved
+// from can only be destroyed and assigned to; so a LeafView.
 class CKPTREE_EXPORT Step {
  public:
   Step(Step&&) noexcept;

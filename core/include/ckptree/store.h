@@ -187,8 +187,10 @@ class CKPTREE_EXPORT Store {
   // Begins to put a step together; nothing is written before its Commit(), and
   // no other save waits for it. Steps are numbers of 0 and more, in any order.
   // What is wrong (a number that exists, a branch that does not, a store that
-  // is read only, an earlier failure that nobody asked for) comes out of
-  // StepBuilder::status() and of the handle.
+  // is read only) comes out of StepBuilder::status() and of the handle. So does
+  // the failure of an earlier save whose handle was dropped before anybody
+  // asked for it, once, and this step is not saved then: so a loop that looks
+  // at nothing but the newest handle learns of each failure. Begin it again.
   StepBuilder Begin(std::int64_t step, SaveOptions options = {});
 
   // Waits until every save that was committed to before this call is over;
@@ -200,6 +202,9 @@ class CKPTREE_EXPORT Store {
 
   // Opens a step for reading; reads no array. kNotFound where nothing matches.
   absl::StatusOr<Step> OpenStep(const StepSelector& selector) const;
+  absl::StatusOr<Step> OpenStep(std::int64_t step) const {
+    return OpenStep(AtStep(step));
+  }
 
   // All steps of a branch, ascending by number; by default the main branch.
   absl::StatusOr<std::vector<StepInfo>> Steps(
@@ -261,6 +266,9 @@ class CKPTREE_EXPORT Store {
   // with SaveOptions::branch. kInvalidArgument: not a name (IsBranchName);
   // kAlreadyExists.
   absl::Status Fork(const StepSelector& step, std::string_view branch);
+  absl::Status Fork(std::int64_t step, std::string_view branch) {
+    return Fork(AtStep(step), branch);
+  }
   // Deletes a branch with all its steps. kFailedPrecondition where one of them
   // is pinned; kInvalidArgument for the main branch, which cannot be removed.
   absl::Status DropBranch(std::string_view branch);

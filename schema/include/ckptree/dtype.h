@@ -81,9 +81,9 @@ CKPTREE_EXPORT bool IsSubByte(DType dtype);
 CKPTREE_EXPORT bool IsComplex(DType dtype);
 
 // Bytes of an array with `shape` (row-major), or nothing where a dimension is
-// negative, there are more than kMaxDims, the dtype is unknown, or the product
-// exceeds kMaxArrayBytes. A shape with a zero gives 0; an empty shape is one
-// element. `packed` REQUIRES IsSubByte(dtype).
+// negative, there are more than 64, the dtype is unknown, or the product
+// exceeds 2^56. A shape with a zero gives 0; an empty shape is one element.
+// `packed` REQUIRES IsSubByte(dtype).
 CKPTREE_EXPORT std::optional<std::int64_t> ArrayBytes(
     DType dtype, bool packed, std::span<const std::int64_t> shape);
 

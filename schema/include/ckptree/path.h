@@ -90,7 +90,7 @@ class CKPTREE_EXPORT Path {
   std::string Encode() const;
 
   // kInvalidArgument, naming the fault, unless Encode() of the result would
-  // give exactly `bytes`, at most kMaxPathBytes and kMaxPathDepth parts.
+  // give exactly `bytes`, at most 4 KiB and 256 parts.
   static absl::StatusOr<Path> Decode(std::string_view bytes);
 
   // The canonical text form, unambiguous: parts joined by '/'. A str key stands
@@ -142,7 +142,7 @@ class CKPTREE_EXPORT PathRef {
 // character, [abc] is NOT a class (it is an index part). An empty pattern and
 // "**" match everything; a pattern that names a subtree matches all below it.
 // "re:EXPR" is an ECMAScript regular expression, without references back and of
-// at most kMaxPathBytes, searched in the text; false where EXPR does not parse
+// at most 4 KiB, searched in the text; false where EXPR does not parse
 // (check with ValidateGlob first).
 CKPTREE_EXPORT bool MatchesGlob(std::string_view pattern,
                                 std::string_view text);

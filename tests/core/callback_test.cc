@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Functions of the caller that throw: nothing comes through a public function,
+// and the store goes on.
+
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "ckptree/history.h"
+#include "ckptree/manager.h"
+#include "ckptree/repair.h"
+#include "tests/core/fixture.h"
+#include "tests/core/waiting_tensor.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kInternal = absl::StatusCode::kInternal;
+
+[[noreturn]] void Throw() { throw std::runtime_error("out of tea"); }
+bool ThrowsInsteadOfBool() { Throw(); }
+
+class CallbackTest : public CoreTest {
+ protected:
+  void SetUp() override {
+    CoreTest::SetUp();
+    ASSERT_OK(Save(1, bytes_));
+    ASSERT_OK(Save(2, bytes_));
+  }
+  // The status says what was thrown; the store is as it was, and saves.
+  void ExpectThrown(const absl::Status& status) {
+    EXPECT_THAT(status, StatusIs(kInternal, HasSubstr("out of tea")));
+  }
+  void TearDown() override {
+    if (!store_.has_value()) Open();
+    EXPECT_THAT(StepNumbers(), ElementsAre(1, 2));
+    EXPECT_OK(Save(3, bytes_));
+    EXPECT_EQ(Read(AtStep(3)), bytes_);
+    ExpectClean();
+  }
+
+  const Bytes bytes_ = RandomBytes(300'000, 1);
+};
+
+TEST_F(CallbackTest, Verify) {
+  VerifyOptions options;
+  options.cancelled = ThrowsInsteadOfBool;
+  ExpectThrown(store_->Verify(options).status());
+  options = {};
+  options.on_progress = [](std::uint64_t, std::uint64_t) { Throw(); };
+  ExpectThrown(store_->Verify(options).status());
+}
+
+TEST_F(CallbackTest, Collect) {
+  // There is something to collect.
+  ASSERT_OK(Save(2, RandomBytes(300'000, 2), {.overwrite = true}));
+  ASSERT_OK(Save(2, bytes_, {.overwrite = true}));
+  CollectOptions options;
+  options.cancelled = ThrowsInsteadOfBool;
+  ExpectThrown(store_->Collect(options).status());
+}
+
+TEST_F(CallbackTest, History) {
+  HistoryOptions options;
+  options.cancelled = ThrowsInsteadOfBool;
+  ExpectThrown(History(*store_, "w", options).status());
+}
+
+TEST_F(CallbackTest, Recover) {
+  store_.reset();
+  RecoverOptions options;
+  options.cancelled = ThrowsInsteadOfBool;
+  ExpectThrown(Recover(path(), dir_ / "copy", options).status());
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "copy"));
+}
+
+TEST_F(CallbackTest, Repair) {
+  store_.reset();
+  // Both copies: it must be put together anew, and asks before.
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(path())) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("MANIFEST") || name == "CURRENT") {
+      std::filesystem::resize_file(entry.path(), 3);
+    }
+  }
+  RepairOptions options;
+  options.execute = true;
+  int asked = 0;
+  options.confirm = [&asked](const RepairReport&) -> bool {
+    ++asked;
+    Throw();
+  };
+  const absl::Status status = Repair(path(), options).status();
+  if (asked > 0) ExpectThrown(status);
+  options.confirm = {};
+  EXPECT_OK(Repair(path(), options));
+  EXPECT_EQ(asked, 1);
+}
+
+TEST_F(CallbackTest, OnCommitted) {
+  absl::Notification set;
+  StoreOptions options = Options();
+  options.threads = 4;
+  Open(options);
+  StepBuilder builder = store_->Begin(9);
+  builder.Put("w", WaitingFor(set));
+  SaveHandle save = builder.Submit();
+  int called = 0;
+  const auto throws = [&called](const absl::Status& status) {
+    EXPECT_OK(status);
+    ++called;
+    Throw();
+  };
+  save.OnCommitted(throws);
+  save.OnCommitted(nullptr);
+  save.OnDone([&called] {
+    ++called;
+    Throw();
+  });
+  set.Notify();
+  ASSERT_OK(save.WaitCommitted());
+  EXPECT_OK(store_->Flush());
+  // Over: each is called at once.
+  save.OnCommitted(throws);
+  save.OnDone([&called] {
+    ++called;
+    Throw();
+  });
+  save.OnDone(nullptr);
+  SaveHandle().OnCommitted(nullptr);
+  SaveHandle().OnCommitted([&called](const absl::Status& status) {
+    EXPECT_FALSE(status.ok());
+    ++called;
+    Throw();
+  });
+  ASSERT_OK(store_->Close());
+  EXPECT_EQ(called, 5);
+  Open();
+  ASSERT_OK(store_->Delete(9));
+}
+
+TEST_F(CallbackTest, Manager) {
+  store_.reset();
+  ManagerOptions options;
+  options.store = Options();
+  bool late = false;
+  options.clock = [&late]() -> absl::Time {
+    if (late) Throw();
+    return absl::Now();
+  };
+  auto manager = CheckpointManager::Open(path(), options);
+  ASSERT_OK(manager);
+  const auto fill = [](StepBuilder& builder) -> absl::Status {
+    builder.PutInt("n", 1);
+    Throw();
+  };
+  ExpectThrown(manager->Save(7, fill).status());
+  late = true;
+  ExpectThrown(manager->ShouldSave(7).status());
+  ExpectThrown(manager->Save(7, fill).status());
+  EXPECT_THAT(manager->AllSteps(), IsOkAndHolds(ElementsAre(1, 2)));
+  EXPECT_OK(manager->Close());
+}
+
+}  // namespace
+}  // namespace ckptree::testing
