@@ -209,9 +209,8 @@ StepBuilder& StepBuilder::SetItemType(std::string_view name, ItemType type) {
   impl().Add([&]() -> absl::Status {
     const std::optional<schema::ItemKind> kind = KindOf(type);
     if (!kind.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: an ItemType of %d, which is none", name,
-                          static_cast<int>(type)));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: %d is not an ItemType", name, static_cast<int>(type)));
     }
     return impl_->content.SetItem(name, *kind);
   });

@@ -230,6 +230,12 @@ class Verifier {
     if (!version->removed) ++report_.steps;
     for (const auto& [number, part] : version->loaded) {
       report_.leaves += version->removed ? 0 : part->leaves.size();
+      // Values that stand in the record of their leaf were checked with it.
+      for (const auto& leaf : part->leaves) {
+        if (leaf->record.since_version == version->record.version) {
+          report_.bytes += leaf->record.inline_value.size();
+        }
+      }
       if (options_.level == Level::kQuick) continue;
       ChunkCheckOptions chunks;
       chunks.above = prev != nullptr && prev->loaded.contains(number)

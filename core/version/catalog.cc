@@ -321,9 +321,8 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       break;
     }
     default:
-      return absl::InvalidArgumentError(
-          absl::StrFormat("a selector of kind %d, which is none",
-                          static_cast<int>(selector.kind)));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%d is not a kind of selector", static_cast<int>(selector.kind)));
   }
   if (selector.back == 0) return found;
   // Saves are ordered by version, steps by number: "~2" is two saves earlier.

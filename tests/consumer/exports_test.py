@@ -48,8 +48,9 @@ def complaints(shown, defined, texts):
   """`shown`: symbols of the shared library; `defined`: of the object files."""
   # Its names begin with what it returns, and are weak in the object files.
   reads = {symbol for symbol in shown
-           if re.search(r" ckptree::Step::Read<[^(]*\(ckptree::PathRef\) const$",
-                        symbol)}
+           if re.search(
+               r" ckptree::Step::Read<[^(]*\(ckptree::PathRef\) const$",
+               symbol)}
   shown = shown - reads
   lines = [f"shown, and not public: {symbol}" for symbol in sorted(shown)
            if FOREIGN.search(symbol.split("(")[0])]

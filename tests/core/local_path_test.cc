@@ -28,9 +28,16 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 TEST(LocalPathTest, PathsAreWhatTheyAre) {
   for (const char* path :
-       {"", "/runs/lm", "runs/lm", "./gs://b", "a:b/c", "gs:/b", "://x",
-        "1s3://x", "a b://c", "/file:///x", "100%25"}) {
+       {"/runs/lm", "runs/lm", "./gs://b", "a:b/c", "gs:/b", "://x", "1s3://x",
+        "a b://c", "/file:///x", "100%25"}) {
     EXPECT_THAT(LocalPath(path), IsOkAndHolds(std::string(path)));
+  }
+}
+
+TEST(LocalPathTest, WhatNamesNothingIsRefused) {
+  for (const std::string& path :
+       {std::string(), std::string("/runs\0/lm", 9), std::string("\0", 1)}) {
+    EXPECT_THAT(LocalPath(path), StatusIs(absl::StatusCode::kInvalidArgument));
   }
 }
 

@@ -101,6 +101,13 @@ TEST_F(StoreTest, SmallSaveComesBackAfterReopen) {
   EXPECT_EQ(open->Value("name")->String().value(), "lm");
   EXPECT_EQ(open->info().metrics[0].second, 0.5);
   ExpectClean();
+  // Values in the records of their leaves are bytes that were checked.
+  const std::uint64_t small = store_->Verify()->bytes;
+  ASSERT_THAT(
+      Commit(std::move(
+          Begin(8).PutInt("count", 43).PutString("name", "language model"))),
+      IsOk());
+  EXPECT_EQ(store_->Verify()->bytes, small + 8 + 14);
 }
 
 TEST_F(StoreTest, LargeSaveComesBackAndIsSharedByTheNext) {

@@ -27,7 +27,7 @@ void SaveAndRestore(const char* directory) {
   ckptree::StepBuilder step = store->Begin(1200);
   step.Put("params/wte", {ckptree::DType::kFloat32, {512, 64}, wte.data()});
   step.PutFloat("lr", 3e-4).SetMetric("loss", 2.71);
-  ckptree::SaveHandle save = std::move(step).Commit();
+  ckptree::SaveHandle save = step.Commit();
   // wte is copied and may be changed; the save goes on.
   Check(save.WaitCommitted(absl::Minutes(5)));  // The step is on the disk.
   Check(store->OpenStep(ckptree::Latest())

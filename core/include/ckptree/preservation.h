@@ -109,54 +109,55 @@ class CKPTREE_EXPORT Preservation {
   std::shared_ptr<const Rule> rule_;  // Immutable: copies share it.
 };
 
-// ---- the rules ----
+// ---- the rules, each with its text form (ParsePreservation) ----
 
-// Every step.
+// all: every step.
 struct PreserveAll {};
 
-// The last `n` steps, by number. Nothing: all.
+// latest(3): the last `n` steps, by number. Nothing: all.
 struct LatestN {
   std::optional<std::int64_t> n = {};
 };
 
-// Steps that `interval` (not 0) divides. Not exact: the first, then each that
-// is at least `interval` after the one kept before. Of them the last
-// `max_to_keep`.
+// every(1000), every(1000, spaced, last=5): steps that `interval` (not 0)
+// divides. Not exact (spaced): the first, then each that is at least `interval`
+// after the one kept before. Of them the last `max_to_keep`.
 struct EveryNSteps {
   std::int64_t interval = 1;
   bool exact = true;
   std::optional<std::int64_t> max_to_keep = {};
 };
 
-// For each multiple of `interval` (not 0) the nearest of the steps that are
-// nearer to it than to the others (a half: to the even multiple), ties to the
-// later; and the last step. Of them the last `max_to_keep`.
+// closest(1000): for each multiple of `interval` (not 0) the nearest of the
+// steps that are nearer to it than to the others (a half: to the even
+// multiple), ties to the later; and the last step. Of them the last
+// `max_to_keep`.
 struct EveryNStepsClosest {
   std::int64_t interval = 1;
   std::optional<std::int64_t> max_to_keep = {};
 };
 
-// The first, then each whose time is at least `interval` after that of the one
-// kept before.
+// every(2h): the first, then each whose time is at least `interval` after that
+// of the one kept before.
 struct EveryNSeconds {
   absl::Duration interval = absl::ZeroDuration();
 };
 
-// The first whose age is at most `duration`, and all after it. A save
-// takes ages at its own time.
+// within(7d): the first whose age is at most `duration`, and all after it. A
+// save takes ages at its own time.
 struct LatestDuration {
   absl::Duration duration = absl::ZeroDuration();
 };
 
-// Just these.
+// steps(0, 5000): just these.
 struct CustomSteps {
   std::vector<std::int64_t> steps = {};
 };
 
-// The `n` best by a metric, ties to the later; nothing: all. Steps without the
-// metric, or with a NaN, are also kept, unless `n` is 0 or
-// `keep_without_metrics` is false. Where there are no more than `n` steps, all
-// of them are kept.
+// best(loss, min, 2), best(loss, min, 2, unmeasured=drop): the `n` best by a
+// metric, ties to the later; nothing: all. Steps without the metric, or with a
+// NaN, are also kept, unless `n` is 0 or `keep_without_metrics` is false. Where
+// there are no more than `n` steps, all of them are kept.
 struct BestN {
   std::string metric = {};  // Or, where it is computed, the function's name.
   std::optional<BestMode> mode = {};  // Must be set: see BestMode.
@@ -166,27 +167,27 @@ struct BestN {
   MetricFn function = {};
 };
 
-// The last `n` steps without NaN and Inf. Without n: the last one; but in an
-// AllOf every one.
+// healthy, healthy(2): the last `n` steps without NaN and Inf. Without n: the
+// last one; but in an AllOf every one.
 struct Healthy {
   std::optional<std::int64_t> n = {};
 };
 
-// Dense near now, sparse long ago: about `n` (not below 1) for each doubling of
-// the distance to the last step. Steps at a distance d are held against a grid
-// as wide as the largest power of two that is at most d / n, and the first in
-// each of its cells is kept.
+// log(8): dense near now, sparse long ago: about `n` (not below 1) for each
+// doubling of the distance to the last step. Steps at a distance d are held
+// against a grid as wide as the largest power of two that is at most d / n, and
+// the first in each of its cells is kept.
 struct Logarithmic {
   std::int64_t n = 8;
 };
 
-// The newest steps that fit, at least one: the bytes are those of all blocks
-// that they need, the shared ones counted once.
+// budget(20GB): the newest steps that fit, at least one: the bytes are those of
+// all blocks that they need, the shared ones counted once.
 struct Budget {
   std::uint64_t bytes = 0;
 };
 
-// What any, or each, of them keeps; at least one.
+// A | B and A & B: what any, or each, of them keeps; at least one.
 struct AnyOf {
   std::vector<Preservation> of = {};
 };
