@@ -171,7 +171,8 @@ class Test:
     settings = self.settings("CMAKE_BUILD_TYPE", "CMAKE_CXX_FLAGS_DEBUG",
                              "CMAKE_CXX_FLAGS_RELEASE",
                              "CKPTREE_WARNINGS_AS_ERRORS")
-    self.cmake(build, self.options.source, "-DCKPTREE_SHARED=OFF",
+    # Afresh: with another compiler than last time CMake would forget the rest.
+    self.cmake(build, self.options.source, "--fresh", "-DCKPTREE_SHARED=OFF",
                "-DCKPTREE_BUILD_TESTS=OFF", "-DCKPTREE_BUILD_BENCH=OFF",
                "-DCKPTREE_BUILD_TOOLS=OFF", *settings)
     self.build(build, "ckptree")
@@ -191,9 +192,9 @@ class Test:
     return [f"-D{line}" for line in lines
             if line.partition(":")[0] in names]
 
-  def configure_subdirectory(self):
+  def configure_subdirectory(self, *settings):
     build = os.path.join(self.folder, "build")
-    self.cmake(build, PROJECT, f"-DSOURCE={self.options.source}")
+    self.cmake(build, PROJECT, f"-DSOURCE={self.options.source}", *settings)
     with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as file:
       cache = file.read()
     check("CMAKE_BUILD_TYPE:STRING=\n" in cache, "a build type was forced")
@@ -205,7 +206,7 @@ class Test:
   def subdirectory(self):
     """Configures, and compiles the program and two files of the engine: all of
     it would take minutes, and is in whole()."""
-    build = self.configure_subdirectory()
+    build = self.configure_subdirectory("-DCKPTREE_UNITY=OFF")
     self.check_flags(build)
     self.build(build, "CMakeFiles/consumer.dir/consumer.cc.o",
                "ckptree/schema/CMakeFiles/ckptree_schema.dir/step_record.cc.o",
