@@ -5,7 +5,8 @@
 #ifndef CKPTREE_KV_FILE_SYSTEM_H_
 #define CKPTREE_KV_FILE_SYSTEM_H_
 
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,14 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kv/options.h"
 
-namespace rocksdb {
-class FileSystem;
-}  // namespace rocksdb
-
 namespace ckptree::kv {
-
-// That of `options`, or the real one.
-std::shared_ptr<rocksdb::FileSystem> FileSystemOf(const Options& options);
 
 // Writes a new file, or over an old one, and syncs it (not its directory).
 absl::Status WriteFile(const Options& options, const std::string& path,

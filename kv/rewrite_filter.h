@@ -6,14 +6,9 @@
 #define CKPTREE_KV_REWRITE_FILTER_H_
 
 #include <cstddef>
-#include <memory>
 #include <string_view>
 
 #include "absl/functional/function_ref.h"
-
-namespace rocksdb {
-class CompactionFilterFactory;
-}  // namespace rocksdb
 
 namespace ckptree::kv {
 
@@ -37,8 +32,6 @@ class RewriteScope {
  private:
   const KeepFn keep_;
 };
-
-std::shared_ptr<rocksdb::CompactionFilterFactory> MakeRewriteFilterFactory();
 
 }  // namespace ckptree::kv
 

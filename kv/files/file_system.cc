@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/options.h"
 #include "rocksdb/file_system.h"
@@ -40,11 +41,6 @@ absl::Status Context(const IOStatus& status, std::string_view action,
 }
 
 }  // namespace
-
-std::shared_ptr<rocksdb::FileSystem> FileSystemOf(const Options& options) {
-  if (options.file_system == nullptr) return rocksdb::FileSystem::Default();
-  return std::static_pointer_cast<rocksdb::FileSystem>(options.file_system);
-}
 
 bool AllZero(std::string_view bytes) {
   return bytes.empty() ||

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
 

@@ -18,6 +18,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/journal/row.h"
 #include "kv/journal/rows_file.h"

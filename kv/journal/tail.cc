@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "absl/time/clock.h"
-#include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/journal/preface.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"

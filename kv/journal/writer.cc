@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/open_files.h"
 #include "kv/rocks/record_scan.h"

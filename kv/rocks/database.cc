@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/journal/overlay.h"
 #include "kv/journal/preface.h"

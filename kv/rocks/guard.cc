@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/permissions.h"
 #include "kv/options.h"
 #include "kv/rocks/table_check.h"

@@ -35,6 +35,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/logger.h"

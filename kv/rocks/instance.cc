@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/rocks/leaf_copies.h"
 #include "kv/rocks/logger.h"

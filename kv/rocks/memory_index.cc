@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "kv/rocks/rewrite_filter_factory.h"
 #include "rocksdb/compaction_filter.h"
 #include "rocksdb/slice.h"
 

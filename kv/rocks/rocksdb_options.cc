@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kv/rewrite_filter.h"
 #include "kv/rocks/open_files.h"
+#include "kv/rocks/rewrite_filter_factory.h"
 #include "kv/rocks/segment_layout.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/db.h"

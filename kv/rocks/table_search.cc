@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/record_scan.h"
 #include "kv/rocks/segment_layout.h"

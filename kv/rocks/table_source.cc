@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "rocksdb/file_system.h"
 
