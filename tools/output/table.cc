@@ -140,7 +140,9 @@ std::string Markdown(const Table& table,
   };
   std::string out = "|";
   for (std::size_t c : shown) {
-    out += " " + safe(Escape(table.columns[c].name)) + " |";
+    out += ' ';
+    out += safe(Escape(table.columns[c].name));
+    out += " |";
   }
   out += "\n|";
   for (std::size_t c : shown)
@@ -148,7 +150,11 @@ std::string Markdown(const Table& table,
   out += '\n';
   for (const std::vector<Cell>& row : table.rows) {
     out += '|';
-    for (std::size_t c : shown) out += " " + safe(row[c].text) + " |";
+    for (std::size_t c : shown) {
+      out += ' ';
+      out += safe(row[c].text);
+      out += " |";
+    }
     out += '\n';
   }
   return out;
