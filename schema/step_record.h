@@ -58,7 +58,8 @@ struct StepRecord {
   std::uint64_t inf_count = 0;
   std::uint64_t nonfinite_leaves = 0;
 
-  // Over the leaves' paths and ValueDigests, parts in order.
+  // Over the digests of its parts, in order: of each, over its tree and the
+  // ValueDigest() of each leaf.
   base::Digest digest;
 
   std::string saved_by;  // Engine version.

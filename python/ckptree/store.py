@@ -92,7 +92,7 @@ class Store(Closing):
     collect : bool
         Free the bytes of deleted steps in the background.
     collect_bytes_per_second : int
-        What that reads and writes at most.
+        What that reads at most, to write files again; 0: no bound.
     statistics : bool
         Record NaN, mean, norm, ... of every array.
     permissions : int

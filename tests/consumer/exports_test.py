@@ -47,10 +47,8 @@ def readable(texts):
 def complaints(shown, defined, texts):
   """`shown`: symbols of the shared library; `defined`: of the object files."""
   # Its names begin with what it returns, and are weak in the object files.
-  reads = {symbol for symbol in shown
-           if re.search(
-               r" ckptree::Step::Read<[^(]*\(ckptree::PathRef\) const$",
-               symbol)}
+  read = re.compile(r" ckptree::Step::Read<[^(]*\(ckptree::PathRef\) const$")
+  reads = {symbol for symbol in shown if read.search(symbol)}
   shown = shown - reads
   lines = [f"shown, and not public: {symbol}" for symbol in sorted(shown)
            if FOREIGN.search(symbol.split("(")[0])]

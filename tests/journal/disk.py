@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk for journal_model.py: files of 4 KiB sectors and directories, of which
+"""A disk for model.py: files of 4 KiB sectors and directories, of which
 a power cut keeps what was synced and any part of what was not.
 
 A sector is (dirty, versions): versions[0] is what the medium has for certain,

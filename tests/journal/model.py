@@ -5,13 +5,13 @@ with background work between them, a crash at every call, every part of what was
 not synced; what is left is read, damaged and read, opened, written on, cut
 again.
 
-  journal_model.py                  the search, then every mutant
-  journal_model.py --mutant NAME    one wrong rule: a counterexample is printed
-  journal_model.py --help           their names
+  model.py                  the search, then every mutant
+  model.py --mutant NAME    one wrong rule: a counterexample is printed
+  model.py --help           their names
 
 What must be there is what this file's driver was answered, never what the
-store says of itself. The rules are in journal_rules.py (reading) and
-journal_writer.py (writing), the disk is in journal_disk.py."""
+store says of itself. Beside it lie the rules, rules.py (reading) and writer.py
+(writing), and the disk, disk.py."""
 
 import argparse
 import collections

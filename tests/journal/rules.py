@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What journal_model.py proves: how the journal and the index are read. The
+"""What model.py proves: how the journal and the index are read. The
 numbers in brackets are the rules of the protocol; the writer's are in
-journal_writer.py.
+writer.py.
 
   journal/a-N   place 0 the preface, then records, each from a place of its own:
                 a header with its rows, then a block if it has one; zeros to the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How journal_model.py's store is written: commits, background work, opening
+"""How model.py's store is written: commits, background work, opening
 and closing. The numbers in brackets are the rules of the protocol."""
 
 import copy

@@ -16,9 +16,8 @@ namespace ckptree::tools {
 namespace {
 
 constexpr std::string_view kRevHint =
-    "a step is 1200, latest, latest~2, best:loss:min, best:acc:max or @tag; on "
-    "a "
-    "fork BRANCH/1200";
+    "a step is 1200, latest, latest~2, best:loss:min, best:acc:max, healthy or "
+    "@tag; on a fork BRANCH/1200";
 
 // Where REV ends and ":KEY" begins; npos: there is no key.
 std::size_t EndOfRev(std::string_view text) {

@@ -67,8 +67,8 @@ absl::StatusOr<int> AddBranch(Session& session, const std::string& name) {
     return WithHint(
         absl::InvalidArgumentError(absl::StrFormat(
             "`%s` cannot be the name of a branch", Escape(name))),
-        "letters, digits, '_', '-' and '.', a letter first; not main, latest "
-        "or best");
+        "letters, digits, '_', '-' and '.', a letter first; not main, "
+        "latest, best or healthy");
   }
   const absl::StatusOr<Address> address =
       ParseAddress(session.words().empty() ? "" : session.words()[0]);

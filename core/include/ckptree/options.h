@@ -98,7 +98,7 @@ struct StoreOptions {
   // Free the bytes of deleted and overwritten steps in the background, beside
   // saves and readers. Otherwise Store::Collect() does it.
   bool collect = true;
-  // Bound of the bytes that the background reads to write files again.
+  // Bound of the bytes that the background reads to write files again; 0: none.
   std::uint64_t collect_bytes_per_second = std::uint64_t{256} << 20;
 
   // Record statistics (count, NaN, Inf, zeros, min, max, mean, L2) of arrays.
