@@ -2,13 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares every #include line, and every import of the Python package, with
 the arrows that are allowed between the folders, and every file with the rules
-on size and name."""
+on size and name.
+
+Every tracked C++ file is read, in whichever folder it stands. What the code of
+a file names of a library (`rocksdb::`, or a forward declaration) is held to the
+same list as what it includes; FORWARD names the headers that may do no more
+than declare. Headers include each other in no circle. Two units (x.h with x.cc)
+may where one would not be whole without the other; these are in PAIRS.
+
+Not seen: a class of another room that is declared and not included, and what a
+program does with names that it puts together while it runs.
+"""
 
 import os
 import re
 import sys
 import tempfile
 
+import cpp_source
+import prose
 import python_imports
 
 ROOT = os.path.dirname(
@@ -19,8 +31,6 @@ FORBIDDEN_STEMS = {
 }
 # Users of Orbax import these by their names.
 NAMES_OF_ORBAX = {"python/ckptree/orbax/utils.py"}
-SOURCES = (".h", ".cc")
-SCRIPTS = (".py", ".proto", ".txt", ".cmake")
 
 STD = set("""
 algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv
@@ -52,14 +62,16 @@ LIBRARIES = {
     "xxhash": r"xxhash\.h$",
 }
 
-OURS = ("base", "bench", "ckptree", "core", "kv", "python", "schema", "tests",
-        "tools")
+OURS = ("base", "bench", "ckptree", "core", "kv", "python", "schema", "scripts",
+        "tests", "tools")
 
 # Input, output, threads and clocks, which schema/ does without.
 IMPURE = (
-    r"(atomic|barrier|chrono|condition_variable|filesystem|fstream|future|"
-    r"iostream|latch|mutex|semaphore|shared_mutex|stop_token|thread)$|"
-    r"absl/(log|synchronization|time)/"
+    r"(atomic|barrier|chrono|condition_variable|csignal|cstdio|ctime|execution|"
+    r"filesystem|fstream|future|iomanip|ios|iosfwd|iostream|istream|latch|"
+    r"locale|mutex|ostream|print|random|semaphore|shared_mutex|sstream|"
+    r"stop_token|streambuf|syncstream|thread)$|"
+    r"absl/(debugging|flags|log|random|synchronization|time)/"
 )
 
 
@@ -87,6 +99,20 @@ CORE = {
     "manage": "process array version policy verify collect save engine",
     "repair": "process array version policy verify collect save engine",
 }
+# What each of them sees of the public face, apart from FORMAT_TYPES; all else
+# there is for users, and for the rooms that are the engine's own face.
+FACE = {
+    "process": "options",
+    "array": "",
+    "version": "selector step store tensor",
+    "policy": "policy preservation save_decision",
+    "verify": "store",
+    "collect": "collect",
+    "save": "options save tensor version",
+    "engine": r"\w+",
+    "manage": "manager policy",
+    "repair": "local_path options recover repair step store",
+}
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}
 FORMAT_TYPES = r"ckptree/(dtype|entry_kind|export|path|statistics)\.h"
@@ -99,19 +125,24 @@ TESTS = {
 }
 
 
-def rooms_rules(folder, rooms, *rule, **more):
-  """One rule for each of `rooms` of `folder`; `rule` and `more` as Rule's."""
+def rooms_rules(folder, rooms, *rule, files=".*", face=None, **more):
+  """One rule for the `files` of each of `rooms` of `folder`; `rule` and `more`
+  as Rule's. `face` says which public headers each room sees."""
   rules = []
   for room, below in rooms.items():
     inside = "|".join([room, *below.split()])
     ours = [rf"{folder}/({inside})/.*", *rule[0]]
-    rules.append(Rule(rf"{folder}/{room}/.*", ours, *rule[1:], **more))
+    if face and face[room]:
+      ours.append(rf"ckptree/({'|'.join(face[room].split())})\.h")
+    rules.append(Rule(rf"{folder}/{room}/{files}", ours, *rule[1:], **more))
   return rules
 
 
 # The first rule that matches a file is the one that holds for it.
 RULES = [
-    Rule(r"base/.*\.cc", [r"base/.*"], ["absl", "xxhash"], never=IMPURE),
+    # What ends the program says why.
+    Rule(r"base/require\.cc", [r"base/.*"], ["absl"]),
+    Rule(r"base/.*\.(cc|inc)", [r"base/.*"], ["absl", "xxhash"], never=IMPURE),
     Rule(r"base/.*\.h", [r"base/.*"], ["absl"], never=IMPURE),
     # The types that the public face shares with the format.
     Rule(r"schema/include/.*\.h", [FORMAT_TYPES], ["absl"], never=IMPURE),
@@ -123,8 +154,8 @@ RULES = [
     Rule(r"kv/[^/]*\.h", [r"base/.*", r"kv/[^/]*", r"schema/spaces\.h"],
          ["absl"], system=True),
     Rule(r"kv/testing/.*\.h", [r"(base|kv)/.*", r"schema/spaces\.h"], ["absl"]),
-    Rule(r"kv/[^/]*/.*\.h",
-         [r"base/.*", r"kv/.*", r"schema/spaces\.h"], ["absl"], system=True),
+    *rooms_rules("kv", KV, [r"base/.*", r"kv/[^/]*", r"schema/spaces\.h"],
+                 ["absl"], files=r".*\.h", system=True),
     Rule(r"kv/testing/.*\.cc",
          [r"(base|kv)/.*", r"schema/spaces\.h"], ["absl", "rocksdb"],
          system=True),
@@ -134,8 +165,8 @@ RULES = [
                  ["absl", "rocksdb", "xxhash"], system=True),
     Rule(r"core/include/.*\.h", [r"ckptree/.*"], ["absl"]),
     *rooms_rules("core", CORE,
-                 [r"base/.*", r"ckptree/.*", r"kv/[^/]*", r"schema/.*"],
-                 ["absl", "highway", "tbb"], system=True),
+                 [r"base/.*", FORMAT_TYPES, r"kv/[^/]*", r"schema/.*"],
+                 ["absl", "highway", "tbb"], face=FACE, system=True),
     *rooms_rules("tools", TOOLS,
                  [r"base/.*", r"ckptree/.*", r"core/.*", r"schema/.*"],
                  ["absl", "cli11", "json"], system=True),
@@ -160,7 +191,7 @@ RULES = [
           r"ckptree/(preservation|selector|tensor)\.h", FORMAT_TYPES,
           r"tools/.*",
           r"tests/fuzz/.*", r"tests/schema/samples\.h"], ["absl", "json"]),
-    Rule(r"tests/fault/fs[^/]*",
+    Rule(r"tests/fault/(files|fs)[^/]*",
          [r"(base|kv|schema)/.*", r"tests/(fault|testutil)/.*"],
          ["absl", "gtest", "rocksdb"], system=True),
     *rooms_rules("tests", TESTS,
@@ -172,8 +203,29 @@ RULES = [
          [name for name in LIBRARIES if name != "rocksdb"], system=True),
 ]
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-
+# Headers that declare what the library in question defines, without including
+# it. None of them is a header that core, a user or a tool may include.
+FORWARD = {
+    "rocksdb": (r"kv/files/(file_system_of|status)\.h|kv/journal/tail\.h|"
+                r"kv/rocks/\w+\.h"),
+}
+# Units that include each other's headers from their sources.
+PAIRS = [
+    # One file of the journal, what it holds, and what becomes of that.
+    ["kv/journal/file_pair", "kv/journal/reader", "kv/journal/replay"],
+    # A file of rows, and what its bytes mean.
+    ["kv/journal/rows_file", "kv/journal/rows_layout"],
+    # Copies of leaves are made by compactions of the instance that reads them.
+    ["kv/rocks/instance", "kv/rocks/leaf_copies"],
+    # What is wrong with a record says in which envelope it stood.
+    ["schema/envelope", "schema/fault"],
+    # A tree, and one entry of it.
+    ["schema/tree", "schema/tree_entry"],
+    # A file system that fails, and its files.
+    ["tests/fault/files", "tests/fault/fs"],
+]
+# The modules of the package that the engine imports when it raises an error.
+LOADED_BY_THE_ENGINE = ("ckptree.errors",)
 
 def library_of(name):
   for library, pattern in LIBRARIES.items():
@@ -192,6 +244,8 @@ def why_not(rule, name):
       return None
     return f"{library} is not for this folder"
   if name.split("/")[0] in OURS:
+    if not name.endswith((".h", ".inc")):
+      return "what is included ends in .h or .inc"
     if any(pattern.match(name) for pattern in rule.ours):
       return None
     return "there is no such arrow"
@@ -200,6 +254,29 @@ def why_not(rule, name):
   if re.match(r"[a-z0-9_]+\.h$|(sys|linux|arpa|netinet|bits)/", name):
     return None if rule.system else "the system is not for this folder"
   return "this library is not known here; see tests/house/layering_test.py"
+
+
+def check_source(path, text):
+  """Returns the complaints about the code of one C++ file."""
+  rule = next((rule for rule in RULES if rule.files.match(path)), None)
+  if rule is None:
+    return [f"{path}: no rule for this folder"]
+  found, wrong = cpp_source.includes(text)
+  for number, name in found:
+    reason = why_not(rule, name)
+    if reason:
+      wrong.append((number, f"includes {name}: {reason}"))
+  for library, number in cpp_source.named(text).items():
+    declared = re.fullmatch(FORWARD.get(library, ""), path)
+    if library not in rule.libraries and not declared:
+      wrong.append((number, f"names what is of {library}, which is not for "
+                    "this folder, or for no header of it"))
+  if path.startswith("python/"):
+    wrong += [
+        (number, f"loads {name or 'what is not written here'}")
+        for number, name in cpp_source.loaded_modules(text)
+        if name not in LOADED_BY_THE_ENGINE]
+  return [f"{path}:{number}: {what}" for number, what in wrong]
 
 
 def check_file(path, text):
@@ -212,42 +289,57 @@ def check_file(path, text):
   if lines > MAX_LINES and path.startswith(python_imports.FOLDER):
     # The face of a class is as long as what is said of it.
     lines -= python_imports.documentation_lines(text)
-  if lines > MAX_LINES:
+  if lines > MAX_LINES and not path.endswith(".md"):
     complaints.append(f"{path}: {lines} lines, at most {MAX_LINES}")
-  if not path.endswith(SOURCES):
-    return complaints
-  rule = next((rule for rule in RULES if rule.files.match(path)), None)
-  if rule is None:
-    complaints.append(f"{path}: no rule for this folder")
-    return complaints
-  for number, line in enumerate(text.splitlines(), 1):
-    match = INCLUDE.match(line)
-    if not match:
-      continue
-    reason = why_not(rule, match.group(2))
-    if reason:
-      complaints.append(
-          f"{path}:{number}: includes {match.group(2)}: {reason}")
+  if path.endswith(cpp_source.OTHER_ENDINGS):
+    complaints.append(f"{path}: a C++ file ends in .h, .cc or .inc")
+  if path.endswith(cpp_source.ENDINGS):
+    complaints += check_source(path, text)
+  return complaints
+
+
+def check_circles(files):
+  """Returns the complaints about circles of includes among `files`: texts of
+  C++ files by their paths."""
+  headers, units = {}, {}
+  for path, text in files.items():
+    targets = set()
+    for _, name in cpp_source.includes(text)[0]:
+      for folder in ("", "core/include/", "schema/include/"):
+        if folder + name in files:
+          targets.add(folder + name)
+    if not path.endswith(".cc"):
+      headers[path] = targets
+    unit = path.rpartition(".")[0]
+    units.setdefault(unit, set()).update(
+        {target.rpartition(".")[0] for target in targets} - {unit})
+  complaints = [
+      "a circle of headers: " + ", ".join(circle)
+      for circle in python_imports.circles(headers)]
+  found = python_imports.circles(units)
+  complaints += [
+      f"a circle of units, which is not in PAIRS: {', '.join(circle)}"
+      for circle in found if circle not in PAIRS]
+  complaints += [
+      f"in PAIRS, and no circle: {', '.join(pair)}" for pair in PAIRS
+      if pair not in found and set(pair) & set(units)]
   return complaints
 
 
 def check_tree(root):
-  """Returns (number of files, complaints) of all folders below `root`."""
-  complaints = []
-  count = 0
-  for folder in sorted(os.listdir(root)):
-    if folder not in OURS or not os.path.isdir(os.path.join(root, folder)):
+  """Returns (number of files, complaints) of all files below `root`."""
+  complaints, sources, count = [], {}, 0
+  endings = cpp_source.ENDINGS + cpp_source.OTHER_ENDINGS
+  for path in prose.tracked(root):
+    if not path.endswith(endings) and not prose.is_written(path, root):
       continue
-    for parent, folders, files in os.walk(os.path.join(root, folder)):
-      folders[:] = sorted(f for f in folders if f != "__pycache__")
-      for name in sorted(files):
-        if not name.endswith(SOURCES + SCRIPTS):
-          continue
-        full = os.path.join(parent, name)
-        with open(full, encoding="utf-8") as file:
-          complaints += check_file(os.path.relpath(full, root), file.read())
-        count += 1
-  return count, complaints
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+      text = file.read()
+    complaints += check_file(path, text)
+    if path.endswith(cpp_source.ENDINGS):
+      sources[path] = text
+    count += 1
+  return count, complaints + check_circles(sources)
 
 
 PLANTED = [
@@ -284,6 +376,62 @@ PLANTED = [
     ("tests/fuzz/tree_fuzz.cc", "#include <gtest/gtest.h>"),
     ("core/engine/engine.cc", "#include <boost/any.hpp>"),
     ("extra/engine.cc", "#include <string>"),
+    ("scripts/engine.cc", "#include <string>"),
+    # Rooms: a header is held to what its source is held to.
+    ("kv/files/lock_file.h", '#include "kv/rocks/instance.h"'),
+    ("kv/journal/record.h", '#include "kv/rocks/instance.h"'),
+    ("core/process/clock.cc", '#include "ckptree/store.h"'),
+    ("core/array/statistics.cc", '#include "ckptree/manager.h"'),
+    # Endings.
+    ("base/digest_kernel.inc", '#include "core/engine/engine.h"'),
+    ("core/array/statistics.inc", '#include "core/engine/engine.h"'),
+    ("core/array/statistics.hpp", ""),
+    ("core/array/statistics.cpp", ""),
+    ("core/array/statistics.cc", '#include "core/array/statistics.cc"'),
+    # Paths.
+    ("core/array/statistics.cc", '#include "schema/../core/engine/engine.h"'),
+    ("core/array/statistics.cc", '#include "ckptree/../../engine/engine.h"'),
+    ("core/array/statistics.cc", '#include "./engine.h"'),
+    ("schema/path.cc", '#include "absl/../kv/database.h"'),
+    ("schema/path.cc", '#include "/usr/include/unistd.h"'),
+    # Spelling.
+    ("core/array/grid.cc", '#define UP "core/engine/engine.h"\n#include UP'),
+    ("core/array/grid.cc", '#import "core/engine/engine.h"'),
+    ("core/array/grid.cc", '#include_next "core/engine/engine.h"'),
+    ("core/array/grid.cc", '%:include "core/engine/engine.h"'),
+    ("core/array/grid.cc", '??=include "core/engine/engine.h"'),
+    ("core/array/grid.cc", '/**/ #include "core/engine/engine.h"'),
+    ("core/array/grid.cc", '# /**/ include "core/engine/engine.h"'),
+    ("core/array/grid.cc", '#include /**/ "core/engine/engine.h"'),
+    ("core/array/grid.cc", '/*\n*/ #include "core/engine/engine.h"'),
+    ("core/array/grid.cc", '#include \\\n"core/engine/engine.h"'),
+    ("core/array/grid.cc", '#inc\\\nlude "core/engine/engine.h"'),
+    ("core/array/grid.cc", '#include\v"core/engine/engine.h"'),
+    ("core/array/grid.cc", '#include "core/engine/engine.h"  int a;'),
+    ("core/array/grid.cc", 'import "core/engine/engine.h";'),
+    ("core/array/grid.cc", "export import engine;"),
+    ("core/array/grid.cc", '#if __has_include("kv/database.h")\n#endif'),
+    ("core/array/grid.cc", '#embed "README.md"'),
+    # Names of a library without its header.
+    ("core/include/ckptree/store.h", "namespace rocksdb { class DB; }"),
+    ("core/include/ckptree/store.h",
+     "namespace google::protobuf { class Message; }"),
+    ("core/include/ckptree/store.h", "namespace tbb { class task_group; }"),
+    ("core/engine/engine.cc", "void Compact(rocksdb :: DB* db);"),
+    ("kv/database.h", "namespace rocksdb { class DB; }"),
+    ("schema/keys.h", "namespace ckptree::schema::pb { class StepRecord; }"),
+    ("tests/engine_test.cc", "using rocksdb::DB;"),
+    ("tools/verbs/log.cc", "namespace\nrocksdb { class DB; }"),
+    # Input, output and clocks.
+    ("schema/path.cc", "#include <ctime>"),
+    ("schema/path.cc", "#include <cstdio>"),
+    ("schema/path.h", "#include <ostream>"),
+    ("schema/path.cc", "#include <execution>"),
+    # Python from C++.
+    ("python/src/store.cc", 'nb::module_::import_("ckptree.store");'),
+    ("python/src/store.cc", "nb::module_::import_(name);"),
+    ("python/src/store.cc", 'PyImport_ImportModule("jax");'),
+    ("python/src/store.cc", 'nb::exec("import jax");'),
     ("core/util.cc", "#include <string>"),
     ("tools/helpers.py", ""),
     ("core/engine/engine.cc", "\n" * 601),
@@ -305,8 +453,47 @@ CLEAN = [
     ("tests/engine_test.cc", '#include "core/engine/engine.h"\n// util.h'),
     ("tests/fuzz/journal_fuzz.cc", '#include "kv/journal/record.h"'),
     ("core/engine/engine.cc", "\n" * 600),
+    ("core/engine/engine.cc",
+     '// #include "rocksdb/db.h"\n/*\n#include "kv/rocks/guard.h"\n*/'
+     'Say("rocksdb::DB\\"", R"(\n#include "rocksdb/db.h"\n)", 1\'000);\n'),
+    ("kv/rocks/instance.h", "namespace rocksdb {\nclass DB;\n}"),
+    ("kv/journal/record.h", '#include "kv/files/status.h"'),
+    ("core/verify/scan.h", '#include "ckptree/store.h"'),
+    ("core/version/step.cc", '#include "ckptree/path.h"'),
+    ("core/include/ckptree/all.h",
+     '#include "ckptree/path.h"  // IWYU pragma: export'),
+    ("python/src/errors.cc", 'nb::module_::import_("ckptree.errors")'),
     ("python/ckptree/store.py",
      'class Store:\n  """A\n' + "\n" * 300 + '"""\n' + "  a = 1\n" * 400),
+]
+
+
+# Each tree is more than one file.
+CIRCLES = [
+    {"core/engine/a.h": '#include "core/engine/b.h"',
+     "core/engine/b.h": '#include "core/engine/a.h"'},
+    {"core/include/ckptree/a.h": '#include "ckptree/b.h"',
+     "core/include/ckptree/b.h": '#include "ckptree/c.h"',
+     "core/include/ckptree/c.h": '#include "ckptree/a.h"'},
+    {"core/engine/a.h": '#include "core/engine/a.inc"',
+     "core/engine/a.inc": '#include "core/engine/a.h"'},
+    # By a source.
+    {"core/engine/a.cc": '#include "core/engine/b.h"', "core/engine/a.h": "",
+     "core/engine/b.h": '#include "core/engine/a.h"'},
+    # One that is named, and has grown; one that is named and is gone.
+    {"schema/tree.h": '#include "schema/tree_entry.h"',
+     "schema/tree_entry.cc": '#include "schema/path.h"',
+     "schema/tree_entry.h": "",
+     "schema/path.h": '#include "schema/tree.h"'},
+    {"schema/tree.h": '#include "schema/tree_entry.h"',
+     "schema/tree_entry.h": ""},
+]
+NO_CIRCLES = [
+    {"core/engine/a.h": '#include "core/engine/b.h"', "core/engine/b.h": "",
+     "core/engine/a.cc": '#include "core/engine/a.h"'},
+    {"schema/tree.h": '#include "schema/tree_entry.h"',
+     "schema/tree_entry.cc": '#include "schema/tree.h"',
+     "schema/tree_entry.h": ""},
 ]
 
 
@@ -318,12 +505,21 @@ def self_test():
       faults.append(f"planted and not found: {path}: {text.strip()[:60]}")
   for path, text in CLEAN:
     faults += [f"wrongly found: {line}" for line in check_file(path, text)]
+  for tree in CIRCLES:
+    if not check_circles(tree):
+      faults.append(f"planted and not found: {tree}")
+  for tree in NO_CIRCLES:
+    faults += [f"wrongly found: {line}" for line in check_circles(tree)]
   with tempfile.TemporaryDirectory() as root:
     os.makedirs(os.path.join(root, "core", "deep"))
     with open(os.path.join(root, "core", "deep", "a.cc"), "w") as file:
       file.write('#include "rocksdb/db.h"\n')
+    # No ending and no folder is passed over.
+    os.makedirs(os.path.join(root, "extra"))
+    with open(os.path.join(root, "extra", "a.inc"), "w") as file:
+      file.write("int a;\n")
     count, complaints = check_tree(root)
-    if (count, len(complaints)) != (1, 1):
+    if (count, len(complaints)) != (2, 2):
       faults.append(f"a planted tree gave {count} files, {complaints}")
   return faults
 
@@ -334,7 +530,7 @@ def main():
   package = python_imports.files_below(ROOT)
   complaints += python_imports.check(package)
   faults += python_imports.self_test()
-  planted = len(PLANTED) + len(python_imports.PLANTED)
+  planted = len(PLANTED) + len(CIRCLES) + len(python_imports.PLANTED)
   for line in faults + complaints:
     print(line)
   print(f"{count} files, {len(complaints)} complaints; "

@@ -9,13 +9,18 @@ import tokenize
 from pathlib import Path
 from typing import NamedTuple
 
-CPP = (".cc", ".h", ".inc", ".proto")
+import cpp_source
+
+CPP = (".proto", *cpp_source.ENDINGS, *cpp_source.OTHER_ENDINGS)
 PYTHON = (".py", ".pyi")
-CMAKE = (".txt", ".cmake")
+# Their comments begin with "#".
+CMAKE = (".cfg", ".cmake", ".in", ".ini", ".map", ".toml", ".yaml", ".yml")
+CMAKE_NAMES = re.compile(
+    r"CMakeLists\.txt|requirements\w*\.txt|\.clang-\w+|\.git\w+")
 # Data: nobody wrote these to be read.
 DATA = re.compile(
     r"LICENSE$|tests/fuzz/corpus/|tests/format/golden/format_|.*\.jsonl$|"
-    r".*\.json$|.*/requirements\w*\.txt$|tests/fuzz/seeds/")
+    r".*\.json$|.*/py\.typed$")
 # nanobind.stubgen writes this file, as it is.
 GENERATED = {"python/ckptree/_engine.pyi"}
 
@@ -31,36 +36,52 @@ class Passage(NamedTuple):
     return self.line + self.text.count("\n", 0, offset)
 
 
-def files_of_tree(root: Path) -> list[str]:
-  """Returns the paths of all tracked files that people write and read."""
+def tracked(root: Path | str) -> list[str]:
+  """Returns the paths of all files of the tree that git does not ignore; of
+  all files, where the sources stand without git."""
+  root = Path(root)
   done = subprocess.run(
-      ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-      cwd=root, stdout=subprocess.PIPE, text=True, check=False)
+      ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+      cwd=root, capture_output=True, text=True, check=False)
   if done.returncode == 0:
-    found = done.stdout.splitlines()
-  else:  # The sources without git.
+    found = done.stdout.split("\0")
+  else:
+    outside = {".git", ".venv", ".cache", "build", "__pycache__"}
     found = [path.relative_to(root).as_posix() for path in root.rglob("*")
-             if not {".venv", ".cache", "build"} & set(path.parts)]
-  return sorted(
-      path for path in found
-      if not DATA.match(path) and path not in GENERATED
-      and (root / path).is_file() and kind_of(path, root) is not None)
+             if not outside & set(path.relative_to(root).parts)]
+  return sorted(path for path in found if (root / path).is_file())
+
+
+def is_data(path: str) -> bool:
+  """Returns whether nobody writes the file to be read, or a tool does."""
+  return DATA.match(path) is not None or path in GENERATED
+
+
+def is_written(path: str, root: Path | str) -> bool:
+  """Returns whether people write and read the file."""
+  return not is_data(path) and kind_of(path, Path(root)) is not None
+
+
+def files_of_tree(root: Path) -> list[str]:
+  """Returns the paths of all files that people write and read."""
+  return [path for path in tracked(root) if is_written(path, root)]
 
 
 def kind_of(path: str, root: Path) -> str | None:
-  """Returns the language of a file: cpp, python, shell, cmake or page."""
+  """Returns the language of a file: cpp, python, shell, cmake or page; None
+  where it is not known."""
   name = Path(path)
-  if name.suffix in CPP:
+  if name.name.endswith(CPP):
     return "cpp"
   if name.suffix in PYTHON:
     return "python"
-  if name.suffix == ".md":
+  if name.suffix in (".md", ".html"):
     return "page"
-  if name.name == "CMakeLists.txt" or name.suffix == ".cmake":
+  if name.suffix in CMAKE or CMAKE_NAMES.fullmatch(name.name):
     return "cmake"
-  if name.suffix == ".toml":
-    return "cmake"
-  if name.suffix == "" and not name.name.startswith("."):
+  if name.suffix == ".sh":
+    return "shell"
+  if name.suffix == "":
     try:
       with open(root / path, encoding="utf-8") as file:
         first = file.readline()

@@ -7,12 +7,18 @@ and under TYPE_CHECKING. Three things are no arrows. Python itself imports the
 package that a module lies in before the module. `from ckptree.x import y` is
 one to the module ckptree.x.y where there is such a module, and to ckptree.x
 else. And ckptree/adapters/__init__.py, which alone may load modules by their
-names, loads the adapters so.
+names, loads the adapters so. `ckptree.x.y` in an expression is an arrow like an
+import of it, for Python finds whatever somebody else has imported.
+
+What nobody could read as an import is refused: other loaders, `exec`, and `sys`
+under another name. Not seen: a name that is put together from text and asked of
+a module by getattr().
 """
 
 import ast
 import os
 import re
+import sys
 
 FOLDER = "python/ckptree"
 # Rooms of the package from the ground up: its modules, and the rooms that they
@@ -40,7 +46,24 @@ ROOMS = {
 }
 # Who may import a framework, or look whether somebody else has.
 KNOW_FRAMEWORKS = ("adapters", "orbax", "flax")
-FRAMEWORKS = ("flax", "jax", "jaxlib", "optax", "orbax", "torch")
+# All else that each room may import; a name without rooms is for all of them.
+OUTSIDE = {
+    "numpy": None,
+    "typing_extensions": None,
+    "ml_dtypes": ("arrays",),
+    "flax": KNOW_FRAMEWORKS,
+    "jax": KNOW_FRAMEWORKS,
+    "msgpack": ("orbax",),
+    "orbax": ("orbax",),
+    "torch": KNOW_FRAMEWORKS,
+}
+# What loads modules by their names.
+LOADERS = ("builtins", "imp", "importlib", "pkgutil", "pydoc", "runpy",
+           "zipimport")
+LOADING = ("__builtins__", "__import__", "__loader__", "__spec__", "eval",
+           "exec", "exec_module", "import_module", "load_module")
+OF_SYS = ("__dict__", "meta_path", "modules", "path_hooks",
+          "path_importer_cache")
 REGISTRY = f"{FOLDER}/adapters/__init__.py"
 
 
@@ -71,15 +94,87 @@ def targets(node, modules):
       yield inner if inner in modules else node.module
 
 
+def chain(node):
+  """Returns `ckptree.x.y` for the attribute of that name, or None."""
+  names = []
+  while isinstance(node, ast.Attribute):
+    names.append(node.attr)
+    node = node.value
+  if not isinstance(node, ast.Name):
+    return None
+  return ".".join([node.id, *reversed(names)])
+
+
 def check_node(node, path, room):
   """Returns what one node says that only some rooms may say."""
-  if isinstance(node, ast.Attribute) and node.attr == "modules":
-    looks = isinstance(node.value, ast.Name) and node.value.id == "sys"
-    if looks and room not in KNOW_FRAMEWORKS:
+  if isinstance(node, ast.Attribute) and chain(node) in [
+      f"sys.{name}" for name in OF_SYS]:
+    if node.attr != "modules":
+      return f"sys.{node.attr} is for nobody here"
+    if room not in KNOW_FRAMEWORKS:
       return "sys.modules is for adapters and drop-ins"
   name = getattr(node, "attr", getattr(node, "id", ""))
-  if name in ("import_module", "__import__") and path != REGISTRY:
+  if name in LOADING and path != REGISTRY:
     return "modules are loaded by their names in the registry of adapters"
+  return None
+
+
+def nodes_of(tree):
+  """Yields all nodes, those of annotations that are written as text, too."""
+  for node in ast.walk(tree):
+    yield node
+    for field in ("annotation", "returns"):
+      for inner in ast.walk(getattr(node, field, None) or ast.Pass()):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+          try:
+            parsed = ast.parse(inner.value, mode="eval")
+          except SyntaxError:
+            continue  # Literal["a word or two"]
+          for found in ast.walk(parsed):
+            yield ast.copy_location(found, inner)
+
+
+def bare_names(tree, names):
+  """Yields each use of a module in `names` that asks for none of its
+  attributes: it is passed on, or gets another name. `type(sys)` does not."""
+  within = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Attribute):
+      within.add(id(node.value))
+    elif isinstance(node, ast.Call) and chain(node.func) == "type":
+      within |= {id(argument) for argument in node.args}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Name) and node.id in names and \
+        id(node) not in within:
+      yield node
+
+
+def check_outside(target, path, room):
+  """Returns why `path` may not import the module `target` of others."""
+  top = target.split(".")[0]
+  if top in LOADERS:
+    return None if path == REGISTRY else \
+        "modules are loaded by their names in the registry of adapters"
+  if top in sys.stdlib_module_names:
+    return None
+  if top not in OUTSIDE:
+    return "this library is not known here; see tests/house"
+  if OUTSIDE[top] is not None and room not in OUTSIDE[top]:
+    return f"only {', '.join(OUTSIDE[top])} may know it"
+  return None
+
+
+def check_names(node, modules):
+  """Returns why an import may not give the names that it gives, or None."""
+  if isinstance(node, ast.Import):
+    for alias in node.names:
+      if alias.asname and alias.name in ("sys", "importlib", "ckptree"):
+        return f"{alias.name} has no other name here"
+  elif node.module == "sys" and {a.name for a in node.names} & {*OF_SYS, "*"}:
+    return "write sys.modules"
+  elif node.module and node.module.split(".")[0] == "ckptree":
+    if any(alias.name == "*" for alias in node.names):
+      return "write the names"
   return None
 
 
@@ -88,23 +183,37 @@ def read(path, text, modules):
   the complaints about the file alone."""
   arrows, complaints = {}, []
   room = room_of(module_of(path))
-  for node in ast.walk(ast.parse(text)):
+  tree = ast.parse(text)
+  for node in nodes_of(tree):
     reason = check_node(node, path, room)
     if reason:
       complaints.append(f"{path}:{node.lineno}: {reason}")
+    if isinstance(node, ast.Attribute):
+      name = chain(node) or ""
+      if name.startswith("ckptree."):
+        while name not in modules and "." in name:
+          name = name.rpartition(".")[0]
+        arrows.setdefault(name, f"{path}:{node.lineno}: names {name}")
     if not isinstance(node, (ast.Import, ast.ImportFrom)):
       continue
+    reason = check_names(node, modules)
+    if reason:
+      complaints.append(f"{path}:{node.lineno}: {reason}")
     for target in targets(node, modules):
       where = f"{path}:{node.lineno}: imports {target}"
       if target.startswith("."):
         complaints.append(f"{where}: write the whole name")
-      elif target.split(".")[0] in FRAMEWORKS:
-        if room not in KNOW_FRAMEWORKS:
-          complaints.append(f"{where}: only adapters and drop-ins know it")
       elif target in modules:
         arrows.setdefault(target, where)
       elif target.split(".")[0] == "ckptree":
         complaints.append(f"{where}: there is no such module")
+      else:
+        reason = check_outside(target, path, room)
+        if reason:
+          complaints.append(f"{where}: {reason}")
+  complaints += [
+      f"{path}:{node.lineno}: {node.id} without an attribute of it"
+      for node in bare_names(tree, ("sys", "importlib"))]
   return arrows, complaints
 
 
@@ -206,6 +315,42 @@ PLANTED = [
     {"restoring/plain.py": "from torch import Tensor"},
     {"_rules.py": "import sys\nhere = 'jax' in sys.modules"},
     {"store.py": "import importlib\nimportlib.import_module('ckptree.flax')"},
+    {"store.py": "from importlib import import_module as load"},
+    {"store.py": "import importlib\ngetattr(importlib, 'import_' + 'module')"},
+    {"store.py": "import importlib.util as u\nu.find_spec('ckptree.flax')"},
+    {"adapters/__init__.py": "import importlib as i\ni.reload"},
+    {"adapters/__init__.py": "import importlib\nf(importlib)"},
+    {"store.py": "exec('import jax')"},
+    {"store.py": "x = eval"},
+    {"store.py": "__builtins__['__import__']('jax')"},
+    {"store.py": "import builtins\ngetattr(builtins, '__imp' + 'ort__')"},
+    {"store.py": "import pkgutil\npkgutil.resolve_name('ckptree.flax:f')"},
+    {"store.py": "import runpy\nrunpy.run_module('ckptree.flax')"},
+    {"store.py": "import pydoc\npydoc.locate('ckptree.flax.f')"},
+    {"store.py": "from ckptree import _engine\n_engine.__loader__"},
+    {"store.py": "from sys import modules\nmodules['jax']"},
+    {"store.py": "from sys import *"},
+    {"store.py": "import sys as s\ns.modules['jax']"},
+    {"store.py": "import sys\nvars(sys)['modules']"},
+    {"store.py": "import sys\nsys.__dict__['modules']"},
+    {"store.py": "import sys\ns = sys"},
+    {"orbax/args.py": "import sys\nsys.meta_path.append(f)"},
+    {"store.py": "import tensorflow"},
+    {"orbax/args.py": "import pandas"},
+    {"restoring/plain.py": "import ml_dtypes"},
+    {"flax/__init__.py": "import orbax.checkpoint"},
+    # Names that somebody else has imported.
+    {"records.py": "import ckptree.paths\nx = ckptree.store.Store",
+     "paths.py": "", "store.py": ""},
+    {"records.py": "import ckptree.paths\ndef f():\n  return ckptree.Store",
+     "paths.py": "", "__init__.py": ""},
+    {"records.py": "import ckptree.paths\nx: 'ckptree.store.Store'",
+     "paths.py": "", "store.py": ""},
+    {"records.py": "def f() -> 'list[ckptree.store.Store]':\n  pass",
+     "store.py": ""},
+    {"orbax/args.py": "import ckptree as c\nc.flax.checkpoints",
+     "__init__.py": ""},
+    {"manager.py": "from ckptree.store import *", "store.py": ""},
     # What this test does not understand.
     {"store.py": "from . import step", "step.py": ""},
     {"store.py": "from ckptree.gone import Step"},
@@ -215,12 +360,16 @@ CLEAN = [
     {"store.py": "from ckptree import _engine\nfrom ckptree.step import Step",
      "step.py": "from ckptree.leaf import Leaf", "leaf.py": "import numpy",
      "_engine.pyi": "import numpy.typing"},
+    {"arrays/dtypes.py":
+     "import re, sys, ml_dtypes\nfrom sys import byteorder\n"
+     "re.compile('x')\nsys.platform\ntype(sys)"},
     {"adapters/__init__.py":
      "import importlib\nimportlib.import_module('ckptree.adapters.jax')\n"
      "if TYPE_CHECKING:\n  from ckptree.adapters import jax",
      "adapters/jax.py": "import jax"},
     {"__init__.py": "from ckptree.store import Store", "store.py": "",
-     "orbax/args.py": "import ckptree, jax, sys\n'jax' in sys.modules",
+     "orbax/args.py": "import ckptree, jax, sys\n'jax' in sys.modules\n"
+     "x: ckptree.Store = ckptree.store.open()",
      "flax/__init__.py": "from ckptree.orbax import args"},
 ]
 

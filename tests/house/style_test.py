@@ -37,7 +37,7 @@ def main() -> int:
     print("a planted violation was not found")
     return 1
   files = [name for name in prose.files_of_tree(ROOT)
-           if name.endswith((".cc", ".h"))]
+           if name.endswith((".cc", ".h", ".inc"))]
   if len(files) < 100:
     print(f"only {len(files)} files were found")
     return 1
