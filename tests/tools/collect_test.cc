@@ -323,10 +323,14 @@ TEST_F(ToolsCollectTest, ForkListsMakesAndDropsBranches) {
   const Result twice = Do({"fork", "10", "--branch", "trial"});
   EXPECT_EQ(twice.code, 2);
   EXPECT_THAT(twice.err, HasSubstr("exists already"));
-  for (const char* bad : {"main", "1st", "a/b", "latest", ""}) {
-    EXPECT_EQ(Do({"fork", "10", std::string("--branch=") + bad}).code, 2)
-        << bad;
+  for (const char* bad : {"main", "1st", "a/b", "latest", "healthy"}) {
+    const Result refused = Do({"fork", "10", std::string("--branch=") + bad});
+    EXPECT_EQ(refused.code, 2) << bad;
+    for (const char* taken : {"main", "latest", "best", "healthy"}) {
+      EXPECT_THAT(refused.err, HasSubstr(taken)) << bad;
+    }
   }
+  EXPECT_EQ(Do({"fork", "10", "--branch="}).code, 2);
   const Result nameless = Do({"fork", "10"});
   EXPECT_EQ(nameless.code, 2);
   EXPECT_THAT(nameless.err, HasSubstr("`ckptree fork 10 --branch NAME`"));

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/testutil/status_matchers.h"
 #include "tools/line/address.h"
+#include "tools/output/failure.h"
 
 namespace ckptree::tools {
 namespace {
@@ -159,8 +160,12 @@ TEST(AddressTest, SplitsStepAndKey) {
 TEST(AddressTest, RefusesWhatIsNoStep) {
   EXPECT_THAT(ParseAddress("params/w"),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(ParseAddress("lates"),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  const auto misspelt = ParseAddress("lates");
+  EXPECT_THAT(misspelt, StatusIs(absl::StatusCode::kInvalidArgument));
+  for (const char* form : {"1200", "latest", "best:loss:min", "healthy"}) {
+    EXPECT_OK(ParseAddress(form));
+    EXPECT_THAT(HintOf(misspelt.status()), HasSubstr(form));
+  }
 }
 
 }  // namespace
