@@ -5,13 +5,11 @@
 //   1. What an interrupted repair left is finished first.
 //   2. The writer's lock; without `execute` a look whether anybody has it.
 //   3. What is wrong: the store is opened to read, and all of it is read.
-//   4. Where that is more than an open for writing mends by itself, the store
-//   is
-//      recovered beside itself.
+//   4. Where that is more than an open for writing mends by itself, the
+//      store is recovered beside itself.
 //   5. The caller is asked; the store must be as it was in step 2.
 //   6. The store is opened for writing, which mends it, or the two stores
-//   change
-//      places (core/repair/store_swap.h).
+//      change places (core/repair/store_swap.h).
 
 #include "ckptree/repair.h"
 
