@@ -34,7 +34,8 @@ SECTION = re.compile(
     r"\bsections? ((?:\d+(?:\.\d+)*(?:, | and | to )?)+) of "
     r"`?(?:schema/)?FORMAT\b")
 HEADING = re.compile(
-    r'((?:[\w.-]+/)*\w+)(\.md)?`?(?:\]\([^()]*\))?,? "([^"]+)"')
+    r'((?:[\w.-]+/)*\w+)(\.md)?`?(?:\]\([^()]*\))?,? '
+    r'(?:part |section )?"([^"]+)"')
 LINK = re.compile(
     r"""\]\(\s*<?([^()\s>]+)>?(?:\s+(?:"[^"]*"|'[^']*'))?\s*\)|"""
     r"""^\s{0,3}\[[^\]]+\]:\s*<?([^\s>]+)|"""
@@ -176,7 +177,8 @@ def _of_all_texts(passage: prose.Passage, path: str,
   for match in HEADING.finditer(flat):
     page = match[1] + ".md"
     if (match[2] or match[1].isupper()) and tree.finds(page, path) and \
-        match[3] not in tree.headings_of(page):
+        not any(heading.startswith(match[3])
+                for heading in tree.headings_of(page)):
       yield match.start(), f'{page} has no "{match[3]}"'
 
 

@@ -190,6 +190,7 @@ PLANTED = [
     ("citations", "core/a.cc", HEAD + "// FORMAT.md, sections 2 and 99.\n"),
     ("citations", "core/a.cc", HEAD + "// FORMAT.md 2.77 says so.\n"),
     ("citations", "core/a.cc", HEAD + '// See b.md, "No Such Section".\n'),
+    ("citations", "core/a.cc", HEAD + '// See b.md,\n// part "Gone".\n'),
     ("citations", "core/a.cc", HEAD + "// As decision D12 says.\n"),
     ("citations", "core/a.cc", HEAD + "// See issue 14.\n"),
     ("citations", "core/a.cc", HEAD + "// As #14 has it.\n"),
