@@ -4,7 +4,8 @@
 An include is written in one way only: `#include "x/y.h"` or `#include <x>`, at
 the beginning of a line, with nothing behind it but a comment of one line. All
 other spellings that a compiler takes are complaints, and so are paths with
-`.` or `..`: what a test cannot read is not there.
+`.` or `..`, or in quotes without a folder, and macros that stand for the name
+of a file: what a test cannot read is not there.
 """
 
 import re
@@ -17,11 +18,13 @@ OTHER_ENDINGS = (
     ".m", ".mm")
 
 INCLUDE = re.compile(
-    r'#\s*include (?:"([\w+-]+(?:/[\w+-]+)*\.[\w.]+)"'
+    r'#\s*include (?:"([\w+-]+(?:/[\w+-]+)+\.[\w.]+)"'
     r"|<([\w+-]+(?:/[\w+-]+)*(?:\.[\w.]+)?)>)\s*(?://.*)?$")
 TOKEN = re.compile(
     r'R"(?P<d>\w*)\((?P<raw>.*?)\)(?P=d)"|"(?P<string>(?:[^"\\\n]|\\.)*)"|'
     r"(?<![0-9a-fA-F])'(?:[^'\\\n]|\\.)+'|//[^\n]*|/\*.*?\*/", re.DOTALL)
+# Highway includes what one of these says.
+MACRO = re.compile(r'\s*#\s*define\s+\w+\s+["<]([\w./+-]+\.(?:h|cc|inc))[">]')
 DIRECTIVE = re.compile(r"\s*(#|%:|\?\?=)\s*(include|include_next|import|embed)"
                        r"(?!\w)")
 MODULE = re.compile(
@@ -66,9 +69,10 @@ def logical_lines(code):
     number += 1 + line.count(SPLICE)
 
 
-def includes(text):
+def includes(text, path=None):
   """Returns what a file includes, as (line, name), and complaints about
-  includes that nobody could compare with a rule, as (line, what)."""
+  includes that nobody could compare with a rule, as (line, what). A macro may
+  stand for the file's own `path`."""
   found, wrong = [], []
   lines = text.splitlines()
   for number, line in logical_lines(without_words(text)):
@@ -76,6 +80,10 @@ def includes(text):
       wrong.append((number, "asks what could be included"))
     if MODULE.match(line):
       wrong.append((number, "imports a module: write #include"))
+    # A line of a comment or a string has no "#" here.
+    macro = MACRO.match(lines[number - 1]) if "#" in line else None
+    if macro and macro[1] != path:
+      wrong.append((number, f"a macro stands for {macro[1]}"))
     match = DIRECTIVE.match(line)
     if not match:
       continue

@@ -113,6 +113,8 @@ def check_node(node, path, room):
       return f"sys.{node.attr} is for nobody here"
     if room not in KNOW_FRAMEWORKS:
       return "sys.modules is for adapters and drop-ins"
+  if isinstance(node, ast.Attribute) and node.attr == "sys":
+    return "sys is imported by its name"
   name = getattr(node, "attr", getattr(node, "id", ""))
   if name in LOADING and path != REGISTRY:
     return "modules are loaded by their names in the registry of adapters"
@@ -170,6 +172,8 @@ def check_names(node, modules):
     for alias in node.names:
       if alias.asname and alias.name in ("sys", "importlib", "ckptree"):
         return f"{alias.name} has no other name here"
+  elif any(alias.name in ("sys", "importlib") for alias in node.names):
+    return "a module of Python is imported by its name"
   elif node.module == "sys" and {a.name for a in node.names} & {*OF_SYS, "*"}:
     return "write sys.modules"
   elif node.module and node.module.split(".")[0] == "ckptree":
@@ -213,7 +217,7 @@ def read(path, text, modules):
           complaints.append(f"{where}: {reason}")
   complaints += [
       f"{path}:{node.lineno}: {node.id} without an attribute of it"
-      for node in bare_names(tree, ("sys", "importlib"))]
+      for node in bare_names(tree, ("ckptree", "sys", "importlib"))]
   return arrows, complaints
 
 
@@ -334,6 +338,10 @@ PLANTED = [
     {"store.py": "import sys\nvars(sys)['modules']"},
     {"store.py": "import sys\nsys.__dict__['modules']"},
     {"store.py": "import sys\ns = sys"},
+    {"store.py": "import os\nos.sys.modules['jax']"},
+    {"store.py": "from os import sys"},
+    {"orbax/args.py": "import ckptree\nvars(ckptree)['flax']",
+     "__init__.py": ""},
     {"orbax/args.py": "import sys\nsys.meta_path.append(f)"},
     {"store.py": "import tensorflow"},
     {"orbax/args.py": "import pandas"},
