@@ -17,7 +17,7 @@ namespace {
 std::string Layout(std::string_view scientific) {
   std::string out;
   if (scientific.front() == '-') {
-    out = "-";
+    out += '-';
     scientific.remove_prefix(1);
   }
   const std::size_t e = scientific.find('e');
@@ -29,12 +29,13 @@ std::string Layout(std::string_view scientific) {
   const int count = static_cast<int>(digits.size());
   if (exponent < -4 || exponent >= 16) {
     out += digits[0];
-    if (count > 1) out += "." + digits.substr(1);
+    if (count > 1) out.append(".").append(digits, 1);
     out += absl::StrFormat("e%c%02d", exponent < 0 ? '-' : '+',
                            std::abs(exponent));
   } else if (exponent < 0) {
-    out += "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') +
-           digits;
+    out.append("0.");
+    out.append(static_cast<std::size_t>(-exponent - 1), '0');
+    out += digits;
   } else if (count <= exponent + 1) {
     out += digits +
            std::string(static_cast<std::size_t>(exponent + 1 - count), '0') +
