@@ -166,7 +166,7 @@ def check_outside(target, path, room):
   return None
 
 
-def check_names(node, modules):
+def check_names(node):
   """Returns why an import may not give the names that it gives, or None."""
   if isinstance(node, ast.Import):
     for alias in node.names:
@@ -197,7 +197,7 @@ def read(path, text, modules):
         arrows.setdefault(name, f"{path}:{node.lineno}: names {name}")
     if not isinstance(node, (ast.Import, ast.ImportFrom)):
       continue
-    reason = check_names(node, modules)
+    reason = check_names(node)
     if reason:
       complaints.append(f"{path}:{node.lineno}: {reason}")
     for target in targets(node, modules):
