@@ -278,9 +278,8 @@ def test_an_abstract_state_that_does_not_fit(ocp, tmp_path):
 def test_another_type_of_elements_is_asked_for(ocp, ours, tmp_path):
     ocp.save(tmp_path / "a", tree())
     half = {**abstract(), "w": jax.ShapeDtypeStruct((2, 3), jnp.float16)}
+    assert ocp.load(tmp_path / "a", half)["w"].dtype == jnp.float16
     if ours:
-        with pytest.raises(ValueError, match="enable_padding_and_truncation"):
-            ocp.load(tmp_path / "a", half)
         with pytest.raises(ValueError, match="without loss"):
             ocp.load(tmp_path / "a", {**abstract(), "f": int})
     with fitting_context(ocp):

@@ -48,7 +48,6 @@ class Strictness(NamedTuple):
     kinds: bool = False
     # What a message advises, by what differs.
     hints: Mapping[str, str] = {
-        "dtype": "or pass restore_args with this dtype, or strict=False",
         "shape": "or pass strict=False, to cut or fill it",
     }
 
@@ -287,6 +286,10 @@ class _Templated(Restoring):
         return want
 
     def compare_rest(self) -> None:
+        # Where the template has None or an empty container for a leaf.
+        for name, _, empty in self.nodes:
+            if empty and keys_of(name) in self.by_keys:
+                self.claimed.add(self.by_keys[keys_of(name)])
         if not self.strictness.partial:
             for there, info in self.of_item.leaves.items():
                 if there in self.claimed or self._may_be_left_out(there):
@@ -311,19 +314,13 @@ class _Templated(Restoring):
             if keys_of(name) not in self.kinds:
                 found = self.there.shown(info)
                 self.differ("/".join(keys_of(name)), "unexpected", "", found)
-        for keys in sorted(here - self.empty):
-            found = self._below(keys) or self._leaf_at(keys)
+        for keys in sorted(here - self.empty - set(self.by_keys)):
+            found = self._below(keys)
             shown = "/".join(keys) or "the item"
             if found:
                 self.differ(shown, "kind", "nothing", found)
             else:
                 self.differ(shown, "missing", "an empty container", "")
-
-    def _leaf_at(self, keys: Keys) -> str:
-        name = self.by_keys.get(keys)
-        if name is None:
-            return ""
-        return self.there.shown(self.of_item.leaves[name])
 
     def _below(self, keys: Keys) -> str:
         """Says that there is a container, where there is."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from ckptree.arrays import dtypes, values
+from ckptree.arrays import casting, dtypes, values
 from ckptree.adapters.protocol import Request
 from ckptree.orbax.metadata import ArrayMetadata, ScalarMetadata, StringMetadata
 from ckptree.orbax.type_handlers import ArrayRestoreArgs, RestoreArgs
@@ -86,9 +86,7 @@ class Wanted(NamedTuple):
         if self.shape is not None and shape != self.shape:
             if not self.fit or len(shape) != len(self.shape):
                 return "shape", str(self)
-        if self.dtype and not self.convert and info.dtype_name != self.dtype:
-            return "dtype", str(self)
-        return None
+        return None  # Elements are converted, where that loses nothing.
 
     def __str__(self) -> str:
         if self.kind in _PYTHON:
@@ -225,8 +223,8 @@ def request(info: _engine.LeafInfo, want: Wanted) -> Request:
     """What to read for a leaf."""
     if not _loads(info, want):
         return Request(info)
-    dtype = want.dtype if want.convert else ""
-    return Request(info, "jax", want.sharding, dtype)
+    same = info.dtype_name == want.dtype and not want.convert
+    return Request(info, "jax", want.sharding, "" if same else want.dtype)
 
 
 def converted(name: str, value: Any, args: RestoreArgs) -> Any:
@@ -239,13 +237,25 @@ def converted(name: str, value: Any, args: RestoreArgs) -> Any:
     return convert(name, value, of_args(args, saved))
 
 
+# Exponents of the largest numbers of floating types: none becomes Inf in a type
+# with the same or a larger one.
+_LARGEST = {"float16": 16, "bfloat16": 128, "float32": 128, "float64": 1024}
+
+
 def _loads(info: _engine.LeafInfo, want: Wanted) -> bool:
     """Read box by box onto devices; what has to be fitted comes as a whole."""
     if want.kind != "jax" or values.kind_of(info) != "array":
         return False
     if info.tag.startswith("prng:"):
         return want.prng or not want.dtype
-    return want.shape is None or want.shape == info.shape
+    if want.shape is not None and want.shape != info.shape:
+        return False
+    # Others are looked at after they were converted.
+    return (
+        want.convert
+        or want.dtype in ("", info.dtype_name)
+        or _LARGEST.get(info.dtype_name, 1024) <= _LARGEST.get(want.dtype, 0)
+    )
 
 
 def convert(name: str, value: Any, want: Wanted) -> Any:
@@ -259,14 +269,17 @@ def convert(name: str, value: Any, want: Wanted) -> Any:
         array = _fitted(array, want.shape)
     if want.dtype:
         if dtypes.NAMES[array.dtype] != want.dtype:
-            dtype = dtypes.by_name(want.dtype)
-            converted = array.astype(dtype)
-            if not want.convert and not np.array_equal(converted, array):
-                raise ValueError(
-                    f"{name}: {value!r} cannot become {want.dtype} without "
-                    "loss: pass restore_args with this dtype, or strict=False"
+            given = array if hasattr(value, "dtype") else value
+            try:
+                array = casting.array(
+                    given, dtypes.by_name(want.dtype), lossy=want.convert
                 )
-            array = converted
+            except casting.Changed as error:
+                raise ValueError(
+                    f"{name} would change as {want.dtype}, {error}: pass "
+                    "restore_args with this dtype, or strict=False (in v1: "
+                    "enable_padding_and_truncation)"
+                ) from None
     if want.kind == "jax":
         from ckptree.adapters import jax
 

@@ -23,6 +23,7 @@ from ckptree.orbax.experimental.v1._checkpointable import (
     StatefulCheckpointable,
 )
 from ckptree.orbax.experimental.v1._context import Context
+from ckptree.orbax.experimental.v1._deleting import delete, delete_async
 from ckptree.orbax.experimental.v1._deprecated import (
     load_pytree,
     load_pytree_async,
@@ -66,6 +67,8 @@ __all__ = [
     "StatefulCheckpointable",
     "arrays",
     "checkpointables_metadata",
+    "delete",
+    "delete_async",
     "errors",
     "handlers",
     "is_orbax_checkpoint",

@@ -159,6 +159,15 @@ class Context:
     def checkpoint_layout(self) -> CheckpointLayout:
         return self._layout
 
+    @checkpoint_layout.setter
+    def checkpoint_layout(self, layout: CheckpointLayout | str) -> None:
+        if self._tokens:
+            raise RuntimeError(
+                "Cannot mutate an active Context: set its options before the "
+                "`with` block"
+            )
+        self._layout = CheckpointLayout(layout)
+
     # The same under the names of the arguments.
     pytree_options = pytree
     array_options = array
@@ -179,11 +188,6 @@ class Context:
                 "checkpoint_layout SAFETENSORS: a store is read and written as "
                 "ORBAX; read such files by safetensors.numpy.load_file() and "
                 "save what it returns"
-            )
-        if self.array.saving.scoped_storage_options_creator is not None:
-            raise NotImplementedError(
-                "scoped_storage_options_creator: storage_options are for all "
-                "arrays; convert single ones before they are saved"
             )
         if self.deletion.gcs_deletion_options.todelete_full_path is not None:
             raise NotImplementedError(

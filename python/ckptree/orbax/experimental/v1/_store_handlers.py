@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 _NUMBERS = (bool, int, float, complex, str, bytes, np.generic)
 
 _HINTS = {
-    "dtype": "or set array.loading.enable_padding_and_truncation of the "
-    "Context, to convert it",
     "shape": "or set array.loading.enable_padding_and_truncation of the "
     "Context, to cut or fill it",
 }
@@ -204,13 +202,8 @@ class PyTreeHandler(ItemHandler):
             raise ValueError(
                 f"Unsupported leaf type for saving: {shown}"
             ) from error
-        dtype = (self._context or context).array.saving.storage_options.dtype
-        conversions = None
-        if dtype is not None:
-            conversions = _tree_save.map_leaves(
-                value, lambda name, leaf: _conversion(leaf, dtype)
-            )
-        return _tree_save.save(value, conversions)
+        saving = (self._context or context).array.saving
+        return _tree_save.save(value, _conversions(value, saving))
 
     def unpack(self, item: StoredItem, abstract: Any, context: Context) -> Any:
         options = self._context or context
@@ -265,6 +258,25 @@ def _check_leaf(name: str, leaf: Any) -> Any:
         return leaf
     _rules.adapt(leaf)
     return leaf
+
+
+def _conversions(value: Any, saving: Any) -> Any:
+    """SaveArgs in a tree like it; None: nothing is converted."""
+    dtype = saving.storage_options.dtype
+    creator = saving.scoped_storage_options_creator
+    if creator is not None:
+        import jax
+
+        def of(path: Any, leaf: Any) -> SaveArgs:
+            own = getattr(creator(path, leaf), "dtype", None)
+            return _conversion(leaf, dtype if own is None else own)
+
+        return jax.tree_util.tree_map_with_path(of, value)
+    if dtype is None:
+        return None
+    return _tree_save.map_leaves(
+        value, lambda name, leaf: _conversion(leaf, dtype)
+    )
 
 
 def _conversion(leaf: Any, dtype: Any) -> SaveArgs:

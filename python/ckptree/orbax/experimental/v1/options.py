@@ -95,8 +95,9 @@ class ArrayOptions(OptionGroup):
 
     @dataclasses.dataclass(kw_only=True)
     class Saving(OptionGroup):
-        """Only `storage_options.dtype` does something: a store has one way to
-        write arrays."""
+        """Only `storage_options.dtype`, and that of what
+        `scoped_storage_options_creator` returns, do something: a store has one
+        way to write arrays."""
 
         @dataclasses.dataclass(kw_only=True)
         class StorageOptions(OptionGroup):
@@ -121,8 +122,9 @@ class ArrayOptions(OptionGroup):
         enable_replica_parallel_separate_folder: bool = False
         enable_write_sharding_file: bool = True
         array_metadata_store: Any = None
-        # Refused: storage_options are for all arrays.
-        scoped_storage_options_creator: Any = None
+        # Called with the path and value of each leaf: its StorageOptions, or
+        # None for storage_options.
+        scoped_storage_options_creator: Callable[..., Any] | None = None
 
     @dataclasses.dataclass(kw_only=True)
     class Loading(OptionGroup):

@@ -222,7 +222,8 @@ class Checkpointer(Closing):
     ) -> AsyncResponse[bool]:
         manager = self._manager
         # Failures of the one before are raised.
-        manager._engine._engine.settle()
+        manager._engines.writing()
+        manager._settle()
         manager._begin(
             step_number(step), items, metrics, custom, overwrite=overwrite
         )
