@@ -379,14 +379,13 @@ def test_a_callback_when_a_step_is_durable(ocp, tmp_path):  # OPT-18
     assert called == [1, 1, 1]
 
 
-def test_the_directory_is_made_or_not(ocp, ours, tmp_path):  # OPT-09
+def test_the_directory_is_made_or_not(ocp, tmp_path):  # OPT-09
     with ocp.CheckpointManager(tmp_path / "a" / "run") as manager:
         assert manager.directory.is_dir()
     ocp.PyTreeCheckpointer().save(tmp_path / "b" / "c" / "x", {"a": 1})
     options = ocp.CheckpointManagerOptions(create=False)
-    if ours:  # Orbax finds out when it saves.
-        with pytest.raises(FileNotFoundError):
-            ocp.CheckpointManager(tmp_path / "d", options=options)
+    with ocp.CheckpointManager(tmp_path / "d", options=options) as manager:
+        assert not (tmp_path / "d").exists() and manager.latest_step() is None
     (tmp_path / "e").mkdir()
     with ocp.CheckpointManager(tmp_path / "e", options=options) as manager:
         assert manager.save(0, args=ocp.args.StandardSave({"a": 1}))

@@ -155,7 +155,8 @@ def test_two_managers_at_once(tmp_path):
     with ours.CheckpointManager(tmp_path / "run"):
         other = (
             "import sys, ckptree.orbax as ocp; "
-            "ocp.CheckpointManager(sys.argv[1])"
+            "ocp.CheckpointManager(sys.argv[1]).save("
+            "0, args=ocp.args.StandardSave({'a': 1}))"
         )
         import subprocess
         import sys

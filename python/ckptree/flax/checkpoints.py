@@ -77,15 +77,16 @@ class AsyncManager:
     """
 
     def __init__(self, max_workers: int = 1) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers)
-        self._last: concurrent.futures.Future[Any] | None = None
+        self.executor = concurrent.futures.ThreadPoolExecutor(max_workers)
+        # Of the last save, until somebody has waited for it.
+        self.save_future: concurrent.futures.Future[Any] | None = None
 
     def wait_previous_save(self) -> None:
         """Until the last save is done; raises what it failed of, once.
 
         >>> manager.wait_previous_save()
         """
-        last, self._last = self._last, None
+        last, self.save_future = self.save_future, None
         if last is not None:
             last.result()
 
@@ -97,7 +98,7 @@ class AsyncManager:
         saves
         """
         self.wait_previous_save()
-        self._last = self._pool.submit(task)
+        self.save_future = self.executor.submit(task)
 
 
 def save_checkpoint(
@@ -211,7 +212,7 @@ def _items_of(target: Any, orbax_checkpointer: Any) -> dict[str, _items.Item]:
             "it into a dict"
         )
     if isinstance(orbax_checkpointer, Checkpointer):
-        return orbax_checkpointer._pack((target,), {})
+        return _items.finished(orbax_checkpointer._pack((target,), {}))
     return {_items.DEFAULT: _item_of(target, None)}
 
 

@@ -12,7 +12,8 @@ class NoItemError(AttributeError, KeyError):
 
 
 class Composite(Mapping[str, Any]):
-    """Items by name, as a mapping and as attributes; cannot be changed.
+    """Items by name, as a mapping and as attributes; cannot be changed. An
+    item that is called as a method, such as `keys`, by `[...]` only.
 
     >>> made = Composite(state=1, config={"a": 2})
     >>> made.state, made["config"], "other" in made
@@ -23,9 +24,9 @@ class Composite(Mapping[str, Any]):
 
     _items: dict[str, Any]
 
-    def __init__(self, **items: Any) -> None:
+    def __init__(self, /, **items: Any) -> None:
         for name in items:
-            if name.startswith("__") or hasattr(Composite, name):
+            if name.startswith("__"):
                 raise ValueError(f"an item cannot be called {name!r}")
         object.__setattr__(self, "_items", items)
 

@@ -68,6 +68,8 @@ def pack(table: HandlerTable, args: Composite) -> dict[str, Item]:
     items = {}
     for name in sorted(args):
         given = args[name]
+        if given is None and table.known(name) is not None:
+            continue  # It has no such item, as Orbax would have it.
         if not isinstance(given, CheckpointArgs):
             raise ValueError(
                 f"item {name!r}: pass CheckpointArgs, such as "
@@ -179,7 +181,7 @@ class CompositeCheckpointHandler(StoringHandler):
         """The items of `args`, a Composite."""
         for name in args if self._names else ():
             if name not in self._names:
-                raise KeyError(
+                raise ValueError(
                     f"no item {name!r}: the handler has "
                     f"{', '.join(sorted(self._names))}"
                 )
@@ -194,6 +196,7 @@ class CompositeCheckpointHandler(StoringHandler):
         if folder is not None and folder.several:
             folder.take(items)
         else:
+            items = _items.finished(items)
             _checkpoint.save(directory, items, force=True)
 
     def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:

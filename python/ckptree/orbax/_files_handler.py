@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from typing import TYPE_CHECKING, Any, Callable
 
 from ckptree._rules import Content, Document
-from ckptree.orbax import _folders, _loops
+from ckptree.orbax import _folders, _items, _loops, _tree_save
 from ckptree.orbax._handler import (
     AsyncCheckpointHandler,
     CheckpointHandler,
@@ -39,31 +40,49 @@ class FilesHandler(StoreHandler):
         self._synchronous = synchronous
 
     def pack(self, args: Any) -> Item:
-        with _folders.given() as folder:
-            self._save_to(folder.path, args)
-            return item_of(folder)
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(_folders.given())
+            futures = self._begin(folder.path, args)
+            if not futures:
+                self.handler.finalize(folder.path)
+                return item_of(folder)
+            # The folder stays until they have ended.
+            took = stack.pop_all()
+            if folder.saved is not None:
+                folder.saved = _owned(folder.saved)
+
+        def later() -> Item:
+            with took:
+                _wait(futures)
+                self.handler.finalize(folder.path)
+                return item_of(folder)
+
+        return Item(None, later=later)
 
     def pack_all(self, args: Any) -> dict[str, Item]:
         """Of a handler of several items."""
         with _folders.given(several=True) as folder:
-            self._save_to(folder.path, args)
+            _wait(self._begin(folder.path, args))
+            self.handler.finalize(folder.path)
             if packed(folder.path):
                 raise NotImplementedError(
                     f"{type(self.handler).__qualname__} writes files beside "
                     "its items: make them an item by a handler of their own"
                 )
-            return dict(folder.saved or {})
+            return _items.finished(folder.saved or {})
 
-    def _save_to(self, directory: pathlib.Path, args: Any) -> None:
+    def _begin(self, directory: pathlib.Path, args: Any) -> list[Any]:
+        """Returns futures of what goes on."""
         handler = self.handler
         if (
             isinstance(handler, AsyncCheckpointHandler)
             and not self._synchronous
         ):
-            _loops.run_save(lambda: _call(handler.async_save, directory, args))
-        else:
-            _call(handler.save, directory, args)
-        handler.finalize(directory)
+            return _loops.begin_save(
+                lambda: _call(handler.async_save, directory, args)
+            )
+        _call(handler.save, directory, args)
+        return []
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
         with _folders.given(stored=item) as folder:
@@ -80,6 +99,22 @@ class FilesHandler(StoreHandler):
 
     def close(self) -> None:
         self.handler.close()
+
+
+def _owned(saved: Item) -> Item:
+    return saved._replace(state=_tree_save.with_own_arrays(saved.state))
+
+
+def _wait(futures: list[Any]) -> None:
+    """Until each has ended. Raises what the first one failed of."""
+    failed: BaseException | None = None
+    for future in futures:
+        try:
+            future.result()
+        except BaseException as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def _call(

@@ -29,8 +29,8 @@ _FIRST = frozenset(
     [*range(0x80, 0x90), 0xDE, 0xDF, 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)]
 )
 
-_ARRAY, _COMPLEX, _SCALAR = 1, 2, 3
-_CHUNKED = "__msgpack_chunked_array__"
+ARRAY, COMPLEX, SCALAR, TUPLE = 1, 2, 3, 4
+CHUNKED = "__msgpack_chunked_array__"
 _ELSEWHERE = "//GDAPlaceholder:"
 
 
@@ -54,15 +54,20 @@ class FlaxStep(NamedTuple):
 
 
 def folder_name(prefix: str) -> str:
-    """Of the store with the steps of that prefix. ValueError.
+    """Of the store with the steps of that prefix; each prefix has another one.
+    ValueError.
 
-    >>> folder_name("checkpoint_"), folder_name("")
-    ('checkpoint', 'checkpoint')
+    >>> folder_name("checkpoint_"), folder_name("best"), folder_name("")
+    ('checkpoint', 'best.', '_')
     """
-    name = prefix.rstrip("_") or "checkpoint"
-    if "/" in name or name in (".", ".."):
+    if "/" in prefix:
         raise ValueError(f"prefix {prefix!r}: it becomes the name of a folder")
-    return name
+    if not prefix:
+        return "_"
+    without = prefix.removesuffix("_")
+    if without == prefix or without.endswith((".", "_")) or not without:
+        return prefix + "."
+    return without
 
 
 def steps_in(
@@ -137,7 +142,7 @@ def read(path: str | os.PathLike[str]) -> Any:
 
 def decode(data: bytes) -> Any:
     """As read(), of bytes."""
-    msgpack = _msgpack()
+    msgpack = msgpack_package()
     try:
         tree = msgpack.unpackb(
             data, ext_hook=_extension, raw=False, strict_map_key=False
@@ -147,7 +152,7 @@ def decode(data: bytes) -> Any:
     return _joined(tree)
 
 
-def _msgpack() -> Any:
+def msgpack_package() -> Any:
     try:
         import msgpack
     except ImportError:
@@ -158,18 +163,23 @@ def _msgpack() -> Any:
 
 
 def _extension(code: int, data: bytes) -> Any:
-    if code == _ARRAY:
+    if code == ARRAY:
         return _array(data)
-    if code == _SCALAR:
+    if code == SCALAR:
         return _array(data)[()]
-    if code == _COMPLEX:
-        real, imaginary = _msgpack().unpackb(data)
+    if code == COMPLEX:
+        real, imaginary = msgpack_package().unpackb(data)
         return complex(real, imaginary)
+    if code == TUPLE:
+        values = msgpack_package().unpackb(
+            data, ext_hook=_extension, raw=False, strict_map_key=False
+        )
+        return tuple(values)
     raise ValueError(f"a value of the unknown kind {code}")
 
 
 def _array(data: bytes) -> np.ndarray[Any, Any]:
-    shape, name, elements = _msgpack().unpackb(data, raw=True)
+    shape, name, elements = msgpack_package().unpackb(data, raw=True)
     dtype = dtypes.by_name(name.decode())
     return np.frombuffer(elements, dtype).reshape(shape)
 
@@ -185,7 +195,7 @@ def _joined(tree: Any) -> Any:
         return [_joined(value) for value in tree]
     if not isinstance(tree, dict):
         return tree
-    if _CHUNKED not in tree:
+    if CHUNKED not in tree:
         return {key: _joined(value) for key, value in tree.items()}
     parts = _listed(tree.get("chunks"))
     if not all(isinstance(part, np.ndarray) for part in parts):

@@ -12,6 +12,47 @@ if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
 
 
+class Deferred:
+    """Runs on a thread of its own from now on: what is to be done before a
+    save can be made. Keeps what it raises for wait(), which raises it once."""
+
+    def __init__(self, step: int, run: Callable[[], Any]) -> None:
+        self.step = step
+        self._run = run
+        self._error: BaseException | None = None
+        # Not a daemon: the exit of the interpreter waits for it.
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            self._error = error
+
+    def ended(self) -> bool:
+        """Never waits."""
+        return not self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """As wait(), but what it raised stays."""
+        if self._thread is threading.current_thread():
+            return  # What it begins waits for itself.
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise WaitTimeoutError(
+                f"step {self.step} is not durable after {timeout} s; the save "
+                "goes on"
+            )
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until all of it has ended. TimeoutError: it goes on."""
+        self.join(timeout)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
 class Following:
     """Runs on a thread of its own once the save has ended; keeps what that
     raises for wait(), which raises it once."""

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 from ckptree.errors import NotFoundError
 
@@ -35,6 +35,9 @@ class Item(NamedTuple):
     about: dict[str, Any] = {}
     # What a handler of the user's own wrote beside it.
     files: dict[str, Any] = {}
+    # Of a handler that goes on in the background: waits for it, and returns
+    # the item. The rest of this one is nothing by then.
+    later: Callable[[], Item] | None = None
 
 
 class StoredItem:
@@ -96,6 +99,28 @@ class About(NamedTuple):
             return cls(found["items"], found["custom"], found["begun_ns"])
         custom = found if isinstance(found, dict) else {}
         return cls({}, custom, step.info.begun_ns)
+
+
+def finished(items: Mapping[str, Item]) -> dict[str, Item]:
+    """All of them as they are to be saved. Raises what handlers raise that are
+    in the background, when each of them has ended."""
+    made: dict[str, Item] = {}
+    failed: BaseException | None = None
+    for name, item in items.items():
+        try:
+            made[name] = item if item.later is None else _done(item)
+        except BaseException as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return made
+
+
+def _done(item: Item) -> Item:
+    """What was kept of it beside its state, such as its handler, stays."""
+    assert item.later is not None
+    done = item.later()
+    return done._replace(about={**done.about, **item.about})
 
 
 def about(items: Mapping[str, Item], custom: Any) -> dict[str, Any]:

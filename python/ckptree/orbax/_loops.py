@@ -24,10 +24,15 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 def run_save(call: Callable[[], Any]) -> None:
     """Calls an async_save() and waits for all that it began."""
+    for future in begin_save(call):
+        future.result()
+
+
+def begin_save(call: Callable[[], Any]) -> list[Any]:
+    """Calls an async_save(); returns the futures of what goes on."""
 
     async def save() -> Any:
         made = call()
         return await made if inspect.isawaitable(made) else made
 
-    for future in run(save()) or ():
-        future.result()
+    return list(run(save()) or ())

@@ -32,6 +32,8 @@ class ManagerItems:
         registry: DefaultCheckpointHandlerRegistry | None,
     ) -> None:
         self.single: bool | None = None
+        # Those that may be saved; None: any.
+        self._names: set[str] | None = None
         if checkpointers is not None and (
             item_names is not None
             or item_handlers is not None
@@ -48,6 +50,8 @@ class ManagerItems:
                 "handler_registry goes without item_names and item_handlers"
             )
         handlers = self._handlers(checkpointers, item_names, item_handlers)
+        if self.single is False:
+            self._names = {*(item_names or ()), *handlers, _items.METRICS}
         self.table = HandlerTable(registry, handlers)
 
     def _handlers(
@@ -88,20 +92,32 @@ class ManagerItems:
         if args is None:
             if items is None and options is None:
                 return None
-            return self._of_items(items, options, which)
+            return self._checked(self._of_items(items, options, which), which)
         if not isinstance(args, CheckpointArgs):
             raise ValueError(
                 "args are CheckpointArgs, such as args.StandardSave(...), not "
                 f"{shown_type(args)}"
             )
-        return self._composite(args)
+        return self._checked(self._composite(args), which)
+
+    def _checked(self, made: Composite, which: int) -> Composite:
+        """ValueError: an item that is to be saved was not among those that
+        the manager was made for."""
+        for name in made if which == 0 and self._names is not None else ():
+            if name not in (self._names or ()):
+                raise ValueError(
+                    f"item {name!r} does not match with any registered "
+                    "handler! The manager was made for the items "
+                    f"{', '.join(sorted(self._names or ()))}"
+                )
+        return made
 
     def _of_items(self, items: Any, options: Any, which: int) -> Composite:
         """Of objects, and what else their handlers take."""
         given = {_items.DEFAULT: (items, options or {})}
         if not self.single:
             given = {
-                name: (item, (options or {}).get(name, {}))
+                name: (item, (options or {}).get(name) or {})
                 for name, item in (items or {}).items()
             }
         made: dict[str, Any] = {}

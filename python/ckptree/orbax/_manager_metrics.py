@@ -40,11 +40,20 @@ class StepMetrics:
             if self._options.best_fn is not None:
                 _log.warning("save(%d): no metrics, which best_fn wants", step)
             return {}
-        plain = plain_metrics(metrics)
+        item = None
+        try:
+            plain = plain_metrics(metrics)
+            item = json_item(plain)
+        except (TypeError, ValueError):
+            if not self._options.prevent_write_metrics:
+                raise
+            plain = metrics  # Known to this process only.
         if self._options.best_fn is not None:
             self._options.best_fn(plain)
-        items[_items.METRICS] = json_item(plain)
         self._known[step] = plain
+        if item is None:
+            return {}
+        items[_items.METRICS] = item
         return ordered_metrics(plain)
 
     def learn(self, store: Store) -> None:

@@ -74,6 +74,9 @@ class CheckpointManagerOptions:
     def __post_init__(self) -> None:
         if self.best_mode not in ("min", "max"):
             raise ValueError(f"best_mode {self.best_mode!r}: 'min' or 'max'")
+        if self.read_only:
+            _log.warning("read_only: nothing is saved, deleted or created")
+            self._make_read_only()
         if (
             self.todelete_subdir is not None
             and self.todelete_full_path is not None
@@ -90,9 +93,6 @@ class CheckpointManagerOptions:
                 "directories to move. Deleting one takes microseconds, and its "
                 "bytes are freed in the background: leave these options out"
             )
-        if self.read_only:
-            _log.warning("read_only: nothing is saved, deleted or created")
-            self._make_read_only()
         keep = self.max_to_keep
         if self.preservation_policy is None and keep is not None and keep < 0:
             raise ValueError(
@@ -124,6 +124,8 @@ class CheckpointManagerOptions:
         self.create = False
         self.cleanup_tmp_directories = False
         self.save_on_steps = frozenset()
+        self.todelete_subdir = None
+        self.todelete_full_path = None
 
 
 def as_options(given: Any) -> CheckpointManagerOptions:

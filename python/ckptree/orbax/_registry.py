@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from ckptree.orbax._handler import CheckpointHandler
 from ckptree.orbax.checkpoint_args import (
     CheckpointArgs,
-    get_registered_args_cls,
+    all_registered_args,
     get_registered_handler_cls,
     has_registered_args,
 )
@@ -53,7 +54,7 @@ class DefaultCheckpointHandlerRegistry:
         if handler is None:
             handler = get_registered_handler_cls(kind)
         if isinstance(handler, type):
-            handler = handler()
+            handler = _made(handler)
         if (item, kind) in self._entries:
             raise AlreadyExistsError(
                 f"item {item!r} has a handler for {kind.__qualname__}"
@@ -82,6 +83,18 @@ class DefaultCheckpointHandlerRegistry:
 
 
 CheckpointHandlerRegistry = DefaultCheckpointHandlerRegistry
+
+
+def _made(cls: type[CheckpointHandler]) -> CheckpointHandler:
+    """ValueError: it needs arguments."""
+    try:
+        inspect.signature(cls).bind()
+    except TypeError as error:
+        raise ValueError(
+            f"{cls.__qualname__} cannot be made without arguments ({error}): "
+            "pass one that is made, as handler"
+        ) from None
+    return cls()
 
 
 def _type_of(
@@ -125,7 +138,7 @@ class HandlerTable:
         try:
             found = self._registry.get(item, args)
         except NoEntryError:
-            found = get_registered_handler_cls(args)()
+            found = _made(get_registered_handler_cls(args))
         self._known[item] = found
         return found
 
@@ -165,7 +178,7 @@ class HandlerTable:
         ]
         for cls in type(handler).__mro__:
             if has_registered_args(cls):
-                kinds += get_registered_args_cls(cls)
+                kinds += all_registered_args(cls)
                 break
         return isinstance(args, tuple(kinds))
 

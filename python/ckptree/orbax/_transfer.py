@@ -16,6 +16,7 @@ from ckptree.orbax import _checkpoint, _flax_files, _items, _place
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._items import About, Item
 from ckptree.orbax._keys import keys_of
+from ckptree.orbax._manager_arguments import ordered_metrics
 from ckptree.orbax._sharding import to_plain
 from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax._tree_save import save as tree_item
@@ -183,11 +184,8 @@ def _import_step(
             (folder / _items.METRICS / _items.METRICS).read_text()
         )
         if isinstance(found, dict):
-            metrics = {
-                name: float(value)
-                for name, value in found.items()
-                if isinstance(value, (int, float))
-            }
+            # The others are in the item.
+            metrics = ordered_metrics(found)
     _save(store, step, items, metrics, _custom_metadata(ocp, folder))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 import numpy as np
 
@@ -88,6 +88,30 @@ def save(tree: Any, save_args: Any, check: Check | None = None) -> Item:
     if save_args is None:
         made = tree  # The same objects: those that did not change are known.
     return Item(made, of_jax.about())
+
+
+def copied(items: Mapping[str, Item]) -> dict[str, Item]:
+    """The same with arrays of their own: the user's may change."""
+    return {
+        name: item._replace(state=with_own_arrays(item.state))
+        if item.later is None
+        else item
+        for name, item in items.items()
+    }
+
+
+def with_own_arrays(state: Any) -> Any:
+    """A state that does not change with the arrays it is made of."""
+    jax = sys.modules.get("jax")
+
+    def on_leaf(name: str, leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            return leaf.copy()
+        if jax is not None and isinstance(leaf, jax.Array):
+            return leaf.copy()  # The other one may be donated.
+        return leaf
+
+    return map_leaves(state, on_leaf)
 
 
 def _conversions(save_args: Any) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def register_with_handler(
     for_restore: bool = False,
 ) -> Callable[[Args], Args]:
     """A decorator of a subclass of CheckpointArgs: these are arguments of that
-    handler. A subclass of the handler does not inherit them."""
+    handler, which may have several. A subclass of the handler does not inherit
+    them."""
     if not (for_save or for_restore):
         raise ValueError("pass for_save=True, for_restore=True or both")
 
@@ -40,8 +41,8 @@ def register_with_handler(
             raise TypeError(f"{cls!r} is no subclass of CheckpointArgs")
         known = _arguments.setdefault(handler_cls, [None, None])
         for i, wanted in enumerate((for_save, for_restore)):
-            if wanted:
-                known[i] = cls
+            if wanted and known[i] is None:
+                known[i] = cls  # Of several the first is what others ask for.
         _handlers[cls] = handler_cls
         return cls
 
@@ -74,6 +75,11 @@ def get_registered_args_cls(
             "restoring: use register_with_handler"
         )
     return found[0], found[1]
+
+
+def all_registered_args(handler_cls: Handler) -> list[type[CheckpointArgs]]:
+    """Every class of arguments of a handler."""
+    return [cls for cls, known in _handlers.items() if known is handler_cls]
 
 
 def has_registered_args(

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 import ckptree
 from ckptree.closing import Closing
 from ckptree.errors import Error, NotFoundError
-from ckptree.orbax import _composite_handler, _items, _place, multihost
+from ckptree.orbax import _composite_handler, _items, multihost
 from ckptree.orbax._composite_handler import describe, of_one_item
+from ckptree.orbax._engines import Engines
 from ckptree.orbax._entries import Entry
-from ckptree.orbax._following import Following, after_commit
-from ckptree.orbax._manager_arguments import (
-    ManagerItems,
-    listed_steps,
-    step_number,
-)
+from ckptree.orbax._following import Deferred, Following, after_commit
+from ckptree.orbax._items import finished
+from ckptree.orbax._manager_arguments import ManagerItems, step_number
 from ckptree.orbax._manager_metrics import StepMetrics
 from ckptree.orbax._manager_options import (
     CheckpointManagerOptions,
@@ -30,6 +28,7 @@ from ckptree.orbax._manager_options import (
     check_options,
 )
 from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry
+from ckptree.orbax._tree_save import copied
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.checkpoint_managers import (
     DecisionContext,
@@ -45,7 +44,6 @@ from ckptree.orbax.options import (
 )
 from ckptree.orbax.path.step import name_format_of
 from ckptree.paths import local_path
-from ckptree.policies import MetricOfStep
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item
@@ -90,8 +88,9 @@ class AbstractCheckpointManager:
 class CheckpointManager(AbstractCheckpointManager, Closing):
     """The steps of a training loop, in one store at `directory`.
 
-    As Orbax's: README.md lists what differs. One manager at a time writes a
-    directory; others read it, with CheckpointManagerOptions(read_only=True).
+    As Orbax's: README.md lists what differs. Any number of managers read a
+    directory, and in one process save to it, one after the other; the first
+    save or delete makes this process the one that writes.
 
     >>> import ckptree.orbax as ocp, numpy as np
     >>> options = ocp.CheckpointManagerOptions(max_to_keep=2)
@@ -125,72 +124,50 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         )
         self._metrics = StepMetrics(self._options)
         self._kept = Kept(self._metrics.of)
+        self._timeout = (
+            self._options.async_options or AsyncOptions()
+        ).timeout_secs
+        # What waits for a handler of the user's own; what follows a commit.
+        self._deferred: Deferred | None = None
         self._following: Following | None = None
         self._saving: CheckpointInfo | None = None
-        self._manager = self._open(metadata)
-
-    def _open(
-        self, metadata: Mapping[str, Any] | None
-    ) -> ckptree.CheckpointManager | None:
-        """None: a reader of what is not there yet."""
-        given = self._options
-        _place.check_not_of_orbax(self._directory)
-        fresh = not _place.is_store(self._directory)
-        if fresh and given.read_only:
-            return None
-        if fresh and not given.create and not self._directory.is_dir():
-            raise FileNotFoundError(
-                f"{self._directory} is not there: pass create=True to make it"
-            )
-        decision = None
-        if given.save_decision_policy is not None:
-            decision = decision_of(given.save_decision_policy)
-        asynchronous = given.async_options or AsyncOptions()
-        preservation = None
-        if given.preservation_policy is not None:
-            preservation = self._kept.policy(given.preservation_policy)
-        if given.create:
-            self._directory.parent.mkdir(parents=True, exist_ok=True)
-        manager = ckptree.CheckpointManager(
-            self._directory,
-            max_to_keep=given.max_to_keep,
-            keep_period=given.keep_period,
-            keep_time_interval=given.keep_time_interval,
-            should_keep_fn=given.should_keep_fn,
-            preservation=preservation,
-            best_fn=(
-                None
-                if given.best_fn is None
-                else MetricOfStep(
-                    given.best_fn, self._kept.metric(given.best_fn)
-                )
-            ),
-            best_mode=None if given.best_fn is None else given.best_mode,
-            keep_checkpoints_without_metrics=given.keep_checkpoints_without_metrics,
-            save_interval_steps=None
-            if given.read_only
-            else given.save_interval_steps,
-            save_on_steps=listed_steps(given.save_on_steps),
-            should_save_fn=given.should_save_fn,
-            save_decision=decision,
-            metadata=metadata if given.save_root_metadata else None,
-            read_only=given.read_only,
-            save_timeout=asynchronous.timeout_secs,
+        self._missed: Exception | None = None
+        self._given = dict(metadata or {})
+        self._engines = Engines(
+            self._directory, self._options, self._kept, self._leave
         )
-        mode = given.file_options.path_permission_mode
-        if fresh and mode is not None:
-            self._directory.chmod(mode)
-        return manager
+        self._engines.begin(metadata)
 
-    # ---- What a reader may wait for ----
+    # ---- What is open ----
 
     @property
     def _engine(self) -> ckptree.CheckpointManager:
-        if self._manager is None:
-            self._manager = self._open(None)
-        if self._manager is None:
+        """To read. FileNotFoundError: there is nothing yet."""
+        found = self._engines.reading()
+        if found is None:
             raise FileNotFoundError(f"No steps found in {self._directory}")
-        return self._manager
+        return found
+
+    def _settle(self) -> None:
+        """Waits for what is in flight; what that fails of stays for whoever
+        waits for it."""
+        if self._deferred is not None:
+            self._deferred.join(self._timeout)
+        if self._engines.writer is not None:
+            self._engines.writer._engine.settle()
+
+    def _leave(self) -> None:
+        """Another manager of this process is going to write."""
+        try:
+            self.wait_until_finished()
+        except Exception as error:
+            self._missed = error
+
+    def _raise_missed(self) -> None:
+        """What failed while another manager took over, once."""
+        missed, self._missed = self._missed, None
+        if missed is not None:
+            raise missed
 
     @property
     def _store(self) -> Store:
@@ -210,7 +187,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if self._options.read_only:
             _log.warning("should_save(%d): read_only", step)
             return False
-        manager = self._engine
+        manager = self._engines.writing()
         if self.reached_preemption(step):
             manager.request_preemption()
         policy = self._options.save_decision_policy
@@ -261,7 +238,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             return False
         entry = Entry("save", step, self._directory)
         entry.add(
-            reached_preemption=self._engine.reached_preemption(),
+            reached_preemption=self._engines.writing().reached_preemption(),
             synchronous=not self._options.enable_async_checkpointing,
         )
         with entry.timed("checkpoint_manager_blocking"):
@@ -273,9 +250,10 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         self, step: int, given: Any, metrics: Any, custom: Any, entry: Entry
     ) -> None:
         self.check_for_errors()
-        manager = self._engine
+        self._engines.writing()
         with entry.timed("wait_for_prev"):
-            manager._engine.settle()
+            self._settle()
+        self.check_for_errors()
         if step in self.all_steps():
             raise StepAlreadyExistsError(
                 f"{self._directory}: there is a step {step}"
@@ -297,11 +275,32 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     ) -> None:
         """Begins to save items, whatever the policies say. `overwrite` replaces
         a step, in one commit."""
-        manager = self._engine
         self._wait_for_callback()
+        now = datetime.datetime.now(datetime.timezone.utc)
+        if not any(item.later for item in made.values()):
+            self._commit(step, made, metrics, custom, overwrite)
+        else:
+            # The arrays may change as soon as save() returns.
+            kept = copied(made)
+
+            def run() -> None:
+                items = finished(kept)
+                self._commit(step, items, metrics, custom, overwrite)
+
+            self._deferred = Deferred(step, run)
+        self._saving = CheckpointInfo(step, now, self._metrics.given(step))
+
+    def _commit(
+        self,
+        step: int,
+        made: dict[str, Item],
+        metrics: Any,
+        custom: Any,
+        overwrite: bool,
+    ) -> None:
+        manager = self._engines.writing()
         self._metrics.learn(self._store)
         stored = self._metrics.put(step, made, metrics)
-        now = datetime.datetime.now(datetime.timezone.utc)
         with self._told():
             manager.save(
                 step,
@@ -311,7 +310,6 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
                 force=True,
                 overwrite=overwrite,
             )
-        self._saving = CheckpointInfo(step, now, self._metrics.given(step))
         callback = (
             self._options.async_options or AsyncOptions()
         ).post_finalization_callback
@@ -321,16 +319,28 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     def wait_until_finished(self) -> None:
         """Until no save is in flight, and the callback of the options has run.
         Raises what failed, once."""
-        if self._manager is not None:
+        deferred = self._deferred
+        if deferred is not None:
+            try:
+                deferred.wait(self._timeout)
+            finally:
+                if deferred.ended():
+                    self._deferred = None
+        if self._engines.writer is not None:
             with self._told():
-                self._manager.wait_until_finished()
+                self._engines.writer.wait_until_finished()
         self._wait_for_callback()
+        self._raise_missed()
 
     def check_for_errors(self) -> None:
         """Raises what failed, once; never waits."""
-        if self._manager is not None:
+        self._raise_missed()
+        if self._deferred is not None and self._deferred.ended():
+            deferred, self._deferred = self._deferred, None
+            deferred.wait()
+        if self._engines.writer is not None:
             with self._told():
-                self._manager.check_for_errors()
+                self._engines.writer.check_for_errors()
         if self._following is not None and self._following.ended():
             self._wait_for_callback()
 
@@ -355,9 +365,10 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         """Also while the callback of the options runs."""
         if self._following is not None and not self._following.ended():
             return True
-        return (
-            self._manager is not None and self._manager.is_saving_in_progress()
-        )
+        if self._deferred is not None and not self._deferred.ended():
+            return True
+        writer = self._engines.writer
+        return writer is not None and writer.is_saving_in_progress()
 
     def reached_preemption(self, step: int) -> bool:
         """As JAX says, where it runs distributed."""
@@ -382,8 +393,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             with CheckpointManager(directory, options=options) as other:
                 other._items = self._items
                 return other.restore(step, items, restore_kwargs, args=args)
-        if self._manager is not None and not self._options.read_only:
-            self._manager._engine.settle()
+        self._settle()
         if step is None:
             step = self.latest_step()
             if step is None:
@@ -406,14 +416,26 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if read:
             _log.warning("all_steps(read=True): use reload()")
             self.reload()
-        if self._settled() is None:
-            return []
-        return self._engine.all_steps()
+        manager = self._settled()
+        return [] if manager is None else manager.all_steps()
 
     def latest_step(self) -> int | None:
-        """As all_steps()."""
-        manager = self._settled()
-        return None if manager is None else manager.latest_step()
+        """The greatest number, also of a save that is in flight: a loop may ask
+        for it without waiting."""
+        underway = self._underway()
+        found = self._engines.reading()
+        latest = None if found is None else found.latest_step()
+        if underway is None or latest is None:
+            return underway if latest is None else latest
+        return max(underway, latest)
+
+    def _underway(self) -> int | None:
+        """The step that is in flight."""
+        if self._deferred is not None and not self._deferred.ended():
+            return self._deferred.step
+        writer = self._engines.writer
+        last = None if writer is None else writer.last_save
+        return None if last is None or last.done() else last.step
 
     def best_step(self) -> int | None:
         """By best_fn; the latest where there is none; None where no step has
@@ -427,15 +449,13 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         return manager.best_step()
 
     def _settled(self) -> ckptree.CheckpointManager | None:
-        if self._manager is not None and not self._options.read_only:
-            self._manager._engine.settle()
-        return self._manager
+        self._settle()
+        return self._engines.reading()
 
     def _infos(self) -> list[PolicyCheckpointInfo]:
         """The steps there are, and the one on its way; by number."""
         saving = self._saving  # Before the list: it may be in it by then.
-        last = self._engine.last_save
-        underway = last is not None and not last.done()
+        underway = self._underway() is not None
         infos: dict[int, PolicyCheckpointInfo] = {
             info.step: CheckpointInfo(
                 info.step,
@@ -470,14 +490,15 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     def metadata(self, step: int | None = None) -> RootMetadata | StepMetadata:
         """Of a step; without one, of the run."""
         if step is None:
-            custom = (
-                self._engine.metadata() if self._manager is not None else None
-            )
+            found = self._engines.reading()
+            custom = None if found is None else found.metadata()
+            if custom is None and self._options.read_only:
+                custom = self._given  # It could not be written.
             return RootMetadata({}, custom or {})
         opened = self._step(step_number(step))
         self._items.see(_items.names(opened))
-        found = describe(self._items.table, opened, self._path(opened.step))
-        return of_one_item(found) if self._items.single else found
+        about = describe(self._items.table, opened, self._path(opened.step))
+        return of_one_item(about) if self._items.single else about
 
     @property
     def directory(self) -> pathlib.Path:
@@ -494,7 +515,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             _log.warning("delete(%d): read_only", step)
             return
         try:
-            self._engine.delete(step_number(step))
+            self._engines.writing().delete(step_number(step))
         except NotFoundError:
             raise FileNotFoundError(
                 f"Requested deleting a non-existent step: {step}"
@@ -503,19 +524,22 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     def reload(self) -> None:
         """Sees what another process has saved since the last look."""
         self._metrics.forget()
-        if self._manager is None:
-            self._manager = self._open(None)
-        if self._manager is not None:
-            self._manager.reload()
+        found = self._engines.reading()
+        if found is not None:
+            found.reload()
 
     def close(self) -> None:
         """Waits for saves in flight and closes; raises what failed, once."""
         try:
             self._items.table.close()
         finally:
-            if self._manager is not None and not self._manager.closed:
+            try:
+                if self._deferred is not None:
+                    self.wait_until_finished()
+            finally:
                 try:
                     with self._told():
-                        self._manager.close()
+                        self._engines.close()
                 finally:
                     self._wait_for_callback()
+            self._raise_missed()

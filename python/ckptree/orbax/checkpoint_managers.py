@@ -72,6 +72,11 @@ def _seconds(info: Any) -> float:
     return float(time.timestamp())
 
 
+def _check_interval(name: str, steps: int) -> None:
+    if steps < 1:
+        raise ValueError(f"{name}={steps}: 1 step or more")
+
+
 # ---- Which steps are saved ----
 
 
@@ -278,6 +283,9 @@ class EveryNSteps(_Keeps):
     exact_interval: bool = True
     max_to_keep: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_interval("interval_steps", self.interval_steps)
+
     def _policy(self) -> Policy:
         return policies.EveryN(
             self.interval_steps,
@@ -293,6 +301,9 @@ class EveryNStepsClosest(_Keeps):
 
     interval_steps: int
     max_to_keep: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_interval("interval_steps", self.interval_steps)
 
     def _policy(self) -> Policy:
         return policies.Closest(self.interval_steps, last=self.max_to_keep)

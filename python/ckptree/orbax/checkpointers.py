@@ -8,7 +8,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from ckptree.closing import Closing
-from ckptree.orbax import _checkpoint, _items
+from ckptree.orbax import _checkpoint, _items, _place, _tree_save
 from ckptree.orbax._composite_handler import (
     CompositeCheckpointHandler,
     describe,
@@ -18,7 +18,7 @@ from ckptree.orbax._composite_handler import (
     unpack_item,
 )
 from ckptree.orbax._files_handler import PlainArgs
-from ckptree.orbax._following import Following
+from ckptree.orbax._following import Deferred, Following
 from ckptree.orbax._handler import CheckpointHandler, StoreHandler, arguments
 from ckptree.orbax._registry import HandlerTable
 from ckptree.orbax._tree_handlers import (
@@ -98,9 +98,19 @@ class Checkpointer(AbstractCheckpointer, Closing):
         custom: Any,
     ) -> tuple[Store, SaveHandle]:
         _checkpoint.check_free(pathlib.Path(local_path(directory)), force=force)
+        items = _items.finished(self._pack(args, kwargs))
+        return self._begin_items(directory, items, force, custom)
+
+    def _begin_items(
+        self,
+        directory: PathLike,
+        items: dict[str, Item],
+        force: bool,
+        custom: Any,
+    ) -> tuple[Store, SaveHandle]:
         return _checkpoint.begin(
             directory,
-            self._pack(args, kwargs),
+            items,
             custom,
             force=force,
             permissions=self._permissions,
@@ -185,7 +195,7 @@ class AsyncCheckpointer(Checkpointer):
         if timeout < 0:
             raise ValueError(f"timeout_secs={timeout}: it must be positive")
         self._timeout = timeout
-        self._going_on: Following | None = None
+        self._going_on: Following | Deferred | None = None
 
     def save(
         self,
@@ -198,9 +208,25 @@ class AsyncCheckpointer(Checkpointer):
         """As Checkpointer.save(); goes on in the background."""
         kwargs.pop("save_context", None)
         self.wait_until_finished()
-        self.follow(
-            *self._begin(directory, args, kwargs, force, custom_metadata)
-        )
+        _checkpoint.check_free(pathlib.Path(local_path(directory)), force=force)
+        items = self._pack(args, kwargs)
+        if not any(item.later for item in items.values()):
+            self.follow(
+                *self._begin_items(directory, items, force, custom_metadata)
+            )
+            return
+        kept = _tree_save.copied(items)  # Those of the user may change now.
+
+        def run() -> None:
+            made = _items.finished(kept)
+            store, handle = self._begin_items(
+                directory, made, force, custom_metadata
+            )
+            with store:
+                handle.result()
+            self._call_back()
+
+        self._going_on = Deferred(_place.ONLY_STEP, run)
 
     def restore(self, directory: PathLike, *args: Any, **kwargs: Any) -> Any:
         self.wait_until_finished()
@@ -225,15 +251,18 @@ class AsyncCheckpointer(Checkpointer):
     def follow(self, store: Store, handle: SaveHandle) -> None:
         """A save to `store` becomes this one's: it is waited for, and the store
         closed."""
-        callback = self._options.post_finalization_callback
 
         def run(handle: SaveHandle) -> None:
             with store:
                 handle.result()
-            if callback is not None:
-                callback()
+            self._call_back()
 
         self._going_on = Following(handle, run)
+
+    def _call_back(self) -> None:
+        callback = self._options.post_finalization_callback
+        if callback is not None:
+            callback()
 
     def check_for_errors(self) -> None:
         """Raises what a save failed of, if it did by now."""

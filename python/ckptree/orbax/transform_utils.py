@@ -10,7 +10,7 @@ from typing import Any, Callable
 from ckptree.orbax import _wanted
 from ckptree.orbax._keys import keys_of
 from ckptree.orbax._tree_restore import args_by_keys
-from ckptree.orbax._tree_save import map_leaves
+from ckptree.orbax._tree_save import is_empty, map_leaves
 from ckptree.orbax.tree import from_flat_dict, to_flat_dict
 from ckptree.orbax.type_handlers import is_of_orbax
 
@@ -120,7 +120,7 @@ def untransformed(
 
 def _flat(tree: Any, *leaves: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if tree is None or tree == {}:
+    if is_empty(tree):
         return found
     map_leaves(
         tree,

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable
 
 from ckptree import _engine, _rules
 from ckptree.orbax._keys import Keys, keys_of
-from ckptree.orbax._tree_save import Leaves, map_leaves
+from ckptree.orbax._tree_save import Leaves, is_empty, map_leaves
 
 JsonType = Any
 Leaf = Any
@@ -57,11 +58,15 @@ def from_flat_dict(
     {'a': {'b': 1, 'c': 2}}
     """
     by_keys = {
-        tuple(key.split(sep)) if sep is not None else tuple(key): value
+        _split(key, sep): value
         for key, value in flat_dict.items()
     }
     if target is not None:
         return map_leaves(target, lambda name, leaf: by_keys[keys_of(name)])
+    if () in by_keys:
+        if len(by_keys) > 1:
+            raise ValueError("one leaf and a tree are not one tree")
+        return by_keys[()]
     made: dict[Any, Any] = {}
     for keys, value in by_keys.items():
         node = made
@@ -69,6 +74,13 @@ def from_flat_dict(
             node = node.setdefault(key, {})
         node[keys[-1]] = value
     return made
+
+
+def _split(key: Any, sep: str | None) -> Keys:
+    """A tree that is one leaf has it under the empty key."""
+    if sep is None:
+        return tuple(key)
+    return tuple(key.split(sep)) if key else ()
 
 
 def serialize_tree(tree: Any, keep_empty_nodes: bool = False) -> Any:
@@ -127,24 +139,65 @@ def deserialize_tree(
     serialized: Any, target: Any, keep_empty_nodes: bool = False
 ) -> Any:
     """What serialize_tree() made, in the containers of `target`, whose leaves
-    it must have: KeyError. With the arguments the other way round, as Flax's
-    guide has them, where only one of them is dicts and lists."""
+    it must have: KeyError. With `keep_empty_nodes` None and empty containers of
+    `target` are such leaves, too; without they stay. The arguments may be the
+    other way round, as Flax's guide has them, where only one of them is dicts
+    and lists."""
     if not _is_serialized(serialized) and _is_serialized(target):
         serialized, target = target, serialized
     flat = to_flat_dict(serialized, keep_empty_nodes=keep_empty_nodes)
     missing: list[str] = []
+    if keep_empty_nodes:
+        target = _marked(target)
 
     def on_leaf(name: str, leaf: Any) -> Any:
         keys = keys_of(name)
-        if keys not in flat:
-            missing.append("/".join(keys))
-            return leaf
-        return flat[keys]
+        if keys in flat:
+            return flat[keys]
+        if leaf is _EMPTY and _has(serialized, keys):
+            return _at(serialized, keys)
+        missing.append("/".join(keys))
+        return leaf
 
     made = map_leaves(target, on_leaf)
     if missing:
         raise KeyError(f"not in what was serialized: {', '.join(missing)}")
     return made
+
+
+# Stands for None and empty containers of a target.
+_EMPTY = object()
+
+
+def _marked(tree: Any) -> Any:
+    """With _EMPTY in their place."""
+    if "jax" in sys.modules:
+        import jax
+
+        return jax.tree.map(
+            lambda leaf: _EMPTY if is_empty(leaf) else leaf,
+            tree,
+            is_leaf=is_empty,
+        )
+    if is_empty(tree):
+        return _EMPTY
+    if type(tree) is dict:
+        return {key: _marked(value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(map(_marked, tree))
+    return tree
+
+
+def _has(tree: Any, keys: Keys) -> bool:
+    """Of what was serialized: dicts and lists."""
+    for key in keys:
+        if isinstance(tree, list) and key.isdecimal() and int(key) < len(tree):
+            tree = tree[int(key)]
+        elif isinstance(tree, dict) and key in tree:
+            tree = tree[key]
+        else:
+            return False
+    return True
 
 
 def _is_serialized(tree: Any) -> bool:

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Iterator, Sequence, TypeVar
 
 import ckptree
 from ckptree.orbax import _place
@@ -48,8 +48,11 @@ class Metadata:
         )
 
 
-class NameFormat(abc.ABC):
-    """How steps are called."""
+MetadataT = TypeVar("MetadataT", bound=Metadata)
+
+
+class NameFormat(abc.ABC, Generic[MetadataT]):
+    """How steps are called. `NameFormat[Metadata]` is the same."""
 
     @abc.abstractmethod
     def build_name(self, step: int) -> str:
@@ -158,8 +161,13 @@ def composite_name_format(
 def single_host_load_and_broadcast_name_format(
     name_format: NameFormat,
 ) -> NameFormat:
-    """The same: every process may read a store."""
-    return name_format
+    """The same, which says so: every process may read a store. ValueError: it
+    is not of standard_name_format()."""
+    if not isinstance(name_format, _StandardNameFormat):
+        raise ValueError(
+            f"{name_format!r} was not made by standard_name_format()"
+        )
+    return dataclasses.replace(name_format, single_host_load_and_broadcast=True)
 
 
 def name_format_of(options: Any) -> NameFormat:
@@ -173,12 +181,12 @@ def name_format_of(options: Any) -> NameFormat:
         )
     if not hasattr(wanted, "build_name"):
         raise TypeError(f"step_name_format: {wanted!r} has no build_name()")
-    if options.single_host_load_and_broadcast and not getattr(
-        wanted, "single_host_load_and_broadcast", False
-    ):
+    flag = bool(getattr(wanted, "single_host_load_and_broadcast", False))
+    if options.single_host_load_and_broadcast != flag:
         raise ValueError(
-            "single_host_load_and_broadcast goes with a step_name_format that "
-            "has it, too"
+            "single_host_load_and_broadcast: "
+            f"{options.single_host_load_and_broadcast} in the options, and "
+            f"{flag} in step_name_format: set both or none"
         )
     found: NameFormat = wanted
     return found

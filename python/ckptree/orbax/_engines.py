@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of a manager: a reader, until something is to be written. One
+process writes a store at a time; of several managers in it the one that saves
+takes over from the one that did before."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Mapping
+
+import ckptree
+from ckptree.errors import StateError, UnavailableError
+from ckptree.orbax import _place
+from ckptree.orbax._manager_arguments import listed_steps
+from ckptree.orbax.checkpoint_managers import decision_of
+from ckptree.orbax.options import AsyncOptions
+from ckptree.policies import MetricOfStep
+
+if TYPE_CHECKING:
+    from ckptree.orbax._manager_options import CheckpointManagerOptions, Kept
+
+_lock = threading.RLock()
+# By the directory: who writes it in this process.
+_writers: dict[str, weakref.ref[Engines]] = {}
+
+
+class Engines:
+    """What is open of one manager. `leaving` waits for all that it has begun,
+    and keeps what that fails of."""
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        options: CheckpointManagerOptions,
+        kept: Kept,
+        leaving: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._kept = kept
+        self._leaving = weakref.WeakMethod(leaving)
+        self._writes = False
+        self._closed = False
+        # The one that is open; None: there is nothing yet, or it was left.
+        self.current: ckptree.CheckpointManager | None = None
+
+    def begin(self, metadata: Mapping[str, Any] | None) -> None:
+        """Opens what is there, or makes it where the options say so."""
+        _place.check_not_of_orbax(self._directory)
+        given = self._options
+        if given.create and not _place.is_store(self._directory):
+            self.writing(metadata)
+            return
+        found = self.reading()
+        if metadata and given.save_root_metadata and not given.read_only:
+            if found is not None and found.metadata() is None:
+                self.writing(metadata)
+
+    def reading(self) -> ckptree.CheckpointManager | None:
+        """None: there is nothing to read yet."""
+        self._check_open()
+        if self.current is None and _place.is_store(self._directory):
+            self.current = self._open(None, read_only=True)
+        return self.current
+
+    def writing(
+        self, metadata: Mapping[str, Any] | None = None
+    ) -> ckptree.CheckpointManager:
+        """UnavailableError: another process writes it."""
+        self._check_open()
+        if self._writes and self.current is not None:
+            return self.current
+        key = os.path.realpath(self._directory)
+        with _lock:
+            before = _writers.get(key, lambda: None)()
+            if before is not None and before is not self:
+                before._leave()
+            fresh = not _place.is_store(self._directory)
+            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                opened = self._open(metadata, read_only=False)
+            except UnavailableError as error:
+                raise UnavailableError(
+                    f"{error}. What is there can be restored all the same: "
+                    "pass CheckpointManagerOptions(read_only=True) where "
+                    "nothing is to be saved or deleted"
+                ) from None
+            mode = self._options.file_options.path_permission_mode
+            if fresh and mode is not None:
+                self._directory.chmod(mode)
+            reader, self.current = self.current, opened
+            self._writes = True
+            _writers[key] = weakref.ref(self)
+        if reader is not None:
+            reader.close()
+        return opened
+
+    @property
+    def writer(self) -> ckptree.CheckpointManager | None:
+        """The one that is open for writing, if there is one."""
+        return self.current if self._writes else None
+
+    def _leave(self) -> None:
+        """For another manager of this process."""
+        if self._writes and self.current is not None:
+            leaving = self._leaving()
+            if leaving is not None:
+                leaving()
+            self._close_current()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError(f"{self._directory}: the manager was closed")
+
+    def close(self) -> None:
+        """For good."""
+        self._closed = True
+        self._close_current()
+
+    def _close_current(self) -> None:
+        current, self.current = self.current, None
+        self._writes = False
+        if current is not None and not current.closed:
+            current.close()
+
+    def _open(
+        self, metadata: Mapping[str, Any] | None, *, read_only: bool
+    ) -> ckptree.CheckpointManager:
+        given = self._options
+        decision = None
+        by_policy = given.save_decision_policy is not None
+        if by_policy:
+            # The sole means: the older options are not looked at.
+            decision = decision_of(given.save_decision_policy)
+        preservation = None
+        if given.preservation_policy is not None:
+            preservation = self._kept.policy(given.preservation_policy)
+        best_fn = None
+        if given.best_fn is not None:
+            best_fn = MetricOfStep(
+                given.best_fn, self._kept.metric(given.best_fn)
+            )
+        interval = given.save_interval_steps
+        return ckptree.CheckpointManager(
+            self._directory,
+            max_to_keep=given.max_to_keep,
+            keep_period=given.keep_period,
+            keep_time_interval=given.keep_time_interval,
+            should_keep_fn=given.should_keep_fn,
+            preservation=preservation,
+            best_fn=best_fn,
+            best_mode=None if best_fn is None else given.best_mode,
+            keep_checkpoints_without_metrics=given.keep_checkpoints_without_metrics,
+            save_interval_steps=None if read_only or by_policy else interval,
+            save_on_steps=()
+            if by_policy
+            else listed_steps(given.save_on_steps),
+            should_save_fn=None if by_policy else given.should_save_fn,
+            save_decision=decision,
+            metadata=metadata if given.save_root_metadata else None,
+            read_only=read_only,
+            save_timeout=(given.async_options or AsyncOptions()).timeout_secs,
+        )

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several managers of one directory, and handlers that go on in the
+background: under Orbax and under ckptree."""
+
+import dataclasses
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+STATE = {"w": np.arange(3)}
+
+
+@pytest.fixture
+def managed(ocp, tmp_path):
+    """Managers, closed at the end."""
+    made = []
+
+    def make(name="run", *args, **options):
+        given = {
+            key: options.pop(key)
+            for key in ("metadata", "item_names", "item_handlers")
+            if key in options
+        }
+        made.append(
+            ocp.CheckpointManager(
+                tmp_path / name,
+                *args,
+                options=ocp.CheckpointManagerOptions(**options),
+                **given,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for manager in made:
+        manager.close()
+
+
+@pytest.fixture
+def save(ocp):
+    def one(manager, step, state=None, **more):
+        state = {"w": np.full(3, step)} if state is None else state
+        return manager.save(step, args=ocp.args.StandardSave(state), **more)
+
+    return one
+
+
+# ---- Several managers of one directory ----
+
+
+def test_a_second_manager_reads_and_saves(managed, save):
+    first = managed()
+    save(first, 0)
+    first.wait_until_finished()
+    second = managed()
+    assert list(second.all_steps()) == [0]
+    assert second.restore(0)["w"].tolist() == [0, 0, 0]
+    for manager, step in ((second, 1), (first, 2), (second, 3)):
+        assert save(manager, step, force=True)
+        manager.wait_until_finished()
+        first.reload()
+        second.reload()
+    assert sorted(first.all_steps()) == sorted(second.all_steps())
+    assert sorted(first.all_steps()) == [0, 1, 2, 3]
+    assert first.restore(3)["w"].tolist() == [3, 3, 3]
+
+
+def test_a_save_in_flight_when_another_takes_over(managed, save):
+    first, second = managed(), managed()
+    big = {"w": np.arange(1 << 20)}
+    save(first, 0, big)
+    save(second, 1, big)
+    first.wait_until_finished()
+    second.wait_until_finished()
+    second.reload()
+    assert sorted(second.all_steps()) == [0, 1]
+    assert np.array_equal(second.restore(0)["w"], big["w"])
+
+
+def test_what_fails_is_told_to_who_saved(tmp_path):
+    import ckptree.orbax as ours
+
+    def policy():
+        class Fails:
+            def should_preserve(self, checkpoints, *, context):
+                raise ZeroDivisionError("of the policy")
+
+        return ours.CheckpointManagerOptions(preservation_policy=Fails())
+
+    first = ours.CheckpointManager(tmp_path / "run", options=policy())
+    first.save(0, args=ours.args.StandardSave(STATE))
+    with ours.CheckpointManager(tmp_path / "run") as second:
+        second.save(1, args=ours.args.StandardSave(STATE))
+        second.wait_until_finished()
+        with pytest.raises(ZeroDivisionError, match="of the policy"):
+            first.wait_until_finished()
+        first.close()
+
+
+READS = """
+import sys, ckptree.orbax as ocp
+with ocp.CheckpointManager(sys.argv[1]) as manager:
+    print(list(manager.all_steps()), manager.restore(0)["w"].tolist())
+    manager.save(1, args=ocp.args.StandardSave({"w": 1}))
+"""
+
+
+def test_another_process_reads_and_may_not_save(tmp_path):
+    import ckptree.orbax as ours
+
+    with ours.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(0, args=ours.args.StandardSave(STATE))
+        manager.wait_until_finished()
+        found = subprocess.run(
+            [sys.executable, "-c", READS, str(tmp_path / "run")],
+            capture_output=True,
+            text=True,
+        )
+    assert found.stdout == "[0] [0, 1, 2]\n"
+    assert found.returncode == 1
+    assert "UnavailableError" in found.stderr and "pid" in found.stderr
+    assert "read_only=True" in found.stderr
+
+
+def test_reading_does_not_lock(tmp_path):
+    import ckptree.orbax as ours
+
+    with ours.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(0, args=ours.args.StandardSave(STATE))
+    with ours.CheckpointManager(tmp_path / "run") as manager:
+        assert manager.restore(0)["w"].tolist() == [0, 1, 2]
+        program = READS.replace("manager.save", "assert manager.save")
+        found = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "run")],
+            capture_output=True,
+            text=True,
+        )
+        assert found.returncode == 0, found.stderr
+        manager.reload()
+        assert manager.all_steps() == [0, 1]
+
+
+# ---- Handlers with a background of their own ----
+
+
+class Background:
+    """What a handler of a test waits for, and does then."""
+
+    def __init__(self):
+        self.may_end = threading.Event()
+        self.fails = None
+        self.pool = ThreadPoolExecutor(1)
+
+    def handler(self, ocp):
+        outer = self
+
+        class Handler(ocp.AsyncCheckpointHandler):
+            def save(self, directory, item=None, args=None):
+                raise AssertionError("not this one")
+
+            async def async_save(self, directory, item=None, args=None):
+                def write():
+                    assert outer.may_end.wait(60)
+                    if outer.fails is not None:
+                        raise outer.fails
+                    (directory / "text").write_text(str(args.item))
+
+                return [outer.pool.submit(write)]
+
+            def restore(self, directory, item=None, args=None):
+                return (directory / "text").read_text()
+
+            def finalize(self, directory):
+                assert (directory / "text").exists()
+
+        register = ocp.args.register_with_handler
+
+        @register(Handler, for_save=True, for_restore=True)
+        @dataclasses.dataclass
+        class Args(ocp.args.CheckpointArgs):
+            item: object = None
+
+        return Handler(), Args
+
+
+@pytest.fixture
+def background():
+    made = Background()
+    yield made
+    made.may_end.set()
+    made.pool.shutdown()
+
+
+def at_once(ocp):
+    """Orbax: folders are there when a handler is called."""
+    return ocp.AsyncOptions(create_directories_asynchronously=False)
+
+
+def test_save_returns_before_the_background_ends(ocp, background, tmp_path):
+    handler, args = background.handler(ocp)
+    weights = np.zeros(4)
+    with ocp.CheckpointManager(
+        tmp_path / "both",
+        item_handlers={
+            "mine": handler,
+            "state": ocp.StandardCheckpointHandler(),
+        },
+        options=ocp.CheckpointManagerOptions(async_options=at_once(ocp)),
+    ) as manager:
+        assert manager.save(
+            7,
+            args=ocp.args.Composite(
+                mine=args("text"), state=ocp.args.StandardSave({"w": weights})
+            ),
+        )
+        assert manager.is_saving_in_progress()
+        assert manager.latest_step() == 7
+        weights += 1  # What was saved is as it was at the call.
+        background.may_end.set()
+        manager.wait_until_finished()
+        assert not manager.is_saving_in_progress()
+        found = manager.restore(
+            7,
+            args=ocp.args.Composite(
+                mine=args(), state=ocp.args.StandardRestore()
+            ),
+        )
+    assert found.mine == "text"
+    assert found.state["w"].tolist() == [0, 0, 0, 0]
+
+
+def test_a_background_that_fails(ocp, background, managed):
+    handler, args = background.handler(ocp)
+    background.fails = ZeroDivisionError("of the handler")
+    manager = managed(item_handlers=handler, async_options=at_once(ocp))
+    assert manager.save(0, args=args("a"))
+    background.may_end.set()
+    with pytest.raises(ZeroDivisionError, match="of the handler"):
+        manager.wait_until_finished()
+    background.fails = None
+    assert manager.save(1, args=args("b"))
+    manager.wait_until_finished()
+    assert manager.restore(1, args=args()) == "b"
+    manager.reload()
+    assert list(manager.all_steps()) == [1]
+
+
+def test_a_checkpointer_and_a_background(ocp, background, tmp_path):
+    handler, args = background.handler(ocp)
+    called = []
+    checkpointer = ocp.AsyncCheckpointer(
+        handler,
+        async_options=ocp.AsyncOptions(
+            post_finalization_callback=lambda: called.append(1),
+            create_directories_asynchronously=False,
+        ),
+    )
+    checkpointer.save(tmp_path / "one", args=args("a"))
+    assert called == []
+    background.may_end.set()
+    checkpointer.wait_until_finished()
+    assert called == [1]
+    assert checkpointer.restore(tmp_path / "one", args=args()) == "a"
+    background.fails = ZeroDivisionError("of the handler")
+    checkpointer.save(tmp_path / "two", args=args("a"))
+    with pytest.raises(ZeroDivisionError, match="of the handler"):
+        checkpointer.wait_until_finished()
+    with pytest.raises(FileNotFoundError):
+        checkpointer.restore(tmp_path / "two", args=args())
+    checkpointer.close()
+
+
+def test_a_background_that_takes_too_long(ocp, background, tmp_path):
+    handler, args = background.handler(ocp)
+    options = ocp.AsyncOptions(
+        timeout_secs=1, create_directories_asynchronously=False
+    )
+    checkpointer = ocp.AsyncCheckpointer(handler, async_options=options)
+    checkpointer.save(tmp_path / "one", args=args("a"))
+    with pytest.raises(TimeoutError):
+        checkpointer.wait_until_finished()
+    background.may_end.set()
+
+
+def test_latest_step_waits_for_nothing(ocp, background, managed):
+    handler, args = background.handler(ocp)
+    manager = managed(item_handlers=handler, async_options=at_once(ocp))
+    manager.save(3, args=args("a"))
+    assert manager.latest_step() == 3
+    assert manager.is_saving_in_progress()
+    background.may_end.set()
+    manager.wait_until_finished()
+    assert manager.latest_step() == 3
