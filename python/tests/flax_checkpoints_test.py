@@ -297,6 +297,20 @@ def test_prefixes(checkpoints, ckpt_dir):
     )
 
 
+def test_prefixes_that_are_alike(ckpt_dir):
+    # Flax takes the file of a longer prefix for one of a shorter.
+    from ckptree.flax import checkpoints
+
+    for value, prefix in enumerate(["best_", "best", "best__", "_"]):
+        name = checkpoints.save_checkpoint(
+            ckpt_dir, {"a": value}, 1, prefix=prefix
+        )
+        assert name.rpartition("/")[2] == f"{prefix}1"
+    for value, prefix in enumerate(["best_", "best", "best__", "_"]):
+        found = checkpoints.restore_checkpoint(ckpt_dir, None, prefix=prefix)
+        assert found["a"] == value
+
+
 def test_other_lengths(checkpoints, ours, ckpt_dir):  # FX-12
     checkpoints.save_checkpoint(ckpt_dir, {"a": [1, 2, 3]}, 1)
     if ours:
@@ -319,12 +333,14 @@ def test_one_array_is_no_tree(checkpoints, ckpt_dir):  # FX-09
         checkpoints.save_checkpoint(ckpt_dir, 5, 1)
 
 
-def test_async_manager(checkpoints, ckpt_dir):  # FX-16
+def test_async_manager(checkpoints, ours, ckpt_dir):  # FX-16
     manager = checkpoints.AsyncManager()
     for step in (1, 2):
         checkpoints.save_checkpoint(
             ckpt_dir, {"a": step}, step, keep=2, async_manager=manager
         )
+        if ours:  # Flax saves by Orbax at once.
+            assert manager.save_future.result(60) is None
     manager.wait_previous_save()
     assert checkpoints.available_steps(ckpt_dir) == [1, 2]
 

@@ -105,10 +105,25 @@ def test_nothing_in_place_of_arguments(ocp, managed):
     one = ocp.args.Composite(a=ocp.args.StandardSave(STATE), b=None)
     assert manager.save(1, args=one)
     manager.wait_until_finished()
-    assert manager.restore(1).get("b") is None
+    assert manager.restore(1).b is None
+    assert manager.restore(1).a["w"].tolist() == [0, 1, 2]
     fresh = managed()
     with pytest.raises(ValueError, match="Provided `None`"):
         fresh.restore(0, args=ocp.args.Composite(b=None))
+
+
+def test_items_that_a_step_lacks(ocp, managed):
+    manager = managed(
+        item_handlers={
+            "a": ocp.JsonCheckpointHandler(),
+            "b": ocp.JsonCheckpointHandler(),
+        }
+    )
+    manager.save(0, args=ocp.args.Composite(a=ocp.args.JsonSave(1)))
+    manager.wait_until_finished()
+    assert dict(manager.restore(0).items()) == {"a": 1}
+    with pytest.raises(KeyError):
+        manager.restore(0, args=ocp.args.Composite(b=ocp.args.JsonRestore()))
 
 
 def test_kwargs_of_none(ocp, tmp_path):

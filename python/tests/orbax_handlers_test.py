@@ -361,8 +361,10 @@ def test_a_state_of_numpys_random_numbers(ocp, tmp_path, legacy):  # OH-05
 @pytest.mark.parametrize("active", [{0}])
 def test_create_by_some_processes(ocp, tmp_path, active):  # OPT-09
     processes = ocp.options.MultiprocessingOptions(active_processes=active)
-    options = ocp.CheckpointManagerOptions(multiprocessing_options=processes)
     with pytest.raises(NotImplementedError):
+        options = ocp.CheckpointManagerOptions(
+            multiprocessing_options=processes
+        )
         ocp.CheckpointManager(tmp_path / "run", options=options)
 
 

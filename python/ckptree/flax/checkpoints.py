@@ -15,7 +15,7 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
-from flax import errors
+from flax import config, errors
 
 import ckptree
 from ckptree.errors import AlreadyExistsError
@@ -26,8 +26,11 @@ from ckptree.orbax import _items, _place
 from ckptree.orbax._array_handlers import ArrayCheckpointHandler
 from ckptree.orbax._handler import overrides
 from ckptree.orbax._items import StoredItem
+from ckptree.orbax._keys import keys_of
+from ckptree.orbax._tree_handlers import PyTreeCheckpointHandler
 from ckptree.orbax._tree_restore import Strictness, restore
 from ckptree.orbax._tree_save import save as _item_of
+from ckptree.orbax.args import PyTreeRestore
 from ckptree.orbax.checkpointers import AsyncCheckpointer, Checkpointer
 from ckptree.orbax.type_handlers import SaveArgs
 from ckptree.paths import local_path
@@ -251,18 +254,14 @@ def restore_checkpoint(
     there is no checkpoint `target` is returned, with a warning. Waits for what
     `orbax_checkpointer` saves. ValueError: there is no such step, it lacks what
     `target` has, or Flax wrote it: import it first; what `target` lacks is left
-    out.
+    out. `orbax_transforms`: see ckptree.orbax.transform_utils; with them, or
+    {}, what was not saved stays as `target` has it, with a warning.
 
     >>> import numpy as np
     >>> _ = save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3)
     >>> restore_checkpoint(tmp / "run", target={"w": np.zeros(2)})
     {'w': array([1., 1.])}
     """
-    if orbax_transforms is not None:
-        raise NotImplementedError(
-            "orbax_transforms: restore by ckptree.orbax.PyTreeCheckpointer, "
-            "with transforms"
-        )
     _wait(orbax_checkpointer)
     folder, number = directory.find(ckpt_dir, prefix)
     number = number if step is None else directory.integer(step)
@@ -291,12 +290,19 @@ def restore_checkpoint(
             if overrides(handler):
                 asked = {} if target is None else {"item": target}
                 return orbax_checkpointer._unpack(item, asked)
-        return _restored(item, target)
+        return _restored(item, target, orbax_transforms)
 
 
-def _restored(item: StoredItem, target: Any) -> Any:
+def _restored(item: StoredItem, target: Any, transforms: Any) -> Any:
     if target is None:
-        return _state_dict(restore(item))
+        made = _state_dict(restore(item))
+        by_orbax = config.flax_use_orbax_checkpointing
+        return made if by_orbax else _filled(made, item)
+    if transforms is not None:
+        args = PyTreeRestore(
+            target, restore_args_from_target(target), transforms
+        )
+        return PyTreeCheckpointHandler().unpack(item, args)
     return restore(
         item,
         target,
@@ -311,6 +317,20 @@ def _state_dict(tree: Any) -> Any:
         return {str(i): _state_dict(value) for i, value in enumerate(tree)}
     if isinstance(tree, dict):
         return {str(key): _state_dict(value) for key, value in tree.items()}
+    return tree
+
+
+def _filled(tree: Any, item: StoredItem) -> Any:
+    """With empty dicts for empty objects, as Flax has them where it does not
+    save by Orbax; None of the user's stays."""
+    for info in item.infos():
+        node, keys = tree, keys_of(info.name)
+        if info.is_leaf or info.kind == "none" or not keys:
+            continue
+        for key in keys[:-1]:
+            node = node[key]
+        if node[keys[-1]] is None:
+            node[keys[-1]] = {}
     return tree
 
 

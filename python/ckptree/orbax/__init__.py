@@ -84,6 +84,9 @@ from ckptree.orbax.type_handlers import (
 from ckptree.orbax import experimental  # isort: skip
 from ckptree.orbax.experimental import v1  # isort: skip
 
+# Of Orbax, whose behaviour this is.
+__version__ = "0.12.8"
+
 # In a template: a leaf that is not read, and stays as it is.
 PLACEHOLDER = ...
 

@@ -12,6 +12,7 @@ import numpy as np
 from ckptree.orbax import _tree_restore, _tree_save
 from ckptree.orbax._handler import StoreHandler
 from ckptree.orbax._items import Item
+from ckptree.orbax._option_states import tell
 from ckptree.orbax.args import (
     ArrayRestore,
     ArraySave,
@@ -35,7 +36,7 @@ class ArrayCheckpointHandler(StoreHandler):
     """One array or number: ArraySave, ArrayRestore."""
 
     def __init__(self, checkpoint_name: str | None = None) -> None:
-        del checkpoint_name
+        tell("ArrayCheckpointHandler", locals(), ArrayCheckpointHandler)
 
     def pack(self, args: Any) -> Item:
         value = args.item
@@ -56,7 +57,11 @@ class JaxRandomKeyCheckpointHandler(StoreHandler):
     implementation that it had."""
 
     def __init__(self, key_name: str | None = None) -> None:
-        del key_name
+        tell(
+            "JaxRandomKeyCheckpointHandler",
+            locals(),
+            JaxRandomKeyCheckpointHandler,
+        )
 
     def pack(self, args: Any) -> Item:
         if not _is_jax(args.item):
@@ -78,7 +83,11 @@ class NumpyRandomKeyCheckpointHandler(StoreHandler):
     """What numpy.random.get_state() gave, a tuple or a dict."""
 
     def __init__(self, key_name: str | None = None) -> None:
-        del key_name
+        tell(
+            "NumpyRandomKeyCheckpointHandler",
+            locals(),
+            NumpyRandomKeyCheckpointHandler,
+        )
 
     def pack(self, args: Any) -> Item:
         if not isinstance(args.item, (tuple, dict)):

@@ -17,6 +17,7 @@ from ckptree.orbax._handler import (
     overrides,
     shown_type,
 )
+from ckptree.orbax._option_states import check_processes, tell_of
 from ckptree.orbax._registry import (
     DefaultCheckpointHandlerRegistry,
     HandlerTable,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class CompositeOptions:
-    """Does nothing."""
+    """Of all items. What has no meaning for a store does nothing, and a
+    warning says so once."""
 
     multiprocessing_options: MultiprocessingOptions = dataclasses.field(
         default_factory=MultiprocessingOptions
@@ -69,7 +71,8 @@ def pack(table: HandlerTable, args: Composite) -> dict[str, Item]:
     for name in sorted(args):
         given = args[name]
         if given is None and table.known(name) is not None:
-            continue  # It has no such item, as Orbax would have it.
+            items[name] = _items.LEFT_OUT
+            continue
         if not isinstance(given, CheckpointArgs):
             raise ValueError(
                 f"item {name!r}: pass CheckpointArgs, such as "
@@ -91,12 +94,15 @@ def unpack(
     directory: str | os.PathLike[str],
     args: Composite | None,
 ) -> Composite:
-    """The items that `args` name; all, without. KeyError: one is not there."""
+    """The items that `args` name; all, without, and None for each that was
+    saved as None. KeyError: one that is named is not there."""
     wanted: dict[str, Any] = dict(args) if args else {}
     if not wanted:
         there = (n for n in _items.names(step) if n != _items.METRICS)
         wanted = dict.fromkeys(there)
-    made = {}
+    made: dict[str, Any] = {}
+    if not args:
+        made = dict.fromkeys(_items.left_out(step))
     for name, given in wanted.items():
         item = _items.stored(step, name, directory)
         if given is None and args:
@@ -171,7 +177,12 @@ class CompositeCheckpointHandler(StoringHandler):
         handler_registry: DefaultCheckpointHandlerRegistry | None = None,
         **items_and_handlers: CheckpointHandler,
     ) -> None:
-        del composite_options
+        if composite_options is not None:
+            check_processes(composite_options.multiprocessing_options)
+            tell_of(composite_options)
+            tell_of(composite_options.file_options)
+            tell_of(composite_options.atomicity_options)
+            tell_of(composite_options.async_options)
         if handler_registry is not None and (item_names or items_and_handlers):
             raise ValueError("handler_registry goes without names and handlers")
         self._names = {*item_names, *items_and_handlers}

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ckptree._rules import Content, Document
 from ckptree.orbax._handler import StoreHandler
 from ckptree.orbax._items import Item
+from ckptree.orbax._option_states import check_processes, tell
 from ckptree.orbax.args import JsonRestore, JsonSave, ProtoRestore, ProtoSave
 from ckptree.orbax.checkpoint_args import register_with_handler
+from ckptree.orbax.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import StoredItem
@@ -20,8 +22,14 @@ class JsonCheckpointHandler(StoreHandler):
     """What JSON can write: JsonSave, JsonRestore. A tuple comes back as a list,
     keys as str."""
 
-    def __init__(self, filename: str | None = None, **options: Any) -> None:
-        del filename, options  # There is no file.
+    def __init__(
+        self,
+        filename: str | None = None,
+        *,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+    ) -> None:
+        check_processes(multiprocessing_options)
+        tell("JsonCheckpointHandler", locals(), JsonCheckpointHandler)
 
     def pack(self, args: Any) -> Item:
         return json_item(args.item)
@@ -39,8 +47,14 @@ def json_item(value: Any) -> Item:
 class ProtoCheckpointHandler(StoreHandler):
     """A message of protobuf: ProtoSave, ProtoRestore."""
 
-    def __init__(self, filename: str = "proto.pbtxt", **options: Any) -> None:
-        del filename, options
+    def __init__(
+        self,
+        filename: str = "proto.pbtxt",
+        *,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+    ) -> None:
+        check_processes(multiprocessing_options)
+        tell("ProtoCheckpointHandler", locals(), ProtoCheckpointHandler)
 
     def pack(self, args: Any) -> Item:
         message = args.item

@@ -15,7 +15,7 @@ import ckptree
 from ckptree.errors import StateError, UnavailableError
 from ckptree.orbax import _place
 from ckptree.orbax._manager_arguments import listed_steps
-from ckptree.orbax.checkpoint_managers import decision_of
+from ckptree.orbax.checkpoint_managers.save_decision_policy import decision_of
 from ckptree.orbax.options import AsyncOptions
 from ckptree.policies import MetricOfStep
 
@@ -61,16 +61,22 @@ class Engines:
 
     def reading(self) -> ckptree.CheckpointManager | None:
         """None: there is nothing to read yet."""
-        self._check_open()
         if self.current is None and _place.is_store(self._directory):
             self.current = self._open(None, read_only=True)
+            if self._closed:
+                # Nobody closes it: it goes with the manager.
+                weakref.finalize(self, self.current.close)
         return self.current
 
     def writing(
         self, metadata: Mapping[str, Any] | None = None
     ) -> ckptree.CheckpointManager:
         """UnavailableError: another process writes it."""
-        self._check_open()
+        if self._closed:
+            raise StateError(
+                f"{self._directory}: the manager was closed, and saves and "
+                "deletes nothing any more"
+            )
         if self._writes and self.current is not None:
             return self.current
         key = os.path.realpath(self._directory)
@@ -111,12 +117,8 @@ class Engines:
                 leaving()
             self._close_current()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StateError(f"{self._directory}: the manager was closed")
-
     def close(self) -> None:
-        """For good."""
+        """For good: what is there can still be read."""
         self._closed = True
         self._close_current()
 

@@ -137,6 +137,16 @@ def about(items: Mapping[str, Item], custom: Any) -> dict[str, Any]:
     return About(kept, custom, time.time_ns()).json()
 
 
+# An item of which a step says only that it has none.
+LEFT_OUT = Item(None, {"left_out": True})
+
+
+def left_out(step: Step) -> list[str]:
+    """Items that were saved as None."""
+    kept = About.of(step).items
+    return [name for name, about in kept.items() if about.get("left_out")]
+
+
 def names(step: Step) -> list[str]:
     """The items of a step, in the order of the store."""
     there = step.metadata.items
@@ -151,6 +161,8 @@ def states(items: Mapping[str, Item]) -> dict[str, Any]:
     """What to save of `items`."""
     made = {}
     for name, item in items.items():
+        if item is LEFT_OUT:
+            continue
         made[name] = item.state
         if item.files:
             made[name + _FILES] = item.files

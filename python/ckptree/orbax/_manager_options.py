@@ -8,6 +8,7 @@ import datetime
 import logging
 from typing import Any, Callable, Container
 
+from ckptree.orbax._option_states import check_processes, tell_of
 from ckptree.orbax.checkpoint_managers import (
     AnyPreservationPolicy,
     BestN,
@@ -15,8 +16,8 @@ from ckptree.orbax.checkpoint_managers import (
     PreservationContext,
     PreservationPolicy,
     SaveDecisionPolicy,
-    _Keeps,
 )
+from ckptree.orbax.checkpoint_managers.preservation_policy import Keeps
 from ckptree.orbax.options import (
     AsyncOptions,
     AtomicityOptions,
@@ -31,8 +32,8 @@ _log = logging.getLogger("ckptree.orbax")
 
 @dataclasses.dataclass
 class CheckpointManagerOptions:
-    """How a manager works; see README.md for each. What concerns files and
-    directories of steps is taken and does nothing: there are none."""
+    """How a manager works; see README.md for each. What has no meaning for a
+    store is taken and does nothing, and a warning says so once."""
 
     save_interval_steps: int | None = 1
     max_to_keep: int | None = None
@@ -101,18 +102,21 @@ class CheckpointManagerOptions:
             )
         if self.save_on_steps is None:
             self.save_on_steps = frozenset()
-        processes = self.multiprocessing_options
-        if processes.primary_host not in (0, None):
-            raise NotImplementedError(
-                f"primary_host={processes.primary_host}: one process writes a "
-                "store, and is its own primary host"
-            )
+        check_processes(self.multiprocessing_options)
         if self.enable_per_process_directory_creation:
-            if processes.primary_host is not None:
+            if self.multiprocessing_options.primary_host is not None:
                 raise ValueError(
                     "enable_per_process_directory_creation wants "
                     "primary_host=None"
                 )
+            raise NotImplementedError(
+                "enable_per_process_directory_creation: one process writes a "
+                "store: leave this out"
+            )
+        tell_of(self, "CheckpointManagerOptions")
+        tell_of(self.async_options)
+        tell_of(self.file_options)
+        tell_of(self.atomicity_options)
 
     def _make_read_only(self) -> None:
         self.save_interval_steps = 0
@@ -147,9 +151,7 @@ def as_options(given: Any) -> CheckpointManagerOptions:
 
 
 def check_options(options: CheckpointManagerOptions) -> None:
-    """ValueError: options that say the same twice, or nothing that can be.
-    NotImplementedError: the directory is to be made by some processes of
-    several."""
+    """ValueError: options that say the same twice, or nothing that can be."""
     asynchronous = options.async_options or AsyncOptions()
     if asynchronous.timeout_secs <= 0:
         raise ValueError(
@@ -161,12 +163,6 @@ def check_options(options: CheckpointManagerOptions) -> None:
                 "post_finalization_callback goes with "
                 "enable_async_checkpointing=True"
             )
-    if options.create and options.multiprocessing_options.active_processes:
-        raise NotImplementedError(
-            "active_processes: one process makes and writes a store, and "
-            "others read it: leave this out, or make the directory by "
-            "create=False in all but one"
-        )
     if options.preservation_policy is None:
         return
     for name in ("max_to_keep", "keep_time_interval", "keep_period"):
@@ -199,7 +195,7 @@ class Kept:
             return whole
         if isinstance(given, BestN):
             return given.by(self.metric(given.get_metric_fn))
-        if isinstance(given, _Keeps):
+        if isinstance(given, Keeps):
             return given._policy()
         if not hasattr(given, "should_preserve"):
             raise TypeError(

@@ -10,6 +10,7 @@ from ckptree.orbax._handler import CheckpointHandler
 from ckptree.orbax.checkpoint_args import (
     CheckpointArgs,
     all_registered_args,
+    get_registered_args_cls,
     get_registered_handler_cls,
     has_registered_args,
 )
@@ -80,6 +81,24 @@ class DefaultCheckpointHandlerRegistry:
 
     def get_all_entries(self) -> dict[Entry, CheckpointHandler]:
         return dict(self._entries)
+
+
+def create_default_handler_registry(
+    **items_and_handlers: CheckpointHandler,
+) -> DefaultCheckpointHandlerRegistry:
+    """A registry of handlers by item, for all arguments that they have.
+
+    >>> from ckptree.orbax import StandardCheckpointHandler, args
+    >>> registry = create_default_handler_registry(
+    ...     state=StandardCheckpointHandler())
+    >>> registry.has("state", args.StandardRestore)
+    True
+    """
+    made = DefaultCheckpointHandlerRegistry()
+    for item, handler in items_and_handlers.items():
+        for args in get_registered_args_cls(handler):
+            made.add(item, args, handler)
+    return made
 
 
 CheckpointHandlerRegistry = DefaultCheckpointHandlerRegistry

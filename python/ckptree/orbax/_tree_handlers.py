@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from ckptree.orbax import _tree_restore, _tree_save, transform_utils
+from ckptree.orbax import (
+    _tree_restore,
+    _tree_save,
+    _wanted,
+    transform_utils,
+)
 from ckptree.orbax._handler import StoreHandler
 from ckptree.orbax._items import Item
+from ckptree.orbax._option_states import check_processes, tell, tell_of
 from ckptree.orbax._tree_restore import Strictness
 from ckptree.orbax.args import (
     PyTreeRestore,
@@ -18,16 +25,20 @@ from ckptree.orbax.args import (
 )
 from ckptree.orbax.checkpoint_args import register_with_handler
 from ckptree.orbax.metadata import TreeMetadata
+from ckptree.orbax.options import MemoryLimitOptions, MultiprocessingOptions
+from ckptree.orbax.tree import to_flat_dict
+from ckptree.orbax.type_handlers import (
+    TypeHandlerRegistry,
+    check_type_handlers,
+)
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import StoredItem
 
 
 class _TreeHandler(StoreHandler):
-    """What both have in common. Options of files do nothing."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        del args, options
+    """What both have in common. What has no meaning for a store does nothing,
+    and a warning says so once."""
 
     def describe(self, item: StoredItem) -> TreeMetadata:
         return TreeMetadata.of(item)
@@ -47,11 +58,24 @@ class _TreeHandler(StoreHandler):
 class StandardCheckpointHandler(_TreeHandler):
     """Trees of arrays and numbers: StandardSave, StandardRestore."""
 
+    def __init__(
+        self,
+        *,
+        save_concurrent_gb: int = 96,
+        restore_concurrent_gb: int = 96,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+        pytree_metadata_options: Any = None,
+        use_ocdbt: bool = True,
+    ) -> None:
+        check_processes(multiprocessing_options)
+        tell("StandardCheckpointHandler", locals(), StandardCheckpointHandler)
+
     def pack(self, args: Any) -> Item:
         return self._packed(args, _check_standard)
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
         args = args or StandardRestore()
+        tell("StandardRestore", vars(args), StandardRestore)
         return _tree_restore.restore(
             item,
             args.item,
@@ -61,10 +85,9 @@ class StandardCheckpointHandler(_TreeHandler):
         )
 
 
-class PyTreeCheckpointHandler(_TreeHandler):
-    """Trees of arrays, numbers, str and None: PyTreeSave, PyTreeRestore."""
-
+class _PyTreeHandler(_TreeHandler):
     def pack(self, args: Any) -> Item:
+        tell("PyTreeSave", vars(args), PyTreeSave)
         return self._packed(args)
 
     def unpack(self, item: StoredItem, args: Any) -> Any:
@@ -91,11 +114,7 @@ class PyTreeCheckpointHandler(_TreeHandler):
             original, args.transforms, args.item
         )
         if lacking:
-            raise ValueError(
-                f"{item.path}: neither saved nor transformed: "
-                f"{', '.join(lacking)}: give each a "
-                "Transform(use_fallback=True) to keep its value"
-            )
+            _warn_of_kept(item.path, lacking, args.item)
         made = transform_utils.apply_transformations(
             original,
             args.transforms,
@@ -107,8 +126,87 @@ class PyTreeCheckpointHandler(_TreeHandler):
         return transform_utils.converted(made, args.restore_args)
 
 
+class PyTreeCheckpointHandler(_PyTreeHandler):
+    """Trees of arrays, numbers, str and None: PyTreeSave, PyTreeRestore."""
+
+    def __init__(
+        self,
+        aggregate_filename: str | None = None,
+        *,
+        save_concurrent_gb: int | None = None,
+        restore_concurrent_gb: int | None = None,
+        save_device_host_concurrent_gb: int | str | None = None,
+        memory_limit_options: MemoryLimitOptions | None = None,
+        use_ocdbt: bool = True,
+        use_zarr3: bool = False,
+        use_compression: bool = True,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+        type_handler_registry: TypeHandlerRegistry | None = None,
+        handler_impl: Any = None,
+        pytree_metadata_options: Any = None,
+        array_metadata_validator: Any = None,
+        enable_pinned_host_transfer: bool | None = None,
+        is_prioritized_key_fn: Any = None,
+    ) -> None:
+        check_processes(multiprocessing_options)
+        check_type_handlers(type_handler_registry)
+        if handler_impl is not None:
+            raise NotImplementedError(
+                "handler_impl: make a subclass of PyTreeCheckpointHandler, "
+                "whose methods are called"
+            )
+        tell_of(memory_limit_options)
+        tell("PyTreeCheckpointHandler", locals(), PyTreeCheckpointHandler)
+
+
 class BasePyTreeCheckpointHandler(PyTreeCheckpointHandler):
-    """As PyTreeCheckpointHandler."""
+    """As PyTreeCheckpointHandler, whose limits are in bytes."""
+
+    def __init__(
+        self,
+        *,
+        save_concurrent_bytes: int | None = None,
+        restore_concurrent_bytes: int | None = None,
+        save_device_host_concurrent_bytes: int | str | None = None,
+        memory_limit_options: MemoryLimitOptions | None = None,
+        use_ocdbt: bool = True,
+        use_zarr3: bool = False,
+        use_compression: bool = True,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+        type_handler_registry: TypeHandlerRegistry | None = None,
+        enable_post_merge_validation: bool = True,
+        pytree_metadata_options: Any = None,
+        array_metadata_validator: Any = None,
+        enable_pinned_host_transfer: bool | None = None,
+        is_prioritized_key_fn: Any = None,
+    ) -> None:
+        check_processes(multiprocessing_options)
+        check_type_handlers(type_handler_registry)
+        tell_of(memory_limit_options)
+        tell(
+            "BasePyTreeCheckpointHandler",
+            locals(),
+            BasePyTreeCheckpointHandler,
+        )
+
+
+def _warn_of_kept(path: str, lacking: list[str], template: Any) -> None:
+    """Those keep the value of the template. ValueError: one has none."""
+    flat = to_flat_dict(template, sep="/")
+    described = [
+        key for key in lacking if key in flat and _wanted.is_described(flat[key])
+    ]
+    if described:
+        raise ValueError(
+            f"{path}: neither saved nor transformed, and the template has no "
+            f"value to keep: {', '.join(described)}"
+        )
+    warnings.warn(
+        f"{path}: neither saved nor transformed, so the template's values "
+        f"stay: {', '.join(lacking)}. Transform(use_fallback=True) says that "
+        "this is meant",
+        stacklevel=4,
+    )
 
 
 register_with_handler(StandardCheckpointHandler, for_save=True)(StandardSave)

@@ -13,6 +13,7 @@ import numpy as np
 from ckptree import _engine, _rules
 from ckptree.adapters.protocol import Container
 from ckptree.orbax._items import Item
+from ckptree.orbax._option_states import tell
 from ckptree.orbax.type_handlers import SaveArgs, as_save_args, is_of_orbax
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def copied(items: Mapping[str, Item]) -> dict[str, Item]:
     """The same with arrays of their own: the user's may change."""
     return {
         name: item._replace(state=with_own_arrays(item.state))
-        if item.later is None
+        if item.later is None and item.state is not None
         else item
         for name, item in items.items()
     }
@@ -124,6 +125,7 @@ def _conversions(save_args: Any) -> dict[str, Any]:
         args = as_save_args(leaf)
         if args is None:
             raise ValueError(f"save_args: {name} is no SaveArgs: {leaf!r}")
+        tell("SaveArgs", vars(leaf), SaveArgs)
         if args.dtype is not None:
             found[name] = np.dtype(args.dtype)
         return leaf

@@ -154,7 +154,9 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
     sharding, leaves it where it lay. ValueError: it asks for nothing that can
     be."""
     if isinstance(leaf, np.ndarray):
-        return Wanted("numpy", dtypes.NAMES[leaf.dtype], leaf.shape)
+        # np.array([]) says that it is of NumPy, and nothing of the shape.
+        shape = None if leaf.shape == (0,) else leaf.shape
+        return Wanted("numpy", dtypes.NAMES[leaf.dtype], shape)
     if isinstance(leaf, type) and leaf.__name__ in _PYTHON:
         return Wanted(leaf.__name__)
     if type(leaf).__name__ in _PYTHON:
@@ -198,6 +200,14 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
         f"Unsupported type: {type(leaf)} in the template: arrays, "
         "jax.ShapeDtypeStruct, numbers, str, metadata or PLACEHOLDER"
     )
+
+
+def is_described(leaf: Any) -> bool:
+    """Whether a leaf of a template describes a value, and is none."""
+    if leaf is ... or isinstance(leaf, (*ABSTRACT, type)):
+        return True
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def shown(leaf: Any) -> str:

@@ -33,8 +33,8 @@ from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.checkpoint_managers import (
     DecisionContext,
     PolicyCheckpointInfo,
-    decision_of,
 )
+from ckptree.orbax.checkpoint_managers.save_decision_policy import decision_of
 from ckptree.orbax.logging import StandardLogger
 from ckptree.orbax.metadata import RootMetadata, StepMetadata
 from ckptree.orbax.options import (

@@ -15,6 +15,7 @@ import ckptree
 from ckptree.errors import StoreNotFoundError
 from ckptree.orbax import _place
 from ckptree.orbax._keys import keys_of
+from ckptree.orbax._option_states import tell
 from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax._wanted import ABSTRACT
 from ckptree.orbax.metadata import (
@@ -56,6 +57,7 @@ def construct_restore_args(
     >>> construct_restore_args({"w": np.zeros(2, "f4"), "n": 1})["n"]
     RestoreArgs(restore_type=<class 'int'>, dtype=None)
     """
+    tell("construct_restore_args", locals(), construct_restore_args)
     shardings: dict[Any, Any] = {}
     if sharding_tree is not None:
         map_leaves(
@@ -113,11 +115,17 @@ def wait_for_new_checkpoint(
     seconds_to_sleep: float = 1,
     timeout: float | None = None,
     timeout_fn: Callable[[], bool] | None = None,
-    **options: Any,
+    step_prefix: str | None = None,
+    step_format_fixed_length: int | None = None,
+    step_name_format: Any = None,
+    snapshot_dir: Any = None,
+    set_immutable: bool | None = None,
+    ignore_snapshot_errors: bool | None = True,
 ) -> Iterator[int]:
     """A context of the latest step, as soon as there is one of at least
     `until_step`; of -1 after `timeout` seconds, where `timeout_fn` says so, if
-    there is one."""
+    there is one. Steps are found whatever their names are."""
+    tell("wait_for_new_checkpoint", locals(), wait_for_new_checkpoint)
     with contextlib.closing(
         _steps_from(
             checkpoint_dir, until_step, seconds_to_sleep, timeout, timeout_fn
@@ -172,12 +180,18 @@ def checkpoints_iterator(
     seconds_to_sleep: float = 1,
     timeout: float | None = None,
     timeout_fn: Callable[[], bool] | None = None,
-    **options: Any,
+    step_prefix: str | None = None,
+    step_format_fixed_length: int | None = None,
+    step_name_format: Any = None,
+    snapshot_dir: Any = None,
+    set_immutable: bool | None = None,
+    ignore_snapshot_errors: bool | None = True,
 ) -> Iterator[int]:
     """The latest step, each time there is a later one; ends after `timeout`
     seconds without one. Steps that come while the loop works are skipped but
     for the last. Once a step is open, all it holds can be read, even if the
     trainer deletes it."""
+    tell("checkpoints_iterator", locals(), checkpoints_iterator)
     for found in _steps_from(
         checkpoint_dir, None, seconds_to_sleep, timeout, timeout_fn
     ):

@@ -20,6 +20,7 @@ from ckptree.orbax._composite_handler import (
 from ckptree.orbax._files_handler import PlainArgs
 from ckptree.orbax._following import Deferred, Following
 from ckptree.orbax._handler import CheckpointHandler, StoreHandler, arguments
+from ckptree.orbax._option_states import check_processes, tell, tell_of
 from ckptree.orbax._registry import HandlerTable
 from ckptree.orbax._tree_handlers import (
     PyTreeCheckpointHandler,
@@ -28,7 +29,12 @@ from ckptree.orbax._tree_handlers import (
 from ckptree.orbax.args import StandardRestore, StandardSave
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.metadata import StepMetadata, TreeMetadata
-from ckptree.orbax.options import AsyncOptions, FileOptions
+from ckptree.orbax.options import (
+    AsyncOptions,
+    AtomicityOptions,
+    FileOptions,
+    MultiprocessingOptions,
+)
 from ckptree.paths import local_path
 
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ class AbstractCheckpointer:
 
 class Checkpointer(AbstractCheckpointer, Closing):
     """Saves by `handler` to a path, which becomes a store with one step; save()
-    returns when it is durable. Options of files do nothing but their mode.
+    returns when it is durable.
 
     >>> import ckptree.orbax as ocp, numpy as np
     >>> checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
@@ -60,10 +66,16 @@ class Checkpointer(AbstractCheckpointer, Closing):
         self,
         handler: CheckpointHandler,
         *,
+        multiprocessing_options: MultiprocessingOptions | None = None,
         file_options: FileOptions | None = None,
-        **options: Any,
+        atomicity_options: AtomicityOptions | None = None,
+        checkpoint_metadata_store: Any = None,
+        temporary_path_class: Any = None,
     ) -> None:
-        del options
+        check_processes(multiprocessing_options)
+        tell("Checkpointer", locals(), Checkpointer)
+        tell_of(file_options)
+        tell_of(atomicity_options)
         self._handler = handler
         self._permissions = (file_options or FileOptions()).path_permission_mode
 
@@ -174,6 +186,7 @@ class Checkpointer(AbstractCheckpointer, Closing):
         """Frees what the handler holds."""
         self._handler.close()
 
+
 class AsyncCheckpointer(Checkpointer):
     """A checkpointer whose save() returns when the arrays may change again.
     The next save(), wait_until_finished(), restore() and close() wait for the
@@ -187,10 +200,22 @@ class AsyncCheckpointer(Checkpointer):
         timeout_secs: int | None = None,
         *,
         async_options: AsyncOptions | None = None,
-        **options: Any,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+        file_options: FileOptions | None = None,
+        atomicity_options: AtomicityOptions | None = None,
+        checkpoint_metadata_store: Any = None,
+        temporary_path_class: Any = None,
     ) -> None:
-        super().__init__(handler, **options)
+        super().__init__(
+            handler,
+            multiprocessing_options=multiprocessing_options,
+            file_options=file_options,
+            atomicity_options=atomicity_options,
+            checkpoint_metadata_store=checkpoint_metadata_store,
+            temporary_path_class=temporary_path_class,
+        )
         self._options = async_options or AsyncOptions()
+        tell_of(self._options)
         timeout = timeout_secs or self._options.timeout_secs
         if timeout < 0:
             raise ValueError(f"timeout_secs={timeout}: it must be positive")
@@ -290,7 +315,8 @@ class PyTreeCheckpointer(Checkpointer):
         use_zarr3: bool = False,
         use_compression: bool = True,
     ) -> None:
-        del primary_host, use_ocdbt, use_zarr3, use_compression
+        check_processes(MultiprocessingOptions(primary_host))
+        tell("PyTreeCheckpointer", locals(), PyTreeCheckpointer)
         super().__init__(PyTreeCheckpointHandler())
 
 
@@ -306,24 +332,40 @@ class StandardCheckpointer(AsyncCheckpointer):
     """
 
     def __init__(
-        self, *, async_options: AsyncOptions | None = None, **options: Any
+        self,
+        *,
+        async_options: AsyncOptions | None = None,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+        file_options: FileOptions | None = None,
+        atomicity_options: AtomicityOptions | None = None,
+        checkpoint_metadata_store: Any = None,
+        temporary_path_class: Any = None,
+        **kwargs: Any,
     ) -> None:
+        """`kwargs`: those of StandardCheckpointHandler. TypeError: it has no
+        such option."""
         super().__init__(
-            StandardCheckpointHandler(), async_options=async_options, **options
+            StandardCheckpointHandler(**kwargs),
+            async_options=async_options,
+            multiprocessing_options=multiprocessing_options,
+            file_options=file_options,
+            atomicity_options=atomicity_options,
+            checkpoint_metadata_store=checkpoint_metadata_store,
+            temporary_path_class=temporary_path_class,
         )
 
     def save(
         self,
         directory: PathLike,
         state: Any = None,
-        *args: Any,
+        *,
         save_args: Any = None,
         force: bool = False,
         custom_metadata: dict[str, Any] | None = None,
-        **kwargs: Any,
+        args: Any = None,
     ) -> None:
-        """`state`: a tree, or StandardSave."""
-        given = kwargs.pop("args", state)
+        """`state`, or `args`: a tree, or StandardSave."""
+        given = state if args is None else args
         if not isinstance(given, CheckpointArgs):
             given = StandardSave(given, save_args)
         super().save(
@@ -334,12 +376,12 @@ class StandardCheckpointer(AsyncCheckpointer):
         self,
         directory: PathLike,
         target: Any = None,
-        *args: Any,
+        *,
         strict: bool = True,
-        **kwargs: Any,
+        args: Any = None,
     ) -> Any:
-        """`target`: a template; see StandardRestore."""
-        given = kwargs.pop("args", target)
+        """`target`: a template; see StandardRestore, which `args` may be."""
+        given = target if args is None else args
         if not isinstance(given, CheckpointArgs):
             given = StandardRestore(given, strict)
         return super().restore(directory, args=given)

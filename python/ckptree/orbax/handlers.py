@@ -20,6 +20,7 @@ from ckptree.orbax._registry import (
     CheckpointHandlerRegistry,
     DefaultCheckpointHandlerRegistry,
     NoEntryError,
+    create_default_handler_registry,
 )
 from ckptree.orbax._tree_handlers import (
     BasePyTreeCheckpointHandler,
@@ -29,8 +30,14 @@ from ckptree.orbax._tree_handlers import (
 from ckptree.orbax.args import ArrayRestore as ArrayRestoreArgs
 from ckptree.orbax.args import ArraySave as ArraySaveArgs
 from ckptree.orbax.args import Composite as CompositeArgs
+from ckptree.orbax.args import JaxRandomKeyRestore as JaxRandomKeyRestoreArgs
+from ckptree.orbax.args import JaxRandomKeySave as JaxRandomKeySaveArgs
 from ckptree.orbax.args import JsonRestore as JsonRestoreArgs
 from ckptree.orbax.args import JsonSave as JsonSaveArgs
+from ckptree.orbax.args import (
+    NumpyRandomKeyRestore as NumpyRandomKeyRestoreArgs,
+)
+from ckptree.orbax.args import NumpyRandomKeySave as NumpyRandomKeySaveArgs
 from ckptree.orbax.args import ProtoRestore as ProtoRestoreArgs
 from ckptree.orbax.args import ProtoSave as ProtoSaveArgs
 from ckptree.orbax.args import PyTreeRestore as PyTreeRestoreArgs
@@ -52,11 +59,15 @@ __all__ = [
     "CompositeOptions",
     "DefaultCheckpointHandlerRegistry",
     "JaxRandomKeyCheckpointHandler",
+    "JaxRandomKeyRestoreArgs",
+    "JaxRandomKeySaveArgs",
     "JsonCheckpointHandler",
     "JsonRestoreArgs",
     "JsonSaveArgs",
     "NoEntryError",
     "NumpyRandomKeyCheckpointHandler",
+    "NumpyRandomKeyRestoreArgs",
+    "NumpyRandomKeySaveArgs",
     "ProtoCheckpointHandler",
     "ProtoRestoreArgs",
     "ProtoSaveArgs",
@@ -66,4 +77,5 @@ __all__ = [
     "StandardCheckpointHandler",
     "StandardRestoreArgs",
     "StandardSaveArgs",
+    "create_default_handler_registry",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Callable
 from ckptree import _engine, _rules
 from ckptree.orbax._keys import Keys, keys_of
 from ckptree.orbax._tree_save import Leaves, is_empty, map_leaves
+from ckptree.orbax.metadata import Metadata, tree_of
 
 JsonType = Any
 Leaf = Any
@@ -21,13 +22,15 @@ def to_flat_dict(
     keep_empty_nodes: bool = False,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> dict[Any, Any]:
-    """Leaves by their keys, tuples of str, or joined by `sep`.
+    """Leaves by their keys, tuples of str, or joined by `sep`. Metadata of
+    leaves are leaves, and that of a tree is its tree.
 
     >>> tree = {"a": {"b": [1, 2]}, "c": ()}
     >>> to_flat_dict(tree, sep="/", keep_empty_nodes=True)
     {'a/b/0': 1, 'a/b/1': 2, 'c': ()}
     """
     flat: dict[Keys, Any] = {}
+    tree = tree_of(tree)
 
     def on_node(name: str, kind: str, empty: bool) -> None:
         if keep_empty_nodes and empty and keys_of(name):
@@ -37,7 +40,12 @@ def to_flat_dict(
         flat[keys_of(name)] = leaf
         return leaf
 
-    stops = Leaves(is_leaf) if is_leaf is not None else _rules
+    def stops_at(value: Any) -> bool:
+        if isinstance(value, Metadata):
+            return True
+        return is_leaf is not None and is_leaf(value)
+
+    stops = Leaves(stops_at)
     _engine.map_state({"item": tree}, stops, on_node, on_leaf)
     if sep is None:
         return dict(flat)
@@ -81,6 +89,61 @@ def _split(key: Any, sep: str | None) -> Keys:
     if sep is None:
         return tuple(key)
     return tuple(key.split(sep)) if key else ()
+
+
+def str_keypath(keypath: tuple[Any, ...]) -> tuple[str, ...]:
+    """The keys of a path of JAX, as text.
+
+    >>> import jax
+    >>> [(path, _)] = jax.tree_util.tree_leaves_with_path({"a": [1]})
+    >>> str_keypath(path)
+    ('a', '0')
+    """
+    found = []
+    for part in keypath:
+        for name in ("key", "idx", "name"):
+            if hasattr(part, name):
+                found.append(str(getattr(part, name)))
+                break
+        else:
+            raise ValueError(f"{part!r} is no key of a path of JAX")
+    return tuple(found)
+
+
+def is_flat_dict(tree: Any) -> bool:
+    """Whether it is a dict of leaves.
+
+    >>> is_flat_dict({"a": 1}), is_flat_dict({"a": {"b": 1}})
+    (True, False)
+    """
+    return isinstance(tree, dict) and not any(
+        isinstance(value, (dict, list, tuple)) for value in tree.values()
+    )
+
+
+def to_shape_dtype_struct(
+    arr: Any,
+    dtype: Any = None,
+    scalar_dtype: Any = None,
+    support_format: bool = False,
+) -> Any:
+    """What describes an array, with its sharding; a number as `scalar_dtype`
+    makes of it.
+
+    >>> import numpy as np
+    >>> to_shape_dtype_struct(np.zeros((2, 3), "f4"))
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+    if isinstance(arr, (bool, int, float)):
+        return arr if scalar_dtype is None else scalar_dtype(arr)
+    import jax
+
+    sharding: Any = getattr(arr, "sharding", None)
+    if hasattr(sharding, "to_jax_sharding"):
+        sharding = sharding.to_jax_sharding()
+    return jax.ShapeDtypeStruct(
+        arr.shape, dtype if dtype is not None else arr.dtype, sharding=sharding
+    )
 
 
 def serialize_tree(tree: Any, keep_empty_nodes: bool = False) -> Any:

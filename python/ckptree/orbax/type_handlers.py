@@ -7,6 +7,8 @@ import dataclasses
 import os
 from typing import Any
 
+from ckptree.orbax._option_states import tell
+
 
 @dataclasses.dataclass
 class SaveArgs:
@@ -107,10 +109,23 @@ class SingleReplicaArrayRestoreArgs(ArrayRestoreArgs):
 
 class ArrayHandler:
     """Stands for Orbax's handler of arrays of JAX. The engine stores them by
-    itself: its options are taken and do nothing."""
+    itself: its options do nothing, and a warning says so once."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        pass
+    def __init__(
+        self,
+        metadata_key: str | None = None,
+        primary_host: int | None = 0,
+        replica_id: int | None = 0,
+        use_replica_parallel: bool | None = None,
+        min_slice_bytes_for_replica_parallel: int | None = None,
+        max_replicas_for_replica_parallel: int | None = None,
+        enable_write_sharding_file: bool = True,
+        array_metadata_store: Any = None,
+        enable_replica_parallel_separate_folder: bool = False,
+        dispatcher: Any = None,
+        callback: Any = None,
+    ) -> None:
+        tell("ArrayHandler", locals(), ArrayHandler)
 
     def typestr(self) -> str:
         return "jax.Array"
@@ -119,12 +134,27 @@ class ArrayHandler:
 class NumpyHandler(ArrayHandler):
     """As ArrayHandler, of NumPy's arrays."""
 
+    def __init__(
+        self,
+        metadata_key: str | None = None,
+        ocdbt_process_id: str | None = None,
+        deepcopy_host_arrays: bool = True,
+    ) -> None:
+        tell("NumpyHandler", locals(), NumpyHandler)
+
     def typestr(self) -> str:
         return "np.ndarray"
 
 
 class ScalarHandler(ArrayHandler):
     """As ArrayHandler, of numbers."""
+
+    def __init__(
+        self,
+        metadata_key: str | None = None,
+        ocdbt_process_id: str | None = None,
+    ) -> None:
+        tell("ScalarHandler", locals(), ScalarHandler)
 
     def typestr(self) -> str:
         return "scalar"
@@ -133,8 +163,15 @@ class ScalarHandler(ArrayHandler):
 class StringHandler(ArrayHandler):
     """As ArrayHandler, of str."""
 
+    def __init__(self, filename: str | None = None) -> None:
+        tell("StringHandler", locals(), StringHandler)
+
     def typestr(self) -> str:
         return "string"
+
+
+# Those that the engine stands for; what a subclass does it would not do.
+_OURS = (ArrayHandler, NumpyHandler, ScalarHandler, StringHandler)
 
 
 class TypeHandlerRegistry:
@@ -159,7 +196,7 @@ class TypeHandlerRegistry:
     ) -> None:
         """ValueError where the type has one and `override` is not set.
         NotImplementedError for a handler of your own: see the message."""
-        if not isinstance(handler, ArrayHandler):
+        if type(handler) not in _OURS:
             raise NotImplementedError(
                 f"{type(handler).__qualname__} writes files for single leaves, "
                 "and a store has none: make your type a node of JAX's trees "
@@ -179,6 +216,16 @@ class TypeHandlerRegistry:
 
     def has(self, ty: Any) -> bool:
         return any(kind is ty for kind, _ in self._handlers)
+
+
+def check_type_handlers(registry: Any) -> None:
+    """NotImplementedError: it is no TypeHandlerRegistry of this package."""
+    if registry is not None and not isinstance(registry, TypeHandlerRegistry):
+        raise NotImplementedError(
+            f"type_handler_registry: a {type(registry).__name__} may have "
+            "handlers of single leaves, which a store does not call: take "
+            "create_type_handler_registry() of ckptree.orbax, or leave it out"
+        )
 
 
 def create_type_handler_registry(

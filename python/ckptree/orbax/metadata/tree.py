@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 import numpy as np
@@ -67,6 +69,7 @@ class TreeMetadata:
             found = inventory.value(info.name)
             if found is not None:
                 leaves[info.name] = _leaf(item, directory, info.name, found)
+        _register()
         return cls(_plain_tree.build(infos, leaves), item.about.get("custom"))
 
 
@@ -86,6 +89,26 @@ def _leaf(
         dtype = np.dtype({"int": "int64", "float": "float64"}.get(kind, kind))
         return ScalarMetadata(shown, directory, (), None, dtype)
     return StringMetadata(shown, directory)
+
+
+@functools.lru_cache(maxsize=None)
+def _register_with_jax() -> None:
+    import jax
+
+    jax.tree_util.register_pytree_with_keys(
+        TreeMetadata,
+        lambda made: (
+            [(jax.tree_util.GetAttrKey("tree"), made.tree)],
+            made.custom_metadata,
+        ),
+        lambda custom, children: TreeMetadata(children[0], custom),
+    )
+
+
+def _register() -> None:
+    """A node of JAX's trees, where JAX is imported."""
+    if "jax" in sys.modules:
+        _register_with_jax()
 
 
 def _placement(about: Mapping[str, Any], below: str) -> Any:

@@ -34,6 +34,12 @@ class ArrayMetadata(Metadata):
     dtype: Any = None
     storage: StorageMetadata | None = None
 
+    @property
+    def storage_metadata(self) -> StorageMetadata | None:
+        """As `storage`, under its other name. A store cuts arrays by itself
+        and does not say how: None."""
+        return self.storage
+
 
 @dataclasses.dataclass
 class ScalarMetadata(ArrayMetadata):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of steps."""
 
-from ckptree.orbax.path import step
+from ckptree.orbax.path import atomicity, step
 
-__all__ = ["step"]
+__all__ = ["atomicity", "step"]

@@ -85,7 +85,7 @@ class NameFormat(abc.ABC, Generic[MetadataT]):
 
 
 @dataclasses.dataclass(frozen=True)
-class _StandardNameFormat(NameFormat):
+class _StandardNameFormat(NameFormat[Metadata]):
     step_prefix: str | None = None
     step_format_fixed_length: int | None = None
     single_host_load_and_broadcast: bool = False
@@ -114,7 +114,7 @@ def standard_name_format(
     single_host_load_and_broadcast: bool = False,
     temporary_path_cls: Any = None,
     atomicity_options: Any = None,
-) -> NameFormat:
+) -> NameFormat[Metadata]:
     """Steps as numbers, after a prefix, with zeros before them.
 
     >>> names = standard_name_format(
@@ -127,7 +127,7 @@ def standard_name_format(
     )
 
 
-def is_standard_name_format(name_format: NameFormat) -> bool:
+def is_standard_name_format(name_format: NameFormat[Metadata]) -> bool:
     """Whether standard_name_format() made it.
 
     >>> is_standard_name_format(standard_name_format())
@@ -136,8 +136,12 @@ def is_standard_name_format(name_format: NameFormat) -> bool:
     return isinstance(name_format, _StandardNameFormat)
 
 
-class _CompositeNameFormat(NameFormat):
-    def __init__(self, write: NameFormat, reads: Sequence[NameFormat]) -> None:
+class _CompositeNameFormat(NameFormat[Metadata]):
+    def __init__(
+        self,
+        write: NameFormat[Metadata],
+        reads: Sequence[NameFormat[Metadata]],
+    ) -> None:
         self._write = write
         self._reads = list(reads)
 
@@ -149,8 +153,9 @@ class _CompositeNameFormat(NameFormat):
 
 
 def composite_name_format(
-    write_name_format: NameFormat, read_name_formats: Sequence[NameFormat]
-) -> NameFormat:
+    write_name_format: NameFormat[Metadata],
+    read_name_formats: Sequence[NameFormat[Metadata]],
+) -> NameFormat[Metadata]:
     """One name to write, others to read. ValueError: the first is not among
     the others."""
     if write_name_format not in read_name_formats:
@@ -159,8 +164,8 @@ def composite_name_format(
 
 
 def single_host_load_and_broadcast_name_format(
-    name_format: NameFormat,
-) -> NameFormat:
+    name_format: NameFormat[Metadata],
+) -> NameFormat[Metadata]:
     """The same, which says so: every process may read a store. ValueError: it
     is not of standard_name_format()."""
     if not isinstance(name_format, _StandardNameFormat):
@@ -170,7 +175,7 @@ def single_host_load_and_broadcast_name_format(
     return dataclasses.replace(name_format, single_host_load_and_broadcast=True)
 
 
-def name_format_of(options: Any) -> NameFormat:
+def name_format_of(options: Any) -> NameFormat[Metadata]:
     """Of the options of a manager. ValueError: they contradict each other."""
     wanted = options.step_name_format
     if wanted is None:
@@ -188,7 +193,7 @@ def name_format_of(options: Any) -> NameFormat:
             f"{options.single_host_load_and_broadcast} in the options, and "
             f"{flag} in step_name_format: set both or none"
         )
-    found: NameFormat = wanted
+    found: NameFormat[Metadata] = wanted
     return found
 
 
@@ -199,7 +204,7 @@ def get_save_directory(
     step_prefix: str | None = None,
     override_directory: PathLike | None = None,
     step_format_fixed_length: int | None = None,
-    step_name_format: NameFormat | None = None,
+    step_name_format: NameFormat[Metadata] | None = None,
 ) -> pathlib.Path:
     """The path that names a step, or an item of it.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextvars
 from typing import TYPE_CHECKING, Any
 
+from ckptree.orbax._option_states import check_processes
 from ckptree.orbax.experimental.v1.options import (
     ArrayOptions,
     AsyncOptions,
@@ -194,11 +195,9 @@ class Context:
                 "todelete_full_path: steps have no directories to move: leave "
                 "it out"
             )
-        if self.multiprocessing.primary_host not in (0, None):
-            raise NotImplementedError(
-                f"primary_host={self.multiprocessing.primary_host}: one "
-                "process writes a store, and is its own primary host"
-            )
+        check_processes(self.multiprocessing)
+        for group in self._groups.values():
+            group.tell()
 
     def __enter__(self) -> Context:
         self._tokens.append(_current.set(self))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
+from ckptree.orbax._option_states import tell_of
+
 _Group = TypeVar("_Group", bound="OptionGroup")
 
 
@@ -34,6 +36,12 @@ class OptionGroup:
         object.__setattr__(self, "_users", self._users + more)
         for group in self._groups().values():
             group.use(more)
+
+    def tell(self) -> None:
+        """Warns, once, of what does nothing."""
+        tell_of(self)
+        for group in self._groups().values():
+            group.tell()
 
     def copied(self: _Group) -> _Group:
         """One like it, of its own."""

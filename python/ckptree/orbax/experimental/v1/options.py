@@ -186,6 +186,18 @@ class PathwaysOptions(OptionGroup):
 class MemoryOptions(OptionGroup):
     """Does nothing: a store bounds its memory by itself."""
 
+    @dataclasses.dataclass(kw_only=True)
+    class RegulatorOptions(OptionGroup):
+        """As MemoryOptions."""
+
+        max_memory_limit_gib: float | None = None
+        profiler: Any = None
+        target_ratio: float | None = None
+        min_memory_limit_gib: float | None = None
+        kp: float | None = None
+        ki: float | None = None
+        kd: float | None = None
+
     write_concurrent_bytes: int | None = None
     read_concurrent_bytes: int | None = None
     transfer_concurrent_bytes: int | None = None

@@ -1,57 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies: which steps are saved, and which are kept.
-
-Those here are rules of the engine under Orbax's names. Objects of your own with
-should_save() or should_preserve() work beside them.
-"""
+"""Which steps are kept: rules of the engine under Orbax's names."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Any, Callable, Container, Protocol, Sequence
+from typing import Any, Callable, Protocol, Sequence
 
-from ckptree import _engine, decisions, policies
-from ckptree.decisions import Decision
-from ckptree.orbax.options import MultiprocessingOptions
+from ckptree import _engine, policies
+from ckptree.orbax.checkpoint_managers.policy_checkpoint_info import (
+    PolicyCheckpointInfo,
+    seconds,
+)
 from ckptree.policies import Policy, PolicyStep
-
-
-@dataclasses.dataclass
-class PolicyCheckpointInfo:
-    """A step as policies see it. `time` is aware of its zone."""
-
-    step: int
-    time: datetime.datetime
-    metrics: Any = None
-
-
-@dataclasses.dataclass(kw_only=True)
-class DecisionContext:
-    """What else a decision may depend on."""
-
-    is_saving_in_progress: bool = False
-    reached_preemption: bool = False
-    multiprocessing_options: MultiprocessingOptions = dataclasses.field(
-        default_factory=MultiprocessingOptions
-    )
 
 
 @dataclasses.dataclass
 class PreservationContext:
     """Nothing, by now."""
-
-
-class SaveDecisionPolicy(Protocol):
-    """Says whether a step is saved."""
-
-    def should_save(
-        self,
-        step: PolicyCheckpointInfo,
-        previous_steps: Sequence[PolicyCheckpointInfo],
-        *,
-        context: DecisionContext,
-    ) -> bool: ...
 
 
 class PreservationPolicy(Protocol):
@@ -65,147 +31,12 @@ class PreservationPolicy(Protocol):
     ) -> Sequence[bool]: ...
 
 
-def _seconds(info: Any) -> float:
-    time = info.time
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.timezone.utc)
-    return float(time.timestamp())
-
-
 def _check_interval(name: str, steps: int) -> None:
     if steps < 1:
         raise ValueError(f"{name}={steps}: 1 step or more")
 
 
-# ---- Which steps are saved ----
-
-
-class _Decides:
-    """A rule of the engine."""
-
-    def _decision(self) -> Decision | None:
-        """None: parts of it are Python's own."""
-        raise NotImplementedError
-
-    def should_save(
-        self,
-        step: Any,
-        previous_steps: Sequence[Any],
-        *,
-        context: DecisionContext,
-    ) -> bool:
-        """Whether `step` is saved, after those before."""
-        decision = self._decision()
-        assert decision is not None
-        latest = previous_steps[-1] if previous_steps else None
-        return decision.decide(
-            PolicyStep(int(step.step), _seconds(step)),
-            None
-            if latest is None
-            else PolicyStep(latest.step, _seconds(latest)),
-            saving_in_progress=context.is_saving_in_progress,
-            preempted=context.reached_preemption,
-        )
-
-
-@dataclasses.dataclass
-class FixedIntervalPolicy(_Decides):
-    """Steps that `interval` divides.
-
-    >>> import datetime
-    >>> now = datetime.datetime.now(datetime.timezone.utc)
-    >>> policy = FixedIntervalPolicy(10)
-    >>> context = DecisionContext()
-    >>> [policy.should_save(PolicyCheckpointInfo(n, now), [], context=context)
-    ...  for n in (5, 10)]
-    [False, True]
-    """
-
-    interval: int
-
-    def __post_init__(self) -> None:
-        self._decision()
-
-    def _decision(self) -> Decision:
-        return decisions.FixedInterval(self.interval)
-
-
-@dataclasses.dataclass
-class SpecificStepsPolicy(_Decides):
-    """The steps that `steps` contains."""
-
-    steps: Container[int]
-
-    def _decision(self) -> Decision | None:
-        try:
-            return decisions.SpecificSteps(list(self.steps))  # type: ignore[call-overload]
-        except TypeError:
-            return decisions.SaveIf(lambda step, latest: step in self.steps)
-
-
-@dataclasses.dataclass(kw_only=True)
-class ContinuousCheckpointingPolicy(_Decides):
-    """Whenever no save is in progress and the last one is at least so old."""
-
-    minimum_interval_secs: int | None = None
-
-    def _decision(self) -> Decision:
-        seconds = self.minimum_interval_secs
-        if seconds is None:
-            return decisions.Continuous()
-        return decisions.Continuous(datetime.timedelta(seconds=seconds))
-
-
-@dataclasses.dataclass
-class PreemptionCheckpointingPolicy(_Decides):
-    """The process is about to be taken away."""
-
-    def _decision(self) -> Decision:
-        return decisions.OnPreemption()
-
-
-@dataclasses.dataclass
-class InitialSavePolicy(_Decides):
-    """There is no step yet."""
-
-    def _decision(self) -> Decision:
-        return decisions.InitialSave()
-
-
-@dataclasses.dataclass
-class AnySavePolicy(_Decides):
-    """Any of them, asked in their order until one says yes."""
-
-    policies: Sequence[SaveDecisionPolicy]
-
-    def _decision(self) -> Decision | None:
-        parts = [decision_of(policy) for policy in self.policies]
-        if any(part is None for part in parts):
-            return None
-        return decisions.any_of(*(part for part in parts if part is not None))
-
-    def should_save(
-        self,
-        step: Any,
-        previous_steps: Sequence[Any],
-        *,
-        context: DecisionContext,
-    ) -> bool:
-        return any(
-            policy.should_save(step, previous_steps, context=context)
-            for policy in self.policies
-        )
-
-
-def decision_of(policy: Any) -> Decision | None:
-    """The engine's rule, or None where `policy` is Python's own."""
-    return policy._decision() if isinstance(policy, _Decides) else None
-
-
-# ---- Which steps are kept ----
-
-
-class _Keeps:
+class Keeps:
     """A rule of the engine."""
 
     def _policy(self) -> Policy:
@@ -229,7 +60,7 @@ def _kept(
 ) -> list[bool]:
     steps = [
         PolicyStep(
-            int(c.step), _seconds(c), {} if metrics is None else metrics[i]
+            int(c.step), seconds(c), {} if metrics is None else metrics[i]
         )
         for i, c in enumerate(checkpoints)
     ]
@@ -237,7 +68,7 @@ def _kept(
 
 
 @dataclasses.dataclass
-class PreserveAll(_Keeps):
+class PreserveAll(Keeps):
     """Every step."""
 
     def _policy(self) -> Policy:
@@ -245,7 +76,7 @@ class PreserveAll(_Keeps):
 
 
 @dataclasses.dataclass
-class LatestN(_Keeps):
+class LatestN(Keeps):
     """The last `n`; None: all.
 
     >>> import datetime
@@ -262,7 +93,7 @@ class LatestN(_Keeps):
 
 
 @dataclasses.dataclass
-class EveryNSeconds(_Keeps):
+class EveryNSeconds(Keeps):
     """The first, and each that is at least so much later than the one kept
     before."""
 
@@ -275,7 +106,7 @@ class EveryNSeconds(_Keeps):
 
 
 @dataclasses.dataclass
-class EveryNSteps(_Keeps):
+class EveryNSteps(Keeps):
     """Steps that `interval_steps` divides, or, not `exact_interval`, that are
     so far from the one kept before; of them the last `max_to_keep`."""
 
@@ -295,7 +126,7 @@ class EveryNSteps(_Keeps):
 
 
 @dataclasses.dataclass
-class EveryNStepsClosest(_Keeps):
+class EveryNStepsClosest(Keeps):
     """The nearest step to each multiple of `interval_steps`, and the last; of
     them the last `max_to_keep`."""
 
@@ -310,7 +141,7 @@ class EveryNStepsClosest(_Keeps):
 
 
 @dataclasses.dataclass
-class CustomSteps(_Keeps):
+class CustomSteps(Keeps):
     """These steps."""
 
     steps: Sequence[int]
@@ -320,7 +151,7 @@ class CustomSteps(_Keeps):
 
 
 @dataclasses.dataclass
-class LatestDuration(_Keeps):
+class LatestDuration(Keeps):
     """The first that is at most so old, and all after it."""
 
     duration: datetime.timedelta
@@ -330,7 +161,7 @@ class LatestDuration(_Keeps):
 
 
 @dataclasses.dataclass(kw_only=True)
-class BestN(_Keeps):
+class BestN(Keeps):
     """The `n` best (None: all) by a function of the metrics; `reverse`: the
     smallest. Ties to the later."""
 
@@ -374,7 +205,7 @@ class BestN(_Keeps):
 
 
 @dataclasses.dataclass
-class AnyPreservationPolicy(_Keeps):
+class AnyPreservationPolicy(Keeps):
     """What any of them keeps. ValueError: there are none."""
 
     policies: Sequence[PreservationPolicy]
