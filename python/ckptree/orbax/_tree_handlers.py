@@ -194,7 +194,9 @@ def _warn_of_kept(path: str, lacking: list[str], template: Any) -> None:
     """Those keep the value of the template. ValueError: one has none."""
     flat = to_flat_dict(template, sep="/")
     described = [
-        key for key in lacking if key in flat and _wanted.is_described(flat[key])
+        key
+        for key in lacking
+        if key in flat and _wanted.is_described(flat[key])
     ]
     if described:
         raise ValueError(

@@ -203,7 +203,7 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
 
 
 def is_described(leaf: Any) -> bool:
-    """Whether a leaf of a template describes a value, and is none."""
+    """Whether a leaf of a template describes a value that it does not have."""
     if leaf is ... or isinstance(leaf, (*ABSTRACT, type)):
         return True
     jax = sys.modules.get("jax")

@@ -354,7 +354,7 @@ class StandardCheckpointer(AsyncCheckpointer):
             temporary_path_class=temporary_path_class,
         )
 
-    def save(
+    def save(  # type: ignore[override]
         self,
         directory: PathLike,
         state: Any = None,
