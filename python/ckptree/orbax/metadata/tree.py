@@ -65,16 +65,36 @@ class TreeMetadata:
         infos = item.infos()
         leaves: dict[str, Any] = {}
         directory = pathlib.Path(item.path)
+        lay = _OnDevices(item.about)
         for info in infos:
             found = inventory.value(info.name)
             if found is not None:
-                leaves[info.name] = _leaf(item, directory, info.name, found)
+                leaves[info.name] = _leaf(
+                    item.about, directory, info.name, found, lay
+                )
         _register()
         return cls(_plain_tree.build(infos, leaves), item.about.get("custom"))
 
 
+class _OnDevices:
+    """Which arrays were of JAX: the others lay on no device."""
+
+    def __init__(self, about: Mapping[str, Any]) -> None:
+        self._all_but = "not_of_jax" in about
+        self._names = set(
+            about.get("not_of_jax" if self._all_but else "of_jax", ())
+        )
+
+    def __contains__(self, below: str) -> bool:
+        return (below in self._names) != self._all_but
+
+
 def _leaf(
-    item: StoredItem, directory: pathlib.Path, name: str, info: _engine.LeafInfo
+    about: Mapping[str, Any],
+    directory: pathlib.Path,
+    name: str,
+    info: _engine.LeafInfo,
+    lay: _OnDevices,
 ) -> Metadata:
     below = name.removeprefix(item_of(name))
     shown = below.removeprefix("/").replace("/", ".")
@@ -83,7 +103,9 @@ def _leaf(
         dtype = dtypes.to_numpy(info.dtype)
         if info.tag == values.SCALAR_TAG:
             return ScalarMetadata(shown, directory, (), None, dtype)
-        placed = ShardingMetadata.of(_placement(item.about, below))
+        placed = None
+        if below in lay:
+            placed = ShardingMetadata.of(_placement(about, below))
         return ArrayMetadata(shown, directory, info.shape, placed, dtype)
     if kind in ("bool", "int", "float", "complex"):
         dtype = np.dtype({"int": "int64", "float": "float64"}.get(kind, kind))
