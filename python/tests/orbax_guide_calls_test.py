@@ -121,7 +121,8 @@ def test_intervals_and_times(ocp, path, state):
 
 def test_a_registry_of_handlers(ocp, path, state):
     registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
-    standard, json = ocp.StandardCheckpointHandler(), ocp.JsonCheckpointHandler()
+    standard = ocp.StandardCheckpointHandler()
+    json = ocp.JsonCheckpointHandler()
     registry.add("state", ocp.args.StandardSave, standard)
     registry.add("state", ocp.args.StandardRestore, standard)
     registry.add("about", ocp.args.JsonSave, json)
@@ -370,3 +371,13 @@ def test_options_of_speed_change_no_bytes(ocp, path, state):
         )
         manager.wait_until_finished()
         assert_same(manager.restore(0), state)
+
+
+def test_files_of_leaves_are_named():
+    import ckptree.orbax as ours
+
+    for name in ("ParamInfo", "get_json_tspec_read"):
+        with pytest.raises(AttributeError, match="ckptree.open"):
+            getattr(ours.type_handlers, name)
+    with pytest.raises(AttributeError):
+        ours.type_handlers.no_such_name

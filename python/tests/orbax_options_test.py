@@ -290,3 +290,33 @@ def test_handlers_of_single_leaves_are_never_taken():
     registry = theirs.type_handlers.create_type_handler_registry()
     with pytest.raises(NotImplementedError, match="type_handler_registry"):
         ours.PyTreeCheckpointHandler(type_handler_registry=registry)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("parallel", False),
+        ("gda_manager", object()),
+        ("allow_partial_mpa_restoration", True),
+    ],
+)
+def test_options_of_flax(tmp_path, monkeypatch, name, value):
+    from ckptree.flax import checkpoints
+
+    monkeypatch.setattr(_option_states, "_told", set())
+    checkpoints.save_checkpoint(tmp_path, {"a": 1}, 1)
+    with pytest.warns(UserWarning, match=f"{name}=.* does nothing"):
+        found = checkpoints.restore_checkpoint(tmp_path, None, **{name: value})
+    assert found == {"a": 1}
+    if name == "gda_manager":
+        with pytest.warns(UserWarning, match=f"{name}=.* does nothing"):
+            checkpoints.save_checkpoint_multiprocess(
+                tmp_path, {"a": 1}, 2, gda_manager=value
+            )
+
+
+def test_a_context_of_a_save_is_refused(tmp_path):
+    with pytest.raises(NotImplementedError, match="save_context"):
+        ours.PyTreeCheckpointer().save(
+            tmp_path / "one", {"a": 1}, save_context=object()
+        )

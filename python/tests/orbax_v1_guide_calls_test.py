@@ -333,7 +333,7 @@ def test_trees_that_are_joined(ocp):
 
 
 def test_parts_of_a_tree_are_not_saved_one_by_one(tmp_path):
-    """Under Orbax they are; a store saves the whole, and writes what changed."""
+    """Under Orbax they are; a store saves all, and writes what changed."""
     import ckptree.orbax.experimental.v1 as ours
 
     with pytest.raises(NotImplementedError, match="overwrite=True"):

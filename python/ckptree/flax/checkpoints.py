@@ -27,6 +27,7 @@ from ckptree.orbax._array_handlers import ArrayCheckpointHandler
 from ckptree.orbax._handler import overrides
 from ckptree.orbax._items import StoredItem
 from ckptree.orbax._keys import keys_of
+from ckptree.orbax._option_states import tell
 from ckptree.orbax._tree_handlers import PyTreeCheckpointHandler
 from ckptree.orbax._tree_restore import Strictness, restore
 from ckptree.orbax._tree_save import save as _item_of
@@ -193,6 +194,7 @@ def save_checkpoint_multiprocess(
     ...     tmp / "run", {"w": np.ones(2)}, step=3).rpartition("/")[2]
     'checkpoint_3'
     """
+    tell("save_checkpoint_multiprocess", locals(), save_checkpoint_multiprocess)
     return save_checkpoint(
         ckpt_dir,
         target,
@@ -262,6 +264,7 @@ def restore_checkpoint(
     >>> restore_checkpoint(tmp / "run", target={"w": np.zeros(2)})
     {'w': array([1., 1.])}
     """
+    tell("restore_checkpoint", locals(), restore_checkpoint)
     _wait(orbax_checkpointer)
     folder, number = directory.find(ckpt_dir, prefix)
     number = number if step is None else directory.integer(step)

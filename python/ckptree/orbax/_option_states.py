@@ -329,6 +329,17 @@ STATES: Mapping[str, Mapping[str, str]] = {
     ),
 }
 
+# Of Flax.
+_OF_FLAX = {"gda_manager": "arrays on several devices are in the same commit"}
+STATES_OF_FLAX: Mapping[str, Mapping[str, str]] = {
+    "save_checkpoint_multiprocess": _OF_FLAX,
+    "restore_checkpoint": {
+        **_OF_FLAX,
+        "parallel": "a step is read by as many threads as the store has",
+        "allow_partial_mpa_restoration": "an array is there as a whole",
+    },
+}
+
 _told: set[tuple[str, str]] = set()
 
 
@@ -336,7 +347,8 @@ def tell(where: str, given: Mapping[str, Any], defaults: Any) -> None:
     """Warns, once for each, of options that do nothing and are not `defaults`
     (a class or function that has them)."""
     usual = _defaults(defaults)
-    for name, why in STATES.get(where, {}).items():
+    states = STATES.get(where) or STATES_OF_FLAX.get(where, {})
+    for name, why in states.items():
         if why in (WORKS, REFUSED, GROUP) or name not in given:
             continue
         value = given[name]

@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 
+def _check_context(kwargs: dict[str, Any]) -> None:
+    if kwargs.pop("save_context", None) is not None:
+        raise NotImplementedError(
+            "save_context: a save of a store takes nothing of that kind: "
+            "leave it out"
+        )
+
+
 class AbstractCheckpointer:
     """What all checkpointers are."""
 
@@ -94,7 +102,7 @@ class Checkpointer(AbstractCheckpointer, Closing):
         """Saves `args=`, arguments of the handler, or an item and what else
         they take. ValueError: something is there; `force` replaces a
         checkpoint."""
-        kwargs.pop("save_context", None)
+        _check_context(kwargs)
         store, handle = self._begin(
             directory, args, kwargs, force, custom_metadata
         )
@@ -231,7 +239,7 @@ class AsyncCheckpointer(Checkpointer):
         **kwargs: Any,
     ) -> None:
         """As Checkpointer.save(); goes on in the background."""
-        kwargs.pop("save_context", None)
+        _check_context(kwargs)
         self.wait_until_finished()
         _checkpoint.check_free(pathlib.Path(local_path(directory)), force=force)
         items = self._pack(args, kwargs)

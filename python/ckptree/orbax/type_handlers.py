@@ -65,6 +65,30 @@ class ArrayRestoreArgs(RestoreArgs):
             )
 
 
+# Of Orbax's files, which a store does not have.
+_OF_FILES = (
+    "ParamInfo",
+    "SingleReplicaArrayHandler",
+    "TypeHandler",
+    "get_cast_tspec_deserialize",
+    "get_cast_tspec_serialize",
+    "get_json_tspec_read",
+    "get_json_tspec_write",
+    "get_ts_context",
+    "merge_ocdbt_per_process_files",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_FILES:
+        raise AttributeError(
+            f"ckptree.orbax.type_handlers has no {name}: a store has no files "
+            "of single leaves. ckptree.open(path)[step][name][...] reads a "
+            "part of one; CheckpointHandler is for kinds of your own"
+        )
+    raise AttributeError(name)
+
+
 # What the classes here have, of objects of Orbax's own classes.
 _OF_RESTORE = ("restore_type", "dtype")
 _OF_ARRAY = ("mesh", "mesh_axes", "sharding", "global_shape", "shape", "strict")
