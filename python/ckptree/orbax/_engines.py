@@ -22,9 +22,9 @@ from ckptree.policies import MetricOfStep
 if TYPE_CHECKING:
     from ckptree.orbax._manager_options import CheckpointManagerOptions, Kept
 
-_lock = threading.RLock()
-# By the directory: who writes it in this process.
+# By the directory: who writes it in this process, and the lock to become it.
 _writers: dict[str, weakref.ref[Engines]] = {}
+_locks: dict[str, threading.RLock] = {}
 
 
 class Engines:
@@ -80,7 +80,7 @@ class Engines:
         if self._writes and self.current is not None:
             return self.current
         key = os.path.realpath(self._directory)
-        with _lock:
+        with _locks.setdefault(key, threading.RLock()):
             before = _writers.get(key, lambda: None)()
             if before is not None and before is not self:
                 before._leave()
