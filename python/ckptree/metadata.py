@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata as the store has it: a text of JSON, empty for none."""
+"""Metadata as the store has it, a text of JSON, empty for none; and times."""
 
 from __future__ import annotations
 
+import datetime
 import json
 from typing import Any
 
@@ -28,3 +29,31 @@ def from_json(text: str) -> Any:
     ({'seed': 1}, None)
     """
     return json.loads(text) if text else None
+
+
+# Of times.
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def nanoseconds(time: datetime.datetime | float) -> int:
+    """Since 1970. ValueError: it says no zone; TypeError: it is no time.
+
+    >>> nanoseconds(1.5)
+    1500000000
+    >>> utc = datetime.timezone.utc
+    >>> nanoseconds(datetime.datetime(1970, 1, 2, tzinfo=utc))
+    86400000000000
+    """
+    if isinstance(time, datetime.datetime):
+        if time.tzinfo is None:
+            raise ValueError(
+                f"time={time}: it has no zone: pass it with tzinfo, such as "
+                "datetime.timezone.utc"
+            )
+        since = time - _EPOCH
+        return since // datetime.timedelta(microseconds=1) * 1000
+    if isinstance(time, bool) or not isinstance(time, (int, float)):
+        raise TypeError(
+            f"time={time!r}: a datetime.datetime, or seconds since 1970"
+        )
+    return round(time * 1e9)

@@ -19,7 +19,7 @@ from ckptree import _engine, history
 from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
-from ckptree.metadata import from_json, to_json
+from ckptree.metadata import from_json, nanoseconds, to_json
 from ckptree.options import (
     OPEN,
     RESTORE,
@@ -47,6 +47,8 @@ from ckptree.selector import selector_text
 from ckptree.step import Step
 
 if TYPE_CHECKING:
+    import datetime
+
     from typing_extensions import Unpack
 
     from ckptree.changes import BlameRow, DiffReport, HistoryRow, Series
@@ -192,6 +194,7 @@ class Store(Closing):
         delete_later: bool = False,
         branch: str = "",
         borrow: bool = False,
+        time: datetime.datetime | float | None = None,
     ) -> SaveHandle:
         """Starts saving `state` as step number `step`.
 
@@ -227,6 +230,10 @@ class Store(Closing):
             A fork to save to; "": the main branch.
         borrow : bool
             Copies nothing: do not change arrays before handle.wait_staged().
+        time : datetime.datetime or float, optional
+            Of the step, for policies and listings, with its zone or in
+            seconds since 1970: of a step that was saved before, elsewhere.
+            None: now.
 
         Returns
         -------
@@ -270,6 +277,7 @@ class Store(Closing):
                 note=note,
                 metadata=to_json(metadata),
                 borrow=borrow,
+                time_ns=None if time is None else nanoseconds(time),
             )
         )
 

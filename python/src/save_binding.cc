@@ -8,6 +8,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include "absl/time/time.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 #include "python/src/records.h"
@@ -24,13 +25,16 @@ Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
             nb::object state, nb::object rules_module, bool overwrite,
             bool delete_later, const std::string& branch,
             const std::map<std::string, double>& metrics,
-            const std::string& note, const std::string& metadata, bool borrow) {
+            const std::string& note, const std::string& metadata, bool borrow,
+            std::optional<std::int64_t> time_ns) {
   store->release_queue()->Drain();
   StepBuilder builder = Take(WithoutGil([&] {
     return store->With([&](Store& open) -> absl::StatusOr<StepBuilder> {
-      StepBuilder begun = open.Begin(step, {.overwrite = overwrite,
-                                            .delete_later = delete_later,
-                                            .branch = branch});
+      SaveOptions options = {.overwrite = overwrite,
+                             .delete_later = delete_later,
+                             .branch = branch};
+      if (time_ns.has_value()) options.time = absl::FromUnixNanos(*time_ns);
+      StepBuilder begun = open.Begin(step, options);
       return begun;
     });
   }));
@@ -79,7 +83,8 @@ void BindSave(nb::module_& m) {
   m.def("save", &Save, nb::arg("store"), nb::arg("step"),
         nb::arg("state").none(), nb::arg("rules"), nb::arg("overwrite"),
         nb::arg("delete_later"), nb::arg("branch"), nb::arg("metrics"),
-        nb::arg("note"), nb::arg("metadata"), nb::arg("borrow"));
+        nb::arg("note"), nb::arg("metadata"), nb::arg("borrow"),
+        nb::arg("time_ns").none() = nb::none());
   m.def(
       "map_state",
       [](nb::handle state, nb::handle rules, nb::handle on_node,
