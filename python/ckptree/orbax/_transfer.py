@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 import numpy as np
 
 import ckptree
+from ckptree.errors import CorruptionError
 from ckptree.orbax import _checkpoint, _flax_files, _items, _place
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._items import About, Item
@@ -51,6 +52,7 @@ def import_checkpoint(
     *,
     steps: Iterable[int] | None = None,
     progress: Progress | None = None,
+    verify: bool = True,
 ) -> list[int]:
     """Makes a store of what Orbax or Flax wrote. Returns the steps, those of
     `steps` only where it is given.
@@ -63,11 +65,14 @@ def import_checkpoint(
 
     `progress(done, all)` is called after each step. A step that is in the store
     already is left as it is, so that an import that was interrupted can go on.
+    Steps keep their times, by which policies order them. `verify` reads each
+    step back from the disk when it is saved; CorruptionError names it.
     """
     root = pathlib.Path(local_path(source)).absolute()
     destination = local_path(destination)
     if root.is_file():
         _checkpoint.save(destination, _read_file(root))
+        _verify_all(destination, verify)
         return [_place.ONLY_STEP]
     if not root.is_dir():
         raise FileNotFoundError(f"there is no directory {root}")
@@ -76,6 +81,7 @@ def import_checkpoint(
         items = _read_items(ocp, root)
         custom = _custom_metadata(ocp, root)
         _checkpoint.save(destination, items, custom)
+        _verify_all(destination, verify)
         return [_place.ONLY_STEP]
     folders = _step_folders(root)
     of_flax = [] if folders else _flax_files.steps_in(root)
@@ -87,10 +93,14 @@ def import_checkpoint(
     if lacking:
         raise FileNotFoundError(f"{root}: there is no step {min(lacking)}")
     if folders:
-        _import_manager(root, folders, sorted(wanted), destination, progress)
+        _import_manager(
+            root, folders, sorted(wanted), destination, progress, verify
+        )
         return sorted(wanted)
     chosen = [step for step in of_flax if step.step in wanted]
-    _import_flax(chosen, pathlib.Path(os.fspath(destination)), progress)
+    _import_flax(
+        chosen, pathlib.Path(os.fspath(destination)), progress, verify
+    )
     return [step.step for step in chosen]
 
 
@@ -100,6 +110,7 @@ def _import_manager(
     wanted: list[int],
     destination: PathLike,
     progress: Progress | None,
+    verify: bool,
 ) -> None:
     ocp = _orbax()
     options = ocp.CheckpointManagerOptions(read_only=True)
@@ -112,6 +123,7 @@ def _import_manager(
         for done, step in enumerate(wanted, 1):
             if step not in store:
                 _import_step(ocp, store, step, folders[step])
+                _verify(store, step, verify)
             if progress is not None:
                 progress(done, len(wanted))
 
@@ -145,7 +157,10 @@ def _has_items(folder: pathlib.Path) -> bool:
 
 
 def _import_flax(
-    chosen: list[FlaxStep], destination: pathlib.Path, progress: Progress | None
+    chosen: list[FlaxStep],
+    destination: pathlib.Path,
+    progress: Progress | None,
+    verify: bool,
 ) -> None:
     """Each prefix into a store of its own, as ckptree.flax has them."""
     destination.mkdir(parents=True, exist_ok=True)
@@ -157,9 +172,39 @@ def _import_flax(
                 if found.path.is_dir():
                     _import_step(_orbax(), store, found.step, found.path)
                 else:
-                    _save(store, found.step, _read_file(found.path), {}, {})
+                    items, time = _read_file(found.path), _time(found.path)
+                    _save(store, found.step, items, {}, {}, time)
+                _verify(store, found.step, verify)
         if progress is not None:
             progress(done, len(chosen))
+
+
+def _verify(store: ckptree.Store, step: int, wanted: bool) -> None:
+    """Reads a step from the disk. CorruptionError."""
+    if not wanted:
+        return
+    report = store.verify("full", steps=[step])
+    if not report.ok:
+        found = "; ".join(map(str, report.findings))
+        raise CorruptionError(
+            f"{store.path}: step {step} is not what was saved: {found}"
+        )
+
+
+def _verify_all(directory: PathLike, wanted: bool) -> None:
+    with ckptree.open(directory) as store:
+        _verify(store, _place.ONLY_STEP, wanted)
+
+
+def _time(path: pathlib.Path) -> int:
+    """When a step was saved, in ns: as Orbax says it, else of the folder or
+    file."""
+    about = path / "_CHECKPOINT_METADATA"
+    try:
+        found = json.loads(about.read_text())
+        return int(found["commit_timestamp_nsecs"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return path.stat().st_mtime_ns
 
 
 def _read_file(path: pathlib.Path) -> dict[str, Item]:
@@ -186,7 +231,8 @@ def _import_step(
         if isinstance(found, dict):
             # The others are in the item.
             metrics = ordered_metrics(found)
-    _save(store, step, items, metrics, _custom_metadata(ocp, folder))
+    custom = _custom_metadata(ocp, folder)
+    _save(store, step, items, metrics, custom, _time(folder))
 
 
 def _save(
@@ -195,12 +241,14 @@ def _save(
     items: dict[str, Item],
     metrics: dict[str, float],
     custom: dict[str, Any],
+    time_ns: int,
 ) -> None:
     store.save(
         step,
         _items.states(items),
         metrics=metrics,
         metadata=_items.about(items, custom),
+        time=time_ns / 1e9,
     ).result()
 
 
@@ -352,9 +400,22 @@ def export_orbax(
                     custom_metadata=About.of(step).custom or None,
                     force=True,
                 )
+                manager.wait_until_finished()
+                _keep_times(root / str(number), step)
                 if progress is not None:
                     progress(done, len(wanted))
     return sorted(wanted)
+
+
+def _keep_times(folder: pathlib.Path, step: Step) -> None:
+    """Says in a step that was written for Orbax when it was saved."""
+    about = folder / "_CHECKPOINT_METADATA"
+    found = json.loads(about.read_text())
+    found["commit_timestamp_nsecs"] = step.info.begun_ns
+    found["init_timestamp_nsecs"] = step.info.begun_ns
+    temporary = about.with_name(about.name + ".new")
+    temporary.write_text(json.dumps(found))
+    temporary.replace(about)
 
 
 def _metrics(step: Step, directory: str) -> Any:

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an import from Orbax keeps: the times of steps, all metrics, what was
+moved before an interruption; and that it looks at what it wrote."""
+
+import datetime
+import json
+
+import ckptree
+import ckptree.orbax as ours
+import numpy as np
+import orbax.checkpoint as theirs
+import pytest
+
+
+def saved(path, steps, metrics=None):
+    with theirs.CheckpointManager(
+        path,
+        options=theirs.CheckpointManagerOptions(
+            enable_async_checkpointing=False,
+            best_fn=None if metrics is None else lambda m: m["m00"],
+        ),
+    ) as manager:
+        for step in steps:
+            manager.save(
+                step,
+                args=theirs.args.StandardSave({"w": np.full(3, step)}),
+                metrics=metrics,
+            )
+    return path
+
+
+def aged(path, step, days):
+    """A step of Orbax's that was saved so many days ago."""
+    about = path / str(step) / "_CHECKPOINT_METADATA"
+    found = json.loads(about.read_text())
+    found["commit_timestamp_nsecs"] -= days * 86_400 * 10**9
+    about.write_text(json.dumps(found))
+    return found["commit_timestamp_nsecs"] / 1e9
+
+
+@pytest.fixture
+def old(tmp_path):
+    """Steps of three, two and one days ago, and of now."""
+    path = saved(tmp_path / "theirs", range(4))
+    return path, [aged(path, step, 3 - step) for step in range(4)]
+
+
+def test_steps_keep_their_times(old, tmp_path):
+    path, times = old
+    ours.import_checkpoint(path, tmp_path / "store")
+    with ckptree.open(tmp_path / "store") as store:
+        found = [info.begun_ns / 1e9 for info in store.steps()]
+    assert found == pytest.approx(times, abs=1e-5)
+    # A policy by time keeps what it would have kept there.
+    options = ours.CheckpointManagerOptions(
+        preservation_policy=ours.checkpoint_managers.LatestDuration(
+            datetime.timedelta(days=1.5)
+        )
+    )
+    with ours.CheckpointManager(tmp_path / "store", options=options) as manager:
+        manager.save(4, args=ours.args.StandardSave({"w": np.full(3, 4)}))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [2, 3, 4]
+
+
+def test_times_go_back_to_orbax(old, tmp_path):
+    path, times = old
+    ours.import_checkpoint(path, tmp_path / "store")
+    ours.export_orbax(tmp_path / "store", tmp_path / "back")
+    names = theirs.path.step.standard_name_format()
+    found = {
+        step.step: step.commit_timestamp.timestamp()
+        for step in names.find_all(tmp_path / "back")
+    }
+    assert [found[step] for step in range(4)] == pytest.approx(times, abs=1e-5)
+    with theirs.CheckpointManager(tmp_path / "back") as manager:
+        assert sorted(manager.all_steps()) == [0, 1, 2, 3]
+        assert manager.restore(3)["w"].tolist() == [3, 3, 3]
+
+
+def test_more_metrics_than_a_store_orders_by(tmp_path):
+    metrics = {f"m{i:02}": float(i) for i in range(40)} | {"text": "a"}
+    path = saved(tmp_path / "theirs", [0, 1], metrics)
+    ours.import_checkpoint(path, tmp_path / "store")
+    with ours.CheckpointManager(tmp_path / "store") as manager:
+        assert manager.metrics(1) == metrics
+    with ckptree.open(tmp_path / "store") as store:
+        assert len(store.step_info(1).metrics) == 16
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_an_import_that_was_interrupted_goes_on(tmp_path):
+    path = saved(tmp_path / "theirs", range(5))
+    seen = []
+
+    def stop(done, of):
+        seen.append((done, of))
+        if done == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        ours.import_checkpoint(path, tmp_path / "store", progress=stop)
+    with ckptree.open(tmp_path / "store") as store:
+        before = {info.step: info.begun_ns for info in store.steps()}
+        versions = [info.committed_ns for info in store.steps()]
+    assert list(before) == [0, 1] and seen == [(1, 5), (2, 5)]
+    steps = ours.import_checkpoint(path, tmp_path / "store")
+    assert steps == [0, 1, 2, 3, 4]
+    with ckptree.open(tmp_path / "store") as store:
+        assert [info.step for info in store.steps()] == steps
+        # Those that were there were not written again.
+        assert [info.committed_ns for info in store.steps()][:2] == versions
+        for step in steps:
+            assert store.restore(step)["default"]["w"].tolist() == [step] * 3
+
+
+def test_what_was_written_is_read_again(tmp_path, monkeypatch):
+    path = saved(tmp_path / "theirs", [0])
+    looked = []
+    verify = ckptree.Store.verify
+
+    def look(store, level="full", steps=()):
+        steps = list(steps)
+        looked.append((level, steps))
+        report = verify(store, level, steps)
+        assert report.chunks or report.leaves
+        return report
+
+    monkeypatch.setattr(ckptree.Store, "verify", look)
+    ours.import_checkpoint(path, tmp_path / "store")
+    assert looked == [("full", [0])]
+    ours.import_checkpoint(path, tmp_path / "fast", verify=False)
+    assert looked == [("full", [0])]
+
+    def damaged(store, level="full", steps=()):
+        finding = ckptree.records.Finding(
+            **{name: None for name in ckptree.records.Finding._fields}
+        )._replace(severity="error")
+        return verify(store, level, steps)._replace(findings=[finding])
+
+    monkeypatch.setattr(ckptree.Store, "verify", damaged)
+    with pytest.raises(ckptree.errors.CorruptionError, match="step 0"):
+        ours.import_checkpoint(path, tmp_path / "bad")
