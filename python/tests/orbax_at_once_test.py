@@ -295,3 +295,16 @@ def test_latest_step_waits_for_nothing(ocp, background, managed):
     background.may_end.set()
     manager.wait_until_finished()
     assert manager.latest_step() == 3
+
+
+def test_a_manager_that_was_closed_can_be_asked(managed, save, ours):
+    manager = managed()
+    save(manager, 3)
+    manager.close()
+    assert list(manager.all_steps()) == [3] and manager.latest_step() == 3
+    assert manager.restore(3)["w"].tolist() == [3, 3, 3]
+    if ours:
+        from ckptree.errors import StateError
+
+        with pytest.raises(StateError, match="closed"):
+            save(manager, 4)

@@ -85,6 +85,8 @@ def places(package):
         if name not in ("AsyncOptions", "MultiprocessingOptions"):
             found.setdefault(f"v1 {name}", group)
     found["v1.Checkpointer"] = v1.training.Checkpointer
+    for name in ("PyTreeHandler", "JsonHandler", "ProtoHandler"):
+        found[f"v1 {name}"] = getattr(v1.handlers, name)
     return found
 
 
@@ -175,7 +177,7 @@ def uses(place, made):
             by = ours.Checkpointer(ours.StandardCheckpointHandler())
             by.save(f"{above}/one", {"a": 1})
             by.restore(f"{above}/one", args=made)
-    elif place.startswith("v1 "):
+    elif place.startswith("v1 ") and not place.endswith("Handler"):
         made.tell()
 
 
@@ -320,3 +322,30 @@ def test_a_context_of_a_save_is_refused(tmp_path):
         ours.PyTreeCheckpointer().save(
             tmp_path / "one", {"a": 1}, save_context=object()
         )
+
+
+def test_nothing_is_passed_beside_arguments(tmp_path):
+    """Orbax does not look at it."""
+    path = tmp_path / "one"
+    tree = ours.PyTreeCheckpointer()
+    args = ours.args.PyTreeSave({"a": 1})
+    with pytest.raises(TypeError, match="typo"):
+        tree.save(path, args=args, typo=1)
+    with pytest.raises(TypeError, match="typo"):
+        tree.save(path, args, typo=1)
+    with pytest.raises(TypeError, match="typo"):
+        tree.save(path, {"a": 1}, typo=1)
+    both = ours.Checkpointer(ours.CompositeCheckpointHandler())
+    items = ours.args.Composite(a=args)
+    for passed in ((items,), ()):
+        named = {} if passed else {"args": items}
+        with pytest.raises(TypeError, match="typo"):
+            both.save(path, *passed, typo=1, **named)
+    assert not path.exists()
+    both.save(path, items)
+    with pytest.raises(TypeError, match="typo"):
+        both.restore(path, items, typo=1)
+    with pytest.raises(TypeError, match="typo"):
+        ours.CompositeCheckpointHandler().restore(path, typo=1)
+    with pytest.raises(TypeError, match="typo"):
+        ours.PyTreeCheckpointer().restore(path, typo=1)

@@ -14,6 +14,7 @@ from ckptree.orbax._handler import (
     StoreHandler,
     StoringHandler,
     is_of_a_store,
+    only_args,
     overrides,
     shown_type,
 )
@@ -201,7 +202,7 @@ class CompositeCheckpointHandler(StoringHandler):
     def _save(
         self, directory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        given = kwargs.get("args", args[0] if args else None)
+        given = one_of(args, kwargs)
         items = self.pack(composite(given))
         folder = _folders.at(directory)
         if folder is not None and folder.several:
@@ -211,7 +212,7 @@ class CompositeCheckpointHandler(StoringHandler):
             _checkpoint.save(directory, items, force=True)
 
     def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
-        given = kwargs.get("args", args[0] if args else None)
+        given = one_of(args, kwargs)
         with _checkpoint.opened(directory) as (step, place):
             folder = place.store / str(step.step)
             wanted = None if given is None else composite(given)
@@ -233,6 +234,19 @@ def pack_composite(
     if overrides(handler, "save", "async_save", "finalize"):
         return FilesHandler(handler, synchronous).pack_all(given)
     return handler.pack(given)
+
+
+def one_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The Composite of a call, which is passed alone. TypeError: it is not."""
+    given = only_args(args, kwargs)
+    if given is not None:
+        return given
+    wrong = [k for k in kwargs if k != "args"] or args[1:]
+    if wrong:
+        raise TypeError(
+            f"unexpected argument {wrong[0]!r}: items go in one Composite"
+        )
+    return args[0] if args else None
 
 
 def composite(args: Any) -> Composite:

@@ -151,6 +151,21 @@ def shown_type(value: Any) -> str:
     return f"a {name}"
 
 
+def only_args(
+    args: tuple[Any, ...], kwargs: dict[str, Any], more: tuple[Any, ...] = ()
+) -> Any:
+    """What is passed as `args=`; None: nothing is. TypeError: something is
+    passed beside it, which nobody would look at."""
+    given = kwargs.get("args")
+    others = [*map(repr, (*args, *more)), *(k for k in kwargs if k != "args")]
+    if given is not None and others:
+        raise TypeError(
+            f"args= goes alone: {', '.join(others):.200} beside it is an "
+            "unexpected argument"
+        )
+    return given
+
+
 def arguments(
     handler: CheckpointHandler,
     which: int,
@@ -159,9 +174,9 @@ def arguments(
 ) -> CheckpointArgs:
     """The arguments of a call, given as such (`args=`) or one by one. `which`:
     0 to save, 1 to restore."""
-    given = kwargs.get("args")
+    given = only_args(args, kwargs)
     if given is None and args and isinstance(args[0], CheckpointArgs):
-        given = args[0]
+        given = only_args((), {**kwargs, "args": args[0]}, args[1:])
     if given is not None:
         if not isinstance(given, CheckpointArgs):
             raise ValueError(

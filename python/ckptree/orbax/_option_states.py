@@ -316,6 +316,14 @@ STATES: Mapping[str, Mapping[str, str]] = {
         "max_over_read_ratio": "such files are not read",
         "read_chunk_bytes": "such files are not read",
     },
+    "PyTreeHandler": {
+        "context": WORKS,
+        "array_metadata_validator": "metadata are checked with their record",
+        "leaf_handler_registry": REFUSED,
+        "partial_save_mode": REFUSED,
+    },
+    "JsonHandler": _working("filename"),
+    "ProtoHandler": {"filename": _NAMES},
     "v1.Checkpointer": _working(
         "directory",
         "context",

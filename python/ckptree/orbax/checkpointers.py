@@ -13,6 +13,7 @@ from ckptree.orbax._composite_handler import (
     CompositeCheckpointHandler,
     describe,
     of_one_item,
+    one_of,
     pack_composite,
     pack_item,
     unpack_item,
@@ -140,7 +141,7 @@ class Checkpointer(AbstractCheckpointer, Closing):
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Item]:
         if isinstance(self._handler, CompositeCheckpointHandler):
-            given = kwargs.get("args", args[0] if args else None)
+            given = one_of(args, kwargs)
             return pack_composite(self._handler, given, self._synchronous)
         wanted = self._args(0, args, kwargs)
         return {

@@ -16,6 +16,7 @@ from ckptree.orbax._document_handlers import (
     ProtoCheckpointHandler,
     json_item,
 )
+from ckptree.orbax._option_states import tell
 from ckptree.orbax._tree_handlers import PyTreeCheckpointHandler
 from ckptree.orbax._tree_restore import Strictness
 from ckptree.orbax.args import (
@@ -170,9 +171,25 @@ class PyTreeHandler(ItemHandler):
     TYPESTR = PyTreeCheckpointHandler.typestr()
 
     def __init__(
-        self, *, context: Context | None = None, **options: Any
+        self,
+        *,
+        context: Context | None = None,
+        array_metadata_validator: Any = None,
+        leaf_handler_registry: Any = None,
+        partial_save_mode: bool = False,
     ) -> None:
-        del options
+        tell("PyTreeHandler", locals(), PyTreeHandler)
+        if leaf_handler_registry is not None:
+            raise NotImplementedError(
+                "leaf_handler_registry: a store keeps leaves by itself: make "
+                "your type a node of JAX's trees, or write a "
+                "CheckpointableHandler"
+            )
+        if partial_save_mode:
+            raise NotImplementedError(
+                "partial_save_mode: a step is whole: save all of it; what did "
+                "not change is not written again"
+            )
         self._context = context
         self._handler = PyTreeCheckpointHandler()
 
