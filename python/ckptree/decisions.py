@@ -14,7 +14,19 @@ from datetime import timedelta
 from typing import Callable, Iterable
 
 from ckptree import _engine
+from ckptree.arguments import (
+    ANY,
+    BOOL,
+    FUNCTION,
+    INTS,
+    Kind,
+    checked,
+    integer,
+    optional,
+)
 from ckptree.policies import (
+    SPAN,
+    STEP_LIKE,
     PolicyStep,
     as_tuple,
     microseconds,
@@ -34,6 +46,24 @@ __all__ = [
 ]
 
 
+DECISION = Kind(
+    "a save decision",
+    lambda name, value: (
+        value if isinstance(value, Decision) else NotImplemented
+    ),
+)
+
+
+@checked(
+    {
+        "engine": ANY,
+        "representation": ANY,
+        "step": STEP_LIKE,
+        "latest": optional(STEP_LIKE),
+        "saving_in_progress": BOOL,
+        "preempted": BOOL,
+    }
+)
 class Decision:
     """Whether a step is saved. Joined by `|`: asked in their order until one
     says yes.
@@ -76,6 +106,7 @@ class Decision:
         return self._representation
 
 
+@checked({"interval": integer()})
 class FixedInterval(Decision):
     """Steps that `interval` divides.
 
@@ -89,6 +120,7 @@ class FixedInterval(Decision):
         )
 
 
+@checked({"steps": INTS})
 class SpecificSteps(Decision):
     """These steps.
 
@@ -101,6 +133,7 @@ class SpecificSteps(Decision):
         super().__init__(_engine.save_at(numbers), f"SpecificSteps({numbers})")
 
 
+@checked({"minimum": optional(SPAN)})
 class Continuous(Decision):
     """Whenever no save is in progress and the last step is at least `minimum`
     old.
@@ -141,6 +174,7 @@ class InitialSave(Decision):
         super().__init__(_engine.save_initially(), "InitialSave()")
 
 
+@checked({"function": FUNCTION})
 class SaveIf(Decision):
     """A function of the step's number and that of the latest, or None, says
     so.
@@ -155,6 +189,7 @@ class SaveIf(Decision):
         )
 
 
+@checked({"decisions": DECISION})
 def any_of(*decisions: Decision) -> Decision:
     """Any of them; none: never.
 

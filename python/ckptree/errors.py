@@ -13,6 +13,7 @@ NotFoundError
 from __future__ import annotations
 
 import errno
+import sys
 from contextlib import contextmanager
 from typing import Callable, Iterator, NamedTuple
 
@@ -229,6 +230,17 @@ class MismatchError(InvalidArgumentError):
         ]
         lines += [f"  {difference}" for difference in differences]
         super().__init__("\n".join(lines))
+
+
+def level_of_caller() -> int:
+    """For warnings.warn(stacklevel=): the first frame outside this package."""
+    package = __name__.partition(".")[0]
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        if frame.f_back is None:
+            break
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Generator
 
+from ckptree.arguments import ANY, checked
 from ckptree.errors import WaitTimeoutError
 from ckptree.records import Progress
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ckptree import _engine
 
 
+@checked({"engine": ANY})
 class SaveHandle:
     """One save on its way. Dropping it neither waits nor cancels: the store
     finishes its saves, and a failure nobody saw is raised by the next save() or
@@ -180,10 +182,6 @@ class SaveHandle:
         >>> told.wait(timeout=60)
         True
         """
-        if not callable(callback):
-            raise TypeError(
-                f"the callback must be a function, not {callback!r}"
-            )
         try:
             self._engine.wait_done(0)  # StateError in a forked child.
         except WaitTimeoutError:

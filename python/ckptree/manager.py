@@ -7,7 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from ckptree import _engine
+from ckptree.arguments import TEXT, checked, either, integer, optional
 from ckptree.closing import Closing
+from ckptree.decisions import DECISION
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import to_json
@@ -19,9 +21,9 @@ from ckptree.options import (
     takes,
 )
 from ckptree.paths import local_path
-from ckptree.policies import engine_policy, of_metrics
+from ckptree.policies import POLICY, engine_policy, of_metrics
 from ckptree.records import ItemInfo
-from ckptree.selector import selector_text
+from ckptree.selector import SELECTOR, selector_text
 from ckptree.store import Store
 
 if TYPE_CHECKING:
@@ -35,6 +37,14 @@ if TYPE_CHECKING:
     from ckptree.step import Step
 
 
+@checked(
+    {
+        "step": integer(),
+        "preservation": optional(either(POLICY, TEXT)),
+        "save_decision": optional(DECISION),
+    },
+    restore={"step": optional(SELECTOR)},
+)
 class CheckpointManager(Closing):
     """The steps of a training loop: decides which are saved, keeps those that a
     policy wants, and resumes. The store is made where there is none.
@@ -102,8 +112,6 @@ class CheckpointManager(Closing):
         save_timeout: float | None = 1200,
         **opening: Unpack[OpenOptions],
     ) -> None:
-        if best_mode not in (None, "min", "max"):
-            raise ValueError(f"best_mode {best_mode!r}: 'min' or 'max'")
         if (best_metric or best_fn) and best_mode is None:
             raise ValueError(
                 "best_mode is missing: 'min' where the smallest value of the "
@@ -181,13 +189,11 @@ class CheckpointManager(Closing):
         """
         from ckptree import _rules
 
-        if isinstance(step, bool) or not hasattr(step, "__index__"):
-            raise TypeError(f"a step is an int, not {step!r}")
         begun = self._engine.save(
-            step=step.__index__(),
+            step=step,
             state=state,
             rules=_rules,
-            metrics={k: float(v) for k, v in (metrics or {}).items()},
+            metrics=metrics or {},
             metadata=to_json(metadata),
             note=note,
             force=force,

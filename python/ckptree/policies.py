@@ -26,6 +26,27 @@ from datetime import datetime, timedelta
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 from ckptree import _engine
+from ckptree.arguments import (
+    ANY,
+    BOOL,
+    COUNT,
+    FUNCTION,
+    INTS,
+    POSITIVE,
+    TEXT,
+    TIMEDELTA,
+    Kind,
+    checked,
+    choice,
+    either,
+    instance,
+    integer,
+    listed,
+    mapping,
+    optional,
+    real,
+    refuse,
+)
 
 __all__ = [
     "All",
@@ -61,6 +82,47 @@ class PolicyStep(NamedTuple):
     healthy: bool = True  # Neither NaN nor Inf in any array.
 
 
+def _step_like(name: str, value: Any) -> Any:
+    if not isinstance(value, tuple) or not 1 <= len(value) <= 4:
+        return NotImplemented
+    number, time, metrics, healthy = PolicyStep(*value)
+    return PolicyStep(
+        _NUMBER(f"{name}.step", number),
+        _TIME(f"{name}.time", time),
+        _METRICS(f"{name}.metrics", metrics),
+        BOOL(f"{name}.healthy", healthy),
+    )
+
+
+def _time(name: str, value: Any) -> Any:
+    return (
+        value.timestamp()
+        if isinstance(value, datetime)
+        else real().convert(name, value)
+    )
+
+
+def _span(name: str, value: Any) -> Any:
+    if not isinstance(value, timedelta):
+        return NotImplemented
+    if value < timedelta(0):
+        raise refuse(name, value, "0 or more")
+    return value
+
+
+_NUMBER = integer()
+_TIME = Kind("a number or a datetime.datetime", _time)
+_METRICS = mapping(real(), "a dict of str to float")
+SPAN = Kind("a datetime.timedelta", _span)
+# What a policy and a save decision are asked of.
+STEP_LIKE = Kind("a PolicyStep", _step_like)
+_STEPS = {
+    "steps": listed(STEP_LIKE, "a list of PolicySteps"),
+    "now": optional(_TIME),
+}
+
+
+@checked({"engine": ANY, "representation": ANY, **_STEPS})
 class Policy:
     """Which steps of a branch live. Equal where the texts are.
 
@@ -153,6 +215,7 @@ class All(Policy):
         super().__init__(_engine.keep_all(), "All()")
 
 
+@checked({"n": optional(COUNT)})
 class Latest(Policy):
     """The last `n`; None: all.
 
@@ -164,6 +227,7 @@ class Latest(Policy):
         super().__init__(_engine.keep_latest(n), f"Latest({n})")
 
 
+@checked({"interval": POSITIVE, "spaced": BOOL, "last": optional(COUNT)})
 class EveryN(Policy):
     """Steps that `interval` divides; `spaced`: the first, and each that is at
     least `interval` after the one kept before. Of them the last `last`.
@@ -185,6 +249,7 @@ class EveryN(Policy):
         )
 
 
+@checked({"interval": POSITIVE, "last": optional(COUNT)})
 class Closest(Policy):
     """For each multiple of `interval` the nearest step, and the last one. Of
     them the last `last`.
@@ -200,6 +265,7 @@ class Closest(Policy):
         )
 
 
+@checked({"interval": TIMEDELTA})
 class Every(Policy):
     """The first, and each saved at least `interval` after the one kept before.
 
@@ -215,6 +281,7 @@ class Every(Policy):
         )
 
 
+@checked({"seconds": real(low=-1e10, high=1e10)})
 class EverySeconds(Every):
     """As Every, of seconds.
 
@@ -227,6 +294,7 @@ class EverySeconds(Every):
         self._representation = f"EverySeconds({seconds!r})"
 
 
+@checked({"age": SPAN})
 class Within(Policy):
     """The first that is at most `age` old, and all after it.
 
@@ -241,6 +309,7 @@ class Within(Policy):
         )
 
 
+@checked({"steps": INTS})
 class SpecificSteps(Policy):
     """These steps.
 
@@ -255,6 +324,14 @@ class SpecificSteps(Policy):
         )
 
 
+@checked(
+    {
+        "metric": either(TEXT, FUNCTION),
+        "mode": choice("min", "max"),
+        "n": optional(COUNT),
+        "unmeasured": choice("keep", "drop"),
+    }
+)
 class Best(Policy):
     """The `n` best (None: all) by a metric, or by a function of a step's
     metrics: the smallest where `mode` is "min", the largest where it is "max".
@@ -276,8 +353,6 @@ class Best(Policy):
         n: int | None = 1,
         unmeasured: str = "keep",
     ) -> None:
-        if unmeasured not in ("keep", "drop"):
-            raise ValueError(f"unmeasured {unmeasured!r}: 'keep' or 'drop'")
         function = None if isinstance(metric, str) else metric
         name = metric if isinstance(metric, str) else name_of(metric)
         super().__init__(
@@ -294,6 +369,7 @@ class Best(Policy):
         )
 
 
+@checked({"n": optional(COUNT)})
 class Healthy(Policy):
     """The last `n` steps without NaN and Inf. Without `n` the last one, but
     joined by `&` every one.
@@ -309,6 +385,7 @@ class Healthy(Policy):
         )
 
 
+@checked({"n": POSITIVE})
 class Logarithmic(Policy):
     """Dense near now, sparse long ago: about `n` for each doubling of the
     distance to the last step.
@@ -322,6 +399,7 @@ class Logarithmic(Policy):
         super().__init__(_engine.keep_logarithmic(n), f"Logarithmic({n})")
 
 
+@checked({"size": either(TEXT, integer(low=0, high=2**64 - 1))})
 class Budget(Policy):
     """The newest that fit into so many bytes, at least one; what steps share
     counts once.
@@ -339,6 +417,7 @@ class Budget(Policy):
         )
 
 
+@checked({"function": FUNCTION})
 class KeepIf(Policy):
     """Steps of which a function says so.
 
@@ -357,6 +436,7 @@ class KeepIf(Policy):
         )
 
 
+@checked({"function": FUNCTION})
 class Custom(Policy):
     """A function of all steps, in their order, that says of each whether it is
     kept.
@@ -378,6 +458,7 @@ class Custom(Policy):
         )
 
 
+@checked({"text": TEXT})
 def parse(text: str) -> Policy:
     """The policy of that text. ValueError says where it makes no sense.
 
@@ -497,11 +578,11 @@ def as_tuples(
     return [as_tuple(step) for step in steps]
 
 
+POLICY = instance("a policy", Policy)
+
+
 def engine_policy(policy: Policy | str) -> _engine.Preservation:
     """What the engine has for a policy or its text."""
     if isinstance(policy, str):
         return _engine.parse_policy(policy)
-    try:
-        return policy._engine
-    except AttributeError:
-        raise TypeError(f"pass a policy or its text, not {policy!r}") from None
+    return policy._engine

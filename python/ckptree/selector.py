@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ckptree.arguments import Kind
 from ckptree.records import StepInfo, StepUsage, TagInfo
 
 # A number, a text like "latest~2" or "best:loss:min", or a record of the step.
@@ -24,3 +27,13 @@ def selector_text(step: Selector) -> str:
             f"a step is an int or a str like 'latest', not {step!r}"
         )
     return str(step.__index__())
+
+
+def _selector(name: str, value: Any) -> Any:
+    if isinstance(value, (str, StepInfo, StepUsage, TagInfo)):
+        return value
+    number = not isinstance(value, bool) and hasattr(value, "__index__")
+    return value if number else NotImplemented
+
+
+SELECTOR = Kind("an int or a str like 'latest'", _selector)

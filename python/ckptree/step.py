@@ -12,6 +12,7 @@ from typing import (
 )
 
 from ckptree import history
+from ckptree.arguments import ANY, Kind, checked
 from ckptree.leaf import Leaf
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
@@ -34,6 +35,13 @@ class StepMetadata(NamedTuple):
     lineage: dict[str, str]  # Where it came from: host, command, ...
 
 
+_STEP = Kind(
+    "a Step",
+    lambda name, value: value if isinstance(value, Step) else NotImplemented,
+)
+
+
+@checked({"engine": ANY, "selector": ANY, "owner": ANY, "after": _STEP})
 class Step(Mapping[str, Leaf]):
     """One saved state: its leaves by name. Names are paths, joined by '/':
     "params/dense/kernel", "layers/[0]/w" of a list, "opt/.mu/w" of a field.

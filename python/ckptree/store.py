@@ -16,6 +16,7 @@ from typing import (
 )
 
 from ckptree import _engine, history
+from ckptree.arguments import checked, either, integer, listed, optional, TEXT
 from ckptree.closing import Closing
 from ckptree.errors import while_opening
 from ckptree.handle import SaveHandle
@@ -28,7 +29,7 @@ from ckptree.options import (
     takes,
 )
 from ckptree.paths import local_path
-from ckptree.policies import engine_policy
+from ckptree.policies import POLICY, engine_policy
 from ckptree.records import (
     BranchInfo,
     CollectReport,
@@ -43,7 +44,7 @@ from ckptree.records import (
     UsageReport,
     VerifyReport,
 )
-from ckptree.selector import selector_text
+from ckptree.selector import SELECTOR, selector_text
 from ckptree.step import Step
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ if TYPE_CHECKING:
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
+@checked(
+    {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR},
+    save={"step": integer()},
+    delete={"steps": SELECTOR},
+    would_free={"steps": SELECTOR},
+    verify={"steps": listed(SELECTOR, "a list of steps")},
+    set_policy={"policy": either(POLICY, TEXT)},
+    preview_policy={"policy": optional(either(POLICY, TEXT))},
+)
 class Store(Closing):
     """One directory that holds every step of a training run.
 
@@ -135,10 +145,6 @@ class Store(Closing):
         mode: str = "write or create",
         **options: Unpack[OpenOptions],
     ) -> None:
-        if mode not in ("write or create", "write", "create", "read"):
-            raise ValueError(
-                f"mode {mode!r}: 'write or create', 'write', 'create' or 'read'"
-            )
         with while_opening():
             self._engine = _engine.open(
                 local_path(path), mode=mode, **options
@@ -261,19 +267,17 @@ class Store(Closing):
         """
         from ckptree import _rules
 
-        if isinstance(step, bool) or not hasattr(step, "__index__"):
-            raise TypeError(f"a step is an int, not {step!r}")
         _rules.prefetch(state)
         return SaveHandle(
             _engine.save(
                 self._engine,
-                step=step.__index__(),
+                step=step,
                 state=state,
                 rules=_rules,
                 overwrite=overwrite,
                 delete_later=delete_later,
                 branch=branch,
-                metrics={k: float(v) for k, v in (metrics or {}).items()},
+                metrics=metrics or {},
                 note=note,
                 metadata=to_json(metadata),
                 borrow=borrow,
@@ -767,6 +771,7 @@ class Store(Closing):
         return html.store(self.path, self.steps())
 
 
+@checked()
 @takes(OpenOptions, OPEN)
 def open(
     path: str | os.PathLike[str], **options: Unpack[OpenOptions]

@@ -107,6 +107,6 @@ def test_metrics_and_metadata_are_checked(store):
         store.save(1, {"a": 1}, metadata={"x": Thing()})
     with pytest.raises(ValueError, match="metadata"):
         store.save(1, {"a": 1}, metadata={"x": math.nan})
-    with pytest.raises(ValueError):
+    with pytest.raises(TypeError, match="metrics"):
         store.save(1, {"a": 1}, metrics={"x": "much"})
     assert store.steps() == []

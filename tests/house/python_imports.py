@@ -24,7 +24,9 @@ FOLDER = "python/ckptree"
 # Rooms of the package from the ground up: its modules, and the rooms that they
 # may import.
 ROOMS = {
-    "ground": (r"_engine|_command|closing|errors|metadata|options|paths", ""),
+    "ground": (
+        r"_engine|_command|arguments|closing|errors|metadata|options|paths",
+        ""),
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),
     "rules": (r"_rules", "ground arrays adapters"),

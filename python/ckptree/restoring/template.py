@@ -15,7 +15,7 @@ from ckptree import _engine, _rules, adapters
 from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
 from ckptree.adapters.protocol import Expected, Request
-from ckptree.errors import NotFoundError
+from ckptree.errors import NotFoundError, level_of_caller
 from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.places import Places
@@ -263,7 +263,7 @@ class _Like(Restoring):
                     f"{name}: empty in the template, so {count} values of step "
                     f"{self.where()} are left out; restore() without a "
                     "template gives all, with arrays='torch' as tensors",
-                    stacklevel=7,
+                    stacklevel=level_of_caller(),
                 )
 
     # ---- What becomes of values ----

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments: what is of a wrong type or value is refused by its name, by every
+public call."""
+
+import inspect
+import pathlib
+from datetime import timedelta
+
+import ckptree
+import numpy as np
+import pytest
+from ckptree import decisions, policies
+
+# For each name: what is of a wrong type, and what can never be meant.
+FLAG = ((None, "x", 1, 1.5, []), ())
+TEXT = ((None, 1, 1.5, [], b"x"), ())
+FUNCTION = ((1.5, "x", []), ())
+COUNT = (("x", 1.5, [], True), (-1, 10**30))
+POSITIVE = (("x", 1.5, [], True), (0, -1, 10**30))
+NUMBER = (("x", 1.5, [], True), (10**30,))
+SECONDS = (("x", [], "1.5"), (-1, float("nan"), 10**400))
+SELECTOR = ((1.5, None, [], True), ())
+ANYTHING = ((), ())
+
+ROWS = {
+    "after": ((3, "latest", None), ()),
+    "age": ((3, "x", None), (timedelta(-1),)),
+    "arrays": ((3, None), ("x",)),
+    "before": SELECTOR,
+    "best_fn": FUNCTION,
+    "best_metric": TEXT,
+    "best_mode": ((3, []), ("most",)),
+    "borrow": FLAG,
+    "branch": TEXT,
+    "bytes_per_second": COUNT,
+    "callback": (*FUNCTION[:1], ()),
+    "cast": ((None, 3, []), ("x",)),
+    "chunk_bytes": (COUNT[0], (-1, 1, 10**30)),
+    "collect": FLAG,
+    "collect_bytes_per_second": COUNT,
+    "create": FLAG,
+    "decisions": ((1.5, "x", None), ()),
+    "delete_later": FLAG,
+    "depth": COUNT,
+    "device": ANYTHING,
+    "first": NUMBER,
+    "force": FLAG,
+    "function": (("x", None), ()),
+    "glob": TEXT,
+    "interval": POSITIVE,
+    "items": (("w", 3, None, [3]), ()),
+    "keep_checkpoints_without_metrics": FLAG,
+    "keep_period": POSITIVE,
+    "keep_time_interval": (("x", []), (-1, float("nan"), 10**30)),
+    "last": NUMBER,
+    "latest": ((3, "x", ("x",), (1, "x")), ()),
+    "level": ((None, 1), ("x",)),
+    "like": ANYTHING,
+    "lock_wait": SECONDS,
+    "max_saves_in_flight": POSITIVE,
+    "max_to_keep": COUNT,
+    "metadata": (({1, 2}, object()), (float("nan"),)),
+    "metric": ((3, None), ()),
+    "metrics": ((3, [], {"x": "1.5"}, {3: 1.5}, {"x": None}), ()),
+    "min_dead_fraction": (("x", None, []), (-1, 2, float("nan"))),
+    "minimum": ((3, "x"), (timedelta(-1),)),
+    "mode": ((None, 3), ("x",)),
+    "move": FLAG,
+    "n": COUNT,
+    "name": TEXT,
+    "note": TEXT,
+    "now": (("x", []), ()),
+    "overwrite": FLAG,
+    "partial": ((None, 3, [3]), ()),
+    "path": ((None, 3, []), ()),
+    "permissions": (COUNT[0], (-1, 0, 10**30)),
+    "policy": ((3, ["latest(1)"]), ()),
+    "preempted": FLAG,
+    "preservation": ((3, ["latest(1)"]), ("newest",)),
+    "read_only": FLAG,
+    "rename": ((3, ["a"], {3: "a"}, {"a": 3}), ()),
+    "save_decision": ((1.5, "x"), ()),
+    "save_interval_steps": POSITIVE,
+    "save_on_steps": ((3, "x", [1.5], None), ([10**30],)),
+    "save_timeout": (SECONDS[0], (0, *SECONDS[1])),
+    "saving_in_progress": FLAG,
+    "seconds": SECONDS,
+    "sharding": ANYTHING,
+    "should_keep_fn": FUNCTION,
+    "should_save_fn": FUNCTION,
+    "size": ((None, 1.5, True), (-1, 0, 10**30, "x")),
+    "spaced": FLAG,
+    "staging_bytes": COUNT,
+    "state": ANYTHING,
+    "statistic": ((3, []), ("x",)),
+    "statistics": FLAG,
+    "step": SELECTOR,
+    "steps": ((3, "latest", [1.5], None), ()),
+    "tagged": FLAG,
+    "text": TEXT,
+    "threads": (COUNT[0], (-1, 10**30)),
+    "timeout": SECONDS,
+    "unmeasured": ((None, 3), ("lose",)),
+    "watch_sigterm": FLAG,
+}
+# Where a name means something else.
+NUMBERED = (("x", 1.5, None, True), (10**30,))
+OF_CALLS = {
+    ("Store.save", "step"): NUMBERED,
+    ("Store.delete", "steps"): SELECTOR,
+    ("Store.would_free", "steps"): SELECTOR,
+    ("Store.diff", "after"): SELECTOR,
+    ("Manager.restore", "step"): ((1.5, [], True), ()),
+    ("Logarithmic", "n"): POSITIVE,
+    ("Every", "interval"): ((3, "x", None), ()),
+    ("EverySeconds", "seconds"): (SECONDS[0], (float("nan"), 10**30)),
+    ("decisions.FixedInterval", "interval"): (POSITIVE[0], (0, 10**30)),
+    ("SpecificSteps", "steps"): ((3, "x", [1.5], None), ([10**30],)),
+    ("decisions.SpecificSteps", "steps"): ((3, "x", [1.5]), ([10**30],)),
+    ("Policy.decide", "steps"): ((3, "x", [3], [("x",)], [(1, "x")]), ()),
+    ("Policy.explain", "steps"): ((3, "x", [3], [(1, 0, {"x": "1"})]), ()),
+    ("Decision.decide", "step"): ((3, "x", ("x",), (1, 0, {}, 3)), ()),
+} | {
+    (f"Manager.{call}", "step"): NUMBERED
+    for call in (
+        "should_save save metrics item_metadata delete delete_after fork_from"
+    ).split()
+}
+# Messages that call it otherwise: what is wrong is said by the engine.
+SAID = {
+    "interval": "every 0 steps",
+    "permissions": "permissions",
+    "size": "budget",
+    "preservation": "newest",
+}
+STATE = {"w": np.zeros(2)}
+
+
+class Bench:
+    """Everything that has public calls, open, and what else each call is
+    given."""
+
+    def __init__(self, path):
+        self.path = path
+        self.store = ckptree.Store(path / "store")
+        self.handle = self.store.save(1, STATE)
+        self.handle.result()
+        self.manager = ckptree.CheckpointManager(path / "managed")
+        self.manager.save(1, STATE)
+        self.manager.wait_until_finished()
+        self.step = self.store[1]
+        self.count = 0
+
+    def close(self):
+        self.store.close()
+        self.manager.close()
+
+    def calls(self):
+        """(name, function, needed arguments) of every public call."""
+        yield "open", ckptree.open, {"path": self.path / "store"}
+        for name, thing in {
+            "Store": self.store,
+            "Manager": self.manager,
+            "Step": self.step,
+            "Leaf": self.step["w"],
+            "SaveHandle": self.handle,
+            "Policy": ckptree.Latest(1),
+            "Decision": decisions.InitialSave(),
+        }.items():
+            for method, function in inspect.getmembers(
+                type(thing), callable
+            ):
+                if method.startswith("_") or method in MAPPING:
+                    continue
+                bound = getattr(thing, method)
+                needed = self.needed(bound)
+                if "path" in needed:
+                    needed["path"] = self.new
+                if "after" in needed:
+                    needed["after"] = self.step
+                if method == "decide" and name == "Decision":
+                    needed["step"] = policies.PolicyStep(1)
+                yield f"{name}.{method}", bound, needed
+        yield "Store", ckptree.Store, {"path": self.new}
+        yield "Manager", ckptree.CheckpointManager, {"path": self.new}
+        for name in policies.__all__:
+            if name in ("Policy", "PolicyStep"):
+                continue
+            made = getattr(policies, name)
+            yield name, made, self.needed(made)
+        for name in decisions.__all__:
+            if name == "Decision":
+                continue
+            made = getattr(decisions, name)
+            yield f"decisions.{name}", made, self.needed(made)
+
+    @property
+    def new(self):
+        return pathlib.Path(self.path / "new")
+
+    def needed(self, function):
+        given = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                continue
+            if parameter.default is parameter.empty:
+                given[name] = NEEDED.get(name)
+        return given
+
+
+NEEDED = {
+    "interval": 1,
+    "policy": "latest(1)",
+    "steps": [],
+    "state": STATE,
+    "step": 1,
+    "name": "w",
+    "branch": "b",
+    "mode": "min",
+    "metric": "loss",
+}
+# Of Mapping, which Python makes.
+MAPPING = ("get", "items", "keys", "values")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    made = Bench(tmp_path_factory.mktemp("arguments"))
+    yield made
+    made.close()
+
+
+def give(function, needed, name, value):
+    """Calls it with one argument that is wrong."""
+    parameter = inspect.signature(function).parameters[name]
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return function(value)
+    rest = {k: v for k, v in needed.items() if k != name}
+    extra = {"statistic": {"name": "w"}, "timeout": {}}.get(name, {})
+    return function(**{**rest, **extra, name: value})
+
+
+def test_every_public_call_refuses_what_is_wrong_by_its_name(bench):
+    faults = []
+    asked = 0
+    for call, function, needed in bench.calls():
+        for name in inspect.signature(function).parameters:
+            types, values = OF_CALLS.get((call, name)) or ROWS[name]
+            for kind, wrong in [(TypeError, t) for t in types] + [
+                (ValueError, v) for v in values
+            ]:
+                asked += 1
+                try:
+                    give(function, needed, name, wrong)
+                    faults.append(f"{call}({name}={wrong!r}) was taken")
+                except kind as error:
+                    said = str(error)
+                    known = name in said or SAID.get(name, name) in said
+                    if not known or "incompatible" in said:
+                        faults.append(f"{call}({name}={wrong!r}): {said}")
+                except Exception as error:
+                    faults.append(f"{call}({name}={wrong!r}): {error!r}")
+    assert not faults, "\n".join(faults)
+    assert asked > 700
+    assert not bench.new.exists()
+
+
+def test_a_message_says_what_it_is(store):
+    with pytest.raises(TypeError) as error:
+        ckptree.CheckpointManager(store.path, max_to_keep="x")
+    assert str(error.value) == "max_to_keep is an int or None, not 'x'"
+    with pytest.raises(ValueError) as error:
+        ckptree.Store(store.path, max_saves_in_flight=10**30)
+    said = "max_saves_in_flight is 1 or more, not an int of 100 bits"
+    assert str(error.value) == said
+    with pytest.raises(TypeError) as error:
+        store.verify(steps="latest")
+    assert str(error.value) == "steps is a list of steps, not 'latest'"
+
+
+def test_numbers_of_numpy_are_taken(tmp_path):
+    with ckptree.CheckpointManager(
+        tmp_path / "s",
+        max_to_keep=np.int64(2),
+        save_interval_steps=np.uint8(2),
+        save_on_steps=np.arange(2),
+        watch_sigterm=np.bool_(False),
+        save_timeout=np.float32(60),
+        keep_time_interval=timedelta(days=1),
+    ) as manager:
+        metrics = {"loss": np.float32(0.5), "nan": np.array(np.nan)}
+        assert manager.save(np.int32(4), STATE, metrics=metrics)
+        manager.wait_until_finished(np.float64(60))
+        assert manager.metrics(np.array(4))["loss"] == 0.5
+        assert np.isnan(manager.metrics(4)["nan"])
+        assert manager.store.steps()[0].step == 4
+
+
+def test_a_call_without_a_kind_is_refused_at_once():
+    from ckptree.arguments import checked
+
+    with pytest.raises(KeyError, match="unheard"):
+
+        @checked()
+        def call(unheard):
+            pass
