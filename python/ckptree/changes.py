@@ -69,6 +69,7 @@ class LeafChange(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> LeafChange:
+        """Of what the engine says."""
         before = _Side(fields["before"], fields["before_detail"])
         after = _Side(fields["after"], fields["after_detail"])
         return LeafChange(
@@ -181,6 +182,7 @@ class BlameRow(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> BlameRow:
+        """Of what the engine says."""
         kind = LeafType.of(fields["leaf"])
         detail = fields["detail"]
         return BlameRow(

@@ -49,29 +49,76 @@ class CheckpointManager(Closing):
     """The steps of a training loop: decides which are saved, keeps those that a
     policy wants, and resumes. The store is made where there is none.
 
-    Saved are the first step, steps that `save_interval_steps` divides (None:
-    none for that), `save_on_steps`, and one at a preemption. Instead:
-    `should_save_fn(step, latest or None)`, or `save_decision` (of
-    ckptree.decisions), which decides all.
-
-    The latest `max_to_keep` steps (None: all) are kept, or with `best_metric`
-    or `best_fn(metrics)` the best ones: the smallest with `best_mode` "min",
-    the largest with "max", and one of the two must be given. Also kept are
-    steps that `keep_period` divides, one each `keep_time_interval` (timedelta
-    or seconds), and those for which `should_keep_fn(step)` is true.
-    Instead: `preservation`, a policy or its text. With none of these the policy
-    of the store holds.
-
-    `metadata`: of the run, written where there is none. `branch`: a fork to
-    work on. `watch_sigterm`: SIGTERM is a preemption, and handlers that were
-    set before run, too. `max_saves_in_flight`: save() waits until there are
-    fewer. The rest is as in Store.
+    Saved are the first step, steps that `save_interval_steps` divides, those of
+    `save_on_steps`, and one at a preemption. Kept are the latest `max_to_keep`,
+    or with `best_metric` or `best_fn` the best ones, and with them what
+    `keep_period`, `keep_time_interval` and `should_keep_fn` say.
 
     Failures in the background are raised by the next save(),
     wait_until_finished(), check_for_errors() or close(), each once. That a
     policy could not be applied stops no save: the last three raise it, once.
     Thread-safe. Functions must not call the manager.
 
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The store's directory.
+    max_to_keep : int, optional
+        How many steps to keep, of the latest or of the best; None: all.
+    keep_period : int, optional
+        Also steps that it divides.
+    keep_time_interval : datetime.timedelta or float, optional
+        Also one step each so long; seconds where it is a number.
+    should_keep_fn : callable, optional
+        Also steps for whose number it is true.
+    preservation : Policy or str, optional
+        Instead of all these: a policy or its text. With none of them the policy
+        of the store holds.
+    best_metric : str
+        The metric that says which steps are the best.
+    best_fn : callable, optional
+        Instead: a function of a step's metrics.
+    best_mode : "min" or "max", optional
+        Whether the smallest or the largest value is the best. One must be said
+        where there is a metric.
+    keep_checkpoints_without_metrics : bool
+        Whether steps that lack the metric stay beside the best ones.
+    save_interval_steps : int, optional
+        Saves steps that it divides; None: none for that.
+    save_on_steps : list of int
+        Also saves these.
+    should_save_fn : callable, optional
+        Instead of the two: a function of the step and the latest one, or None.
+    save_decision : Decision, optional
+        One of ckptree.decisions, which decides all.
+    metadata : optional
+        Of the run: what json can write; stored where there is none.
+    branch : str
+        A fork to work on; "": the main branch.
+    read_only : bool
+        Reads beside a trainer that writes; reload() shows its later steps.
+    create : bool
+        Makes the store where there is none; False: StoreNotFoundError.
+    watch_sigterm : bool
+        SIGTERM is a preemption; handlers that were set before run, too.
+    save_timeout : float, optional
+        Seconds that save() waits for earlier saves, and at a preemption for its
+        own; TimeoutError then. None waits on.
+    lock_wait, threads, staging_bytes, chunk_bytes, collect,
+    collect_bytes_per_second, statistics, permissions, max_saves_in_flight
+        As in Store; but one save is in flight, and save() waits for it.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no store, and none is to be made.
+    UnavailableError
+        Another process writes, which is named.
+    TypeError, ValueError
+        Options of a wrong type; that make no sense, or contradict each other.
+
+    Examples
+    --------
     >>> import ckptree, numpy as np
     >>> manager = ckptree.CheckpointManager(
     ...     tmp / "run", best_metric="accuracy", best_mode="max"
@@ -181,9 +228,41 @@ class CheckpointManager(Closing):
         last_save.wait_staged(). At a preemption it returns when the step is
         durable.
 
-        `force`: whatever the decision is, also before the latest step.
-        FileExistsError: there is such a step; `overwrite` replaces it.
+        Parameters
+        ----------
+        step : int
+            Its number.
+        state : tree
+            As Store.save() takes it.
+        metrics : dict of str to float, optional
+            For the best steps, and "best:NAME:min".
+        metadata : optional
+            Of the step: what json can write.
+        note : str
+            A line for people.
+        force : bool
+            Whatever the decision is, also before the latest step.
+        overwrite : bool
+            Replaces a step of that number.
+        borrow : bool
+            Copies nothing.
 
+        Returns
+        -------
+        bool
+            Whether the step is saved.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is such a step: a FileExistsError.
+        TimeoutError
+            Earlier saves took longer than `save_timeout`.
+        Error
+            A failure of an earlier save that nobody has seen.
+
+        Examples
+        --------
         >>> manager.save(4, state), manager.save(2, state)
         (True, False)
         """
@@ -280,11 +359,34 @@ class CheckpointManager(Closing):
         items: Iterable[str] = (),
         **options: Unpack[RestoreOptions],
     ) -> Any:
-        """The state of a step: None or "latest", a number, "best" by the metric
-        of the options or of the policy, "healthy", ... as in Store.restore().
-        Waits for saves in flight. `items`: only these top-level subtrees, as a
-        dict; KeyError names those there are.
+        """The state of a step. Waits for saves in flight.
 
+        Parameters
+        ----------
+        step : int or str, optional
+            Which one: None or "latest", a number, "best" by the metric of the
+            options or of the policy, "healthy", ... as in Store.restore().
+        like : tree, optional
+            A state of the same structure, as in Store.restore().
+        items : list of str
+            Only these top-level subtrees, as a dict.
+        partial, cast, rename, sharding, arrays, device
+            As in Store.restore().
+
+        Returns
+        -------
+        tree
+
+        Raises
+        ------
+        NotFoundError
+            No step matches, or there is no such item; those there are, are
+            named.
+        MismatchError, CorruptionError
+            As Store.restore() says.
+
+        Examples
+        --------
         >>> manager.restore(1, items=["w"])
         {'w': array([1, 1, 1])}
         """

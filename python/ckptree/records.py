@@ -72,6 +72,7 @@ class LeafDetail(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> LeafDetail:
+        """Of what the engine says."""
         stats = fields.pop("stats")
         return LeafDetail(stats=LeafStats(**stats) if stats else None, **fields)
 
@@ -149,6 +150,7 @@ class VerifyReport(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> VerifyReport:
+        """Of what the engine says."""
         findings = [Finding(**finding) for finding in fields.pop("findings")]
         return VerifyReport(findings=findings, **fields)
 
@@ -183,6 +185,7 @@ class CollectReport(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> CollectReport:
+        """Of what the engine says."""
         return CollectReport(kept=_kept(fields), **fields)
 
 
@@ -210,6 +213,7 @@ class UsageReport(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> UsageReport:
+        """Of what the engine says."""
         steps = [StepUsage(**step) for step in fields.pop("steps")]
         return UsageReport(steps=steps, kept=_kept(fields), **fields)
 
@@ -223,6 +227,7 @@ class FreedBytes(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> FreedBytes:
+        """Of what the engine says."""
         return FreedBytes(kept=_kept(fields), **fields)
 
 
@@ -311,6 +316,7 @@ class PolicyReport(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> PolicyReport:
+        """Of what the engine says."""
         steps = [PolicyVerdict(**step) for step in fields.pop("steps")]
         freed = FreedBytes.of(fields.pop("freed"))
         return PolicyReport(steps=steps, freed=freed, **fields)
@@ -326,6 +332,7 @@ class LeafType(NamedTuple):
 
     @staticmethod
     def of(info: _engine.LeafInfo) -> LeafType:
+        """Of what the engine says."""
         from ckptree.arrays import values
 
         kind = values.kind_of(info)
@@ -348,5 +355,6 @@ class ItemInfo(NamedTuple):
 
     @staticmethod
     def of(fields: dict[str, Any]) -> ItemInfo:
+        """Of what the engine says."""
         leaves = [LeafType(**leaf) for leaf in fields.pop("leaves")]
         return ItemInfo(leaves=leaves, **fields)

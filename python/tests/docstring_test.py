@@ -159,3 +159,25 @@ def test_the_examples_of_the_readme_run(tmp_path):
     programs = text.count("<!-- program: ")
     assert len(blocks) + programs == text.count("```python") == 7
     run("\n".join(blocks), {"tmp": tmp_path}, "README")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ckptree.Store,
+        ckptree.Store.save,
+        ckptree.Store.restore,
+        ckptree.CheckpointManager,
+        ckptree.CheckpointManager.save,
+        ckptree.CheckpointManager.restore,
+    ],
+    ids=lambda call: call.__qualname__,
+)
+def test_every_option_is_documented(call):
+    documented = set()
+    for line in inspect.getdoc(call).splitlines():
+        found = re.fullmatch(r"([\w, ]+?)( : .*)?,?", line)
+        if found:
+            documented |= set(re.findall(r"\w+", found[1]))
+    named = set(inspect.signature(call).parameters) - {"self"}
+    assert named - documented == set()
