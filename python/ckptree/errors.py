@@ -15,7 +15,10 @@ from __future__ import annotations
 import errno
 import sys
 from contextlib import contextmanager
-from typing import Callable, Iterator, NamedTuple
+from typing import Callable, Iterator, NamedTuple, Sequence
+
+# Of many paths a message shows so many, and counts the others.
+MAX_SHOWN = 20
 
 __all__ = [
     "AbortedError",
@@ -211,7 +214,8 @@ class Difference(NamedTuple):
 
 
 class MismatchError(InvalidArgumentError):
-    """A step does not fit the template; `differences` has every path.
+    """A step does not fit the template; `differences` has every path, the
+    message the first twenty.
 
     >>> with ckptree.Store(tmp / "run") as store:
     ...     _ = store.save(1, {"lr": 0.5}).result()
@@ -222,13 +226,19 @@ class MismatchError(InvalidArgumentError):
     lr: kind differs, expected int, the step has float
     """
 
-    def __init__(self, step: str, differences: list[Difference]) -> None:
-        self.differences = differences
+    def __init__(
+        self, step: str, differences: Sequence[Difference], hint: str = ""
+    ) -> None:
+        self.differences = list(differences)
         lines = [
             f"step {step} does not fit the template at {len(differences)} "
             f"path{'s' if len(differences) != 1 else ''}:"
         ]
-        lines += [f"  {difference}" for difference in differences]
+        lines += [f"  {difference}" for difference in differences[:MAX_SHOWN]]
+        if len(differences) > MAX_SHOWN:
+            lines.append(f"  and {len(differences) - MAX_SHOWN} more")
+        if hint:
+            lines.append(f"  {hint}")
         super().__init__("\n".join(lines))
 
 

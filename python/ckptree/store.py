@@ -310,7 +310,8 @@ class Store(Closing):
             arrays are rounded from one floating type to another, but not to
             Inf. "lossy": whatever comes of it.
         rename : dict of str to str, optional
-            Names in `like` to names in the step, of leaves or whole subtrees.
+            Names in `like` to names in the step, of leaves or whole subtrees;
+            "" is the whole tree.
         sharding : jax.sharding.Sharding, or a tree of them, optional
             Of all arrays, or of each.
         arrays : "numpy", "jax" or "torch"

@@ -434,3 +434,20 @@ store.save(1, {"w": jnp.full(1 << 23, 5.0)})
     assert done.returncode == 0, done.stderr
     with ckptree.open(tmp_path / "s") as reader:
         assert (reader.restore(1)["w"] == 5).all()
+
+
+@pytest.mark.parametrize("templated", [False, True])
+def test_a_sharding_is_of_something_there_is(store, templated):
+    state = {"a": {"w": np.arange(8.0), "b": np.ones(8)}, "c": np.ones(8)}
+    store.save(1, state).result()
+    options = {"like": state} if templated else {"arrays": "jax"}
+    mesh = jax.make_mesh((8,), ("x",))
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    with jax.enable_x64(True):
+        # One for a whole subtree, as jax.device_put() takes it.
+        found = store.restore(1, sharding={"a": split}, **options)
+        assert found["a"]["w"].sharding == found["a"]["b"].sharding == split
+        assert found["a"]["w"].tolist() == list(range(8))
+        assert len(getattr(found["c"], "devices", lambda: "1")()) == 1
+        with pytest.raises(ValueError, match="sharding=.*'a/kernel'"):
+            store.restore(1, sharding={"a": {"kernel": split}}, **options)

@@ -334,3 +334,69 @@ def test_a_leaf_of_a_template_that_is_none_is_named(saved):
         saved.restore(5, dict(STATE, params={"w": lambda: 0}))
     with pytest.raises(TypeError, match="^params/w: .*objects?"):
         saved.restore(5, dict(STATE, params={"w": np.array([object()])}))
+
+
+def many(prefix=""):
+    return {
+        f"{prefix}layer{i}": {f"w{j}": float(100 * i + j) for j in range(50)}
+        for i in range(40)
+    }
+
+
+@pytest.mark.parametrize(
+    "saved, like, pair",
+    [
+        (lambda s: {"params": s}, lambda s: s, ("", "params")),
+        (lambda s: s, lambda s: {"model": s}, ("model", "")),
+        (lambda s: {"a": s}, lambda s: {"b": {"c": s}}, ("b/c", "a")),
+    ],
+)
+def test_one_hint_at_what_lies_elsewhere(store, monkeypatch, saved, like, pair):
+    store.save(1, saved(many())).result()
+    template = like(many())
+    compared = []
+    monkeypatch.setattr(
+        "difflib.get_close_matches",
+        lambda *given, **options: compared.append(given) or [],
+    )
+    with pytest.raises(ckptree.MismatchError) as error:
+        store.restore(1, template)
+    first, *lines = str(error.value).splitlines()
+    assert first == "step 1 does not fit the template at 4000 paths:"
+    assert lines[20:] == [
+        "  and 3980 more",
+        f"  rename={{{pair[0]!r}: {pair[1]!r}}} would find 2000 of those that "
+        "are missing",
+    ]
+    assert all(": missing, expected float" in line for line in lines[:20])
+    assert len(error.value.differences) == 4000
+    assert not compared
+    # And it does.
+    assert store.restore(1, template, rename=dict([pair])) == like(many())
+
+
+def test_a_wrong_template_compares_few_names(store, monkeypatch):
+    store.save(1, many()).result()
+    compared = []
+    monkeypatch.setattr(
+        "difflib.get_close_matches",
+        lambda *given, **options: compared.append(given) or [],
+    )
+    renamed = {
+        layer: {f"{name}x": value for name, value in leaves.items()}
+        for layer, leaves in many("other").items()
+    }
+    with pytest.raises(ckptree.MismatchError) as error:
+        store.restore(1, renamed)
+    assert len(error.value.differences) == 4000
+    assert len(compared) == 20
+    assert len(str(error.value)) < 3000
+
+
+def test_the_whole_tree_is_a_subtree_too(store):
+    store.save(1, {"params": {"w": 1.0, "b": [2.0]}}).result()
+    like = {"w": 0.0, "b": [0.0]}
+    found = store.restore(1, like, rename={"": "params"})
+    assert found == {"w": 1.0, "b": [2.0]}
+    with pytest.raises(ckptree.MismatchError, match="w: missing"):
+        store.restore(1, like, rename={"": "elsewhere"})

@@ -99,6 +99,10 @@ class Restoring(ABC):
     def changed(self, name: str, what: str) -> None:
         """Notes that a conversion would change a value."""
 
+    def hint(self) -> str:
+        """One line for many differences; empty: there is none to give."""
+        return ""
+
     # ---- What sides have in common ----
 
     def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
@@ -118,7 +122,7 @@ class Restoring(ABC):
 
     def _check(self) -> None:
         if self.differences:
-            raise MismatchError(self.where(), self.differences)
+            raise MismatchError(self.where(), self.differences, self.hint())
 
 
 def load(

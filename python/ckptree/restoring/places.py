@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where arrays are put: one place for all of them, or a tree of places like
-the state."""
+the state, in which one may stand for a whole subtree."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable
 
 from ckptree import _engine, _rules
 from ckptree.adapters.protocol import type_name
+from ckptree.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ckptree.adapters.protocol import Loader
@@ -44,4 +45,26 @@ class Places:
         """The place of a leaf; `default` where nothing is said."""
         if self._one is not None:
             return self._one
-        return self._by_name.get(name, default)
+        while self._by_name:
+            if name in self._by_name:
+                return self._by_name[name]
+            if not name:
+                break
+            name = name.rpartition("/")[0]
+        return default
+
+    def check(self, names: Iterable[str]) -> None:
+        """ValueError where a place is that of nothing."""
+        left = dict.fromkeys(self._by_name)
+        for name in names if left else ():
+            while name:
+                left.pop(name, None)
+                name = name.rpartition("/")[0]
+        left.pop("", None)
+        if left:
+            named = next(iter(left))
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            raise InvalidArgumentError(
+                f"{self._loader.PLACE}= names {named!r}{more}, and the state "
+                "has nothing of that name"
+            )

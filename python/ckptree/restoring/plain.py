@@ -81,6 +81,7 @@ def _load(
 ) -> list[Any]:
     """The values of `infos`, those arrays that the loader takes as its own."""
     places = Places(loader, place)
+    places.check(info.name for info in infos)
     taken = [loader.takes(info) for info in infos]
     requests = [
         Request(info, place=places.of(info.name))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ckptree import _engine
 
 _MAX_CANDIDATES = 1000
+_MAX_TRIED = 8
 
 
 class Renames:
@@ -18,6 +19,11 @@ class Renames:
 
     >>> Renames({"params": "model/weights"}).apply("params/w")
     'model/weights/w'
+
+    The whole tree is "".
+
+    >>> Renames({"": "params"}).apply("w"), Renames({"x": ""}).apply("x/w")
+    ('params/w', 'w')
     """
 
     def __init__(self, names: dict[str, str]) -> None:
@@ -25,31 +31,96 @@ class Renames:
 
     def apply(self, name: str) -> str:
         for new, old in self._names:
-            if name == new or name.startswith(new + "/"):
-                return old + name[len(new) :]
+            if not new:
+                return f"{old}/{name}" if name and old else old or name
+            if name == new:
+                return old
+            if name.startswith(new + "/"):
+                return old + name[len(new) :] if old else name[len(new) + 1 :]
         return name
 
     def check(self, names: Iterable[str]) -> None:
         """ValueError where one of them renames nothing."""
         known = list(names)
         for new, old in self._names:
-            if not any(n == new or n.startswith(new + "/") for n in known):
+            if new and not any(
+                n == new or n.startswith(new + "/") for n in known
+            ):
                 raise ValueError(
                     f"rename={{{new!r}: {old!r}}}: the template has no {new!r}"
                 )
 
 
-def closest(
-    name: str,
-    wanted: str,
-    there: list[_engine.LeafInfo],
-    shown: Callable[[_engine.LeafInfo], str],
-) -> str:
-    """A hint at a leaf that nobody asked for and that is alike."""
-    alike = [info.name for info in there if shown(info) == wanted]
-    found = difflib.get_close_matches(
-        name, alike[:_MAX_CANDIDATES], n=1, cutoff=0.5
-    )
-    if not found:
+class Closest:
+    """Leaves of the step that nobody asked for, for those that are missing."""
+
+    def __init__(
+        self,
+        there: list[_engine.LeafInfo],
+        shown: Callable[[_engine.LeafInfo], str],
+    ) -> None:
+        self._alike: dict[str, list[str]] = {}
+        for info in there[:_MAX_CANDIDATES]:
+            self._alike.setdefault(shown(info), []).append(info.name)
+
+    def hint(self, name: str, wanted: str) -> str:
+        """What a message advises; empty: nothing is alike."""
+        found = difflib.get_close_matches(
+            name, self._alike.get(wanted, []), n=1, cutoff=0.5
+        )
+        if not found:
+            return ""
+        return f"or pass rename={{{name!r}: {found[0]!r}}}"
+
+
+def moved(missing: list[str], there: Iterable[str]) -> str:
+    """One hint for many paths that are missing: a subtree, or the whole tree,
+    that lies elsewhere in the step; empty where there is none.
+
+    >>> names = [f"layer{i}/w" for i in range(100)]
+    >>> moved(names, ["params/" + name for name in names])
+    "rename={'': 'params'} would find 100 of those that are missing"
+    """
+    known = set(there)
+    if len(missing) < 2 or not known:
         return ""
-    return f"or pass rename={{{name!r}: {found[0]!r}}}"
+    by_end: dict[str, list[str]] = {}
+    for name in known:
+        by_end.setdefault(name.rpartition("/")[2], []).append(name)
+    pairs = set()
+    for name in {missing[0], missing[len(missing) // 2], missing[-1]}:
+        for other in by_end.get(name.rpartition("/")[2], [])[:_MAX_CANDIDATES]:
+            pairs.add(_without_common_end(name, other))
+    # What have most in common first; some names say which of them it is.
+    likely = sorted(pairs, key=lambda pair: (sum(map(len, pair)), pair))
+    some = missing[:: 1 + len(missing) // _MAX_CANDIDATES]
+    best = max(
+        likely[:_MAX_TRIED],
+        key=lambda pair: _found(pair, some, known),
+        default=None,
+    )
+    count = 0 if best is None else _found(best, missing, known)
+    if best is None or count < 2:
+        return ""
+    return (
+        f"rename={{{best[0]!r}: {best[1]!r}}} would find {count} of those that "
+        "are missing"
+    )
+
+
+def _found(pair: tuple[str, str], missing: list[str], known: set[str]) -> int:
+    """How many are there under another name."""
+    apply = Renames(dict([pair])).apply
+    return sum(apply(name) in known for name in missing)
+
+
+def _without_common_end(name: str, other: str) -> tuple[str, str]:
+    """
+    >>> _without_common_end("a/b/w", "c/b/w")
+    ('a', 'c')
+    """
+    left, right = name.split("/"), other.split("/")
+    while left and right and left[-1] == right[-1]:
+        left.pop()
+        right.pop()
+    return "/".join(left), "/".join(right)

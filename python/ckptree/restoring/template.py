@@ -15,11 +15,11 @@ from ckptree import _engine, _rules, adapters
 from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
 from ckptree.adapters.protocol import Expected, Request
-from ckptree.errors import NotFoundError, level_of_caller
+from ckptree.errors import MAX_SHOWN, NotFoundError, level_of_caller
 from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.places import Places
-from ckptree.restoring.suggest import Renames, closest
+from ckptree.restoring.suggest import Closest, Renames, moved
 
 if TYPE_CHECKING:
     from ckptree.options import RestoreOptions
@@ -124,6 +124,8 @@ class _Like(Restoring):
 
     def match(self) -> None:
         self.renames.check(self.leaves)
+        if self.places is not None:
+            self.places.check(self.leaves)
         self.claimed = {self.renames.apply(name) for name in self.leaves}
         self.unexpected = [
             i for i in self.there.values() if i.name not in self.claimed
@@ -166,10 +168,7 @@ class _Like(Restoring):
                 found = self.there.shown_at(there)
                 self.differ(name, "kind", str(expected), found)
                 return
-            hint = closest(
-                name, str(expected), self.unexpected, self.there.shown
-            )
-            self.differ(name, "missing", str(expected), "", hint)
+            self.differ(name, "missing", str(expected), "")
         elif expected.abstract:
             hint = "and the template has no value to keep"
             self.differ(name, "missing", str(expected), "", hint)
@@ -265,6 +264,22 @@ class _Like(Restoring):
                     "template gives all, with arrays='torch' as tensors",
                     stacklevel=level_of_caller(),
                 )
+
+    def hint(self) -> str:
+        many = len(self.differences) > MAX_SHOWN
+        missing = [d.path for d in self.differences if d.problem == "missing"]
+        if many:
+            found = moved(missing, (info.name for info in self.unexpected))
+            if found:
+                return found
+        if missing:
+            # Nobody reads more hints, and each compares many names.
+            closest = Closest(self.unexpected, self.there.shown)
+            for i, d in enumerate(self.differences[:MAX_SHOWN]):
+                if d.problem == "missing" and not d.suggestion:
+                    hint = closest.hint(d.path, d.expected)
+                    self.differences[i] = d._replace(suggestion=hint)
+        return ""
 
     # ---- What becomes of values ----
 
