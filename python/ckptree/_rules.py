@@ -32,6 +32,9 @@ SHARDING_LINE = shardings.LINE
 sharding_text = shardings.to_text
 ARRAY_TYPE = np.ndarray
 
+_LEAVES = (bool, int, float, complex, str, bytes, np.ndarray)
+
+
 class Content(NamedTuple):
     """A document, stored as it is; what lies under such an item is of its
     kind."""
@@ -81,9 +84,29 @@ def prefetch(state: Any) -> None:
         adapter.prefetch(state)
 
 
+class Prefetching:
+    """The rules for one state, which start its copies from devices when the
+    first of them is asked for: where a save was decided on."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._begun = False
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._begun:
+            self._begun = True
+            prefetch(self._state)
+        return globals()[name]
+
+
 def refusal(value: Any) -> str:
     """Why `value` is no leaf, and what to do."""
     kind = type_name(value).removeprefix("builtins.")
+    if type(value) in _LEAVES:  # These are leaves everywhere else.
+        return (
+            f"it is a {kind} alone; a state is a dict or another container: "
+            'save {"name": value}'
+        )
     if isinstance(value, np.ma.MaskedArray):
         return "a masked array is no leaf: save its data and its mask"
     if isinstance(value, np.ndarray):

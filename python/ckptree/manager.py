@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
 
 from ckptree import _engine
 from ckptree.arguments import TEXT, checked, either, integer, optional
@@ -20,7 +20,7 @@ from ckptree.options import (
     RestoreOptions,
     takes,
 )
-from ckptree.paths import local_path
+from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy, of_metrics
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
@@ -193,9 +193,12 @@ class CheckpointManager(Closing):
             **opening,
         }
         lock_wait = options.pop("lock_wait")
+        directory = local_path(path)
         with while_opening():
-            self._engine = _engine.open_manager(
-                local_path(path), lock_wait, options
+            self._engine = with_parents(
+                directory,
+                create and not read_only,
+                lambda: _engine.open_manager(directory, lock_wait, options),
             )
         self._store = Store._opened(self._engine.store)
         self._last: SaveHandle | None = None
@@ -271,7 +274,7 @@ class CheckpointManager(Closing):
         begun = self._engine.save(
             step=step,
             state=state,
-            rules=_rules,
+            rules=_rules.Prefetching(state),
             metrics=metrics or {},
             metadata=to_json(metadata),
             note=note,
@@ -412,6 +415,21 @@ class CheckpointManager(Closing):
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches."""
         return self._open(step, [])
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers of the steps, ascending."""
+        return iter(self.all_steps())
+
+    def __len__(self) -> int:
+        return len(self.all_steps())
+
+    def __bool__(self) -> bool:
+        return True  # Without steps, too.
+
+    def __contains__(self, step: Selector) -> bool:
+        if isinstance(step, int):
+            return step in self.all_steps()
+        return step in self._store
 
     def all_steps(self) -> list[int]:
         """Committed steps, ascending.

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Callable, TypeVar
 
 from ckptree import _engine
+from ckptree.errors import NotFoundError
+
+T = TypeVar("T")
 
 # pathlib makes one slash of two.
 _MOUNTED_NOWHERE = re.compile(
@@ -14,6 +18,19 @@ _MOUNTED_NOWHERE = re.compile(
     rb"wasbs?)"
     rb":/(?!/)"
 )
+
+
+def with_parents(directory: str, create: bool, opened: Callable[[], T]) -> T:
+    """What `opened` returns; where it makes a store, and the folders above are
+    missing, they are made: not before the options were looked at."""
+    try:
+        return opened()
+    except NotFoundError:
+        parent = os.path.dirname(os.path.abspath(directory))
+        if not create or os.path.isdir(parent):
+            raise
+        os.makedirs(parent, exist_ok=True)
+        return opened()
 
 
 def local_path(path: str | os.PathLike[str]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ckptree.arguments import Kind
+from ckptree.errors import InvalidArgumentError
 from ckptree.records import StepInfo, StepUsage, TagInfo
 
 # A number, a text like "latest~2" or "best:loss:min", or a record of the step.
@@ -26,7 +27,13 @@ def selector_text(step: Selector) -> str:
         raise TypeError(
             f"a step is an int or a str like 'latest', not {step!r}"
         )
-    return str(step.__index__())
+    number = step.__index__()
+    if number < 0:
+        raise InvalidArgumentError(
+            f"step {number}: steps are not negative; 'latest' is the last one, "
+            "'latest~1' the one before"
+        )
+    return str(number)
 
 
 def _selector(name: str, value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Iterable,
+    Iterator,
     Mapping,
     overload,
 )
@@ -28,7 +29,7 @@ from ckptree.options import (
     RestoreOptions,
     takes,
 )
-from ckptree.paths import local_path
+from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy
 from ckptree.records import (
     BranchInfo,
@@ -145,9 +146,12 @@ class Store(Closing):
         mode: str = "write or create",
         **options: Unpack[OpenOptions],
     ) -> None:
+        directory = local_path(path)
         with while_opening():
-            self._engine = _engine.open(
-                local_path(path), mode=mode, **options
+            self._engine = with_parents(
+                directory,
+                "create" in mode,
+                lambda: _engine.open(directory, mode=mode, **options),
             )
         _open_stores.add(self)
 
@@ -304,7 +308,8 @@ class Store(Closing):
             tensor on the meta device. A new state is returned.
         partial : bool, str or list of str
             What the step lacks keeps the value of `like`, what `like` lacks is
-            left out; a glob, or a list of them: only that is restored.
+            left out; a glob, or a list of them: only that is restored, without
+            `like`, too.
         cast : bool or "lossy"
             Converts to the types of `like`, where the values stay the same;
             arrays are rounded from one floating type to another, but not to
@@ -358,11 +363,23 @@ class Store(Closing):
         return Step(_engine.restore(self._engine, selector), selector, self)
 
     def __contains__(self, step: Selector) -> bool:
+        if isinstance(step, int) and step < 0:
+            return False
         try:
             self._engine.resolve(selector_text(step))
         except KeyError:
             return False
         return True
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers of the steps of the main branch, ascending."""
+        return iter([info.step for info in self.steps()])
+
+    def __len__(self) -> int:
+        return len(self.steps())
+
+    def __bool__(self) -> bool:
+        return True  # Without steps, too.
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every save begun so far is done; raises the first failure

@@ -300,3 +300,49 @@ def test_every_status_has_its_exception():
         error = ckptree.errors.from_status(code, "what happened")
         assert isinstance(error, kind) and isinstance(error, ckptree.Error)
         assert "what happened" in str(error)
+
+
+def test_a_store_is_a_collection_of_steps(tmp_path):
+    # With the folders above it, where it is to be made.
+    path = tmp_path / "project" / "runs" / "lm"
+    with pytest.raises(ValueError, match="chunk_bytes"):
+        ckptree.Store(path, chunk_bytes=1)
+    with pytest.raises(FileNotFoundError):
+        ckptree.Store.open(path)
+    assert os.listdir(tmp_path) == []
+    with ckptree.Store(path) as store:
+        assert store and len(store) == 0 and list(store) == []
+        save(store, 3, 1, 2)
+        assert len(store) == 3 and list(store) == [1, 2, 3]
+        assert 2 in store and 5 not in store and -1 not in store
+        assert "latest" in store and "@none" not in store
+        with pytest.raises(ValueError, match="'latest' is the last one"):
+            store[-1]
+    path = tmp_path / "other" / "lm"
+    with ckptree.CheckpointManager(path) as manager:
+        assert manager and len(manager) == 0 and 5 not in manager
+        manager.save(5, {"w": 1})
+        manager.wait_until_finished()
+        assert 5 in manager and 6 not in manager and "latest" in manager
+        assert list(manager) == [5] and len(manager) == 1
+
+
+def test_a_leaf_alone_is_no_state(store):
+    for leaf in (np.ones(2), 1, 0.5, "x"):
+        with pytest.raises(TypeError, match="a state is a dict"):
+            store.save(1, leaf)
+
+
+def test_a_subtree_alone(store):
+    state = {"params": {"w": np.arange(3), "b": [1, 2]}, "lr": 0.5}
+    store.save(1, state).result()
+    for partial in ("params", ["params/b", "params/w"], "params/**"):
+        found = store.restore(1, partial=partial)
+        assert list(found) == ["params"]
+        assert found["params"]["w"].tolist() == [0, 1, 2]
+        assert found["params"]["b"] == [1, 2]
+    assert store["latest"].restore(partial="lr") == {"lr": 0.5}
+    with pytest.raises(KeyError, match="'opt'"):
+        store.restore(1, partial="opt")
+    with pytest.raises(ValueError, match="like="):
+        store.restore(1, partial=True)

@@ -39,11 +39,14 @@ def restore(
     step: _engine.Step,
     arrays: str = "numpy",
     places: dict[str, Any] | None = None,
+    only: set[str] | None = None,
 ) -> Any:
     """The whole state. `arrays`: of which framework they are; `places`: the
-    options of restore() that say where they go."""
+    options of restore() that say where they go; `only`: of these leaves."""
     loader, place = adapters.loader_for(arrays, places or {})
     infos = step.leaves("")
+    if only is not None:
+        infos = [info for info in infos if info.name in only]
     leaves = [info for info in infos if info.is_leaf]
     names = {info.name for info in leaves}
     # A leaf of an item that is left out may be shared with one that is not.

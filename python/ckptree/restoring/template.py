@@ -32,16 +32,34 @@ def restore(
     """The state of `step`, like `like`; plain where that is None."""
     casting.check_option(options["cast"])
     if like is None:
-        if options["partial"] or options["cast"] or options["rename"]:
-            raise ValueError("partial, cast and rename need a template: like=")
+        partial = options["partial"]
+        if partial is True or options["cast"] or options["rename"]:
+            raise ValueError(
+                "partial=True, cast and rename need a template: like="
+            )
         places = {"sharding": options["sharding"], "device": options["device"]}
-        return plain.restore(step, options["arrays"], places)
+        only = None if partial is False else chosen_names(step, partial)
+        return plain.restore(step, options["arrays"], places, only)
     if options["arrays"] != "numpy" or options["device"] is not None:
         raise ValueError(
             "arrays= and device= go without a template: what arrays become, "
             "and where, the template says"
         )
     return _Like(step, selector, options).run(like)
+
+
+def chosen_names(step: _engine.Step, partial: str | list[str]) -> set[str]:
+    """What the globs match in the step. KeyError: one matches nothing."""
+    chosen: set[str] = set()
+    for glob in [partial] if isinstance(partial, str) else partial:
+        found = [info.name for info in step.leaves(glob)]
+        if not found:
+            number = step.info()["step"]
+            raise NotFoundError(
+                f"partial={glob!r}: nothing in step {number} matches"
+            )
+        chosen.update(found)
+    return chosen
 
 
 def describe(value: Any) -> Expected:
@@ -109,16 +127,7 @@ class _Like(Restoring):
         partial = self.options["partial"]
         if isinstance(partial, bool):
             return None
-        globs = [partial] if isinstance(partial, str) else partial
-        chosen: set[str] = set()
-        for glob in globs:
-            found = [info.name for info in self.step.leaves(glob)]
-            if not found:
-                raise KeyError(
-                    f"partial={glob!r}: nothing in step {self.selector} matches"
-                )
-            chosen.update(found)
-        return chosen
+        return chosen_names(self.step, partial)
 
     # ---- What matches ----
 
