@@ -54,7 +54,7 @@ from ckptree.policies import (
     Within,
 )
 from ckptree.step import Step
-from ckptree.store import Store, open
+from ckptree.store import Store, close_all, open
 from ckptree._engine import VERSION as __version__
 
 __all__ = [
@@ -95,5 +95,6 @@ __all__ = [
     "WaitTimeoutError",
     "Within",
     "__version__",
+    "close_all",
     "open",
 ]

@@ -24,6 +24,7 @@ from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy, of_metrics
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
+from ckptree.sharing import own
 from ckptree.store import Store
 
 if TYPE_CHECKING:
@@ -194,13 +195,21 @@ class CheckpointManager(Closing):
         }
         lock_wait = options.pop("lock_wait")
         directory = local_path(path)
-        with while_opening():
-            self._engine = with_parents(
-                directory,
-                create and not read_only,
-                lambda: _engine.open_manager(directory, lock_wait, options),
-            )
-        self._store = Store._opened(self._engine.store)
+
+        def opened() -> _engine.Manager:
+            with while_opening():
+                return with_parents(
+                    directory,
+                    create and not read_only,
+                    lambda: _engine.open_manager(directory, lock_wait, options),
+                )
+
+        shared = None
+        if read_only:
+            self._engine = opened()
+        else:
+            self._engine, shared = own(directory, opening, opened)
+        self._store = Store._opened(self._engine.store, shared)
         self._last: SaveHandle | None = None
 
     # ---- Saving ----
@@ -578,7 +587,11 @@ class CheckpointManager(Closing):
         >>> manager.closed
         True
         """
-        self._store.close()
+        try:
+            if not self._store.closed:
+                self._engine.wait_until_finished(None)
+        finally:
+            self._store.close()
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""

@@ -13,6 +13,7 @@ from typing import (
     Iterable,
     Iterator,
     Mapping,
+    cast,
     overload,
 )
 
@@ -46,6 +47,7 @@ from ckptree.records import (
     VerifyReport,
 )
 from ckptree.selector import SELECTOR, selector_text
+from ckptree.sharing import Closed, Shared, share
 from ckptree.step import Step
 
 if TYPE_CHECKING:
@@ -81,6 +83,10 @@ class Store(Closing):
     Steps are chosen by number, "latest", "latest~2", "best:loss:min",
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
     on a fork "BRANCH/latest"; KeyError where nothing matches.
+
+    A process that opens a store again for writing gets the same engine: it is
+    closed with the last Store that holds it. A CheckpointManager wants to be
+    the first one.
 
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
     child is a StateError, and so is opening for writing there, whether or not
@@ -147,12 +153,23 @@ class Store(Closing):
         **options: Unpack[OpenOptions],
     ) -> None:
         directory = local_path(path)
-        with while_opening():
-            self._engine = with_parents(
-                directory,
-                "create" in mode,
-                lambda: _engine.open(directory, mode=mode, **options),
+
+        def opened() -> _engine.Store:
+            with while_opening():
+                return with_parents(
+                    directory,
+                    "create" in mode,
+                    lambda: _engine.open(directory, mode=mode, **options),
+                )
+
+        self._shared = None
+        if mode == "read":
+            self._engine = opened()
+        else:
+            self._shared = share(
+                directory, mode == "create", options, OPEN, opened
             )
+            self._engine = self._shared.engine
         _open_stores.add(self)
 
     @classmethod
@@ -183,10 +200,11 @@ class Store(Closing):
         return cls(path, mode="create", **options)
 
     @classmethod
-    def _opened(cls, engine: _engine.Store) -> Store:
+    def _opened(cls, engine: _engine.Store, shared: Shared | None) -> Store:
         """The store of a manager."""
         store = cls.__new__(cls)
         store._engine = engine
+        store._shared = shared
         _open_stores.add(store)
         return store
 
@@ -761,21 +779,34 @@ class Store(Closing):
         Traceback (most recent call last):
         ckptree.errors.StateError: ...closed...
         """
-        self._engine.close()
         _open_stores.discard(self)
+        self._release()
+
+    def _release(self) -> None:
+        engine, shared = self._engine, self._shared
+        if shared is None or engine.closed:
+            engine.close()
+            return
+        self._shared = None
+        if not shared.release():
+            # Others hold it: closed is what this object was.
+            self._engine = cast(_engine.Store, Closed(engine.directory))
+            engine.flush(None)
 
     def __del__(self) -> None:
         # There is none where opening failed.
         engine = getattr(self, "_engine", None)
         if engine is None or engine.closed:
             return
-        warnings.warn(
-            f"{self!r} was not closed",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
-        engine.close()
+        try:
+            warnings.warn(
+                f"{self!r} was not closed",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:  # A warning may be an error.
+            self._release()
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
@@ -806,10 +837,25 @@ def open(
     return Store(path, mode="read", **options)
 
 
-def _close_all() -> None:
+def close_all() -> None:
+    """Closes all stores and managers of this process: those, too, that only a
+    traceback of a notebook still holds. Waits for their saves; raises the first
+    failure when all are closed.
+
+    >>> store = ckptree.Store(tmp / "run")
+    >>> ckptree.close_all()
+    >>> store.closed
+    True
+    """
+    first: BaseException | None = None
     for store in list(_open_stores):
-        store.close()
+        try:
+            store.close()
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 # Whoever registers later is called earlier: what saves at exit still can.
-atexit.register(_close_all)
+atexit.register(close_all)

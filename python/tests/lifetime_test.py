@@ -93,7 +93,7 @@ def test_a_store_closes_with_its_last_leaf(path):
     gone = weakref.ref(store)
     leaf = store["latest"]["w"]
     with pytest.raises(ckptree.UnavailableError, match="pid"):
-        ckptree.Store(path)
+        ckptree.CheckpointManager(path)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         del store

@@ -183,8 +183,25 @@ raise SystemExit(3)
 
 # A program of its own: what else is imported here may swallow exceptions, in
 # callbacks of the garbage collector for one.
-INTERRUPTED = """
-import signal, sys, threading, ckptree, numpy as np
+INTERRUPTED = '''
+import signal, subprocess, sys, threading, ckptree, numpy as np
+
+# Another process has that one.
+HOLD = """
+import ckptree, sys
+store = ckptree.Store(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+store.close()
+"""
+held = sys.argv[1] + "-held"
+holder = subprocess.Popen(
+    [sys.executable, "-c", HOLD, held],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    start_new_session=True,
+)
+holder.stdout.readline()
 
 # What was started in the background ignores it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -211,10 +228,11 @@ store.save(step + 1, {{"w": array}}).result(timeout=60)
 np.testing.assert_array_equal(store.restore(step + 1)["w"], array)
 print(store.verify().ok)
 store.close()
-"""
+holder.communicate()
+'''
 
 WAITS = {
-    "for a lock": "ckptree.Store(sys.argv[1], lock_wait=3600)",
+    "for a lock": "ckptree.Store(held, lock_wait=3600)",
     "for saves": """
         step += 1
         array += 1

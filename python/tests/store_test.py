@@ -37,8 +37,6 @@ def test_opening(tmp_path):
 
 
 def test_a_second_writer_is_told_of_the_first(tmp_path, store):
-    with pytest.raises(ckptree.UnavailableError, match=f"pid {os.getpid()}"):
-        ckptree.Store(store.path, lock_wait=0.2)
     save(store, 1)
     code = """
 import sys, ckptree
@@ -346,3 +344,71 @@ def test_a_subtree_alone(store):
         store.restore(1, partial="opt")
     with pytest.raises(ValueError, match="like="):
         store.restore(1, partial=True)
+
+
+def test_one_process_has_one_engine(tmp_path):
+    path = tmp_path / "s"
+    (tmp_path / "link").symlink_to(path)
+    first = ckptree.Store(path)
+    save(first, 1)
+    with ckptree.Store(tmp_path / "link") as second:
+        assert list(second) == [1]
+        save(second, 2)
+    assert second.closed and not first.closed
+    with pytest.raises(ckptree.StateError, match="closed"):
+        second.steps()
+    save(first, 3)  # Whoever is left goes on.
+    assert list(first) == [1, 2, 3]
+    # A cell that runs again: the old object goes when the new one is there.
+    with pytest.warns(ResourceWarning):
+        first = ckptree.Store(path)
+    save(first, 4)
+    with pytest.raises(FileExistsError):
+        ckptree.Store.create(path)
+    with pytest.raises(ckptree.StateError, match="threads=0, not 2"):
+        ckptree.Store(path, threads=2)
+    # A manager makes policies of its own: it is first, or not at all.
+    with pytest.raises(ckptree.UnavailableError, match="close_all"):
+        ckptree.CheckpointManager(path)
+    first.close()
+    with ckptree.CheckpointManager(path) as manager:
+        with ckptree.Store(path) as beside:
+            save(beside, 5)
+        assert manager.all_steps() == [1, 2, 3, 4, 5]
+        beside = ckptree.Store(path)
+    assert manager.closed and list(beside) == [1, 2, 3, 4, 5]
+    beside.close()
+    code = "import ckptree, sys; ckptree.Store(sys.argv[1]).close()"
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+
+
+def test_closing_all(tmp_path):
+    stores = [ckptree.Store(tmp_path / name) for name in "ab"]
+    managers = [ckptree.CheckpointManager(tmp_path / "m")]
+    held = managers[0].save(1, {"w": 1})
+    ckptree.close_all()
+    assert held and all(one.closed for one in stores + managers)
+    with ckptree.CheckpointManager(tmp_path / "m") as manager:
+        assert manager.all_steps() == [1]
+
+
+def test_many_threads_open_one_store(tmp_path):
+    barrier = threading.Barrier(8)
+    failed = []
+
+    def run(step):
+        try:
+            barrier.wait(timeout=60)
+            with ckptree.Store(tmp_path / "s") as store:
+                save(store, step)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not failed
+    with ckptree.open(tmp_path / "s") as store:
+        assert list(store) == list(range(8))

@@ -37,7 +37,7 @@ ROOMS = {
     "reading": (
         r"history|leaf|step", "ground arrays adapters records restoring"),
     "stores": (
-        r"handle|manager|store",
+        r"handle|manager|sharing|store",
         "ground arrays rules records restoring reading"),
     "face": (r"", "ground records reading stores"),
     "orbax": (

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sharing: a process has one engine for each store that it writes, however
+often the store is opened. A cell of a notebook may run again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from typing import Any, Callable, Mapping
+
+from ckptree import _engine
+from ckptree.errors import AlreadyExistsError, StateError, UnavailableError
+
+# What only says how to wait for the store.
+_OF_OPENING = ("lock_wait",)
+
+
+class Shared:
+    """An engine that writes, and how many stores of Python hold it."""
+
+    def __init__(
+        self, key: str, engine: _engine.Store, options: Mapping[str, Any]
+    ) -> None:
+        self.engine = engine
+        self.users = 1
+        self._key = key
+        self._options = options
+
+    def check(
+        self, options: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> None:
+        """StateError where it was opened with others: it cannot have both."""
+        for name, value in options.items():
+            if name in _OF_OPENING or value == defaults[name]:
+                continue
+            if value != self._options[name]:
+                raise StateError(
+                    f"{self.engine.directory} is open in this process with "
+                    f"{name}={self._options[name]}, not {value}: close it "
+                    "first, or all stores by ckptree.close_all()"
+                )
+
+    def release(self) -> bool:
+        """One holder less. The last one closes it: True."""
+        with _lock_of(self._key):
+            self.users -= 1
+            if self.users > 0:
+                return False
+            if _open.get(self._key) is self:
+                del _open[self._key]
+            self.engine.close()
+            return True
+
+
+class Closed:
+    """In place of the engine of a store that was closed while others hold
+    it."""
+
+    closed = True
+    forked = False
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def __getattr__(self, name: str) -> Any:
+        raise StateError(f"store {self.directory} was closed")
+
+
+_open: dict[str, Shared] = {}
+_locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+
+
+def share(
+    directory: str,
+    create: bool,
+    options: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    opened: Callable[[], _engine.Store],
+) -> Shared:
+    """The engine of this process for a directory; what `opened` returns where
+    there is none. AlreadyExistsError: there is, and `create` wants a new
+    store."""
+    key = os.path.realpath(directory)
+    with _lock_of(key):
+        found = _found(key)
+        if found is not None:
+            if create:
+                raise AlreadyExistsError(f"{directory} is there, and open")
+            found.check(options, defaults)
+            found.users += 1
+            if not found.engine.closed:
+                return found
+        made = Shared(key, opened(), options)
+        _open[key] = made
+        return made
+
+
+def own(
+    directory: str,
+    options: Mapping[str, Any],
+    opened: Callable[[], Any],
+) -> tuple[Any, Shared | None]:
+    """What `opened` returns, a manager, which other stores may share, but which
+    has its engine first: UnavailableError where this process has one."""
+    key = os.path.realpath(directory)
+    with _lock_of(key):
+        if _found(key) is not None:
+            raise UnavailableError(
+                f"{directory} is held by another writer: pid {os.getpid()}, "
+                "this process, which opened it before: close that first, or "
+                "all stores by ckptree.close_all()"
+            )
+        manager = opened()
+        made = Shared(key, manager.store, options)
+        _open[key] = made
+        return manager, made
+
+
+def _found(key: str) -> Shared | None:
+    found = _open.get(key)
+    if found is None or found.engine.closed or found.engine.forked:
+        return None
+    return found
+
+
+def _lock_of(key: str) -> threading.RLock:
+    return _locks[key]
+
+
+def _after_fork() -> None:
+    # Other threads may have held them; the engines are the parent's.
+    _open.clear()
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
