@@ -122,10 +122,10 @@ class NoSpaceError(Error, OSError):
 
 
 class UnavailableError(Error):
-    """Another process has the store open for writing; trying again may help.
+    """Somebody else has the store open for writing; trying again may help.
 
     >>> with ckptree.Store(tmp / "run") as store:
-    ...     ckptree.Store(tmp / "run", lock_wait=0)
+    ...     ckptree.CheckpointManager(tmp / "run")
     Traceback (most recent call last):
     ckptree.errors.UnavailableError: ...pid...
     """

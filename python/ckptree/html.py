@@ -32,7 +32,10 @@ if TYPE_CHECKING:
         @property
         def stats(self) -> LeafStats | None: ...
 
-_MAX_ROWS = 200
+# A table has so many rows, and says how many more there are.
+MAX_ROWS = 200
+_MAX_POINTS = 60
+_HEAD = "name type size since min max mean l2".split() + ["NaN, Inf"]
 
 
 def text(shown: str) -> str:
@@ -58,7 +61,7 @@ def store(path: str, steps: Sequence[StepInfo]) -> str:
             f"{s.nonfinite_leaves} leaves" if s.nonfinite_leaves else "",
             " ".join(s.tags) + (" pinned" if s.pinned else ""),
         ]
-        for s in reversed(steps)
+        for s in steps[: -MAX_ROWS - 1 : -1]
     ]
     head = [
         "step",
@@ -70,16 +73,31 @@ def store(path: str, steps: Sequence[StepInfo]) -> str:
         "NaN, Inf",
         "tags",
     ]
-    return _table(f"{path}: {len(steps)} steps", head, rows)
+    lines = [
+        [name, sparkline([s.metrics[name] for s in steps if name in s.metrics])]
+        for name in names
+    ]
+    drawn = "".join(
+        f"<p>{html.escape(name)} {line}</p>" for name, line in lines if line
+    )
+    caption = f"{path}: {len(steps)} steps"
+    return drawn + _table(caption, head, rows, len(steps))
 
 
 def step(info: StepInfo, leaves: Iterable[ShownLeaf]) -> str:
     """All leaves of a step, with their statistics."""
-    caption = (
+    return _table(_of_step(info), _HEAD, _rows(leaves))
+
+
+def _of_step(info: StepInfo) -> str:
+    return (
         f"step {info.step}: {info.leaf_count} leaves, "
         f"{size(info.logical_bytes)}, saved {time(info.committed_ns)}"
     )
-    rows = []
+
+
+def _rows(leaves: Iterable[ShownLeaf]) -> list[list[Any]]:
+    rows: list[list[Any]] = []
     for leaf in leaves:
         stats = leaf.stats
         rows.append(
@@ -96,8 +114,45 @@ def step(info: StepInfo, leaves: Iterable[ShownLeaf]) -> str:
                 (stats.nan + stats.inf or "") if stats is not None else "",
             ]
         )
-    head = "name type size since min max mean l2".split() + ["NaN, Inf"]
-    return _table(caption, head, rows)
+    return rows
+
+
+def folded(
+    info: StepInfo, subtrees: Sequence[tuple[str, int, Sequence[ShownLeaf]]]
+) -> str:
+    """A step of many leaves: its subtrees, to be unfolded, with how many leaves
+    they have and the first of these."""
+    parts = [text(_of_step(info))]
+    for name, count, leaves in subtrees:
+        head = f"{name}: {count} lea{'f' if count == 1 else 'ves'}"
+        parts.append(
+            f"<details><summary>{html.escape(head)}</summary>"
+            f"{_table('', _HEAD, _rows(leaves), count)}</details>"
+        )
+    return "".join(parts)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The finite ones as a small line, of at most sixty points.
+
+    >>> sparkline([1.0])
+    ''
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    points = finite[:: -(-len(finite) // _MAX_POINTS)]
+    low, high = min(points), max(points)
+    span = (high - low) or 1.0
+    drawn = " ".join(
+        f"{i * 100 / max(1, len(points) - 1):.1f},"
+        f"{18 - 16 * ((value - low) / span):.1f}"
+        for i, value in enumerate(points)
+    )
+    return (
+        '<svg width="100" height="20" viewBox="0 0 100 20"><polyline '
+        f'fill="none" stroke="currentColor" points="{drawn}"/></svg>'
+    )
 
 
 def leaf(shown: ShownLeaf) -> str:
@@ -118,10 +173,16 @@ def table(shown: Sequence[Any], caption: str = "") -> str:
     if not shown:
         return _table(caption or "nothing", [], [])
     fields = shown[0]._fields
-    rows = [[_cell(*pair) for pair in zip(fields, row)] for row in shown]
-    return _table(
-        caption, [field.removesuffix("_ns") for field in fields], rows
-    )
+    rows = [
+        [_cell(*pair) for pair in zip(fields, row)] for row in shown[:MAX_ROWS]
+    ]
+    head = [field.removesuffix("_ns") for field in fields]
+    drawn = ""
+    for field in ("value", "mean"):
+        if not drawn and field in fields and "last_step" in fields:
+            values = [getattr(row, field) for row in shown]
+            drawn = sparkline([v for v in values if v is not None])
+    return drawn + _table(caption, head, rows, len(shown))
 
 
 def size(nbytes: float) -> str:
@@ -172,16 +233,21 @@ def _type(shown: ShownLeaf) -> str:
     return f"{shown.dtype_name}[{', '.join(map(str, shown.shape))}]"
 
 
-def _table(caption: str, head: list[str], rows: list[list[Any]]) -> str:
+def _table(
+    caption: str, head: list[str], rows: list[list[Any]], count: int = 0
+) -> str:
+    """`count`: of all rows, where not all are given."""
+    count = max(count, len(rows))
     def line(cells: Iterable[Any], tag: str) -> str:
         inner = "".join(
             f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells
         )
         return f"<tr>{inner}</tr>"
 
-    body = "".join(line(row, "td") for row in rows[:_MAX_ROWS])
-    if len(rows) > _MAX_ROWS:
-        body += line([f"... and {len(rows) - _MAX_ROWS} more"], "td")
+    body = "".join(line(row, "td") for row in rows[:MAX_ROWS])
+    shown = min(len(rows), MAX_ROWS)
+    if count > shown:
+        body += line([f"... and {count - shown} more"], "td")
     top = f"<thead>{line(head, 'th')}</thead>" if head else ""
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return f"<table>{title}{top}<tbody>{body}</tbody></table>"

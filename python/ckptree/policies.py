@@ -136,6 +136,7 @@ class Policy:
     """
 
     _rank = 2  # How tight it binds: 0 is "|", 1 is "&".
+    _has_function = False
 
     def __init__(
         self, engine: _engine.Preservation, representation: str
@@ -167,6 +168,12 @@ class Policy:
         [[], ['every(100)'], ['latest(1)']]
         """
         return self._engine.explain(as_tuples(steps), _optional_seconds(now))
+
+    def __reduce__(self) -> Any:
+        """By its text. TypeError where that names a function."""
+        if self._has_function:
+            raise TypeError(f"{self!r} has a function: it cannot be pickled")
+        return parse, (str(self),)
 
     def __or__(self, other: Policy) -> Policy:
         return _combined(_engine.keep_any, " | ", 0, self, other)
@@ -202,6 +209,7 @@ class _Combined(Policy):
         super().__init__(engine, representation)
         self._rank = rank
         self.parts = parts
+        self._has_function = any(part._has_function for part in parts)
 
 
 class All(Policy):
@@ -367,6 +375,7 @@ class Best(Policy):
                 unmeasured=(unmeasured, "keep"),
             ),
         )
+        self._has_function = function is not None
 
 
 @checked({"n": optional(COUNT)})
@@ -428,6 +437,8 @@ class KeepIf(Policy):
     'keep_if(is_round)'
     """
 
+    _has_function = True
+
     def __init__(self, function: Callable[[PolicyStep], bool]) -> None:
         name = name_of(function)
         super().__init__(
@@ -445,6 +456,8 @@ class Custom(Policy):
     >>> Custom(odd_ones).decide([(1,), (2,), (3,)])
     [True, False, True]
     """
+
+    _has_function = True
 
     def __init__(
         self, function: Callable[[list[PolicyStep]], Iterable[bool]]

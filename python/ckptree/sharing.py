@@ -63,6 +63,9 @@ class Closed:
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
+    def close(self) -> None:
+        """It is."""
+
     def __getattr__(self, name: str) -> Any:
         raise StateError(f"store {self.directory} was closed")
 

@@ -159,7 +159,11 @@ class Step(Mapping[str, Leaf]):
         >>> step.leaves("params/**")
         [<Leaf params/w: float64[4]>]
         """
-        chosen = [i for i in self._engine.leaves(glob) if i.is_leaf]
+        return self._described(
+            [i for i in self._engine.leaves(glob) if i.is_leaf]
+        )
+
+    def _described(self, chosen: list[_engine.LeafInfo]) -> list[Leaf]:
         details = self._engine.details(chosen)
         return [
             Leaf(
@@ -234,6 +238,14 @@ class Step(Mapping[str, Leaf]):
         """
         return self.restore(arrays="torch", device=device)
 
+    def __reduce__(self) -> Any:
+        """The step of that number, of a reader."""
+        if self._owner is None:
+            raise TypeError(f"{self!r} cannot be pickled: pickle its state")
+        info = self.info
+        where = f"{info.branch}/{info.step}".lstrip("/")
+        return _of_store, (self._owner, where)
+
     def _leaf_names(self) -> dict[str, _engine.LeafInfo]:
         if self._names is None:
             self._names = {
@@ -249,4 +261,42 @@ class Step(Mapping[str, Leaf]):
     def _repr_html_(self) -> str:
         from ckptree import html
 
-        return html.step(self.info, self.leaves())
+        infos = [i for i in self._leaf_names().values() if i.is_leaf]
+        if len(infos) <= html.MAX_ROWS:
+            return html.step(self.info, self.leaves())
+        subtrees = _subtrees(infos)
+        most = max(1, html.MAX_ROWS // len(subtrees))
+        return html.folded(
+            self.info,
+            [
+                (name, len(below), self._described(below[:most]))
+                for name, below in subtrees
+            ],
+        )
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+
+def _subtrees(
+    infos: list[_engine.LeafInfo],
+) -> list[tuple[str, list[_engine.LeafInfo]]]:
+    """The leaves by the subtree they are in, as deep as there is more than one,
+    and fifty of these at most: the others are one."""
+    best: dict[str, list[_engine.LeafInfo]] = {}
+    for depth in range(1, 8):
+        found: dict[str, list[_engine.LeafInfo]] = {}
+        for info in infos:
+            top = "/".join(info.name.split("/", depth)[:depth])
+            name = top if top in found or len(found) < 49 else "others"
+            found.setdefault(name, []).append(info)
+        if best and "others" in found:
+            break
+        best = found
+        if len(best) > 1:
+            break
+    return list(best.items())
+
+
+def _of_store(store: Any, step: str) -> Any:
+    return store[step]

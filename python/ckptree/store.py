@@ -13,6 +13,7 @@ from typing import (
     Iterable,
     Iterator,
     Mapping,
+    TypeVar,
     cast,
     overload,
 )
@@ -20,7 +21,7 @@ from typing import (
 from ckptree import _engine, history
 from ckptree.arguments import checked, either, integer, listed, optional, TEXT
 from ckptree.closing import Closing
-from ckptree.errors import while_opening
+from ckptree.errors import NotFoundError, while_opening
 from ckptree.handle import SaveHandle
 from ckptree.metadata import from_json, nanoseconds, to_json
 from ckptree.options import (
@@ -49,6 +50,7 @@ from ckptree.records import (
 from ckptree.selector import SELECTOR, selector_text
 from ckptree.sharing import Closed, Shared, share
 from ckptree.step import Step
+from ckptree.table import Table
 
 if TYPE_CHECKING:
     import datetime
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
     from ckptree.changes import BlameRow, DiffReport, HistoryRow, Series
     from ckptree.policies import Policy
     from ckptree.selector import Selector
-    from ckptree.table import Table
+
+State = TypeVar("State")
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
@@ -307,6 +310,31 @@ class Store(Closing):
             )
         )
 
+    @overload
+    def restore(
+        self,
+        step: Selector = "latest",
+        like: None = None,
+        **options: Unpack[RestoreOptions],
+    ) -> Any: ...
+
+    @overload
+    def restore(
+        self,
+        step: Selector,
+        like: State,
+        **options: Unpack[RestoreOptions],
+    ) -> State: ...
+
+    @overload
+    def restore(
+        self,
+        step: Selector = "latest",
+        *,
+        like: State,
+        **options: Unpack[RestoreOptions],
+    ) -> State: ...
+
     @takes(RestoreOptions, RESTORE)
     def restore(
         self,
@@ -375,6 +403,49 @@ class Store(Closing):
         """
         return self[step].restore(like, **options)
 
+    @takes(RestoreOptions, RESTORE)
+    def restore_or(
+        self,
+        state: State,
+        step: Selector = "latest",
+        **options: Unpack[RestoreOptions],
+    ) -> tuple[State, int | None]:
+        """A state to go on from: that of the step, like `state`, and the step's
+        number; where no step matches `state` itself, and None.
+
+        Parameters
+        ----------
+        state : tree
+            What training begins with, and the template.
+        step : int or str
+            As in restore().
+        partial, cast, rename, sharding, arrays, device
+            As in restore().
+
+        Returns
+        -------
+        tuple
+            The state, and the number of the step or None.
+
+        Raises
+        ------
+        MismatchError, CorruptionError
+            As restore() says: what is there and does not fit is an error.
+
+        Examples
+        --------
+        >>> state, number = store.restore_or({"lr": 0.5}, partial="lr")
+        >>> number
+        200
+        >>> store.restore_or(state, "@none")[1] is None
+        True
+        """
+        try:
+            opened = self[step]
+        except NotFoundError:
+            return state, None
+        return opened.restore(state, **options), opened.step
+
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches."""
         selector = selector_text(step)
@@ -412,13 +483,14 @@ class Store(Closing):
 
     # ---- The steps there are ----
 
-    def steps(self, branch: str = "") -> list[StepInfo]:
+    def steps(self, branch: str = "") -> Table[StepInfo]:
         """All steps of a branch, ascending by number.
 
         >>> [info.step for info in store.steps()]
         [100, 200]
         """
-        return [StepInfo(**fields) for fields in self._engine.steps(branch)]
+        found = self._engine.steps(branch)
+        return Table(StepInfo(**fields) for fields in found)
 
     def step_info(self, step: Selector = "latest") -> StepInfo:
         """What a step is, without opening it.
@@ -459,14 +531,14 @@ class Store(Closing):
         """
         self._engine.untag(name)
 
-    def tags(self) -> list[TagInfo]:
+    def tags(self) -> Table[TagInfo]:
         """All tags, by name.
 
         >>> store.tag("good", 100)
         >>> store.tags()
         [TagInfo(name='good', step=100, branch='', version=1)]
         """
-        return [TagInfo(**fields) for fields in self._engine.tags()]
+        return Table(TagInfo(**fields) for fields in self._engine.tags())
 
     def pin(self, step: Selector) -> None:
         """A pinned step is neither deleted nor overwritten.
@@ -512,14 +584,15 @@ class Store(Closing):
         """
         self._engine.drop_branch(branch)
 
-    def branches(self) -> list[BranchInfo]:
+    def branches(self) -> Table[BranchInfo]:
         """The main branch first.
 
         >>> store.fork(100, "colder")
         >>> [(branch.name, branch.origin_step) for branch in store.branches()]
         [('', 0), ('colder', 100)]
         """
-        return [BranchInfo(**fields) for fields in self._engine.branches()]
+        found = self._engine.branches()
+        return Table(BranchInfo(**fields) for fields in found)
 
     # ---- What became of leaves ----
 
@@ -811,6 +884,19 @@ class Store(Closing):
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
         return f"<ckptree.Store {self.path}{closed}>"
+
+    def _ipython_key_completions_(self) -> list[Selector]:
+        tags = [f"@{tag.name}" for tag in self.tags()]
+        return [*self, "latest", "healthy", *tags]
+
+    def __reduce__(self) -> Any:
+        """A reader is one of the same directory where it is unpickled."""
+        if self.closed or not self._engine.info()["read_only"]:
+            raise TypeError(
+                f"{self!r} cannot be pickled: one process writes; readers, of "
+                "ckptree.open(), can"
+            )
+        return open, (self.path,)
 
     def _repr_html_(self) -> str:
         from ckptree import html

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Row = TypeVar("Row")
 
@@ -16,6 +16,17 @@ class Table(list[Row]):
     >>> table[0].values
     [0.5, 0.25]
     """
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame; times are datetimes, UTC, in columns without
+        "_ns"."""
+        import pandas
+
+        frame = pandas.DataFrame(self)
+        for name in [n for n in frame.columns if str(n).endswith("_ns")]:
+            times = pandas.to_datetime(frame.pop(name), unit="ns", utc=True)
+            frame[name.removesuffix("_ns")] = times
+        return frame
 
     def _repr_html_(self) -> str:
         from ckptree import html

@@ -73,3 +73,51 @@ def test_a_closed_store_still_shows(tmp_path):
     with ckptree.Store(tmp_path / "s") as store:
         pass
     assert "closed" in store._repr_html_()
+
+
+def test_a_step_of_many_leaves_is_folded(store, monkeypatch):
+    from ckptree.step import Step
+
+    state = {
+        name: {f"{i:04}": float(i) for i in range(1000)} for name in "abc"
+    } | {"only": np.ones(3)}
+    store.save(1, {"params": state}).result()
+    described = []
+    real = Step._described
+    monkeypatch.setattr(
+        Step,
+        "_described",
+        lambda self, infos: described.extend(infos) or real(self, infos),
+    )
+    shown = store[1]._repr_html_()
+    assert len(described) <= 200  # The records of no more are read.
+    assert shown.count("<details>") == 4
+    assert "<summary>params/a: 1000 leaves</summary>" in shown
+    assert "<summary>params/only: 1 leaf</summary>" in shown
+    assert "params/b/0001" in shown and "params/b/0999" not in shown
+    assert "... and 950 more" in shown
+    assert len(shown) < 40_000
+
+
+def test_many_subtrees_are_counted_together(store):
+    state = {f"{i:03}": {"x": 1.0, "y": 2.0} for i in range(300)}
+    store.save(1, state).result()
+    shown = store[1]._repr_html_()
+    assert shown.count("<details>") == 50
+    assert "<summary>others: 502 leaves</summary>" in shown
+
+
+def test_metrics_are_drawn(store):
+    for step in range(100):
+        metrics = {"loss": 1 / (step + 1), "once": 1.0} if step else {"once": 2}
+        store.save(step, {"lr": 1.0 / (1 + step)}, metrics=metrics)
+    store.flush()
+    shown = store._repr_html_()
+    assert shown.count("<svg") == 2 and shown.count("<polyline") == 2
+    points = shown.split('points="')[1].split('"')[0].split()
+    assert len(points) <= 60
+    assert store.history("lr")._repr_html_().count("<svg") == 1
+    for nothing in ([], [1.0], [float("nan"), 1.0]):
+        from ckptree import html
+
+        assert html.sparkline(nothing) == ""

@@ -355,6 +355,7 @@ def test_one_process_has_one_engine(tmp_path):
         assert list(second) == [1]
         save(second, 2)
     assert second.closed and not first.closed
+    second.close()
     with pytest.raises(ckptree.StateError, match="closed"):
         second.steps()
     save(first, 3)  # Whoever is left goes on.

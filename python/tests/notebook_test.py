@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daily life in a notebook and beside it: what completes, pickles, resumes."""
+
+import datetime
+import multiprocessing
+import pickle
+
+import ckptree
+import numpy as np
+import pytest
+from ckptree import policies
+
+
+def state_of(step):
+    return {"params": {"w": np.full(3, float(step))}, "lr": 0.5}
+
+
+@pytest.fixture
+def run(store):
+    for step in (1, 2, 3):
+        store.save(step, state_of(step), metrics={"loss": 1 / step}).result()
+    store.tag("good", 2)
+    return store
+
+
+def test_keys_complete(run):
+    assert run._ipython_key_completions_() == [
+        *(1, 2, 3, "latest", "healthy", "@good")
+    ]
+    assert run[1]._ipython_key_completions_() == ["lr", "params/w"]
+
+
+def read_elsewhere(pickled):
+    step = pickle.loads(pickled)
+    return step.step, step["params/w"].numpy().tolist()
+
+
+def test_readers_pickle_by_their_path(run):
+    with pytest.raises(TypeError, match="one process writes"):
+        pickle.dumps(run)
+    with ckptree.open(run.path) as reader:
+        with pickle.loads(pickle.dumps(reader)) as again:
+            assert list(again) == [1, 2, 3] and again is not reader
+        pickled = pickle.dumps(reader["latest"])
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(read_elsewhere, (pickled,)) == (3, [3.0] * 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["latest(3) | every(1h)", "best(loss, min, 2) & healthy", "all"]
+)
+def test_policies_pickle_by_their_text(text):
+    policy = policies.parse(text)
+    assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ckptree.KeepIf(bool),
+        ckptree.Custom(list),
+        ckptree.Latest(1) | ckptree.Best(len, "min"),
+    ],
+    ids=str,
+)
+def test_a_policy_with_a_function_does_not_pickle(policy):
+    with pytest.raises(TypeError, match="has a function"):
+        pickle.dumps(policy)
+
+
+def test_resuming_or_beginning(tmp_path):
+    fresh = {"params": {"w": np.zeros(3)}, "lr": 1.0}
+    with ckptree.Store(tmp_path / "s") as store:
+        state, step = store.restore_or(fresh)
+        assert state is fresh and step is None
+        store.save(7, state_of(7)).result()
+        state, step = store.restore_or(fresh)
+        assert step == 7 and state["lr"] == 0.5
+        assert state["params"]["w"].tolist() == [7, 7, 7]
+        assert fresh["params"]["w"].tolist() == [0, 0, 0]
+        state, step = store.restore_or(fresh, "@none")
+        assert state is fresh and step is None
+        # What is there and does not fit is no reason to begin again.
+        with pytest.raises(ckptree.MismatchError):
+            store.restore_or({"other": 1})
+
+
+def test_tables_become_frames_with_times(run):
+    pandas = pytest.importorskip("pandas")
+    frame = run.steps().to_pandas()
+    assert frame["step"].tolist() == [1, 2, 3]
+    assert not [name for name in frame.columns if name.endswith("_ns")]
+    now = pandas.Timestamp.now(tz=datetime.timezone.utc)
+    assert (now - frame["committed"]).max() < pandas.Timedelta(hours=1)
+
+
+def test_a_warning_points_at_the_caller(run):
+    torch = pytest.importorskip("torch")
+    saved = {"a": {"b": 1, "t": torch.ones(1)}, "t": torch.ones(1)}
+    run.save(9, saved).result()
+    like = {"a": {}, "t": torch.ones(1)}
+    for restore in (run[9].restore, lambda **o: run.restore(9, **o)):
+        with pytest.warns(UserWarning, match="left out") as said:
+            restore(like=like, partial=True)
+        assert said[0].filename == __file__
