@@ -4,7 +4,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    TypeVar,
+    overload,
+)
 
 from ckptree import _engine
 from ckptree.arguments import TEXT, checked, either, integer, optional
@@ -36,6 +45,8 @@ if TYPE_CHECKING:
     from ckptree.policies import MetricOfStep, Policy
     from ckptree.selector import Selector
     from ckptree.step import Step
+
+State = TypeVar("State")
 
 
 @checked(
@@ -361,6 +372,36 @@ class CheckpointManager(Closing):
         return self._engine.saved_for_preemption()
 
     # ---- Reading ----
+
+    @overload
+    def restore(
+        self,
+        step: Selector | None = None,
+        like: None = None,
+        *,
+        items: Iterable[str] = (),
+        **options: Unpack[RestoreOptions],
+    ) -> Any: ...
+
+    @overload
+    def restore(
+        self,
+        step: Selector | None,
+        like: State,
+        *,
+        items: Iterable[str] = (),
+        **options: Unpack[RestoreOptions],
+    ) -> State: ...
+
+    @overload
+    def restore(
+        self,
+        step: Selector | None = None,
+        *,
+        like: State,
+        items: Iterable[str] = (),
+        **options: Unpack[RestoreOptions],
+    ) -> State: ...
 
     @takes(RestoreOptions, RESTORE)
     def restore(

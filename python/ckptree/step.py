@@ -9,6 +9,8 @@ from typing import (
     Iterator,
     Mapping,
     NamedTuple,
+    TypeVar,
+    overload,
 )
 
 from ckptree import history
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from ckptree import _engine
     from ckptree.changes import BlameRow, DiffReport
     from ckptree.arrays.shardings import LeafSharding
+
+
+State = TypeVar("State")
 
 
 class StepMetadata(NamedTuple):
@@ -213,6 +218,16 @@ class Step(Mapping[str, Leaf]):
         [('lr', 8), ('params/w', 7)]
         """
         return history.blame(self._engine, glob)
+
+    @overload
+    def restore(
+        self, like: None = None, **options: Unpack[RestoreOptions]
+    ) -> Any: ...
+
+    @overload
+    def restore(
+        self, like: State, **options: Unpack[RestoreOptions]
+    ) -> State: ...
 
     @takes(RestoreOptions, RESTORE)
     def restore(

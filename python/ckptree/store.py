@@ -404,6 +404,25 @@ class Store(Closing):
         return self[step].restore(like, **options)
 
     @takes(RestoreOptions, RESTORE)
+    async def restore_async(
+        self,
+        step: Selector = "latest",
+        like: Any = None,
+        **options: Unpack[RestoreOptions],
+    ) -> Any:
+        """As restore(), without blocking the event loop: it runs on a thread.
+
+        >>> import asyncio
+        >>> asyncio.run(store.restore_async(100, partial="lr"))
+        {'lr': 0.5}
+        """
+        import asyncio
+
+        return await asyncio.to_thread(
+            lambda: self.restore(step, like, **options)
+        )
+
+    @takes(RestoreOptions, RESTORE)
     def restore_or(
         self,
         state: State,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daily life in a notebook and beside it: what completes, pickles, resumes."""
 
+import asyncio
 import datetime
 import multiprocessing
 import pickle
@@ -103,3 +104,29 @@ def test_a_warning_points_at_the_caller(run):
         with pytest.warns(UserWarning, match="left out") as said:
             restore(like=like, partial=True)
         assert said[0].filename == __file__
+
+
+def test_a_step_that_lost_leaves_says_so(run):
+    # As a recovery of a damaged store leaves it.
+    note = "[recovered: 2 of 3 leaves lost] warm"
+    run.save(4, {"lr": 0.5}, note=note).result()
+    for restore in (
+        lambda: run.restore(4),
+        lambda: run[4].restore(like={"lr": 0.0, "w": 1}, partial=True),
+    ):
+        with pytest.warns(UserWarning, match="step 4 lost 2 of its 3") as said:
+            assert restore()["lr"] == 0.5
+        assert said[0].filename == __file__
+
+
+def test_restoring_beside_an_event_loop(run):
+    async def main():
+        restored = asyncio.ensure_future(run.restore_async(2, like=state_of(0)))
+        ticks = 0
+        while not restored.done():
+            ticks += 1
+            await asyncio.sleep(0)
+        return ticks, await restored
+
+    ticks, state = asyncio.run(main())
+    assert ticks > 0 and state["params"]["w"].tolist() == [2, 2, 2]

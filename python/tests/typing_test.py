@@ -29,3 +29,33 @@ def test_mypy_is_content(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (SOURCES / "ckptree" / "py.typed").exists()
+
+
+TYPED = """
+import ckptree
+from typing import Any
+from typing_extensions import assert_type
+
+def look(store: ckptree.Store, manager: ckptree.CheckpointManager) -> None:
+    state = {"lr": 0.5}
+    assert_type(store.restore(1, state), dict[str, float])
+    assert_type(store.restore(like=state), dict[str, float])
+    assert_type(store.restore("latest"), Any)
+    assert_type(store[1].restore(state, cast=True), dict[str, float])
+    assert_type(manager.restore(like=state), dict[str, float])
+    assert_type(store.restore_or(state), tuple[dict[str, float], int | None])
+    store.restore(1, stat=state)  # type: ignore[call-overload]
+"""
+
+
+def test_a_restore_is_of_the_type_of_its_template(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(TYPED)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path]
+        + ["--warn-unused-ignores", program],
+        cwd=SOURCES,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

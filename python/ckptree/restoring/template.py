@@ -8,6 +8,7 @@ list fits no tuple.
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
@@ -31,6 +32,7 @@ def restore(
 ) -> Any:
     """The state of `step`, like `like`; plain where that is None."""
     casting.check_option(options["cast"])
+    _warn_of_loss(step)
     if like is None:
         partial = options["partial"]
         if partial is True or options["cast"] or options["rename"]:
@@ -48,6 +50,19 @@ def restore(
     return _Like(step, selector, options).run(like)
 
 
+def _warn_of_loss(step: _engine.Step) -> None:
+    """Says that a recovery of a damaged store found only a part of the step:
+    without a template nothing else would."""
+    info = step.info()
+    found = _RECOVERED.match(info["note"])
+    if found is not None:
+        warnings.warn(
+            f"step {info['step']} lost {found[1]} of its {found[2]} leaves "
+            "when its store was recovered; what is restored is the rest",
+            stacklevel=level_of_caller(),
+        )
+
+
 def chosen_names(step: _engine.Step, partial: str | list[str]) -> set[str]:
     """What the globs match in the step. KeyError: one matches nothing."""
     chosen: set[str] = set()
@@ -60,6 +75,10 @@ def chosen_names(step: _engine.Step, partial: str | list[str]) -> set[str]:
             )
         chosen.update(found)
     return chosen
+
+
+# As a recovery writes it before the note of a step.
+_RECOVERED = re.compile(r"\[recovered: (\d+) of (\d+) leaves lost\]")
 
 
 def describe(value: Any) -> Expected:
