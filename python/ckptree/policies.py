@@ -227,6 +227,13 @@ class All(Policy):
 class Latest(Policy):
     """The last `n`; None: all.
 
+    Parameters
+    ----------
+    n : int or None
+        How many; None: all.
+
+    Examples
+    --------
     >>> Latest(2).decide([(1,), (2,), (3,)])
     [False, True, True]
     """
@@ -240,6 +247,17 @@ class EveryN(Policy):
     """Steps that `interval` divides; `spaced`: the first, and each that is at
     least `interval` after the one kept before. Of them the last `last`.
 
+    Parameters
+    ----------
+    interval : int
+        Between steps that are kept.
+    spaced : bool
+        Counts from the step kept before, not from 0.
+    last : int, optional
+        Only so many of them, the last.
+
+    Examples
+    --------
     >>> EveryN(10).decide([(7,), (10,), (18,), (20,)])
     [False, True, False, True]
     >>> EveryN(10, spaced=True).decide([(7,), (10,), (18,), (20,)])
@@ -262,6 +280,15 @@ class Closest(Policy):
     """For each multiple of `interval` the nearest step, and the last one. Of
     them the last `last`.
 
+    Parameters
+    ----------
+    interval : int
+        Whose multiples are meant.
+    last : int, optional
+        Only so many of them, the last.
+
+    Examples
+    --------
     >>> Closest(10).decide([(9,), (14,), (19,), (23,)])
     [True, False, True, True]
     """
@@ -277,6 +304,13 @@ class Closest(Policy):
 class Every(Policy):
     """The first, and each saved at least `interval` after the one kept before.
 
+    Parameters
+    ----------
+    interval : datetime.timedelta
+        Between the times of the saves.
+
+    Examples
+    --------
     >>> from datetime import timedelta
     >>> str(Every(timedelta(hours=3)))
     'every(3h)'
@@ -293,6 +327,13 @@ class Every(Policy):
 class EverySeconds(Every):
     """As Every, of seconds.
 
+    Parameters
+    ----------
+    seconds : float
+        Between the times of the saves.
+
+    Examples
+    --------
     >>> EverySeconds(60).decide([(1, 0.0), (2, 30.0), (3, 60.0)])
     [True, False, True]
     """
@@ -306,6 +347,13 @@ class EverySeconds(Every):
 class Within(Policy):
     """The first that is at most `age` old, and all after it.
 
+    Parameters
+    ----------
+    age : datetime.timedelta
+        By the time of the save.
+
+    Examples
+    --------
     >>> Within(timedelta(hours=1)).decide([(1, 0), (2, 3600)], now=5000)
     [False, True]
     """
@@ -321,6 +369,13 @@ class Within(Policy):
 class SpecificSteps(Policy):
     """These steps.
 
+    Parameters
+    ----------
+    steps : list of int
+        Their numbers.
+
+    Examples
+    --------
     >>> SpecificSteps([1, 3]).decide([(1,), (2,), (3,)])
     [True, False, True]
     """
@@ -346,6 +401,20 @@ class Best(Policy):
     Of equal values the later step is the better one; NaN counts as no value.
     Steps without a value are kept as well, unless unmeasured="drop".
 
+    Parameters
+    ----------
+    metric : str or callable
+        Its name; or a function of the metrics of a step, which may return
+        None.
+    mode : "min" or "max"
+        Which values are the best ones.
+    n : int, optional
+        How many; None: all.
+    unmeasured : "keep" or "drop"
+        What becomes of steps without a value.
+
+    Examples
+    --------
     >>> Best("accuracy", mode="max", n=2).decide(
     ...     [(step, 0, {"accuracy": step % 3}) for step in range(5)])
     [False, False, True, False, True]
@@ -383,6 +452,13 @@ class Healthy(Policy):
     """The last `n` steps without NaN and Inf. Without `n` the last one, but
     joined by `&` every one.
 
+    Parameters
+    ----------
+    n : int, optional
+        How many, of the last.
+
+    Examples
+    --------
     >>> Healthy().decide([(1,), (2,), (3, 0, {}, False)])
     [False, True, False]
     """
@@ -399,6 +475,13 @@ class Logarithmic(Policy):
     """Dense near now, sparse long ago: about `n` for each doubling of the
     distance to the last step.
 
+    Parameters
+    ----------
+    n : int
+        How many for each doubling.
+
+    Examples
+    --------
     >>> kept = Logarithmic(2).decide([(step,) for step in range(100)])
     >>> 5 < sum(kept) < 20 and kept[-1]
     True
@@ -413,6 +496,13 @@ class Budget(Policy):
     """The newest that fit into so many bytes, at least one; what steps share
     counts once.
 
+    Parameters
+    ----------
+    size : str or int
+        Bytes, or a text such as "20GB".
+
+    Examples
+    --------
     >>> Budget("20GB") == Budget(20_000_000_000)
     True
     """
@@ -430,6 +520,13 @@ class Budget(Policy):
 class KeepIf(Policy):
     """Steps of which a function says so.
 
+    Parameters
+    ----------
+    function : callable
+        Called with a PolicyStep; true: it is kept.
+
+    Examples
+    --------
     >>> def is_round(step): return step.step % 100 == 0
     >>> KeepIf(is_round).decide([(99,), (100,)])
     [False, True]
@@ -452,6 +549,13 @@ class Custom(Policy):
     """A function of all steps, in their order, that says of each whether it is
     kept.
 
+    Parameters
+    ----------
+    function : callable
+        Called with a list of PolicySteps; returns a bool for each.
+
+    Examples
+    --------
     >>> def odd_ones(steps): return [s.step % 2 == 1 for s in steps]
     >>> Custom(odd_ones).decide([(1,), (2,), (3,)])
     [True, False, True]

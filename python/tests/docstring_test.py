@@ -170,6 +170,13 @@ def test_the_examples_of_the_readme_run(tmp_path):
         ckptree.CheckpointManager,
         ckptree.CheckpointManager.save,
         ckptree.CheckpointManager.restore,
+        ckptree.Store.restore_or,
+        *(
+            getattr(ckptree.policies, name)
+            for name in ckptree.policies.__all__
+            if name not in ("Policy", "PolicyStep")
+            and inspect.isclass(getattr(ckptree.policies, name))
+        ),
     ],
     ids=lambda call: call.__qualname__,
 )
