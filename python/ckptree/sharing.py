@@ -43,7 +43,7 @@ class Shared:
 
     def release(self) -> bool:
         """One holder less. The last one closes it: True."""
-        with _lock_of(self._key):
+        with lock_of(self._key):
             self.users -= 1
             if self.users > 0:
                 return False
@@ -51,6 +51,11 @@ class Shared:
                 del _open[self._key]
             self.engine.close()
             return True
+
+    def wait(self) -> None:
+        """Until nobody is about to close it."""
+        with lock_of(self._key):
+            pass
 
 
 class Closed:
@@ -60,11 +65,17 @@ class Closed:
     closed = True
     forked = False
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, shared: Shared) -> None:
         self.directory = directory
+        self._shared = shared
 
     def close(self) -> None:
-        """It is."""
+        """It is, or another thread is about to."""
+        self._shared.wait()
+
+    def check(self) -> None:
+        """StateError."""
+        self.__getattr__("")
 
     def __getattr__(self, name: str) -> Any:
         raise StateError(f"store {self.directory} was closed")
@@ -85,7 +96,7 @@ def share(
     there is none. AlreadyExistsError: there is, and `create` wants a new
     store."""
     key = os.path.realpath(directory)
-    with _lock_of(key):
+    with lock_of(key):
         found = _found(key)
         if found is not None:
             if create:
@@ -107,7 +118,7 @@ def own(
     """What `opened` returns, a manager, which other stores may share, but which
     has its engine first: UnavailableError where this process has one."""
     key = os.path.realpath(directory)
-    with _lock_of(key):
+    with lock_of(key):
         if _found(key) is not None:
             raise UnavailableError(
                 f"{directory} is held by another writer: pid {os.getpid()}, "
@@ -127,7 +138,8 @@ def _found(key: str) -> Shared | None:
     return found
 
 
-def _lock_of(key: str) -> threading.RLock:
+def lock_of(key: str) -> threading.RLock:
+    """Of a directory; "": of what is done in a moment. New in a child."""
     return _locks[key]
 
 

@@ -48,7 +48,7 @@ from ckptree.records import (
     VerifyReport,
 )
 from ckptree.selector import SELECTOR, selector_text
-from ckptree.sharing import Closed, Shared, share
+from ckptree.sharing import Closed, Shared, lock_of, share
 from ckptree.step import Step
 from ckptree.table import Table
 
@@ -295,7 +295,7 @@ class Store(Closing):
         _rules.prefetch(state)
         return SaveHandle(
             _engine.save(
-                self._engine,
+                self._live(),
                 step=step,
                 state=state,
                 rules=_rules,
@@ -468,7 +468,7 @@ class Store(Closing):
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches."""
         selector = selector_text(step)
-        return Step(_engine.restore(self._engine, selector), selector, self)
+        return Step(_engine.restore(self._live(), selector), selector, self)
 
     def __contains__(self, step: Selector) -> bool:
         if isinstance(step, int) and step < 0:
@@ -662,9 +662,9 @@ class Store(Closing):
         """
         if statistic is not None:
             return history.series(
-                self._engine, name, statistic, branch, first, last
+                self._live(), name, statistic, branch, first, last
             )
-        return history.rows(self._engine, name, branch, first, last)
+        return history.rows(self._live(), name, branch, first, last)
 
     def diff(
         self,
@@ -875,15 +875,23 @@ class Store(Closing):
         self._release()
 
     def _release(self) -> None:
-        engine, shared = self._engine, self._shared
-        if shared is None or engine.closed:
+        with lock_of(""):
+            engine, shared = self._engine, self._shared
+            self._shared = None
+            if shared is not None:
+                # Others may hold it: closed is what this object was.
+                closed = Closed(engine.directory, shared)
+                self._engine = cast(_engine.Store, closed)
+        if shared is None:
             engine.close()
-            return
-        self._shared = None
-        if not shared.release():
-            # Others hold it: closed is what this object was.
-            self._engine = cast(_engine.Store, Closed(engine.directory))
+        elif not shared.release() and not engine.closed:
             engine.flush(None)
+
+    def _live(self) -> _engine.Store:
+        """For functions of the engine, which take nothing that was closed."""
+        if isinstance(self._engine, Closed):
+            self._engine.check()
+        return self._engine
 
     def __del__(self) -> None:
         # There is none where opening failed.

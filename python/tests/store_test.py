@@ -356,8 +356,16 @@ def test_one_process_has_one_engine(tmp_path):
         save(second, 2)
     assert second.closed and not first.closed
     second.close()
-    with pytest.raises(ckptree.StateError, match="closed"):
-        second.steps()
+    for call in (
+        second.steps,
+        second.restore,
+        lambda: second.save(9, {"w": 1}),
+        lambda: second.history("w"),
+        lambda: second.history("w", "mean"),
+        lambda: second["latest"],
+    ):
+        with pytest.raises(ckptree.StateError, match="closed"):
+            call()
     save(first, 3)  # Whoever is left goes on.
     assert list(first) == [1, 2, 3]
     # A cell that runs again: the old object goes when the new one is there.
@@ -413,3 +421,14 @@ def test_many_threads_open_one_store(tmp_path):
     assert not failed
     with ckptree.open(tmp_path / "s") as store:
         assert list(store) == list(range(8))
+
+
+def test_saves_that_nobody_waits_for_are_two_at_most(store):
+    in_flight = []
+    for step in range(30):
+        store.save(step, {"w": np.full(100_000, float(step))})
+        in_flight.append(store.counters().saves_in_flight)
+    assert max(in_flight) <= 2
+    store.flush()
+    assert len(store) == 30
+    assert store.restore(29)["w"][-1] == 29
