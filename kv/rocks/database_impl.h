@@ -61,7 +61,7 @@ struct Database::Impl {
   };
   // As Reading(), with the overlay.
   absl::StatusOr<RowView> ReadingRows() const;
-  void Replace(std::shared_ptr<Instance> instance, bool following,
+  void Replace(std::shared_ptr<Instance> instance, bool is_following,
                std::shared_ptr<const Overlay> overlay = nullptr);
   // Over the instance there is.
   void ReplaceOverlay(std::shared_ptr<const Overlay> overlay);

@@ -308,6 +308,7 @@ _BY_NAME: dict[str, Kind] = {
     "statistics": BOOL,
     "tagged": BOOL,
     "threads": integer(low=0, high=1024),
+    "time": ANY,  # nanoseconds() looks at it.
     "timeout": optional(SECONDS),
     "watch_sigterm": BOOL,
 }
