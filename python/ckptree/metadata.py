@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from typing import Any
 
 
@@ -36,7 +37,8 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def nanoseconds(time: datetime.datetime | float) -> int:
-    """Since 1970. ValueError: it says no zone; TypeError: it is no time.
+    """Since 1970. ValueError: it says no zone, or is before 1678 or after 2261;
+    TypeError: it is no time.
 
     >>> nanoseconds(1.5)
     1500000000
@@ -51,9 +53,20 @@ def nanoseconds(time: datetime.datetime | float) -> int:
                 "datetime.timezone.utc"
             )
         since = time - _EPOCH
-        return since // datetime.timedelta(microseconds=1) * 1000
+        return _possible(
+            since // datetime.timedelta(microseconds=1) * 1000, time
+        )
     if isinstance(time, bool) or not isinstance(time, (int, float)):
         raise TypeError(
             f"time={time!r}: a datetime.datetime, or seconds since 1970"
         )
-    return round(time * 1e9)
+    if not math.isfinite(time):
+        raise ValueError(f"time={time}: a number of seconds since 1970")
+    return _possible(round(time * 1e9), time)
+
+
+def _possible(since: int, time: object) -> int:
+    """`since`, where 64 bits can hold it; ValueError otherwise."""
+    if abs(since) < 2**63 - 1:
+        return since
+    raise ValueError(f"time={time}: the years 1678 to 2261 are possible")

@@ -99,6 +99,7 @@ ROWS = {
     "tagged": FLAG,
     "text": TEXT,
     "threads": (COUNT[0], (-1, 10**30)),
+    "time": (("x", [], True), (float("nan"), 10**30)),
     "timeout": SECONDS,
     "unmeasured": ((None, 3), ("lose",)),
     "watch_sigterm": FLAG,
