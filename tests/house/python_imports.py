@@ -57,6 +57,7 @@ OUTSIDE = {
     "jax": KNOW_FRAMEWORKS,
     "msgpack": ("orbax",),
     "orbax": ("orbax",),
+    "pandas": ("records",),  # For who asks for a frame.
     "torch": KNOW_FRAMEWORKS,
 }
 # What loads modules by their names.
