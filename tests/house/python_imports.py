@@ -57,7 +57,7 @@ OUTSIDE = {
     "jax": KNOW_FRAMEWORKS,
     "msgpack": ("orbax",),
     "orbax": ("orbax",),
-    "pandas": ("records",),  # For who asks for a frame.
+    "pandas": ("records",),  # Where a frame is asked for.
     "torch": KNOW_FRAMEWORKS,
 }
 # What loads modules by their names.
