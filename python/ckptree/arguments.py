@@ -82,7 +82,10 @@ def integer(low: int = -INT64 - 1, high: int = INT64) -> Kind:
             return NotImplemented
         if number is NotImplemented or low <= number <= high:
             return number
-        raise refuse(name, number, _range(low, high))
+        # A bound that nobody meets is said where it was met.
+        below = number < low
+        what = _range(low, high) if below else _up_to(low, high)
+        raise refuse(name, number, what)
 
     return Kind("an int", convert)
 
@@ -215,6 +218,10 @@ def _is_bool(value: Any) -> bool:
 
 def _range(low: float, high: float) -> str:
     return f"{low} or more" if high >= INT32 else f"{low} to {high}"
+
+
+def _up_to(low: float, high: float) -> str:
+    return f"at most {high}" if high >= INT32 else f"{low} to {high}"
 
 
 def _any_of(whats: list[str]) -> str:

@@ -271,7 +271,11 @@ class Step(Mapping[str, Leaf]):
         return self._names
 
     def __repr__(self) -> str:
-        return f"<Step {self._selector}: {self.info.leaf_count} leaves>"
+        # A selector means another step after the next save; this stays.
+        info = self.info
+        name = f"{info.branch}/{info.step}" if info.branch else str(info.step)
+        leaves = "leaf" if info.leaf_count == 1 else "leaves"
+        return f"<Step {name}: {info.leaf_count} {leaves}>"
 
     def _repr_html_(self) -> str:
         from ckptree import html

@@ -272,7 +272,8 @@ def test_a_message_says_what_it_is(store):
     assert str(error.value) == "max_to_keep is an int or None, not 'x'"
     with pytest.raises(ValueError) as error:
         ckptree.Store(store.path, max_saves_in_flight=10**30)
-    said = "max_saves_in_flight is 1 or more, not an int of 100 bits"
+    most = 2**31 - 1
+    said = f"max_saves_in_flight is at most {most}, not an int of 100 bits"
     assert str(error.value) == said
     with pytest.raises(TypeError) as error:
         store.verify(steps="latest")

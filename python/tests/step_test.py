@@ -47,6 +47,7 @@ def test_a_step_is_a_mapping_of_leaves(step):
 
 def test_what_a_step_says_of_itself(step):
     assert (step.step, step.metrics) == (3, {"loss": 0.5})
+    assert repr(step) == "<Step 3: 7 leaves>"
     assert step.info.leaf_count == 7 and step.info.note == "first"
     assert step.info.nan_count == 1 and step.info.inf_count == 1
     assert step.metadata.custom == {"seed": [1]}
