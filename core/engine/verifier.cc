@@ -230,9 +230,11 @@ class Verifier {
     if (!version->removed) ++report_.steps;
     for (const auto& [number, part] : version->loaded) {
       report_.leaves += version->removed ? 0 : part->leaves.size();
-      // Values that stand in the record of their leaf were checked with it.
+      // Values that stand in the record of their leaf were checked with it. A
+      // leaf that is lost is null.
       for (const auto& leaf : part->leaves) {
-        if (leaf->record.since_version == version->record.version) {
+        if (leaf != nullptr &&
+            leaf->record.since_version == version->record.version) {
           report_.bytes += leaf->record.inline_value.size();
         }
       }
