@@ -141,9 +141,13 @@ SaveDecision DecisionOf(const ManagerOptions& options) {
 std::optional<Preservation> PreservationOf(const ManagerOptions& options) {
   if (options.preservation.has_value()) return options.preservation;
   const bool any_given = options.max_to_keep || options.keep_period ||
-                         options.keep_time_interval || options.should_keep_fn ||
-                         HasBest(options);
-  if (!any_given) return std::nullopt;
+                         options.keep_time_interval || options.should_keep_fn;
+  if (!any_given) {
+    // Which is best says nothing of how many stay, and another policy of the
+    // store would not know it.
+    if (HasBest(options)) return PreserveAll{};
+    return std::nullopt;
+  }
   AnyOf any;
   if (options.keep_period) any.of.push_back(EveryNSteps{*options.keep_period});
   if (options.keep_time_interval) {
