@@ -9,6 +9,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import ckptree
+import numpy as np
 import pytest
 
 
@@ -44,3 +45,40 @@ def ocp(request):
 def ours(ocp):
     """Whether it is ckptree.orbax: where the two differ on purpose."""
     return ocp.__name__.startswith(OURS)
+
+
+@pytest.fixture
+def managed(ocp, tmp_path):
+    """Managers, closed at the end."""
+    made = []
+
+    def make(name="run", *args, **options):
+        given = {
+            key: options.pop(key)
+            for key in ("metadata", "item_names", "item_handlers")
+            if key in options
+        }
+        made.append(
+            ocp.CheckpointManager(
+                tmp_path / name,
+                *args,
+                options=ocp.CheckpointManagerOptions(**options),
+                **given,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for manager in made:
+        manager.close()
+
+
+@pytest.fixture
+def save(ocp):
+    """Saves a step of one array, or `state`."""
+
+    def one(manager, step, state=None, **more):
+        state = {"w": np.full(3, step)} if state is None else state
+        return manager.save(step, args=ocp.args.StandardSave(state), **more)
+
+    return one

@@ -12,41 +12,6 @@ import pytest
 STATE = {"w": np.arange(3)}
 
 
-@pytest.fixture
-def managed(ocp, tmp_path):
-    """Managers, closed at the end."""
-    made = []
-
-    def make(name="run", *args, **options):
-        given = {
-            key: options.pop(key)
-            for key in ("metadata", "item_names", "item_handlers")
-            if key in options
-        }
-        made.append(
-            ocp.CheckpointManager(
-                tmp_path / name,
-                *args,
-                options=ocp.CheckpointManagerOptions(**options),
-                **given,
-            )
-        )
-        return made[-1]
-
-    yield make
-    for manager in made:
-        manager.close()
-
-
-@pytest.fixture
-def save(ocp):
-    def one(manager, step, state=None, **more):
-        state = {"w": np.full(3, step)} if state is None else state
-        return manager.save(step, args=ocp.args.StandardSave(state), **more)
-
-    return one
-
-
 # ---- Items ----
 
 
