@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/engine/subtree.h"
 #include "core/process/guarded_call.h"
 
 namespace ckptree {
@@ -108,10 +109,7 @@ absl::Status NoLeaf(const std::optional<Step>& last, const Path& path) {
   if (last.has_value()) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves,
                              last->Leaves());
-    const auto below = std::count_if(leaves.begin(), leaves.end(),
-                                     [&name](const LeafInfo& leaf) {
-                                       return leaf.name.starts_with(name + "/");
-                                     });
+    const std::size_t below = internal::LeavesBelow(leaves, path).size();
     if (below > 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s is no leaf: it is a subtree of %d %s", name,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
+#include "core/engine/subtree.h"
 #include "core/version/base_loader.h"
 #include "core/version/leaf_reader.h"
 #include "schema/keys.h"
@@ -191,17 +192,12 @@ absl::Status StepReader::NoSuchPath(const Path& path) const {
   std::size_t best = limit + 1;
   const absl::StatusOr<std::vector<LeafInfo>> leaves = Leaves("");
   if (leaves.ok() && leaves->size() <= 100000) {
-    std::size_t below = 0;
-    const std::string* first = nullptr;
-    for (const LeafInfo& leaf : *leaves) {
-      if (!leaf.name.starts_with(name + "/")) continue;
-      ++below;
-      if (first == nullptr) first = &leaf.name;
-    }
-    if (below > 0) {
+    const std::vector<std::string> below = LeavesBelow(*leaves, path);
+    if (!below.empty()) {
       return absl::NotFoundError(absl::StrFormat(
           "step %s has no leaf %s: it is a subtree of %d %s; name one, as %s",
-          step_name(), name, below, below == 1 ? "leaf" : "leaves", *first));
+          step_name(), name, below.size(),
+          below.size() == 1 ? "leaf" : "leaves", below.front()));
     }
     for (const LeafInfo& leaf : *leaves) {
       const std::size_t distance = Distance(name, leaf.name, limit);

@@ -82,10 +82,7 @@ def integer(low: int = -INT64 - 1, high: int = INT64) -> Kind:
             return NotImplemented
         if number is NotImplemented or low <= number <= high:
             return number
-        # A bound that nobody meets is said where it was met.
-        below = number < low
-        what = _range(low, high) if below else _up_to(low, high)
-        raise refuse(name, number, what)
+        raise refuse(name, number, _bounds(low, high, number < low))
 
     return Kind("an int", convert)
 
@@ -104,7 +101,7 @@ def real(low: float = -math.inf, high: float = math.inf) -> Kind:
             raise refuse(name, value, "a float") from None
         if unbounded or low <= number <= high:  # False of NaN.
             return number
-        raise refuse(name, number, _range(low, high))
+        raise refuse(name, number, _bounds(low, high))
 
     return Kind("a number", convert)
 
@@ -216,12 +213,15 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
-def _range(low: float, high: float) -> str:
-    return f"{low} or more" if high >= INT32 else f"{low} to {high}"
+def _bounds(low: float, high: float, below: bool = True) -> str:
+    """A bound that nobody meets is said where it was met.
 
-
-def _up_to(low: float, high: float) -> str:
-    return f"at most {high}" if high >= INT32 else f"{low} to {high}"
+    >>> _bounds(0, 7), _bounds(0, INT64), _bounds(0, INT64, below=False)
+    ('0 to 7', '0 or more', 'at most 9223372036854775807')
+    """
+    if high < INT32:
+        return f"{low} to {high}"
+    return f"{low} or more" if below else f"at most {high}"
 
 
 def _any_of(whats: list[str]) -> str:

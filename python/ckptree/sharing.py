@@ -103,8 +103,7 @@ def share(
                 raise AlreadyExistsError(f"{directory} is there, and open")
             found.check(options, defaults)
             found.users += 1
-            if not found.engine.closed:
-                return found
+            return found
         made = Shared(key, opened(), options)
         _open[key] = made
         return made

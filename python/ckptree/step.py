@@ -257,9 +257,13 @@ class Step(Mapping[str, Leaf]):
         """The step of that number, of a reader."""
         if self._owner is None:
             raise TypeError(f"{self!r} cannot be pickled: pickle its state")
+        return _of_store, (self._owner, self._name)
+
+    @property
+    def _name(self) -> str:
+        # A selector means another step after the next save; this stays.
         info = self.info
-        where = f"{info.branch}/{info.step}".lstrip("/")
-        return _of_store, (self._owner, where)
+        return f"{info.branch}/{info.step}" if info.branch else str(info.step)
 
     def _leaf_names(self) -> dict[str, _engine.LeafInfo]:
         if self._names is None:
@@ -271,11 +275,9 @@ class Step(Mapping[str, Leaf]):
         return self._names
 
     def __repr__(self) -> str:
-        # A selector means another step after the next save; this stays.
-        info = self.info
-        name = f"{info.branch}/{info.step}" if info.branch else str(info.step)
-        leaves = "leaf" if info.leaf_count == 1 else "leaves"
-        return f"<Step {name}: {info.leaf_count} {leaves}>"
+        count = self.info.leaf_count
+        leaves = "leaf" if count == 1 else "leaves"
+        return f"<Step {self._name}: {count} {leaves}>"
 
     def _repr_html_(self) -> str:
         from ckptree import html
