@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handlers of checkpointables: the same calls under Orbax and under ckptree."""
 
+import contextlib
 import json
+import threading
 
 import jax.numpy as jnp
 import numpy as np
@@ -125,6 +127,107 @@ def test_what_a_handler_raises(ocp, tmp_path):
     with context_with(ocp, registry), pytest.raises(OSError, match="no pen"):
         ocp.save_checkpointables(tmp_path / "a", {"point": Point(1)})
     assert not ocp.is_orbax_checkpoint(tmp_path / "a")
+
+
+# ---- The second coroutine is the work of the background ----
+
+
+def gated_handler(ocp, gate, started):
+    """Writes its file when the gate opens."""
+
+    class Gated(handler_of(ocp, [])):
+        async def save(self, directory, checkpointable):
+            text = json.dumps(checkpointable.x)
+
+            async def write():
+                path = await directory.await_creation()
+                started.set()
+                if not gate.wait(timeout=60):
+                    raise TimeoutError("nobody opened the gate")
+                (path / "point.json").write_text(text)
+
+            return write()
+
+    return Gated
+
+
+@pytest.fixture
+def gate():
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def test_save_async_does_not_wait_for_the_work_of_a_handler(
+    ocp, tmp_path, gate
+):
+    started = threading.Event()
+    registry = ocp.handlers.local_registry().add(
+        gated_handler(ocp, gate, started)
+    )
+    w = np.arange(5.0)
+    point = Point(4)
+    with context_with(ocp, registry):
+        response = ocp.save_checkpointables_async(
+            tmp_path / "a", {"state": {"w": w}, "point": point}
+        )
+        # Before the gate is open: these are the caller's again.
+        w += 100
+        point.x = 5
+        assert started.wait(timeout=60)
+        assert not ocp.is_orbax_checkpoint(tmp_path / "a")
+        gate.set()
+        response.result(timeout=60)
+        loaded = ocp.load_checkpointables(tmp_path / "a")
+    assert loaded["point"].x == 4
+    assert loaded["state"]["w"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_run_goes_on_beside_the_work_of_a_handler(ocp, training, gate):
+    registry = ocp.handlers.local_registry().add(
+        gated_handler(ocp, gate, threading.Event()),
+        checkpointable_name="point",
+    )
+    checkpointer = training(context=context_with(ocp, registry))
+    response = checkpointer.save_checkpointables_async(
+        1, {"state": state(1), "point": Point(2)}
+    )
+    assert checkpointer.is_saving_in_progress()
+    gate.set()
+    assert response.result(timeout=60)
+    checkpointer.save_checkpointables(2, {"state": state(2), "point": Point(3)})
+    found = checkpointer.load_checkpointables(1)
+    assert found["point"].x == 2 and found["state"]["n"] == 1
+    assert checkpointer.load_checkpointables(2)["point"].x == 3
+
+
+def test_what_the_work_of_a_handler_raises_comes_with_the_result(ocp, tmp_path):
+    class Broken(handler_of(ocp, [])):
+        async def save(self, directory, checkpointable):
+            async def write():
+                raise OSError("no ink")
+
+            return write()
+
+    registry = ocp.handlers.local_registry().add(
+        Broken, checkpointable_name="point"
+    )
+    with context_with(ocp, registry):
+        response = ocp.save_checkpointables_async(
+            tmp_path / "a", {"point": Point(1)}
+        )
+        with pytest.raises(OSError, match="no ink"):
+            response.result(timeout=60)
+        assert not ocp.is_orbax_checkpoint(tmp_path / "a")
+    checkpointer = ocp.training.Checkpointer(
+        tmp_path / "run", context=context_with(ocp, registry)
+    )
+    response = checkpointer.save_checkpointables_async(1, {"point": Point(1)})
+    with pytest.raises(OSError, match="no ink"):
+        response.result(timeout=60)
+    assert checkpointer.latest is None
+    with contextlib.suppress(OSError):  # Orbax raises it once more.
+        checkpointer.close()
 
 
 def test_json_by_its_handler(ocp, tmp_path):

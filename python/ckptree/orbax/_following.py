@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 class Deferred:
     """Runs on a thread of its own from now on: what is to be done before a
-    save can be made. Keeps what it raises for wait(), which raises it once."""
+    save can be made. Keeps what it returns, or raises, for wait(), which raises
+    it once."""
 
     def __init__(self, step: int, run: Callable[[], Any]) -> None:
         self.step = step
         self._run = run
+        self._made: Any = None
         self._error: BaseException | None = None
         # Not a daemon: the exit of the interpreter waits for it.
         self._thread = threading.Thread(target=self._work)
@@ -26,7 +28,7 @@ class Deferred:
 
     def _work(self) -> None:
         try:
-            self._run()
+            self._made = self._run()
         except BaseException as error:
             self._error = error
 
@@ -45,12 +47,14 @@ class Deferred:
                 "goes on"
             )
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Until all of it has ended. TimeoutError: it goes on."""
+    def wait(self, timeout: float | None = None) -> Any:
+        """What it returns, when all of it has ended. TimeoutError: it goes
+        on."""
         self.join(timeout)
         error, self._error = self._error, None
         if error is not None:
             raise error
+        return self._made
 
 
 class Following:

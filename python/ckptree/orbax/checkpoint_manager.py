@@ -46,6 +46,7 @@ from ckptree.orbax.path.step import name_format_of
 from ckptree.paths import local_path
 
 if TYPE_CHECKING:
+    from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item
     from ckptree.step import Step
     from ckptree.store import Store
@@ -283,9 +284,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             # The arrays may change as soon as save() returns.
             kept = copied(made)
 
-            def run() -> None:
+            def run() -> SaveHandle | None:
                 items = finished(kept)
-                self._commit(step, items, metrics, custom, overwrite)
+                return self._commit(step, items, metrics, custom, overwrite)
 
             self._deferred = Deferred(step, run)
         self._saving = CheckpointInfo(step, now, self._metrics.given(step))
@@ -297,7 +298,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         metrics: Any,
         custom: Any,
         overwrite: bool,
-    ) -> None:
+    ) -> SaveHandle | None:
         manager = self._engines.writing()
         self._metrics.learn(self._store)
         stored = self._metrics.put(step, made, metrics)
@@ -315,6 +316,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         ).post_finalization_callback
         if callback is not None and manager.last_save is not None:
             self._following = after_commit(manager.last_save, callback)
+        return manager.last_save
 
     def wait_until_finished(self) -> None:
         """Until no save is in flight, and the callback of the options has run.

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import os
 import pathlib
 from typing import TYPE_CHECKING, Any, Callable
 
 from ckptree.orbax import _files_handler, _folders, _items
+from ckptree.orbax._items import Item
 from ckptree.orbax.experimental.v1 import _running
 from ckptree.orbax.experimental.v1._checkpointable import StatefulCheckpointable
 from ckptree.orbax.experimental.v1._handler_registry import (
@@ -23,7 +26,7 @@ from ckptree.orbax.experimental.v1.path import Path, PathAwaitingCreation
 if TYPE_CHECKING:
     from typing import Awaitable
 
-    from ckptree.orbax._items import Item, StoredItem
+    from ckptree.orbax._items import StoredItem
     from ckptree.orbax.experimental.v1._context import Context
     from ckptree.step import Step
 
@@ -102,13 +105,20 @@ def pack(checkpointables: Any, context: Context) -> dict[str, Item]:
     context.check()
     check_names(checkpointables)
     registry = context.checkpointables.registry
-    made = {}
-    for name, value in checkpointables.items():
-        if value is None:
-            raise ValueError(
-                f"{name!r}: checkpointable must not be None for saving"
-            )
-        made[name] = _packed(registry.of_object(name, value), value, context)
+    made: dict[str, Item] = {}
+    try:
+        for name, value in checkpointables.items():
+            if value is None:
+                raise ValueError(
+                    f"{name!r}: checkpointable must not be None for saving"
+                )
+            kind = registry.of_object(name, value)
+            made[name] = _packed(kind, value, context)
+    except BaseException:
+        # What the handlers before have begun is ended.
+        with contextlib.suppress(Exception):
+            _items.finished(made)
+        raise
     return made
 
 
@@ -126,11 +136,26 @@ def _packed(kind: type[Any], value: Any, context: Context) -> Item:
     if in_store(handler):
         item: Item = handler.pack(value, context)
     else:
-        with _folders.given() as folder:
-            awaiting = PathAwaitingCreation(folder.path)
-            _running.run_both(handler.save(awaiting, value))
-            item = _files_handler.item_of(folder)
+        item = _begun(handler, value)
     return item._replace(about={**item.about, "handler": typestr_of(kind)})
+
+
+def _begun(handler: Any, value: Any) -> Item:
+    """What a handler of the user's own writes. The first coroutine has ended
+    when this returns; the second one is run where the item is waited for."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_folders.given())
+        awaiting = PathAwaitingCreation(folder.path)
+        work = _running.run_one(handler.save(awaiting, value))
+        took = stack.pop_all()
+    variables = contextvars.copy_context()
+
+    def later() -> Item:
+        with took:
+            variables.run(_running.run_one, work)
+            return _files_handler.item_of(folder)
+
+    return Item(None, later=later)
 
 
 def unpack(

@@ -7,15 +7,17 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any, Callable
 
-from ckptree.orbax import _checkpoint
+from ckptree.orbax import _checkpoint, _items, _tree_save
 from ckptree.orbax.experimental.v1 import _checkpointables
 from ckptree.orbax.experimental.v1._context import get_context
 from ckptree.orbax.experimental.v1._response import AsyncResponse
 from ckptree.paths import local_path
 
 if TYPE_CHECKING:
+    from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item
     from ckptree.orbax.experimental.v1._context import Context
+    from ckptree.store import Store
 
     PathLike = str | os.PathLike[str]
 
@@ -38,8 +40,11 @@ def save(
     {'n': 1, 'w': array([0, 1, 2])}
     """
     context = get_context()
-    items = _checkpointables.pack_tree(state, checkpointable_name, context)
-    _begin(path, items, overwrite, custom_metadata, context)()
+
+    def pack() -> dict[str, Item]:
+        return _checkpointables.pack_tree(state, checkpointable_name, context)
+
+    _begin(path, pack, overwrite, custom_metadata, context)()
 
 
 def save_async(
@@ -52,9 +57,12 @@ def save_async(
 ) -> AsyncResponse[None]:
     """As save(); returns when the arrays may change again."""
     context = get_context()
-    items = _checkpointables.pack_tree(state, checkpointable_name, context)
+
+    def pack() -> dict[str, Item]:
+        return _checkpointables.pack_tree(state, checkpointable_name, context)
+
     return AsyncResponse(
-        _begin(path, items, overwrite, custom_metadata, context)
+        _begin(path, pack, overwrite, custom_metadata, context)
     )
 
 
@@ -67,8 +75,11 @@ def save_checkpointables(
 ) -> None:
     """As save(), of several objects by name, each by its handler."""
     context = get_context()
-    items = _checkpointables.pack(checkpointables, context)
-    _begin(path, items, overwrite, custom_metadata, context)()
+
+    def pack() -> dict[str, Item]:
+        return _checkpointables.pack(checkpointables, context)
+
+    _begin(path, pack, overwrite, custom_metadata, context)()
 
 
 def save_checkpointables_async(
@@ -80,15 +91,18 @@ def save_checkpointables_async(
 ) -> AsyncResponse[None]:
     """As save_checkpointables(), and save_async()."""
     context = get_context()
-    items = _checkpointables.pack(checkpointables, context)
+
+    def pack() -> dict[str, Item]:
+        return _checkpointables.pack(checkpointables, context)
+
     return AsyncResponse(
-        _begin(path, items, overwrite, custom_metadata, context)
+        _begin(path, pack, overwrite, custom_metadata, context)
     )
 
 
 def _begin(
     path: PathLike,
-    items: dict[str, Item],
+    pack: Callable[[], dict[str, Item]],
     overwrite: bool,
     custom: Any,
     context: Context,
@@ -100,16 +114,29 @@ def _begin(
             f"Destination {directory} already exists: pass overwrite=True to "
             "replace a checkpoint"
         )
-    store, handle = _checkpoint.begin(
-        directory,
-        items,
-        custom,
-        force=overwrite,
-        permissions=context.file.path_permission_mode,
-    )
+    _checkpoint.check_free(directory, force=overwrite)
+    # Not before: what a handler begins has to be ended.
+    items = pack()
     callback = context.asynchronous.post_finalization_callback
 
+    def begin(made: dict[str, Item]) -> tuple[Store, SaveHandle]:
+        return _checkpoint.begin(
+            directory,
+            made,
+            custom,
+            force=overwrite,
+            permissions=context.file.path_permission_mode,
+        )
+
+    if any(item.later for item in items.values()):
+        # The arrays may change as soon as this returns.
+        kept = _tree_save.copied(items)
+        begun = None
+    else:
+        begun = begin(items)
+
     def finish() -> None:
+        store, handle = begun or begin(_items.finished(kept))
         with store:
             handle.result()
         if callback is not None:

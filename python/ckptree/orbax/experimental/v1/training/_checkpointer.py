@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ckptree.closing import Closing
 from ckptree.orbax import _items
@@ -151,10 +151,13 @@ class Checkpointer(Closing):
         saved."""
         if not self._wants(step, force, overwrite):
             return None
-        items = _checkpointables.pack_tree(
-            state, checkpointable_name, self._context
-        )
-        return self._begin(step, items, metrics, custom_metadata, overwrite)
+
+        def pack() -> dict[str, Item]:
+            return _checkpointables.pack_tree(
+                state, checkpointable_name, self._context
+            )
+
+        return self._begin(step, pack, metrics, custom_metadata, overwrite)
 
     def save_checkpointables(
         self,
@@ -190,8 +193,11 @@ class Checkpointer(Closing):
         """As save_checkpointables(), and save_async()."""
         if not self._wants(step, force, overwrite):
             return None
-        items = _checkpointables.pack(checkpointables, self._context)
-        return self._begin(step, items, metrics, custom_metadata, overwrite)
+
+        def pack() -> dict[str, Item]:
+            return _checkpointables.pack(checkpointables, self._context)
+
+        return self._begin(step, pack, metrics, custom_metadata, overwrite)
 
     def _wants(self, step: int, force: bool, overwrite: bool) -> bool:
         self._manager.check_for_errors()
@@ -215,7 +221,7 @@ class Checkpointer(Closing):
     def _begin(
         self,
         step: int,
-        items: dict[str, Item],
+        pack: Callable[[], dict[str, Item]],
         metrics: Any,
         custom: Any,
         overwrite: bool,
@@ -224,13 +230,16 @@ class Checkpointer(Closing):
         # Failures of the one before are raised.
         manager._engines.writing()
         manager._settle()
+        # Not before: what a handler begins has to be ended.
         manager._begin(
-            step_number(step), items, metrics, custom, overwrite=overwrite
+            step_number(step), pack(), metrics, custom, overwrite=overwrite
         )
-        handle = manager._engine.last_save
-        assert handle is not None
+        deferred = manager._deferred
+        begun = manager._engine.last_save
 
         def finish() -> bool:
+            handle = begun if deferred is None else deferred.wait()
+            assert handle is not None
             with manager._told():
                 handle.result()
             manager._wait_for_callback()
