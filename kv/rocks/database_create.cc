@@ -83,9 +83,15 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
 
   // Step 1.
   CKPTREE_RETURN_IF_ERROR(MayCreate(impl.directory, files));
+  const std::string above =
+      std::filesystem::path(impl.directory).parent_path().string();
+  if (std::error_code error; !std::filesystem::exists(above, error) && !error) {
+    return absl::NotFoundError(absl::StrFormat(
+        "no store can be made in %s: there is no folder %s; make that first",
+        impl.directory, above));
+  }
   CKPTREE_RETURN_IF_ERROR(MakeDirectory(files, impl.directory));
-  CKPTREE_RETURN_IF_ERROR(SyncDirectory(
-      files, std::filesystem::path(impl.directory).parent_path().string()));
+  CKPTREE_RETURN_IF_ERROR(SyncDirectory(files, above));
 
   // Step 2.
   CKPTREE_ASSIGN_OR_RETURN(

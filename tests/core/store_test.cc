@@ -83,6 +83,16 @@ class StoreTest : public ::testing::Test {
   std::optional<Store> store_;
 };
 
+TEST_F(StoreTest, NamesTheFolderThatIsMissingAboveANewStore) {
+  const std::string above = dir_.path() + "/no";
+  for (const auto& made :
+       {Store::Create(above + "/run"),
+        Store::Open(above + "/run", {.create_if_missing = true})}) {
+    EXPECT_THAT(made, StatusIs(absl::StatusCode::kNotFound,
+                               HasSubstr("there is no folder " + above + ";")));
+  }
+}
+
 TEST_F(StoreTest, SmallSaveComesBackAfterReopen) {
   const auto weights = Floats(1000, 1);
   auto step = Begin(7);

@@ -158,7 +158,7 @@ class CKPTREE_EXPORT Store {
   // Makes a new store in a directory that is empty, or absent while the folder
   // above it is there, and opens it for writing. kAlreadyExists where there is
   // a store; kInvalidArgument where the directory holds anything else, or is
-  // one of another machine: see LocalPath().
+  // one of another machine: see LocalPath(). kNotFound: no folder is above it.
   static absl::StatusOr<Store> Create(const std::string& directory,
                                       StoreOptions options = {});
 
