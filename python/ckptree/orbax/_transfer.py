@@ -199,12 +199,20 @@ def _verify_all(directory: PathLike, wanted: bool) -> None:
 def _time(path: pathlib.Path) -> int:
     """When a step was saved, in ns: as Orbax says it, else of the folder or
     file."""
-    about = path / "_CHECKPOINT_METADATA"
     try:
-        found = json.loads(about.read_text())
-        return int(found["commit_timestamp_nsecs"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(_said_of(path)["commit_timestamp_nsecs"])
+    except (ValueError, KeyError, TypeError):
         return path.stat().st_mtime_ns
+
+
+def _said_of(path: pathlib.Path) -> dict[str, Any]:
+    """What Orbax wrote beside the items of a step; nothing, of a file and of
+    older versions."""
+    try:
+        found = json.loads((path / "_CHECKPOINT_METADATA").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _read_file(path: pathlib.Path) -> dict[str, Item]:
@@ -253,6 +261,10 @@ def _save(
 
 
 def _custom_metadata(ocp: Any, folder: pathlib.Path) -> dict[str, Any]:
+    said = _said_of(folder).get("custom_metadata")
+    if isinstance(said, dict):
+        # Orbax, asked for it, warns of each item that it has no handler for.
+        return said
     single = _flax_files.is_tree_folder(folder)
     handler = (
         ocp.PyTreeCheckpointHandler()
