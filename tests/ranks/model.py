@@ -12,8 +12,9 @@ twice, messages that are seen late.
 What must hold, in every state:
   * a committed step has one part of each process, all of the same call;
   * the bytes of a part are those that its handoff named, for ever;
-  * who was told "committed" has his part in the store, who was told "failed"
-    has not, and never will have. "Unknown" may be said where nobody can know.
+  * the part of a process that was told "committed" is in the store; that of one
+    that was told "failed" is not, and never will be. "Unknown" may be said
+    where nobody can know.
 Where nothing fails every step is committed, and everybody is told.
 
 A file is seen late: who reads a mailbox or the journal sees any beginning of it
@@ -29,8 +30,8 @@ TRIES = 2  # Of a step that failed.
 
 # A process in a call of save(step): nth counts the calls of that step since the
 # process opened the store. `at` is where it is; `attempt` what it works on;
-# `taken` the part that the coordinator commits; `seen` how much of the journal a
-# rank has seen.
+# `taken` the part that the coordinator commits; `seen` how much of the journal
+# a rank has seen.
 Process = collections.namedtuple(
     "Process", "nonce incarnation step nth calls at attempt taken seen")
 # journal: what is durable, in order. files: path -> (content, state), which is
@@ -44,7 +45,7 @@ MUTANTS = {
     "a step without its try": "a late rank meets the attempt before",
     "an attempt without its incarnation": "old handoffs are taken again",
     "any handoff of the step is taken": "a zombie's part is committed",
-    "a part without its nonce": "a second process writes into what is committed",
+    "a part without its nonce": "a second process writes what is committed",
     "a handoff before its bytes": "what was not written yet is committed",
     "an outcome without the nonce": "two processes are told it was theirs",
     "an outcome before the commit": "a crash takes back what was told",
@@ -214,7 +215,7 @@ class Rules:
     return attempt == me.attempt
 
   def of_rank(self, state, i, me):
-    """A call gives its answer at "told"; "ask" is for who must look."""
+    """A call gives its answer at "told"; at "ask" it looks itself."""
 
     def goes(what, now, **others):
       ranks = state.ranks[:i] + (now,) + state.ranks[i + 1:]
