@@ -7,6 +7,9 @@ import os
 # Before anything imports JAX: eight devices, none of them real.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Of programs that tests start: from Python 3.12 on a fork() beside threads
+# prints this, and the tests are of just that.
+os.environ["PYTHONWARNINGS"] = "ignore:This process:DeprecationWarning"
 
 import ckptree
 import numpy as np
