@@ -25,6 +25,7 @@
 #include "core/collect/chain_keeper.h"
 #include "core/collect/collector.h"
 #include "core/engine/catalog_commits.h"
+#include "core/engine/policy_turns.h"
 #include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
@@ -98,6 +99,7 @@ class Engine {
 
   CatalogCommits& commits() { return *commits_; }
   SettingsCommits& settings() { return *settings_; }
+  PolicyTurns& policy_turns() { return policy_turns_; }
   absl::Status Refresh();
   absl::Status Close();
 
@@ -140,6 +142,7 @@ class Engine {
   std::unique_ptr<Retention> retention_;
   std::unique_ptr<CatalogCommits> commits_;
   std::unique_ptr<SettingsCommits> settings_;
+  PolicyTurns policy_turns_;
   std::unique_ptr<StepWriter> writer_;
   std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
   std::atomic<bool> closed_{false};

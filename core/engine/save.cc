@@ -283,6 +283,7 @@ absl::Status StepBuilder::Impl::Prepare() {
   if (!as_stored) CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
   save->bytes_total = finished.bytes;
   save->leaves_total = finished.leaves.size();
+  save->metrics = finished.metrics;
   Save* const raw = save.get();  // The save owns what calls this.
   save->content = std::make_shared<internal::StagedContent>(
       std::move(finished), engine->options().chunk_bytes, &engine->pool(),

@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "ckptree/policy.h"
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
@@ -24,6 +23,10 @@ using Begun = internal::BegunSave;
 
 Begun BegunOf(const StepInfo& info) {
   return {info.step, info.begun, info.metrics};
+}
+
+Begun BegunOf(const internal::Save& save) {
+  return {save.step, absl::FromUnixNanos(save.begun_ns), save.metrics};
 }
 
 // Until the save is over, however it ended.
@@ -38,12 +41,12 @@ absl::Status Wait(SaveHandle& save, absl::Time deadline) {
 
 void CheckpointManager::Impl::Settle() const {
   const absl::MutexLock lock(&mu);
-  std::erase_if(in_flight, [this](InFlight& save) {
+  std::erase_if(in_flight, [this](SaveHandle& save) {
     mu.AssertHeld();
-    if (!save.handle.Done()) return false;
-    const absl::Status status = save.handle.WaitCommitted(absl::ZeroDuration());
+    if (!save.Done()) return false;
+    const absl::Status status = save.WaitCommitted(absl::ZeroDuration());
     // One at most is kept: a lasting one would come with every save.
-    if (absl::Status problem = save.handle.PolicyProblem(); !problem.ok()) {
+    if (absl::Status problem = save.PolicyProblem(); !problem.ok()) {
       policy_problem = std::move(problem);
     }
     // Who cancels does not need to be told.
@@ -76,7 +79,7 @@ absl::Status CheckpointManager::Impl::WaitForRoom(
     {
       const absl::MutexLock lock(&mu);
       if (in_flight.size() <= most) return absl::OkStatus();
-      oldest = in_flight.front().handle;
+      oldest = in_flight.front();
     }
     CKPTREE_RETURN_IF_ERROR(Wait(oldest, deadline));
   }
@@ -84,12 +87,12 @@ absl::Status CheckpointManager::Impl::WaitForRoom(
 
 absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
   // In a forked child there is nobody to wait for.
-  CKPTREE_RETURN_IF_ERROR(store.engine_->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(CheckUsable());
   const absl::Time deadline = absl::Now() + timeout;
   std::vector<SaveHandle> handles;
   {
     const absl::MutexLock lock(&mu);
-    for (const InFlight& save : in_flight) handles.push_back(save.handle);
+    handles.assign(in_flight.begin(), in_flight.end());
   }
   for (SaveHandle& handle : handles) {
     CKPTREE_RETURN_IF_ERROR(Wait(handle, deadline));
@@ -97,16 +100,33 @@ absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
   return absl::OkStatus();
 }
 
+std::vector<Begun> CheckpointManager::Impl::AllInFlight() const {
+  const internal::StepWriter* const writer = store.engine_->writer();
+  const absl::StatusOr<std::uint32_t> number =
+      store.engine_->catalog().FindBranch(Branch());
+  std::vector<Begun> all;
+  if (writer == nullptr || !number.ok()) return all;
+  for (const auto& save : writer->InFlight(*number)) {
+    all.push_back(BegunOf(*save));
+  }
+  return all;
+}
+
+absl::Status CheckpointManager::Impl::CheckUsable() const {
+  CKPTREE_RETURN_IF_ERROR(store.engine_->CheckUsable());
+  const absl::MutexLock lock(&mu);
+  if (!closed) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the manager of %s was closed", store.engine_->directory()));
+}
+
 absl::StatusOr<std::optional<Begun>> CheckpointManager::Impl::LatestBegun()
     const {
   Settle();
   std::optional<Begun> latest;
-  {
-    const absl::MutexLock lock(&mu);
-    for (const InFlight& save : in_flight) {
-      if (!latest.has_value() || save.begun.step > latest->step) {
-        latest = save.begun;
-      }
+  for (Begun& save : AllInFlight()) {
+    if (!latest.has_value() || save.step > latest->step) {
+      latest = std::move(save);
     }
   }
   // After that: what was in flight no more is listed by now.
@@ -138,44 +158,6 @@ bool CheckpointManager::Impl::MustSaveForPreemption() const {
 
 // ---- opening and closing ----
 
-absl::Status CheckpointManager::Impl::SetUp() {
-  const std::string name = Branch();
-  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
-  if (read_only()) return absl::OkStatus();
-  std::optional<Preservation> policy = internal::PreservationOf(options);
-  bool from_program = true;
-  if (policy.has_value()) {
-    const std::string text = Text(*policy);
-    // Set by hand, and wanted by the program as well: it stays by hand.
-    if (known.text == text) from_program = known.from_program;
-    if (!known.text.empty() && !known.from_program && known.text != text) {
-      engine().logger().Log(
-          LogSeverity::kWarning, "policy",
-          absl::StrFormat("the policy '%s', set by hand, gives way to that of "
-                          "the manager's options: '%s'",
-                          known.text, text));
-    }
-  } else if (known.from_program && known.text != "all") {
-    policy = PreserveAll{};
-    engine().logger().Log(
-        LogSeverity::kInfo, "policy",
-        absl::StrFormat("the policy '%s' came with options that are not given "
-                        "any more: every step stays from now on",
-                        known.text));
-  } else if (!known.applicable.ok()) {
-    engine().logger().Log(LogSeverity::kWarning, "policy", known.applicable);
-  }
-  if (policy.has_value()) {
-    CKPTREE_RETURN_IF_ERROR(
-        internal::StoreEngine::Of(store).settings().SetPolicy(*policy, name,
-                                                              from_program));
-  }
-  if (options.metadata.empty()) return absl::OkStatus();
-  CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
-  if (!metadata.empty()) return absl::OkStatus();
-  return store.SetMetadata(options.metadata, name);
-}
-
 absl::StatusOr<CheckpointManager> CheckpointManager::Open(
     const std::string& directory, ManagerOptions options) {
   // A branch is of a store that is there.
@@ -186,7 +168,8 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Open(
   options.store.max_saves_in_flight =
       std::max(options.store.max_saves_in_flight, options.max_saves_in_flight);
   CKPTREE_ASSIGN_OR_RETURN(Store store, Store::Open(directory, options.store));
-  auto impl = std::make_unique<Impl>(std::move(store), std::move(options));
+  auto impl = std::make_unique<Impl>(std::move(store), std::move(options),
+                                     /*own_store=*/true);
   CKPTREE_RETURN_IF_ERROR(impl->SetUp());
   return CheckpointManager(std::move(impl));
 }
@@ -219,12 +202,16 @@ absl::Status CheckpointManager::Close() {
   if (impl_->engine().forked()) return impl_->engine().CheckUsable();
   {
     const absl::MutexLock lock(&impl_->mu);
-    // Whoever closes as well waits until it is closed, and is told nothing.
-    if (std::exchange(impl_->closed, true)) return impl_->store.Close();
+    if (std::exchange(impl_->closed, true)) {
+      if (!impl_->own_store) return absl::OkStatus();
+      // Whoever closes as well waits until it is closed, and is told nothing.
+      return impl_->store.Close();
+    }
   }
+  impl_->LeaveTurns();
   absl::Status status = impl_->WaitForRoom(0, absl::InfiniteDuration());
   status.Update(impl_->NextProblem());
-  status.Update(impl_->store.Close());
+  if (impl_->own_store) status.Update(impl_->store.Close());
   return status;
 }
 
@@ -240,12 +227,7 @@ absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
   std::map<std::int64_t, Begun> all;
   question.previous = [this, &all]() -> std::vector<PolicyStep> {
     if (all.empty()) {
-      {
-        const absl::MutexLock lock(&mu);
-        for (const InFlight& save : in_flight) {
-          all[save.begun.step] = save.begun;
-        }
-      }
+      for (Begun& save : AllInFlight()) all[save.step] = std::move(save);
       if (const auto steps = store.Steps(Branch()); steps.ok()) {
         for (const StepInfo& info : *steps) all[info.step] = BegunOf(info);
       }
@@ -264,7 +246,7 @@ absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
 }
 
 absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
-  CKPTREE_RETURN_IF_ERROR(impl_->engine().CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   if (impl_->read_only()) return false;
   CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
   return impl_->Decide(step, now);
@@ -272,7 +254,7 @@ absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
 
 absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
     std::int64_t step, const SaveArguments& arguments) {
-  CKPTREE_RETURN_IF_ERROR(impl_->engine().CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   CKPTREE_RETURN_IF_ERROR(impl_->NextError());
   if (impl_->read_only()) {
     if (!arguments.force) return std::optional<StepBuilder>();
@@ -295,15 +277,12 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
   // What is saved to go on from is not dropped for being no better.
   options.ignore_policy = impl_->MustSaveForPreemption();
   options.branch = impl_->Branch();
-  {
-    const absl::MutexLock lock(&impl_->mu);
-    for (const Impl::InFlight& save : impl_->in_flight) {
-      if (save.begun.step != step || arguments.overwrite) continue;
-      return absl::AlreadyExistsError(
-          absl::StrFormat("step %d is being saved already", step));
-    }
-    impl_->begun = {step, now, arguments.metrics};
+  for (const Begun& save : impl_->AllInFlight()) {
+    if (save.step != step || arguments.overwrite) continue;
+    return absl::AlreadyExistsError(
+        absl::StrFormat("step %d is being saved already", step));
   }
+  CKPTREE_RETURN_IF_ERROR(impl_->TakeTurn());
   StepBuilder builder = impl_->store.Begin(step, std::move(options));
   for (const auto& [name, value] : arguments.metrics) {
     builder.SetMetric(name, value);
@@ -330,11 +309,7 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
   SaveHandle handle = std::move(builder).Submit();
   {
     const absl::MutexLock lock(&mu);
-    InFlight save;
-    save.handle = handle;
-    if (begun.step == handle.step()) save.begun = begun;
-    save.begun.step = handle.step();
-    in_flight.push_back(std::move(save));
+    in_flight.push_back(handle);
     last = handle;
   }
   // Already in flight: whoever asks now sees it.
@@ -373,6 +348,10 @@ absl::Status CheckpointManager::WaitUntilFinished(absl::Duration timeout) {
   return waited;
 }
 
+absl::Status CheckpointManager::WaitForSaves(absl::Duration timeout) const {
+  return impl_->WaitForAll(timeout);
+}
+
 absl::Status CheckpointManager::CheckForErrors() {
   return impl_->NextProblem();
 }
@@ -402,6 +381,7 @@ bool CheckpointManager::SavedForPreemption() const {
 
 absl::Status CheckpointManager::Delete(std::int64_t step,
                                        const DeleteOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   return impl_->store.Delete(AtStep(step, impl_->Branch()), options);
 }
 
@@ -422,6 +402,8 @@ absl::Status CheckpointManager::DeleteAfter(std::int64_t step,
 absl::Status CheckpointManager::ForkFrom(std::int64_t step,
                                          std::string_view branch) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
+  // The policy that the branch takes along is this manager's own.
+  if (!impl_->read_only()) CKPTREE_RETURN_IF_ERROR(impl_->TakeTurn());
   const std::string from = impl_->Branch();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy, impl_->store.Policy(from));
   CKPTREE_RETURN_IF_ERROR(policy.applicable);
@@ -436,6 +418,7 @@ absl::Status CheckpointManager::ForkFrom(std::int64_t step,
       return status;
     }
   }
+  impl_->NoteFork(std::string(branch), policy);
   const absl::MutexLock lock(&impl_->mu);
   impl_->branch = std::string(branch);
   return absl::OkStatus();

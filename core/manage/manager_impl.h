@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "ckptree/manager.h"
 #include "core/engine/engine.h"
+#include "core/engine/policy_turns.h"
 #include "core/manage/manager_policies.h"
 #include "core/manage/preemption.h"
 #include "core/process/guarded_call.h"
@@ -42,20 +43,20 @@ struct BegunSave {
 }  // namespace internal
 
 struct CheckpointManager::Impl {
-  struct InFlight {
-    internal::BegunSave begun;
-    SaveHandle handle;
-  };
-
-  Impl(Store opened, ManagerOptions given)
+  Impl(Store opened, ManagerOptions given, bool owns)
       : store(std::move(opened)),
+        own_store(owns),
         options(std::move(given)),
         decision(internal::DecisionOf(options)),
         branch(options.branch) {
     if (options.watch_sigterm) watch.emplace();
   }
 
-  internal::Engine& engine() { return *store.engine_; }
+  ~Impl() {
+    if (!engine().forked()) LeaveTurns();
+  }
+
+  internal::Engine& engine() const { return *store.engine_; }
   bool read_only() const { return options.store.read_only; }
   // kInternal where the clock of the options threw.
   absl::StatusOr<absl::Time> Now() const {
@@ -66,7 +67,21 @@ struct CheckpointManager::Impl {
     return now;
   }
 
+  // Ok where the store is open and the manager is.
+  absl::Status CheckUsable() const;
+
+  // ---- beside other managers: manager_sharing.cc ----
+
   absl::Status SetUp();
+  // Makes the policy of the branch that of the options; returns what it has
+  // then.
+  absl::StatusOr<internal::PolicyTurns::Turn> SetPolicy(
+      const std::string& name);
+  // It is on a branch that it has made, with that policy.
+  void NoteFork(const std::string& name, const PolicyInfo& policy);
+  // Before a save: another manager may have brought another policy.
+  absl::Status TakeTurn();
+  void LeaveTurns();
 
   std::string Branch() const {
     const absl::MutexLock lock(&mu);
@@ -86,6 +101,9 @@ struct CheckpointManager::Impl {
   // For the saves that are in flight now.
   absl::Status WaitForAll(absl::Duration timeout) const;
 
+  // Saves to the branch that are in flight, whoever began them.
+  std::vector<internal::BegunSave> AllInFlight() const;
+
   // The last step, saved or in flight.
   absl::StatusOr<std::optional<internal::BegunSave>> LatestBegun() const;
 
@@ -101,14 +119,14 @@ struct CheckpointManager::Impl {
   absl::StatusOr<bool> Decide(std::int64_t step, absl::Time now) const;
 
   Store store;
+  const bool own_store;  // Close() closes it.
   const ManagerOptions options;
   const SaveDecision decision;
   std::optional<internal::SigtermWatch> watch;
 
   mutable absl::Mutex mu;
   std::string branch ABSL_GUARDED_BY(mu);
-  internal::BegunSave begun ABSL_GUARDED_BY(mu);  // The last; maybe not ended.
-  mutable std::deque<InFlight> in_flight ABSL_GUARDED_BY(mu);
+  mutable std::deque<SaveHandle> in_flight ABSL_GUARDED_BY(mu);  // Its own.
   mutable std::deque<absl::Status> errors ABSL_GUARDED_BY(mu);
   mutable absl::Status policy_problem ABSL_GUARDED_BY(mu);
   SaveHandle last ABSL_GUARDED_BY(mu);

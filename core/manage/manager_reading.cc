@@ -75,6 +75,7 @@ absl::StatusOr<Step> CheckpointManager::OpenStep(
 }
 
 absl::StatusOr<std::vector<std::int64_t>> CheckpointManager::AllSteps() const {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
                            impl_->store.Steps(impl_->Branch()));
   std::vector<std::int64_t> numbers;
@@ -84,6 +85,7 @@ absl::StatusOr<std::vector<std::int64_t>> CheckpointManager::AllSteps() const {
 
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
     const {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   const absl::StatusOr<StepInfo> info =
       impl_->store.Resolve(impl_->OnBranch(Latest()));
   if (absl::IsNotFound(info.status())) return std::optional<std::int64_t>();
@@ -93,6 +95,7 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
 
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
     const {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
                            impl_->store.Policy(impl_->Branch()));
   const std::optional<BestN> rule =
@@ -124,6 +127,7 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
 }
 
 absl::StatusOr<MetricList> CheckpointManager::Metrics(std::int64_t step) const {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(StepInfo info,
                            impl_->store.Resolve(AtStep(step, impl_->Branch())));
   return std::move(info.metrics);
@@ -148,6 +152,9 @@ absl::StatusOr<std::vector<ItemInfo>> CheckpointManager::ItemMetadata(
   return items;
 }
 
-absl::Status CheckpointManager::Reload() { return impl_->store.Refresh(); }
+absl::Status CheckpointManager::Reload() {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+  return impl_->store.Refresh();
+}
 
 }  // namespace ckptree

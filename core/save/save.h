@@ -64,6 +64,7 @@ class Save {
   }
   std::uint64_t bytes_total = 0;
   std::uint64_t leaves_total = 0;
+  std::vector<std::pair<std::string, double>> metrics;
   // Set before Commit(); nothing for a save that is its own.
   std::optional<SaveOrigin> origin;
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/process/engine_thread.h"
 #include "core/save/step_writer.h"
@@ -41,6 +42,16 @@ absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
     return absl::DeadlineExceededError("saves are still in flight; they go on");
   }
   return absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<const Save>> StepWriter::InFlight(
+    std::uint32_t branch) const {
+  std::vector<std::shared_ptr<const Save>> saves;
+  absl::MutexLock lock(&mu_);
+  for (const std::shared_ptr<Save>& save : queue_) {
+    if (save->branch == branch && !save->Done()) saves.push_back(save);
+  }
+  return saves;
 }
 
 absl::Status StepWriter::TakeUnseenFailure(bool only_dropped) {

@@ -126,13 +126,31 @@ struct ItemInfo {
 //
 // A manager that was moved from can only be destroyed and assigned to.
 //
-// Thread-safe, but for Close(). One manager or Store in one process writes a
-// store at a time; any number read it.
+// Several managers may work on one open store: see Over(). Each decides what it
+// saves by itself, and sees the saves to its branch that are in flight, whoever
+// began them, as it sees committed steps. Each is told of the failures of its
+// own saves alone, and saves a step of its own at a preemption. A branch has
+// one policy at a time: that of the manager that was opened with options for it
+// or began a save to it last, where nothing was set by hand since. One without
+// such options changes nothing before its first save.
+//
+// Thread-safe, but for Close().
 class CKPTREE_EXPORT CheckpointManager {
  public:
   // kInvalidArgument: options that mean nothing or contradict each other. As
   // Store::Open() otherwise.
   static absl::StatusOr<CheckpointManager> Open(const std::string& directory,
+                                                ManagerOptions options = {});
+  // A manager over a store that is open, beside whatever else uses it. The
+  // store stays open as long as `store` or a manager over it is there, or until
+  // Store::Close(), after which each call of the manager but Close() is
+  // kFailedPrecondition.
+  // kFailedPrecondition: an option of `options.store` that is not the usual one
+  // differs from what the store was opened with, or `max_saves_in_flight` is
+  // more than its; both values are named. How the store is opened (`lock_wait`,
+  // `create_if_missing`) does not matter any more. With `read_only` the manager
+  // reads only.
+  static absl::StatusOr<CheckpointManager> Over(const Store& store,
                                                 ManagerOptions options = {});
   CheckpointManager(CheckpointManager&&) noexcept;
   CheckpointManager& operator=(CheckpointManager&&) noexcept;
@@ -166,7 +184,11 @@ class CKPTREE_EXPORT CheckpointManager {
   // The first error that nobody saw; kDeadlineExceeded: saves go on.
   absl::Status WaitUntilFinished(
       absl::Duration timeout = absl::InfiniteDuration());
+  // The same, and what failed stays to be told.
+  absl::Status WaitForSaves(
+      absl::Duration timeout = absl::InfiniteDuration()) const;
   absl::Status CheckForErrors();
+  // Of its own saves.
   bool IsSavingInProgress() const;
 
   // ---- preemption ----
@@ -218,8 +240,8 @@ class CKPTREE_EXPORT CheckpointManager {
   std::string branch() const;
   Store& store();
 
-  // Waits for saves in flight and closes the store, whatever comes; the first
-  // error that nobody saw.
+  // Waits for its saves in flight and closes, whatever comes, the store, too,
+  // where the manager opened it; the first error that nobody saw.
   absl::Status Close();
 
  private:

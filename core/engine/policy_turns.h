@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Whose policy a branch has, where several managers work on one open store.
+
+#ifndef CKPTREE_CORE_ENGINE_POLICY_TURNS_H_
+#define CKPTREE_CORE_ENGINE_POLICY_TURNS_H_
+
+#include <map>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace ckptree::internal {
+
+// A manager that begins a save brings its own policy, where another manager
+// brought the one that is in force; what was set by hand since stays.
+struct PolicyTurns {
+  // Who brought a policy last, and what the branch had then.
+  struct Turn {
+    const void* manager = nullptr;  // Null: it is gone.
+    std::string text;
+    bool from_program = false;
+  };
+
+  // Held while a policy is compared and set, before the lock of the commits.
+  absl::Mutex mu;
+  // The branch of each manager that saves.
+  std::map<const void*, std::string> managers ABSL_GUARDED_BY(mu);
+  std::map<std::string, Turn> last ABSL_GUARDED_BY(mu);  // By branch.
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_ENGINE_POLICY_TURNS_H_

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A manager beside others on one open store: which options agree with it, and
+// whose policy holds.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "ckptree/manager.h"
+#include "ckptree/policy.h"
+#include "core/engine/engine.h"
+#include "core/engine/store_engine.h"
+#include "core/manage/manager_impl.h"
+
+namespace ckptree {
+namespace {
+
+using internal::PolicyTurns;
+
+std::string Shown(bool value) { return value ? "true" : "false"; }
+std::string Shown(int value) { return absl::StrCat(value); }
+std::string Shown(std::uint64_t value) { return absl::StrCat(value); }
+std::string Shown(absl::Duration value) { return absl::FormatDuration(value); }
+
+template <typename Value>
+absl::Status CheckOption(const char* name, Value given, Value usual,
+                         Value open) {
+  if (given == usual || given == open) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s is %s, and the store is open with %s: leave it out, or close the "
+      "store first",
+      name, Shown(given), Shown(open)));
+}
+
+// An option that says what it does without being given says nothing.
+absl::Status CheckAgrees(const ManagerOptions& options,
+                         const StoreOptions& open) {
+  const StoreOptions& given = options.store;
+  const StoreOptions usual;
+  CKPTREE_RETURN_IF_ERROR(
+      CheckOption("threads", given.threads, usual.threads, open.threads));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("permissions", given.permissions,
+                                      usual.permissions, open.permissions));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("staging_bytes", given.staging_bytes,
+                                      usual.staging_bytes, open.staging_bytes));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("staging_idle", given.staging_idle,
+                                      usual.staging_idle, open.staging_idle));
+  CKPTREE_RETURN_IF_ERROR(CheckOption(
+      "StoreOptions::max_saves_in_flight", given.max_saves_in_flight,
+      usual.max_saves_in_flight, open.max_saves_in_flight));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("chunk_bytes", given.chunk_bytes,
+                                      usual.chunk_bytes, open.chunk_bytes));
+  CKPTREE_RETURN_IF_ERROR(
+      CheckOption("collect", given.collect, usual.collect, open.collect));
+  CKPTREE_RETURN_IF_ERROR(CheckOption(
+      "collect_bytes_per_second", given.collect_bytes_per_second,
+      usual.collect_bytes_per_second, open.collect_bytes_per_second));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("statistics", given.statistics,
+                                      usual.statistics, open.statistics));
+  if (given.log != nullptr || given.on_progress != nullptr ||
+      given.host_allocator.allocate != nullptr) {
+    return absl::FailedPreconditionError(
+        "log, on_progress and host_allocator are those that the store was "
+        "opened with: leave them out");
+  }
+  if (options.max_saves_in_flight > open.max_saves_in_flight) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "max_saves_in_flight is %d, and the store is open with %d: give it at "
+        "most that, or open the store with more",
+        options.max_saves_in_flight, open.max_saves_in_flight));
+  }
+  if (open.read_only && !given.read_only) {
+    return absl::FailedPreconditionError(
+        "read_only is false, and the store is open with true: a manager over "
+        "it can only read");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointManager> CheckpointManager::Over(
+    const Store& store, ManagerOptions options) {
+  CKPTREE_RETURN_IF_ERROR(internal::CheckManagerOptions(options));
+  const internal::Engine& engine = internal::StoreEngine::Of(store);
+  CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(CheckAgrees(options, engine.options()));
+  auto impl = std::make_unique<Impl>(
+      internal::StoreEngine::StoreOf(store.engine()), std::move(options),
+      /*own_store=*/false);
+  CKPTREE_RETURN_IF_ERROR(impl->SetUp());
+  return CheckpointManager(std::move(impl));
+}
+
+absl::Status CheckpointManager::Impl::SetUp() {
+  const std::string name = Branch();
+  CKPTREE_RETURN_IF_ERROR(store.Policy(name).status());
+  if (read_only()) return absl::OkStatus();
+  {
+    PolicyTurns& turns = engine().policy_turns();
+    const absl::MutexLock lock(&turns.mu);
+    bool others = false;
+    for (const auto& [manager, branch_of] : turns.managers) {
+      others = others || branch_of == name;
+    }
+    // One that wants none leaves theirs until it saves: it may only read.
+    if (!others || internal::PreservationOf(options).has_value()) {
+      CKPTREE_ASSIGN_OR_RETURN(turns.last[name], SetPolicy(name));
+    }
+    turns.managers[this] = name;
+  }
+  if (options.metadata.empty()) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
+  if (!metadata.empty()) return absl::OkStatus();
+  return store.SetMetadata(options.metadata, name);
+}
+
+absl::StatusOr<PolicyTurns::Turn> CheckpointManager::Impl::SetPolicy(
+    const std::string& name) {
+  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
+  std::optional<Preservation> policy = internal::PreservationOf(options);
+  bool from_program = true;
+  if (policy.has_value()) {
+    const std::string text = Text(*policy);
+    // Set by hand, and wanted by the program as well: it stays by hand.
+    if (known.text == text) from_program = known.from_program;
+    if (!known.text.empty() && !known.from_program && known.text != text) {
+      engine().logger().Log(
+          LogSeverity::kWarning, "policy",
+          absl::StrFormat("the policy '%s', set by hand, gives way to that of "
+                          "the manager's options: '%s'",
+                          known.text, text));
+    }
+  } else if (known.from_program && known.text != "all") {
+    policy = PreserveAll{};
+    engine().logger().Log(
+        LogSeverity::kInfo, "policy",
+        absl::StrFormat("the policy '%s' came with options that are not given "
+                        "any more: every step stays from now on",
+                        known.text));
+  } else if (!known.applicable.ok()) {
+    engine().logger().Log(LogSeverity::kWarning, "policy", known.applicable);
+  }
+  if (!policy.has_value()) {
+    return PolicyTurns::Turn{this, known.text, known.from_program};
+  }
+  CKPTREE_RETURN_IF_ERROR(internal::StoreEngine::Of(store).settings().SetPolicy(
+      *policy, name, from_program));
+  return PolicyTurns::Turn{this, Text(*policy), from_program};
+}
+
+absl::Status CheckpointManager::Impl::TakeTurn() {
+  const std::string name = Branch();
+  PolicyTurns& turns = engine().policy_turns();
+  const absl::MutexLock lock(&turns.mu);
+  PolicyTurns::Turn& turn = turns.last[name];
+  if (turn.manager == this) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
+  const bool by_hand_since =
+      known.text != turn.text || known.from_program != turn.from_program;
+  if (by_hand_since) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(turn, SetPolicy(name));
+  return absl::OkStatus();
+}
+
+void CheckpointManager::Impl::NoteFork(const std::string& name,
+                                       const PolicyInfo& policy) {
+  PolicyTurns& turns = engine().policy_turns();
+  const absl::MutexLock lock(&turns.mu);
+  turns.managers[this] = name;
+  turns.last[name] = {this, policy.text, policy.from_program};
+}
+
+void CheckpointManager::Impl::LeaveTurns() {
+  PolicyTurns& turns = engine().policy_turns();
+  const absl::MutexLock lock(&turns.mu);
+  turns.managers.erase(this);
+  for (auto& [name, turn] : turns.last) {
+    if (turn.manager == this) turn.manager = nullptr;
+  }
+}
+
+}  // namespace ckptree
