@@ -15,6 +15,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
+#include "core/process/engine_thread.h"
 
 namespace ckptree {
 namespace {
@@ -29,12 +30,16 @@ Begun BegunOf(const internal::Save& save) {
   return {save.step, absl::FromUnixNanos(save.begun_ns), save.metrics};
 }
 
+absl::Status GoesOn(std::int64_t step) {
+  return absl::DeadlineExceededError(
+      absl::StrFormat("step %d is still being saved; the save goes on", step));
+}
+
 // Until the save is over, however it ended.
 absl::Status Wait(SaveHandle& save, absl::Time deadline) {
   const absl::Status status = save.WaitCommitted(deadline - absl::Now());
   if (!absl::IsDeadlineExceeded(status) || save.Done()) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "step %d is still being saved; the save goes on", save.step()));
+  return GoesOn(save.step());
 }
 
 }  // namespace
@@ -85,7 +90,7 @@ absl::Status CheckpointManager::Impl::WaitForRoom(
   }
 }
 
-absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
+absl::Status CheckpointManager::Impl::WaitForOwn(absl::Duration timeout) const {
   // In a forked child there is nobody to wait for.
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
   const absl::Time deadline = absl::Now() + timeout;
@@ -100,14 +105,29 @@ absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
   return absl::OkStatus();
 }
 
+absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
+  const absl::Time deadline = absl::Now() + timeout;
+  CKPTREE_RETURN_IF_ERROR(WaitForOwn(timeout));
+  const internal::StepWriter* const writer = store.engine_->writer();
+  // A callback of the store would wait for its own thread.
+  if (writer == nullptr ||
+      internal::EngineThread::IsOf(&store.engine_->database())) {
+    return absl::OkStatus();
+  }
+  for (const auto& save : writer->InFlight()) {
+    if (!save->WaitDone(deadline - absl::Now())) return GoesOn(save->step);
+  }
+  return absl::OkStatus();
+}
+
 std::vector<Begun> CheckpointManager::Impl::AllInFlight() const {
   const internal::StepWriter* const writer = store.engine_->writer();
   const absl::StatusOr<std::uint32_t> number =
       store.engine_->catalog().FindBranch(Branch());
   std::vector<Begun> all;
   if (writer == nullptr || !number.ok()) return all;
-  for (const auto& save : writer->InFlight(*number)) {
-    all.push_back(BegunOf(*save));
+  for (const auto& save : writer->InFlight()) {
+    if (save->branch == *number) all.push_back(BegunOf(*save));
   }
   return all;
 }
@@ -158,13 +178,17 @@ bool CheckpointManager::Impl::MustSaveForPreemption() const {
 
 // ---- opening and closing ----
 
+absl::Status Check(const ManagerOptions& options) {
+  return internal::CheckManagerOptions(options);
+}
+
 absl::StatusOr<CheckpointManager> CheckpointManager::Open(
     const std::string& directory, ManagerOptions options) {
   // A branch is of a store that is there.
   if (options.store.read_only || !options.branch.empty()) {
     options.store.create_if_missing = false;
   }
-  CKPTREE_RETURN_IF_ERROR(internal::CheckManagerOptions(options));
+  CKPTREE_RETURN_IF_ERROR(Check(options));
   options.store.max_saves_in_flight =
       std::max(options.store.max_saves_in_flight, options.max_saves_in_flight);
   CKPTREE_ASSIGN_OR_RETURN(Store store, Store::Open(directory, options.store));
@@ -341,15 +365,17 @@ SaveHandle CheckpointManager::LastSave() const {
 }
 
 absl::Status CheckpointManager::WaitUntilFinished(absl::Duration timeout) {
-  const absl::Status waited = impl_->WaitForAll(timeout);
+  const absl::Status waited = impl_->WaitForOwn(timeout);
   if (waited.ok() || absl::IsDeadlineExceeded(waited)) {
     CKPTREE_RETURN_IF_ERROR(impl_->NextProblem());
   }
   return waited;
 }
 
-absl::Status CheckpointManager::WaitForSaves(absl::Duration timeout) const {
-  return impl_->WaitForAll(timeout);
+absl::Status CheckpointManager::WaitForSaves(SavesOf whose,
+                                             absl::Duration timeout) const {
+  return whose == SavesOf::kManager ? impl_->WaitForOwn(timeout)
+                                    : impl_->WaitForAll(timeout);
 }
 
 absl::Status CheckpointManager::CheckForErrors() {

@@ -98,7 +98,8 @@ struct CheckpointManager::Impl {
 
   // Until at most `most` saves are in flight. Their errors stay to be told.
   absl::Status WaitForRoom(std::size_t most, absl::Duration timeout) const;
-  // For the saves that are in flight now.
+  // For the saves that are in flight now: its own, or all of the store.
+  absl::Status WaitForOwn(absl::Duration timeout) const;
   absl::Status WaitForAll(absl::Duration timeout) const;
 
   // Saves to the branch that are in flight, whoever began them.

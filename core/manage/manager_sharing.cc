@@ -88,7 +88,7 @@ absl::Status CheckAgrees(const ManagerOptions& options,
 
 absl::StatusOr<CheckpointManager> CheckpointManager::Over(
     const Store& store, ManagerOptions options) {
-  CKPTREE_RETURN_IF_ERROR(internal::CheckManagerOptions(options));
+  CKPTREE_RETURN_IF_ERROR(Check(options));
   const internal::Engine& engine = internal::StoreEngine::Of(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
   CKPTREE_RETURN_IF_ERROR(CheckAgrees(options, engine.options()));

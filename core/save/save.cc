@@ -43,6 +43,11 @@ absl::Status Save::WaitCommitted(absl::Duration timeout) {
   return *result_;
 }
 
+bool Save::WaitDone(absl::Duration timeout) const {
+  absl::MutexLock lock(&mu_);
+  return mu_.AwaitWithTimeout(absl::Condition(this, &Save::HasResult), timeout);
+}
+
 bool Save::Staged() const {
   absl::MutexLock lock(&mu_);
   return StagedOrDone();

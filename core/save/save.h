@@ -81,6 +81,8 @@ class Save {
   // Until what was not lent is free, or the save is over.
   void WaitCopied();
   absl::Status WaitCommitted(absl::Duration timeout);
+  // Until it is over; false: it goes on. Sees no result.
+  bool WaitDone(absl::Duration timeout) const;
   bool Staged() const;
   bool Done() const;
   void OnCommitted(std::function<void(const absl::Status&)> callback);

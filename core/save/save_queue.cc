@@ -44,12 +44,11 @@ absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-std::vector<std::shared_ptr<const Save>> StepWriter::InFlight(
-    std::uint32_t branch) const {
+std::vector<std::shared_ptr<const Save>> StepWriter::InFlight() const {
   std::vector<std::shared_ptr<const Save>> saves;
   absl::MutexLock lock(&mu_);
   for (const std::shared_ptr<Save>& save : queue_) {
-    if (save->branch == branch && !save->Done()) saves.push_back(save);
+    if (!save->Done()) saves.push_back(save);
   }
   return saves;
 }

@@ -89,9 +89,9 @@ class StepWriter {
   // Until every save submitted before has ended.
   absl::Status WaitIdle(absl::Duration timeout);
 
-  // Saves to a branch that are not over, in the order of their commits. What
-  // is missing here and did not fail is in the catalog.
-  std::vector<std::shared_ptr<const Save>> InFlight(std::uint32_t branch) const;
+  // Saves that are not over, in the order of their commits. What is missing
+  // here and did not fail is in the catalog.
+  std::vector<std::shared_ptr<const Save>> InFlight() const;
 
   // The oldest failure that nobody saw; with `only_dropped` of saves that have
   // no handle any more. OK where there is none.

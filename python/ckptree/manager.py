@@ -29,11 +29,9 @@ from ckptree.options import (
     RestoreOptions,
     takes,
 )
-from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy, of_metrics
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
-from ckptree.sharing import own
 from ckptree.store import Store
 
 if TYPE_CHECKING:
@@ -70,6 +68,13 @@ class CheckpointManager(Closing):
     wait_until_finished(), check_for_errors() or close(), each once. That a
     policy could not be applied stops no save: the last three raise it, once.
     Thread-safe. Functions must not call the manager.
+
+    A process may have several of them, and Stores, on one path: they share what
+    is open, which closes with the last of them. Each decides by itself what it
+    saves, sees the saves of all as steps as soon as they begin, and is told of
+    the failures of its own. Of their policies that one holds which came with
+    the manager that was opened or began a save last; one that was given none
+    changes nothing before it saves, and what was set by hand since stays.
 
     Parameters
     ----------
@@ -126,6 +131,8 @@ class CheckpointManager(Closing):
         There is no store, and none is to be made.
     UnavailableError
         Another process writes, which is named.
+    StateError
+        It is open in this process with other options; both values are named.
     TypeError, ValueError
         Options of a wrong type; that make no sense, or contradict each other.
 
@@ -199,28 +206,25 @@ class CheckpointManager(Closing):
             "metadata": to_json(metadata),
             "branch": branch,
             "read_only": read_only,
-            "create": create,
             "watch_sigterm": watch_sigterm,
             "save_timeout": save_timeout,
-            **opening,
+            "max_saves_in_flight": opening["max_saves_in_flight"],
         }
-        lock_wait = options.pop("lock_wait")
-        directory = local_path(path)
-
-        def opened() -> _engine.Manager:
+        _engine.check_manager(options)
+        opening["max_saves_in_flight"] = max(
+            opening["max_saves_in_flight"], OPEN["max_saves_in_flight"]
+        )
+        # A branch is of a store that is there.
+        mode = "write" if branch or not create else "write or create"
+        store = Store(path, mode="read" if read_only else mode, **opening)
+        try:
             with while_opening():
-                return with_parents(
-                    directory,
-                    create and not read_only,
-                    lambda: _engine.open_manager(directory, lock_wait, options),
-                )
-
-        shared = None
-        if read_only:
-            self._engine = opened()
-        else:
-            self._engine, shared = own(directory, opening, opened)
-        self._store = Store._opened(self._engine.store, shared)
+                self._engine = _engine.manage(store._live(), options)
+        except BaseException:
+            store._release(waits=False)
+            raise
+        store._managed = self._engine
+        self._store = store
         self._last: SaveHandle | None = None
 
     # ---- Saving ----
@@ -317,8 +321,8 @@ class CheckpointManager(Closing):
         return self._last
 
     def wait_until_finished(self, timeout: float | None = None) -> None:
-        """Waits for saves in flight; raises the first failure that nobody saw,
-        or TimeoutError.
+        """Waits for its saves in flight; raises the first failure that nobody
+        saw, or TimeoutError.
 
         >>> manager.wait_until_finished(timeout=60)
         >>> manager.is_saving_in_progress()
@@ -334,7 +338,7 @@ class CheckpointManager(Closing):
         self._engine.check_for_errors()
 
     def is_saving_in_progress(self) -> bool:
-        """Whether a save has begun that is not durable yet.
+        """Whether a save of its own has begun that is not durable yet.
 
         >>> manager.is_saving_in_progress()
         False
@@ -412,7 +416,7 @@ class CheckpointManager(Closing):
         items: Iterable[str] = (),
         **options: Unpack[RestoreOptions],
     ) -> Any:
-        """The state of a step. Waits for saves in flight.
+        """The state of a step. Waits for saves in flight to the store.
 
         Parameters
         ----------
@@ -457,9 +461,7 @@ class CheckpointManager(Closing):
         selector = selector_text("latest" if step is None else step)
         self._engine.settle()
         return Step(
-            _engine.restore_managed(self._engine.store, selector, items),
-            selector,
-            self._store,
+            self._engine.restore(selector, items), selector, self._store
         )
 
     def __getitem__(self, step: Selector) -> Step:
@@ -585,7 +587,8 @@ class CheckpointManager(Closing):
 
     @property
     def store(self) -> Store:
-        """Tags, pins, usage, ...; closed with the manager.
+        """Tags, pins, usage, ...; closed with the manager, which is closed with
+        it.
 
         >>> manager.store.tag("good", 3)
         >>> manager.restore("@good")["w"]
@@ -621,8 +624,8 @@ class CheckpointManager(Closing):
         return self._store.closed
 
     def close(self) -> None:
-        """Waits for saves in flight and closes; raises the first failure that
-        nobody saw.
+        """Waits for its saves in flight and closes; raises the first failure
+        that nobody saw. What else of this process has the store open goes on.
 
         >>> manager.close()
         >>> manager.closed

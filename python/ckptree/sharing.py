@@ -10,14 +10,14 @@ from collections import defaultdict
 from typing import Any, Callable, Mapping
 
 from ckptree import _engine
-from ckptree.errors import AlreadyExistsError, StateError, UnavailableError
+from ckptree.errors import AlreadyExistsError, StateError
 
 # What only says how to wait for the store.
 _OF_OPENING = ("lock_wait",)
 
 
 class Shared:
-    """An engine that writes, and how many stores of Python hold it."""
+    """An engine that writes, and how many stores and managers hold it."""
 
     def __init__(
         self, key: str, engine: _engine.Store, options: Mapping[str, Any]
@@ -107,27 +107,6 @@ def share(
         made = Shared(key, opened(), options)
         _open[key] = made
         return made
-
-
-def own(
-    directory: str,
-    options: Mapping[str, Any],
-    opened: Callable[[], Any],
-) -> tuple[Any, Shared | None]:
-    """What `opened` returns, a manager, which other stores may share, but which
-    has its engine first: UnavailableError where this process has one."""
-    key = os.path.realpath(directory)
-    with lock_of(key):
-        if _found(key) is not None:
-            raise UnavailableError(
-                f"{directory} is held by another writer: pid {os.getpid()}, "
-                "this process, which opened it before: close that first, or "
-                "all stores by ckptree.close_all()"
-            )
-        manager = opened()
-        made = Shared(key, manager.store, options)
-        _open[key] = made
-        return manager, made
 
 
 def _found(key: str) -> Shared | None:

@@ -87,9 +87,10 @@ class Store(Closing):
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
     on a fork "BRANCH/latest"; KeyError where nothing matches.
 
-    A process that opens a store again for writing gets the same engine: it is
-    closed with the last Store that holds it. A CheckpointManager wants to be
-    the first one.
+    A process that opens a store again for writing, by Store or
+    CheckpointManager, gets the same engine: it is closed with the last of them
+    that holds it. Options that were given to the first hold for all; others are
+    a StateError that names both values.
 
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
     child is a StateError, and so is opening for writing there, whether or not
@@ -130,7 +131,8 @@ class Store(Closing):
     UnavailableError
         Another process writes, which is named.
     StateError
-        The store is of a newer format.
+        The store is of a newer format, or is open in this process with other
+        options.
     CorruptionError
         Saves that were acknowledged are missing.
 
@@ -165,6 +167,8 @@ class Store(Closing):
                     lambda: _engine.open(directory, mode=mode, **options),
                 )
 
+        # The manager that this is the store of, closed with it.
+        self._managed: _engine.Manager | None = None
         self._shared = None
         if mode == "read":
             self._engine = opened()
@@ -201,15 +205,6 @@ class Store(Closing):
         []
         """
         return cls(path, mode="create", **options)
-
-    @classmethod
-    def _opened(cls, engine: _engine.Store, shared: Shared | None) -> Store:
-        """The store of a manager."""
-        store = cls.__new__(cls)
-        store._engine = engine
-        store._shared = shared
-        _open_stores.add(store)
-        return store
 
     # ---- Saving and restoring ----
 
@@ -871,21 +866,29 @@ class Store(Closing):
         Traceback (most recent call last):
         ckptree.errors.StateError: ...closed...
         """
-        _open_stores.discard(self)
         self._release()
 
-    def _release(self) -> None:
+    def _release(self, *, waits: bool = True) -> None:
+        """`waits`: for saves in flight, where others hold the engine, too."""
+        _open_stores.discard(self)
         with lock_of(""):
             engine, shared = self._engine, self._shared
+            managed, self._managed = self._managed, None
             self._shared = None
             if shared is not None:
                 # Others may hold it: closed is what this object was.
                 closed = Closed(engine.directory, shared)
                 self._engine = cast(_engine.Store, closed)
-        if shared is None:
-            engine.close()
-        elif not shared.release() and not engine.closed:
-            engine.flush(None)
+        try:
+            if managed is not None:
+                managed.close()
+        finally:
+            if shared is None:
+                engine.close()
+            elif shared.release() or managed is not None:
+                pass  # Nothing is in flight, or only saves of others.
+            elif waits and not engine.closed:
+                engine.flush(None)
 
     def _live(self) -> _engine.Store:
         """For functions of the engine, which take nothing that was closed."""

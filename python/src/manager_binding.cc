@@ -22,6 +22,7 @@
 #include "python/src/python_function.h"
 #include "python/src/records.h"
 #include "python/src/save_handle.h"
+#include "python/src/step_object.h"
 
 namespace nb = nanobind;
 
@@ -33,6 +34,7 @@ using Count = std::optional<std::int64_t>;
 
 struct Manager {
   StorePtr store;
+  std::shared_ptr<OpenStore::OpenManager> open;
   // Held from the end of a save until it is known which handle is its.
   std::unique_ptr<absl::Mutex> ending = std::make_unique<absl::Mutex>();
 
@@ -40,7 +42,7 @@ struct Manager {
   template <typename Use>
   auto With(Use&& use) const {
     store->release_queue()->Drain();
-    return Calling([&] { return store->WithManager(use); });
+    return Calling([&] { return store->WithManager(*open, use); });
   }
 
   // For what never fails where the manager is open.
@@ -68,15 +70,6 @@ std::optional<nb::callable> Function(const nb::dict& options,
 ManagerOptions ToOptions(const nb::dict& given) {
   ManagerOptions options;
   options.store.read_only = Option<bool>(given, "read_only");
-  options.store.create_if_missing = Option<bool>(given, "create");
-  options.store.threads = Option<int>(given, "threads");
-  options.store.staging_bytes = Option<std::size_t>(given, "staging_bytes");
-  options.store.chunk_bytes = Option<std::size_t>(given, "chunk_bytes");
-  options.store.collect = Option<bool>(given, "collect");
-  options.store.collect_bytes_per_second =
-      Option<std::uint64_t>(given, "collect_bytes_per_second");
-  options.store.statistics = Option<bool>(given, "statistics");
-  options.store.permissions = Option<int>(given, "permissions");
   options.branch = Option<std::string>(given, "branch");
   options.save_interval_steps = Option<Count>(given, "save_interval_steps");
   options.save_on_steps =
@@ -114,27 +107,21 @@ ManagerOptions ToOptions(const nb::dict& given) {
   return options;
 }
 
-Manager Open(nb::handle directory, double lock_wait, const Record& given) {
+Manager Manage(const StorePtr& store, const Record& given) {
   ManagerOptions options = ToOptions(given);
-  const std::string name = FromFileName(directory);
-  const absl::Duration wait = ToDuration(lock_wait);
-  std::optional<absl::StatusOr<CheckpointManager>> opened;
-  // Waits for the lock a moment at a time, for Ctrl-C.
-  const absl::Status status = WaitInterruptibly(
-      wait, [] { return false; },
-      [&](absl::Duration moment) -> absl::Status {
-        options.store.lock_wait = moment;
-        opened = CheckpointManager::Open(name, options);
-        const absl::Status result = opened->status();
-        return absl::IsUnavailable(result) && wait > absl::ZeroDuration()
-                   ? absl::DeadlineExceededError(result.message())
-                   : result;
-      });
-  if (absl::IsDeadlineExceeded(status)) {
-    Raise(absl::UnavailableError(status.message()));
-  }
-  Check(status);
-  return Manager{OpenStore::Of(*std::move(*opened), name)};
+  store->release_queue()->Drain();
+  return Manager{
+      store, Take(Calling([&] { return store->Manage(std::move(options)); }))};
+}
+
+StepObject Restore(const Manager& self, const std::string& selector,
+                   const std::vector<std::string>& items) {
+  // "best": by its own metric.
+  const StepSelector parsed =
+      selector == "best" ? BestByPolicy() : Take(ParseSelector(selector));
+  return StepObject{self.store, Take(Calling([&] {
+                      return self.store->Restore(*self.open, parsed, items);
+                    }))};
 }
 
 // Nothing where the step is not to be saved.
@@ -162,11 +149,12 @@ std::optional<Handle> Save(const Manager& self, std::int64_t step,
       [&](StepBuilder begun) {
         const absl::MutexLock lock(self.ending.get());
         SaveHandle last;
-        ended = self.store->WithManager([&](CheckpointManager& manager) {
-          absl::Status status = manager.SubmitSave(std::move(begun));
-          last = manager.LastSave();
-          return status;
-        });
+        ended = self.store->WithManager(
+            *self.open, [&](CheckpointManager& manager) {
+              absl::Status status = manager.SubmitSave(std::move(begun));
+              last = manager.LastSave();
+              return status;
+            });
         return last;
       },
       &staged);
@@ -174,26 +162,36 @@ std::optional<Handle> Save(const Manager& self, std::int64_t step,
   return handle;
 }
 
-// Until nothing is in flight, a moment at a time, for Ctrl-C.
-absl::Status Settle(const Manager& self, std::optional<double> timeout) {
+// Until nothing of its own, or of the store, is in flight, a moment at a time,
+// for Ctrl-C; tells of no failure.
+absl::Status Settle(const Manager& self, SavesOf whose,
+                    std::optional<double> timeout) {
   return WaitInterruptibly(
       ToDuration(timeout), [] { return false; },
-      [&](absl::Duration moment) -> absl::Status {
-        return self.store->With([&](Store& store) -> absl::Status {
-          if (store.Info().read_only) return absl::OkStatus();
-          const absl::Status status = store.Flush(moment);
-          // The manager says what failed.
-          return absl::IsDeadlineExceeded(status) ? status : absl::OkStatus();
-        });
+      [&](absl::Duration moment) {
+        return self.store->WithManager(
+            *self.open, [&](CheckpointManager& manager) {
+              return manager.WaitForSaves(whose, moment);
+            });
       });
 }
 
 void WaitUntilFinished(const Manager& self, std::optional<double> timeout) {
-  const absl::Status waited = Settle(self, timeout);
+  const absl::Status waited = Settle(self, SavesOf::kManager, timeout);
   Check(self.With([&](CheckpointManager& manager) {
     return waited.ok() ? manager.WaitUntilFinished() : manager.CheckForErrors();
   }));
   Check(waited);
+}
+
+void Close(const Manager& self) {
+  if (self.store->forked() || self.store->closed()) return;
+  // First without the lock: other calls go on, and Ctrl-C works.
+  Settle(self, SavesOf::kManager, {}).IgnoreError();
+  const absl::Status status =
+      WithoutGil([&] { return self.store->CloseManager(*self.open); });
+  self.store->release_queue()->Drain();
+  Check(status);
 }
 
 void BindSaving(nb::class_<Manager>& manager) {
@@ -210,8 +208,11 @@ void BindSaving(nb::class_<Manager>& manager) {
            nb::arg("note"), nb::arg("force"), nb::arg("overwrite"),
            nb::arg("borrow"))
       .def("wait_until_finished", &WaitUntilFinished, nb::arg("timeout").none())
-      // As before, and what failed stays to be told.
-      .def("settle", [](const Manager& self) { Check(Settle(self, {})); })
+      // For all saves to the store; what failed stays to be told.
+      .def(
+          "settle",
+          [](const Manager& self) { Check(Settle(self, SavesOf::kStore, {})); })
+      .def("close", &Close)
       .def("check_for_errors",
            [](const Manager& self) {
              Check(self.With(
@@ -241,7 +242,7 @@ void BindSaving(nb::class_<Manager>& manager) {
 }
 
 void BindCatalog(nb::class_<Manager>& manager) {
-  manager
+  manager.def("restore", &Restore, nb::arg("selector"), nb::arg("items"))
       .def("all_steps",
            [](const Manager& self) {
              return Take(
@@ -316,8 +317,12 @@ void BindManager(nb::module_& m) {
   nb::class_<Manager> manager(m, "Manager", "A manager that is open.");
   BindSaving(manager);
   BindCatalog(manager);
-  m.def("open_manager", &Open, nb::arg("directory"), nb::arg("lock_wait"),
-        nb::arg("options"));
+  // What would be an error of manage(), before a store is opened.
+  m.def(
+      "check_manager",
+      [](const Record& options) { Check(ckptree::Check(ToOptions(options))); },
+      nb::arg("options"));
+  m.def("manage", &Manage, nb::arg("store"), nb::arg("options"));
 }
 
 }  // namespace ckptree::python

@@ -15,13 +15,14 @@ namespace {
 
 // The last reference may be that of a Python object. Closing waits for threads
 // that may call functions of Python.
-void Destroy(OpenStore* store) {
+template <typename Opened>
+void Destroy(Opened* opened) {
   if (!nanobind::is_alive() || PyGILState_Check() == 0) {
-    delete store;
+    delete opened;
     return;
   }
   const nanobind::gil_scoped_release release;
-  delete store;
+  delete opened;
 }
 
 }  // namespace
@@ -31,18 +32,9 @@ OpenStore::OpenStore(std::string directory)
 
 std::shared_ptr<OpenStore> OpenStore::Of(Store store, std::string directory) {
   std::shared_ptr<OpenStore> open(new OpenStore(std::move(directory)),
-                                  &Destroy);
+                                  &Destroy<OpenStore>);
   absl::MutexLock lock(&open->mu_);
   open->store_.emplace(std::move(store));
-  return open;
-}
-
-std::shared_ptr<OpenStore> OpenStore::Of(CheckpointManager manager,
-                                         std::string directory) {
-  std::shared_ptr<OpenStore> open(new OpenStore(std::move(directory)),
-                                  &Destroy);
-  absl::MutexLock lock(&open->mu_);
-  open->manager_.emplace(std::move(manager));
   return open;
 }
 
@@ -51,7 +43,6 @@ OpenStore::~OpenStore() {
     // The engine's threads are not in this process: nothing can be closed.
     absl::MutexLock lock(&mu_);
     new std::optional<Store>(std::move(store_));
-    new std::optional<CheckpointManager>(std::move(manager_));
     return;
   }
   Close().IgnoreError();  // The engine logs it.
@@ -62,7 +53,7 @@ bool OpenStore::forked() const { return getpid() != pid_; }
 bool OpenStore::closed() const {
   if (forked()) return true;
   absl::ReaderMutexLock lock(&mu_);
-  return !store_.has_value() && !manager_.has_value();
+  return !store_.has_value();
 }
 
 absl::Status OpenStore::CheckProcess() const {
@@ -89,7 +80,7 @@ absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Keep(
                                  [pid](OpenStep* gone) {
                                    if (getpid() == pid) delete gone;
                                  });
-  absl::MutexLock lock(&steps_mu_);
+  absl::MutexLock lock(&opened_mu_);
   std::erase_if(steps_, [](const auto& other) { return other.expired(); });
   steps_.push_back(open);
   return open;
@@ -101,26 +92,72 @@ absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Restore(
 }
 
 absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Restore(
-    const StepSelector& selector, const std::vector<std::string>& items) {
-  return WithManager([&](CheckpointManager& manager) {
-    return Keep(manager.OpenStep(selector, items));
+    OpenManager& manager, const StepSelector& selector,
+    const std::vector<std::string>& items) {
+  return WithManager(manager, [&](CheckpointManager& open) {
+    return Keep(open.OpenStep(selector, items));
   });
+}
+
+absl::StatusOr<std::shared_ptr<OpenStore::OpenManager>> OpenStore::Manage(
+    ManagerOptions options) {
+  return With(
+      [&](Store& store) -> absl::StatusOr<std::shared_ptr<OpenManager>> {
+        absl::StatusOr<CheckpointManager> manager =
+            CheckpointManager::Over(store, std::move(options));
+        if (!manager.ok()) return manager.status();
+        // As a step in a child that was forked off.
+        const pid_t pid = pid_;
+        std::shared_ptr<OpenManager> open(new OpenManager,
+                                          [pid](OpenManager* gone) {
+                                            if (getpid() == pid) Destroy(gone);
+                                          });
+        {
+          absl::MutexLock manager_lock(&open->mu);
+          open->manager.emplace(*std::move(manager));
+        }
+        absl::MutexLock lock(&opened_mu_);
+        std::erase_if(managers_,
+                      [](const auto& other) { return other.expired(); });
+        managers_.push_back(open);
+        return open;
+      });
+}
+
+absl::Status OpenStore::CloseManager(OpenManager& open) {
+  if (forked()) return absl::OkStatus();
+  absl::ReaderMutexLock lock(&mu_);
+  absl::MutexLock manager_lock(&open.mu);
+  if (!open.manager.has_value()) return absl::OkStatus();
+  absl::Status status = open.manager->Close();
+  open.manager.reset();
+  return status;
 }
 
 absl::Status OpenStore::Close() {
   if (forked()) return absl::OkStatus();
   absl::MutexLock lock(&mu_);
-  if (!store_.has_value() && !manager_.has_value()) return absl::OkStatus();
+  if (!store_.has_value()) return absl::OkStatus();
+  // None is made without the lock of the store.
+  std::vector<std::weak_ptr<OpenManager>> managers;
   {
-    absl::MutexLock steps_lock(&steps_mu_);
+    absl::MutexLock opened_lock(&opened_mu_);
     for (const std::weak_ptr<OpenStep>& weak : steps_) {
       if (const auto open = weak.lock()) open->step.reset();
     }
     steps_.clear();
+    managers.swap(managers_);
   }
-  absl::Status status =
-      manager_.has_value() ? manager_->Close() : store_->Close();
-  manager_.reset();
+  absl::Status status;
+  for (const std::weak_ptr<OpenManager>& weak : managers) {
+    const std::shared_ptr<OpenManager> open = weak.lock();
+    if (open == nullptr) continue;
+    absl::MutexLock manager_lock(&open->mu);
+    if (!open->manager.has_value()) continue;
+    status.Update(open->manager->Close());
+    open->manager.reset();
+  }
+  status.Update(store_->Close());
   store_.reset();
   return status;
 }

@@ -36,11 +36,15 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   struct OpenStep {
     std::optional<Step> step;
   };
+  // A manager over the store, which may close before it.
+  struct OpenManager {
+    // Read by every call, written by closing; after the lock of the store.
+    absl::Mutex mu;
+    std::optional<CheckpointManager> manager ABSL_GUARDED_BY(mu);
+  };
 
   // To be destroyed with or without the GIL.
   static std::shared_ptr<OpenStore> Of(Store store, std::string directory);
-  static std::shared_ptr<OpenStore> Of(CheckpointManager manager,
-                                       std::string directory);
   OpenStore(const OpenStore&) = delete;
   OpenStore& operator=(const OpenStore&) = delete;
   ~OpenStore();
@@ -57,19 +61,19 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   auto With(Use&& use) -> decltype(use(std::declval<Store&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mu_);
-    if (manager_.has_value()) return std::forward<Use>(use)(manager_->store());
     if (!store_.has_value()) return Closed();
     return std::forward<Use>(use)(*store_);
   }
 
-  // REQUIRES: it is one of a manager.
   template <typename Use>
-  auto WithManager(Use&& use)
+  auto WithManager(OpenManager& open, Use&& use)
       -> decltype(use(std::declval<CheckpointManager&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mu_);
-    if (!manager_.has_value()) return Closed();
-    return std::forward<Use>(use)(*manager_);
+    if (!store_.has_value()) return Closed();
+    absl::ReaderMutexLock manager_lock(&open.mu);
+    if (!open.manager.has_value()) return Closed();
+    return std::forward<Use>(use)(*open.manager);
   }
 
   template <typename Use>
@@ -87,8 +91,7 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mu_);
     if (!open.step.has_value()) return Closed();
-    Store& store = manager_.has_value() ? manager_->store() : *store_;
-    return std::forward<Use>(use)(store, *open.step);
+    return std::forward<Use>(use)(*store_, *open.step);
   }
 
   // Of one store or of two; both stay open.
@@ -122,7 +125,14 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
       const StepSelector& selector);
   // As CheckpointManager::OpenStep().
   absl::StatusOr<std::shared_ptr<OpenStep>> Restore(
-      const StepSelector& selector, const std::vector<std::string>& items);
+      OpenManager& manager, const StepSelector& selector,
+      const std::vector<std::string>& items);
+
+  // As CheckpointManager::Over(); what it returns is to be destroyed with or
+  // without the GIL.
+  absl::StatusOr<std::shared_ptr<OpenManager>> Manage(ManagerOptions options);
+  // Waits for its saves in flight. Again: nothing happens.
+  absl::Status CloseManager(OpenManager& open);
 
   bool closed() const;
   // True in a child that was forked off.
@@ -130,7 +140,8 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   // kFailedPrecondition there.
   absl::Status CheckProcess() const;
 
-  // Waits for saves in flight. Again: nothing happens.
+  // Waits for saves in flight, and closes the managers first. Again: nothing
+  // happens.
   absl::Status Close();
 
  private:
@@ -145,12 +156,11 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
 
   // Read by every call, written by Close().
   mutable absl::Mutex mu_;
-  // One of both, or neither: closed.
-  std::optional<Store> store_ ABSL_GUARDED_BY(mu_);
-  std::optional<CheckpointManager> manager_ ABSL_GUARDED_BY(mu_);
+  std::optional<Store> store_ ABSL_GUARDED_BY(mu_);  // Nothing: closed.
 
-  absl::Mutex steps_mu_ ABSL_ACQUIRED_AFTER(mu_);
-  std::vector<std::weak_ptr<OpenStep>> steps_ ABSL_GUARDED_BY(steps_mu_);
+  absl::Mutex opened_mu_ ABSL_ACQUIRED_AFTER(mu_);
+  std::vector<std::weak_ptr<OpenStep>> steps_ ABSL_GUARDED_BY(opened_mu_);
+  std::vector<std::weak_ptr<OpenManager>> managers_ ABSL_GUARDED_BY(opened_mu_);
 };
 
 }  // namespace ckptree::python

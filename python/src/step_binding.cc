@@ -239,18 +239,6 @@ void BindStep(nb::module_& m) {
             store, Take(WithoutGil([&] { return store->Restore(parsed); }))};
       },
       nb::arg("store"), nb::arg("selector"));
-  // As a manager does; "best": by its own metric.
-  m.def(
-      "restore_managed",
-      [](const std::shared_ptr<OpenStore>& store, const std::string& selector,
-         const std::vector<std::string>& items) {
-        const StepSelector parsed =
-            selector == "best" ? BestByPolicy() : Take(ParseSelector(selector));
-        return StepObject{
-            store,
-            Take(Calling([&] { return store->Restore(parsed, items); }))};
-      },
-      nb::arg("store"), nb::arg("selector"), nb::arg("items"));
 }
 
 }  // namespace ckptree::python

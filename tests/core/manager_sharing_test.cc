@@ -161,6 +161,10 @@ TEST_F(ManagerSharingTest, SavesInFlightAreSeenByAll) {
   SaveHandle save = std::move(builder).Submit();
   EXPECT_FALSE(*second.ShouldSave(7));
   EXPECT_TRUE(*second.ShouldSave(8));
+  // To wait for one's own is not to wait for all.
+  EXPECT_OK(second.WaitForSaves(SavesOf::kManager, kLong));
+  EXPECT_EQ(second.WaitForSaves(SavesOf::kStore, absl::ZeroDuration()).code(),
+            Code::kDeadlineExceeded);
   // Closing one waits for no save of another.
   EXPECT_OK(second.Close());
   set.Notify();
@@ -169,11 +173,28 @@ TEST_F(ManagerSharingTest, SavesInFlightAreSeenByAll) {
   EXPECT_THAT(StepsOf(first), ElementsAre(5, 7));
 }
 
+TEST_F(ManagerSharingTest, ReadingWaitsForAll) {
+  CheckpointManager first = Over();
+  CheckpointManager second = Over({.save_timeout = absl::Milliseconds(1)});
+  absl::Notification set;
+  BeginBy(first, 5, set);
+  EXPECT_EQ(second.OpenStep().status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(second.DeleteAfter(5).code(), Code::kDeadlineExceeded);
+  CheckpointManager third = Over();
+  std::thread reads([&] {
+    const absl::StatusOr<Step> step = third.OpenStep();
+    ASSERT_OK(step);
+    EXPECT_EQ(step->step(), 5);
+  });
+  set.Notify();
+  reads.join();
+}
+
 TEST_F(ManagerSharingTest, FailuresAreToldToWhoSaved) {
   CheckpointManager first = Over();
   CheckpointManager second = Over();
   BeginToFail(first, 1);
-  EXPECT_OK(first.WaitForSaves(kLong));  // Tells nothing.
+  EXPECT_OK(first.WaitForSaves(SavesOf::kManager, kLong));  // Tells nothing.
   EXPECT_OK(second.WaitUntilFinished(kLong));
   EXPECT_TRUE(SaveBy(second, 2));
   EXPECT_OK(second.CheckForErrors());
@@ -354,7 +375,7 @@ TEST_F(ManagerSharingTest, ThreadsSaveTheSameSteps) {
   }
   for (std::thread& thread : threads) thread.join();
   for (CheckpointManager& manager : managers) {
-    ASSERT_OK(manager.WaitForSaves(kLong));
+    ASSERT_OK(manager.WaitForSaves(SavesOf::kManager, kLong));
     while (true) {
       const absl::Status status = manager.CheckForErrors();
       if (status.ok()) break;

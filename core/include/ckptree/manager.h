@@ -119,6 +119,13 @@ struct ItemInfo {
   std::vector<LeafInfo> leaves = {};
 };
 
+// Which saves are waited for: those of one manager, or of everybody who saves
+// to its store in this process.
+enum class SavesOf { kManager, kStore };
+
+// kInvalidArgument: options that mean nothing or contradict each other.
+CKPTREE_EXPORT absl::Status Check(const ManagerOptions& options);
+
 // Errors of saves in the background come out of the next Save(), BeginSave(),
 // WaitUntilFinished(), CheckForErrors() or Close(), each once; a step that
 // failed is never listed. A policy that could not be applied is such an error,
@@ -137,8 +144,7 @@ struct ItemInfo {
 // Thread-safe, but for Close().
 class CKPTREE_EXPORT CheckpointManager {
  public:
-  // kInvalidArgument: options that mean nothing or contradict each other. As
-  // Store::Open() otherwise.
+  // kInvalidArgument: see Check(). As Store::Open() otherwise.
   static absl::StatusOr<CheckpointManager> Open(const std::string& directory,
                                                 ManagerOptions options = {});
   // A manager over a store that is open, beside whatever else uses it. The
@@ -184,9 +190,10 @@ class CKPTREE_EXPORT CheckpointManager {
   // The first error that nobody saw; kDeadlineExceeded: saves go on.
   absl::Status WaitUntilFinished(
       absl::Duration timeout = absl::InfiniteDuration());
-  // The same, and what failed stays to be told.
+  // Until no save of the manager, or of the whole store, is in flight; what
+  // failed stays to be told.
   absl::Status WaitForSaves(
-      absl::Duration timeout = absl::InfiniteDuration()) const;
+      SavesOf whose, absl::Duration timeout = absl::InfiniteDuration()) const;
   absl::Status CheckForErrors();
   // Of its own saves.
   bool IsSavingInProgress() const;
@@ -203,9 +210,9 @@ class CKPTREE_EXPORT CheckpointManager {
 
   // Opens a step for reading: of the manager's branch where the selector names
   // none. BestByPolicy() is BestStep(), and Latest() on a branch without a step
-  // is the step that the branch goes on from. Waits for saves in flight, as
-  // long as save_timeout. With `items` these top-level subtrees must be there:
-  // kNotFound names those that are.
+  // is the step that the branch goes on from. Waits for saves in flight to the
+  // store, as long as save_timeout. With `items` these top-level subtrees must
+  // be there: kNotFound names those that are.
   absl::StatusOr<Step> OpenStep(
       StepSelector step = Latest(),
       const std::vector<std::string>& items = {}) const;
@@ -227,7 +234,7 @@ class CKPTREE_EXPORT CheckpointManager {
   absl::Status Delete(std::int64_t step, const DeleteOptions& options = {});
 
   // To go on from an older step one says what becomes of the later ones. Waits
-  // for saves in flight.
+  // for saves in flight to the store.
   //
   // Deletes them, all or (where one is pinned, or tagged) none.
   absl::Status DeleteAfter(std::int64_t step,
