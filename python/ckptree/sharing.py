@@ -109,6 +109,13 @@ def share(
         return made
 
 
+def is_open(directory: str | os.PathLike[str]) -> bool:
+    """Whether this process has it open for writing."""
+    key = os.path.realpath(directory)
+    with lock_of(key):
+        return _found(key) is not None
+
+
 def _found(key: str) -> Shared | None:
     found = _open.get(key)
     if found is None or found.engine.closed or found.engine.forked:

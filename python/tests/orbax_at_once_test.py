@@ -46,6 +46,72 @@ def test_a_save_in_flight_when_another_takes_over(managed, save):
     assert np.array_equal(second.restore(0)["w"], big["w"])
 
 
+def test_both_save_at_once(managed, save):
+    first, second = managed(), managed()
+    big = {"w": np.arange(1 << 20)}
+    for step in range(0, 6, 2):
+        assert save(first, step, big, force=True)
+        assert save(second, step + 1, big, force=True)
+    first.close()  # While the other one saves.
+    second.wait_until_finished()
+    second.reload()
+    assert sorted(second.all_steps()) == list(range(6))
+    for step in range(6):
+        assert np.array_equal(second.restore(step)["w"], big["w"])
+
+
+def test_a_step_that_another_has_saved_since(managed, save, ours):
+    first, second = managed(), managed()
+    save(first, 0)
+    first.wait_until_finished()
+    assert second.restore(0)["w"].tolist() == [0, 0, 0]
+    assert set(second.item_metadata(0).tree if ours else ["w"]) == {"w"}
+    assert list(second.all_steps(read=True)) == [0]
+    # Orbax's second manager would save it once more.
+    if ours:
+        assert not save(second, 0)
+        with pytest.raises(ValueError, match="there is a step 0"):
+            save(second, 0, force=True)
+    save(second, 1)
+    second.wait_until_finished()
+    second.delete(0)
+    first.reload()
+    assert list(first.all_steps()) == [1]
+
+
+def test_each_keeps_as_its_options_say(managed, save):
+    few, every = managed(max_to_keep=1), managed()
+    for step in (0, 1):
+        save(few, step)
+        few.wait_until_finished()
+    every.reload()
+    assert list(every.all_steps()) == [1]
+    for step in (2, 3):
+        save(every, step)
+        every.wait_until_finished()
+    assert list(every.all_steps()) == [1, 2, 3]
+    few.reload()
+    save(few, 4)
+    few.wait_until_finished()
+    every.reload()
+    assert list(every.all_steps()) == [4]
+
+
+def test_a_manager_and_a_store(tmp_path):
+    import ckptree
+    import ckptree.orbax as ours
+
+    with ckptree.CheckpointManager(tmp_path / "run") as native:
+        native.save(0, {"w": 1})
+        with ours.CheckpointManager(tmp_path / "run") as manager:
+            assert manager.save(1, args=ours.args.StandardSave(STATE))
+            manager.wait_until_finished()
+            assert native.all_steps() == [0, 1]
+        assert native.save(2, {"w": 2})
+    with ckptree.open(tmp_path / "run") as store:
+        assert list(store) == [0, 1, 2]
+
+
 def test_what_fails_is_told_to_who_saved(tmp_path):
     import ckptree.orbax as ours
 
@@ -64,6 +130,108 @@ def test_what_fails_is_told_to_who_saved(tmp_path):
         with pytest.raises(ZeroDivisionError, match="of the policy"):
             first.wait_until_finished()
         first.close()
+
+
+# ---- Checkpointers beside a manager ----
+
+
+def test_a_checkpointer_saves_a_step(ocp, managed, save, tmp_path):
+    manager = managed()
+    save(manager, 0)
+    manager.wait_until_finished()
+    run = tmp_path / "run"
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(run / "7" / "default", {"w": np.full(2, 7)})
+        checkpointer.wait_until_finished()
+        found = checkpointer.restore(run / "7" / "default")
+        assert found["w"].tolist() == [7, 7]
+        with pytest.raises(ValueError, match="already exists"):
+            checkpointer.save(run / "7" / "default", STATE)
+        checkpointer.save(run / "0" / "default", {"w": np.ones(1)}, force=True)
+        checkpointer.wait_until_finished()
+    ocp.PyTreeCheckpointer().save(run / "8" / "default", {"w": np.full(2, 8)})
+    manager.reload()
+    assert list(manager.all_steps()) == [0, 7, 8]
+    assert manager.restore(0)["w"].tolist() == [1]
+    assert manager.restore(8)["w"].tolist() == [8, 8]
+    assert save(manager, 9)
+    manager.wait_until_finished()
+    assert list(manager.all_steps()) == [0, 7, 8, 9]
+
+
+def test_a_checkpointer_saves_a_step_without_items(ocp, managed, tmp_path):
+    managed()
+    checkpointer = ocp.PyTreeCheckpointer()
+    checkpointer.save(tmp_path / "run" / "7", {"w": np.full(2, 7)})
+    found = checkpointer.restore(tmp_path / "run" / "7")
+    assert found["w"].tolist() == [7, 7]
+
+
+def test_an_item_beside_others_is_refused(tmp_path):
+    import ckptree.orbax as ours
+
+    run = tmp_path / "run"
+    with ours.CheckpointManager(run) as manager:
+        save = ours.args.StandardSave
+        both = ours.args.Composite(a=save(STATE), b=save(STATE))
+        manager.save(0, args=both)
+        manager.wait_until_finished()
+        checkpointer = ours.PyTreeCheckpointer()
+        for name in ("a", "c"):
+            with pytest.raises(ValueError, match="items a, b.* as a whole"):
+                checkpointer.save(run / "0" / name, STATE, force=True)
+        for name in ("other", "exp2"):
+            with pytest.raises(ValueError, match="names no step"):
+                checkpointer.save(run / name, STATE)
+        manager.save(1, args=both)
+        manager.wait_until_finished()
+        # One checkpoint does not take the place of a run.
+        with pytest.raises(ValueError, match="a run with 2 steps"):
+            checkpointer.save(run, STATE, force=True)
+        assert manager.all_steps() == [0, 1]
+        assert sorted(manager.restore(0).keys()) == ["a", "b"]
+
+
+def test_v1_deletes_beside_a_manager(ocp, managed, save, ours, tmp_path):
+    import importlib
+
+    v1 = importlib.import_module(f"{ocp.__name__}.experimental.v1")
+    manager = managed()
+    for step in (0, 1):
+        save(manager, step)
+    manager.wait_until_finished()
+    assert v1.delete(tmp_path / "run" / "0")
+    manager.reload()
+    assert list(manager.all_steps()) == [1]
+    # The whole of it is not taken away from below the manager.
+    with pytest.raises(ValueError, match="open in this" if ours else None):
+        v1.delete(tmp_path / "run")
+    save(manager, 2)
+    manager.wait_until_finished()
+    assert manager.restore(1)["w"].tolist() == [1, 1, 1]
+    assert list(manager.all_steps()) == [1, 2]
+
+
+def test_flax_saves_beside_a_manager(managed, save, ours, tmp_path):
+    import importlib
+
+    flax = importlib.import_module(
+        "ckptree.flax.checkpoints" if ours else "flax.training.checkpoints"
+    )
+    manager = managed()
+    save(manager, 0)
+    for step in (3, 4):
+        flax.save_checkpoint(tmp_path / "run", STATE, step, keep=1)
+    manager.reload()
+    found = flax.restore_checkpoint(tmp_path / "run", None)
+    assert found["w"].tolist() == [0, 1, 2]
+    assert flax.latest_checkpoint(tmp_path / "run").endswith("checkpoint_4")
+    save(manager, 1)
+    manager.wait_until_finished()
+    assert list(manager.all_steps()) == [0, 1]
+
+
+# ---- Other processes ----
 
 
 READS = """

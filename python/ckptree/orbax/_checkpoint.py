@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint at a path of its own: a store with one step."""
+"""A checkpoint at a path of its own: a store with one step, or the step of a
+run that the path names."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from ckptree.step import Step
     from ckptree.store import Store
 
+_OF_A_STEP = re.compile(r"(?:.*_)?\d+")
+
 
 def begin(
     directory: str | os.PathLike[str],
@@ -29,15 +33,21 @@ def begin(
     force: bool = False,
     permissions: int | None = None,
 ) -> tuple[Store, SaveHandle]:
-    """Starts saving `items` to a store at `directory`, which is made. What is
-    there already: ValueError, or with `force` replaced, in one commit."""
+    """Starts saving `items` to a store at `directory`, which is made, or to the
+    run in which that is a step, or the item of one. What is there already:
+    ValueError, or with `force` replaced, in one commit."""
     path = pathlib.Path(local_path(directory))
-    kept = _items.about(items, custom)
     there = check_free(path, force=force)
+    place = _step_to_save(path)
+    if place is not None:
+        return _begin_step(place, items, custom, force=force)
+    kept = _items.about(items, custom)
     existed = path.is_dir()
     path.parent.mkdir(parents=True, exist_ok=True)
     store = ckptree.Store(path, mode="write" if there else "write or create")
     try:
+        if there:
+            _check_no_run(store)
         if permissions is not None and not there:
             path.chmod(permissions)
         handle = store.save(
@@ -59,6 +69,71 @@ def begin(
     return store, handle
 
 
+def _step_to_save(path: pathlib.Path) -> Place | None:
+    """The step of a run that `path` means. To read, any name that ends in
+    digits does; here "exp2" may well be meant as a folder."""
+    place = _place.of_a_run(path)
+    if place is None:
+        return None
+    name = path.name if place.item is None else path.parent.name
+    return place if _OF_A_STEP.fullmatch(name) else None
+
+
+def _begin_step(
+    place: Place, items: Mapping[str, Item], custom: Any, *, force: bool
+) -> tuple[Store, SaveHandle]:
+    assert place.step is not None
+    if place.item is not None:
+        (item,) = items.values()  # Several have folders of their own.
+        items = {place.item: item}
+    kept = _items.about(items, custom)
+    store = ckptree.Store(place.store, mode="write")
+    try:
+        handle = store.save(
+            place.step,
+            _items.states(items),
+            metadata=kept,
+            overwrite=force,
+        )
+    except BaseException as error:
+        store.close()
+        if isinstance(error, TypeError):
+            raise ValueError(str(error)) from error
+        raise
+    return store, handle
+
+
+def _check_no_run(store: Store) -> None:
+    """ValueError: one checkpoint cannot replace all of them."""
+    steps = list(store)
+    if steps not in ([], [_place.ONLY_STEP]):
+        raise ValueError(
+            f"{store.path} is a run with {len(steps)} steps: save to one of "
+            f"them, {os.path.join(store.path, str(steps[-1] + 1))} say, or by "
+            "its CheckpointManager"
+        )
+
+
+def _check_step(place: Place, path: pathlib.Path, *, force: bool) -> None:
+    """ValueError: the step is there, and is not to be, or not to be
+    replaced."""
+    assert place.step is not None
+    with ckptree.open(place.store) as store:
+        if place.step not in store:
+            return
+        there = _items.names(store[place.step])
+    if place.item is not None and there != [place.item]:
+        raise ValueError(
+            f"{path}: step {place.step} has the items {', '.join(there)}, and "
+            "is saved as a whole: save all its items to "
+            f"{place.store / str(place.step)}, or by a CheckpointManager"
+        )
+    if not force:
+        raise ValueError(
+            f"Destination {path} already exists: pass force=True to replace it"
+        )
+
+
 def check_free(path: pathlib.Path, *, force: bool) -> bool:
     """Whether a checkpoint is there, which `force` replaces. ValueError: it
     must not be, or something else is."""
@@ -69,11 +144,16 @@ def check_free(path: pathlib.Path, *, force: bool) -> bool:
                 "replace it"
             )
         return True
+    place = _step_to_save(path)
+    if place is not None:
+        _check_step(place, path, force=force)
+        return True
     for above in path.parents[:2]:
         if _place.is_store(above):
             raise ValueError(
-                f"{path} is inside of the store {above}: save to it by its "
-                "CheckpointManager, or choose a path outside"
+                f"{path} is inside of the store {above}, and names no step of "
+                "it: save by its CheckpointManager, or to DIRECTORY/STEP, or "
+                "choose a path outside"
             )
     if path.exists():
         _place.check_not_of_orbax(path)

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine of a manager: a reader, until something is to be written. One
-process writes a store at a time; of several managers in it the one that saves
-takes over from the one that did before."""
+process writes a store at a time; the managers in it share what is open."""
 
 from __future__ import annotations
 
-import os
 import pathlib
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 import ckptree
 from ckptree.errors import StateError, UnavailableError
@@ -22,26 +20,20 @@ from ckptree.policies import MetricOfStep
 if TYPE_CHECKING:
     from ckptree.orbax._manager_options import CheckpointManagerOptions, Kept
 
-# By the directory: who writes it in this process, and the lock to become it.
-_writers: dict[str, weakref.ref[Engines]] = {}
-_locks: dict[str, threading.RLock] = {}
-
 
 class Engines:
-    """What is open of one manager. `leaving` waits for all that it has begun,
-    and keeps what that fails of."""
+    """What is open of one manager."""
 
     def __init__(
         self,
         directory: pathlib.Path,
         options: CheckpointManagerOptions,
         kept: Kept,
-        leaving: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._options = options
         self._kept = kept
-        self._leaving = weakref.WeakMethod(leaving)
+        self._lock = threading.RLock()  # To become one that writes.
         self._writes = False
         self._closed = False
         # The one that is open; None: there is nothing yet, or it was left.
@@ -77,13 +69,9 @@ class Engines:
                 f"{self._directory}: the manager was closed, and saves and "
                 "deletes nothing any more"
             )
-        if self._writes and self.current is not None:
-            return self.current
-        key = os.path.realpath(self._directory)
-        with _locks.setdefault(key, threading.RLock()):
-            before = _writers.get(key, lambda: None)()
-            if before is not None and before is not self:
-                before._leave()
+        with self._lock:
+            if self._writes and self.current is not None:
+                return self.current
             fresh = not _place.is_store(self._directory)
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -99,7 +87,6 @@ class Engines:
                 self._directory.chmod(mode)
             reader, self.current = self.current, opened
             self._writes = True
-            _writers[key] = weakref.ref(self)
         if reader is not None:
             reader.close()
         return opened
@@ -109,20 +96,9 @@ class Engines:
         """The one that is open for writing, if there is one."""
         return self.current if self._writes else None
 
-    def _leave(self) -> None:
-        """For another manager of this process."""
-        if self._writes and self.current is not None:
-            leaving = self._leaving()
-            if leaving is not None:
-                leaving()
-            self._close_current()
-
     def close(self) -> None:
         """For good: what is there can still be read."""
         self._closed = True
-        self._close_current()
-
-    def _close_current(self) -> None:
         current, self.current = self.current, None
         self._writes = False
         if current is not None and not current.closed:

@@ -57,18 +57,27 @@ def locate(path: str | os.PathLike[str]) -> Place:
     given = pathlib.Path(local_path(path))
     if is_store(given):
         return Place(given)
-    if is_store(given.parent):
-        number = step_number(given.name)
-        if number is not None:
-            return Place(given.parent, number)
-    if is_store(given.parent.parent):
-        number = step_number(given.parent.name)
-        if number is not None:
-            return Place(given.parent.parent, number, given.name)
+    found = of_a_run(given)
+    if found is not None:
+        return found
     check_not_of_orbax(given)
     if given.is_dir():
         raise StoreNotFoundError(f"{given} holds no checkpoint")
     raise StoreNotFoundError(f"there is no checkpoint at {given}")
+
+
+def of_a_run(path: pathlib.Path) -> Place | None:
+    """The step of a store, or an item of one, that `path` means by its name,
+    whether or not it is there."""
+    if is_store(path.parent):
+        number = step_number(path.name)
+        if number is not None:
+            return Place(path.parent, number)
+    if is_store(path.parent.parent):
+        number = step_number(path.parent.name)
+        if number is not None:
+            return Place(path.parent.parent, number, path.name)
+    return None
 
 
 def step_number(name: str) -> int | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 import ckptree
 from ckptree.closing import Closing
-from ckptree.errors import Error, NotFoundError
+from ckptree.errors import AlreadyExistsError, Error, NotFoundError
 from ckptree.orbax import _composite_handler, _items, multihost
 from ckptree.orbax._composite_handler import describe, of_one_item
 from ckptree.orbax._engines import Engines
@@ -90,8 +90,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     """The steps of a training loop, in one store at `directory`.
 
     As Orbax's: README.md lists what differs. Any number of managers read a
-    directory, and in one process save to it, one after the other; the first
-    save or delete makes this process the one that writes.
+    directory, and in one process save to it; the first save or delete makes
+    this process the one that writes.
 
     >>> import ckptree.orbax as ocp, numpy as np
     >>> options = ocp.CheckpointManagerOptions(max_to_keep=2)
@@ -132,11 +132,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         self._deferred: Deferred | None = None
         self._following: Following | None = None
         self._saving: CheckpointInfo | None = None
-        self._missed: Exception | None = None
         self._given = dict(metadata or {})
-        self._engines = Engines(
-            self._directory, self._options, self._kept, self._leave
-        )
+        self._engines = Engines(self._directory, self._options, self._kept)
         self._engines.begin(metadata)
 
     # ---- What is open ----
@@ -157,24 +154,16 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if self._engines.writer is not None:
             self._engines.writer._engine.settle()
 
-    def _leave(self) -> None:
-        """Another manager of this process is going to write."""
-        try:
-            self.wait_until_finished()
-        except Exception as error:
-            self._missed = error
-
-    def _raise_missed(self) -> None:
-        """What failed while another manager took over, once."""
-        missed, self._missed = self._missed, None
-        if missed is not None:
-            raise missed
-
     @property
     def _store(self) -> Store:
         return self._engine.store
 
     def _step(self, step: int) -> Step:
+        try:
+            return self._store[step]
+        except NotFoundError:
+            # Another manager may have saved it since the last look.
+            self._engine.reload()
         try:
             return self._store[step]
         except NotFoundError as error:
@@ -302,7 +291,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         manager = self._engines.writing()
         self._metrics.learn(self._store)
         stored = self._metrics.put(step, made, metrics)
-        with self._told():
+        with self._told(step):
             manager.save(
                 step,
                 _items.states(made),
@@ -332,11 +321,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             with self._told():
                 self._engines.writer.wait_until_finished()
         self._wait_for_callback()
-        self._raise_missed()
 
     def check_for_errors(self) -> None:
         """Raises what failed, once; never waits."""
-        self._raise_missed()
         if self._deferred is not None and self._deferred.ended():
             deferred, self._deferred = self._deferred, None
             deferred.wait()
@@ -351,12 +338,17 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             self._following.wait()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _told(self, step: int | None = None) -> Iterator[None]:
         """What functions of the user raised, as they raised it."""
         try:
             yield
         except TypeError as error:
             raise ValueError(str(error)) from error  # What is no leaf.
+        except AlreadyExistsError as error:
+            if step is None:
+                raise
+            # Another manager began it since this one looked.
+            raise StepAlreadyExistsError(str(error)) from None
         except Error as error:
             raised = self._kept.take(str(error))
             if raised is not None:
@@ -544,4 +536,3 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
                         self._engines.close()
                 finally:
                     self._wait_for_callback()
-            self._raise_missed()

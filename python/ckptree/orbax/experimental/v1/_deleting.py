@@ -12,6 +12,7 @@ from ckptree.errors import NotFoundError
 from ckptree.orbax import _place
 from ckptree.orbax.experimental.v1._context import get_context
 from ckptree.orbax.experimental.v1._response import AsyncResponse
+from ckptree.sharing import is_open
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
@@ -41,7 +42,7 @@ def delete(
         There is no checkpoint.
     ValueError
         The path is a run with several steps: name one, or remove the directory
-        by yourself.
+        by yourself. Or a manager of this process has it open.
     NotImplementedError
         `checkpointable_name` was given.
 
@@ -76,6 +77,12 @@ def delete(
                 "delete one by its path, DIRECTORY/STEP, or all by "
                 "shutil.rmtree()"
             )
+    if is_open(place.store):
+        raise ValueError(
+            f"{place.store} is open in this process: close its managers first, "
+            "or all by ckptree.close_all(), or delete the step by its path, "
+            "DIRECTORY/STEP"
+        )
     shutil.rmtree(place.store)
     return True
 
