@@ -331,6 +331,7 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
   CKPTREE_RETURN_IF_ERROR(builder.status());
   const bool preempted = MustSaveForPreemption();
   SaveHandle handle = std::move(builder).Submit();
+  handle.save_->is_of_manager.store(true);
   {
     const absl::MutexLock lock(&mu);
     in_flight.push_back(handle);

@@ -73,6 +73,9 @@ class Save {
   std::function<absl::StatusOr<std::vector<PartResult>>(const RankPlan&)>
       gather;
 
+  // A manager tells of its failure: no call of the store needs to.
+  std::atomic<bool> is_of_manager{false};
+
   SaveCounters counters;
 
   // ---- the handle's side ----

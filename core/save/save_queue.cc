@@ -56,7 +56,7 @@ std::vector<std::shared_ptr<const Save>> StepWriter::InFlight() const {
 absl::Status StepWriter::TakeUnseenFailure(bool only_dropped) {
   absl::MutexLock lock(&mu_);
   std::erase_if(failed_, [](const std::shared_ptr<Save>& save) {
-    return !save->FailedUnseen();
+    return !save->FailedUnseen() || save->is_of_manager.load();
   });
   for (auto it = failed_.begin(); it != failed_.end(); ++it) {
     if (only_dropped && it->use_count() > 1) continue;

@@ -136,15 +136,17 @@ CKPTREE_EXPORT absl::Status Check(const ManagerOptions& options);
 // Several managers may work on one open store: see Over(). Each decides what it
 // saves by itself, and sees the saves to its branch that are in flight, whoever
 // began them, as it sees committed steps. Each is told of the failures of its
-// own saves alone, and saves a step of its own at a preemption. A branch has
-// one policy at a time: that of the manager that was opened with options for it
-// or began a save to it last, where nothing was set by hand since. One without
-// such options changes nothing before its first save.
+// own saves, and nobody else is, not by Store::Flush() either. Each saves a
+// step of its own at a preemption. A branch has one policy at a time: that of
+// the manager that was opened with options for it or began a save to it last,
+// where nothing was set by hand since. One without such options changes nothing
+// before its first save.
 //
 // Thread-safe, but for Close().
 class CKPTREE_EXPORT CheckpointManager {
  public:
-  // kInvalidArgument: see Check(). As Store::Open() otherwise.
+  // kInvalidArgument: see Check(). As Store::Open() otherwise: kUnavailable
+  // also where this process has the store open, see Over().
   static absl::StatusOr<CheckpointManager> Open(const std::string& directory,
                                                 ManagerOptions options = {});
   // A manager over a store that is open, beside whatever else uses it. The
