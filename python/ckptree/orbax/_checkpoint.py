@@ -108,9 +108,9 @@ def _check_no_run(store: Store) -> None:
     steps = list(store)
     if steps not in ([], [_place.ONLY_STEP]):
         raise ValueError(
-            f"{store.path} is a run with {len(steps)} steps: save to one of "
-            f"them, {os.path.join(store.path, str(steps[-1] + 1))} say, or by "
-            "its CheckpointManager"
+            f"{store.path} is a run, with steps up to {steps[-1]}: save to one "
+            f"of them, {os.path.join(store.path, str(steps[-1] + 1))} say, or "
+            "by its CheckpointManager"
         )
 
 
