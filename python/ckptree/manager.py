@@ -631,11 +631,7 @@ class CheckpointManager(Closing):
         >>> manager.closed
         True
         """
-        try:
-            if not self._store.closed:
-                self._engine.wait_until_finished(None)
-        finally:
-            self._store.close()
+        self._store.close()
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""

@@ -65,12 +65,20 @@ class Closed:
     closed = True
     forked = False
 
-    def __init__(self, directory: str, shared: Shared) -> None:
+    def __init__(
+        self,
+        directory: str,
+        shared: Shared,
+        managed: _engine.Manager | None,
+    ) -> None:
         self.directory = directory
         self._shared = shared
+        self._managed = managed
 
     def close(self) -> None:
-        """It is, or another thread is about to."""
+        """It is, or another thread is about to: waits for that."""
+        if self._managed is not None:
+            self._managed.close()
         self._shared.wait()
 
     def check(self) -> None:

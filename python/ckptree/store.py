@@ -877,7 +877,7 @@ class Store(Closing):
             self._shared = None
             if shared is not None:
                 # Others may hold it: closed is what this object was.
-                closed = Closed(engine.directory, shared)
+                closed = Closed(engine.directory, shared, managed)
                 self._engine = cast(_engine.Store, closed)
         try:
             if managed is not None:

@@ -306,6 +306,32 @@ def test_many_threads_open_and_close(path):
     assert elsewhere(path) == f"{list(range(8))}\n"
 
 
+def test_two_threads_close_one_manager(path):
+    other = CheckpointManager(path)
+    for round in range(20):
+        manager = CheckpointManager(path)
+        manager.save(round, STATE)
+        barrier = threading.Barrier(2)
+        wrong = []
+
+        def close():
+            try:
+                barrier.wait(timeout=60)
+                manager.close()
+                # Whoever comes second waits for the first.
+                assert round in other
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=close) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert wrong == [] and manager.closed
+    assert other.all_steps() == list(range(20))
+
+
 def test_a_reader_beside_them(path):
     first, second = CheckpointManager(path), CheckpointManager(path)
     save(first, 1)
