@@ -161,7 +161,7 @@ absl::StatusOr<std::vector<E>> ReadArray(const StepReader& reader,
   std::vector<E> values(count);
   const ReadRequest request{path, std::nullopt,
                             std::as_writable_bytes(std::span(values))};
-  CKPTREE_RETURN_IF_ERROR(reader.ReadMany(std::span(&request, 1)));
+  CKPTREE_RETURN_IF_ERROR(reader.ReadMany(std::span(&request, 1), {}));
   return values;
 }
 
@@ -221,7 +221,7 @@ absl::Status Step::Read(PathRef path, std::span<std::byte> destination) const {
   std::optional<Path> parsed;
   CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
   const ReadRequest request{*at, std::nullopt, destination};
-  return reader_->ReadMany(std::span(&request, 1));
+  return reader_->ReadMany(std::span(&request, 1), {});
 }
 
 absl::Status Step::ReadBox(PathRef path, const BoxSpec& box,
@@ -229,12 +229,13 @@ absl::Status Step::ReadBox(PathRef path, const BoxSpec& box,
   std::optional<Path> parsed;
   CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
   const ReadRequest request{*at, box, destination};
-  return reader_->ReadMany(std::span(&request, 1));
+  return reader_->ReadMany(std::span(&request, 1), {});
 }
 
-absl::Status Step::ReadMany(std::span<const ReadRequest> requests) const {
+absl::Status Step::ReadMany(std::span<const ReadRequest> requests,
+                            const ReadOptions& options) const {
   if (requests.empty()) return absl::OkStatus();
-  return reader_->ReadMany(requests);
+  return reader_->ReadMany(requests, options);
 }
 
 template <internal::ReadableValue T>

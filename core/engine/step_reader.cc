@@ -400,8 +400,9 @@ absl::Status StepReader::AddRead(
   return absl::OkStatus();
 }
 
-absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests) const {
-  ReadPlan plan(engine_->database());
+absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests,
+                                  const ReadOptions& options) const {
+  ReadPlan plan(engine_->database(), options);
   if (requests.size() == 1) {
     CKPTREE_ASSIGN_OR_RETURN(const Located located, Locate(requests[0].path));
     std::vector<const schema::LeafRecord*> records;
@@ -420,6 +421,7 @@ absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests) const {
     engine_->CountRead(plan.bytes_read());
     return Annotate(status);
   }
+  CKPTREE_RETURN_IF_ERROR(plan.Ask());
   std::vector<schema::TreeEntry> entries(requests.size());
   std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
   std::vector<std::vector<std::size_t>> owners(parts_.size());
@@ -439,6 +441,7 @@ absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests) const {
       std::vector<std::vector<std::shared_ptr<const BaseLeaf>>> read(
           parts_.size());
       for (std::size_t p = 0; p < parts_.size(); ++p) {
+        CKPTREE_RETURN_IF_ERROR(plan.Ask());
         auto leaves = ReadLeaves(engine_->database(), parts_[p].part,
                                  parts_[p].map, ordinals[p]);
         if (!leaves.ok()) return Annotate(leaves.status());
@@ -478,7 +481,8 @@ absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
   for (const schema::LeafRecord& record : located.records) {
     records.push_back(&record);
   }
-  ReadPlan plan(engine_->database());
+  const ReadOptions unwatched;
+  ReadPlan plan(engine_->database(), unwatched);
   const ReadRequest request{path, std::nullopt, value.bytes};
   CKPTREE_RETURN_IF_ERROR(AddRead(request, located.entry, records, &plan));
   absl::Status status;

@@ -41,7 +41,8 @@ class StepReader {
   absl::Status NoSuchPath(const Path& path) const;
   absl::StatusOr<std::vector<LeafDetail>> Details(
       const std::vector<LeafInfo>& leaves) const;
-  absl::Status ReadMany(std::span<const ReadRequest> requests) const;
+  absl::Status ReadMany(std::span<const ReadRequest> requests,
+                        const ReadOptions& options) const;
   absl::StatusOr<LeafValue> Value(const Path& path) const;
   // The records of an array or value, one for each part that holds some of it.
   struct Located {

@@ -287,6 +287,11 @@ absl::StatusOr<std::vector<SubtreeUsage>> Store::Subtrees(
 
 absl::Status Store::Refresh() { return engine()->Refresh(); }
 
+absl::Status Store::WaitForRoom(absl::Duration timeout) {
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
+  return engine()->writer()->WaitForRoom(timeout);
+}
+
 absl::Status Store::Flush(absl::Duration timeout) {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
   CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitIdle(timeout));

@@ -16,6 +16,7 @@
 #include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
 #include "core/process/engine_thread.h"
+#include "core/process/guarded_call.h"
 
 namespace ckptree {
 namespace {
@@ -34,6 +35,9 @@ absl::Status GoesOn(std::int64_t step) {
   return absl::DeadlineExceededError(
       absl::StrFormat("step %d is still being saved; the save goes on", step));
 }
+
+// How often a wait asks whether to go on.
+constexpr absl::Duration kMoment = absl::Milliseconds(50);
 
 // Until the save is over, however it ended.
 absl::Status Wait(SaveHandle& save, absl::Time deadline) {
@@ -76,7 +80,8 @@ absl::Status CheckpointManager::Impl::NextProblem() const {
 }
 
 absl::Status CheckpointManager::Impl::WaitForRoom(
-    std::size_t most, absl::Duration timeout) const {
+    std::size_t most, absl::Duration timeout,
+    const std::function<bool()>& cancelled) const {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     Settle();
@@ -86,7 +91,16 @@ absl::Status CheckpointManager::Impl::WaitForRoom(
       if (in_flight.size() <= most) return absl::OkStatus();
       oldest = in_flight.front();
     }
-    CKPTREE_RETURN_IF_ERROR(Wait(oldest, deadline));
+    const absl::Time moment =
+        cancelled ? absl::Now() + kMoment : absl::InfiniteFuture();
+    const absl::Status waited = Wait(oldest, std::min(deadline, moment));
+    if (waited.ok()) continue;
+    if (moment >= deadline) return waited;
+    CKPTREE_RETURN_IF_ERROR(internal::GuardedStatus(
+        "function 'cancelled'", [&cancelled]() -> absl::Status {
+          if (!cancelled()) return absl::OkStatus();
+          return absl::CancelledError("the save was stopped before it began");
+        }));
   }
 }
 
@@ -292,8 +306,8 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
   }
   const auto most =
       static_cast<std::size_t>(impl_->options.max_saves_in_flight) - 1;
-  CKPTREE_RETURN_IF_ERROR(
-      impl_->WaitForRoom(most, impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitForRoom(most, impl_->options.save_timeout,
+                                             arguments.cancelled));
   CKPTREE_RETURN_IF_ERROR(impl_->NextError());
   SaveOptions options;
   options.overwrite = arguments.overwrite;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -97,7 +98,8 @@ struct CheckpointManager::Impl {
   absl::Status NextProblem() const;
 
   // Until at most `most` saves are in flight. Their errors stay to be told.
-  absl::Status WaitForRoom(std::size_t most, absl::Duration timeout) const;
+  absl::Status WaitForRoom(std::size_t most, absl::Duration timeout,
+                           const std::function<bool()>& cancelled = {}) const;
   // For the saves that are in flight now: its own, or all of the store.
   absl::Status WaitForOwn(absl::Duration timeout) const;
   absl::Status WaitForAll(absl::Duration timeout) const;

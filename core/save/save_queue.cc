@@ -26,6 +26,16 @@ bool StepWriter::Submit(const std::shared_ptr<Save>& save) {
   return true;
 }
 
+absl::Status StepWriter::WaitForRoom(absl::Duration timeout) {
+  absl::MutexLock lock(&mu_);
+  if (EngineThread::IsOf(context_.database) ||
+      mu_.AwaitWithTimeout(absl::Condition(this, &StepWriter::HasRoom),
+                           timeout)) {
+    return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError("as many saves as may be are in flight");
+}
+
 void StepWriter::Fail(const std::shared_ptr<Save>& save) {
   absl::MutexLock lock(&mu_);
   ++stats_.saves_failed;

@@ -78,6 +78,8 @@ class StepWriter {
   // Step 1. Waits for room among the saves in flight. False where the writer
   // takes no more saves.
   [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
+  // Until Submit() of one more would not wait.
+  absl::Status WaitForRoom(absl::Duration timeout);
   // `save` failed without having been submitted; told like any failure.
   void Fail(const std::shared_ptr<Save>& save);
 

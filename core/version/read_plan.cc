@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "core/array/chunk_grid.h"
 #include "core/process/disk_threads.h"
 #include "core/process/first_error.h"
+#include "core/process/guarded_call.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "tbb/blocked_range.h"
@@ -349,8 +351,32 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   return true;
 }
 
+absl::Status ReadPlan::Ask() const {
+  if (!options_.cancelled) return absl::OkStatus();
+  return GuardedStatus("function 'cancelled'", [this] {
+    return options_.cancelled() ? absl::CancelledError("the read was stopped")
+                                : absl::OkStatus();
+  });
+}
+
+absl::Status ReadPlan::Tell() const {
+  if (!options_.on_progress) return absl::OkStatus();
+  return GuardedCall("on_progress", [this] {
+    options_.on_progress(done_.load(std::memory_order_relaxed), total_);
+  });
+}
+
 absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
                                  Scratch* scratch) {
+  absl::Status status = DeliverBlock(slices, scratch);
+  std::uint64_t bytes = 0;
+  for (const Slice& slice : slices) bytes += slice.ref.length;
+  done_.fetch_add(bytes, std::memory_order_relaxed);
+  return status;
+}
+
+absl::Status ReadPlan::DeliverBlock(std::span<const Slice> slices,
+                                    Scratch* scratch) {
   const Slice& first = slices.front();
   if (first.ref.place == schema::Space::kChunks &&
       ReadStraight(slices, scratch)) {
@@ -383,6 +409,7 @@ void ReadPlan::Prefetch(std::span<const Slice> slices) const {
 }
 
 std::vector<std::span<const ReadPlan::Slice>> ReadPlan::Blocks() {
+  for (const Slice& slice : slices_) total_ += slice.ref.length;
   std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
     return BlockOrder(a.ref) < BlockOrder(b.ref);
   });
@@ -403,21 +430,32 @@ absl::Status ReadPlan::RunHere() {
   const std::vector<std::span<const Slice>> blocks = Blocks();
   Scratch scratch;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
+    CKPTREE_RETURN_IF_ERROR(Ask());
     if (b + 1 < blocks.size()) Prefetch(blocks[b + 1]);
     CKPTREE_RETURN_IF_ERROR(ReadBlock(blocks[b], &scratch));
   }
-  return absl::OkStatus();
+  return Tell();
 }
 
 absl::Status ReadPlan::Run(int asked) {
   const std::vector<std::span<const Slice>> blocks = Blocks();
+  CKPTREE_RETURN_IF_ERROR(Ask());
   if (blocks.size() == 1) {
     Scratch scratch;
-    return ReadBlock(blocks.front(), &scratch);
+    CKPTREE_RETURN_IF_ERROR(ReadBlock(blocks.front(), &scratch));
+    return Tell();
   }
   FirstError error;
+  const std::thread::id asking = std::this_thread::get_id();
   const auto read = [&](std::size_t block, Scratch* scratch) {
-    if (!error.any()) error.Note(ReadBlock(blocks[block], scratch));
+    if (error.any()) return;
+    if (std::this_thread::get_id() == asking) {
+      absl::Status status = Ask();
+      status.Update(Tell());
+      error.Note(status);
+      if (!status.ok()) return;
+    }
+    error.Note(ReadBlock(blocks[block], scratch));
   };
   if (const std::size_t threads = DiskThreads(asked); threads > 1) {
     std::atomic<std::size_t> next = 0;
@@ -435,7 +473,7 @@ absl::Status ReadPlan::Run(int asked) {
         error.Note(absl::ResourceExhaustedError("no memory to read into"));
       }
     });
-    return error.status();
+    return error.any() ? error.status() : Tell();
   }
   tbb::parallel_for(tbb::blocked_range<std::size_t>(0, blocks.size()),
                     [&](const tbb::blocked_range<std::size_t>& range) {
@@ -443,7 +481,7 @@ absl::Status ReadPlan::Run(int asked) {
                       for (std::size_t b = range.begin(); b < range.end(); ++b)
                         read(b, &scratch);
                     });
-  return error.status();
+  return error.any() ? error.status() : Tell();
 }
 
 void ReadPlan::NoteDestination(std::span<std::byte> destination) {

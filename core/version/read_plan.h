@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ckptree/step.h"
 #include "ckptree/tensor.h"
 #include "kv/database.h"
 #include "schema/leaf_record.h"
@@ -26,7 +27,9 @@ namespace ckptree::internal {
 // Collects slices, then reads them all. Confined to one thread.
 class ReadPlan {
  public:
-  explicit ReadPlan(const kv::Database& database) : database_(database) {}
+  // `options` must outlive the plan.
+  ReadPlan(const kv::Database& database, const ReadOptions& options)
+      : database_(database), options_(options) {}
 
   // The whole value of a leaf that is no array: exactly byte_length bytes.
   // `path` must outlive Run(): messages name it.
@@ -48,6 +51,9 @@ class ReadPlan {
   absl::Status Run(int asked);
   // Likewise, on this thread alone.
   absl::Status RunHere();
+
+  // Asks the options whether to go on: kCancelled, or what was thrown.
+  absl::Status Ask() const;
 
   std::uint64_t bytes_read() const { return bytes_read_.load(); }
 
@@ -81,7 +87,11 @@ class ReadPlan {
   std::vector<std::span<const Slice>> Blocks();
   // How many threads of its own to read on; 1: those of the arena will do.
   std::size_t DiskThreads(int asked) const;
+  // Says how far it is, where somebody wants to know.
+  absl::Status Tell() const;
+  // Reads a block and counts it.
   absl::Status ReadBlock(std::span<const Slice> slices, Scratch* scratch);
+  absl::Status DeliverBlock(std::span<const Slice> slices, Scratch* scratch);
   // Reads only the bytes that were asked for, straight from the file. False
   // where that is not possible, or where they are not the bytes that were
   // saved: the whole block, as the database reads and checks it, tells why.
@@ -92,12 +102,15 @@ class ReadPlan {
   std::string Describe(const Slice& slice) const;
 
   const kv::Database& database_;
+  const ReadOptions& options_;
   std::vector<const Path*> names_;
   std::vector<Slice> slices_;
   // In pieces, whose pages may be made at once.
   std::vector<std::span<std::byte>> destinations_;
   std::vector<Scatter> scatters_;
   std::atomic<std::uint64_t> bytes_read_{0};
+  std::uint64_t total_ = 0;  // Of all slices, in bytes; so `done_`.
+  std::atomic<std::uint64_t> done_{0};
 };
 
 // The key of a chunk's block.

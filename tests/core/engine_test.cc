@@ -326,6 +326,22 @@ TEST_F(EngineTest, AStepThatWasBegunAndIsKeptHoldsUpNoCommit) {
   EXPECT_EQ(StepNumbers().size(), 8u);
 }
 
+TEST_F(EngineTest, RoomForASaveIsWaitedFor) {
+  StoreOptions options = Options();
+  options.max_saves_in_flight = 1;
+  Open(options);
+  EXPECT_OK(store_->WaitForRoom(absl::ZeroDuration()));
+  absl::Notification set;
+  StepBuilder builder = store_->Begin(1);
+  builder.Put("w", WaitingFor(set), Ownership::kBorrow);
+  SaveHandle save = std::move(builder).Commit();
+  EXPECT_EQ(store_->WaitForRoom(absl::Milliseconds(1)).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  set.Notify();
+  EXPECT_OK(store_->WaitForRoom(kLong));
+  EXPECT_OK(save.WaitCommitted(kLong));
+}
+
 TEST_F(EngineTest, ACallbackMaySave) {
   StoreOptions options = Options();
   options.max_saves_in_flight = 1;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,72 @@ TEST_P(LargeReadTest, DamageIsNamed) {
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr("step 1"),
                              HasSubstr(v_is_lost ? "v, chunk" : "w, chunk"))));
+}
+
+TEST_P(LargeReadTest, IsFollowed) {
+  const Step step = Restored(AtStep(1));
+  Bytes v(v_.size());
+  Bytes w(w_.size());
+  const std::vector<ReadRequest> both = {
+      {At("w"), std::nullopt, w},
+      {At("v"), std::nullopt, v},
+  };
+  std::vector<std::uint64_t> done;
+  ReadOptions options;
+  options.on_progress = [&](std::uint64_t so_far, std::uint64_t total) {
+    EXPECT_EQ(total, v_.size() + w_.size());
+    done.push_back(so_far);
+  };
+  ASSERT_OK(step.ReadMany(both, options));
+  EXPECT_TRUE(v == v_ && w == w_);
+  EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+  ASSERT_FALSE(done.empty());
+  EXPECT_EQ(done.back(), v_.size() + w_.size());
+  // On the way, not at the end alone.
+  EXPECT_LT(done.front(), done.back());
+}
+
+TEST_P(LargeReadTest, StopsWhereItIsAskedTo) {
+  const Step step = Restored(AtStep(1));
+  Bytes v(v_.size());
+  Bytes w(w_.size());
+  const std::vector<ReadRequest> both = {
+      {At("w"), std::nullopt, w},
+      {At("v"), std::nullopt, v},
+  };
+  std::uint64_t furthest = 0;
+  ReadOptions options;
+  options.cancelled = [&] { return furthest > 0; };
+  options.on_progress = [&](std::uint64_t done, std::uint64_t) {
+    furthest = done;
+  };
+  EXPECT_THAT(step.ReadMany(both, options),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("step 1")));
+  EXPECT_LT(furthest, v_.size() + w_.size());
+  // Before anything is read, too; and one leaf as well as many.
+  options = {.cancelled = [] { return true; }};
+  EXPECT_THAT(step.ReadMany(std::span(both).first(1), options),
+              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(step.ReadMany(both, options),
+              StatusIs(absl::StatusCode::kCancelled));
+  // The step is as it was.
+  ASSERT_OK(step.ReadMany(both));
+  EXPECT_TRUE(v == v_ && w == w_);
+}
+
+TEST_P(LargeReadTest, WhatIsThrownIsTheError) {
+  const Step step = Restored(AtStep(1));
+  Bytes v(v_.size());
+  const ReadRequest request = {At("v"), std::nullopt, v};
+  ReadOptions options;
+  options.on_progress = [](std::uint64_t, std::uint64_t) {
+    throw std::runtime_error("no more");
+  };
+  EXPECT_THAT(step.ReadMany(std::span(&request, 1), options),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("no more")));
+  options = {.cancelled = []() -> bool { throw std::runtime_error("nor so"); }};
+  EXPECT_THAT(step.ReadMany(std::span(&request, 1), options),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("nor so")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, LargeReadTest, ::testing::Values(1, 2, 16));

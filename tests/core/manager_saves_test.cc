@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -268,6 +269,26 @@ TEST_F(ManagerTest,
   EXPECT_FALSE(manager_->IsSavingInProgress());
   EXPECT_THAT(Steps(), ElementsAre(1));
   EXPECT_TRUE(*manager_->ShouldSave(2));
+}
+
+TEST_F(ManagerTest, TheWaitForRoomCanBeStopped) {
+  absl::Notification go;
+  Open({.save_interval_steps = 1});
+  EXPECT_TRUE(*manager_->Save(1, SlowFill(&go)));
+  int asked = 0;
+  SaveArguments arguments;
+  arguments.cancelled = [&asked] { return ++asked == 3; };
+  EXPECT_THAT(TrySave(2, arguments), StatusIs(Code::kCancelled));
+  EXPECT_EQ(asked, 3);
+  arguments.cancelled = []() -> bool { throw std::runtime_error("no more"); };
+  EXPECT_THAT(TrySave(2, arguments),
+              StatusIs(Code::kInternal, HasSubstr("no more")));
+  go.Notify();
+  // Nothing was saved, and nothing failed.
+  EXPECT_OK(manager_->WaitUntilFinished(kLong));
+  EXPECT_THAT(Steps(), ElementsAre(1));
+  arguments.cancelled = [] { return true; };  // There is nothing to wait for.
+  EXPECT_TRUE(*TrySave(2, arguments));
 }
 
 TEST_F(ManagerTest, DecisionsNeedNotSeeSavesInProgress) {  // OPT-27

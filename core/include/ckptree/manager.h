@@ -110,6 +110,9 @@ struct SaveArguments {
   // It decides nothing: a step that exists is not after the latest one, so that
   // it is only saved with `force`.
   bool overwrite = false;
+  // Asked now and then, on the thread of the call, while it waits for earlier
+  // saves: true makes it kCancelled, and nothing is saved.
+  std::function<bool()> cancelled = {};
 };
 
 // A top-level subtree of a step, as "params" and "opt_state".

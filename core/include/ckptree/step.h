@@ -13,6 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -129,6 +130,18 @@ struct ReadRequest {
   std::span<std::byte> destination = {};
 };
 
+// How Step::ReadMany() is watched and stopped. Both functions are called one
+// at a time, on the thread of the call or on one that reads for it, before the
+// first chunk and between chunks. They must not wait for the store; what one of
+// them throws ends the read as kInternal.
+struct ReadOptions {
+  // True stops with kCancelled. Not asked once all is read.
+  std::function<bool()> cancelled = {};
+  // In bytes of chunks, now and then, and once all is read: 0 of 0 where all
+  // values are so small that they lie in the records of their leaves.
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
+};
+
 // A value as a copy.
 struct CKPTREE_EXPORT LeafValue {
   LeafInfo info = {};
@@ -219,7 +232,8 @@ class CKPTREE_EXPORT Step {
                        std::span<std::byte> destination) const;
   // All in one parallel pass, ordered by place on disk: the fast way to restore
   // a whole step. After an error the destinations are unspecified.
-  absl::Status ReadMany(std::span<const ReadRequest> requests) const;
+  absl::Status ReadMany(std::span<const ReadRequest> requests,
+                        const ReadOptions& options = {}) const;
 
   // The value as a T, which is bool, std::int64_t, double or std::string for
   // small values, or a std::vector of float, double, std::int8_t to

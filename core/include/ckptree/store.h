@@ -193,6 +193,10 @@ class CKPTREE_EXPORT Store {
   // at nothing but the newest handle learns of each failure. Begin it again.
   StepBuilder Begin(std::int64_t step, SaveOptions options = {});
 
+  // Waits until a save can be committed to at once: until fewer are in flight
+  // than StoreOptions::max_saves_in_flight. kDeadlineExceeded after `timeout`.
+  absl::Status WaitForRoom(absl::Duration timeout = absl::InfiniteDuration());
+
   // Waits until every save that was committed to before this call is over;
   // returns the first failure that nobody asked for. kDeadlineExceeded: the
   // saves go on.
