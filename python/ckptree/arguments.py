@@ -301,6 +301,7 @@ _BY_NAME: dict[str, Kind] = {
     "partial": either(BOOL, TEXT, TEXTS),
     "path": PATH,
     "permissions": integer(low=0, high=0o7777),
+    "progress": optional(either(BOOL, FUNCTION)),
     "read_only": BOOL,
     "rename": optional(mapping(TEXT, "a dict of str to str")),
     "save_interval_steps": optional(POSITIVE),

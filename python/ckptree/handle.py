@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Callable, Generator
 
 from ckptree.arguments import ANY, checked
 from ckptree.errors import WaitTimeoutError
-from ckptree.records import Progress
+from ckptree.progress import showing
+from ckptree.records import Progress as SaveProgress
 
 if TYPE_CHECKING:
     from ckptree import _engine
+    from ckptree.progress import Meter, Progress
+
+# How often a wait looks how far the save is, in seconds.
+_MOMENT = 0.05
 
 
 @checked({"engine": ANY})
@@ -84,13 +91,20 @@ class SaveHandle:
         """
         return self._engine.staged()
 
-    def result(self, timeout: float | None = None) -> int:
+    def result(
+        self, timeout: float | None = None, *, progress: Progress = None
+    ) -> int:
         """Waits until the step is durable and visible.
 
         Parameters
         ----------
         timeout : float, optional
             Seconds to wait at most; None waits on.
+        progress : bool or callable, optional
+            True: a bar of tqdm. A function: it is called with the bytes that
+            were compared and written where they are new, and the bytes in all,
+            on this thread, at most ten times a second and once at the end. What
+            it raises ends the wait, and the save goes on: cancel() stops it.
 
         Returns
         -------
@@ -111,8 +125,25 @@ class SaveHandle:
         >>> handle.result()
         1
         """
-        self._engine.wait_committed(timeout)
+        with showing(progress, f"step {self.step}") as meter:
+            if meter is None:
+                self._engine.wait_committed(timeout)
+            else:
+                self._follow(timeout, meter)
         return self._engine.step
+
+    def _follow(self, timeout: float | None, meter: Meter) -> None:
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left = end - time.monotonic()
+            try:
+                self._engine.wait_committed(max(0, min(left, _MOMENT)))
+                return
+            except WaitTimeoutError:
+                if left <= _MOMENT:
+                    raise
+            now = self.progress()
+            meter(now.bytes_compared, now.bytes_total)
 
     def done(self) -> bool:
         """Whether the save was committed, failed or was cancelled. Never waits.
@@ -139,7 +170,7 @@ class SaveHandle:
         """
         self._engine.cancel()
 
-    def progress(self) -> Progress:
+    def progress(self) -> SaveProgress:
         """How far the save is.
 
         Returns
@@ -152,7 +183,7 @@ class SaveHandle:
         >>> handle.progress().phase
         'done'
         """
-        return Progress(**self._engine.progress())
+        return SaveProgress(**self._engine.progress())
 
     def on_complete(self, callback: Callable[[SaveHandle], object]) -> None:
         """Calls a function once the save is committed, failed or cancelled.

@@ -427,7 +427,7 @@ class CheckpointManager(Closing):
             A state of the same structure, as in Store.restore().
         items : list of str
             Only these top-level subtrees, as a dict.
-        partial, cast, rename, sharding, arrays, device
+        partial, cast, rename, sharding, arrays, device, progress
             As in Store.restore().
 
         Returns

@@ -21,6 +21,8 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    from ckptree.progress import Progress
+
     Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -34,6 +36,7 @@ class RestoreOptions(TypedDict, total=False):
     sharding: Any
     arrays: Literal["numpy", "jax", "torch"]
     device: Any
+    progress: Progress
 
 
 RESTORE: RestoreOptions = {
@@ -43,6 +46,7 @@ RESTORE: RestoreOptions = {
     "sharding": None,
     "arrays": "numpy",
     "device": None,
+    "progress": None,
 }
 
 

@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from ckptree import _engine, history
+from ckptree import _engine, history, logs
 from ckptree.arguments import checked, either, integer, listed, optional, TEXT
 from ckptree.closing import Closing
 from ckptree.errors import NotFoundError, while_opening
@@ -33,6 +33,7 @@ from ckptree.options import (
 )
 from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy
+from ckptree.progress import showing, stopping
 from ckptree.records import (
     BranchInfo,
     CollectReport,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
     from ckptree.changes import BlameRow, DiffReport, HistoryRow, Series
     from ckptree.policies import Policy
+    from ckptree.progress import Progress
     from ckptree.selector import Selector
 
 State = TypeVar("State")
@@ -364,6 +366,10 @@ class Store(Closing):
             What arrays are without `like`.
         device : torch.device or str, optional
             Where tensors are put without `like`; None: the host.
+        progress : bool or callable, optional
+            True: a bar of tqdm. A function: it is called with the bytes that
+            were read and the bytes in all, on this thread, at most ten times a
+            second and once at the end; what it raises stops the call.
 
         Returns
         -------
@@ -405,7 +411,8 @@ class Store(Closing):
         like: Any = None,
         **options: Unpack[RestoreOptions],
     ) -> Any:
-        """As restore(), without blocking the event loop: it runs on a thread.
+        """As restore(), without blocking the event loop: it runs on a thread,
+        and so does `progress`. Where the task is cancelled it stops.
 
         >>> import asyncio
         >>> asyncio.run(store.restore_async(100, partial="lr"))
@@ -413,9 +420,11 @@ class Store(Closing):
         """
         import asyncio
 
-        return await asyncio.to_thread(
-            lambda: self.restore(step, like, **options)
-        )
+        with stopping(options["progress"], "restore") as told:
+            options["progress"] = told
+            return await asyncio.to_thread(
+                lambda: self.restore(step, like, **options)
+            )
 
     @takes(RestoreOptions, RESTORE)
     def restore_or(
@@ -433,7 +442,7 @@ class Store(Closing):
             What training begins with, and the template.
         step : int or str
             As in restore().
-        partial, cast, rename, sharding, arrays, device
+        partial, cast, rename, sharding, arrays, device, progress
             As in restore().
 
         Returns
@@ -736,32 +745,46 @@ class Store(Closing):
     # ---- Its bytes ----
 
     def verify(
-        self, level: str = "full", steps: Iterable[Selector] = ()
+        self,
+        level: str = "full",
+        steps: Iterable[Selector] = (),
+        *,
+        progress: Progress = None,
     ) -> VerifyReport:
         """Reads and checks the steps, or all. "quick": records only; "full":
         every chunk against its digest; "deep": everything that can be computed
-        again. What is wrong is in the report. Ctrl-C stops it.
+        again. What is wrong is in the report. Ctrl-C stops it. `progress`, as
+        in restore(), is told the bytes that were read.
 
         >>> report = store.verify()
         >>> report.ok, report.steps, report.findings
         (True, 2, [])
         """
         selectors = [selector_text(step) for step in steps]
-        return VerifyReport.of(self._engine.verify(level, selectors))
+        with showing(progress, "verify") as meter:
+            found = self._engine.verify(level, selectors, meter)
+        return VerifyReport.of(found)
 
     def collect(
-        self, min_dead_fraction: float = 0.25, bytes_per_second: int = 0
+        self,
+        min_dead_fraction: float = 0.25,
+        bytes_per_second: int = 0,
+        *,
+        progress: Progress = None,
     ) -> CollectReport:
         """Frees now what no step needs. Files of which at least that fraction
         is dead are written again; 1: none. Ctrl-C stops it: what was freed
-        stays so.
+        stays so. `progress`, as in restore(), is told the deleted saves that
+        were gone through.
 
         >>> store.collect().kept
         []
         """
-        return CollectReport.of(
-            self._engine.collect(min_dead_fraction, bytes_per_second)
-        )
+        with showing(progress, "collect", " saves") as meter:
+            found = self._engine.collect(
+                min_dead_fraction, bytes_per_second, meter
+            )
+        return CollectReport.of(found)
 
     def usage(self) -> UsageReport:
         """What each step costs. Reads no arrays.
@@ -973,5 +996,6 @@ def close_all() -> None:
         raise first
 
 
+logs.stop_at_exit()
 # Whoever registers later is called earlier: what saves at exit still can.
 atexit.register(close_all)

@@ -19,6 +19,7 @@ void BindPolicy(nanobind::module_& m);
 void BindStorePolicy(nanobind::class_<OpenStore>& store);
 void BindManager(nanobind::module_& m);
 void BindHistory(nanobind::module_& m);
+void BindLogs(nanobind::module_& m);
 void BindArrayMemory(nanobind::module_& m);
 
 }  // namespace ckptree::python

@@ -28,8 +28,8 @@ Records HistoryOf(const std::shared_ptr<OpenStore>& store,
   const Path path = Take(Path::Parse(name));
   HistoryOptions options{.branch = branch, .first = first, .last = last};
   std::optional<absl::StatusOr<std::vector<HistoryEntry>>> entries;
-  RunInterruptibly([&](const std::atomic<bool>& cancelled) {
-    options.cancelled = [&cancelled] { return cancelled.load(); };
+  RunInterruptibly([&](Work& work) {
+    options.cancelled = work.Cancelled();
     entries = store->With(
         [&](const Store& open) { return History(open, path, options); });
   });
@@ -40,18 +40,16 @@ Records HistoryOf(const std::shared_ptr<OpenStore>& store,
 Record DiffOf(const StepObject& before, const StepObject& after,
               const std::string& glob) {
   Check(ValidateGlob(glob));
-  const auto diff = [&glob](const Step& a, const Step& b) {
-    return Diff(a, b, glob);
-  };
-  return ToDict(Take(WithoutGil([&] {
-    return OpenStore::WithSteps(*before.store, *before.open, *after.store,
-                                *after.open, diff);
+  return ToDict(Take(LeaveOnSignal([before, after, glob] {
+    return OpenStore::WithSteps(
+        *before.store, *before.open, *after.store, *after.open,
+        [&glob](const Step& a, const Step& b) { return Diff(a, b, glob); });
   })));
 }
 
 Records BlameOf(const StepObject& self, const std::string& glob) {
   Check(ValidateGlob(glob));
-  return ToDicts(Take(WithoutGil([&] {
+  return ToDicts(Take(LeaveOnSignal([self, glob] {
     return self.store->WithStoreAndStep(
         *self.open, [&glob](const Store& store, const Step& step) {
           return Blame(store, step, glob);

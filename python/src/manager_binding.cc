@@ -18,6 +18,7 @@
 #include "ckptree/manager.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
+#include "python/src/log_queue.h"
 #include "python/src/policy_functions.h"
 #include "python/src/python_function.h"
 #include "python/src/records.h"
@@ -110,8 +111,9 @@ ManagerOptions ToOptions(const nb::dict& given) {
 Manager Manage(const StorePtr& store, const Record& given) {
   ManagerOptions options = ToOptions(given);
   store->release_queue()->Drain();
-  return Manager{
-      store, Take(Calling([&] { return store->Manage(std::move(options)); }))};
+  auto managed = Calling([&] { return store->Manage(std::move(options)); });
+  DeliverLogs();
+  return Manager{store, Take(std::move(managed))};
 }
 
 StepObject Restore(const Manager& self, const std::string& selector,
@@ -136,10 +138,17 @@ std::optional<Handle> Save(const Manager& self, std::int64_t step,
   arguments.note = note;
   arguments.force = force;
   arguments.overwrite = overwrite;
-  std::optional<StepBuilder> builder =
-      Take(self.With([&](CheckpointManager& manager) {
-        return manager.BeginSave(step, arguments);
-      }));
+  std::optional<nb::python_error> raised;
+  arguments.cancelled = [&raised] {
+    const nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) raised.emplace();
+    return raised.has_value();
+  };
+  auto decided = self.With([&](CheckpointManager& manager) {
+    return manager.BeginSave(step, arguments);
+  });
+  if (raised.has_value()) throw std::move(*raised);
+  std::optional<StepBuilder> builder = Take(std::move(decided));
   if (!builder.has_value()) return std::nullopt;
   absl::Status ended;
   // What fails in the background is told by the manager's next call, once.
@@ -289,6 +298,7 @@ void BindCatalog(nb::class_<Manager>& manager) {
       .def(
           "delete_after",
           [](const Manager& self, std::int64_t step, bool tagged) {
+            Check(Settle(self, SavesOf::kStore, {}));
             Check(self.With([&](CheckpointManager& m) {
               return m.DeleteAfter(step, {.tagged = tagged});
             }));
@@ -298,6 +308,7 @@ void BindCatalog(nb::class_<Manager>& manager) {
           "fork_from",
           [](const Manager& self, std::int64_t step,
              const std::string& branch) {
+            Check(Settle(self, SavesOf::kStore, {}));
             Check(self.With([&](CheckpointManager& m) {
               return m.ForkFrom(step, branch);
             }));

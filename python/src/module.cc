@@ -22,4 +22,5 @@ NB_MODULE(_engine, m) {
   ckptree::python::BindManager(m);
   ckptree::python::BindHistory(m);
   ckptree::python::BindArrayMemory(m);
+  ckptree::python::BindLogs(m);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "python/src/errors.h"
+#include "python/src/log_queue.h"
 #include "python/src/state_writer.h"
 #include "python/src/waiting.h"
 
@@ -39,6 +40,7 @@ absl::Status Handle::Wait(std::optional<double> timeout,
       duration, [this] { return save.Done(); },
       [this, wait](absl::Duration moment) { return (save.*wait)(moment); });
   release_queue->Drain();
+  DeliverLogs();
   return status;
 }
 
@@ -70,6 +72,14 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
                              sharding);
   }
   Check(step.builder->status());
+  // Committing to it would wait, too, and hear of no signal.
+  WaitInterruptibly(
+      absl::InfiniteDuration(), [] { return false; },
+      [&](absl::Duration moment) {
+        return store->With(
+            [&](Store& open) { return open.WaitForRoom(moment); });
+      })
+      .IgnoreError();  // The save fails, and says why.
 
   Handle handle{WithoutGil([&] {
                   SaveHandle begun = commit(*std::move(step.builder));

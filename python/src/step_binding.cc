@@ -30,8 +30,9 @@ namespace nb = nanobind;
 namespace ckptree::python {
 namespace {
 
-// Read in one go, which reads no chunk twice; between these Ctrl-C is noticed.
-constexpr std::size_t kBytesAtOnce = std::size_t{1} << 30;
+// Less is read in a moment, and needs no thread of its own.
+constexpr std::size_t kLongBytes = std::size_t{16} << 20;
+constexpr std::size_t kLongCount = 1000;
 
 constexpr std::size_t kUnknownSize = std::numeric_limits<std::size_t>::max();
 
@@ -89,7 +90,8 @@ absl::StatusOr<std::vector<std::size_t>> SizesOf(
 
 // In one pass: far faster than one by one.
 absl::StatusOr<std::vector<LeafValue>> ReadValues(
-    const Step& step, const std::vector<LeafInfo>& leaves) {
+    const Step& step, const std::vector<LeafInfo>& leaves,
+    const ReadOptions& options) {
   const absl::StatusOr<std::vector<std::size_t>> sizes = SizesOf(step, leaves);
   if (!sizes.ok()) return sizes.status();
   std::vector<LeafValue> values(leaves.size());
@@ -100,22 +102,39 @@ absl::StatusOr<std::vector<LeafValue>> ReadValues(
     requests[i].path = leaves[i].path;
     requests[i].destination = values[i].bytes;
   }
-  if (absl::Status status = step.ReadMany(requests); !status.ok()) {
+  if (absl::Status status = step.ReadMany(requests, options); !status.ok()) {
     return status;
   }
   return values;
 }
 
+// Calls `use` with the step, where that may take long in a thread of its own.
+// The result is a status, or has one.
+template <typename Use>
+auto ReadWith(const StepObject& self, bool is_long, nb::handle progress,
+              Use&& use) {
+  if (!is_long) {
+    return self.With(
+        [&](const Step& step) { return use(step, ReadOptions()); });
+  }
+  decltype(use(std::declval<const Step&>(), ReadOptions())) result =
+      absl::UnknownError("it was not read");
+  RunInterruptibly(
+      [&](Work& work) {
+        const ReadOptions options = {.cancelled = work.Cancelled(),
+                                     .on_progress = work.OnProgress()};
+        result = self.store->WithStep(
+            *self.open, [&](const Step& step) { return use(step, options); });
+      },
+      progress);
+  return result;
+}
+
 // `requests`: (leaf, array, start, shape) each; start None: the whole array.
-void Read(const StepObject& self, ReadRequests requests) {
+// All in one go, which reads no chunk twice.
+void Read(const StepObject& self, ReadRequests requests, nb::handle progress) {
   std::vector<ReadRequest> batch;
   std::size_t bytes = 0;
-  const auto run = [&] {
-    Check(self.With([&](const Step& step) { return step.ReadMany(batch); }));
-    batch.clear();
-    bytes = 0;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  };
   for (const nb::handle item : requests) {
     const auto request = nb::cast<nb::tuple>(item);
     ReadRequest& read = batch.emplace_back();
@@ -125,9 +144,13 @@ void Read(const StepObject& self, ReadRequests requests) {
       read.box = BoxSpec{ToShape(request[2]), ToShape(request[3])};
     }
     bytes += read.destination.size();
-    if (bytes >= kBytesAtOnce) run();
   }
-  if (!batch.empty()) run();
+  const bool is_long = bytes >= kLongBytes || batch.size() >= kLongCount;
+  Check(ReadWith(self, is_long, progress,
+                 [&](const Step& step, const ReadOptions& options) {
+                   return step.ReadMany(batch, options);
+                 }));
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 absl::StatusOr<LeafInfo> Find(const Step& step, const std::string& name) {
@@ -217,20 +240,24 @@ void BindStep(nb::module_& m) {
                 [&](const Step& step) { return step.Details(leaves); })));
           },
           nb::arg("leaves"))
-      .def("read", &Read, nb::arg("requests"))
+      .def("read", &Read, nb::arg("requests"),
+           nb::arg("progress").none() = nb::none())
       .def(
           "values",
-          [](const StepObject& self,
-             const std::vector<LeafInfo>& leaves) -> Objects {
-            const std::vector<LeafValue> values = Take(self.With(
-                [&](const Step& step) { return ReadValues(step, leaves); }));
+          [](const StepObject& self, const std::vector<LeafInfo>& leaves,
+             nb::handle progress) -> Objects {
+            const std::vector<LeafValue> values = Take(
+                ReadWith(self, leaves.size() >= kLongCount, progress,
+                         [&](const Step& step, const ReadOptions& options) {
+                           return ReadValues(step, leaves, options);
+                         }));
             nb::list objects;
             for (const LeafValue& value : values) {
               objects.append(ToObject(value));
             }
             return objects;
           },
-          nb::arg("leaves"));
+          nb::arg("leaves"), nb::arg("progress").none() = nb::none());
   m.def(
       "restore",
       [](const std::shared_ptr<OpenStore>& store, const std::string& selector) {

@@ -14,6 +14,7 @@
 #include "ckptree/local_path.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
+#include "python/src/log_queue.h"
 #include "python/src/records.h"
 #include "python/src/waiting.h"
 
@@ -39,15 +40,27 @@ auto With(const StorePtr& store, Use&& use) {
   return WithoutGil([&] { return store->With(use); });
 }
 
+// For questions that may take long. `use` owns what it uses.
+template <typename Use>
+auto AskLong(const StorePtr& store, Use use) {
+  store->release_queue()->Drain();
+  return LeaveOnSignal(
+      [store, use = std::move(use)] { return store->With(use); });
+}
+
 // For what may take long: in a thread of its own.
 template <typename Result, typename Use>
-Result WithCancel(const StorePtr& store, Use&& use) {
+Result WithWork(const StorePtr& store, nb::handle progress, Use&& use) {
   std::optional<absl::StatusOr<Result>> result;
-  RunInterruptibly([&](const std::atomic<bool>& cancelled) {
-    result = store->With([&](Store& open) -> absl::StatusOr<Result> {
-      return use(open, [&cancelled] { return cancelled.load(); });
-    });
-  });
+  RunInterruptibly(
+      [&](Work& work) {
+        result = store->With([&](Store& open) -> absl::StatusOr<Result> {
+          return use(open, work);
+        });
+      },
+      progress);
+  store->release_queue()->Drain();
+  DeliverLogs();
   return Take(*std::move(result));
 }
 
@@ -68,6 +81,8 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   options.permissions = permissions;
   options.max_saves_in_flight = max_saves_in_flight;
   const std::string name = FromFileName(directory);
+  const std::shared_ptr<StoreLog> log = StoreLog::Of(name);
+  options.log = log->Sink();
   const absl::Duration wait = ToDuration(lock_wait);
   std::optional<absl::StatusOr<Store>> opened;
   const auto open = [&] {
@@ -85,11 +100,14 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                    ? absl::DeadlineExceededError(result.message())
                    : result;
       });
+  const StorePtr store =
+      status.ok() ? OpenStore::Of(*std::move(*opened), name) : nullptr;
+  log->Opened();
   if (absl::IsDeadlineExceeded(status)) {
     Raise(absl::UnavailableError(status.message()));
   }
   Check(status);
-  return OpenStore::Of(*std::move(*opened), name);
+  return store;
 }
 
 void Close(const StorePtr& store) {
@@ -104,11 +122,13 @@ void Close(const StorePtr& store) {
       });
   status.Update(WithoutGil([&] { return store->Close(); }));
   store->release_queue()->Drain();
+  DeliverLogs();
   Check(status);
 }
 
 VerifyReport Verify(const StorePtr& store, const std::string& level,
-                    const std::vector<std::string>& steps) {
+                    const std::vector<std::string>& steps,
+                    nb::handle progress) {
   VerifyOptions options;
   if (level == "quick") {
     options.level = VerifyOptions::Level::kQuick;
@@ -118,23 +138,27 @@ VerifyReport Verify(const StorePtr& store, const std::string& level,
     throw nb::value_error("the level is 'quick', 'full' or 'deep'");
   }
   options.steps = Parse(steps);
-  return WithCancel<VerifyReport>(
-      store, [&](Store& open, std::function<bool()> cancelled) {
-        options.cancelled = std::move(cancelled);
-        return open.Verify(options);
-      });
+  return WithWork<VerifyReport>(store, progress, [&](Store& open, Work& work) {
+    options.cancelled = work.Cancelled();
+    options.on_progress = work.OnProgress();
+    return open.Verify(options);
+  });
 }
 
+// Its progress is counted in deleted saves.
 CollectReport Collect(const StorePtr& store, double min_dead_fraction,
-                      std::uint64_t bytes_per_second) {
+                      std::uint64_t bytes_per_second, nb::handle progress) {
   CollectOptions options;
   options.min_dead_fraction = min_dead_fraction;
   options.bytes_per_second = bytes_per_second;
-  return WithCancel<CollectReport>(
-      store, [&](Store& open, std::function<bool()> cancelled) {
-        options.cancelled = std::move(cancelled);
-        return open.Collect(options);
-      });
+  return WithWork<CollectReport>(store, progress, [&](Store& open, Work& work) {
+    options.cancelled = work.Cancelled();
+    options.on_progress =
+        [say = work.OnProgress()](const CollectProgress& so_far) {
+          say(so_far.versions_done, so_far.versions_total);
+        };
+    return open.Collect(options);
+  });
 }
 
 void BindChanges(nb::class_<OpenStore>& store) {
@@ -197,10 +221,12 @@ void BindChanges(nb::class_<OpenStore>& store) {
       .def(
           "collect",
           [](const StorePtr& self, double min_dead_fraction,
-             std::uint64_t bytes_per_second) {
-            return ToDict(Collect(self, min_dead_fraction, bytes_per_second));
+             std::uint64_t bytes_per_second, nb::handle progress) {
+            return ToDict(
+                Collect(self, min_dead_fraction, bytes_per_second, progress));
           },
-          nb::arg("min_dead_fraction"), nb::arg("bytes_per_second"));
+          nb::arg("min_dead_fraction"), nb::arg("bytes_per_second"),
+          nb::arg("progress").none() = nb::none());
 }
 
 void BindQuestions(nb::class_<OpenStore>& store) {
@@ -230,34 +256,37 @@ void BindQuestions(nb::class_<OpenStore>& store) {
              return ToDicts(
                  Take(With(self, [](Store& s) { return s.Branches(); })));
            })
-      .def(
-          "usage",
-          [](const StorePtr& self) {
-            return ToDict(Take(With(self, [](Store& s) { return s.Usage(); })));
-          })
+      .def("usage",
+           [](const StorePtr& self) {
+             return ToDict(
+                 Take(AskLong(self, [](Store& s) { return s.Usage(); })));
+           })
       .def(
           "would_free",
           [](const StorePtr& self, const std::vector<std::string>& steps) {
             const auto selectors = Parse(steps);
-            return ToDict(Take(
-                With(self, [&](Store& s) { return s.WouldFree(selectors); })));
+            return ToDict(Take(AskLong(self, [selectors](Store& s) {
+              return s.WouldFree(selectors);
+            })));
           },
           nb::arg("steps"))
       .def(
           "subtrees",
           [](const StorePtr& self, const std::string& step, int depth) {
             const StepSelector selector = Take(ParseSelector(step));
-            return ToDicts(Take(With(
-                self, [&](Store& s) { return s.Subtrees(selector, depth); })));
+            return ToDicts(Take(AskLong(self, [selector, depth](Store& s) {
+              return s.Subtrees(selector, depth);
+            })));
           },
           nb::arg("step"), nb::arg("depth"))
       .def(
           "verify",
           [](const StorePtr& self, const std::string& level,
-             const std::vector<std::string>& steps) {
-            return ToDict(Verify(self, level, steps));
+             const std::vector<std::string>& steps, nb::handle progress) {
+            return ToDict(Verify(self, level, steps, progress));
           },
-          nb::arg("level"), nb::arg("steps"))
+          nb::arg("level"), nb::arg("steps"),
+          nb::arg("progress").none() = nb::none())
       .def("info",
            [](const StorePtr& self) {
              return ToDict(
@@ -280,13 +309,15 @@ void BindStore(nb::module_& m) {
       .def(
           "flush",
           [](const StorePtr& self, std::optional<double> timeout) {
-            Check(WaitInterruptibly(
+            const absl::Status status = WaitInterruptibly(
                 ToDuration(timeout), [] { return false; },
                 [&](absl::Duration moment) {
                   return self->With(
                       [&](Store& open) { return open.Flush(moment); });
-                }));
+                });
             self->release_queue()->Drain();
+            DeliverLogs();
+            Check(status);
           },
           nb::arg("timeout").none())
       .def("refresh",

@@ -46,21 +46,34 @@ absl::Status WaitInterruptibly(
   }
 }
 
-void RunInterruptibly(
-    const std::function<void(const std::atomic<bool>& cancelled)>& work) {
-  std::atomic<bool> cancelled = false;
+void AwaitInterruptibly(
+    const std::function<bool(std::chrono::milliseconds moment)>& is_ready) {
+  while (!WithoutGil([&] { return is_ready(kMoment); })) {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+void RunInterruptibly(const std::function<void(Work&)>& work,
+                      nb::handle progress) {
+  Work state;
   std::future<void> done =
-      std::async(std::launch::async, [&work, &cancelled] { work(cancelled); });
+      std::async(std::launch::async, [&work, &state] { work(state); });
   std::optional<nb::python_error> raised;
   while (WithoutGil([&] { return done.wait_for(kMoment); }) !=
          std::future_status::ready) {
-    if (!raised.has_value() && PyErr_CheckSignals() != 0) {
-      raised.emplace();
-      cancelled = true;
+    if (raised.has_value()) continue;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!progress.is_none()) progress(state.done(), state.total());
+    } catch (nb::python_error& error) {
+      raised.emplace(std::move(error));
+      state.Cancel();
     }
   }
   if (raised.has_value()) throw std::move(*raised);
   done.get();
+  // What was over before anybody asked.
+  if (!progress.is_none()) progress(state.done(), state.total());
 }
 
 }  // namespace ckptree::python

@@ -8,8 +8,14 @@
 #include <nanobind/nanobind.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -35,11 +41,68 @@ absl::Status WaitInterruptibly(
     absl::Duration timeout, const std::function<bool()>& is_done,
     const std::function<absl::Status(absl::Duration)>& wait);
 
+// What a thread that works and the one that waits for it tell each other.
+// Thread-safe. What it returns must not outlive it.
+class Work {
+ public:
+  Work() = default;
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  std::function<bool()> Cancelled() const {
+    return [this] { return cancelled_.load(); };
+  }
+  std::function<void(std::uint64_t, std::uint64_t)> OnProgress() {
+    return [this](std::uint64_t done, std::uint64_t total) {
+      done_.store(done);
+      total_.store(total);
+    };
+  }
+
+  void Cancel() { cancelled_.store(true); }
+  std::uint64_t done() const { return done_.load(); }
+  std::uint64_t total() const { return total_.load(); }
+
+ private:
+  std::atomic<bool> cancelled_ = false;
+  std::atomic<std::uint64_t> done_ = 0;
+  std::atomic<std::uint64_t> total_ = 0;
+};
+
 // Runs `work` in a thread of its own, where no Python object may be touched.
-// Where a signal handler raises during the wait, `cancelled` becomes true, and
-// what it raised is thrown as soon as `work` has returned.
-void RunInterruptibly(
-    const std::function<void(const std::atomic<bool>& cancelled)>& work);
+// `progress`, unless it is None, is called now and then on this thread with
+// what is done and the total. Where that raises, or a signal handler does, the
+// work is cancelled, and what was raised is thrown as soon as it has returned.
+void RunInterruptibly(const std::function<void(Work&)>& work,
+                      nanobind::handle progress = nanobind::none());
+
+// Until `is_ready`, a moment at a time; throws what a signal handler raises.
+void AwaitInterruptibly(
+    const std::function<bool(std::chrono::milliseconds moment)>& is_ready);
+
+// Runs what nobody can cancel in a thread of its own. Where a signal handler
+// raises, that is thrown at once; the work goes on, and its result is dropped:
+// so `work` owns all that it uses, or keeps it alive.
+template <typename Function>
+auto LeaveOnSignal(Function work) -> decltype(work()) {
+  using Result = decltype(work());
+  auto promise = std::make_shared<std::promise<Result>>();
+  std::future<Result> result = promise->get_future();
+  std::thread([promise, work = std::optional(std::move(work))]() mutable {
+    try {
+      Result made = (*work)();
+      work.reset();  // Whoever has the result may drop what it used, too.
+      promise->set_value(std::move(made));
+    } catch (...) {
+      work.reset();
+      promise->set_exception(std::current_exception());
+    }
+  }).detach();
+  AwaitInterruptibly([&result](std::chrono::milliseconds moment) {
+    return result.wait_for(moment) == std::future_status::ready;
+  });
+  return result.get();
+}
 
 }  // namespace ckptree::python
 

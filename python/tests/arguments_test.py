@@ -77,6 +77,7 @@ ROWS = {
     "policy": ((3, ["latest(1)"]), ()),
     "preempted": FLAG,
     "preservation": ((3, ["latest(1)"]), ("newest",)),
+    "progress": ((3, "x", []), ()),
     "read_only": FLAG,
     "rename": ((3, ["a"], {3: "a"}, {"a": 3}), ()),
     "save_decision": ((1.5, "x"), ()),

@@ -146,7 +146,7 @@ ended = threading.Event()
 handle.on_complete(lambda handle: ended.set())
 ended.wait()
 for thread in threading.enumerate():
-    if thread is not threading.main_thread():
+    if not thread.daemon and thread is not threading.main_thread():
         thread.join()  # It has the handle.
 resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
 assert handle.done() and handle.progress().phase == "failed"

@@ -224,8 +224,9 @@ PAIRS = [
     # A file system that fails, and its files.
     ["tests/fault/files", "tests/fault/fs"],
 ]
-# The modules of the package that the engine imports when it raises an error.
-LOADED_BY_THE_ENGINE = ("ckptree.errors",)
+# The modules of the package that the engine imports: for an error that it
+# raises, and for what it logs.
+LOADED_BY_THE_ENGINE = ("ckptree.errors", "ckptree.logs")
 
 def library_of(name):
   for library, pattern in LIBRARIES.items():

@@ -25,7 +25,8 @@ FOLDER = "python/ckptree"
 # may import.
 ROOMS = {
     "ground": (
-        r"_engine|_command|arguments|closing|errors|metadata|options|paths",
+        r"_engine|_command|arguments|closing|errors|logs|metadata|options|paths|"
+        r"progress",
         ""),
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),
@@ -58,6 +59,7 @@ OUTSIDE = {
     "msgpack": ("orbax",),
     "orbax": ("orbax",),
     "pandas": ("records",),  # Where a frame is asked for.
+    "tqdm": ("ground",),  # Where a bar is asked for.
     "torch": KNOW_FRAMEWORKS,
 }
 # What loads modules by their names.

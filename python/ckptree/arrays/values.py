@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+import math
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 from ckptree.arrays import dtypes, memory
+from ckptree.progress import SMALL, Reading
 
 if TYPE_CHECKING:
     from ckptree import _engine
+    from ckptree.progress import Meter
 
     # A leaf, where to, and a box of it: start and shape, or None and None.
     ReadRequest = tuple[_engine.LeafInfo, Any, Any, Any]
@@ -49,6 +52,22 @@ def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
         if info.kind == "array" and info.tag:
             values[i] = _untagged(info, values[i])
     return values
+
+
+def reading(
+    step: _engine.Step, infos: Iterable[_engine.LeafInfo], meter: Meter | None
+) -> Any:
+    """What to read these leaves of, so that the meter is told of it; None: the
+    step itself."""
+    if meter is None:
+        return step
+    return Reading(step, meter, sum(map(_bytes_of, infos)))
+
+
+def _bytes_of(info: _engine.LeafInfo) -> int:
+    if info.kind != "array":
+        return SMALL
+    return math.prod(info.shape) * int(dtypes.to_numpy(info.dtype).itemsize)
 
 
 def _json(info: _engine.LeafInfo, text: str) -> Any:

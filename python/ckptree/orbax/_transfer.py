@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Iterable
 
 import numpy as np
 
@@ -22,13 +22,15 @@ from ckptree.orbax._sharding import to_plain
 from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax._tree_save import save as tree_item
 from ckptree.paths import local_path
+from ckptree.progress import showing
 
 if TYPE_CHECKING:
     from ckptree.orbax._flax_files import FlaxStep
     from ckptree.step import Step
 
+    from ckptree.progress import Meter, Progress
+
     PathLike = str | os.PathLike[str]
-    Progress = Callable[[int, int], None]
 
 # Names of handlers, as Orbax keeps them and as we do.
 _OURS = "ckptree.orbax."
@@ -51,7 +53,7 @@ def import_checkpoint(
     destination: PathLike,
     *,
     steps: Iterable[int] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = None,
     verify: bool = True,
 ) -> list[int]:
     """Makes a store of what Orbax or Flax wrote. Returns the steps, those of
@@ -63,7 +65,8 @@ def import_checkpoint(
     reads. Arrays come back with the same bits, on the same devices where those
     are there. What a handler wrote that is not known here: NotImplementedError.
 
-    `progress(done, all)` is called after each step. A step that is in the store
+    `progress`: True shows a bar of tqdm; a function is called after each step
+    with the steps that are done and those in all. A step that is in the store
     already is left as it is, so that an import that was interrupted can go on.
     Steps keep their times, by which policies order them. `verify` reads each
     step back from the disk when it is saved; CorruptionError names it.
@@ -92,15 +95,16 @@ def import_checkpoint(
     lacking = wanted.difference(there)
     if lacking:
         raise FileNotFoundError(f"{root}: there is no step {min(lacking)}")
-    if folders:
-        _import_manager(
-            root, folders, sorted(wanted), destination, progress, verify
-        )
-        return sorted(wanted)
     chosen = [step for step in of_flax if step.step in wanted]
-    _import_flax(
-        chosen, pathlib.Path(os.fspath(destination)), progress, verify
-    )
+    with showing(progress, "import", " steps", rare=True) as meter:
+        if folders:
+            _import_manager(
+                root, folders, sorted(wanted), destination, meter, verify
+            )
+            return sorted(wanted)
+        _import_flax(
+            chosen, pathlib.Path(os.fspath(destination)), meter, verify
+        )
     return [step.step for step in chosen]
 
 
@@ -109,7 +113,7 @@ def _import_manager(
     folders: dict[int, pathlib.Path],
     wanted: list[int],
     destination: PathLike,
-    progress: Progress | None,
+    meter: Meter | None,
     verify: bool,
 ) -> None:
     ocp = _orbax()
@@ -124,8 +128,8 @@ def _import_manager(
             if step not in store:
                 _import_step(ocp, store, step, folders[step])
                 _verify(store, step, verify)
-            if progress is not None:
-                progress(done, len(wanted))
+            if meter is not None:
+                meter(done, len(wanted))
 
 
 def _step_folders(root: pathlib.Path) -> dict[int, pathlib.Path]:
@@ -159,7 +163,7 @@ def _has_items(folder: pathlib.Path) -> bool:
 def _import_flax(
     chosen: list[FlaxStep],
     destination: pathlib.Path,
-    progress: Progress | None,
+    meter: Meter | None,
     verify: bool,
 ) -> None:
     """Each prefix into a store of its own, as ckptree.flax has them."""
@@ -175,8 +179,8 @@ def _import_flax(
                     items, time = _read_file(found.path), _time(found.path)
                     _save(store, found.step, items, {}, {}, time)
                 _verify(store, found.step, verify)
-        if progress is not None:
-            progress(done, len(chosen))
+        if meter is not None:
+            meter(done, len(chosen))
 
 
 def _verify(store: ckptree.Store, step: int, wanted: bool) -> None:
@@ -380,11 +384,22 @@ def export_orbax(
     destination: PathLike,
     *,
     steps: Iterable[int] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = None,
 ) -> list[int]:
     """Writes the steps of a store, or `steps`, as Orbax's CheckpointManager
     would: at destination/STEP. Returns the steps. ValueError: the destination
-    has something in it. Files of handlers of your own: NotImplementedError."""
+    has something in it. Files of handlers of your own: NotImplementedError.
+    `progress` is that of import_checkpoint()."""
+    with showing(progress, "export", " steps", rare=True) as meter:
+        return _export(source, destination, steps, meter)
+
+
+def _export(
+    source: PathLike,
+    destination: PathLike,
+    steps: Iterable[int] | None,
+    meter: Meter | None,
+) -> list[int]:
     root = pathlib.Path(local_path(destination)).absolute()
     source = local_path(source)
     ocp = _orbax()
@@ -414,8 +429,8 @@ def export_orbax(
                 )
                 manager.wait_until_finished()
                 _keep_times(root / str(number), step)
-                if progress is not None:
-                    progress(done, len(wanted))
+                if meter is not None:
+                    meter(done, len(wanted))
     return sorted(wanted)
 
 

@@ -19,6 +19,7 @@ from ckptree.restoring.inventory import Inventory
 if TYPE_CHECKING:
     from ckptree import _engine
     from ckptree.adapters.protocol import Request
+    from ckptree.progress import Meter
 
     OnNode = Callable[[str, str, bool], None]
     OnLeaf = Callable[[str, Any], Any]
@@ -30,6 +31,7 @@ class Restoring(ABC):
 
     def __init__(self, step: _engine.Step) -> None:
         self.step = step
+        self.meter: Meter | None = None
         self.there = Inventory(step)
         # Of the template: leaves as see() has them, by name; and containers,
         # with their kind, and whether they are empty.
@@ -107,7 +109,9 @@ class Restoring(ABC):
 
     def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
         """The values of what was asked for, by the names of the template."""
-        made, changed = load(self.step, asked, self.convert)
+        infos = [request.info for request in asked.values()]
+        step = values.reading(self.step, infos, self.meter)
+        made, changed = load(step, asked, self.convert)
         for name, what in changed.items():
             self.changed(name, what)
         return made

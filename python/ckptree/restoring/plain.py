@@ -19,6 +19,7 @@ from ckptree.restoring.places import Places
 if TYPE_CHECKING:
     from ckptree import _engine
     from ckptree.adapters.protocol import Loader
+    from ckptree.progress import Meter
 
 _DICT_KEY, _INDEX, _ATTRIBUTE, _FLATTENED = range(1, 5)
 
@@ -40,6 +41,7 @@ def restore(
     arrays: str = "numpy",
     places: dict[str, Any] | None = None,
     only: set[str] | None = None,
+    meter: Meter | None = None,
 ) -> Any:
     """The whole state. `arrays`: of which framework they are; `places`: the
     options of restore() that say where they go; `only`: of these leaves."""
@@ -52,6 +54,7 @@ def restore(
     # A leaf of an item that is left out may be shared with one that is not.
     ties = {info.tie_to for info in infos if info.tie_to is not None}
     leaves += [step.find(name) for name in sorted(ties - names)]
+    step = values.reading(step, leaves, meter)
     if loader is None:
         read = values.read(step, leaves)
     else:

@@ -17,6 +17,7 @@ from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
 from ckptree.adapters.protocol import Expected, Request
 from ckptree.errors import MAX_SHOWN, NotFoundError, level_of_caller
+from ckptree.progress import showing
 from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.places import Places
@@ -24,6 +25,7 @@ from ckptree.restoring.suggest import Closest, Renames, moved
 
 if TYPE_CHECKING:
     from ckptree.options import RestoreOptions
+    from ckptree.progress import Meter
     from ckptree.restoring.engine import OnLeaf, OnNode
 
 
@@ -32,7 +34,18 @@ def restore(
 ) -> Any:
     """The state of `step`, like `like`; plain where that is None."""
     casting.check_option(options["cast"])
-    _warn_of_loss(step)
+    with showing(options["progress"], "restore") as meter:
+        _warn_of_loss(step)
+        return _restored(step, selector, like, options, meter)
+
+
+def _restored(
+    step: _engine.Step,
+    selector: str,
+    like: Any,
+    options: RestoreOptions,
+    meter: Meter | None,
+) -> Any:
     if like is None:
         partial = options["partial"]
         if partial is True or options["cast"] or options["rename"]:
@@ -41,13 +54,15 @@ def restore(
             )
         places = {"sharding": options["sharding"], "device": options["device"]}
         only = None if partial is False else chosen_names(step, partial)
-        return plain.restore(step, options["arrays"], places, only)
+        return plain.restore(step, options["arrays"], places, only, meter)
     if options["arrays"] != "numpy" or options["device"] is not None:
         raise ValueError(
             "arrays= and device= go without a template: what arrays become, "
             "and where, the template says"
         )
-    return _Like(step, selector, options).run(like)
+    restoring = _Like(step, selector, options)
+    restoring.meter = meter
+    return restoring.run(like)
 
 
 def _warn_of_loss(step: _engine.Step) -> None:

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "python/src/log_queue.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/waiting.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+using Message = nb::typed<nb::tuple, nb::int_, nb::str, nb::str, nb::str>;
+
+constexpr std::size_t kMost = 1000;
+// What nobody may ask for leaves room for what is wrong.
+constexpr std::size_t kMostInfos = 500;
+
+std::atomic<LogQueue*>& Current() {
+  static auto* const current = new std::atomic<LogQueue*>(new LogQueue);
+  return *current;
+}
+
+// As the engine does where it has no sink.
+void Print(const LogRecord& record) {
+  if (record.severity == LogSeverity::kInfo) return;
+  std::fprintf(stderr, "ckptree: %s: store %s: %s\n",
+               record.severity == LogSeverity::kWarning ? "warning" : "error",
+               record.store.c_str(), record.text.c_str());
+}
+
+Message ToTuple(const LogRecord& record) {
+  return nb::make_tuple(static_cast<int>(record.severity),
+                        ToFileName(record.store), ToText(record.part),
+                        ToText(record.text));
+}
+
+thread_local bool delivering = false;
+
+// On this thread. What a handler raised that ends the call goes further; the
+// messages that are left go to the thread that delivers.
+void Deliver(std::vector<LogRecord> records) {
+  if (records.empty()) return;
+  struct Guard {
+    Guard() { delivering = true; }
+    ~Guard() {
+      delivering = false;
+      for (; next < records.size(); ++next) {
+        LogQueue::OfProcess().Add(std::move(records[next]));
+      }
+    }
+    std::size_t next = 0;
+    std::vector<LogRecord> records;
+  };
+  Guard guard;
+  guard.records = std::move(records);
+  const nb::object deliver = nb::module_::import_("ckptree.logs").attr("_log");
+  while (guard.next < guard.records.size()) {
+    const Message message = ToTuple(guard.records[guard.next++]);
+    deliver(*message);
+  }
+}
+
+}  // namespace
+
+LogQueue& LogQueue::OfProcess() { return *Current().load(); }
+
+void LogQueue::Renew() { Current().store(new LogQueue); }
+
+void LogQueue::Add(LogRecord record) {
+  const bool info = record.severity == LogSeverity::kInfo;
+  absl::MutexLock lock(&mu_);
+  if (closed_) {
+    Print(record);
+  } else if (records_.size() >= (info ? kMostInfos : kMost)) {
+    ++dropped_;
+  } else {
+    records_.push_back(std::move(record));
+  }
+}
+
+std::optional<LogRecord> LogQueue::Pop() {
+  if (records_.empty()) return std::nullopt;
+  LogRecord record = std::move(records_.front());
+  records_.pop_front();
+  if (records_.empty() && dropped_ > 0) {
+    records_.push_back({LogSeverity::kWarning, record.store, "log",
+                        absl::StrFormat("%d messages were dropped: they came "
+                                        "faster than they were handled",
+                                        dropped_)});
+    dropped_ = 0;
+  }
+  return record;
+}
+
+std::optional<LogRecord> LogQueue::Next() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &LogQueue::HasNext));
+  return Pop();
+}
+
+std::vector<LogRecord> LogQueue::Take() {
+  absl::MutexLock lock(&mu_);
+  std::vector<LogRecord> taken;
+  while (std::optional<LogRecord> record = Pop()) {
+    taken.push_back(*std::move(record));
+  }
+  return taken;
+}
+
+void LogQueue::Close() {
+  absl::MutexLock lock(&mu_);
+  closed_ = true;
+}
+
+std::shared_ptr<StoreLog> StoreLog::Of(std::string directory) {
+  nb::module_::import_("ckptree.logs").attr("_start")();
+  return std::make_shared<StoreLog>(std::move(directory));
+}
+
+StoreLog::~StoreLog() {
+  // Its opening was interrupted.
+  for (LogRecord& record : held_) {
+    LogQueue::OfProcess().Add(std::move(record));
+  }
+}
+
+LogSink StoreLog::Sink() {
+  return [self = shared_from_this()](
+             LogSeverity severity, std::string_view part,
+             std::string_view text) { self->Add(severity, part, text); };
+}
+
+void StoreLog::Add(LogSeverity severity, std::string_view part,
+                   std::string_view text) {
+  LogRecord record{severity, directory_, std::string(part), std::string(text)};
+  {
+    absl::MutexLock lock(&mu_);
+    if (opening_) {
+      held_.push_back(std::move(record));
+      return;
+    }
+  }
+  LogQueue::OfProcess().Add(std::move(record));
+}
+
+void StoreLog::Opened() {
+  std::vector<LogRecord> held;
+  {
+    absl::MutexLock lock(&mu_);
+    opening_ = false;
+    held.swap(held_);
+  }
+  Deliver(std::move(held));
+}
+
+void DeliverLogs() {
+  if (!delivering) Deliver(LogQueue::OfProcess().Take());
+}
+
+void BindLogs(nb::module_& m) {
+  // For the thread of ckptree/logs.py: severity, store, part and text.
+  m.def("next_log", []() -> std::optional<Message> {
+    delivering = true;  // Whatever a handler calls.
+    const std::optional<LogRecord> record =
+        WithoutGil([] { return LogQueue::OfProcess().Next(); });
+    if (!record.has_value()) return std::nullopt;
+    return ToTuple(*record);
+  });
+  m.def("close_logs", [] { LogQueue::OfProcess().Close(); });
+  m.def("renew_logs", [] { LogQueue::Renew(); });
+}
+
+}  // namespace ckptree::python

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine says is in Python's logging: at the open, from the
+background, in children and at the exit, and whatever a handler does."""
+
+import logging
+import os
+import queue
+import subprocess
+import sys
+
+import ckptree
+import numpy as np
+import pytest
+from no_room import no_room, too_large
+
+MISSING = "journal/b-0000000001 is missing; its other copy is read"
+
+
+def run(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def lose_a_copy(folder):
+    """The next one who opens the store warns."""
+    (folder / "journal" / "b-0000000001").unlink()
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    with ckptree.Store(tmp_path / "s") as store:
+        store.save(1, {"w": np.ones(3)}).result(timeout=60)
+    lose_a_copy(tmp_path / "s")
+    return tmp_path / "s"
+
+
+class Told(logging.Handler):
+    """Keeps the records, for whoever waits for one; and does something."""
+
+    def __init__(self, then=lambda: None):
+        super().__init__()
+        self.records = queue.Queue()
+        self.then = then
+
+    def emit(self, record):
+        self.records.put(record)
+        self.then()
+
+    def next(self):
+        return self.records.get(timeout=60)
+
+
+@pytest.fixture
+def told():
+    """Adds a handler, which is gone after the test."""
+    logger = logging.getLogger("ckptree")
+    added = []
+
+    def add(*arguments):
+        added.append(Told(*arguments))
+        logger.addHandler(added[-1])
+        return added[-1]
+
+    yield add
+    for handler in added:
+        logger.removeHandler(handler)
+
+
+def about(record):
+    return (
+        record.name,
+        record.levelname,
+        record.store,
+        record.part,
+        record.getMessage(),
+    )
+
+
+@pytest.mark.parametrize(
+    "opened", [ckptree.Store, ckptree.open, ckptree.CheckpointManager]
+)
+def test_a_warning_of_the_open_is_there_when_it_returns(
+    damaged, caplog, capfd, opened
+):
+    with opened(damaged):
+        said = list(map(about, caplog.records))
+    path = str(damaged)
+    expected = ("ckptree", "WARNING", path, "open", f"store {path}: {MISSING}")
+    assert said == [expected]
+    assert capfd.readouterr().err == ""
+
+
+def test_what_was_said_before_an_open_failed_is_there(damaged, caplog):
+    with pytest.raises(ckptree.NotFoundError):
+        ckptree.CheckpointManager(damaged, branch="none")
+    (record,) = caplog.records
+    assert record.getMessage() == f"store {damaged}: {MISSING}"
+
+
+def test_a_save_that_fails_in_the_background_says_so(tmp_path, told, capfd):
+    handler = told()
+    store = ckptree.Store(tmp_path / "s")
+    with no_room():
+        store.save(1, {"w": too_large()})
+        record = handler.next()
+    name, level, path, part, message = about(record)
+    assert (name, level, path) == ("ckptree", "ERROR", store.path)
+    assert part == "save"
+    assert message.startswith(f"store {store.path}: step 1")
+    with pytest.raises(OSError, match="step 1"):
+        store.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_handler_may_use_the_store(tmp_path, told):
+    store = ckptree.Store(tmp_path / "s")
+    found = []
+
+    def use():
+        found.append(store.save(7, {"n": 7}).result(timeout=60))
+        try:
+            store.flush(timeout=60)
+        except OSError:
+            found.append("failed")  # The one that this is about.
+        found.append([info.step for info in store.steps()])
+
+    handler = told(use)
+    with no_room():
+        handle = store.save(1, {"w": too_large()})
+        handler.next()
+        with pytest.raises(OSError):
+            handle.result(timeout=60)
+    handler.acquire()  # It has returned.
+    handler.release()
+    assert found[0] == 7 and found[-1] == [7]
+    store.close()
+
+
+def test_a_handler_of_the_open_may_use_the_store(damaged, told):
+    found = []
+
+    def use():
+        with ckptree.open(damaged) as reader:
+            found.append(reader.restore(1)["w"].sum())
+
+    told(use)
+    with ckptree.Store(damaged) as store:
+        store.save(2, {"n": 2}).result(timeout=60)
+    assert found and set(found) == {3.0}
+
+
+class Mine(Exception):
+    pass
+
+
+def test_what_a_handler_raises_stops_nothing(damaged, told, monkeypatch):
+    reported = []
+    monkeypatch.setattr(
+        sys, "excepthook", lambda kind, *rest: reported.append(kind)
+    )
+
+    def fail():
+        raise Mine
+
+    handler = told(fail)
+    with ckptree.Store(damaged) as store:
+        assert store.restore(1)["w"].sum() == 3
+        assert reported == [Mine]
+        handler.next()
+        with no_room():
+            store.save(2, {"w": too_large()})
+            handler.next()  # From the other thread.
+        with pytest.raises(OSError):
+            store.flush()
+    assert set(reported) == {Mine} and len(reported) >= 2
+
+
+def test_a_handler_that_ends_the_program_ends_the_open(damaged, told):
+    def leave():
+        raise SystemExit(3)
+
+    handler = told(leave)
+    with pytest.raises(SystemExit):
+        ckptree.Store(damaged)
+    handler.then = lambda: None
+    ckptree.Store(damaged).close()  # It was closed.
+
+
+def infos(path, level):
+    logger = logging.getLogger("ckptree")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        ckptree.CheckpointManager(path, max_to_keep=5).close()
+        ckptree.CheckpointManager(path).close()
+    finally:
+        logger.setLevel(before)
+
+
+def test_infos_are_for_who_asks(tmp_path, caplog):
+    infos(tmp_path / "a", logging.WARNING)
+    assert caplog.records == []
+    infos(tmp_path / "b", logging.INFO)
+    (record,) = [r for r in caplog.records if r.part == "policy"]
+    assert record.levelname == "INFO"
+    assert "the policy 'latest(5)'" in record.getMessage()
+
+
+def test_a_level_of_its_own_silences_it(damaged, caplog):
+    with caplog.at_level(logging.CRITICAL, logger="ckptree"):
+        ckptree.Store(damaged).close()
+    assert caplog.records == []
+
+
+def test_without_configuration_warnings_go_to_standard_error(damaged):
+    code = "import sys, ckptree; ckptree.Store(sys.argv[1]).close()"
+    done = run(code, damaged)
+    assert done.stderr == f"store {damaged}: {MISSING}\n"
+    assert done.returncode == 0
+
+
+# What fails while the interpreter exits, and whoever is not listening.
+AT_EXIT = """
+import logging, resource, sys, threading, ckptree, numpy as np
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+store = ckptree.Store(sys.argv[1])
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+store.save(1, {"w": np.random.default_rng(1).random(1 << 20)}, borrow=True)
+"""
+
+
+def test_at_the_exit_nothing_is_lost(tmp_path):
+    done = run(AT_EXIT, tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["ERROR"]
+    assert f"store {tmp_path / 's'}: step 1" in lines[0]
+
+
+def test_a_handler_that_uses_the_store_at_the_exit(tmp_path):
+    code = AT_EXIT + """
+class Asks(logging.Handler):
+    def emit(self, record):
+        try:
+            store.steps()
+        except ckptree.StateError:
+            pass
+        print("asked", record.levelname)
+logging.getLogger("ckptree").addHandler(Asks())
+"""
+    done = run(code, tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert "asked ERROR" in done.stdout
+
+
+def test_a_forked_child_has_its_own(damaged):
+    code = """
+import logging, os, sys, ckptree
+logging.basicConfig(stream=sys.stdout, format="%(process)d %(message)s")
+path = sys.argv[1]
+store = ckptree.Store(path + "-other")
+store.save(1, {"a": 1}).result()
+child = os.fork()
+if child == 0:
+    ckptree.open(path).close()
+    print("child", flush=True)
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+ckptree.Store(path).close()
+store.close()
+"""
+    done = run(code, damaged)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert [line.partition(" ")[2] or line for line in lines] == [
+        f"store {damaged}: {MISSING}",
+        "child",
+        "7",
+        f"store {damaged}: {MISSING}",
+    ]
+    assert len({line.split()[0] for line in (lines[0], lines[3])}) == 2
+
+
+def test_a_child_logs_what_happens_in_the_background(tmp_path):
+    """The thread that delivers is not there after fork(): it starts anew."""
+    code = """
+import os, sys, ckptree
+from ckptree import logs
+ckptree.Store(sys.argv[1]).close()
+parent = logs._thread
+child = os.fork()
+if child == 0:
+    assert logs._thread is None
+    ckptree.open(sys.argv[1]).close()
+    assert logs._thread is not parent and logs._thread.is_alive()
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = run(code, tmp_path / "s")
+    assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+def test_names_that_are_no_unicode(tmp_path, caplog):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    with ckptree.Store(path) as store:
+        store.save(1, {"w": 1}).result(timeout=60)
+    os.unlink(os.path.join(path, "journal", "b-0000000001"))
+    ckptree.Store(path).close()
+    (record,) = caplog.records
+    assert record.store == path
