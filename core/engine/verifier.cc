@@ -50,17 +50,19 @@ class Verifier {
     for (const std::string& note : engine_.notes()) {
       damage_.Add(Finding::Severity::kWarning, note);
     }
-    CKPTREE_RETURN_IF_ERROR(CheckRows(database_, &damage_));
+    CKPTREE_RETURN_IF_ERROR(CheckRows(database_, options_.cancelled, &damage_));
     CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
     CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
     CKPTREE_RETURN_IF_ERROR(CheckTips(&moment.rows));
-    for (VersionView& version : versions_) total_ += version.record.new_bytes;
+    for (const VersionView& version : versions_) {
+      if (Wanted(version)) total_ += BytesOf(version);
+    }
     for (VersionView& version : versions_) {
       if (Stopped()) return absl::CancelledError("verify stopped");
       if (!Wanted(version)) continue;
       CKPTREE_RETURN_IF_ERROR(Check(&version));
-      done_ += version.record.new_bytes;
-      CKPTREE_RETURN_IF_ERROR(Tell());
+      done_ += BytesOf(version);
+      CKPTREE_RETURN_IF_ERROR(Tell(done_));
       ForgetBases(version);
     }
     if (options_.level == Level::kDeep && options_.steps.empty()) {
@@ -93,10 +95,16 @@ class Verifier {
   }
 
  private:
-  absl::Status Tell() const {
+  absl::Status Tell(std::uint64_t done) const {
     if (!options_.on_progress) return absl::OkStatus();
     return GuardedCall("on_progress",
-                       [&] { options_.on_progress(done_, total_); });
+                       [&] { options_.on_progress(done, total_); });
+  }
+  // What there is to read of it. Of a chosen step that is all: only where the
+  // one before it was chosen, too, less.
+  std::uint64_t BytesOf(const VersionView& version) const {
+    return options_.steps.empty() ? version.record.new_bytes
+                                  : version.record.logical_bytes;
   }
   bool Stopped() const { return options_.cancelled && options_.cancelled(); }
 
@@ -228,6 +236,7 @@ class Verifier {
     if (prev != nullptr && prev->loaded.empty()) prev = nullptr;
     engine_.arena().execute([&] { Load(version, prev); });
     if (!version->removed) ++report_.steps;
+    std::uint64_t before = 0;  // That its other parts have read.
     for (const auto& [number, part] : version->loaded) {
       report_.leaves += version->removed ? 0 : part->leaves.size();
       // Values that stand in the record of their leaf were checked with it. A
@@ -244,11 +253,17 @@ class Verifier {
                          ? prev->record.version
                          : 0;
       chunks.statistics = options_.level == Level::kDeep;
+      chunks.between = [&](std::uint64_t bytes) -> absl::Status {
+        if (Stopped()) return absl::CancelledError("verify stopped");
+        return Tell(done_ + std::min(before + bytes, BytesOf(*version)));
+      };
+      const std::uint64_t read = report_.bytes;
       absl::Status status;
       engine_.arena().execute([&, p = part.get()] {
         status = CheckChunks(database_, *p, chunks, &report_, &damage_);
       });
       CKPTREE_RETURN_IF_ERROR(status);
+      before += report_.bytes - read;
     }
     all_whole_ = all_whole_ && version->whole;
     if (version->whole) CheckTotals(*version);

@@ -3,6 +3,8 @@
 #include "core/verify/chunk_check.h"
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/array/chunk_grid.h"
 #include "core/array/leaf_statistics.h"
+#include "core/process/first_error.h"
 #include "core/version/read_plan.h"
 #include "schema/keys.h"
 #include "tbb/parallel_for.h"
@@ -68,7 +71,16 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     i = end;
   }
   absl::Mutex mu;
+  FirstError stopped;
+  std::atomic<std::uint64_t> read = 0;
+  const std::thread::id here = std::this_thread::get_id();
   tbb::parallel_for(std::size_t{0}, blocks.size(), [&](std::size_t b) {
+    if (stopped.any()) return;
+    if (options.between && std::this_thread::get_id() == here) {
+      const absl::Status go_on = options.between(read.load());
+      stopped.Note(go_on);
+      if (!go_on.ok()) return;
+    }
     const auto [begin, end] = blocks[b];
     const schema::ChunkRef& ref = *slices[begin].ref;
     const std::string key = ChunkKey(ref);
@@ -113,11 +125,12 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
         bad(*slice.ref, "its statistics are not those of its bytes");
       }
     }
+    read.fetch_add(bytes);
     absl::MutexLock lock(&mu);
     report->bytes += bytes;
     report->chunks += bytes > 0 ? 1 : 0;
   });
-  return absl::OkStatus();
+  return stopped.status();
 }
 
 }  // namespace ckptree::internal

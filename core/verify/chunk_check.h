@@ -6,6 +6,7 @@
 #define CKPTREE_CORE_VERIFY_CHUNK_CHECK_H_
 
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "core/verify/verify_walk.h"
@@ -17,6 +18,9 @@ struct ChunkCheckOptions {
   // Only chunks of versions above this one: the base's were checked with it.
   std::uint64_t above = 0;
   bool statistics = false;  // Recompute them as well.
+  // Called between blocks, on the thread of the call, with the bytes that were
+  // read so far: an error stops it. Null: nothing.
+  std::function<absl::Status(std::uint64_t bytes)> between = {};
 };
 
 // Checks every slice that the leaves of `part` refer to, each block read once,

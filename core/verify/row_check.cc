@@ -81,11 +81,14 @@ struct SmallPart {
   }
 };
 
-absl::Status CheckSmallRows(const kv::Database& database, Damage* damage) {
+absl::Status CheckSmallRows(const kv::Database& database,
+                            const std::function<bool()>& cancelled,
+                            Damage* damage) {
   CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
                            database.Scan(Space::kSmall, "", ""));
   std::optional<SmallPart> current;
   for (; scan.Valid(); scan.Next()) {
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
     const auto fields = schema::DecodeSmallKey(scan.key());
     if (!fields.has_value()) {
       damage->Add(Finding::Severity::kDamage,
@@ -245,10 +248,12 @@ absl::StatusOr<bool> CheckLeafCopies(const kv::Database& database,
 
 }  // namespace
 
-absl::Status CheckRows(const kv::Database& database, Damage* damage) {
+absl::Status CheckRows(const kv::Database& database,
+                       const std::function<bool()>& cancelled, Damage* damage) {
   CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
                            database.Scan(Space::kRecords, "", ""));
   for (; scan.Valid(); scan.Next()) {
+    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
     if (scan.key().empty()) continue;
     if (const absl::Status status = DecodeRow(scan.key(), scan.value());
         !status.ok()) {
@@ -263,8 +268,9 @@ absl::Status CheckRows(const kv::Database& database, Damage* damage) {
     damage->Add(Finding::Severity::kDamage,
                 absl::StrFormat("records: %s", scan.status().message()));
   }
-  if (const absl::Status status = CheckSmallRows(database, damage);
+  if (const absl::Status status = CheckSmallRows(database, cancelled, damage);
       !status.ok()) {
+    if (absl::IsCancelled(status)) return status;
     damage->Add(Finding::Severity::kDamage,
                 absl::StrFormat("small: %s", status.message()));
   }

@@ -15,8 +15,10 @@
 namespace ckptree::internal {
 
 // Every row of `records` decodes, every small save has the blocks that its
-// header says. Damage is reported by key.
-absl::Status CheckRows(const kv::Database& database, Damage* damage);
+// header says. Damage is reported by key. `cancelled`, unless it is null, is
+// asked between rows: kCancelled.
+absl::Status CheckRows(const kv::Database& database,
+                       const std::function<bool()>& cancelled, Damage* damage);
 
 // Every segment's file is checked block by block; header, table, counts and
 // bytes are compared with its row. Files that belong to no row are reported,

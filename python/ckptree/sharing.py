@@ -44,12 +44,17 @@ class Shared:
     def release(self) -> bool:
         """One holder less. The last one closes it: True."""
         with lock_of(self._key):
-            self.users -= 1
-            if self.users > 0:
+            if self.users > 1:
+                self.users -= 1
                 return False
-            if _open.get(self._key) is self:
-                del _open[self._key]
-            self.engine.close()
+            try:
+                self.engine.close()
+            finally:
+                # Else it was interrupted, and is as open as before.
+                if self.engine.closed:
+                    self.users -= 1
+                    if _open.get(self._key) is self:
+                        del _open[self._key]
             return True
 
     def wait(self) -> None:

@@ -903,15 +903,17 @@ class Store(Closing):
                 closed = Closed(engine.directory, shared, managed)
                 self._engine = cast(_engine.Store, closed)
         try:
-            if managed is not None:
-                managed.close()
-        finally:
-            if shared is None:
-                engine.close()
-            elif shared.release() or managed is not None:
-                pass  # Nothing is in flight, or only saves of others.
-            elif waits and not engine.closed:
-                engine.flush(None)
+            last = _close(engine, shared, managed)
+        except KeyboardInterrupt:
+            if shared is not None and not engine.closed:
+                # It is as open as before.
+                self._engine, self._shared = engine, shared
+                self._managed = managed
+                _open_stores.add(self)
+            raise
+        # A manager has waited for its own saves.
+        if waits and not last and managed is None and not engine.closed:
+            engine.flush(None)
 
     def _live(self) -> _engine.Store:
         """For functions of the engine, which take nothing that was closed."""
@@ -957,6 +959,27 @@ class Store(Closing):
         if self.closed:
             return html.text(repr(self))
         return html.store(self.path, self.steps())
+
+
+def _close(
+    engine: _engine.Store,
+    shared: Shared | None,
+    managed: _engine.Manager | None,
+) -> bool:
+    """Closes a manager, and lets go of its engine, whatever that has failed;
+    not where it was interrupted. Whether the engine was closed."""
+    failed: Exception | None = None
+    if managed is not None:
+        try:
+            managed.close()
+        except Exception as error:
+            failed = error
+    if shared is None:
+        engine.close()
+    last = shared is None or shared.release()
+    if failed is not None:
+        raise failed
+    return last
 
 
 @checked()

@@ -7,6 +7,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <vector>
 
 #include "ckptree/ckptree.h"
@@ -42,10 +43,17 @@ Record ToDict(const LeafChange& change);
 Record ToDict(const DiffReport& report);
 Record ToDict(const BlameEntry& entry);
 
+// Throws what a signal handler raises: many take seconds.
 template <typename Engine>
 Records ToDicts(const std::vector<Engine>& records) {
+  constexpr std::size_t kMoment = 1000;
   nanobind::list list;
-  for (const Engine& record : records) list.append(ToDict(record));
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (i % kMoment == kMoment - 1 && PyErr_CheckSignals() != 0) {
+      throw nanobind::python_error();
+    }
+    list.append(ToDict(records[i]));
+  }
   return list;
 }
 

@@ -41,6 +41,10 @@ void StateWriter::Write(nb::handle state) {
 }
 
 void StateWriter::WriteValue(nb::handle value) {
+  constexpr std::size_t kMoment = 1000;  // Of many, for Ctrl-C.
+  if (++written_ % kMoment == 0 && PyErr_CheckSignals() != 0) {
+    throw nb::python_error();
+  }
   if (WriteScalar(value)) return;
   if (value.type().is(rules_->array_type)) {
     WriteArray(value);

@@ -63,6 +63,7 @@ class StateWriter {
   nanobind::object frozen_type_;
   nanobind::object frozen_view_;
   bool copies_ = false;
+  std::size_t written_ = 0;  // Values, so far.
   Parts path_;
   Ancestors ancestors_;
   // Arrays that were met: the same one again is a tie.

@@ -236,8 +236,11 @@ void BindStep(nb::module_& m) {
       .def(
           "details",
           [](const StepObject& self, const std::vector<LeafInfo>& leaves) {
-            return ToDicts(Take(self.With(
-                [&](const Step& step) { return step.Details(leaves); })));
+            return ToDicts(
+                Take(ReadWith(self, leaves.size() >= kLongCount, nb::none(),
+                              [&](const Step& step, const ReadOptions&) {
+                                return step.Details(leaves);
+                              })));
           },
           nb::arg("leaves"))
       .def("read", &Read, nb::arg("requests"),

@@ -59,8 +59,11 @@ void RunInterruptibly(const std::function<void(Work&)>& work,
   std::future<void> done =
       std::async(std::launch::async, [&work, &state] { work(state); });
   std::optional<nb::python_error> raised;
-  while (WithoutGil([&] { return done.wait_for(kMoment); }) !=
+  // Sooner at first: what does not take long is told of, too.
+  std::chrono::milliseconds moment{1};
+  while (WithoutGil([&] { return done.wait_for(moment); }) !=
          std::future_status::ready) {
+    moment = std::min(2 * moment, kMoment);
     if (raised.has_value()) continue;
     try {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();

@@ -326,6 +326,29 @@ TEST_F(EngineTest, AStepThatWasBegunAndIsKeptHoldsUpNoCommit) {
   EXPECT_EQ(StepNumbers().size(), 8u);
 }
 
+TEST_F(EngineTest, AVerificationOfOneStepIsFollowedAndStopped) {
+  StoreOptions one = Options();
+  one.threads = 1;
+  Open(one);
+  ASSERT_OK(Save(1, RandomBytes(32 << 20, 1)));
+  std::vector<std::uint64_t> done;
+  VerifyOptions options;
+  options.steps = {AtStep(1)};
+  options.on_progress = [&](std::uint64_t so_far, std::uint64_t total) {
+    EXPECT_EQ(total, 32u << 20);
+    done.push_back(so_far);
+  };
+  EXPECT_OK(store_->Verify(options).status());
+  EXPECT_GT(done.size(), 3u);  // Not at the end alone.
+  EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+  EXPECT_EQ(done.back(), 32u << 20);
+  done.clear();
+  options.cancelled = [&] { return !done.empty() && done.back() > 0; };
+  EXPECT_EQ(store_->Verify(options).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_LT(done.back(), 32u << 20);
+}
+
 TEST_F(EngineTest, RoomForASaveIsWaitedFor) {
   StoreOptions options = Options();
   options.max_saves_in_flight = 1;
