@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store: opening, the catalog, its bytes, its errors."""
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import ckptree
 import numpy as np
@@ -429,3 +431,38 @@ def test_saves_that_nobody_waits_for_are_two_at_most(store):
     store.flush()
     assert len(store) == 30
     assert store.restore(29)["w"][-1] == 29
+
+
+def test_saves_that_nobody_waits_for_hold_the_memory_of_two(tmp_path):
+    go_on, two = threading.Event(), threading.Event()
+    alive = []
+
+    def hold(steps):
+        assert go_on.wait(timeout=60)
+        return [True for _ in steps]
+
+    def save_all(store):
+        for step in range(8):
+            array = np.full(1 << 20, float(step))
+            alive.append(weakref.ref(array))
+            store.save(step, {"w": array})
+            if step == 1:
+                two.set()
+
+    with ckptree.Store(tmp_path / "s") as store:
+        store.set_policy(ckptree.Custom(hold))
+        saving = threading.Thread(target=save_all, args=(store,))
+        saving.start()
+        assert two.wait(timeout=60)
+        # The first is held up where it commits: the third waits.
+        counters = store.counters()
+        assert counters.saves_in_flight == 2
+        assert counters.staging_bytes_in_use <= 2 * 8 << 20
+        assert len([array for array in alive if array() is not None]) <= 3
+        go_on.set()
+        saving.join(timeout=60)
+        store.flush()
+        for step in range(8):
+            assert (store.restore(step)["w"] == step).all()
+    gc.collect()
+    assert [array for array in alive if array() is not None] == []
