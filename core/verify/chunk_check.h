@@ -18,7 +18,7 @@ struct ChunkCheckOptions {
   // Only chunks of versions above this one: the base's were checked with it.
   std::uint64_t above = 0;
   bool statistics = false;  // Recompute them as well.
-  // Called between blocks, on the thread of the call, with the bytes that were
+  // Called between blocks, on the thread that calls, with the bytes that were
   // read so far: an error stops it. Null: nothing.
   std::function<absl::Status(std::uint64_t bytes)> between = {};
 };

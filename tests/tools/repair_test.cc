@@ -295,12 +295,16 @@ TEST_F(RepairTest, NothingCanBeKept) {
 TEST_F(RepairTest, InterruptedItLeavesTheStore) {
   fs::remove(NewestChunks());
   const auto before = AllFiles(source_);
+  const std::string work = source_ + ".repairing";
   // In the middle of reading, and in the middle of saving.
-  for (const int most : {3, 700}) {
+  for (const bool saving : {false, true}) {
+    const int most = saving ? 600 : 3;
     int asked = 0;
     RepairOptions options;
     options.execute = true;
-    options.cancelled = [&] { return ++asked > most; };
+    options.cancelled = [&] {
+      return (!saving || fs::exists(work)) && ++asked > most;
+    };
     EXPECT_TRUE(absl::IsCancelled(Repair(source_, options).status())) << most;
     auto after = AllFiles(source_);
     after[source_ + "/LOCK"] = before.at(source_ + "/LOCK");
@@ -318,7 +322,8 @@ TEST_F(RepairTest, WhatAKilledOneLeavesBlocksNothing) {
   RepairOptions options;
   options.execute = true;
   options.cancelled = [&] {
-    if (++asked != 700) return asked > 700;
+    if (!fs::exists(work)) return false;
+    if (++asked != 600) return asked > 600;
     fs::copy(work, left, fs::copy_options::recursive);
     return true;
   };

@@ -89,10 +89,12 @@ struct VerifyOptions {
   };
   Level level = Level::kFull;
   std::vector<StepSelector> steps = {};  // Empty: all.
-  // Asked between chunks, on the thread of the call; true stops with
-  // kCancelled. Must not call the store, which holds collections back.
+  // Asked between rows and between chunks, one call at a time, on the thread of
+  // the call or one that works for it; true stops with kCancelled. Must not
+  // call the store, which holds collections back.
   std::function<bool()> cancelled = {};
-  // In bytes, now and then. Called like `cancelled`.
+  // In bytes, between chunks and after each step. Called like `cancelled`.
+  // Where the store is looked at again it begins anew.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };
 
