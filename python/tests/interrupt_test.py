@@ -61,8 +61,11 @@ manager.save(1, {"w": array})
 commits.wait()
 """
 
-# As large as several blocks for each thread, twice over.
-LARGE = STORE + """
+# Many blocks for the one thread there is; and all that it tells is told.
+LARGE = """
+from ckptree import progress
+progress.Meter.INTERVAL = 0
+store = ckptree.Store(path, threads=1)
 large = {str(i): np.full(4 << 20, i, "f4") for i in range(16)}
 store.save(1, large).result()
 """

@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import threading
 
 import ckptree
 import numpy as np
@@ -315,3 +316,29 @@ def test_names_that_are_no_unicode(tmp_path, told, monkeypatch):
     os.unlink(os.path.join(path, "journal", "b-0000000001"))
     ckptree.Store(path).close()
     assert handler.next().store == path
+
+
+def test_a_handler_that_stands_still_takes_no_memory(tmp_path, told):
+    """Of more than a thousand messages the latest are dropped, and counted."""
+    go_on, saved = threading.Event(), threading.Event()
+    saves = 1500
+
+    def refuse(steps):
+        raise Mine
+
+    with ckptree.Store(tmp_path / "s", collect=False) as store:
+        store.set_policy(ckptree.Custom(refuse))
+        handler = told(lambda: go_on.wait(timeout=60))
+        for step in range(saves):
+            handle = store.save(1, {"n": step}, overwrite=True)
+        handle.on_complete(lambda handle: saved.set())
+        assert saved.wait(timeout=60)
+        go_on.set()
+        store.flush()
+    said = []
+    while not said or said[-1].part != "log":
+        said.append(handler.next())
+    assert {record.part for record in said[:-1]} == {"policy"}
+    dropped = int(said[-1].getMessage().split(": ")[1].split()[0])
+    assert "messages were dropped" in said[-1].getMessage()
+    assert len(said) - 1 + dropped == saves and dropped > 400
