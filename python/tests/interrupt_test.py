@@ -100,7 +100,7 @@ HELD_UP = {
         MANAGER, "delete_after", "manager.delete_after(1)",
     ),
     "manager.fork_from": (MANAGER, "fork_from", "manager.fork_from(1, 'b')"),
-    "manager.close": (MANAGER, "close", "manager.close()"),
+    "manager.close": (MANAGER, "_close", "manager.close()"),
 }
 # What stops in the middle of one step.
 TOLD = {

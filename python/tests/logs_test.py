@@ -191,22 +191,24 @@ def test_a_handler_that_ends_the_program_ends_the_open(damaged, told):
     ckptree.Store(damaged).close()  # It was closed.
 
 
-def infos(path, level):
+def test_infos_are_for_who_asks(tmp_path, told):
+    handler = told()
     logger = logging.getLogger("ckptree")
-    before = logger.level
-    logger.setLevel(level)
-    try:
+
+    def drop_the_policy(path):
         ckptree.CheckpointManager(path, max_to_keep=5).close()
         ckptree.CheckpointManager(path).close()
+
+    drop_the_policy(tmp_path / "a")
+    assert handler.records.empty()
+    logger.setLevel(logging.INFO)
+    try:
+        drop_the_policy(tmp_path / "b")
+        record = handler.next()
+        while record.part != "policy":
+            record = handler.next()
     finally:
-        logger.setLevel(before)
-
-
-def test_infos_are_for_who_asks(tmp_path, caplog):
-    infos(tmp_path / "a", logging.WARNING)
-    assert caplog.records == []
-    infos(tmp_path / "b", logging.INFO)
-    (record,) = [r for r in caplog.records if r.part == "policy"]
+        logger.setLevel(logging.NOTSET)
     assert record.levelname == "INFO"
     assert "the policy 'latest(5)'" in record.getMessage()
 
