@@ -12,7 +12,8 @@ namespace ckptree::kv {
 
 // Owns what its bytes stand on (a block, a mapping of a file) and keeps it
 // alive, also when the block is dropped from the database. Must be
-// destroyed before the Database it came from. Thread-compatible.
+// destroyed before the Database it came from, unless it is mapped.
+// Thread-compatible.
 class Value {
  public:
   struct Impl;
@@ -25,6 +26,9 @@ class Value {
   ~Value();
 
   std::string_view view() const;
+  // True where the bytes stand in a mapping of their file: nothing of the
+  // database is needed any more, and closing it does not wait for this.
+  bool mapped() const;
 
  private:
   friend class Database;

@@ -110,6 +110,36 @@ std::vector<BoxSpec> CellsOf(const schema::LeafRecord& record) {
   return cells;
 }
 
+// Whether the pieces are the whole array, each of its box.
+absl::Status CheckPieces(const Path& path, const schema::TreeEntry& entry,
+                         const std::vector<LeafView::Piece>& pieces) {
+  // Packed elements have chunks that end within a byte.
+  if (entry.kind != EntryKind::kArray || entry.packed) return absl::OkStatus();
+  const std::int64_t wanted = ElementCount(entry.shape).value_or(-1);
+  // A value that stands in its record is of no box.
+  const bool whole = pieces.size() == 1 && pieces[0].box.shape.empty();
+  std::int64_t found = 0;
+  for (const LeafView::Piece& piece : pieces) {
+    const Shape& shape = whole ? entry.shape : piece.box.shape;
+    const std::int64_t bytes =
+        ArrayBytes(entry.dtype, /*packed=*/false, shape).value_or(-1);
+    const bool inside =
+        whole || CheckBox(piece.box.start, shape, entry.shape).ok();
+    if (!inside || bytes < 0 ||
+        piece.bytes.size() != static_cast<std::uint64_t>(bytes)) {
+      return absl::DataLossError(
+          absl::StrFormat("%s: its record contradicts itself", path.Text()));
+    }
+    found += ElementCount(shape).value_or(0);
+  }
+  if (found != wanted) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: the boxes that were saved hold %d of its %d elements", path.Text(),
+        found, wanted));
+  }
+  return absl::OkStatus();
+}
+
 template <typename E>
 constexpr DType kDTypeOf = DType::kNone;
 template <>
@@ -329,7 +359,9 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
                       bytes.status().message())));
       }
       const auto* begin = reinterpret_cast<const std::byte*>(bytes->data());
-      if (reinterpret_cast<std::uintptr_t>(begin) % 64 != 0) {
+      // What is not mapped would keep the database open.
+      if (!block->mapped() ||
+          reinterpret_cast<std::uintptr_t>(begin) % 64 != 0) {
         copy(std::move(box), *bytes);
         continue;
       }
@@ -337,6 +369,8 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
       impl->blocks.push_back(*std::move(block));
     }
   }
+  CKPTREE_RETURN_IF_ERROR(
+      reader_->Annotate(CheckPieces(*at, located.entry, impl->pieces)));
   return LeafView(std::move(impl));
 }
 

@@ -68,6 +68,10 @@ Value::~Value() {
   }
 }
 
+bool Value::mapped() const {
+  return impl_ != nullptr && impl_->mapped.has_value();
+}
+
 std::string_view Value::view() const {
   if (impl_ == nullptr) return {};
   if (impl_->mapped.has_value()) return impl_->mapped->value();
@@ -161,7 +165,6 @@ absl::StatusOr<Value> Database::View(schema::Space space,
   if (!record.ok() && only_copy) return std::move(record).status();
   if (!record.ok() || !record->has_value()) return Read(space, key);
   auto value = std::make_unique<Value::Impl>();
-  value->instance = instance;
   value->mapped = *std::move(record);
   return Value(std::move(value));
 }

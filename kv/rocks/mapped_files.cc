@@ -31,14 +31,14 @@ namespace ckptree::kv {
 
 class MappedFile {
  public:
-  MappedFile(std::shared_ptr<const Instance> instance, schema::Space space)
-      : instance_(std::move(instance)),
-        reader_(FileOptionsOf(space, instance_->env(), /*map=*/true)) {}
+  MappedFile(std::shared_ptr<rocksdb::Env> env, schema::Space space)
+      : env_(std::move(env)),
+        reader_(FileOptionsOf(space, env_.get(), /*map=*/true)) {}
 
   rocksdb::SstFileReader& reader() const { return reader_; }
 
  private:
-  const std::shared_ptr<const Instance> instance_;  // Owns the environment.
+  const std::shared_ptr<rocksdb::Env> env_;
   mutable rocksdb::SstFileReader reader_;
 };
 
@@ -72,7 +72,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::FindListed(
     return absl::DataLossError(absl::StrFormat(
         "%s has %d bytes instead of %d", table->path, bytes, table->bytes));
   }
-  const auto file = std::make_shared<MappedFile>(instance, space);
+  const auto file = std::make_shared<MappedFile>(instance->shared_env(), space);
   const rocksdb::Status opened = file->reader().Open(table->path);
   if (!opened.ok()) {
     return ToStatus(opened, absl::StrFormat("mapping %s", table->path));

@@ -21,7 +21,7 @@
 namespace ckptree::kv {
 
 // One file of `leaves` or `chunks`, mapped. Stays readable when the database
-// drops the file.
+// drops the file, and when it is closed, which this does not hold up.
 class MappedFile;
 
 // Finds the file that holds a key and maps it on first use.

@@ -156,7 +156,10 @@ struct CKPTREE_EXPORT LeafValue {
 
 // Bytes of a leaf that stand in the store's own file: nothing is copied. Every
 // piece is aligned to 64 bytes and was checked against its digest. Valid while
-// the view lives, even if the step is removed. Destroy it before the Store.
+// the view lives, whatever becomes of the rest: the step may be removed and its
+// bytes collected, Step and Store may be gone. It holds neither of them up; the
+// file takes its place on the disk until the view goes. In a child made by
+// fork() it can be read and destroyed as well. The memory cannot be written to.
 class CKPTREE_EXPORT LeafView {
  public:
   // One chunk of the array: a box of it, dense and row-major. A small value is
@@ -247,7 +250,8 @@ class CKPTREE_EXPORT Step {
   // whoever does not know the type.
   absl::StatusOr<LeafValue> Value(PathRef path) const;
   // The value in place, without a copy, where the store's files can be mapped.
-  // Every byte is checked before this returns.
+  // Every byte is checked before this returns. kFailedPrecondition where the
+  // boxes that were saved do not make up the whole array.
   absl::StatusOr<LeafView> View(PathRef path) const;
 
   // What a strict restore would trip over: compares with the leaves the caller
