@@ -55,6 +55,7 @@ from ckptree.policies import (
 )
 from ckptree.step import Step
 from ckptree.store import Store, close_all, open
+from ckptree.view import LeafView
 from ckptree._engine import VERSION as __version__
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "KeepIf",
     "Latest",
     "Leaf",
+    "LeafView",
     "Logarithmic",
     "MismatchError",
     "NoSpaceError",

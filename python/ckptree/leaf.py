@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ckptree import _engine
+    from ckptree.view import LeafView
 
     Array = np.ndarray[Any, Any]
 
@@ -99,10 +100,20 @@ class Leaf:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """NumPy's element type; None where it is no array.
+        """NumPy's element type.
 
-        ImportError where it is one of ml_dtypes and that is not installed.
+        Returns
+        -------
+        numpy.dtype or None
+            None where it is no array.
 
+        Raises
+        ------
+        ImportError
+            It is one of ml_dtypes, and that is not installed.
+
+        Examples
+        --------
         >>> leaf.dtype
         dtype('float64')
         """
@@ -133,8 +144,19 @@ class Leaf:
 
     @property
     def detail(self) -> LeafDetail:
-        """All that its record says.
+        """All that its record says, which is read once.
 
+        Returns
+        -------
+        LeafDetail
+
+        Raises
+        ------
+        CorruptionError
+            The record is not what was saved.
+
+        Examples
+        --------
         >>> leaf.detail.nbytes, leaf.detail.since_step
         (48, 1)
         """
@@ -154,9 +176,16 @@ class Leaf:
 
     @property
     def stats(self) -> LeafStats | None:
-        """As the save recorded them; nothing is read. None of what is no
-        array, and where the store was opened with statistics=False.
+        """As the save recorded them; the array is not read.
 
+        Returns
+        -------
+        LeafStats or None
+            None of what is no array, and where the store was opened with
+            statistics=False.
+
+        Examples
+        --------
         >>> leaf.stats.mean, leaf.stats.max, leaf.stats.nan
         (2.5, 5.0, 0)
         """
@@ -229,9 +258,51 @@ class Leaf:
         self._step.read([(self._info, array, None, None)])
         return array
 
+    def view(self) -> LeafView:
+        """The array where it stands in the store's file, without a copy, once
+        every byte of it was checked.
+
+        Returns
+        -------
+        LeafView
+            Its pieces, in memory that cannot be written to. It outlives the
+            step and the store.
+
+        Raises
+        ------
+        TypeError
+            The leaf is not an array.
+        NotImplementedError
+            Its elements are packed.
+        CorruptionError
+            The bytes are not those that were saved.
+        StateError
+            The store is closed, or the boxes that were saved do not make up
+            the whole array.
+
+        Examples
+        --------
+        >>> leaf.view().array
+        array([[0., 1., 2.],
+               [3., 4., 5.]])
+        """
+        from ckptree import view
+
+        self._check_unpacked()
+        return view.view(self._step, self._info, self.name)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """For NumPy: numpy(), of that dtype.
+
+        Raises
+        ------
+        ValueError
+            `copy` is False: reading it is one. view() makes none.
+        """
         if copy is False:
-            raise ValueError(f"{self.name}: reading it makes a copy")
+            raise ValueError(
+                f"{self.name}: reading it makes a copy; view() makes none"
+            )
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
@@ -339,13 +410,16 @@ class Leaf:
             )
         return self._info.shape
 
-    def _empty(self, shape: tuple[int, ...]) -> Array:
+    def _check_unpacked(self) -> None:
         self._check_array()
         if self._info.packed:
             raise NotImplementedError(
                 f"{self.name}: packed elements of {self._info.dtype_name} "
                 "cannot be read here yet"
             )
+
+    def _empty(self, shape: tuple[int, ...]) -> Array:
+        self._check_unpacked()
         from ckptree.arrays import dtypes, memory
 
         return memory.empty(shape, dtypes.to_numpy(self._info.dtype))

@@ -23,4 +23,6 @@ NB_MODULE(_engine, m) {
   ckptree::python::BindHistory(m);
   ckptree::python::BindArrayMemory(m);
   ckptree::python::BindLogs(m);
+  ckptree::python::BindView(m);
+  ckptree::python::BindInventory(m);
 }

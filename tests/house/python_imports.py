@@ -32,11 +32,11 @@ ROOMS = {
     "adapters": (r"adapters(\..*)?", "ground arrays"),
     "rules": (r"_rules", "ground arrays adapters"),
     "records": (
-        r"changes|decisions|html|policies|records|selector|table",
+        r"changes|decisions|html|plots|policies|records|selector|table",
         "ground arrays"),
     "restoring": (r"restoring(\..*)?", "ground arrays adapters rules"),
     "reading": (
-        r"history|leaf|step", "ground arrays adapters records restoring"),
+        r"history|leaf|step|view", "ground arrays adapters records restoring"),
     "stores": (
         r"handle|manager|sharing|store",
         "ground arrays rules records restoring reading"),
@@ -53,6 +53,7 @@ KNOW_FRAMEWORKS = ("adapters", "orbax", "flax")
 OUTSIDE = {
     "numpy": None,
     "typing_extensions": None,
+    "matplotlib": ("records",),  # Where a plot is asked for.
     "ml_dtypes": ("arrays",),
     "flax": KNOW_FRAMEWORKS,
     "jax": KNOW_FRAMEWORKS,
