@@ -227,7 +227,7 @@ class MismatchError(InvalidArgumentError):
     def __init__(
         self, step: str, differences: Sequence[Difference], hint: str = ""
     ) -> None:
-        self.differences = list(differences)
+        self._differences = differences
         lines = [
             f"step {step} does not fit the template at {len(differences)} "
             f"path{'s' if len(differences) != 1 else ''}:"
@@ -238,6 +238,19 @@ class MismatchError(InvalidArgumentError):
         if hint:
             lines.append(f"  {hint}")
         super().__init__("\n".join(lines))
+
+    @property
+    def differences(self) -> list[Difference]:
+        """All of them, in the order of the template; what it has no place for
+        comes last.
+
+        >>> missing = ckptree.Difference("w", "missing", "int", "")
+        >>> ckptree.MismatchError("7", [missing]).differences[0].path
+        'w'
+        """
+        if not isinstance(self._differences, list):
+            self._differences = list(self._differences)
+        return self._differences
 
 
 def level_of_caller() -> int:

@@ -393,6 +393,41 @@ def test_a_wrong_template_compares_few_names(store, monkeypatch):
     assert len(str(error.value)) < 3000
 
 
+def test_of_very_many_differences_few_are_made_text(store, monkeypatch):
+    from ckptree.restoring.inventory import Inventory
+
+    store.save(1, {"params": many()}).result()
+    shown = []
+    real = Inventory.shown
+    monkeypatch.setattr(
+        Inventory,
+        "shown",
+        lambda self, info: shown.append(info) or real(self, info),
+    )
+    with pytest.raises(ckptree.MismatchError) as error:
+        store.restore(1, many())
+    assert len(str(error.value).splitlines()) == 23
+    assert shown == []
+    store.close()  # What there is to say was found out before.
+    found = error.value.differences
+    assert len(found) == 4000 and len(shown) == 2000
+    assert str(found[0]).endswith(": missing, expected float")
+    assert str(found[-1]).endswith(": unexpected, the step has float")
+    assert error.value.differences is found
+
+
+def test_ties_are_said_of_a_store_that_was_closed(store):
+    w = np.ones(3, "f4")
+    store.save(1, {"a": w, "b": {"c": w}}).result()
+    with pytest.raises(ckptree.MismatchError) as error:
+        store.restore(1, {"x": 1})
+    store.close()
+    assert [str(d) for d in error.value.differences[1:]] == [
+        "a: unexpected, the step has float32[3]",
+        "b/c: unexpected, the step has float32[3]",
+    ]
+
+
 def test_the_whole_tree_is_a_subtree_too(store):
     store.save(1, {"params": {"w": 1.0, "b": [2.0]}}).result()
     like = {"w": 0.0, "b": [0.0]}

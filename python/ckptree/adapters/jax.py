@@ -16,6 +16,7 @@ True
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
@@ -71,6 +72,13 @@ PRNG_TAG = "prng:"
 _BYTES_AT_ONCE = 64 << 20
 _BYTES_OF_ONE_ARRAY = 1 << 30
 _BYTES_AT_ONCE_ON_CPU = 1 << 30
+
+# Very many small arrays of one shape, type and place are sent as few and taken
+# apart there: JAX takes 10 us and more over each that is sent by itself. What
+# does that is compiled for each shape and type, which has to be worth it.
+_ALIKE_AT_ONCE = 128
+_ALIKE_AT_LEAST = 8192
+_ALIKE_BYTES = 4 << 10
 
 # jax.Array is made known to isinstance() by its own kinds of arrays.
 _Array = jax.Array
@@ -198,7 +206,10 @@ def _plain(sharding: Any) -> LeafSharding | None:
 
 
 def _is_key(dtype: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+    # Most are NumPy's, and JAX takes long over each.
+    return not isinstance(dtype, np.dtype) and bool(
+        jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    )
 
 
 def _box(index: Any, shape: tuple[int, ...]) -> Index:
@@ -215,29 +226,30 @@ def _box(index: Any, shape: tuple[int, ...]) -> Index:
 
 def describe(value: Any) -> Expected | None:
     """What an array or jax.ShapeDtypeStruct in a template asks for."""
-    if not isinstance(value, (_Array, jax.ShapeDtypeStruct)):
+    abstract = type(value) is jax.ShapeDtypeStruct
+    if not abstract and not isinstance(value, (_Array, jax.ShapeDtypeStruct)):
         return None
-    tag = ""
-    name = ""
-    if _is_key(value.dtype):
-        # ShapeDtypeStruct has no public way to the implementation.
-        tag = PRNG_TAG + str(value.dtype._impl.name)
-        name = "uint32"
-    else:
-        name = dtypes.NAMES[np.dtype(value.dtype)]
+    abstract = abstract or isinstance(value, jax.ShapeDtypeStruct)
     sharding = value.sharding
-    if isinstance(value, _Array) and not getattr(value, "committed", True):
+    if not abstract and not getattr(value, "committed", True):
         sharding = None
-    return Expected(
-        "array",
-        name,
-        tuple(value.shape),
-        tag,
-        isinstance(value, jax.ShapeDtypeStruct),
-        "jax",
-        sharding,
-        value,
-    )
+    expected = _expected(value.dtype, value.shape, abstract, sharding)
+    weak = getattr(value, "weak_type", False)  # Keys have none.
+    return expected._replace(like=value) if weak else expected
+
+
+@lru_cache(1024)
+def _expected(
+    dtype: Any, shape: tuple[int, ...], abstract: bool, sharding: Any
+) -> Expected:
+    tag = ""
+    name = "uint32"
+    if _is_key(dtype):
+        # ShapeDtypeStruct has no public way to the implementation.
+        tag = PRNG_TAG + str(dtype._impl.name)
+    else:
+        name = dtypes.NAMES[np.dtype(dtype)]
+    return Expected("array", name, shape, tag, abstract, "jax", sharding)
 
 
 def is_place(given: Any) -> bool:
@@ -275,9 +287,13 @@ def load(
         _run(step, requests, batch, on_devices, changed)
         batch, size = [], 0
 
-    for request in requests:
-        _check_dtype(request.info, _dtype(request))
-    for i, request in enumerate(requests):
+    with memory.without_collection():
+        _check_dtypes(requests)
+        groups, others = _alike(requests)
+    for group in groups:
+        _load_group(step, requests, group, on_devices)
+    for i in others:
+        request = requests[i]
         jobs = _jobs(i, request.info, request.place)
         item = dtypes.to_numpy(request.info.dtype).itemsize
         sizes = [item * math.prod(job.shape) for job in jobs]
@@ -289,10 +305,11 @@ def load(
             batch.append(job)
             size += job_bytes
     run()
-    arrays = [
-        _assemble(request, parts)
-        for request, parts in zip(requests, on_devices)
-    ]
+    with memory.without_collection():
+        arrays = [
+            _assemble(request, parts)
+            for request, parts in zip(requests, on_devices)
+        ]
     return arrays, changed
 
 
@@ -320,13 +337,20 @@ def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
     return jax.device_put(array, sharding)
 
 
-def _check_dtype(info: _engine.LeafInfo, name: str) -> None:
-    wanted = dtypes.by_name(name)
-    if jax.dtypes.canonicalize_dtype(wanted) != wanted:
-        raise ValueError(
-            f"{info.name}: JAX makes {name} smaller unless jax_enable_x64 is "
-            "set: set it, or restore with cast=True and a template"
-        )
+def _check_dtypes(requests: Sequence[Request]) -> None:
+    checked: set[str] = set()
+    for request in requests:
+        name = _dtype(request)
+        if name in checked:
+            continue
+        checked.add(name)
+        wanted = dtypes.by_name(name)
+        if jax.dtypes.canonicalize_dtype(wanted) != wanted:
+            raise ValueError(
+                f"{request.info.name}: JAX makes {name} smaller unless "
+                "jax_enable_x64 is set: set it, or restore with cast=True and "
+                "a template"
+            )
 
 
 def _jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[_Job]:
@@ -388,6 +412,99 @@ def _run(
         on_devices[request].append(array)
 
 
+def _alike(
+    requests: Sequence[Request],
+) -> tuple[list[list[int]], Sequence[int]]:
+    """The places of requests of which very many are alike, and of the
+    others."""
+    if len(requests) < _ALIKE_AT_LEAST:
+        return [], range(len(requests))
+    found: dict[Any, list[int]] = {}
+    for i, request in enumerate(requests):
+        info = request.info
+        key = (
+            info.dtype,
+            info.shape,
+            request.place,
+            request.dtype,
+            info.tag,
+            _is_weak(request),
+        )
+        found.setdefault(key, []).append(i)
+    groups: list[list[int]] = []
+    others: list[int] = []
+    for alike in found.values():
+        if _worth_it(requests[alike[0]], len(alike)):
+            groups.append(alike)
+        else:
+            others += alike
+    return groups, sorted(others)
+
+
+def _worth_it(request: Request, count: int) -> bool:
+    info, place = request.info, request.place
+    item = dtypes.to_numpy(info.dtype).itemsize
+    return (
+        count >= _ALIKE_AT_LEAST
+        and 0 < item * math.prod(info.shape) <= _ALIKE_BYTES
+        and _dtype(request) == info.dtype_name
+        and not _is_weak(request)
+        and not info.tag.startswith(PRNG_TAG)
+        and (place is None or _is_one_device(place))
+    )
+
+
+def _is_one_device(place: Any) -> bool:
+    """Whether it is a device's own memory, as functions of jit give it."""
+    if type(place) is not jax.sharding.SingleDeviceSharding:
+        return False
+    (device,) = place.device_set
+    return bool(place == jax.device_put(0, device).sharding)
+
+
+def _load_group(
+    step: _engine.Step,
+    requests: Sequence[Request],
+    group: Sequence[int],
+    on_devices: list[list[Any]],
+) -> None:
+    """Arrays of one shape, type and place."""
+    info, place = requests[group[0]].info, requests[group[0]].place
+    dtype = dtypes.to_numpy(info.dtype)
+    row = dtype.itemsize * math.prod(info.shape)
+    most = max(1, _BYTES_AT_ONCE // (row * _ALIKE_AT_ONCE)) * _ALIKE_AT_ONCE
+    for first in range(0, len(group), most):
+        some = group[first : first + most]
+        # Whole blocks: what takes them apart is compiled for one length.
+        rows = -(-len(some) // _ALIKE_AT_ONCE) * _ALIKE_AT_ONCE
+        host = memory.empty((rows, *info.shape), dtype)
+        host[len(some) :] = 0
+        with memory.without_collection():
+            reads: list[ReadRequest] = [
+                (requests[i].info, host[j : j + 1], None, None)
+                for j, i in enumerate(some)
+            ]
+        step.read(reads)
+        blocks = [
+            host[j : j + _ALIKE_AT_ONCE] for j in range(0, rows, _ALIKE_AT_ONCE)
+        ]
+        with memory.without_collection():
+            made = (
+                array
+                for block in jax.device_put(blocks, place)
+                for array in _apart(block)
+            )
+            for i, array in zip(some, made):
+                on_devices[i].append(array)
+
+
+def _each(block: Any) -> Any:
+    return tuple(block[i] for i in range(_ALIKE_AT_ONCE))
+
+
+_apart = jax.jit(_each)
+
+
 def _assemble(request: Request, parts: list[Any]) -> Any:
     info, sharding = request.info, request.place
     if info.tag.startswith(PRNG_TAG):
@@ -397,11 +514,17 @@ def _assemble(request: Request, parts: list[Any]) -> Any:
         return keys if sharding is None else jax.device_put(keys, sharding)
     if sharding is None:
         # A weak type gives way to others.
-        weak = getattr(request.like, "weak_type", False)
-        return _weakened(parts[0]) if weak else parts[0]
+        return _weakened(parts[0]) if _is_weak(request) else parts[0]
+    if parts[0].sharding is sharding or parts[0].sharding == sharding:
+        return parts[0]
     return jax.make_array_from_single_device_arrays(
         info.shape, sharding, parts
     )
+
+
+def _is_weak(request: Request) -> bool:
+    like = request.like
+    return like is not None and bool(getattr(like, "weak_type", False))
 
 
 def _weakened(array: Any) -> Any:

@@ -9,10 +9,17 @@ drop-ins, so each of them says it, in a class of its own over Restoring.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Mapping,
+    Sequence,
+    overload,
+)
 
 from ckptree import adapters
-from ckptree.arrays import casting, values
+from ckptree.arrays import casting, memory, values
 from ckptree.errors import Difference, MismatchError
 from ckptree.restoring.inventory import Inventory
 
@@ -37,27 +44,24 @@ class Restoring(ABC):
         # with their kind, and whether they are empty.
         self.leaves: dict[str, Any] = {}
         self.nodes: list[tuple[str, str, bool]] = []
-        self.differences: list[Difference] = []
+        # As Difference has it, but what was expected and found may not be text
+        # yet: of very many nobody asks for it.
+        self.differences: list[tuple[str, str, Any, Any, str]] = []
 
     def run(self, template: Any) -> Any:
         """A tree like the template. MismatchError, with every path where the
         two differ."""
-        self.walk(template, self._on_node, self._on_leaf)
-        self.match()
-        asked: dict[str, Request] = {}
-        for name, leaf in self.leaves.items():
-            request = self.ask(name, leaf)
-            if request is not None:
-                asked[name] = request
-        self.compare_rest()
-        self._check()
+        with memory.without_collection():
+            self.walk(template, self._on_node, self._on_leaf)
+            self.match()
+            asked = self.ask_all()
+            self.compare_rest()
+            self._check()
         made = self.load(asked)
         self._check()
-        return self.walk(
-            template,
-            lambda name, kind, empty: None,
-            lambda name, leaf: made.get(name, leaf),
-        )
+        get = made.get
+        with memory.without_collection():
+            return self.walk(template, lambda name, kind, empty: None, get)
 
     def _on_node(self, name: str, kind: str, empty: bool) -> None:
         self.nodes.append((name, kind, empty))
@@ -89,6 +93,15 @@ class Restoring(ABC):
         """What to read for a leaf. None: the template's value stays, or the two
         differ there."""
 
+    def ask_all(self) -> dict[str, Request]:
+        """ask() of all leaves, by their names."""
+        asked = {}
+        for name, leaf in self.leaves.items():
+            request = self.ask(name, leaf)
+            if request is not None:
+                asked[name] = request
+        return asked
+
     def compare_rest(self) -> None:
         """Notes how the two differ beside the template's leaves."""
 
@@ -117,16 +130,51 @@ class Restoring(ABC):
         return made
 
     def differ(
-        self, path: str, problem: str, expected: str, found: str, hint: str = ""
+        self, path: str, problem: str, expected: Any, found: Any, hint: str = ""
     ) -> None:
-        """Notes one path where the two differ."""
-        self.differences.append(
-            Difference(path, problem, expected, found, hint)
-        )
+        """Notes one path where the two differ. What was expected is text or
+        becomes it, what was found is text or a leaf of the step."""
+        self.differences.append((path, problem, expected, found, hint))
 
     def _check(self) -> None:
         if self.differences:
-            raise MismatchError(self.where(), self.differences, self.hint())
+            hint = self.hint()
+            found = _Differences(self.differences, self.there.shown)
+            raise MismatchError(self.where(), found, hint)
+
+
+class _Differences(Sequence[Difference]):
+    """Those of a restore, which become text when they are looked at."""
+
+    def __init__(
+        self,
+        noted: list[tuple[str, str, Any, Any, str]],
+        shown: Callable[[_engine.LeafInfo], str],
+    ) -> None:
+        self._noted = noted
+        self._shown = shown
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    @overload
+    def __getitem__(self, number: int) -> Difference: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[Difference]: ...
+
+    def __getitem__(
+        self, number: int | slice
+    ) -> Difference | list[Difference]:
+        if isinstance(number, slice):
+            return [self._made(*one) for one in self._noted[number]]
+        return self._made(*self._noted[number])
+
+    def _made(
+        self, path: str, problem: str, expected: Any, found: Any, hint: str
+    ) -> Difference:
+        shown = found if isinstance(found, str) else self._shown(found)
+        return Difference(path, problem, str(expected), shown, hint)
 
 
 def load(

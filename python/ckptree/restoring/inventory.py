@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator
+from typing import Iterable, Iterator
 
+from ckptree import _engine
 from ckptree.arrays import values
-
-if TYPE_CHECKING:
-    from ckptree import _engine
 
 # By the kind of the parts below: what a container is that is not listed.
 _IMPLIED = {1: "dict", 2: "list", 3: "object", 4: "custom"}
@@ -19,56 +17,71 @@ class Inventory:
 
     def __init__(self, step: _engine.Step) -> None:
         self._step = step
-        self._listed = {info.name: info for info in step.leaves("")}
-        self._implied: dict[str, str] = {}
-        for info in self._listed.values():
-            for name, below in info.parents():
-                self._implied.setdefault(name, _IMPLIED[below])
+        listed, leaves, ties, below = _engine.inventory(step.leaves(""))
+        self.listed = listed  # By name: leaves, ties and containers.
+        self.leaves = leaves  # By name, without ties.
+        self._ties = ties
+        # Containers that are not listed, by name: their kinds.
+        self.implied = {name: _IMPLIED[kind] for name, kind in below.items()}
 
     def value(self, name: str) -> _engine.LeafInfo | None:
         """The leaf of that name, or that a tie of that name shares."""
-        info = self._listed.get(name)
-        if info is not None and info.tie_to is not None:
-            # Of an item that is left out: not listed.
-            info = self._listed.get(info.tie_to) or self._step.find(info.tie_to)
-        return info if info is not None and info.is_leaf else None
+        found = self.leaves.get(name)
+        if found is not None or name not in self._ties:
+            return found
+        tied = str(self._ties[name].tie_to)
+        # Of an item that is left out: not listed.
+        found = self.listed.get(tied) or self._step.find(tied)
+        return found if found.is_leaf else None
 
-    def values(self) -> Iterator[_engine.LeafInfo]:
-        """All leaves and ties."""
-        for info in self._listed.values():
-            if info.is_leaf or info.tie_to is not None:
-                yield info
+    def values(self) -> Iterable[tuple[str, _engine.LeafInfo]]:
+        """All leaves and ties, by name."""
+        if not self._ties:
+            return self.leaves.items()
+        return [
+            (name, info)
+            for name, info in self.listed.items()
+            if name in self.leaves or name in self._ties
+        ]
 
     def empty_nodes(self) -> Iterator[_engine.LeafInfo]:
         """Containers without anything below, and None."""
-        for info in self._listed.values():
-            if not info.is_leaf and info.tie_to is None:
-                if info.name not in self._implied:
+        if len(self.leaves) + len(self._ties) == len(self.listed):
+            return
+        for name, info in self.listed.items():
+            if name not in self.leaves and name not in self._ties:
+                if name not in self.implied:
                     yield info
 
     def kind(self, name: str) -> str | None:
         """Of whatever has that name: "dict", "tuple", "array", ..."""
-        info = self._listed.get(name)
+        info = self.listed.get(name)
         if info is None:
-            return self._implied.get(name)
+            return self.implied.get(name)
         return info.kind
+
+    def later(self, name: str) -> _engine.LeafInfo | str:
+        """What shown() takes, or has said already: a tie leads to a leaf that
+        only an open step knows."""
+        info = self.listed[name]
+        return self.shown(info) if name in self._ties else info
 
     def shown_at(self, name: str) -> str:
         """What a message says of what has that name."""
-        info = self._listed.get(name)
+        info = self.listed.get(name)
         return (
             self.shown(info)
             if info is not None
-            else shown_node(self._implied[name], False)
+            else shown_node(self.implied[name], False)
         )
 
     def shown(self, info: _engine.LeafInfo) -> str:
         """What a message says of a leaf, tie or container."""
         if info.tie_to is not None:
             # Of an item that is left out: not listed.
-            info = self._listed.get(info.tie_to) or self._step.find(info.tie_to)
+            info = self.listed.get(info.tie_to) or self._step.find(info.tie_to)
         if not info.is_leaf:
-            return shown_node(info.kind, info.name not in self._implied)
+            return shown_node(info.kind, info.name not in self.implied)
         kind = values.kind_of(info)
         if kind != "array":
             return kind

@@ -29,6 +29,9 @@ class Renames:
     def __init__(self, names: dict[str, str]) -> None:
         self._names = sorted(names.items(), key=lambda pair: -len(pair[0]))
 
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
     def apply(self, name: str) -> str:
         for new, old in self._names:
             if not new:
@@ -41,7 +44,7 @@ class Renames:
 
     def check(self, names: Iterable[str]) -> None:
         """ValueError where one of them renames nothing."""
-        known = list(names)
+        known = list(names) if self._names else []
         for new, old in self._names:
             if new and not any(
                 n == new or n.startswith(new + "/") for n in known
@@ -81,16 +84,20 @@ def moved(missing: list[str], there: Iterable[str]) -> str:
     >>> moved(names, ["params/" + name for name in names])
     "rename={'': 'params'} would find 100 of those that are missing"
     """
-    known = set(there)
+    names = list(there)
+    known = set(names)
     if len(missing) < 2 or not known:
         return ""
     by_end: dict[str, list[str]] = {}
-    for name in known:
+    for name in {missing[0], missing[len(missing) // 2], missing[-1]}:
         by_end.setdefault(name.rpartition("/")[2], []).append(name)
     pairs = set()
-    for name in {missing[0], missing[len(missing) // 2], missing[-1]}:
-        for other in by_end.get(name.rpartition("/")[2], [])[:_MAX_CANDIDATES]:
-            pairs.add(_without_common_end(name, other))
+    left = dict.fromkeys(by_end, _MAX_CANDIDATES)
+    for other in [name for name in names if name.endswith(tuple(by_end))]:
+        end = other.rpartition("/")[2]
+        if left.get(end, 0) > 0:
+            left[end] -= 1
+            pairs |= {_without_common_end(n, other) for n in by_end[end]}
     # What have most in common first; some names say which of them it is.
     likely = sorted(pairs, key=lambda pair: (sum(map(len, pair)), pair))
     some = missing[:: 1 + len(missing) // _MAX_CANDIDATES]
@@ -110,6 +117,9 @@ def moved(missing: list[str], there: Iterable[str]) -> str:
 
 def _found(pair: tuple[str, str], missing: list[str], known: set[str]) -> int:
     """How many are there under another name."""
+    new, old = pair
+    if not new and old:
+        return sum(f"{old}/{name}" in known for name in missing)
     apply = Renames(dict([pair])).apply
     return sum(apply(name) in known for name in missing)
 

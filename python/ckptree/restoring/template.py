@@ -137,7 +137,7 @@ class _Like(Restoring):
         # What the template has a place for, by its names in the step; and
         # leaves of the step that have none.
         self.claimed: set[str] = set()
-        self.unexpected: list[_engine.LeafInfo] = []
+        self.unexpected: list[tuple[str, _engine.LeafInfo]] = []
         # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
         self.places: Places | None = None
@@ -153,8 +153,10 @@ class _Like(Restoring):
     def walk(self, template: Any, on_node: OnNode, on_leaf: OnLeaf) -> Any:
         return _engine.map_state(template, _rules, on_node, on_leaf)
 
-    def see(self, leaf: Any) -> Any:
-        return describe(leaf)
+    def _on_leaf(self, name: str, leaf: Any) -> Any:
+        expected = _PLAIN.get(type(leaf))
+        self.leaves[name] = describe(leaf) if expected is None else expected
+        return leaf
 
     def _choose(self) -> set[str] | None:
         """Names of the step that `partial` asks for; None: all."""
@@ -169,10 +171,32 @@ class _Like(Restoring):
         self.renames.check(self.leaves)
         if self.places is not None:
             self.places.check(self.leaves)
-        self.claimed = {self.renames.apply(name) for name in self.leaves}
+        self.claimed = (
+            {self.renames.apply(name) for name in self.leaves}
+            if self.renames
+            else set(self.leaves)
+        )
         self.unexpected = [
-            i for i in self.there.values() if i.name not in self.claimed
+            pair
+            for pair in self.there.values()
+            if pair[0] not in self.claimed
         ]
+
+    def ask_all(self) -> dict[str, Request]:
+        if self.renames or self.options["partial"]:
+            return super().ask_all()
+        # As ask() has it of what is nowhere in the step, for very many.
+        asked = {}
+        listed, implied = self.there.listed, self.there.implied
+        note = self.differences.append
+        for name, leaf in self.leaves.items():
+            if name not in listed and name not in implied:
+                note((name, "missing", leaf, "", ""))
+                continue
+            request = self.ask(name, leaf)
+            if request is not None:
+                asked[name] = request
+        return asked
 
     def ask(self, name: str, leaf: Expected) -> Request | None:
         info = self._find(name)
@@ -181,8 +205,7 @@ class _Like(Restoring):
             return None
         problem, hint = self._problem(leaf, info)
         if problem:
-            found = self.there.shown(info)
-            self.differ(name, problem, str(leaf), found, hint)
+            self.differ(name, problem, leaf, info, hint)
             return None
         arrays = self._maker(leaf, info)
         place = leaf.place
@@ -209,12 +232,12 @@ class _Like(Restoring):
             there = self.renames.apply(name)
             if self.there.kind(there) is not None:
                 found = self.there.shown_at(there)
-                self.differ(name, "kind", str(expected), found)
+                self.differ(name, "kind", expected, found)
                 return
-            self.differ(name, "missing", str(expected), "")
+            self.differ(name, "missing", expected, "")
         elif expected.abstract:
             hint = "and the template has no value to keep"
-            self.differ(name, "missing", str(expected), "", hint)
+            self.differ(name, "missing", expected, "", hint)
 
     def _problem(
         self, expected: Expected, info: _engine.LeafInfo
@@ -259,15 +282,21 @@ class _Like(Restoring):
         claimed = self.claimed
         claimed |= {self.renames.apply(name) for name, _, _ in self.nodes}
         # An optimizer of PyTorch has its moments from its first step on.
-        tensors = any(e.arrays == "torch" for e in self.leaves.values())
-        fresh = self._empty_dicts() if tensors else set()
-        for info in [*self.unexpected, *self.there.empty_nodes()]:
-            if info.name not in claimed:
-                shown = self.there.shown(info)
-                hint = ""
-                if fresh and any(name in fresh for name, _ in info.parents()):
-                    hint = "or restore without a template: arrays='torch'"
-                self.differ(info.name, "unexpected", "", shown, hint)
+        fresh = self._empty_dicts()
+        if fresh and not self._has_tensors():
+            fresh = set()
+        nodes = [(info.name, info) for info in self.there.empty_nodes()]
+        self.differences += [
+            (
+                there,
+                "unexpected",
+                "",
+                self.there.later(there) if info.tie_to else info,
+                _fresh_hint(info, fresh) if fresh else "",
+            )
+            for there, info in [*self.unexpected, *nodes]
+            if there not in claimed
+        ]
 
     def _compare_node(self, name: str, kind: str, empty: bool) -> None:
         there = self.renames.apply(name)
@@ -283,6 +312,9 @@ class _Like(Restoring):
                 self.there.shown_at(there),
             )
 
+    def _has_tensors(self) -> bool:
+        return any(e.arrays == "torch" for e in self.leaves.values())
+
     def _empty_dicts(self) -> set[str]:
         """Where the template has empty dicts, by their names in the step."""
         return {
@@ -291,11 +323,13 @@ class _Like(Restoring):
             if empty and kind == "dict"
         }
 
-    def _warn_of_empty(self, left_out: list[_engine.LeafInfo]) -> None:
+    def _warn_of_empty(
+        self, left_out: list[tuple[str, _engine.LeafInfo]]
+    ) -> None:
         """Says that an empty dict was to take nothing: the state of an
         optimizer of PyTorch is one before its first step."""
         counts = dict.fromkeys(self._empty_dicts(), 0)
-        for info in left_out if counts else ():
+        for _, info in left_out if counts else ():
             for name, _ in info.parents():
                 if name in counts:
                     counts[name] += 1
@@ -310,18 +344,20 @@ class _Like(Restoring):
 
     def hint(self) -> str:
         many = len(self.differences) > MAX_SHOWN
-        missing = [d.path for d in self.differences if d.problem == "missing"]
+        missing = [d[0] for d in self.differences if d[1] == "missing"]
         if many:
-            found = moved(missing, (info.name for info in self.unexpected))
+            found = moved(missing, (name for name, _ in self.unexpected))
             if found:
                 return found
         if missing:
             # Nobody reads more hints, and each compares many names.
-            closest = Closest(self.unexpected, self.there.shown)
-            for i, d in enumerate(self.differences[:MAX_SHOWN]):
-                if d.problem == "missing" and not d.suggestion:
-                    hint = closest.hint(d.path, d.expected)
-                    self.differences[i] = d._replace(suggestion=hint)
+            there = [info for _, info in self.unexpected]
+            closest = Closest(there, self.there.shown)
+            for i, noted in enumerate(self.differences[:MAX_SHOWN]):
+                path, problem, expected, _, hint = noted
+                if problem == "missing" and not hint:
+                    hint = closest.hint(path, str(expected))
+                    self.differences[i] = (*noted[:4], hint)
         return ""
 
     # ---- What becomes of values ----
@@ -334,7 +370,7 @@ class _Like(Restoring):
     def _nothing(self) -> str:
         """What is said where the two have no leaf in common."""
         chosen = self.chosen
-        there = [i.name for i in self.there.values()]
+        there = [name for name, _ in self.there.values()]
         if chosen is not None:
             there = [name for name in there if name in chosen]
         return (
@@ -364,6 +400,13 @@ class _Like(Restoring):
     def changed(self, name: str, what: str) -> None:
         expected = str(self.leaves[name])
         self.differ(name, "value", expected, what, "or pass cast='lossy'")
+
+
+def _fresh_hint(info: _engine.LeafInfo, fresh: set[str]) -> str:
+    """Of what lies below a dict that is empty in the template."""
+    if any(name in fresh for name, _ in info.parents()):
+        return "or restore without a template: arrays='torch'"
+    return ""
 
 
 def _cast_hint(found: str, wanted: str) -> str:
