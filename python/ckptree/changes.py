@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from ckptree.records import LeafType
 from ckptree.table import Table
@@ -47,10 +47,117 @@ class HistoryRow(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A statistic of a leaf, and the steps that it is of."""
+    """A statistic of a leaf, and the steps that it is of.
+
+    >>> series = Series([100, 200], [0.5, 0.25])
+    """
 
     steps: list[int]
     values: list[float]
+
+    def plot(self, *, ax: Any = None, **options: Any) -> Any:
+        """Draws the values over the steps, by matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to; None: new ones.
+        **options
+            For `Axes.plot()`: `linestyle="--"`, `label=`, ...
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+
+        Examples
+        --------
+        >>> from unittest.mock import Mock  # In place of plt.gca().
+        >>> series.plot(ax=Mock()).plot.call_args
+        call([100, 200], [0.5, 0.25], label='')
+        """
+        from ckptree import plots
+
+        return plots.lines({"": self}, "", ax, options)
+
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        return html.curves({"": self})
+
+
+class Curves(dict[str, Series]):
+    """A statistic of leaves, by their names: what Store.history() of a
+    statistic returns.
+
+    >>> curves = Curves({"w": Series([100, 200], [0.5, 0.25])}, statistic="l2")
+    >>> curves["w"].values
+    [0.5, 0.25]
+    """
+
+    def __init__(
+        self, series: Mapping[str, Series], *, statistic: str = ""
+    ) -> None:
+        super().__init__(series)
+        self.statistic = statistic
+
+    def plot(self, *, ax: Any = None, **options: Any) -> Any:
+        """Draws a line for each leaf over the steps, by matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to; None: new ones.
+        **options
+            For `Axes.plot()`, of all lines.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+
+        Examples
+        --------
+        >>> from unittest.mock import Mock  # In place of plt.gca().
+        >>> ax = curves.plot(ax=Mock())
+        >>> ax.plot.call_args
+        call([100, 200], [0.5, 0.25], label='w')
+        >>> ax.set_ylabel.call_args
+        call('l2')
+        """
+        from ckptree import plots
+
+        return plots.lines(self, self.statistic, ax, options)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each step and a column for each
+        leaf; NaN where a leaf was not there.
+
+        >>> curves.to_pandas().loc[200, "w"]
+        np.float64(0.25)
+        """
+        import pandas
+
+        columns = {
+            name: pandas.Series(one.values, index=one.steps)
+            for name, one in self.items()
+        }
+        frame = pandas.DataFrame(columns)
+        frame.index.name = "step"
+        return frame
+
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        return html.curves(self, self.statistic)
 
 
 class LeafChange(NamedTuple):
@@ -165,7 +272,7 @@ class DiffReport(NamedTuple):
         from ckptree import html
 
         caption = f"{self.before} -> {self.after}: {len(self.changes)} changes"
-        return html.table(self.changes, f"{caption}, {self.same} the same")
+        return html.changes(self.changes, f"{caption}, {self.same} the same")
 
 
 class BlameRow(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ckptree import _engine
 from ckptree.changes import (
     BlameRow,
+    Curves,
     DiffReport,
     HistoryRow,
     LeafChange,
@@ -61,14 +62,14 @@ def series(
     branch: str,
     first: int | None,
     last: int | None,
-) -> dict[str, Series]:
+) -> Curves:
     """What Store.history() of a statistic returns."""
     steps = _steps(store, branch, first, last)
     if statistic not in _STATISTICS:
         raise ValueError(
             f"statistic {statistic!r}: one of {', '.join(_STATISTICS)}"
         )
-    found: dict[str, Series] = {}
+    found = Curves({}, statistic=statistic)
     matched = False
     for info in steps:
         try:

@@ -7,10 +7,27 @@ from __future__ import annotations
 import html
 import math
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Iterable, Protocol, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    Mapping,
+    Protocol,
+    Sequence,
+    TypeVar,
+)
 
 if TYPE_CHECKING:
-    from ckptree.records import LeafStats, StepInfo
+    # Named tuples of ckptree.records and ckptree.changes, which show themselves
+    # by this module and so stand above it.
+    StepInfo = Any
+    UsageReport = Any
+    LeafChange = Any
+    LeafStats = Any
+    Series = tuple[list[int], list[float]]
+
+    Item = TypeVar("Item")
 
     class ShownLeaf(Protocol):
         """What is shown of a leaf."""
@@ -35,7 +52,12 @@ if TYPE_CHECKING:
 # A table has so many rows, and says how many more there are.
 MAX_ROWS = 200
 _MAX_POINTS = 60
+_MAX_SUBTREES = 50
 _HEAD = "name type size since min max mean l2".split() + ["NaN, Inf"]
+
+
+class _Drawn(str):
+    """A cell that is HTML already."""
 
 
 def text(shown: str) -> str:
@@ -73,12 +95,9 @@ def store(path: str, steps: Sequence[StepInfo]) -> str:
         "NaN, Inf",
         "tags",
     ]
-    lines = [
-        [name, sparkline([s.metrics[name] for s in steps if name in s.metrics])]
-        for name in names
-    ]
     drawn = "".join(
-        f"<p>{html.escape(name)} {line}</p>" for name, line in lines if line
+        _line(name, [s.metrics[name] for s in steps if name in s.metrics])
+        for name in names
     )
     caption = f"{path}: {len(steps)} steps"
     return drawn + _table(caption, head, rows, len(steps))
@@ -122,14 +141,44 @@ def folded(
 ) -> str:
     """A step of many leaves: its subtrees, to be unfolded, with how many leaves
     they have and the first of these."""
-    parts = [text(_of_step(info))]
-    for name, count, leaves in subtrees:
-        head = f"{name}: {count} lea{'f' if count == 1 else 'ves'}"
-        parts.append(
-            f"<details><summary>{html.escape(head)}</summary>"
-            f"{_table('', _HEAD, _rows(leaves), count)}</details>"
+    return text(_of_step(info)) + "".join(
+        _fold(
+            f"{name}: {count} lea{'f' if count == 1 else 'ves'}",
+            _table("", _HEAD, _rows(leaves), count),
         )
-    return "".join(parts)
+        for name, count, leaves in subtrees
+    )
+
+
+def _fold(summary: str, inner: str) -> str:
+    head = f"<summary>{html.escape(summary)}</summary>"
+    return f"<details>{head}{inner}</details>"
+
+
+def by_subtree(
+    items: Sequence[Item], name_of: Callable[[Item], str]
+) -> list[tuple[str, list[Item]]]:
+    """What has names in a tree, by the subtree it is in, as deep as there is
+    more than one, and fifty of these at most: the others are one.
+
+    >>> by_subtree(["a/x/1", "a/x/2", "a/y/1"], str)
+    [('a/x', ['a/x/1', 'a/x/2']), ('a/y', ['a/y/1'])]
+    """
+    names = [name_of(item) for item in items]
+    tops: list[str] = []
+    for depth in range(1, 8):
+        deeper = ["/".join(name.split("/", depth)[:depth]) for name in names]
+        different = len(set(deeper))
+        if tops and different >= _MAX_SUBTREES:
+            break
+        tops = deeper
+        if different > 1:
+            break
+    found: dict[str, list[Item]] = {}
+    for top, item in zip(tops, items):
+        known = top in found or len(found) < _MAX_SUBTREES - 1
+        found.setdefault(top if known else "others", []).append(item)
+    return list(found.items())
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -155,6 +204,72 @@ def sparkline(values: Sequence[float]) -> str:
     )
 
 
+def _line(name: str, values: Sequence[float]) -> str:
+    drawn = sparkline(values)
+    return f"<p>{html.escape(name)} {drawn}</p>" if drawn else ""
+
+
+def curves(shown: Mapping[str, Series], statistic: str = "") -> str:
+    """A statistic of leaves over the steps: a small line for each leaf."""
+    head = ["leaf", statistic, "steps", "first", "last", "min", "max"]
+    rows: list[list[Any]] = []
+    for name in list(shown)[:MAX_ROWS]:
+        steps, values = shown[name]
+        finite = [value for value in values if math.isfinite(value)]
+        rows.append(
+            [
+                name,
+                _Drawn(sparkline(values)),
+                f"{steps[0]} to {steps[-1]}" if steps else "",
+                *(number(v) for v in values[:1] + values[-1:]),
+                *(number(f(finite)) for f in (min, max) if finite),
+            ]
+        )
+    return _table("", head, rows, len(shown))
+
+
+def usage(shown: UsageReport) -> str:
+    """What the steps of a store cost, newest first."""
+    caption = (
+        f"{len(shown.steps)} steps: {size(shown.logical_bytes)} of values, "
+        f"{size(shown.file_bytes)} on the disk, {shown.files} files of arrays"
+    )
+    if shown.pending_bytes or shown.dead_bytes:
+        caption += (
+            f"; {size(shown.pending_bytes)} deleted and not freed yet, "
+            f"{size(shown.dead_bytes)} freed in files beside others"
+        )
+    rows = [
+        [
+            f"{s.branch}/{s.step}".lstrip("/"),
+            size(s.logical_bytes),
+            size(s.new_bytes),
+            size(s.unique_bytes),
+        ]
+        for s in shown.steps[: -MAX_ROWS - 1 : -1]
+    ]
+    drawn = _line("new bytes", [s.new_bytes for s in shown.steps])
+    head = ["step", "size", "new", "goes with it alone"]
+    return drawn + _table(caption, head, rows, len(shown.steps))
+
+
+def changes(shown: Sequence[LeafChange], caption: str) -> str:
+    """In what two steps differ; of many leaves by subtree, to be unfolded."""
+    if len(shown) <= MAX_ROWS:
+        return table(shown, caption)
+    parts = [text(caption)]
+    folds = by_subtree(shown, lambda change: change.name)
+    most = max(1, MAX_ROWS // len(folds))
+    for name, below in folds:
+        counts: dict[str, int] = {}
+        for change in below:
+            counts[change.change] = counts.get(change.change, 0) + 1
+        said = ", ".join(f"{n} {change}" for change, n in counts.items())
+        inner = table(below[:most], count=len(below))
+        parts.append(_fold(f"{name}: {said}", inner))
+    return "".join(parts)
+
+
 def leaf(shown: ShownLeaf) -> str:
     """What its record says."""
     rows: list[list[Any]] = [
@@ -168,8 +283,8 @@ def leaf(shown: ShownLeaf) -> str:
     return _table(shown.name, [], rows)
 
 
-def table(shown: Sequence[Any], caption: str = "") -> str:
-    """Named tuples of one kind."""
+def table(shown: Sequence[Any], caption: str = "", count: int = 0) -> str:
+    """Named tuples of one kind; `count`: of all, where not all are given."""
     if not shown:
         return _table(caption or "nothing", [], [])
     fields = shown[0]._fields
@@ -182,7 +297,7 @@ def table(shown: Sequence[Any], caption: str = "") -> str:
         if not drawn and field in fields and "last_step" in fields:
             values = [getattr(row, field) for row in shown]
             drawn = sparkline([v for v in values if v is not None])
-    return drawn + _table(caption, head, rows, len(shown))
+    return drawn + _table(caption, head, rows, max(count, len(shown)))
 
 
 def size(nbytes: float) -> str:
@@ -222,7 +337,7 @@ def _cell(field: str, value: Any) -> str:
         return ""
     if field.endswith("_ns"):
         return time(value)
-    if field.startswith("nbytes"):
+    if field.startswith("nbytes") or field.endswith("_bytes"):
         return size(value)
     return number(value) if isinstance(value, float) else str(value)
 
@@ -238,10 +353,9 @@ def _table(
 ) -> str:
     """`count`: of all rows, where not all are given."""
     count = max(count, len(rows))
+
     def line(cells: Iterable[Any], tag: str) -> str:
-        inner = "".join(
-            f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells
-        )
+        inner = "".join(f"<{tag}>{_escaped(cell)}</{tag}>" for cell in cells)
         return f"<tr>{inner}</tr>"
 
     body = "".join(line(row, "td") for row in rows[:MAX_ROWS])
@@ -251,3 +365,7 @@ def _table(
     top = f"<thead>{line(head, 'th')}</thead>" if head else ""
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return f"<table>{title}{top}<tbody>{body}</tbody></table>"
+
+
+def _escaped(cell: Any) -> str:
+    return cell if isinstance(cell, _Drawn) else html.escape(str(cell))

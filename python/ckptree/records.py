@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ckptree.table import Table
+
 if TYPE_CHECKING:
     from ckptree import _engine
 
@@ -203,7 +205,7 @@ class StepUsage(NamedTuple):
 class UsageReport(NamedTuple):
     """What a store costs."""
 
-    steps: list[StepUsage]
+    steps: Table[StepUsage]
     logical_bytes: int
     pending_bytes: int  # Deleted, and collect() frees just this.
     dead_bytes: int  # Freed, and still in files with living neighbours.
@@ -214,8 +216,13 @@ class UsageReport(NamedTuple):
     @staticmethod
     def of(fields: dict[str, Any]) -> UsageReport:
         """Of what the engine says."""
-        steps = [StepUsage(**step) for step in fields.pop("steps")]
+        steps = Table(StepUsage(**step) for step in fields.pop("steps"))
         return UsageReport(steps=steps, kept=_kept(fields), **fields)
+
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        return html.usage(self)
 
 
 class FreedBytes(NamedTuple):
@@ -311,13 +318,13 @@ class PolicyReport(NamedTuple):
     """What a policy keeps, and what removing the rest would free."""
 
     policy: str
-    steps: list[PolicyVerdict]
+    steps: Table[PolicyVerdict]
     freed: FreedBytes
 
     @staticmethod
     def of(fields: dict[str, Any]) -> PolicyReport:
         """Of what the engine says."""
-        steps = [PolicyVerdict(**step) for step in fields.pop("steps")]
+        steps = Table(PolicyVerdict(**step) for step in fields.pop("steps"))
         freed = FreedBytes.of(fields.pop("freed"))
         return PolicyReport(steps=steps, freed=freed, **fields)
 

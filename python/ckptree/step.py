@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -13,7 +14,7 @@ from typing import (
     overload,
 )
 
-from ckptree import history
+from ckptree import _engine, history
 from ckptree.arguments import ANY, Kind, checked
 from ckptree.leaf import Leaf
 from ckptree.metadata import from_json
@@ -24,7 +25,6 @@ from ckptree.table import Table
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ckptree import _engine
     from ckptree.changes import BlameRow, DiffReport
     from ckptree.arrays.shardings import LeafSharding
 
@@ -80,6 +80,13 @@ class Step(Mapping[str, Leaf]):
     def info(self) -> StepInfo:
         """All that its records say.
 
+        Returns
+        -------
+        StepInfo
+            As it was when the step was opened.
+
+        Examples
+        --------
         >>> step.info.leaf_count, step.info.logical_bytes
         (2, 40)
         """
@@ -107,8 +114,16 @@ class Step(Mapping[str, Leaf]):
 
     @property
     def metadata(self) -> StepMetadata:
-        """What was said of it at the save.
+        """What was said of it at the save; reads one record.
 
+        Returns
+        -------
+        StepMetadata
+            Its items, what save() was given as `metadata`, and where it came
+            from.
+
+        Examples
+        --------
         >>> step.metadata.items
         {'lr': 'tree', 'params': 'tree'}
         """
@@ -119,8 +134,15 @@ class Step(Mapping[str, Leaf]):
     @property
     def shardings(self) -> dict[str, LeafSharding]:
         """How its arrays of JAX were spread over devices when they were saved,
-        by name, where a NamedSharding said so. Restoring needs none of it.
+        where a NamedSharding said so. Restoring needs none of it.
 
+        Returns
+        -------
+        dict of str to LeafSharding
+            By the names of the leaves.
+
+        Examples
+        --------
         >>> step.shardings
         {}
         """
@@ -131,8 +153,25 @@ class Step(Mapping[str, Leaf]):
         )
 
     def __getitem__(self, name: str) -> Leaf:
-        """The leaf of that name. KeyError, with the closest name, where there
-        is none."""
+        """The leaf of that name.
+
+        Parameters
+        ----------
+        name : str
+            As iterating over the step gives them.
+
+        Returns
+        -------
+        Leaf
+            Of a tied leaf the value that it shares.
+
+        Raises
+        ------
+        KeyError
+            There is none; the closest name is in the message.
+        TypeError
+            `name` is no str.
+        """
         if not isinstance(name, str):
             raise TypeError(
                 f"leaves have names like 'params/w'; {name!r} is not a name"
@@ -157,10 +196,26 @@ class Step(Mapping[str, Leaf]):
         return name in self._leaf_names()
 
     def leaves(self, glob: str = "") -> list[Leaf]:
-        """The leaves whose names match: '*' within one part, '**' any run of
-        parts, 're:...' a regular expression; "" all of them. Their records are
-        read at once.
+        """The leaves whose names match. Their records are read at once.
 
+        Parameters
+        ----------
+        glob : str
+            '*' within one part, '**' any run of parts, 're:...' a regular
+            expression; "" all of them. The name of a subtree: all below it.
+
+        Returns
+        -------
+        list of Leaf
+            In the order of the tree.
+
+        Raises
+        ------
+        ValueError
+            It is a regular expression that cannot be parsed.
+
+        Examples
+        --------
         >>> step.leaves("params/**")
         [<Leaf params/w: float64[4]>]
         """
@@ -181,9 +236,21 @@ class Step(Mapping[str, Leaf]):
         ]
 
     def stats(self, glob: str = "") -> Table[StatsRow]:
-        """Statistics of the arrays whose names match, as rows of a table; no
-        array is read. pandas.DataFrame() takes them.
+        """Statistics of the arrays whose names match; no array is read.
 
+        Parameters
+        ----------
+        glob : str
+            As in leaves().
+
+        Returns
+        -------
+        Table of StatsRow
+            pandas.DataFrame() takes it. Without arrays that have no
+            statistics.
+
+        Examples
+        --------
         >>> [(row.name, row.mean, row.l2) for row in step.stats()]
         [('params/w', 1.0, 2.0)]
         """
@@ -201,9 +268,27 @@ class Step(Mapping[str, Leaf]):
         )
 
     def diff(self, after: Step, glob: str = "") -> DiffReport:
-        """The leaves in which this step and `after`, of this store or another,
-        differ; see Store.diff().
+        """The leaves in which this step and another differ. Compares digests.
 
+        Parameters
+        ----------
+        after : Step
+            Of this store or another.
+        glob : str
+            Of these leaves, as in leaves().
+
+        Returns
+        -------
+        DiffReport
+            What was added, removed, changed, and is of another type.
+
+        Raises
+        ------
+        KeyError
+            No leaf of either step matches `glob`.
+
+        Examples
+        --------
         >>> _ = store.save(8, state | {"lr": 0.2}).result()
         >>> step.diff(store[8]).changed
         ['lr']
@@ -211,8 +296,24 @@ class Step(Mapping[str, Leaf]):
         return history.diff(self._engine, after._engine, glob)
 
     def blame(self, glob: str = "") -> Table[BlameRow]:
-        """Which save gave each leaf its value; see Store.blame().
+        """Which save gave each leaf its value.
 
+        Parameters
+        ----------
+        glob : str
+            Of these leaves, as in leaves().
+
+        Returns
+        -------
+        Table of BlameRow
+
+        Raises
+        ------
+        KeyError
+            No leaf matches `glob`.
+
+        Examples
+        --------
         >>> _ = store.save(8, state | {"lr": 0.2}).result()
         >>> [(row.name, row.since_step) for row in store[8].blame()]
         [('lr', 8), ('params/w', 7)]
@@ -233,8 +334,29 @@ class Step(Mapping[str, Leaf]):
     def restore(
         self, like: Any = None, **options: Unpack[RestoreOptions]
     ) -> Any:
-        """The state: see Store.restore().
+        """The state, as Store.restore() gives it.
 
+        Parameters
+        ----------
+        like : tree, optional
+            A template; None: dicts, lists and arrays of NumPy.
+        **options
+            Those of Store.restore().
+
+        Returns
+        -------
+        tree
+            Like `like`, where that is given.
+
+        Raises
+        ------
+        MismatchError
+            The step does not fit the template; a ValueError.
+        CorruptionError
+            The bytes are not those that were saved.
+
+        Examples
+        --------
         >>> step.restore()["params"]["w"]
         array([1., 1., 1., 1.])
         """
@@ -243,11 +365,31 @@ class Step(Mapping[str, Leaf]):
         return template.restore(self._engine, self._selector, like, options)
 
     def torch(self, device: Any = None) -> Any:
-        """The state with tensors of PyTorch for its arrays, on the host or that
-        device: as load_state_dict() of modules and optimizers takes it, of an
-        optimizer that has made no step, too. load_state_dict() moves tensors of
-        the host to where it wants them.
+        """The state with tensors of PyTorch for its arrays.
 
+        As load_state_dict() of modules and optimizers takes it, of an optimizer
+        that has made no step, too. It moves tensors of the host to where it
+        wants them.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where to; None: the host.
+
+        Returns
+        -------
+        tree
+            Dicts, lists, numbers and tensors.
+
+        Raises
+        ------
+        ImportError
+            PyTorch is not installed.
+        CorruptionError
+            The bytes are not those that were saved.
+
+        Examples
+        --------
         >>> step.torch()["params"]["w"]
         tensor([1., 1., 1., 1.], dtype=torch.float64)
         """
@@ -282,41 +424,23 @@ class Step(Mapping[str, Leaf]):
     def _repr_html_(self) -> str:
         from ckptree import html
 
-        infos = [i for i in self._leaf_names().values() if i.is_leaf]
-        if len(infos) <= html.MAX_ROWS:
+        names = _engine.leaf_names(self._engine)
+        if len(names) <= html.MAX_ROWS:
             return html.step(self.info, self.leaves())
-        subtrees = _subtrees(infos)
+        subtrees = html.by_subtree(names, str)
         most = max(1, html.MAX_ROWS // len(subtrees))
+        first = [name for _, below in subtrees for name in below[:most]]
+        shown = iter(self._described([self._engine.find(n) for n in first]))
         return html.folded(
             self.info,
             [
-                (name, len(below), self._described(below[:most]))
+                (name, len(below), list(islice(shown, min(most, len(below)))))
                 for name, below in subtrees
             ],
         )
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
-
-
-def _subtrees(
-    infos: list[_engine.LeafInfo],
-) -> list[tuple[str, list[_engine.LeafInfo]]]:
-    """The leaves by the subtree they are in, as deep as there is more than one,
-    and fifty of these at most: the others are one."""
-    best: dict[str, list[_engine.LeafInfo]] = {}
-    for depth in range(1, 8):
-        found: dict[str, list[_engine.LeafInfo]] = {}
-        for info in infos:
-            top = "/".join(info.name.split("/", depth)[:depth])
-            name = top if top in found or len(found) < 49 else "others"
-            found.setdefault(name, []).append(info)
-        if best and "others" in found:
-            break
-        best = found
-        if len(best) > 1:
-            break
-    return list(best.items())
 
 
 def _of_store(store: Any, step: str) -> Any:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from ckptree.changes import BlameRow, DiffReport, HistoryRow, Series
+    from ckptree.changes import BlameRow, Curves, DiffReport, HistoryRow
     from ckptree.policies import Policy
     from ckptree.progress import Progress
     from ckptree.selector import Selector
@@ -638,7 +638,7 @@ class Store(Closing):
         branch: str = "",
         first: int | None = None,
         last: int | None = None,
-    ) -> dict[str, Series]: ...
+    ) -> Curves: ...
 
     def history(
         self,
@@ -648,7 +648,7 @@ class Store(Closing):
         branch: str = "",
         first: int | None = None,
         last: int | None = None,
-    ) -> Table[HistoryRow] | dict[str, Series]:
+    ) -> Table[HistoryRow] | Curves:
         """Each value that one leaf had, over the steps of a branch, or those
         from `first` to `last`. KeyError where none of them has it.
 
@@ -805,14 +805,14 @@ class Store(Closing):
 
     def subtrees(
         self, step: Selector = "latest", depth: int = 1
-    ) -> list[SubtreeUsage]:
+    ) -> Table[SubtreeUsage]:
         """What the subtrees of a step cost, down to `depth` keys.
 
         >>> [(tree.name, tree.logical_bytes) for tree in store.subtrees()]
         [('lr', 8), ('params', 48)]
         """
         found = self._engine.subtrees(selector_text(step), depth)
-        return [SubtreeUsage(**fields) for fields in found]
+        return Table(SubtreeUsage(**fields) for fields in found)
 
     # ---- The store as a whole ----
 

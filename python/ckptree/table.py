@@ -28,6 +28,51 @@ class Table(list[Row]):
             frame[name.removesuffix("_ns")] = times
         return frame
 
+    def plot(
+        self, column: str | None = None, *, ax: Any = None, **options: Any
+    ) -> Any:
+        """Draws a column of numbers over the steps, by matplotlib.
+
+        Parameters
+        ----------
+        column : str, optional
+            Which one, or of steps the name of a metric. None: of steps all
+            metrics, of a history the values of the leaf, or its mean.
+        ax : matplotlib.axes.Axes, optional
+            Where to; None: new ones.
+        **options
+            For `Axes.plot()`: `linestyle="--"`, `label=`, ...
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        TypeError
+            The rows are not of steps.
+        ValueError
+            There is no such column, or it has no numbers.
+
+        Examples
+        --------
+        >>> from unittest.mock import Mock  # In place of plt.gca().
+        >>> with ckptree.Store(tmp / "run") as store:
+        ...     for step in (1, 2):
+        ...         metrics = {"loss": 1 / step}
+        ...         _ = store.save(step, {"lr": 0.5}, metrics=metrics)
+        ...     store.flush()
+        ...     ax = store.steps().plot("loss", ax=Mock())
+        >>> ax.plot.call_args
+        call([1, 2], [1.0, 0.5], label='loss')
+        """
+        from ckptree import plots
+
+        what, curves = plots.over_steps(self, column)
+        return plots.lines(curves, what, ax, options)
+
     def _repr_html_(self) -> str:
         from ckptree import html
 

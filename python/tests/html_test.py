@@ -121,3 +121,81 @@ def test_metrics_are_drawn(store):
         from ckptree import html
 
         assert html.sparkline(nothing) == ""
+
+
+def hostile(i):
+    return f"<script>{i}</script>"
+
+
+def test_curves_are_drawn_in_rows(store):
+    for step in range(1, 100):
+        state = {hostile(0): np.full(3, step), hostile(1): np.full(2, -1.0)}
+        store.save(step, state)
+    store.flush()
+    curves = store.history("**", "mean")
+    shown = curves._repr_html_()
+    cells = Cells(shown).texts
+    assert shown.count("<polyline") == 2 and "<script" not in shown
+    for text in ("mean", '"<script>0</script>"', "1 to 99", "1", "99", "-1"):
+        assert text in cells
+    one = Cells(curves['"<script>0</script>"']._repr_html_())
+    assert "1 to 99" in one.texts
+    assert store.history("re:1", "mean")._repr_html_().count("<polyline") == 1
+
+
+def test_curves_without_numbers_are_shown_too():
+    from ckptree.changes import Curves, Series
+
+    nan = float("nan")
+    shown = Curves(
+        {"none": Series([], []), "nan": Series([1, 2], [nan, nan])}
+    )._repr_html_()
+    assert Cells(shown).texts.count("nan") == 3 and "<svg" not in shown
+    many = Curves({f"{i}": Series([1], [0.5]) for i in range(5000)})
+    shown = many._repr_html_()
+    assert shown.count("<tr>") == 202 and "... and 4800 more" in shown
+    assert len(shown) < 40_000
+    long = Curves({"w": Series(list(range(50_000)), [0.5] * 50_000)})
+    assert len(long._repr_html_()) < 2_000
+
+
+def test_usage_is_a_table_newest_first(store):
+    for step in range(250):
+        store.save(step, {"w": np.full(1000, step, "f4")})
+    store.flush()
+    shown = store.usage()._repr_html_()
+    cells = Cells(shown).texts
+    assert any(text.startswith("250 steps: 976.6 KiB of values") for text in cells)
+    assert cells.index("249") < cells.index("248") and "40" not in cells
+    assert "... and 50 more" in cells and shown.count("<polyline") == 1
+    store.delete(*range(200))
+    assert "not freed yet" in store.usage()._repr_html_()
+    assert Cells(store.subtrees()._repr_html_()).texts.count("3.906 KiB") == 1
+
+
+def test_a_large_difference_is_folded(store):
+    def state(value):
+        return {
+            f"<b>{k}": {f"{i:03}": value for i in range(300)} for k in range(3)
+        }
+
+    store.save(1, state(1.0)).result()
+    store.save(2, state(2.0) | {"new": {"x": 1}}).result()
+    shown = store.diff()._repr_html_()
+    cells = Cells(shown).texts
+    assert cells[0] == "1 -> 2: 901 changes, 0 the same"
+    assert shown.count("<details>") == 4 and "<b>" not in shown
+    assert '"<b>0": 300 changed' in cells
+    assert "new: 1 added" in cells and "... and 250 more" in cells
+    assert shown.count("<tr>") < 4 * 53 and len(shown) < 80_000
+
+
+def test_the_leaves_of_a_large_step_are_not_made(store, monkeypatch):
+    from ckptree.step import Step
+
+    state = {f"{k}": {f"{i:03}": 1.0 * i for i in range(99)} for k in range(9)}
+    store.save(1, state).result()
+    monkeypatch.setattr(Step, "_leaf_names", None)
+    shown = store[1]._repr_html_()
+    assert shown.count("<details>") == 9
+    assert shown.count("... and 77 more") == 9
