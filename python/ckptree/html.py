@@ -7,6 +7,7 @@ from __future__ import annotations
 import html
 import math
 from datetime import datetime, timezone
+from itertools import takewhile
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -165,20 +166,27 @@ def by_subtree(
     [('a/x', ['a/x/1', 'a/x/2']), ('a/y', ['a/y/1'])]
     """
     names = [name_of(item) for item in items]
-    tops: list[str] = []
-    for depth in range(1, 8):
-        deeper = ["/".join(name.split("/", depth)[:depth]) for name in names]
-        different = len(set(deeper))
-        if tops and different >= _MAX_SUBTREES:
-            break
-        tops = deeper
-        if different > 1:
-            break
+    common = _parts_in_common(names[0], names[-1])  # They are in order.
+    tops: dict[str, None] = {}
+    for name in names:
+        tops[_top(name, common + 1)] = None
+        if common and len(tops) >= _MAX_SUBTREES:
+            return [(_top(names[0], common), list(items))]
     found: dict[str, list[Item]] = {}
-    for top, item in zip(tops, items):
+    for name, item in zip(names, items):
+        top = _top(name, common + 1)
         known = top in found or len(found) < _MAX_SUBTREES - 1
         found.setdefault(top if known else "others", []).append(item)
     return list(found.items())
+
+
+def _top(name: str, depth: int) -> str:
+    return "/".join(name.split("/", depth)[:depth])
+
+
+def _parts_in_common(first: str, last: str) -> int:
+    pairs = zip(first.split("/")[:-1], last.split("/")[:-1])
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def sparkline(values: Sequence[float]) -> str:

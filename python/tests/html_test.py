@@ -165,12 +165,12 @@ def test_usage_is_a_table_newest_first(store):
     store.flush()
     shown = store.usage()._repr_html_()
     cells = Cells(shown).texts
-    assert any(text.startswith("250 steps: 976.6 KiB of values") for text in cells)
+    assert any(text.startswith("250 steps: 976.6 KiB of val") for text in cells)
     assert cells.index("249") < cells.index("248") and "40" not in cells
     assert "... and 50 more" in cells and shown.count("<polyline") == 1
     store.delete(*range(200))
     assert "not freed yet" in store.usage()._repr_html_()
-    assert Cells(store.subtrees()._repr_html_()).texts.count("3.906 KiB") == 1
+    assert "3.906 KiB" in Cells(store.subtrees()._repr_html_()).texts
 
 
 def test_a_large_difference_is_folded(store):

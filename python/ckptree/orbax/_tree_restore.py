@@ -107,7 +107,7 @@ class _Leaves:
             found = self.inventory.value(info.name)
             if found is not None:
                 self.leaves[info.name] = found
-        empty = {info.name for info in self.inventory.empty_nodes()}
+        empty = set(self.inventory.empty_nodes())
         self.empty = {i.name: i for i in self.infos if i.name in empty}
         about = item.about
         self._prefix = item_of(self.infos[0].name) if self.infos else ""

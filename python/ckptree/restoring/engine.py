@@ -45,8 +45,9 @@ class Restoring(ABC):
         self.leaves: dict[str, Any] = {}
         self.nodes: list[tuple[str, str, bool]] = []
         # As Difference has it, but what was expected and found may not be text
-        # yet: of very many nobody asks for it.
-        self.differences: list[tuple[str, str, Any, Any, str]] = []
+        # yet: of very many nobody asks for it. A name alone is missing, a leaf
+        # of the step alone is unexpected: so these take no memory.
+        self.differences: list[Any] = []
 
     def run(self, template: Any) -> Any:
         """A tree like the template. MismatchError, with every path where the
@@ -139,7 +140,9 @@ class Restoring(ABC):
     def _check(self) -> None:
         if self.differences:
             hint = self.hint()
-            found = _Differences(self.differences, self.there.shown)
+            found = _Differences(
+                self.differences, self.leaves, self.there.shown
+            )
             raise MismatchError(self.where(), found, hint)
 
 
@@ -148,10 +151,12 @@ class _Differences(Sequence[Difference]):
 
     def __init__(
         self,
-        noted: list[tuple[str, str, Any, Any, str]],
+        noted: list[Any],
+        leaves: Mapping[str, Any],
         shown: Callable[[_engine.LeafInfo], str],
     ) -> None:
         self._noted = noted
+        self._leaves = leaves
         self._shown = shown
 
     def __len__(self) -> int:
@@ -167,12 +172,16 @@ class _Differences(Sequence[Difference]):
         self, number: int | slice
     ) -> Difference | list[Difference]:
         if isinstance(number, slice):
-            return [self._made(*one) for one in self._noted[number]]
-        return self._made(*self._noted[number])
+            return [self._made(noted) for noted in self._noted[number]]
+        return self._made(self._noted[number])
 
-    def _made(
-        self, path: str, problem: str, expected: Any, found: Any, hint: str
-    ) -> Difference:
+    def _made(self, noted: Any) -> Difference:
+        if isinstance(noted, str):
+            return Difference(noted, "missing", str(self._leaves[noted]), "")
+        if not isinstance(noted, tuple):
+            shown = self._shown(noted)
+            return Difference(noted.name, "unexpected", "", shown)
+        path, problem, expected, found, hint = noted
         shown = found if isinstance(found, str) else self._shown(found)
         return Difference(path, problem, str(expected), shown, hint)
 

@@ -34,24 +34,24 @@ class Inventory:
         found = self.listed.get(tied) or self._step.find(tied)
         return found if found.is_leaf else None
 
-    def values(self) -> Iterable[tuple[str, _engine.LeafInfo]]:
-        """All leaves and ties, by name."""
+    def values(self) -> Iterable[str]:
+        """The names of all leaves and ties."""
         if not self._ties:
-            return self.leaves.items()
+            return self.leaves
         return [
-            (name, info)
-            for name, info in self.listed.items()
+            name
+            for name in self.listed
             if name in self.leaves or name in self._ties
         ]
 
-    def empty_nodes(self) -> Iterator[_engine.LeafInfo]:
-        """Containers without anything below, and None."""
+    def empty_nodes(self) -> Iterator[str]:
+        """The names of containers without anything below, and of None."""
         if len(self.leaves) + len(self._ties) == len(self.listed):
             return
-        for name, info in self.listed.items():
+        for name in self.listed:
             if name not in self.leaves and name not in self._ties:
                 if name not in self.implied:
-                    yield info
+                    yield name
 
     def kind(self, name: str) -> str | None:
         """Of whatever has that name: "dict", "tuple", "array", ..."""
@@ -60,11 +60,9 @@ class Inventory:
             return self.implied.get(name)
         return info.kind
 
-    def later(self, name: str) -> _engine.LeafInfo | str:
-        """What shown() takes, or has said already: a tie leads to a leaf that
-        only an open step knows."""
-        info = self.listed[name]
-        return self.shown(info) if name in self._ties else info
+    def is_tie(self, name: str) -> bool:
+        """Whether it shares the value of another leaf."""
+        return name in self._ties
 
     def shown_at(self, name: str) -> str:
         """What a message says of what has that name."""

@@ -137,7 +137,7 @@ class _Like(Restoring):
         # What the template has a place for, by its names in the step; and
         # leaves of the step that have none.
         self.claimed: set[str] = set()
-        self.unexpected: list[tuple[str, _engine.LeafInfo]] = []
+        self.unexpected: list[str] = []
         # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
         self.places: Places | None = None
@@ -177,9 +177,7 @@ class _Like(Restoring):
             else set(self.leaves)
         )
         self.unexpected = [
-            pair
-            for pair in self.there.values()
-            if pair[0] not in self.claimed
+            name for name in self.there.values() if name not in self.claimed
         ]
 
     def ask_all(self) -> dict[str, Request]:
@@ -191,7 +189,7 @@ class _Like(Restoring):
         note = self.differences.append
         for name, leaf in self.leaves.items():
             if name not in listed and name not in implied:
-                note((name, "missing", leaf, "", ""))
+                note(name)
                 continue
             request = self.ask(name, leaf)
             if request is not None:
@@ -234,7 +232,7 @@ class _Like(Restoring):
                 found = self.there.shown_at(there)
                 self.differ(name, "kind", expected, found)
                 return
-            self.differ(name, "missing", expected, "")
+            self.differences.append(name)
         elif expected.abstract:
             hint = "and the template has no value to keep"
             self.differ(name, "missing", expected, "", hint)
@@ -285,18 +283,17 @@ class _Like(Restoring):
         fresh = self._empty_dicts()
         if fresh and not self._has_tensors():
             fresh = set()
-        nodes = [(info.name, info) for info in self.there.empty_nodes()]
-        self.differences += [
-            (
-                there,
-                "unexpected",
-                "",
-                self.there.later(there) if info.tie_to else info,
-                _fresh_hint(info, fresh) if fresh else "",
-            )
-            for there, info in [*self.unexpected, *nodes]
-            if there not in claimed
-        ]
+        listed, is_tie = self.there.listed, self.there.is_tie
+        for name in [*self.unexpected, *self.there.empty_nodes()]:
+            if name in claimed:
+                continue
+            info = listed[name]
+            if fresh or is_tie(name):
+                # A tie leads to a leaf that only an open step knows.
+                shown, hint = self.there.shown(info), _fresh_hint(info, fresh)
+                self.differ(name, "unexpected", "", shown, hint)
+            else:
+                self.differences.append(info)
 
     def _compare_node(self, name: str, kind: str, empty: bool) -> None:
         there = self.renames.apply(name)
@@ -323,14 +320,12 @@ class _Like(Restoring):
             if empty and kind == "dict"
         }
 
-    def _warn_of_empty(
-        self, left_out: list[tuple[str, _engine.LeafInfo]]
-    ) -> None:
+    def _warn_of_empty(self, left_out: list[str]) -> None:
         """Says that an empty dict was to take nothing: the state of an
         optimizer of PyTorch is one before its first step."""
         counts = dict.fromkeys(self._empty_dicts(), 0)
-        for _, info in left_out if counts else ():
-            for name, _ in info.parents():
+        for there in left_out if counts else ():
+            for name, _ in self.there.listed[there].parents():
                 if name in counts:
                     counts[name] += 1
         for name, count in counts.items():
@@ -344,20 +339,20 @@ class _Like(Restoring):
 
     def hint(self) -> str:
         many = len(self.differences) > MAX_SHOWN
-        missing = [d[0] for d in self.differences if d[1] == "missing"]
+        missing = [d for d in self.differences if isinstance(d, str)]
         if many:
-            found = moved(missing, (name for name, _ in self.unexpected))
+            found = moved(missing, self.unexpected)
             if found:
                 return found
         if missing:
             # Nobody reads more hints, and each compares many names.
-            there = [info for _, info in self.unexpected]
+            there = [self.there.listed[name] for name in self.unexpected]
             closest = Closest(there, self.there.shown)
-            for i, noted in enumerate(self.differences[:MAX_SHOWN]):
-                path, problem, expected, _, hint = noted
-                if problem == "missing" and not hint:
-                    hint = closest.hint(path, str(expected))
-                    self.differences[i] = (*noted[:4], hint)
+            for i, name in enumerate(self.differences[:MAX_SHOWN]):
+                if isinstance(name, str):
+                    expected = str(self.leaves[name])
+                    hint = closest.hint(name, expected)
+                    self.differences[i] = (name, "missing", expected, "", hint)
         return ""
 
     # ---- What becomes of values ----
@@ -370,7 +365,7 @@ class _Like(Restoring):
     def _nothing(self) -> str:
         """What is said where the two have no leaf in common."""
         chosen = self.chosen
-        there = [name for name, _ in self.there.values()]
+        there = list(self.there.values())
         if chosen is not None:
             there = [name for name in there if name in chosen]
         return (
