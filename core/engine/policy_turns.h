@@ -13,20 +13,22 @@
 
 namespace ckptree::internal {
 
-// A manager that begins a save brings its own policy, where another manager
-// brought the one that is in force; what was set by hand since stays.
+// A manager that begins a save brings its own policy; what was set by hand
+// since it was opened stays.
 struct PolicyTurns {
   // Who brought a policy last, and what the branch had then.
   struct Turn {
-    const void* manager = nullptr;  // Null: it is gone.
+    const void* manager = nullptr;  // Null: none that is there.
     std::string text;
     bool from_program = false;
+
+    bool IsOf(const std::string& policy, bool program) const {
+      return text == policy && from_program == program;
+    }
   };
 
   // Held while a policy is compared and set, before the lock of the commits.
   absl::Mutex mu;
-  // The branch of each manager that saves.
-  std::map<const void*, std::string> managers ABSL_GUARDED_BY(mu);
   std::map<std::string, Turn> last ABSL_GUARDED_BY(mu);  // By branch.
 };
 

@@ -283,6 +283,26 @@ absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
   return ckptree::ShouldSave(decision, question);
 }
 
+bool CheckpointManager::Impl::IsThere(std::int64_t step) const {
+  const std::vector<Begun> saves = AllInFlight();
+  return std::any_of(saves.begin(), saves.end(),
+                     [step](const Begun& save) { return save.step == step; }) ||
+         store.Resolve(AtStep(step, Branch())).ok();
+}
+
+void CheckpointManager::Impl::WarnOfEarlier(std::int64_t step) const {
+  const auto latest = LatestBegun();
+  if (!latest.ok() || !latest->has_value() || (*latest)->step < step) return;
+  if (warned.exchange(true)) return;
+  engine().logger().Log(
+      LogSeverity::kWarning, "save",
+      absl::StrFormat(
+          "step %d was not saved: it is not after step %d, the latest. To go "
+          "on from an older step delete the later ones, or save with force. "
+          "This is said once",
+          step, (*latest)->step));
+}
+
 absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   if (impl_->read_only()) return false;
@@ -300,9 +320,12 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
         absl::StrFormat("step %d was not saved: the manager reads only", step));
   }
   CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
-  if (!arguments.force) {
+  if (!arguments.force && !(arguments.overwrite && impl_->IsThere(step))) {
     CKPTREE_ASSIGN_OR_RETURN(const bool save, impl_->Decide(step, now));
-    if (!save) return std::optional<StepBuilder>();
+    if (!save) {
+      impl_->WarnOfEarlier(step);
+      return std::optional<StepBuilder>();
+    }
   }
   const auto most =
       static_cast<std::size_t>(impl_->options.max_saves_in_flight) - 1;

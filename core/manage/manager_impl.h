@@ -5,6 +5,7 @@
 #ifndef CKPTREE_CORE_MANAGE_MANAGER_IMPL_H_
 #define CKPTREE_CORE_MANAGE_MANAGER_IMPL_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -80,7 +81,8 @@ struct CheckpointManager::Impl {
       const std::string& name);
   // It is on a branch that it has made, with that policy.
   void NoteFork(const std::string& name, const PolicyInfo& policy);
-  // Before a save: another manager may have brought another policy.
+  // Before a save: makes the policy of the branch that of the options, where
+  // nobody set one by hand since this manager was opened.
   absl::Status TakeTurn();
   void LeaveTurns();
 
@@ -120,9 +122,16 @@ struct CheckpointManager::Impl {
   absl::Status EndSave(StepBuilder builder, bool waits);
 
   absl::StatusOr<bool> Decide(std::int64_t step, absl::Time now) const;
+  // Committed, or in flight.
+  bool IsThere(std::int64_t step) const;
+  // Says once that a step was left out for not being after the latest.
+  void WarnOfEarlier(std::int64_t step) const;
 
   Store store;
   const bool own_store;  // Close() closes it.
+  // The policy that the branch had when this was opened.
+  internal::PolicyTurns::Turn found;
+  mutable std::atomic<bool> warned{false};
   const ManagerOptions options;
   const SaveDecision decision;
   std::optional<internal::SigtermWatch> watch;

@@ -18,6 +18,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
+#include "core/policy/retention.h"
 
 namespace ckptree {
 namespace {
@@ -101,21 +102,16 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
 
 absl::Status CheckpointManager::Impl::SetUp() {
   const std::string name = Branch();
-  CKPTREE_RETURN_IF_ERROR(store.Policy(name).status());
+  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
   if (read_only()) return absl::OkStatus();
-  {
-    PolicyTurns& turns = engine().policy_turns();
-    const absl::MutexLock lock(&turns.mu);
-    bool others = false;
-    for (const auto& [manager, branch_of] : turns.managers) {
-      others = others || branch_of == name;
-    }
-    // One that wants none leaves theirs until it saves: it may only read.
-    if (!others || internal::PreservationOf(options).has_value()) {
-      CKPTREE_ASSIGN_OR_RETURN(turns.last[name], SetPolicy(name));
-    }
-    turns.managers[this] = name;
+  // It is set by the first save: who only restores changes nothing.
+  if (const std::optional<Preservation> policy =
+          internal::PreservationOf(options);
+      policy.has_value()) {
+    CKPTREE_RETURN_IF_ERROR(ckptree::Check(*policy));
+    CKPTREE_RETURN_IF_ERROR(internal::CheckKeepsSome(*policy));
   }
+  found = {nullptr, known.text, known.from_program};
   if (options.metadata.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
   if (!metadata.empty()) return absl::OkStatus();
@@ -160,13 +156,17 @@ absl::Status CheckpointManager::Impl::TakeTurn() {
   const std::string name = Branch();
   PolicyTurns& turns = engine().policy_turns();
   const absl::MutexLock lock(&turns.mu);
-  PolicyTurns::Turn& turn = turns.last[name];
-  if (turn.manager == this) return absl::OkStatus();
+  const auto turn = turns.last.find(name);
+  if (turn != turns.last.end()) {
+    if (turn->second.manager == this) return absl::OkStatus();
+  }
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
+  const bool by_manager = turn != turns.last.end() &&
+                          turn->second.IsOf(known.text, known.from_program);
   const bool by_hand_since =
-      known.text != turn.text || known.from_program != turn.from_program;
+      !by_manager && !found.IsOf(known.text, known.from_program);
   if (by_hand_since) return absl::OkStatus();
-  CKPTREE_ASSIGN_OR_RETURN(turn, SetPolicy(name));
+  CKPTREE_ASSIGN_OR_RETURN(turns.last[name], SetPolicy(name));
   return absl::OkStatus();
 }
 
@@ -174,14 +174,12 @@ void CheckpointManager::Impl::NoteFork(const std::string& name,
                                        const PolicyInfo& policy) {
   PolicyTurns& turns = engine().policy_turns();
   const absl::MutexLock lock(&turns.mu);
-  turns.managers[this] = name;
   turns.last[name] = {this, policy.text, policy.from_program};
 }
 
 void CheckpointManager::Impl::LeaveTurns() {
   PolicyTurns& turns = engine().policy_turns();
   const absl::MutexLock lock(&turns.mu);
-  turns.managers.erase(this);
   for (auto& [name, turn] : turns.last) {
     if (turn.manager == this) turn.manager = nullptr;
   }

@@ -55,7 +55,7 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
       watcher(std::make_shared<Watcher>(options_in.log)),
       reader_options(Guarded(options_in, Guard::kReader, nullptr)),
       writer_options(
-          Guarded(options_in, Guard::kWriter,
+          Guarded(InPlace(options_in, place), Guard::kWriter,
                   [to = watcher](std::string_view text) {
                     to->Fail(absl::UnknownError(absl::StrFormat(
                         "a write that opening depends on failed: %s", text)));
@@ -133,6 +133,8 @@ absl::Status Database::Close() {
     // Not needed for what was committed: it makes the next open quick. RocksDB
     // sleeps for a second where a flush fails, as it would in a dead handle.
     status = impl.watcher->health();
+    // Another store may stand at its name.
+    if (impl.lock != nullptr) status.Update(impl.lock->Check());
     const bool flushed =
         status.ok() && impl.writable.load() && impl.FlushIndex().ok();
     status.Update(impl.keeper->Close(flushed));

@@ -97,6 +97,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
   CKPTREE_ASSIGN_OR_RETURN(
       impl.lock, StoreLock::Acquire(impl.directory, options.lock_wait_ms,
                                     options.permissions));
+  impl.place->Watch(impl.lock);
   CKPTREE_RETURN_IF_ERROR(MayCreate(impl.directory, files));
 
   // Step 3.

@@ -27,6 +27,7 @@
 #include "kv/rocks/chunk_files.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/mapped_files.h"
+#include "kv/rocks/place_guard.h"
 #include "kv/rocks/standing.h"
 #include "kv/rocks/table_search.h"
 #include "kv/rocks/watcher.h"
@@ -129,6 +130,7 @@ struct Database::Impl {
   const Options options;        // As the caller gave them.
   const Mode mode;
   const std::shared_ptr<Watcher> watcher;
+  const std::shared_ptr<StorePlace> place = std::make_shared<StorePlace>();
   // The caller's options with the guard of the role.
   Options reader_options;
   Options writer_options;

@@ -90,7 +90,9 @@ class CheckpointManager(Closing):
         Also steps for whose number it is true.
     preservation : Policy or str, optional
         Instead of all these: a policy or its text. With none of them the policy
-        of the store holds.
+        of the store holds, but one that came with the options of a program,
+        which goes. It is set by the first save: a manager that only restores
+        changes nothing.
     best_metric : str
         The metric that says which steps are the best.
     best_fn : callable, optional
@@ -270,14 +272,15 @@ class CheckpointManager(Closing):
         force : bool
             Whatever the decision is, also before the latest step.
         overwrite : bool
-            Replaces a step of that number.
+            Replaces a step of that number, whatever the decision is.
         borrow : bool
             Copies nothing.
 
         Returns
         -------
         bool
-            Whether the step is saved.
+            Whether the step is saved. One that is not after the latest step is
+            not, of which the first time a warning is logged.
 
         Raises
         ------

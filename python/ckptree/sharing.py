@@ -4,13 +4,14 @@ often the store is opened. A cell of a notebook may run again."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import defaultdict
 from typing import Any, Callable, Mapping
 
 from ckptree import _engine
-from ckptree.errors import AlreadyExistsError, StateError
+from ckptree.errors import AlreadyExistsError, Error, StateError
 
 # What only says how to wait for the store.
 _OF_OPENING = ("lock_wait",)
@@ -24,6 +25,7 @@ class Shared:
     ) -> None:
         self.engine = engine
         self.users = 1
+        self._lock = _identity(key)
         self._key = key
         self._options = options
 
@@ -40,6 +42,19 @@ class Shared:
                     f"{name}={self._options[name]}, not {value}: close it "
                     "first, or all stores by ckptree.close_all()"
                 )
+
+    def moved(self) -> bool:
+        """Whether the store was moved away or removed since it was opened."""
+        return _identity(self._key) != self._lock
+
+    def abandon(self) -> Error | None:
+        """Closes it, whoever holds it; returns why that was not done in
+        order."""
+        try:
+            self.engine.close()
+        except Error as error:
+            return error
+        return None
 
     def release(self) -> bool:
         """One holder less. The last one closes it: True."""
@@ -109,17 +124,32 @@ def share(
     there is none. AlreadyExistsError: there is, and `create` wants a new
     store."""
     key = os.path.realpath(directory)
-    with lock_of(key):
-        found = _found(key)
-        if found is not None:
-            if create:
-                raise AlreadyExistsError(f"{directory} is there, and open")
-            found.check(options, defaults)
-            found.users += 1
-            return found
-        made = Shared(key, opened(), options)
-        _open[key] = made
-        return made
+    gone: Error | None = None
+    try:
+        with lock_of(key):
+            found = _found(key)
+            if found is not None and found.moved():
+                # RocksDB opens no other one of that name beside it.
+                gone = found.abandon()
+                found = None
+            if found is not None:
+                if create:
+                    raise AlreadyExistsError(f"{directory} is there, and open")
+                found.check(options, defaults)
+                found.users += 1
+                return found
+            made = Shared(key, opened(), options)
+            _open[key] = made
+            return made
+    finally:
+        if gone is not None:
+            # Without the lock: a handler may open the store.
+            logging.getLogger("ckptree").warning(
+                "store %s: the one that was open here was moved away or "
+                "removed, and is closed now: %s",
+                key,
+                gone,
+            )
 
 
 def is_open(directory: str | os.PathLike[str]) -> bool:
@@ -127,6 +157,16 @@ def is_open(directory: str | os.PathLike[str]) -> bool:
     key = os.path.realpath(directory)
     with lock_of(key):
         return _found(key) is not None
+
+
+def _identity(directory: str) -> tuple[int, int] | None:
+    """Of the file that an open store has locked: its number is nobody else's
+    as long as it is open. None: it is not there."""
+    try:
+        found = os.stat(os.path.join(directory, "LOCK"))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _found(key: str) -> Shared | None:

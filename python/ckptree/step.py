@@ -16,6 +16,7 @@ from typing import (
 
 from ckptree import _engine, history
 from ckptree.arguments import ANY, Kind, checked
+from ckptree.errors import StateError
 from ckptree.leaf import Leaf
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
@@ -417,7 +418,10 @@ class Step(Mapping[str, Leaf]):
         return self._names
 
     def __repr__(self) -> str:
-        count = self.info.leaf_count
+        try:
+            count = self.info.leaf_count
+        except StateError:
+            return f"<Step {self._selector} of a store that was closed>"
         leaves = "leaf" if count == 1 else "leaves"
         return f"<Step {self._name}: {count} {leaves}>"
 

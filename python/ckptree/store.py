@@ -172,14 +172,24 @@ class Store(Closing):
         # The manager that this is the store of, closed with it.
         self._managed: _engine.Manager | None = None
         self._shared = None
-        if mode == "read":
-            self._engine = opened()
-        else:
-            self._shared = share(
-                directory, mode == "create", options, OPEN, opened
-            )
-            self._engine = self._shared.engine
+        try:
+            if mode == "read":
+                self._engine = opened()
+            else:
+                self._shared = share(
+                    directory, mode == "create", options, OPEN, opened
+                )
+                self._engine = self._shared.engine
+        except BaseException:
+            _engine.deliver_opened()
+            raise
         _open_stores.add(self)
+        try:
+            # Handlers of logging may do anything: no lock is held here.
+            _engine.deliver_opened()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     @takes(OpenOptions, OPEN)

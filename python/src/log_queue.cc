@@ -5,10 +5,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "python/src/bindings.h"
@@ -46,6 +49,8 @@ Message ToTuple(const LogRecord& record) {
 }
 
 thread_local bool delivering = false;
+// Of what this thread has opened, or tried to, until DeliverOpened().
+thread_local std::vector<LogRecord> opened_here;
 
 // On this thread. What a handler raised that ends the call goes further; the
 // messages that are left go to the thread that delivers.
@@ -161,7 +166,7 @@ void StoreLog::Opened() {
     opening_ = false;
     held.swap(held_);
   }
-  Deliver(std::move(held));
+  std::move(held.begin(), held.end(), std::back_inserter(opened_here));
 }
 
 void DeliverLogs() {
@@ -177,6 +182,7 @@ void BindLogs(nb::module_& m) {
     if (!record.has_value()) return std::nullopt;
     return ToTuple(*record);
   });
+  m.def("deliver_opened", [] { Deliver(std::exchange(opened_here, {})); });
   m.def("close_logs", [] { LogQueue::OfProcess().Close(); });
   m.def("renew_logs", [] { LogQueue::Renew(); });
 }

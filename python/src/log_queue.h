@@ -77,8 +77,9 @@ class StoreLog : public std::enable_shared_from_this<StoreLog> {
   ~StoreLog();
 
   LogSink Sink();
-  // The store is open, or could not be opened. Needs the GIL; throws what a
-  // signal handler or SystemExit throws in a handler of logging.
+  // The store is open, or could not be opened. Python then calls
+  // deliver_opened() on this thread, once it holds no lock: a handler may wait
+  // for another thread that opens the same store.
   void Opened();
 
  private:
@@ -92,7 +93,8 @@ class StoreLog : public std::enable_shared_from_this<StoreLog> {
 
 // Delivers what there is by now on this thread, at the end of a call, so that
 // it is seen before what follows. Where a handler of logging is the caller it
-// does nothing: that message comes first. Needs the GIL; throws as Opened().
+// does nothing: that message comes first. Needs the GIL; throws what a signal
+// handler or SystemExit throws in a handler of logging.
 void DeliverLogs();
 
 }  // namespace ckptree::python

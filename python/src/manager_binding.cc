@@ -149,7 +149,10 @@ std::optional<Handle> Save(const Manager& self, std::int64_t step,
   });
   if (raised.has_value()) throw std::move(*raised);
   std::optional<StepBuilder> builder = Take(std::move(decided));
-  if (!builder.has_value()) return std::nullopt;
+  if (!builder.has_value()) {
+    DeliverLogs();  // It may have said why.
+    return std::nullopt;
+  }
   absl::Status ended;
   // What fails in the background is told by the manager's next call, once.
   absl::Status staged;

@@ -53,6 +53,19 @@ def same_params(left, right):
     )
 
 
+def test_a_target_says_what_comes_back(flax_modules, tmp_path):
+    checkpoints, _ = flax_modules
+    saved = {"w": jnp.ones(3), "n": 1, "s": jnp.int32(4), "np": np.ones(2)}
+    checkpoints.save_checkpoint(str(tmp_path), saved, step=1)
+    target = {"w": jnp.zeros(3), "n": 0, "s": 0, "np": np.zeros(2)}
+    found = checkpoints.restore_checkpoint(str(tmp_path), target)
+    assert isinstance(found["w"], jax.Array)
+    assert type(found["n"]) is int and type(found["s"]) is int
+    assert type(found["np"]) is np.ndarray
+    assert found["w"].at[0].set(5.0).tolist() == [5, 1, 1]
+    assert (found["n"], found["s"]) == (1, 4)
+
+
 # ---- "Save and load checkpoints" ----
 
 

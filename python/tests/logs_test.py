@@ -158,6 +158,24 @@ class Mine(Exception):
     pass
 
 
+def test_a_handler_may_wait_for_another_thread_that_opens_it(damaged, told):
+    found = []
+
+    def open_too():
+        with ckptree.Store(damaged) as store:
+            found.append(list(store))
+
+    def then():
+        thread = threading.Thread(target=open_too)
+        thread.start()
+        thread.join(timeout=60)
+
+    handler = told(then)
+    with ckptree.Store(damaged):
+        assert MISSING in handler.next().message
+    assert found[:1] == [[1]]
+
+
 def test_what_a_handler_raises_stops_nothing(damaged, told, monkeypatch):
     reported = []
     monkeypatch.setattr(
@@ -196,8 +214,10 @@ def test_infos_are_for_who_asks(tmp_path, told):
     logger = logging.getLogger("ckptree")
 
     def drop_the_policy(path):
-        ckptree.CheckpointManager(path, max_to_keep=5).close()
-        ckptree.CheckpointManager(path).close()
+        with ckptree.CheckpointManager(path, max_to_keep=5) as manager:
+            manager.save(1, {"n": 1})
+        with ckptree.CheckpointManager(path) as manager:
+            manager.save(2, {"n": 2})
 
     drop_the_policy(tmp_path / "a")
     assert handler.records.empty()

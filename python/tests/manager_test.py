@@ -72,6 +72,7 @@ def test_what_is_kept_besides(manage):
     save(manager, 11)
     assert manager.all_steps() == [10, 11]
     manager = manage(keep_time_interval=timedelta(hours=1), max_to_keep=1)
+    save(manager, 12)
     assert manager.store.policy().text == "every(1h) | latest(1)"
 
 

@@ -3,6 +3,7 @@
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -61,6 +62,60 @@ def test_a_cell_that_runs_again(path):
     assert manager.all_steps() == [3, 4]
     manager.close()
     assert elsewhere(path) == "[3, 4]\n"
+
+
+def test_one_that_only_restores_changes_no_policy(path):
+    with CheckpointManager(path) as manager:
+        save(manager, *range(10))
+    for options in (
+        {"max_to_keep": 1},
+        {"best_metric": "loss", "best_mode": "min", "max_to_keep": 2},
+        {},
+    ):
+        with CheckpointManager(path, **options) as manager:
+            manager.restore()
+    with ckptree.Store(path) as store:
+        store.save(10, STATE).result(timeout=60)
+        assert list(store) == list(range(11))
+
+
+def test_a_run_that_was_removed_is_begun_anew(path):
+    first = CheckpointManager(path)
+    save(first, 1, 2)
+    shutil.rmtree(path)
+    with CheckpointManager(path) as manager:
+        assert manager.all_steps() == []
+        save(manager, 7)
+        assert manager.all_steps() == [7]
+    with pytest.raises(ckptree.StateError, match="closed"):
+        first.all_steps()
+    assert elsewhere(path) == "[7]\n"
+
+
+def test_a_run_that_was_moved_keeps_its_steps(path):
+    first = ckptree.Store(path)
+    first.save(1, {"n": 1}).result(timeout=60)
+    away = f"{path}-away"
+    os.rename(path, away)
+    with ckptree.Store(path) as store:
+        store.save(5, {"n": 5}).result(timeout=60)
+    with pytest.raises(ckptree.StateError, match="closed"):
+        first.steps()
+    assert elsewhere(path) == "[5]\n" and elsewhere(away) == "[1]\n"
+    with ckptree.open(away) as store:
+        assert store.restore() == {"n": 1} and store.verify().ok
+
+
+def test_overwrite_replaces_and_says_so(path, caplog):
+    with CheckpointManager(path) as manager:
+        save(manager, 1, 2)
+        assert not manager.save(2, STATE)
+        assert not manager.save(1, STATE)
+        said = [r for r in caplog.records if "was not saved" in r.message]
+        assert len(said) == 1 and "step 2" in said[0].message
+        assert manager.save(2, {"n": 9}, overwrite=True)
+        manager.wait_until_finished()
+        assert manager.restore(2) == {"n": 9}
 
 
 def test_it_closes_with_the_last_that_holds_it(path):

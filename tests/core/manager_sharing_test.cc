@@ -218,8 +218,9 @@ TEST_F(ManagerSharingTest, EachSavesByItsOwnPolicy) {
   EXPECT_TRUE(SaveBy(all, 3));
   EXPECT_THAT(StepsOf(all), ElementsAre(1, 2, 3));
   CheckpointManager two = Over({.max_to_keep = 2});
-  EXPECT_EQ(store_->Policy()->text, "latest(2)");
+  EXPECT_EQ(store_->Policy()->text, "all");
   EXPECT_TRUE(SaveBy(two, 4));
+  EXPECT_EQ(store_->Policy()->text, "latest(2)");
   EXPECT_THAT(StepsOf(all), ElementsAre(3, 4));
   EXPECT_TRUE(SaveBy(few, 5));
   EXPECT_THAT(StepsOf(all), ElementsAre(5));

@@ -176,6 +176,7 @@ TEST_F(ManagerTest, BestByAFunction) {  // OPT-05
   EXPECT_THAT(Best(), Optional(2));
   // Without it nothing is removed, and somebody is told.
   Open();
+  EXPECT_TRUE(Save(4));
   EXPECT_EQ(manager_->store().Policy()->text, "all");
 }
 
@@ -313,19 +314,57 @@ TEST_F(ManagerTest, OptionsThatContradict) {  // OPT-25, CM-03
 
 TEST_F(ManagerTest, ThePolicyOfTheStore) {  // OPT-24, OPT-25
   Open({.max_to_keep = 2});
+  for (std::int64_t step = 0; step < 4; ++step) EXPECT_TRUE(Save(step));
   EXPECT_EQ(manager_->store().Policy()->text, "latest(2)");
-  // Options say nothing: what a program wanted before goes.
+  // Options say nothing: what a program wanted before goes, with a save.
   Open();
+  EXPECT_EQ(manager_->store().Policy()->text, "latest(2)");
+  EXPECT_TRUE(Save(4));
   EXPECT_EQ(manager_->store().Policy()->text, "all");
+  EXPECT_THAT(Steps(), ElementsAre(2, 3, 4));
   // What people set by hand stays until options say otherwise.
   ASSERT_OK(manager_->store().SetPolicy(LatestN{1}));
   Open();
+  for (std::int64_t step = 5; step <= 7; ++step) EXPECT_TRUE(Save(step));
   EXPECT_EQ(manager_->store().Policy()->text, "latest(1)");
-  for (std::int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(Save(step));
-  EXPECT_THAT(Steps(), ElementsAre(3));
+  EXPECT_THAT(Steps(), ElementsAre(7));
   Open({.preservation = EveryNSteps{2}});
+  EXPECT_TRUE(Save(8));
   EXPECT_EQ(manager_->store().Policy()->text, "every(2)");
   EXPECT_THAT(log_, HasSubstr("'latest(1)', set by hand, gives way"));
+}
+
+TEST_F(ManagerTest, WhoOnlyReadsChangesNoPolicy) {
+  Open();
+  for (std::int64_t step = 0; step < 5; ++step) EXPECT_TRUE(Save(step));
+  ASSERT_OK(manager_->store().SetPolicy(LatestN{4}));
+  Open({.max_to_keep = 1});
+  ASSERT_OK(manager_->OpenStep());
+  EXPECT_EQ(Steps().size(), 5u);
+  Open({.best_metric = "loss", .best_mode = BestMode::kMin});
+  Open();
+  EXPECT_TRUE(Save(5));
+  EXPECT_EQ(manager_->store().Policy()->text, "latest(4)");
+  EXPECT_THAT(Steps(), ElementsAre(2, 3, 4, 5));
+  // What can never be a policy is refused at once.
+  EXPECT_EQ(Opening({.preservation = LatestN{0}}).code(),
+            Code::kInvalidArgument);
+}
+
+TEST_F(ManagerTest, AnEarlierStepIsSaidOnce) {
+  Open();
+  EXPECT_TRUE(Save(5));
+  log_.clear();
+  EXPECT_FALSE(Save(5));
+  EXPECT_THAT(log_, HasSubstr("step 5 was not saved: it is not after step 5"));
+  log_.clear();
+  EXPECT_FALSE(Save(4));
+  EXPECT_EQ(log_, "");
+  // A step that is there is replaced where that is asked for.
+  EXPECT_TRUE(Save(5, {.note = "again", .overwrite = true}));
+  EXPECT_EQ(manager_->OpenStep(AtStep(5))->info().note, "again");
+  EXPECT_FALSE(Save(4, {.overwrite = true}));
+  EXPECT_THAT(Steps(), ElementsAre(5));
 }
 
 }  // namespace

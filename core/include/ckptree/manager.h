@@ -66,9 +66,10 @@ struct ManagerOptions {
   // Where one of these is given, the policy of the branch is made of them:
   // keep_period, keep_time_interval and should_keep_fn keep steps in addition
   // to the latest, or best, max_to_keep (nothing: all; so where nothing but a
-  // metric is given every step stays). Where none is: the
-  // policy of the store, but one that came with the options of a program, which
-  // goes. kInvalidArgument: should_keep_fn together with keep_period.
+  // metric is given every step stays). Where none is: the policy of the store,
+  // but one that came with the options of a program, which goes. The manager's
+  // first save sets it: one that only reads changes nothing. kInvalidArgument:
+  // should_keep_fn together with keep_period.
 
   std::optional<std::int64_t> max_to_keep = {};
   std::optional<std::int64_t> keep_period = {};  // Steps that it divides.
@@ -106,9 +107,9 @@ struct SaveArguments {
   std::string note = {};
   // Save whatever the decision is, also before the latest step.
   bool force = false;
-  // Take the place of a step that exists; without it that is kAlreadyExists.
-  // It decides nothing: a step that exists is not after the latest one, so that
-  // it is only saved with `force`.
+  // Take the place of a step that exists, whatever the decision is; without it
+  // `force` makes that kAlreadyExists. Of a step that is not there it says
+  // nothing.
   bool overwrite = false;
   // Asked now and then, on the thread of the call, while it waits for earlier
   // saves: true makes it kCancelled, and nothing is saved.
@@ -141,9 +142,11 @@ CKPTREE_EXPORT absl::Status Check(const ManagerOptions& options);
 // began them, as it sees committed steps. Each is told of the failures of its
 // own saves, and nobody else is, not by Store::Flush() either. Each saves a
 // step of its own at a preemption. A branch has one policy at a time: that of
-// the manager that was opened with options for it or began a save to it last,
-// where nothing was set by hand since. One without such options changes nothing
-// before its first save.
+// the manager that began a save to it last. What is set by hand after a manager
+// was opened stays for that manager's saves.
+//
+// The first time that a manager does not save a step because it is not after
+// the latest one, it logs a warning.
 //
 // Thread-safe, but for Close().
 class CKPTREE_EXPORT CheckpointManager {
