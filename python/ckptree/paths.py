@@ -8,7 +8,7 @@ import re
 from typing import Callable, TypeVar
 
 from ckptree import _engine
-from ckptree.errors import NotFoundError
+from ckptree.errors import InvalidArgumentError, NotFoundError
 
 T = TypeVar("T")
 
@@ -46,6 +46,11 @@ def local_path(path: str | os.PathLike[str]) -> str:
     """
     given = os.fspath(path)
     start = os.fsencode(given)
+    if start == b"~" or start.startswith(b"~/"):
+        raise InvalidArgumentError(
+            f"{os.fsdecode(start)}: '~' is no folder of yours here: call "
+            "os.path.expanduser()"
+        )
     found = _MOUNTED_NOWHERE.match(start)
     if found is None:
         return _engine.local_path(given)

@@ -131,6 +131,17 @@ def test_a_url_of_a_file_is_its_path(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a b%41"]
 
 
+def test_a_tilde_is_not_made_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in OPENINGS:
+        for path in ("~", "~/run", pathlib.Path("~/run")):
+            with pytest.raises(ValueError, match=r"expanduser\(\)"):
+                OPENINGS[name](path)
+    assert list(tmp_path.iterdir()) == []
+    with ckptree.Store(tmp_path / "~run") as store:  # A name.
+        assert store.steps() == []
+
+
 def test_names_that_only_look_like_urls_are_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = [

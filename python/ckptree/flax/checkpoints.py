@@ -418,8 +418,9 @@ def save_args_from_target(target: Any) -> Any:
 
 
 def restore_args_from_target(target: Any, mesh: Any = None) -> Any:
-    """RestoreArgs for each leaf: arrays of JAX come back as such, and where they
-    lie in `target`, but in the shape that was saved; those of NumPy as these.
+    """RestoreArgs for each leaf: arrays of JAX come back as such, and where
+    they lie in `target`, but in the shape that was saved; those of NumPy as
+    these.
 
     >>> import numpy as np
     >>> restore_args_from_target({"a": np.ones(2)})["a"].restore_type
