@@ -144,3 +144,50 @@ def test_what_was_written_is_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(ckptree.Store, "verify", damaged)
     with pytest.raises(ckptree.errors.CorruptionError, match="step 0"):
         ours.import_checkpoint(path, tmp_path / "bad")
+
+
+# ---- NNX: of a variable Orbax makes a dict with `value` ----
+
+
+def test_a_state_of_nnx_that_orbax_saved(tmp_path):
+    nnx = pytest.importorskip("flax.nnx")
+    import jax
+    import optax
+
+    def model(seed):
+        return nnx.Linear(3, 2, rngs=nnx.Rngs(seed))
+
+    saved = model(0)
+    state = nnx.state(saved)
+    moments = nnx.state(nnx.Optimizer(saved, optax.adam(0.1), wrt=nnx.Param))
+    with theirs.CheckpointManager(tmp_path / "old") as manager:
+        manager.save(
+            0,
+            args=theirs.args.Composite(
+                model=theirs.args.StandardSave(state),
+                moments=theirs.args.PyTreeSave(moments),
+            ),
+        )
+    ours.import_checkpoint(tmp_path / "old", tmp_path / "new")
+    other = nnx.state(model(1))
+    asked = ours.args.Composite(
+        model=ours.args.StandardRestore(other),
+        moments=ours.args.PyTreeRestore(moments),
+    )
+    with ours.CheckpointManager(tmp_path / "new") as manager:
+        found = manager.restore(0, args=asked)
+        for name, wanted in (("model", state), ("moments", moments)):
+            assert isinstance(found[name], nnx.State)
+            jax.tree.map(
+                np.testing.assert_array_equal,
+                nnx.to_pure_dict(found[name]),
+                nnx.to_pure_dict(wanted),
+            )
+        # What is no variable is compared as ever.
+        for wrong in (
+            nnx.to_pure_dict(other),
+            nnx.state(nnx.Conv(3, 2, (1,), rngs=nnx.Rngs(0))),
+        ):
+            with pytest.raises(ValueError, match="kernel"):
+                args = ours.args.StandardRestore(wrong)
+                manager.restore(0, args=ours.args.Composite(model=args))

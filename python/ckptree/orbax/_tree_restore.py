@@ -73,7 +73,23 @@ def restore(
     if template is None:
         return _Plain(item, restore_args, sharding).run()
     restoring = _Templated(item, restore_args, strictness, sharding)
+    restoring.variables = _has_variables(template)
     return restoring.run(template)
+
+
+def _has_variables(template: Any) -> bool:
+    """Whether a part of it is a state or a module of NNX, of whose variables
+    Orbax makes dicts."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return False
+    import jax
+
+    kinds = (nnx.State, nnx.Module)
+    parts = jax.tree_util.tree_leaves(
+        template, is_leaf=lambda part: isinstance(part, kinds)
+    )
+    return any(isinstance(part, kinds) for part in parts)
 
 
 def args_by_keys(restore_args: Any) -> dict[Keys, RestoreArgs]:
@@ -224,6 +240,9 @@ class _Templated(Restoring):
         self.args = args_by_keys(restore_args)
         # Of the template: the kinds of its containers.
         self.kinds: dict[Keys, str] = {}
+        # The template has variables of NNX: what Orbax saved of one is a dict
+        # with `value`.
+        self.variables = False
         # What leaves of the template have in the item, and as what.
         self.claimed: set[str] = set()
         self.wanted: dict[str, Wanted] = {}
@@ -241,7 +260,7 @@ class _Templated(Restoring):
 
     def ask(self, name: str, leaf: Any) -> Request | None:
         keys = keys_of(name)
-        there = self.by_keys.get(keys)
+        there = self._there(keys)
         if there is None:
             if leaf is not ... or keys not in self.empty:
                 self._compare_missing(keys, leaf)
@@ -253,6 +272,13 @@ class _Templated(Restoring):
         self.wanted[name] = want
         # As what, load() says: it has a place where nothing differs.
         return Request(self.of_item.leaves[there])
+
+    def _there(self, keys: Keys) -> str | None:
+        """The leaf of the item that is meant."""
+        there = self.by_keys.get(keys)
+        if there is None and self.variables:
+            there = self.by_keys.get((*keys, "value"))
+        return there
 
     def _compare_missing(self, keys: Keys, leaf: Any) -> None:
         if self.strictness.partial:
@@ -340,7 +366,8 @@ class _Templated(Restoring):
         )
 
     def convert(self, name: str, value: Any) -> Any:
-        there = self.by_keys[keys_of(name)]
+        there = self._there(keys_of(name))
+        assert there is not None
         return _wanted.convert(there, value, self.wanted[name])
 
     def changed(self, name: str, what: str) -> None:
