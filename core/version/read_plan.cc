@@ -440,6 +440,7 @@ absl::Status ReadPlan::RunHere() {
 absl::Status ReadPlan::Run(int asked) {
   const std::vector<std::span<const Slice>> blocks = Blocks();
   CKPTREE_RETURN_IF_ERROR(Ask());
+  CKPTREE_RETURN_IF_ERROR(Tell());
   if (blocks.size() == 1) {
     Scratch scratch;
     CKPTREE_RETURN_IF_ERROR(ReadBlock(blocks.front(), &scratch));

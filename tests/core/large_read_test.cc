@@ -133,9 +133,16 @@ TEST_P(LargeReadTest, StopsWhereItIsAskedTo) {
   options.on_progress = [&](std::uint64_t done, std::uint64_t) {
     furthest = done;
   };
-  EXPECT_THAT(step.ReadMany(both, options),
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("step 1")));
-  EXPECT_LT(furthest, v_.size() + w_.size());
+  const absl::Status stopped = step.ReadMany(both, options);
+  if (stopped.ok()) {
+    // Other threads were done before the one that asks had a turn.
+    EXPECT_GT(GetParam(), 1);
+    EXPECT_TRUE(v == v_ && w == w_);
+  } else {
+    EXPECT_THAT(stopped,
+                StatusIs(absl::StatusCode::kCancelled, HasSubstr("step 1")));
+    EXPECT_LT(furthest, v_.size() + w_.size());
+  }
   // Before anything is read, too; and one leaf as well as many.
   options = {.cancelled = [] { return true; }};
   EXPECT_THAT(step.ReadMany(std::span(both).first(1), options),

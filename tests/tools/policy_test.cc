@@ -157,6 +157,11 @@ TEST_F(PolicyCommandTest, OfANewerEngineOrAnotherProgram) {
                                                  step.step);
                                            },
                                        .best_mode = BestMode::kMax}));
+    const auto fill = [](StepBuilder& step) {
+      step.PutInt("n", 1);
+      return absl::OkStatus();
+    };
+    EXPECT_TRUE(*manager.Save(600, fill));
     ASSERT_OK(manager.Close());
   }
   result = Do({});
