@@ -256,9 +256,13 @@ absl::Status CheckpointManager::Close() {
 // ---- saving ----
 
 absl::StatusOr<bool> CheckpointManager::Impl::Decide(std::int64_t step,
-                                                     absl::Time now) const {
+                                                     absl::Time now,
+                                                     Asked asked) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<Begun> latest, LatestBegun());
-  if (latest.has_value() && latest->step >= step) return false;
+  if (latest.has_value() && latest->step >= step) {
+    if (asked == Asked::kToSave) WarnOfEarlier(step, latest->step);
+    return false;
+  }
   SaveQuestion question;
   question.step = {.step = step, .time = now};
   if (latest.has_value()) question.latest = latest->AsPolicyStep();
@@ -290,9 +294,8 @@ bool CheckpointManager::Impl::IsThere(std::int64_t step) const {
          store.Resolve(AtStep(step, Branch())).ok();
 }
 
-void CheckpointManager::Impl::WarnOfEarlier(std::int64_t step) const {
-  const auto latest = LatestBegun();
-  if (!latest.ok() || !latest->has_value() || (*latest)->step < step) return;
+void CheckpointManager::Impl::WarnOfEarlier(std::int64_t step,
+                                            std::int64_t latest) const {
   if (warned.exchange(true)) return;
   engine().logger().Log(
       LogSeverity::kWarning, "save",
@@ -300,14 +303,14 @@ void CheckpointManager::Impl::WarnOfEarlier(std::int64_t step) const {
           "step %d was not saved: it is not after step %d, the latest. To go "
           "on from an older step delete the later ones, or save with force. "
           "This is said once",
-          step, (*latest)->step));
+          step, latest));
 }
 
 absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   if (impl_->read_only()) return false;
   CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
-  return impl_->Decide(step, now);
+  return impl_->Decide(step, now, Impl::Asked::kWhether);
 }
 
 absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
@@ -321,11 +324,9 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
   }
   CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
   if (!arguments.force && !(arguments.overwrite && impl_->IsThere(step))) {
-    CKPTREE_ASSIGN_OR_RETURN(const bool save, impl_->Decide(step, now));
-    if (!save) {
-      impl_->WarnOfEarlier(step);
-      return std::optional<StepBuilder>();
-    }
+    CKPTREE_ASSIGN_OR_RETURN(const bool save,
+                             impl_->Decide(step, now, Impl::Asked::kToSave));
+    if (!save) return std::optional<StepBuilder>();
   }
   const auto most =
       static_cast<std::size_t>(impl_->options.max_saves_in_flight) - 1;

@@ -121,11 +121,13 @@ struct CheckpointManager::Impl {
   // `waits`: until the caller may change its arrays.
   absl::Status EndSave(StepBuilder builder, bool waits);
 
-  absl::StatusOr<bool> Decide(std::int64_t step, absl::Time now) const;
+  enum class Asked { kWhether, kToSave };
+  absl::StatusOr<bool> Decide(std::int64_t step, absl::Time now,
+                              Asked asked) const;
   // Committed, or in flight.
   bool IsThere(std::int64_t step) const;
   // Says once that a step was left out for not being after the latest.
-  void WarnOfEarlier(std::int64_t step) const;
+  void WarnOfEarlier(std::int64_t step, std::int64_t latest) const;
 
   Store store;
   const bool own_store;  // Close() closes it.

@@ -134,7 +134,7 @@ absl::Status Database::Close() {
     // sleeps for a second where a flush fails, as it would in a dead handle.
     status = impl.watcher->health();
     // Another store may stand at its name.
-    if (impl.lock != nullptr) status.Update(impl.lock->Check());
+    status.Update(impl.place->Check());
     const bool flushed =
         status.ok() && impl.writable.load() && impl.FlushIndex().ok();
     status.Update(impl.keeper->Close(flushed));

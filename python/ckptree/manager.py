@@ -72,9 +72,9 @@ class CheckpointManager(Closing):
     A process may have several of them, and Stores, on one path: they share what
     is open, which closes with the last of them. Each decides by itself what it
     saves, sees the saves of all as steps as soon as they begin, and is told of
-    the failures of its own. Of their policies that one holds which came with
-    the manager that was opened or began a save last; one that was given none
-    changes nothing before it saves, and what was set by hand since stays.
+    the failures of its own. Of their policies that one holds whose manager
+    began a save last: one that only restores changes nothing. What was set by
+    hand since a manager was opened stays for its saves.
 
     Parameters
     ----------

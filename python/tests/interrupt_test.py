@@ -8,9 +8,8 @@ thread is in the call of that name, where something holds it up that only the
 end of the program's `finally` lets go of, or in the middle of what it tells.
 """
 
-import subprocess
-import sys
 
+import program
 import pytest
 
 BEGIN = """
@@ -112,12 +111,7 @@ TOLD = {
 
 
 def run(code, path, *more):
-    return subprocess.run(
-        [sys.executable, "-c", code, str(path), *more],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return program.run(code, path, *more, timeout=60)
 
 
 @pytest.mark.parametrize("name", HELD_UP)

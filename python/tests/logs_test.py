@@ -5,7 +5,6 @@ background, in children and at the exit, and whatever a handler does."""
 import logging
 import os
 import queue
-import subprocess
 import sys
 import threading
 
@@ -13,17 +12,9 @@ import ckptree
 import numpy as np
 import pytest
 from no_room import no_room, too_large
+from program import run
 
 MISSING = "journal/b-0000000001 is missing; its other copy is read"
-
-
-def run(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def lose_a_copy(folder):

@@ -13,6 +13,7 @@ import ckptree
 import numpy as np
 import pytest
 from ckptree import CheckpointManager, decisions
+from program import run
 
 
 def state(step):
@@ -309,15 +310,6 @@ def test_preemption_saves_once_more(manage):
     )
     assert manager.all_steps() == [0, 2]
     assert not manager.save(3, state(3))
-
-
-def run(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def test_the_exit_of_the_interpreter_finishes_saves(tmp_path):

@@ -44,6 +44,18 @@ def save(manager, *steps, **options):
     return saved
 
 
+def at_once(count, function):
+    """Calls it with 0, 1, ..., on a thread each, until all have ended."""
+    threads = [
+        threading.Thread(target=function, args=(i,)) for i in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+
+
 @pytest.fixture
 def path(tmp_path):
     yield tmp_path / "run"
@@ -315,12 +327,7 @@ def test_threads_save_the_same_steps(path):
         except BaseException as error:
             wrong.append(error)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-        assert not thread.is_alive()
+    at_once(4, run)
     assert wrong == []
     for manager in managers:
         manager._engine.settle()
@@ -351,12 +358,7 @@ def test_many_threads_open_and_close(path):
         except BaseException as error:
             wrong.append(error)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-        assert not thread.is_alive()
+    at_once(8, run)
     assert wrong == []
     assert elsewhere(path) == f"{list(range(8))}\n"
 

@@ -4,25 +4,13 @@
 import concurrent.futures
 import gc
 import os
-import subprocess
-import sys
 import threading
 import weakref
 
 import ckptree
 import numpy as np
 import pytest
-
-
-def run(code, *arguments, **options):
-    """Runs a program of its own; returns what subprocess says of it."""
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **options,
-    )
+from program import run
 
 
 def test_a_forked_child_gets_errors_and_leaves_the_store_alone(tmp_path):

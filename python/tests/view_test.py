@@ -4,14 +4,13 @@
 import gc
 import itertools
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import ckptree
 import ml_dtypes
 import numpy as np
 import pytest
+from program import run
 
 # Larger than what a save puts beside its records, and several chunks.
 BIG = np.arange(1 << 20, dtype=np.int32).reshape(1024, 1024)
@@ -286,13 +285,8 @@ def test_a_store_that_is_removed_stays_in_a_view(own):
     np.testing.assert_array_equal(view, BIG)
 
 
-def run(code, path):
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def output_of(code, path):
+    done = run(code, path)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
@@ -323,7 +317,7 @@ store.close()
 print(array.sum(dtype=int))
 """
     total = int(BIG[1:].sum(dtype=int))
-    assert run(code, own) == [
+    assert output_of(code, own) == [
         str(total),
         str(BIG[0].sum()),
         "True",
@@ -353,8 +347,8 @@ view = store[1]["big"].view()
 {hold}
 {close}
 """
-    printed = run(f"import warnings; warnings.simplefilter('ignore')\n{code}",
-                  path)
+    quiet = "import warnings; warnings.simplefilter('ignore')\n"
+    printed = output_of(quiet + code, path)
     assert printed == (["5"] if "print" in hold else [])
 
 
@@ -383,4 +377,4 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(errors)
 """
-    assert run(code, path) == ["[]"]
+    assert output_of(code, path) == ["[]"]

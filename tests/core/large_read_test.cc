@@ -39,6 +39,10 @@ class LargeReadTest : public CoreTest,
     ASSERT_OK(Commit(std::move(builder)));
   }
 
+  static std::vector<ReadRequest> Both(Bytes& v, Bytes& w) {
+    return {{At("w"), std::nullopt, w}, {At("v"), std::nullopt, v}};
+  }
+
   static Bytes Box(const Bytes& all, const BoxSpec& box) {
     Bytes part;
     for (std::int64_t r = 0; r < box.shape[0]; ++r) {
@@ -86,10 +90,7 @@ TEST_P(LargeReadTest, DamageIsNamed) {
   const bool v_is_lost = !step.Read("v", v).ok();
   EXPECT_THAT(step.Read(v_is_lost ? "w" : "v", v_is_lost ? w : v), IsOk());
   EXPECT_TRUE(v_is_lost ? w == w_ : v == v_);
-  const std::vector<ReadRequest> both = {
-      {At("w"), std::nullopt, w},
-      {At("v"), std::nullopt, v},
-  };
+  const std::vector<ReadRequest> both = Both(v, w);
   EXPECT_THAT(step.ReadMany(both),
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr("step 1"),
@@ -100,10 +101,7 @@ TEST_P(LargeReadTest, IsFollowed) {
   const Step step = Restored(AtStep(1));
   Bytes v(v_.size());
   Bytes w(w_.size());
-  const std::vector<ReadRequest> both = {
-      {At("w"), std::nullopt, w},
-      {At("v"), std::nullopt, v},
-  };
+  const std::vector<ReadRequest> both = Both(v, w);
   std::vector<std::uint64_t> done;
   ReadOptions options;
   options.on_progress = [&](std::uint64_t so_far, std::uint64_t total) {
@@ -123,10 +121,7 @@ TEST_P(LargeReadTest, StopsWhereItIsAskedTo) {
   const Step step = Restored(AtStep(1));
   Bytes v(v_.size());
   Bytes w(w_.size());
-  const std::vector<ReadRequest> both = {
-      {At("w"), std::nullopt, w},
-      {At("v"), std::nullopt, v},
-  };
+  const std::vector<ReadRequest> both = Both(v, w);
   std::uint64_t furthest = 0;
   ReadOptions options;
   options.cancelled = [&] { return furthest > 0; };

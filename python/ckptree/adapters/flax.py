@@ -41,6 +41,11 @@ _GRAPHS: tuple[type, ...] = tuple(
 )
 
 
+def has_variables(value: Any) -> bool:
+    """Whether it is a state, a module or an optimizer of NNX."""
+    return isinstance(value, (nnx.State, *_GRAPHS))
+
+
 def is_leaf(value: Any) -> bool:
     return False  # Its arrays are those of JAX.
 

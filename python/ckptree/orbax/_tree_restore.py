@@ -13,6 +13,7 @@ ckptree/restoring/engine.py.
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import numpy as np
@@ -73,23 +74,19 @@ def restore(
     if template is None:
         return _Plain(item, restore_args, sharding).run()
     restoring = _Templated(item, restore_args, strictness, sharding)
-    restoring.variables = _has_variables(template)
     return restoring.run(template)
 
 
 def _has_variables(template: Any) -> bool:
-    """Whether a part of it is a state or a module of NNX, of whose variables
-    Orbax makes dicts."""
-    nnx = sys.modules.get("flax.nnx")
-    if nnx is None:
+    """Whether a part of it is of NNX, of whose variables Orbax makes dicts."""
+    if "flax.nnx" not in sys.modules:
         return False
     import jax
 
-    kinds = (nnx.State, nnx.Module)
-    parts = jax.tree_util.tree_leaves(
-        template, is_leaf=lambda part: isinstance(part, kinds)
-    )
-    return any(isinstance(part, kinds) for part in parts)
+    from ckptree.adapters.flax import has_variables
+
+    parts = jax.tree_util.tree_leaves(template, is_leaf=has_variables)
+    return any(map(has_variables, parts))
 
 
 def args_by_keys(restore_args: Any) -> dict[Keys, RestoreArgs]:
@@ -240,9 +237,7 @@ class _Templated(Restoring):
         self.args = args_by_keys(restore_args)
         # Of the template: the kinds of its containers.
         self.kinds: dict[Keys, str] = {}
-        # The template has variables of NNX: what Orbax saved of one is a dict
-        # with `value`.
-        self.variables = False
+        self.template: Any = None
         # What leaves of the template have in the item, and as what.
         self.claimed: set[str] = set()
         self.wanted: dict[str, Wanted] = {}
@@ -251,6 +246,7 @@ class _Templated(Restoring):
         return self.item.path
 
     def walk(self, template: Any, on_node: OnNode, on_leaf: OnLeaf) -> Any:
+        self.template = template
         return map_leaves(
             template, on_leaf, leaves=_wanted.ABSTRACT, on_node=on_node
         )
@@ -273,10 +269,15 @@ class _Templated(Restoring):
         # As what, load() says: it has a place where nothing differs.
         return Request(self.of_item.leaves[there])
 
+    @cached_property
+    def has_variables(self) -> bool:
+        return _has_variables(self.template)
+
     def _there(self, keys: Keys) -> str | None:
-        """The leaf of the item that is meant."""
+        """The leaf of the item that is meant: what Orbax saved of a variable of
+        NNX is a dict with `value`."""
         there = self.by_keys.get(keys)
-        if there is None and self.variables:
+        if there is None and self.has_variables:
             there = self.by_keys.get((*keys, "value"))
         return there
 
