@@ -85,7 +85,9 @@ class TableSearchTest : public IndexRebuildTest {
     for (const auto& [key, value] : model) payload += value.size();
     EXPECT_EQ(flipped, (bytes.size() + stride - 1) / stride);
     EXPECT_GT(hit, 0u);
-    if (stride == 1) EXPECT_EQ(hit, payload);
+    if (stride == 1) {
+      EXPECT_EQ(hit, payload);
+    }
   }
 };
 
