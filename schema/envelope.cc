@@ -57,6 +57,12 @@ std::string_view Name(RecordKind kind) {
       return "part handoff";
     case RecordKind::kBranchSettings:
       return "branch settings";
+    case RecordKind::kRankPlan:
+      return "rank plan";
+    case RecordKind::kPartToken:
+      return "part token";
+    case RecordKind::kRankMail:
+      return "mail of ranks";
   }
   return "unknown record";
 }

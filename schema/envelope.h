@@ -34,6 +34,9 @@ enum class RecordKind : std::uint8_t {
   kSegmentTable = 14,
   kPartHandoff = 15,  // In staging only.
   kBranchSettings = 16,
+  kRankPlan = 17,  // Between processes only, as the next two.
+  kPartToken = 18,
+  kRankMail = 19,
 };
 
 // "step record", "leaf record", ...

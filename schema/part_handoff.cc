@@ -2,6 +2,8 @@
 
 #include "schema/part_handoff.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -9,6 +11,7 @@
 #include "schema/envelope.h"
 #include "schema/fault.h"
 #include "schema/keys.h"
+#include "schema/limits.h"
 #include "schema/segment_record.h"
 
 namespace ckptree::schema {
@@ -16,6 +19,76 @@ namespace {
 
 absl::Status HandoffFault(std::string_view what) {
   return Fault(RecordKind::kPartHandoff, what);
+}
+
+constexpr std::size_t kReplicatedBytes = 16;  // Per leaf.
+
+void EncodeLayout(const PartLayout& layout, pb::PartHandoff* out) {
+  out->set_same_layout(layout.as_base);
+  for (const BoxedLeaf& leaf : layout.boxed) {
+    out->add_boxed(leaf.ordinal);
+    out->add_box_count(static_cast<std::uint32_t>(leaf.boxes.size()));
+    for (const Box& box : leaf.boxes) {
+      out->add_box_dims(box.start.size());
+      for (const auto* dims : {&box.start, &box.shape}) {
+        for (const std::int64_t dim : *dims) {
+          out->add_box_dims(static_cast<std::uint64_t>(dim));
+        }
+      }
+    }
+  }
+  out->set_replicated(layout.replicated);
+  for (const std::string& name : layout.names) out->add_names(name);
+  for (const auto& [path, target] : layout.ties) {
+    out->add_ties(path);
+    out->add_ties(target);
+  }
+}
+
+// The boxes are those of a rank that the tree gives: the engine compares.
+absl::Status DecodeLayout(const pb::PartHandoff& in, PartLayout* layout) {
+  layout->as_base = in.same_layout();
+  if (in.boxed_size() != in.box_count_size()) {
+    return HandoffFault("leaves without boxes");
+  }
+  std::uint64_t boxes = 0;
+  for (const std::uint32_t count : in.box_count()) boxes += count;
+  const auto dims = static_cast<std::uint64_t>(in.box_dims_size());
+  if (boxes > dims / 2 && boxes != 0) return HandoffFault("boxes are missing");
+  int at = 0;
+  for (int i = 0; i < in.boxed_size(); ++i) {
+    BoxedLeaf& leaf = layout->boxed.emplace_back();
+    leaf.ordinal = in.boxed(i);
+    if (i > 0 && leaf.ordinal <= in.boxed(i - 1)) {
+      return HandoffFault("its leaves with boxes do not ascend");
+    }
+    for (std::uint32_t b = 0; b < in.box_count(i); ++b) {
+      if (at == in.box_dims_size()) return HandoffFault("boxes are missing");
+      const std::uint64_t rank = in.box_dims(at++);
+      if (rank > static_cast<std::uint64_t>(kMaxDims) ||
+          2 * rank > static_cast<std::uint64_t>(in.box_dims_size() - at)) {
+        return HandoffFault("a box is cut off");
+      }
+      Box& box = leaf.boxes.emplace_back();
+      for (auto* side : {&box.start, &box.shape}) {
+        for (std::uint64_t d = 0; d < rank; ++d) {
+          side->push_back(static_cast<std::int64_t>(in.box_dims(at++)));
+          if (side->back() < 0) return HandoffFault("a box is negative");
+        }
+      }
+    }
+  }
+  if (at != in.box_dims_size()) return HandoffFault("boxes of no leaf");
+  if (in.replicated().size() % kReplicatedBytes != 0) {
+    return HandoffFault("the checksums of what all ranks have are cut off");
+  }
+  layout->replicated = in.replicated();
+  layout->names.assign(in.names().begin(), in.names().end());
+  if (in.ties_size() % 2 != 0) return HandoffFault("a tie to nothing");
+  for (int i = 0; i < in.ties_size(); i += 2) {
+    layout->ties.emplace_back(in.ties(i), in.ties(i + 1));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -34,6 +107,14 @@ std::string EncodePartHandoff(const PartHandoff& handoff) {
     out.add_small_keys(key);
     out.add_small_values(value);
   }
+  out.set_attempt(handoff.attempt);
+  out.set_session(handoff.session);
+  out.set_world(handoff.world);
+  out.set_nonce(handoff.nonce);
+  out.set_host(handoff.host);
+  out.set_pid(handoff.pid);
+  out.set_nanoseconds(handoff.nanoseconds);
+  EncodeLayout(handoff.layout, &out);
   return Envelope(RecordKind::kPartHandoff, out.SerializeAsString());
 }
 
@@ -59,7 +140,11 @@ absl::StatusOr<PartHandoff> DecodePartHandoff(std::string_view bytes) {
     return HandoffFault("its dead list is of another part");
   }
   handoff.tree_root = in.tree_root();
-  if (base::DigestOf(handoff.tree_root) != handoff.record.parts.front().tree) {
+  if (handoff.tree_root.empty() && handoff.record.base == 0) {
+    return HandoffFault("it has neither a tree nor a base");
+  }
+  if (!handoff.tree_root.empty() &&
+      base::DigestOf(handoff.tree_root) != handoff.record.parts.front().tree) {
     return HandoffFault("its tree is not the one that the part names");
   }
   handoff.tree_pages.assign(in.tree_pages().begin(), in.tree_pages().end());
@@ -85,6 +170,16 @@ absl::StatusOr<PartHandoff> DecodePartHandoff(std::string_view bytes) {
       return HandoffFault("a small block is of another part");
     }
     handoff.small.emplace_back(in.small_keys(i), in.small_values(i));
+  }
+  handoff.attempt = in.attempt();
+  handoff.session = in.session();
+  handoff.world = in.world();
+  handoff.nonce = in.nonce();
+  handoff.host = in.host();
+  handoff.pid = in.pid();
+  handoff.nanoseconds = in.nanoseconds();
+  if (absl::Status status = DecodeLayout(in, &handoff.layout); !status.ok()) {
+    return status;
   }
   return handoff;
 }

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_SCHEMA_PART_HANDOFF_H_
 #define CKPTREE_SCHEMA_PART_HANDOFF_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,21 +13,64 @@
 
 #include "absl/status/statusor.h"
 #include "schema/dead_list.h"
+#include "schema/leaf_record.h"
 #include "schema/step_record.h"
 
 namespace ckptree::schema {
 
+// A leaf of which a part has less than the whole, and the boxes that it has;
+// their chunk shapes are not said.
+struct BoxedLeaf {
+  std::uint32_t ordinal = 0;
+  std::vector<Box> boxes;
+
+  friend bool operator==(const BoxedLeaf&, const BoxedLeaf&) = default;
+};
+
+// What a rank says of its part for the step as a whole: no part knows alone
+// whether all elements are there, and once.
+struct PartLayout {
+  // Paths and boxes are those of the same part of the base: `boxed` is not
+  // told.
+  bool as_base = false;
+  std::vector<BoxedLeaf> boxed;  // Ascending.
+  // 16 bytes for each leaf that every rank was given alike, in tree order,
+  // whichever of them saves it: a checksum of its path, and one of its entry
+  // and, where it is small and in the memory of the host, of its value.
+  std::string replicated;
+  // Encoded paths of those that other ranks save, where they are other ones
+  // than at the last save of this process: to name one in an error.
+  std::vector<std::string> names;
+  // Encoded path and target of each tie whose target is in another part.
+  std::vector<std::pair<std::string, std::string>> ties;
+
+  friend bool operator==(const PartLayout&, const PartLayout&) = default;
+};
+
 // Lives in the staging folder while a save of several processes is put
 // together; never in a store.
 struct PartHandoff {
-  // Exactly one part; version, base, step, totals and the part's digest.
+  // Exactly one part; version, base, step, totals and the part's digest. The
+  // base is 0 where the part was compared with nothing.
   StepRecord record;
   DeadList dead;  // At most that part; prev is the base.
+  // Empty where the tree is that of the same part of the base.
   std::string tree_root;
   std::vector<std::string> tree_pages;
   // Keys and values of rows and of `small`, as they will be written.
   std::vector<std::pair<std::string, std::string>> segments;
   std::vector<std::pair<std::string, std::string>> small;
+
+  // Which save it is of (see RankPlan), and whose part.
+  std::string attempt;
+  std::uint64_t session = 0;
+  std::uint32_t world = 0;
+  std::uint64_t nonce = 0;
+  std::string host;
+  std::uint32_t pid = 0;
+  std::uint64_t nanoseconds = 0;  // Since the plan.
+
+  PartLayout layout;
 };
 
 std::string EncodePartHandoff(const PartHandoff& handoff);

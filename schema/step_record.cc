@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -188,7 +189,63 @@ std::string MetaFault(const StepMeta& meta) {
                            meta.custom_metadata.size(),
                            kMaxCustomMetadataBytes);
   }
+  for (std::size_t i = 0; i < meta.origins.size(); ++i) {
+    if (meta.origins[i].part >= kMaxParts ||
+        (i > 0 && meta.origins[i].part <= meta.origins[i - 1].part)) {
+      return "the origins of its parts do not ascend";
+    }
+    if (LongerThan(meta.origins[i].host, kMaxNameBytes)) {
+      return "the name of a host is too long";
+    }
+  }
   return PartsFault(meta.parts);
+}
+
+// Most parts are of few hosts.
+void EncodeOrigins(const std::vector<PartOrigin>& origins, pb::StepMeta* out) {
+  if (origins.empty()) return;
+  pb::PartOrigins& columns = *out->mutable_origins();
+  std::map<std::string_view, std::uint32_t> hosts;
+  for (const PartOrigin& origin : origins) {
+    const auto [host, fresh] = hosts.try_emplace(
+        origin.host, static_cast<std::uint32_t>(hosts.size()));
+    if (fresh) columns.add_host_table(origin.host);
+    columns.add_part(origin.part);
+    columns.add_host(host->second);
+    columns.add_pid(origin.pid);
+    columns.add_nonce(origin.nonce);
+    columns.add_bytes(origin.bytes);
+    columns.add_new_bytes(origin.new_bytes);
+    columns.add_nanoseconds(origin.nanoseconds);
+  }
+}
+
+// What is wrong with them, or nothing.
+std::string DecodeOrigins(const pb::PartOrigins& columns,
+                          std::vector<PartOrigin>* origins) {
+  const int count = columns.part_size();
+  for (const int size :
+       {columns.host_size(), columns.pid_size(), columns.nonce_size(),
+        columns.bytes_size(), columns.new_bytes_size(),
+        columns.nanoseconds_size()}) {
+    if (size != count) return "the origins of its parts have gaps";
+  }
+  for (int i = 0; i < count; ++i) {
+    if (columns.part(i) >= static_cast<std::uint32_t>(kMaxParts) ||
+        columns.host(i) >=
+            static_cast<std::uint32_t>(columns.host_table_size())) {
+      return "the origin of a part is out of bounds";
+    }
+    PartOrigin& origin = origins->emplace_back();
+    origin.part = static_cast<std::uint16_t>(columns.part(i));
+    origin.host = columns.host_table(static_cast<int>(columns.host(i)));
+    origin.pid = columns.pid(i);
+    origin.nonce = columns.nonce(i);
+    origin.bytes = columns.bytes(i);
+    origin.new_bytes = columns.new_bytes(i);
+    origin.nanoseconds = columns.nanoseconds(i);
+  }
+  return "";
 }
 
 }  // namespace
@@ -291,6 +348,7 @@ std::string EncodeStepMeta(const StepMeta& meta) {
     line->set_name(name);
     line->set_value(value);
   }
+  EncodeOrigins(meta.origins, &out);
   return Envelope(RecordKind::kStepMeta, out.SerializeAsString());
 }
 
@@ -314,6 +372,10 @@ absl::StatusOr<StepMeta> DecodeStepMeta(std::string_view bytes) {
   meta.custom_metadata = in.custom_metadata();
   for (const pb::Lineage& line : in.lineage()) {
     meta.lineage.emplace_back(line.name(), line.value());
+  }
+  if (const std::string fault = DecodeOrigins(in.origins(), &meta.origins);
+      !fault.empty()) {
+    return Fault(RecordKind::kStepMeta, fault);
   }
   if (const std::string fault = MetaFault(meta); !fault.empty()) {
     return Fault(RecordKind::kStepMeta, fault);

@@ -76,12 +76,27 @@ enum class ItemKind : std::uint8_t {  // ON DISK: never renumber.
 };
 std::string_view Name(ItemKind kind);
 
+// Who saved a part of a step that several processes saved.
+struct PartOrigin {
+  std::uint16_t part = 0;
+  std::string host;
+  std::uint32_t pid = 0;
+  std::uint64_t nonce = 0;  // Of the process among those of its rank.
+  std::uint64_t bytes = 0;  // Of the values of the part.
+  std::uint64_t new_bytes = 0;
+  std::uint64_t nanoseconds = 0;  // From the plan to the handoff.
+
+  friend bool operator==(const PartOrigin&, const PartOrigin&) = default;
+};
+
 struct StepMeta {
   std::vector<PartRecord> parts;  // Where the step record says so.
   std::vector<std::pair<std::string, ItemKind>> items;
   std::string custom_metadata;  // JSON text; may be empty.
   // Where this save came from: "host", "pid", "command", ... in order.
   std::vector<std::pair<std::string, std::string>> lineage;
+  // Of each part, ascending; none where one process saved the step.
+  std::vector<PartOrigin> origins;
 
   friend bool operator==(const StepMeta&, const StepMeta&) = default;
 };

@@ -20,7 +20,6 @@
 #include "schema/dead_list.h"
 #include "schema/envelope.h"
 #include "schema/keys.h"
-#include "schema/part_handoff.h"
 #include "schema/step_record.h"
 #include "schema/tree.h"
 #include "tests/fuzz/stored_record.h"
@@ -121,23 +120,6 @@ void AddRecord(schema::RecordKind kind, std::string_view stored,
       std::string(1, static_cast<char>(number | kAsStored)).append(stored));
 }
 
-schema::PartHandoff SampleHandoff() {
-  const auto tree = schema::EncodeTree(schema::SampleEntries()).value();
-  schema::PartHandoff handoff;
-  handoff.record = schema::SampleStep();
-  handoff.record.parts = {{0, tree.digest, schema::SampleMap()}};
-  handoff.dead.prev = 7;
-  handoff.dead.parts = {
-      {0, {{schema::BlockKind::kChunk, schema::Space::kChunks, 7, 1, 4, 99}}}};
-  handoff.tree_root = tree.root;
-  handoff.tree_pages = {"a page"};
-  handoff.segments = {{schema::SegmentKey(9, 0, schema::Space::kChunks, 0),
-                       schema::EncodeSegmentRow(schema::SampleRow())}};
-  handoff.small = {
-      {schema::SmallKey(9, 0, schema::BlockKind::kChunk, 1), "bytes"}};
-  return handoff;
-}
-
 void AddRecords(Folder rows, Folder tree, Folder leaf, Folder segment) {
   using schema::RecordKind;
   for (const schema::Sample& sample : schema::Samples()) {
@@ -155,6 +137,10 @@ void AddRecords(Folder rows, Folder tree, Folder leaf, Folder segment) {
       case RecordKind::kSegmentHeader:
       case RecordKind::kSegmentTable:
       case RecordKind::kSmallHeader:
+      case RecordKind::kPartHandoff:
+      case RecordKind::kRankPlan:
+      case RecordKind::kPartToken:
+      case RecordKind::kRankMail:
         folder = &segment;
         break;
       default:
@@ -162,8 +148,6 @@ void AddRecords(Folder rows, Folder tree, Folder leaf, Folder segment) {
     }
     AddRecord(sample.kind, sample.bytes, folder);
   }
-  AddRecord(RecordKind::kPartHandoff,
-            schema::EncodePartHandoff(SampleHandoff()), &segment);
   // A leaf map has a number of its own.
   leaf.Add("\x10" + schema::EncodeLeafMap(schema::SampleMap()));
 }

@@ -8,6 +8,7 @@
 
 #include "schema/envelope.h"
 #include "schema/part_handoff.h"
+#include "schema/rank_message.h"
 #include "schema/segment_record.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/stored_record.h"
@@ -33,6 +34,15 @@ void FuzzSegment(const StoredRecord& stored) {
     case RecordKind::kPartHandoff:
       return RequireRoundTrip(stored.bytes, schema::EncodePartHandoff,
                               schema::DecodePartHandoff);
+    case RecordKind::kRankPlan:
+      return RequireRoundTrip(stored.bytes, schema::EncodeRankPlan,
+                              schema::DecodeRankPlan);
+    case RecordKind::kPartToken:
+      return RequireRoundTrip(stored.bytes, schema::EncodePartToken,
+                              schema::DecodePartToken);
+    case RecordKind::kRankMail:
+      return RequireRoundTrip(stored.bytes, schema::EncodeRankMail,
+                              schema::DecodeRankMail);
     default:
       return;
   }

@@ -118,6 +118,16 @@ TEST(RecordsTest, GoldenBytes) {
             "d1ed1c32de24e9621a3f62b689009d5d");
   EXPECT_EQ(base::DigestOf(EncodeStepMeta(SampleMeta())).Hex(),
             "16dd00bd54c4246ed56c88f0da729e55");
+  EXPECT_EQ(base::DigestOf(EncodeStepMeta(SampleMetaOfRanks())).Hex(),
+            "63eddd7d46489869768c0123a8414f60");
+  EXPECT_EQ(base::DigestOf(EncodeRankPlan(SamplePlan())).Hex(),
+            "bdb1b84fbd8d39bfd1878a274561d307");
+  EXPECT_EQ(base::DigestOf(EncodePartToken(SampleToken())).Hex(),
+            "328dab573250f43ddfa531c9a337ea97");
+  EXPECT_EQ(base::DigestOf(EncodeRankMail(SampleMail())).Hex(),
+            "097a0fed65ba1387f02f99fbb4871968");
+  EXPECT_EQ(base::DigestOf(EncodePartHandoff(SampleHandoff())).Hex(),
+            "d6ffab07f0affcaa29b5fd375fa833dd");
   EXPECT_EQ(base::DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),
             "aecab84eb18220bc4ad6bbc8ac9a32a2");
   EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(),

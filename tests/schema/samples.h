@@ -18,6 +18,8 @@
 #include "schema/dead_list.h"
 #include "schema/envelope.h"
 #include "schema/leaf_record.h"
+#include "schema/part_handoff.h"
+#include "schema/rank_message.h"
 #include "schema/segment_record.h"
 #include "schema/step_record.h"
 #include "schema/store_record.h"
@@ -192,6 +194,90 @@ inline SegmentTable SampleTable() {
 }
 
 // A record as stored and its decoder; `again` decodes and encodes.
+inline StepMeta SampleMetaOfRanks() {
+  StepMeta meta;
+  meta.origins = {{0, "h0", 4711, 0x0123456789abcdef, 1 << 20, 4096, 1'000'000},
+                  {3, "h1", 12, 5, 77, 0, 2'000'000},
+                  {4, "h0", 4712, 6, 0, 0, 0}};
+  return meta;
+}
+
+inline RankPlan SamplePlan() {
+  RankPlan plan;
+  plan.uuid = std::string(16, 'u');
+  plan.incarnation = 2;
+  plan.session = 5;
+  plan.version = 9;
+  plan.base = 7;
+  plan.step = -12;
+  plan.branch = 2;
+  plan.attempt = "v9-0000000000000001";
+  plan.world = 8;
+  plan.options = "overwrite=0";
+  return plan;
+}
+
+inline PartToken SampleToken() {
+  PartToken token;
+  token.rank = 3;
+  token.world = 8;
+  token.attempt = "v9-0000000000000001";
+  token.session = 5;
+  token.nonce = 0x0123456789abcdef;
+  token.file_bytes = 100'000;
+  token.file_digest = base::DigestOf("handoff");
+  return token;
+}
+
+inline RankMail SampleMail() {
+  RankMail mail;
+  mail.kind = MailKind::kOutcome;
+  mail.step = -12;
+  mail.nth = 2;
+  mail.rank = 3;
+  mail.world = 8;
+  mail.nonce = 7;
+  mail.session = 5;
+  mail.uuid = std::string(16, 'u');
+  mail.job = "job";
+  mail.host = "h0";
+  mail.pid = 4711;
+  mail.body = "a body";
+  mail.code = 4;
+  mail.text = "late";
+  mail.version = 9;
+  mail.taken = {1, 2, 3};
+  return mail;
+}
+
+inline PartHandoff SampleHandoff() {
+  const EncodedTree tree = EncodeTree(SampleEntries()).value();
+  PartHandoff handoff;
+  handoff.record = SampleStep();
+  handoff.record.parts = {{0, tree.digest, SampleMap()}};
+  handoff.dead.prev = 7;
+  handoff.dead.parts = {
+      {0, {{BlockKind::kChunk, Space::kChunks, 7, 1, 4, 99}}}};
+  handoff.tree_root = tree.root;
+  handoff.tree_pages = {"a page"};
+  handoff.segments = {
+      {SegmentKey(9, 0, Space::kChunks, 0), EncodeSegmentRow(SampleRow())}};
+  handoff.small = {{SmallKey(9, 0, BlockKind::kChunk, 1), "bytes"}};
+  handoff.attempt = "v9-0000000000000001";
+  handoff.session = 5;
+  handoff.world = 8;
+  handoff.nonce = 7;
+  handoff.host = "h0";
+  handoff.pid = 4711;
+  handoff.nanoseconds = 1'000'000;
+  handoff.layout.boxed = {{1, {{{0, 0}, {2, 3}, {}}, {{2, 0}, {2, 3}, {}}}},
+                          {4, {{{}, {}, {}}}}};
+  handoff.layout.replicated = std::string(32, 'r');
+  handoff.layout.names = {"a", "b"};
+  handoff.layout.ties = {{"tie", "target"}};
+  return handoff;
+}
+
 struct Sample {
   RecordKind kind;
   std::string bytes;
@@ -222,6 +308,16 @@ inline std::vector<Sample> Samples() {
                  DecodeStepRecord),
       MakeSample(K::kStepMeta, EncodeStepMeta(SampleMeta()), EncodeStepMeta,
                  DecodeStepMeta),
+      MakeSample(K::kStepMeta, EncodeStepMeta(SampleMetaOfRanks()),
+                 EncodeStepMeta, DecodeStepMeta),
+      MakeSample(K::kRankPlan, EncodeRankPlan(SamplePlan()), EncodeRankPlan,
+                 DecodeRankPlan),
+      MakeSample(K::kPartToken, EncodePartToken(SampleToken()), EncodePartToken,
+                 DecodePartToken),
+      MakeSample(K::kRankMail, EncodeRankMail(SampleMail()), EncodeRankMail,
+                 DecodeRankMail),
+      MakeSample(K::kPartHandoff, EncodePartHandoff(SampleHandoff()),
+                 EncodePartHandoff, DecodePartHandoff),
       MakeSample(K::kTreeRoot, EncodeTreeRoot(SampleRoot()), EncodeTreeRoot,
                  DecodeTreeRoot),
       MakeSample(K::kTreePage, EncodeTreePage({SampleEntries()}),
