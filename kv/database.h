@@ -253,6 +253,8 @@ class Database {
 
   // Of the newest commit: made here, or seen by the last Refresh().
   std::uint64_t newest_ordinal() const;
+  // Of the open for writing that it was made in: each one has a higher number.
+  std::uint64_t session() const;
 
   // Makes the second copy of leaf records where a file of `leaves` has none,
   // and drops copies of records that `leaves` lacks: in a store that an older

@@ -31,6 +31,17 @@ absl::StatusOr<std::string> ReadFile(const Options& options,
                                      std::size_t max_bytes,
                                      std::size_t max_zeros = SIZE_MAX);
 
+// What the file has from `offset` on, opened anew each time: at most
+// `max_bytes`. kNotFound without it; nothing where it is not that long.
+absl::StatusOr<std::string> ReadFileFrom(const Options& options,
+                                         const std::string& path,
+                                         std::uint64_t offset,
+                                         std::size_t max_bytes);
+// Adds to the end of the file, made where it is not there. Not durable: for
+// what another process is to see, and nobody after a crash.
+absl::Status AppendToFile(const Options& options, const std::string& path,
+                          std::string_view content);
+
 absl::StatusOr<std::uint64_t> FileSize(const Options& options,
                                        const std::string& path);
 absl::Status RenameFile(const Options& options, const std::string& from,

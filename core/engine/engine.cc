@@ -240,6 +240,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenSalvaged(
 absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                            const kv::Options& kv_options) {
   database_ = std::move(database);
+  kv_options_ = kv_options;
   retention_ =
       std::make_unique<Retention>(database_.get(), &catalog_, arena_.get());
   CommitContext commits;

@@ -29,6 +29,7 @@
 #include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
+#include "core/save/part_memory.h"
 #include "core/save/staging_pool.h"
 #include "core/save/step_writer.h"
 #include "core/version/catalog.h"
@@ -80,6 +81,9 @@ class Engine {
   StepWriter* writer() { return writer_.get(); }       // Null when read only.
   Collector* collector() { return collector_.get(); }  // Likewise.
   ChainKeeper& keeper() { return keeper_; }
+  PartMemory& part_memory() { return part_memory_; }
+  // As the store was opened.
+  const kv::Options& kv_options() const { return kv_options_; }
   // Runs `work` while nothing is collected.
   void RunPaused(absl::FunctionRef<void()> work);
   Retention& retention() { return *retention_; }
@@ -134,6 +138,8 @@ class Engine {
   const pid_t pid_;
   Logger logger_;
   StagingPool pool_;
+  PartMemory part_memory_;
+  kv::Options kv_options_;
   std::unique_ptr<tbb::task_arena> arena_;
   schema::StoreRecord store_;
   Catalog catalog_;

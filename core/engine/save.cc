@@ -205,6 +205,14 @@ StepBuilder& StepBuilder::Tie(PathRef path, PathRef target) {
   return *this;
 }
 
+StepBuilder& StepBuilder::SetPerRank(PathRef subtree) {
+  impl().AddAt(subtree, [&](const Path& at) {
+    impl_->content.SetPerRank(at);
+    return absl::OkStatus();
+  });
+  return *this;
+}
+
 StepBuilder& StepBuilder::SetItemType(std::string_view name, ItemType type) {
   impl().Add([&]() -> absl::Status {
     const std::optional<schema::ItemKind> kind = KindOf(type);
@@ -248,10 +256,17 @@ SaveHandle StepBuilder::Commit() {
 SaveHandle StepBuilder::Submit() {
   this->impl();  // Ends the program where there is none.
   const std::unique_ptr<Impl> impl = std::move(impl_);
+  const std::shared_ptr<internal::SaveSink> sink = std::move(impl->sink);
   std::shared_ptr<Save> save = impl->save;
   absl::Status status = impl->status;
+  if (status.ok() && impl->plan.has_value()) {
+    status = absl::FailedPreconditionError(
+        "it is a rank's part of the step: FinishPart() builds it");
+  }
   if (status.ok()) status = impl->Prepare();
-  if (status.ok() && !impl->engine->writer()->Submit(save)) {
+  internal::SaveSink* const to =
+      sink != nullptr ? sink.get() : impl->engine->writer();
+  if (status.ok() && !to->Submit(save)) {
     status = absl::FailedPreconditionError(
         absl::StrFormat("store %s was closed", impl->engine->directory()));
   }
@@ -263,24 +278,35 @@ SaveHandle StepBuilder::Submit() {
     save = std::make_shared<Save>(0, impl->step, SaveOptions());
   }
   // Nobody has the handle yet, and so no callback is set.
-  save->Finish(absl::Status(status.code(),
-                            absl::StrFormat("step %d was not saved: %s",
-                                            impl->step, status.message())),
-               0)
+  const std::string whose =
+      sink == nullptr ? "" : absl::StrFormat("rank %d: ", impl->content.rank());
+  save->Finish(
+          absl::Status(status.code(),
+                       absl::StrFormat("step %d was not saved: %s%s",
+                                       impl->step, whose, status.message())),
+          0)
       .IgnoreError();
-  // A failure that Begin() passed on is not one more.
-  if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
-    impl->engine->writer()->Fail(save);
+  // A failure that Begin() passed on is not one more, but among ranks the
+  // others are to hear of it.
+  if (sink != nullptr) {
+    sink->Fail(save, status);
+  } else if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
+    impl->engine->writer()->Fail(save, status);
   }
   return SaveHandle(std::move(save));
 }
 
 absl::Status StepBuilder::Impl::Prepare() {
-  CKPTREE_RETURN_IF_ERROR(engine->CheckWritable());
+  // A rank reads the store. The boxes of all ranks together make an array.
+  const bool of_rank = content.of_rank();
+  CKPTREE_RETURN_IF_ERROR(of_rank ? engine->CheckUsable()
+                                  : engine->CheckWritable());
   const bool as_stored = content.as_stored();
   CKPTREE_ASSIGN_OR_RETURN(internal::StepContent finished,
                            std::move(content).Finish());
-  if (!as_stored) CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
+  if (!as_stored && !of_rank) {
+    CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
+  }
   save->bytes_total = finished.bytes;
   save->leaves_total = finished.leaves.size();
   save->metrics = finished.metrics;

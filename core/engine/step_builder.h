@@ -16,7 +16,9 @@
 #include "ckptree/save.h"
 #include "core/engine/engine.h"
 #include "core/save/save.h"
+#include "core/save/save_sink.h"
 #include "core/save/step_content.h"
+#include "schema/rank_message.h"
 
 namespace ckptree {
 
@@ -53,7 +55,16 @@ struct StepBuilder::Impl {
   // Makes the content of `save` and copies what is inline.
   absl::Status Prepare();
 
+  ~Impl() {
+    if (sink != nullptr) sink->Dropped();
+  }
+
   const std::shared_ptr<internal::Engine> engine;
+  // Where the step goes; null: to the engine's own writer, or nowhere any more.
+  std::shared_ptr<internal::SaveSink> sink;
+  // The plan that it is a part of (BeginPart); empty: of none.
+  std::optional<schema::RankPlan> plan;
+  std::uint16_t rank = 0;  // Of a part: whose.
   internal::ContentBuilder content;
   const std::int64_t step;
   std::shared_ptr<internal::Save> save;  // Null where status is not OK at once.

@@ -136,6 +136,16 @@ absl::StatusOr<StepMetadata> StepReader::Metadata() const {
   StepMetadata metadata;
   metadata.custom = std::move(meta.custom_metadata);
   metadata.lineage = std::move(meta.lineage);
+  for (schema::PartOrigin& origin : meta.origins) {
+    PartInfo& part = metadata.parts.emplace_back();
+    part.rank = origin.part;
+    part.host = std::move(origin.host);
+    part.pid = origin.pid;
+    part.bytes = origin.bytes;
+    part.new_bytes = origin.new_bytes;
+    part.duration =
+        absl::Nanoseconds(static_cast<std::int64_t>(origin.nanoseconds));
+  }
   std::map<std::string, std::string> items;
   for (const Part& part : parts_) {
     CKPTREE_RETURN_IF_ERROR(

@@ -17,6 +17,9 @@ namespace ckptree::internal {
 struct StoreEngine {
   // Lives as long as `store`, and longer where something else holds it.
   static Engine& Of(const Store& store) { return *store.engine(); }
+  static std::shared_ptr<Engine> Shared(const Store& store) {
+    return store.engine();
+  }
   static Store StoreOf(std::shared_ptr<Engine> engine) {
     return Store(std::move(engine));
   }

@@ -117,7 +117,7 @@ absl::StatusOr<std::uint32_t> BlockSink::Write(
     places_.emplace_back();
     bytes_ += payload.size();
     if (buffering_) {
-      if (bytes_ <= kSmallSaveBytes) {
+      if (bytes_ <= settings_.small.bytes) {
         pending_.push_back(
             {order, index, std::string(bytes), std::move(slices)});
         return index;

@@ -6,6 +6,7 @@
 #ifndef CKPTREE_CORE_SAVE_BLOCK_SINK_H_
 #define CKPTREE_CORE_SAVE_BLOCK_SINK_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,8 +28,20 @@
 
 namespace ckptree::internal {
 
-// New bytes of a save up to here ride in the commit batch.
-inline constexpr std::uint64_t kSmallSaveBytes = 1 << 20;
+// What rides in the commit batch: the new bytes of values of a part, and its
+// leaf records, up to so many each. The parts of a step share one batch.
+struct SmallLimits {
+  std::uint64_t bytes = 1 << 20;
+  std::uint64_t record_bytes = 256 << 10;
+
+  static SmallLimits ForParts(std::uint64_t parts) {
+    constexpr std::uint64_t kBatch = 6 << 20;
+    SmallLimits limits;
+    limits.bytes = std::min(limits.bytes, kBatch / parts);
+    limits.record_bytes = std::min(limits.record_bytes, kBatch / 4 / parts);
+    return limits;
+  }
+};
 
 // A segment ends where it reaches one of these. They are numbers of the engine,
 // not options: only tests set others.
@@ -48,6 +61,7 @@ struct SegmentSettings {
   std::function<absl::Status()> make_staging;  // See PartTask.
   schema::SegmentHeader header;  // Space and builder are filled in.
   SegmentLimits limits;
+  SmallLimits small;
   // So many new bytes are likely to come: segments are as large as that needs,
   // and reserve their share of it. 0 where nobody knows.
   std::uint64_t bytes_expected = 0;

@@ -36,7 +36,10 @@ struct PartTask {
   std::int64_t step = 0;
   std::uint16_t part = 0;
   SegmentLimits segments;
+  SmallLimits small;
   bool statistics = true;
+  // The part is one of several: PartResult::layout is to be filled in.
+  bool among_others = false;
   // Asked between pieces: an error stops the part (cancelled).
   std::function<absl::Status()> check;
   SaveCounters* counters = nullptr;

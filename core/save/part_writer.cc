@@ -25,9 +25,6 @@ namespace {
 using schema::ChunkRef;
 using schema::LeafRecord;
 
-// Leaf records up to here ride in the commit batch.
-constexpr std::uint64_t kSmallRecordBytes = 256 << 10;
-
 // A map of more sources than this makes restores slow: all records are written
 // together again.
 constexpr std::size_t kMaxMapSources = 256;
@@ -85,6 +82,7 @@ class PartWriter {
     settings.header.part = task_.part;
     settings.header.attempt = task_.attempt;
     settings.limits = task_.segments;
+    settings.small = task_.small;
     settings.bytes_at_most = content_.bytes;
     // With a base most is likely to be unchanged: let the files grow instead.
     settings.bytes_expected = base_ == nullptr ? content_.bytes : 0;
@@ -166,7 +164,9 @@ class PartWriter {
   }
 
   // After MakeRecords(): they ride in the batch.
-  bool records_are_small() const { return record_bytes_ <= kSmallRecordBytes; }
+  bool records_are_small() const {
+    return record_bytes_ <= task_.small.record_bytes;
+  }
 
   absl::Status WriteLeafSegment() {
     if (records_are_small()) return absl::OkStatus();
@@ -294,7 +294,41 @@ class PartWriter {
     result.record.map = next->map;
     result.tree = content_.tree;
     result.next = std::move(next);
+    if (task_.among_others) result.layout = Layout();
     return result;
+  }
+
+  schema::PartLayout Layout() const {
+    schema::PartLayout layout;
+    layout.replicated = content_.replicated;
+    layout.ties = content_.ties_elsewhere;
+    layout.as_base = base_ != nullptr && base_->tree == content_.tree.digest;
+    for (std::size_t i = 0; layout.as_base && i < leaves_.size(); ++i) {
+      const std::vector<SourceBox>& now = content_.leaves[i].boxes;
+      const schema::LeafRecord& old = base_->leaves[i]->record;
+      const auto same = [](const SourceBox& a, const schema::Box& b) {
+        return a.box.start == b.start && a.box.shape == b.shape;
+      };
+      // A value in its record has no boxes there, and is whole.
+      layout.as_base =
+          old.is_inline ? content_.leaves[i].form == LeafForm::kInline
+                        : std::equal(now.begin(), now.end(), old.boxes.begin(),
+                                     old.boxes.end(), same);
+    }
+    if (layout.as_base) return layout;
+    for (std::size_t i = 0; i < content_.leaves.size(); ++i) {
+      const SourceLeaf& leaf = content_.leaves[i];
+      if (leaf.boxes.empty() || (leaf.boxes.size() == 1 &&
+                                 leaf.boxes[0].box.shape == leaf.entry.shape)) {
+        continue;
+      }
+      schema::BoxedLeaf& boxed = layout.boxed.emplace_back();
+      boxed.ordinal = static_cast<std::uint32_t>(i);
+      for (const SourceBox& box : leaf.boxes) {
+        boxed.boxes.push_back({box.box.start, box.box.shape, {}});
+      }
+    }
+    return layout;
   }
 
   // Base ordinal by new ordinal; empty where they are the same.

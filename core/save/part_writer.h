@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "core/save/staged_content.h"
 #include "core/version/base_part.h"
 #include "schema/dead_list.h"
+#include "schema/part_handoff.h"
 #include "schema/step_record.h"
 
 namespace ckptree::internal {
@@ -26,7 +28,7 @@ namespace ckptree::internal {
 // What a part contributes to the commit, and the base of the next save.
 struct PartResult {
   schema::PartRecord record;
-  schema::EncodedTree tree;
+  schema::EncodedTree tree;  // No root where another process has the base's.
   std::vector<BuiltSegment> segments;
   // Key and value of each record for `small`, header included, ascending.
   std::vector<std::pair<std::string, std::string>> small;
@@ -44,7 +46,12 @@ struct PartResult {
   // Over the tree's digest and every leaf's value digest in order.
   base::Digest digest;
 
-  std::shared_ptr<const BasePart> next;
+  // Of a part among others.
+  bool whole = false;  // Compared with nothing, whatever the base has.
+  schema::PartLayout layout;
+  std::optional<schema::PartOrigin> origin;
+
+  std::shared_ptr<const BasePart> next;  // Null where another process has it.
   // What the work leaves to be freed: best when nobody waits any more.
   std::shared_ptr<const void> leftovers;
 };

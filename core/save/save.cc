@@ -48,6 +48,11 @@ bool Save::WaitDone(absl::Duration timeout) const {
   return mu_.AwaitWithTimeout(absl::Condition(this, &Save::HasResult), timeout);
 }
 
+absl::Status Save::Result() const {
+  const absl::MutexLock lock(&mu_);
+  return result_.value_or(absl::UnavailableError("the save goes on"));
+}
+
 bool Save::Staged() const {
   absl::MutexLock lock(&mu_);
   return StagedOrDone();

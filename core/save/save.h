@@ -24,9 +24,11 @@
 #include "core/save/part_writer.h"
 #include "core/save/staged_content.h"
 
-namespace ckptree::internal {
-
+namespace ckptree::schema {
 struct RankPlan;
+}
+
+namespace ckptree::internal {
 
 // Of a step that is saved once more, into another store: what its first save
 // said of itself.
@@ -68,10 +70,15 @@ class Save {
   // Set before Commit(); nothing for a save that is its own.
   std::optional<SaveOrigin> origin;
 
-  // Where other processes build the parts (core/engine/rank_save.h): called at
-  // the save's turn instead of writing `content`, which is empty then.
-  std::function<absl::StatusOr<std::vector<PartResult>>(const RankPlan&)>
-      gather;
+  // Where several processes have the step between them (core/ranks): called at
+  // the save's turn, on the write thread, instead of writing `content` alone.
+  // `check` is to be asked while it waits: an error ends the save.
+  using Gather = std::function<absl::StatusOr<std::vector<PartResult>>(
+      const schema::RankPlan& plan,
+      const std::function<absl::Status()>& check)>;
+  Gather gather;
+  std::uint32_t world = 1;   // How many processes.
+  std::string rank_options;  // Of the plan.
 
   // A manager tells of its failure: no call of the store needs to.
   std::atomic<bool> is_of_manager{false};
@@ -84,6 +91,8 @@ class Save {
   // Until what was not lent is free, or the save is over.
   void WaitCopied();
   absl::Status WaitCommitted(absl::Duration timeout);
+  // How it ended; kUnavailable before. Does not count as asking for a failure.
+  absl::Status Result() const;
   // Until it is over; false: it goes on. Sees no result.
   bool WaitDone(absl::Duration timeout) const;
   bool Staged() const;

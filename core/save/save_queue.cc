@@ -20,7 +20,7 @@ bool StepWriter::Submit(const std::shared_ptr<Save>& save) {
   }
   if (refusing_) return false;
   queue_.push_back(save);
-  to_stage_.push_back(save);
+  stager_.Add(save);
   ++submitted_;
   ++stats_.saves_in_flight;
   return true;
@@ -36,10 +36,10 @@ absl::Status StepWriter::WaitForRoom(absl::Duration timeout) {
   return absl::DeadlineExceededError("as many saves as may be are in flight");
 }
 
-void StepWriter::Fail(const std::shared_ptr<Save>& save) {
+void StepWriter::Fail(const std::shared_ptr<Save>& save, const absl::Status&) {
+  failed_.Add(save);
   absl::MutexLock lock(&mu_);
   ++stats_.saves_failed;
-  failed_.push_back(save);
 }
 
 absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
@@ -64,22 +64,17 @@ std::vector<std::shared_ptr<const Save>> StepWriter::InFlight() const {
 }
 
 absl::Status StepWriter::TakeUnseenFailure(bool only_dropped) {
-  absl::MutexLock lock(&mu_);
-  std::erase_if(failed_, [](const std::shared_ptr<Save>& save) {
-    return !save->FailedUnseen() || save->is_of_manager.load();
-  });
-  for (auto it = failed_.begin(); it != failed_.end(); ++it) {
-    if (only_dropped && it->use_count() > 1) continue;
-    const absl::Status status = (*it)->TakeFailure();
-    failed_.erase(it);
-    return status;
-  }
-  return absl::OkStatus();
+  return failed_.Take(only_dropped);
 }
 
 Stats StepWriter::stats() const {
-  absl::MutexLock lock(&mu_);
-  return stats_;
+  Stats stats;
+  {
+    const absl::MutexLock lock(&mu_);
+    stats = stats_;
+  }
+  stager_.AddTo(&stats);
+  return stats;
 }
 
 }  // namespace ckptree::internal

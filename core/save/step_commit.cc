@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "ckptree/version.h"
 #include "core/save/step_writer.h"
+#include "core/version/base_loader.h"
 #include "core/version/dead_blocks.h"
 #include "core/version/step_removal.h"
 #include "schema/keys.h"
@@ -32,8 +33,8 @@ constexpr std::size_t kRowBytes = 16 << 10;
 }  // namespace
 
 bool StepWriter::IsTreeOfBase(const PartResult& part) const {
-  const auto base = tip_.parts.find(part.record.part);
-  return base != tip_.parts.end() && base->second->tree == part.tree.digest;
+  const auto base = tip_.table.find(part.record.part);
+  return base != tip_.table.end() && base->second.tree == part.tree.digest;
 }
 
 absl::Status StepWriter::AddTree(const PartResult& part,
@@ -70,7 +71,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   kv::WriteBatch& batch = request.batch;
 
   record->version = attempt->version;
-  record->base = tip_.parts.empty() ? 0 : tip_.version;
+  record->base = tip_.table.empty() ? 0 : tip_.version;
   record->branch = save.branch;
   record->step = save.step;
   record->begun_ns = save.begun_ns;
@@ -134,6 +135,7 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
     record->inf_count += part.inf_count;
     record->nonfinite_leaves += part.nonfinite_leaves;
     digests.push_back(part.digest);
+    if (part.origin.has_value()) meta.origins.push_back(*part.origin);
   }
   record->digest = StepDigest(digests);
   CKPTREE_RETURN_IF_ERROR(AddLostParts(*attempt, &dead));
@@ -297,17 +299,33 @@ absl::Status StepWriter::MayOverwrite(const Save& save,
   return absl::OkStatus();
 }
 
-// Parts that the save does not have any more leave all their blocks. After a
-// damaged base nothing is known of them: that dead list stays empty, and
-// collection keeps what it cannot prove dead.
+absl::StatusOr<std::shared_ptr<const BasePart>> StepWriter::TipPart(
+    const schema::PartRecord& part) const {
+  if (const auto it = tip_.parts.find(part.part); it != tip_.parts.end()) {
+    return it->second;
+  }
+  absl::StatusOr<std::shared_ptr<const BasePart>> read = nullptr;
+  context_.arena->execute([&] { read = LoadPart(*context_.database, part); });
+  return read;
+}
+
+// Parts that the save does not have any more leave all their blocks, and so do
+// those that it compared with nothing. After a damaged base nothing is known of
+// them: that dead list stays empty, and collection keeps what it cannot prove
+// dead.
 absl::Status StepWriter::AddLostParts(const Attempt& attempt,
                                       schema::DeadList* dead) const {
-  for (const auto& [number, part] : tip_.parts) {
-    const bool kept = std::any_of(
-        attempt.parts.begin(), attempt.parts.end(),
-        [n = number](const PartResult& p) { return p.record.part == n; });
+  for (const auto& [number, part] : tip_.table) {
+    const bool kept = std::any_of(attempt.parts.begin(), attempt.parts.end(),
+                                  [n = number](const PartResult& p) {
+                                    return p.record.part == n && !p.whole;
+                                  });
     if (kept) continue;
-    dead->parts.push_back({number, schema::RunsOf(BlocksOfPart(*part))});
+    const absl::StatusOr<std::shared_ptr<const BasePart>> lost = TipPart(part);
+    if (absl::IsDataLoss(lost.status())) continue;
+    CKPTREE_RETURN_IF_ERROR(lost.status());
+    std::vector<schema::BlockRun> runs = schema::RunsOf(BlocksOfPart(**lost));
+    if (!runs.empty()) dead->parts.push_back({number, std::move(runs)});
   }
   std::sort(dead->parts.begin(), dead->parts.end(),
             [](const schema::DeadPart& a, const schema::DeadPart& b) {

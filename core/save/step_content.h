@@ -51,6 +51,7 @@ struct SourceLeaf {
   std::uint64_t byte_length = 0;
   std::vector<SourceBox> boxes;  // Arrays.
   std::string value;             // Other leaves.
+  bool by_box = false;           // Its box was given, be it the whole.
 };
 
 // The finished content of one part of a save.
@@ -64,6 +65,10 @@ struct StepContent {
   std::vector<std::pair<std::string, std::string>> lineage;  // The caller's.
   std::string note;
   std::uint64_t bytes = 0;
+  // Of a rank: see schema::PartLayout.
+  std::string replicated;
+  std::vector<std::string> saved_elsewhere;  // Paths of those others save.
+  std::vector<std::pair<std::string, std::string>> ties_elsewhere;
 };
 
 // kInvalidArgument, naming a missing box, where the boxes of an array leave
@@ -84,6 +89,20 @@ class ContentBuilder {
   // taken again: text that is not JSON, arrays with holes.
   void TakeAsStored() { as_stored_ = true; }
   bool as_stored() const { return as_stored_; }
+  bool has_entries() const { return !leaves_.empty() || !nodes_.empty(); }
+
+  // What is put is what rank `rank` of `world` has. Values that were put whole
+  // are the same on all ranks, and one rank saves each; but for those at or
+  // below what SetPerRank() named.
+  void SetRank(std::uint32_t rank, std::uint32_t world) {
+    rank_ = rank;
+    world_ = world;
+  }
+  bool of_rank() const { return world_ != 0; }
+  std::uint32_t rank() const { return rank_; }
+  void SetPerRank(const Path& subtree) {
+    per_rank_.push_back(subtree.Encode());
+  }
 
   absl::Status AddTensor(const Path& path, Tensor tensor, Ownership ownership);
   absl::Status AddValue(const Path& path, EntryKind kind, std::string bytes,
@@ -102,8 +121,14 @@ class ContentBuilder {
   absl::StatusOr<StepContent> Finish() &&;
 
  private:
+  // Leaves to the other ranks what they save.
+  void KeepOwn(StepContent* content);
+
   const std::size_t chunk_bytes_;
   bool as_stored_ = false;
+  std::uint32_t rank_ = 0;
+  std::uint32_t world_ = 0;  // 0: one process saves the step.
+  std::vector<std::string> per_rank_;
   std::vector<SourceLeaf> leaves_;
   std::vector<schema::TreeEntry> nodes_;
   StepContent content_;

@@ -14,10 +14,8 @@
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/save/lineage.h"
-#include "core/save/rank_plan.h"
 #include "core/version/base_loader.h"
 #include "schema/keys.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -45,8 +43,9 @@ std::string AttemptName(std::uint64_t version) {
 StepWriter::StepWriter(WriterContext context)
     : context_(std::move(context)),
       lineage_(ProcessLineage()),
-      last_version_(context_.highest_version) {
-  stager_ = std::thread([this] { StageLoop(); });
+      last_version_(context_.highest_version),
+      stager_(context_.database, context_.arena, context_.pool,
+              context_.staging_idle, context_.logger) {
   writer_ = std::thread([this] { WriteLoop(); });
 }
 
@@ -65,76 +64,8 @@ void StepWriter::Stop() {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
   }
-  if (stager_.joinable()) stager_.join();
+  stager_.Stop();
   if (writer_.joinable()) writer_.join();
-}
-
-// ---- step 2 ----
-
-void StepWriter::StageLoop() {
-  const EngineThread here(context_.database);
-  while (true) {
-    std::shared_ptr<Save> save;
-    {
-      absl::MutexLock lock(&mu_);
-      if (pool_used_) {
-        // Memory stays while saves follow each other: a page that was touched
-        // is filled faster than a fresh one.
-        mu_.Await(absl::Condition(this, &StepWriter::CanStageOrIsIdle));
-        if (!mu_.AwaitWithTimeout(absl::Condition(this, &StepWriter::CanStage),
-                                  context_.staging_idle)) {
-          context_.pool->Trim();
-          pool_used_ = false;
-          continue;
-        }
-      }
-      mu_.Await(absl::Condition(this, &StepWriter::CanStage));
-      if (to_stage_.empty()) return;
-      pool_used_ = true;
-      save = std::move(to_stage_.front());
-      to_stage_.pop_front();
-    }
-    const absl::Status status = GuardedStatus("staging", [&] {
-      StageOne(save);
-      return absl::OkStatus();
-    });
-    // What was not copied is read in place, at the save's turn.
-    if (!status.ok()) {
-      context_.logger->Log(LogSeverity::kWarning, "save", status);
-    }
-  }
-}
-
-// Step 2: copies until the pool is full; what is left is read in place when the
-// save has its turn, so a full pool delays the caller and blocks nobody.
-void StepWriter::StageOne(const std::shared_ptr<Save>& save) {
-  const std::shared_ptr<StagedContent> content = save->staged_content();
-  if (content == nullptr) return;  // Already over.
-  const absl::Time start = absl::Now();
-  std::atomic<bool> full{false};
-  context_.arena->execute([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<std::size_t>(0, content->piece_count(), 1),
-        [&](const tbb::blocked_range<std::size_t>& range) {
-          for (std::size_t i = range.begin(); i != range.end(); ++i) {
-            if (full.load(std::memory_order_relaxed) || save->cancelled()) {
-              return;
-            }
-            // A copy function that fails does so again at the save's turn,
-            // where it fails the save.
-            bool copied = false;
-            GuardedStatus("staging", [&]() -> absl::Status {
-              CKPTREE_ASSIGN_OR_RETURN(copied, content->Stage(i));
-              return absl::OkStatus();
-            }).IgnoreError();
-            if (!copied) full.store(true);
-          }
-        },
-        tbb::simple_partitioner());
-  });
-  absl::MutexLock lock(&mu_);
-  stats_.bytes_staged += content->staged_bytes();
-  stats_.seconds_staging += absl::ToDoubleSeconds(absl::Now() - start);
 }
 
 // ---- steps 3 to 6 ----
@@ -173,10 +104,11 @@ void StepWriter::WriteLoop() {
     if (!status.ok() && !absl::IsCancelled(status) && save.FailedUnseen()) {
       context_.logger->Log(LogSeverity::kError, "save", status);
     }
-    absl::MutexLock lock(&mu_);
+    stager_.Ended();
     // Who cancels does not need to be told.
     const bool asked = absl::IsCancelled(status) && save.cancelled();
-    if (!status.ok() && !asked) failed_.push_back(first);
+    if (!status.ok() && !asked) failed_.Add(first);
+    absl::MutexLock lock(&mu_);
     queue_.pop_front();
     ++ended_;
   }
@@ -198,7 +130,7 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
     context_.keeper->ReleaseBase();
     in_flight_.store(0);
   };
-  CKPTREE_RETURN_IF_ERROR(LoadTip(save->branch));
+  CKPTREE_RETURN_IF_ERROR(LoadTip(save->branch, save->gather == nullptr));
 
   Attempt attempt;
   attempt.version = ++last_version_;
@@ -249,17 +181,21 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
 
 // The base of the next save is the tip of its branch, whether or not that step
 // still has a row.
-absl::Status StepWriter::LoadTip(std::uint32_t branch) {
+absl::Status StepWriter::LoadTip(std::uint32_t branch, bool whole) {
   // Collection may have moved it.
   const std::uint64_t held = context_.keeper->HoldBase(branch);
   tip_loaded_ = tip_loaded_ && tip_branch_ == branch &&
                 (held == tip_.version || !context_.keeper->refusal().ok());
-  if (tip_loaded_) return absl::OkStatus();
+  if (tip_loaded_ && (!whole || tip_.parts.size() == tip_.table.size())) {
+    return absl::OkStatus();
+  }
   tip_ = {};
   tip_branch_ = branch;
   absl::Status status;
   context_.arena->execute([&] {
-    absl::StatusOr<BaseState> tip = LoadBase(*context_.database, branch);
+    absl::StatusOr<BaseState> tip =
+        whole ? LoadBase(*context_.database, branch)
+              : LoadBaseTable(*context_.database, branch);
     status = tip.status();
     if (!status.ok()) return;
     status = CheckBlocksAreThere(*context_.database, *tip);
@@ -274,6 +210,7 @@ absl::Status StepWriter::LoadTip(std::uint32_t branch) {
                         status.message()));
     CKPTREE_ASSIGN_OR_RETURN(tip_.version, ReadTip(*context_.database, branch));
     tip_.parts.clear();
+    tip_.table.clear();
     status = absl::OkStatus();
   }
   tip_loaded_ = status.ok();
@@ -326,33 +263,6 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
   return absl::OkStatus();
 }
 
-// Steps 3 and 4 where every part is built by a process of its own.
-absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
-  attempt->staged = true;
-  CKPTREE_RETURN_IF_ERROR(context_.database->MakeStaging(attempt->name));
-  RankPlan plan;
-  plan.staging = context_.database->staging_directory() + "/" + attempt->name;
-  plan.attempt = attempt->name;
-  plan.uuid = context_.uuid;
-  plan.incarnation = context_.database->report().incarnation;
-  plan.version = attempt->version;
-  plan.base = tip_.version;
-  plan.full = tip_.version != 0 && tip_.parts.empty();
-  plan.step = save->step;
-  CKPTREE_ASSIGN_OR_RETURN(attempt->parts, save->gather(plan));
-  std::sort(attempt->parts.begin(), attempt->parts.end(),
-            [](const PartResult& a, const PartResult& b) {
-              return a.record.part < b.record.part;
-            });
-  for (std::size_t i = 1; i < attempt->parts.size(); ++i) {
-    if (attempt->parts[i].record.part == attempt->parts[i - 1].record.part) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "part %d was built twice", attempt->parts[i].record.part));
-    }
-  }
-  return absl::OkStatus();
-}
-
 // Step 5.
 absl::Status StepWriter::Adopt(Attempt* attempt) {
   std::vector<kv::StagedSegment> segments;
@@ -382,7 +292,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   CKPTREE_RETURN_IF_ERROR(CommitStatus(result, "the step"));
   for (auto& [number, part] : tip_.parts) retired_.push_back(std::move(part));
   const std::uint64_t base = tip_.version;
-  tip_ = {attempt->version, {}};
+  tip_ = {attempt->version, {}, {}};
   {
     absl::MutexLock lock(&mu_);
     for (const PartResult& part : attempt->parts) {
@@ -393,9 +303,9 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
   }
   for (PartResult& part : attempt->parts) {
     retired_.push_back(std::move(part.leftovers));
-    // What another process built is read back before the next save.
-    tip_loaded_ = tip_loaded_ && part.next != nullptr;
-    tip_.parts[part.record.part] = part.next;
+    tip_.table[part.record.part] = part.record;
+    // What another process built is read back where it is needed.
+    if (part.next != nullptr) tip_.parts[part.record.part] = part.next;
   }
   ChainLink link;
   link.prev = base;

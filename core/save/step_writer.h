@@ -24,8 +24,11 @@
 #include "core/collect/chain_keeper.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
+#include "core/save/failed_saves.h"
 #include "core/save/part_writer.h"
 #include "core/save/save.h"
+#include "core/save/save_sink.h"
+#include "core/save/stager.h"
 #include "core/save/staging_pool.h"
 #include "core/version/base_part.h"
 #include "core/version/catalog.h"
@@ -69,19 +72,18 @@ struct WriterContext {
 // Steps 3 to 6 run on one thread, in the order of the queue.
 //
 // Thread-safe.
-class StepWriter {
+class StepWriter : public SaveSink {
  public:
   explicit StepWriter(WriterContext context);
   // Cancels nothing: Refuse(), Stop().
-  ~StepWriter();
+  ~StepWriter() override;
 
-  // Step 1. Waits for room among the saves in flight. False where the writer
-  // takes no more saves.
-  [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save);
+  // Step 1.
+  [[nodiscard]] bool Submit(const std::shared_ptr<Save>& save) override;
   // Until Submit() of one more would not wait.
   absl::Status WaitForRoom(absl::Duration timeout);
-  // `save` failed without having been submitted; told like any failure.
-  void Fail(const std::shared_ptr<Save>& save);
+  void Fail(const std::shared_ptr<Save>& save,
+            const absl::Status& why) override;
 
   // From now on nothing is submitted.
   void Refuse();
@@ -121,14 +123,16 @@ class StepWriter {
     bool committing = false;  // Its rows may be there from now on.
   };
 
-  void StageLoop();
   void WriteLoop();
-  void StageOne(const std::shared_ptr<Save>& save);
 
   absl::Status Run(Save* save, std::uint64_t* version);
-  absl::Status LoadTip(std::uint32_t branch);
+  // With `whole` every part of it is read.
+  absl::Status LoadTip(std::uint32_t branch, bool whole);
   absl::Status Write(Save* save, Attempt* attempt);
   absl::Status GatherParts(Save* save, Attempt* attempt);
+  // Whether these parts are a step: every element there, and once.
+  absl::Status CheckParts(const Attempt& attempt) const;
+  absl::Status CheckReplicated(const std::vector<PartResult>& parts) const;
   absl::Status Adopt(Attempt* attempt);
   absl::Status Commit(Save* save, Attempt* attempt);
   // Sets attempt->replaced and attempt->verdict.
@@ -150,6 +154,8 @@ class StepWriter {
   absl::Status AddTree(const PartResult& part, kv::CommitRequest* request);
   absl::Status AddLostParts(const Attempt& attempt,
                             schema::DeadList* dead) const;
+  absl::StatusOr<std::shared_ptr<const BasePart>> TipPart(
+      const schema::PartRecord& part) const;
   absl::Status MayOverwrite(const Save& save,
                             const schema::StepRecord& old) const;
   void CleanUp(const Attempt& attempt, bool committed);
@@ -161,12 +167,6 @@ class StepWriter {
   bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return refusing_ || stats_.saves_in_flight <
                             static_cast<std::uint64_t>(context_.most_in_flight);
-  }
-  bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return stopping_ || !to_stage_.empty();
-  }
-  bool CanStageOrIsIdle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return CanStage() || stats_.saves_in_flight == 0;
   }
 
   WriterContext context_;
@@ -183,8 +183,6 @@ class StepWriter {
   absl::Time last_report_;
   SegmentLimits segments_;
 
-  bool pool_used_ = false;  // Of the stager alone: since the last Trim().
-
   mutable absl::Mutex mu_;
   bool refusing_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -192,11 +190,10 @@ class StepWriter {
   std::deque<std::shared_ptr<Save>> queue_ ABSL_GUARDED_BY(mu_);
   std::uint64_t submitted_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t ended_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<std::shared_ptr<Save>> to_stage_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<Save>> failed_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
 
-  std::thread stager_;
+  FailedSaves failed_;
+  Stager stager_;
   std::thread writer_;
 };
 

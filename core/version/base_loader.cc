@@ -117,17 +117,27 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
   return base;
 }
 
-absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
-                                   std::uint32_t branch) {
+absl::StatusOr<BaseState> LoadBaseTable(const kv::Database& database,
+                                        std::uint32_t branch) {
   BaseState base;
   CKPTREE_ASSIGN_OR_RETURN(base.version, ReadTip(database, branch));
   if (base.version == 0) return base;
   CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
                            ReadVersion(database, base.version));
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<schema::PartRecord> parts,
                            PartsOf(database, record));
-  for (const schema::PartRecord& part : parts) {
-    CKPTREE_ASSIGN_OR_RETURN(base.parts[part.part], LoadPart(database, part));
+  for (schema::PartRecord& part : parts) {
+    const std::uint16_t number = part.part;
+    base.table.emplace(number, std::move(part));
+  }
+  return base;
+}
+
+absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
+                                   std::uint32_t branch) {
+  CKPTREE_ASSIGN_OR_RETURN(BaseState base, LoadBaseTable(database, branch));
+  for (const auto& [number, part] : base.table) {
+    CKPTREE_ASSIGN_OR_RETURN(base.parts[number], LoadPart(database, part));
   }
   return base;
 }

@@ -39,6 +39,10 @@ absl::StatusOr<std::shared_ptr<BasePart>> LoadPartEntries(
 absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
     const kv::Database& database, const schema::PartRecord& part);
 
+// The tip of `branch`, and which parts it has; none of them is read.
+absl::StatusOr<BaseState> LoadBaseTable(const kv::Database& database,
+                                        std::uint32_t branch);
+
 // What the next save of `branch` is compared with. Runs in a TBB arena.
 absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
                                    std::uint32_t branch);

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "schema/leaf_map.h"
 #include "schema/leaf_record.h"
+#include "schema/step_record.h"
 #include "schema/tree.h"
 
 namespace ckptree::internal {
@@ -38,9 +39,12 @@ struct BasePart {
   std::uint64_t map_bytes = 0;
 };
 
-// The tip of a branch: its parts by number. Version 0 has none.
+// The tip of a branch. Version 0 has no parts.
 struct BaseState {
   std::uint64_t version = 0;
+  std::map<std::uint16_t, schema::PartRecord> table;  // All parts, by number.
+  // Those that were read: all of them, or, where other processes compare their
+  // parts with it, none.
   std::map<std::uint16_t, std::shared_ptr<const BasePart>> parts;
 };
 

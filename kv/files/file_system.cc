@@ -92,6 +92,43 @@ absl::StatusOr<std::string> ReadFile(const Options& options,
   return content;
 }
 
+absl::StatusOr<std::string> ReadFileFrom(const Options& options,
+                                         const std::string& path,
+                                         std::uint64_t offset,
+                                         std::size_t max_bytes) {
+  const auto fs = FileSystemOf(options);
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+  CKPTREE_RETURN_IF_ERROR(
+      Context(fs->NewRandomAccessFile(path, FileOptions(), &file, nullptr),
+              "opening", path));
+  std::string content;
+  std::string buffer(std::min(max_bytes, std::size_t{64} << 10), '\0');
+  while (content.size() < max_bytes) {
+    rocksdb::Slice slice;
+    CKPTREE_RETURN_IF_ERROR(
+        Context(file->Read(offset + content.size(),
+                           std::min(max_bytes - content.size(), buffer.size()),
+                           IOOptions(), &slice, buffer.data(), nullptr),
+                "reading", path));
+    if (slice.empty()) break;
+    content.append(slice.data(), slice.size());
+  }
+  return content;
+}
+
+absl::Status AppendToFile(const Options& options, const std::string& path,
+                          std::string_view content) {
+  const auto fs = FileSystemOf(options);
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  IOStatus status = fs->ReopenWritableFile(path, FileOptions(), &file, nullptr);
+  if (status.ok()) status = file->Append(content, IOOptions(), nullptr);
+  if (file != nullptr) {
+    const IOStatus closed = file->Close(IOOptions(), nullptr);
+    if (status.ok()) status = closed;
+  }
+  return Context(status, "writing", path);
+}
+
 absl::StatusOr<std::uint64_t> FileSize(const Options& options,
                                        const std::string& path) {
   std::uint64_t size = 0;

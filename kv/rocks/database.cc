@@ -112,6 +112,8 @@ std::uint64_t Database::newest_ordinal() const {
   return impl_->newest_ordinal.load();
 }
 
+std::uint64_t Database::session() const { return impl_->session.load(); }
+
 Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Database::~Database() {

@@ -130,6 +130,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
         std::max({found->highest_version, journal.version_ceiling,
                   HighestVersionInFiles(*standing->index)});
     newest_ordinal = journal.tip.ordinal;
+    session = journal.highest_session;
     seen = journal.tip;
     seen_pid = beside ? before->pid : 0;
     tail.Start(journal);
@@ -230,6 +231,7 @@ absl::Status Database::Impl::SeeNewCommits() {
     newest_version = std::max(newest_version.load(), HighestVersion(journal));
     seen = journal.tip;
     newest_ordinal = journal.tip.ordinal;
+    session = journal.highest_session;
     ReplaceOverlay(std::move(over));
   } else if (known == journal.records.end() ||
              known->second.hash != seen.hash) {

@@ -325,6 +325,7 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
   Replace(*writing, /*is_following=*/false);
   newest_ordinal = journal.tip.ordinal;
+  session = journal.highest_session + 1;
   writable = true;
   watcher->Opened();
   keeper->Ready();

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "ckptree/ranks.h"
 #include "core/engine/engine.h"
-#include "core/engine/rank_save.h"
 #include "core/engine/store_engine.h"
 #include "core/save/step_content.h"
 #include "tests/core/fixture.h"
@@ -194,31 +194,17 @@ TEST_F(DamageTest, OneCopyOfTheLeafRecordsIsEnough) {
 
 TEST_F(DamageTest, APartBuiltByAnotherProcessIsWhole) {
   Damage(schema::Space::kLeaves);
-  const auto content = [this] {
-    internal::ContentBuilder builder(kChunk);
-    for (int i = 0; i < kLeaves; ++i) {
-      EXPECT_OK(builder.AddTensor(At(Name(i)), LeafOf(second_, i),
-                                  Ownership::kBorrow));
-    }
-    return std::move(builder).Finish();
-  };
-  const auto gather = [&](const internal::RankPlan& plan)
-      -> absl::StatusOr<std::vector<schema::PartHandoff>> {
-    EXPECT_TRUE(plan.full);
-    EXPECT_NE(plan.base, 0);
-    absl::StatusOr<Store> rank = Store::Open(path(), ReadOnly());
-    if (!rank.ok()) return rank.status();
-    absl::StatusOr<internal::StepContent> finished = content();
-    if (!finished.ok()) return finished.status();
-    const absl::Status written =
-        internal::WriteRankPart(*rank, plan, 0, *std::move(finished), {});
-    if (!written.ok()) return written;
-    absl::StatusOr<schema::PartHandoff> part =
-        internal::ReadHandoff(plan, 0, {});
-    if (!part.ok()) return part.status();
-    return std::vector<schema::PartHandoff>{*std::move(part)};
-  };
-  ASSERT_OK(internal::CommitParts(*store_, 3, gather));
+  absl::StatusOr<RankedSave> save = RankedSave::Begin(store_->Begin(3), {});
+  ASSERT_OK(save);
+  absl::StatusOr<Store> rank = Store::Open(path(), ReadOnly());
+  ASSERT_OK(rank);
+  StepBuilder part = BeginPart(*rank, save->plan(), 0);
+  for (int i = 0; i < kLeaves; ++i) {
+    part.Put(Name(i), LeafOf(second_, i), Ownership::kBorrow);
+  }
+  absl::StatusOr<std::string> built = FinishPart(std::move(part));
+  ASSERT_OK(built);
+  ASSERT_OK(save->Commit({*std::move(built)}).WaitCommitted());
   EXPECT_EQ(store_->Resolve(AtStep(3))->base, 0);
   ExpectAll(3, second_);
   EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));

@@ -19,8 +19,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "ckptree/ranks.h"
 #include "core/engine/engine.h"
-#include "core/engine/rank_save.h"
 #include "core/engine/store_engine.h"
 #include "core/save/block_sink.h"
 #include "gmock/gmock.h"
@@ -248,38 +248,28 @@ TEST_F(LimitsTest, PartsOfAStep) {
     return std::span(bytes).subspan(static_cast<std::size_t>(part), 1);
   };
   const auto name = [](int part) { return absl::StrFormat("w%d", part); };
-  const auto gather = [&](int first, int end) {
-    return [&, first, end](const internal::RankPlan& plan)
-               -> absl::StatusOr<std::vector<schema::PartHandoff>> {
-      absl::StatusOr<Store> rank = Store::Open(path(), ReadOnly());
-      if (!rank.ok()) return rank.status();
-      std::vector<schema::PartHandoff> all;
-      for (int part = first; part < end; ++part) {
-        const auto number = static_cast<std::uint16_t>(part);
-        internal::ContentBuilder builder(kChunk);
-        absl::Status status = builder.AddTensor(
-            At(name(part)),
-            {.dtype = DType::kUint8, .shape = {1}, .data = slice(part).data()},
-            Ownership::kBorrow);
-        if (!status.ok()) return status;
-        absl::StatusOr<internal::StepContent> content =
-            std::move(builder).Finish();
-        if (!content.ok()) return content.status();
-        status = internal::WriteRankPart(*rank, plan, number,
-                                         *std::move(content), {});
-        if (!status.ok()) return status;
-        absl::StatusOr<schema::PartHandoff> handoff =
-            internal::ReadHandoff(plan, number, {});
-        if (!handoff.ok()) return handoff.status();
-        all.push_back(*std::move(handoff));
-      }
-      return all;
-    };
-  };
-  ASSERT_OK(internal::CommitParts(*store_, 1, gather(0, schema::kMaxParts)));
-  EXPECT_THAT(internal::CommitParts(
-                  *store_, 2, gather(schema::kMaxParts, schema::kMaxParts + 1)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4096")));
+  absl::StatusOr<RankedSave> save =
+      RankedSave::Begin(store_->Begin(1), {.world = schema::kMaxParts});
+  ASSERT_OK(save);
+  absl::StatusOr<Store> rank = Store::Open(path(), ReadOnly());
+  ASSERT_OK(rank);
+  std::vector<std::string> built;
+  for (int part = 0; part < schema::kMaxParts; ++part) {
+    StepBuilder builder = BeginPart(*rank, save->plan(), part);
+    builder.SetPerRank(Path());
+    builder.Put(
+        name(part),
+        {.dtype = DType::kUint8, .shape = {1}, .data = slice(part).data()},
+        Ownership::kBorrow);
+    absl::StatusOr<std::string> token = FinishPart(std::move(builder));
+    ASSERT_OK(token);
+    built.push_back(*std::move(token));
+  }
+  ASSERT_OK(save->Commit(std::move(built)).WaitCommitted());
+  EXPECT_THAT(
+      RankedSave::Begin(store_->Begin(2), {.world = schema::kMaxParts + 1})
+          .status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4096")));
   Open();
   EXPECT_EQ(StepNumbers(), std::vector<std::int64_t>{1});
   const Step step = Restored(AtStep(1));

@@ -98,6 +98,7 @@ CORE = {
     "engine": "process array version policy verify collect save",
     "manage": "process array version policy verify collect save engine",
     "repair": "process array version policy verify collect save engine",
+    "ranks": "process array version policy verify collect save engine",
 }
 # What each of them sees of the public face, apart from FORMAT_TYPES; all else
 # there is for users, and for the rooms that are the engine's own face.
@@ -112,6 +113,7 @@ FACE = {
     "engine": r"\w+",
     "manage": "manager policy",
     "repair": "local_path options recover repair step store",
+    "ranks": "local_path options ranks save store",
 }
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}

@@ -8,24 +8,23 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <span>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "core/engine/engine.h"
-#include "core/engine/store_engine.h"
+#include "ckptree/ranks.h"
+#include "ckptree/store.h"
 #include "tests/fault/runner.h"
 #include "tests/model/store.h"
 
 namespace ckptree::testing {
 
-using internal::RankPlan;
-
 namespace {
 
 constexpr std::int64_t kRowBytes = kSharedColumns * 4;
+const std::string kBuilt = "BUILT ";
 
 std::pair<std::int64_t, std::int64_t> RowsOf(int part, int parts) {
   static constexpr std::int64_t kFour[] = {0, 320, 640, 704, kSharedRows};
@@ -34,39 +33,38 @@ std::pair<std::int64_t, std::int64_t> RowsOf(int part, int parts) {
   return {bounds[part], bounds[part + 1]};
 }
 
-// The bytes of `step` outlive the result.
-absl::StatusOr<internal::StepContent> ContentOf(const ModelStep& step, int part,
-                                                int parts,
-                                                std::size_t chunk_bytes) {
-  internal::ContentBuilder builder(chunk_bytes);
-  absl::Status status;
+// The bytes of `step` outlive the builder.
+void PutPart(const ModelStep& step, int part, int parts, StepBuilder* builder) {
+  // Who has what is the trial's to say.
+  builder->SetPerRank(Path());
   for (const auto& [name, extent] : ExtentsOf(step, part, parts)) {
     const ModelLeaf& leaf = step.leaves.at(name);
-    const Path path = Path::Parse(name).value();
-    if (leaf.kind != ModelLeaf::Kind::kArray) {
-      status.Update(builder.AddValue(path,
-                                     leaf.kind == ModelLeaf::Kind::kInt
-                                         ? ckptree::EntryKind::kInt
-                                         : ckptree::EntryKind::kBytes,
-                                     leaf.bytes, ""));
-      continue;
+    switch (leaf.kind) {
+      case ModelLeaf::Kind::kInt: {
+        std::int64_t value = 0;
+        std::memcpy(&value, leaf.bytes.data(), sizeof(value));
+        builder->PutInt(name, value);
+        break;
+      }
+      case ModelLeaf::Kind::kBytes:
+        builder->PutBytes(name, leaf.bytes);
+        break;
+      default: {
+        Tensor tensor;
+        tensor.dtype = leaf.dtype;
+        tensor.shape = leaf.shape;
+        tensor.data = leaf.bytes.data() + extent.first;
+        tensor.size_bytes = extent.second;
+        if (name == kShared) {
+          const auto [begin, end] = RowsOf(part, parts);
+          tensor.shape[0] = end - begin;
+          tensor.start = {begin, 0};
+          tensor.global_shape = leaf.shape;
+        }
+        builder->Put(name, std::move(tensor), Ownership::kBorrow);
+      }
     }
-    Tensor tensor;
-    tensor.dtype = leaf.dtype;
-    tensor.shape = leaf.shape;
-    tensor.data = leaf.bytes.data() + extent.first;
-    tensor.size_bytes = extent.second;
-    if (name == kShared) {
-      const auto [begin, end] = RowsOf(part, parts);
-      tensor.shape[0] = end - begin;
-      tensor.start = {begin, 0};
-      tensor.global_shape = leaf.shape;
-    }
-    status.Update(
-        builder.AddTensor(path, std::move(tensor), Ownership::kBorrow));
   }
-  if (!status.ok()) return status;
-  return std::move(builder).Finish();
 }
 
 std::optional<std::string> ReadLine(int fd) {
@@ -80,42 +78,17 @@ std::optional<std::string> ReadLine(int fd) {
   }
 }
 
-std::string EncodePlan(const RankPlan& plan) {
-  return absl::StrFormat("%s %s %s %d %d %d %d %d", plan.staging, plan.attempt,
-                         absl::BytesToHexString(plan.uuid), plan.incarnation,
-                         plan.version, plan.base, plan.step, plan.full ? 1 : 0);
-}
-
-RankPlan DecodePlan(const std::string& line) {
-  const std::vector<std::string> words = absl::StrSplit(line, ' ');
-  const auto number = [&words](std::size_t i) {
-    return std::strtoull(words.at(i).c_str(), nullptr, 10);
-  };
-  RankPlan plan;
-  plan.staging = words.at(0);
-  plan.attempt = words.at(1);
-  plan.uuid = absl::HexStringToBytes(words.at(2));
-  plan.incarnation = number(3);
-  plan.version = number(4);
-  plan.base = number(5);
-  plan.step = static_cast<std::int64_t>(number(6));
-  plan.full = number(7) != 0;
-  return plan;
-}
-
-absl::Status Build(const std::string& directory, const ModelStep& step,
-                   int part, int parts, const RankPlan& plan,
-                   const CrewFault& fault) {
+absl::StatusOr<std::string> Build(const std::string& directory,
+                                  const ModelStep& step, int part, int parts,
+                                  const std::string& plan,
+                                  const CrewFault& fault) {
   const std::shared_ptr<FaultFs> fs = fault.For(part);
   if (fs) fs->Arm({fault.plan});
   absl::StatusOr<Store> store = OpenStore(directory, 1, fs, true);
   if (!store.ok()) return store.status();
-  absl::StatusOr<internal::StepContent> content =
-      ContentOf(step, part, parts,
-                internal::StoreEngine::Of(*store).options().chunk_bytes);
-  if (!content.ok()) return content.status();
-  return internal::WriteRankPart(*store, plan, static_cast<std::uint16_t>(part),
-                                 *std::move(content), CrewOptions(fs));
+  StepBuilder builder = BeginPart(*store, plan, part);
+  PutPart(step, part, parts, &builder);
+  return FinishPart(std::move(builder));
 }
 
 }  // namespace
@@ -164,12 +137,6 @@ std::shared_ptr<FaultFs> CrewFault::For(int process) const {
   return process == who ? std::make_shared<FaultFs>("", counts) : nullptr;
 }
 
-kv::Options CrewOptions(std::shared_ptr<FaultFs> fs) {
-  kv::Options options;
-  options.file_system = std::move(fs);
-  return options;
-}
-
 Crew::Crew(const std::string& store, const ModelStep& step, int parts,
            const CrewFault& fault) {
   for (int part = 0; part < parts; ++part) {
@@ -185,10 +152,11 @@ Crew::Crew(const std::string& store, const ModelStep& step, int parts,
       alarm(60);
       signal(SIGPIPE, SIG_IGN);
       if (const auto line = ReadLine(plan[0])) {
-        const absl::Status status =
-            Build(store, step, part, parts, DecodePlan(*line), fault);
-        TrialPipe(done[1]).Say(status.ok() ? "OK"
-                                           : std::string(status.ToString()));
+        const absl::StatusOr<std::string> built = Build(
+            store, step, part, parts, absl::HexStringToBytes(*line), fault);
+        TrialPipe(done[1]).Say(built.ok()
+                                   ? kBuilt + absl::BytesToHexString(*built)
+                                   : std::string(built.status().ToString()));
       }
       _exit(0);
     }
@@ -207,22 +175,21 @@ void Crew::Rank::Close() const {
   close(done);
 }
 
-absl::StatusOr<Crew::Handoffs> Crew::Gather(const RankPlan& plan,
-                                            const kv::Options& options) const {
-  for (const Rank& rank : ranks_) TrialPipe(rank.plan).Say(EncodePlan(plan));
-  Handoffs handoffs;
+absl::StatusOr<std::vector<std::string>> Crew::Gather(
+    const std::string& plan) const {
+  for (const Rank& rank : ranks_) {
+    TrialPipe(rank.plan).Say(absl::BytesToHexString(plan));
+  }
+  std::vector<std::string> tokens;
   for (std::size_t part = 0; part < ranks_.size(); ++part) {
     const std::optional<std::string> said = ReadLine(ranks_[part].done);
-    if (said != "OK") {
+    if (!said.has_value() || !said->starts_with(kBuilt)) {
       return absl::AbortedError(
           absl::StrFormat("rank %d: %s", part, said.value_or("it died")));
     }
-    absl::StatusOr<schema::PartHandoff> handoff =
-        internal::ReadHandoff(plan, static_cast<std::uint16_t>(part), options);
-    if (!handoff.ok()) return handoff.status();
-    handoffs.push_back(*std::move(handoff));
+    tokens.push_back(absl::HexStringToBytes(said->substr(kBuilt.size())));
   }
-  return handoffs;
+  return tokens;
 }
 
 int Crew::Finish() {

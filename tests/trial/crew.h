@@ -18,9 +18,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/engine/rank_save.h"
-#include "kv/options.h"
-#include "schema/part_handoff.h"
 #include "tests/fault/fs.h"
 #include "tests/fault/plan.h"
 #include "tests/model/step.h"
@@ -53,27 +50,25 @@ struct CrewFault {
   std::shared_ptr<FaultFs> For(int process) const;
 };
 
-kv::Options CrewOptions(std::shared_ptr<FaultFs> fs = nullptr);
-
-// Each waits for a plan, opens the store read only, builds its part and says
-// so; its fault counts from before it opens the store.
+// Each waits for a plan, opens the store read only, builds its part and sends
+// what is to be sent; its fault counts from before it opens the store.
 //
 // REQUIRES: the process that makes it has one thread, and forks the coordinator
 // afterwards.
 class Crew {
  public:
-  using Handoffs = std::vector<schema::PartHandoff>;
-
   Crew(const std::string& store, const ModelStep& step, int parts,
        const CrewFault& fault = {});
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  // In the coordinator, once: has all parts built. kAborted where one died or
-  // failed, which then is said. Must ignore SIGPIPE.
-  absl::StatusOr<Handoffs> Gather(const internal::RankPlan& plan,
-                                  const kv::Options& options) const;
+  // In the coordinator, once: has all parts built, and returns what each rank
+  // sent. kAborted where one died or failed, which then is said. Must ignore
+  // SIGPIPE.
+  absl::StatusOr<std::vector<std::string>> Gather(
+      const std::string& plan) const;
+  int size() const { return static_cast<int>(ranks_.size()); }
 
   // In the parent, after the coordinator: how many were killed by the fault; -1
   // where one ended neither so nor by itself.

@@ -44,6 +44,7 @@
 #include "ckptree/path.h"           // IWYU pragma: export
 #include "ckptree/policy.h"         // IWYU pragma: export
 #include "ckptree/preservation.h"   // IWYU pragma: export
+#include "ckptree/ranks.h"          // IWYU pragma: export
 #include "ckptree/recover.h"        // IWYU pragma: export
 #include "ckptree/repair.h"         // IWYU pragma: export
 #include "ckptree/save.h"           // IWYU pragma: export

@@ -32,6 +32,7 @@ namespace ckptree {
 namespace internal {
 class Engine;
 class Save;
+struct RankPeer;
 struct StepOriginPeer;
 }  // namespace internal
 
@@ -99,6 +100,7 @@ class CKPTREE_EXPORT SaveHandle {
  private:
   friend class CheckpointManager;
   friend class StepBuilder;
+  friend struct internal::RankPeer;
   // Until the arrays that were not lent are free, or the save is over.
   void WaitCopied();
   explicit SaveHandle(std::shared_ptr<internal::Save> save);
@@ -180,6 +182,11 @@ class CKPTREE_EXPORT StepBuilder {
   // `path` shares the value of the leaf `target`, which must be in this step.
   StepBuilder& Tie(PathRef path, PathRef target);
 
+  // Of a step that several processes save (ckptree/ranks.h): what is at or
+  // below `subtree`, and was put whole, is this rank's own. All else that is
+  // put whole every rank has to put alike, and one of them saves it.
+  StepBuilder& SetPerRank(PathRef subtree);
+
   // What the top-level subtree `name` holds; kTree where nothing is said. A
   // name that the step does not have in the end changes nothing.
   StepBuilder& SetItemType(std::string_view name, ItemType type);
@@ -214,6 +221,7 @@ class CKPTREE_EXPORT StepBuilder {
 
  private:
   friend class Store;
+  friend struct internal::RankPeer;
   friend struct internal::StepOriginPeer;
   struct CKPTREE_LOCAL Impl;
   explicit StepBuilder(std::unique_ptr<Impl> impl);

@@ -79,6 +79,17 @@ struct StepInfo {
   std::string note = {};
 };
 
+// What one rank saved of a step of several processes (ckptree/ranks.h).
+struct PartInfo {
+  int rank = 0;
+  std::string host = {};
+  std::int64_t pid = 0;
+  std::uint64_t bytes = 0;      // Of its values.
+  std::uint64_t new_bytes = 0;  // Of those that this save wrote.
+  // From the moment that it was told to save until its part was whole.
+  absl::Duration duration = absl::ZeroDuration();
+};
+
 // The larger things said of a step, in a record of their own that is read on
 // demand. `lineage` says where the step comes from: host, process, command and
 // whatever the caller added (StepBuilder::SetLineage).
@@ -87,6 +98,8 @@ struct StepMetadata {
   std::vector<std::pair<std::string, std::string>> items = {};
   std::string custom = {};  // JSON text, or empty.
   std::vector<std::pair<std::string, std::string>> lineage = {};
+  std::vector<PartInfo> parts =
+      {};  // By rank; none where one process saved it.
 };
 
 // A leaf or node of a step, from records alone. The leaves are the values; the

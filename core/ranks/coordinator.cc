@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/ranks/coordinator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "core/ranks/part_build.h"
+#include "kv/file_system.h"
+
+namespace ckptree::internal {
+
+using schema::MailKind;
+using schema::RankMail;
+
+namespace {
+
+// New names are looked for this often: a rank that was started again.
+constexpr absl::Duration kLookForNames = absl::Seconds(1);
+
+// At most so many are named in a message.
+constexpr std::size_t kNamed = 8;
+
+}  // namespace
+
+std::string TextOf(const SaveOptions& options) {
+  return absl::StrFormat(
+      "overwrite=%d ignore_policy=%d delete_later=%d branch=%s",
+      options.overwrite, options.ignore_policy, options.delete_later,
+      absl::CEscape(options.branch));
+}
+
+Coordinator::Coordinator(Engine* engine, const RankOptions& options)
+    : engine_(engine),
+      options_(options),
+      folder_({engine->database().staging_directory() + "/" +
+               MailFolderName(options.job)}),
+      nonce_(NewNonce()),
+      mail_(engine->kv_options(), folder_.Coordinator()) {}
+
+absl::Status Coordinator::Meet() {
+  CKPTREE_RETURN_IF_ERROR(
+      kv::MakeDirectory(engine_->kv_options(), folder_.path));
+  RankMail open;
+  open.kind = MailKind::kOpen;
+  open.world = static_cast<std::uint32_t>(options_.world);
+  open.nonce = nonce_;
+  open.session = engine_->database().session();
+  open.uuid = engine_->store_record().uuid;
+  open.job = options_.job;
+  open.host = HostName();
+  open.pid = static_cast<std::uint32_t>(getpid());
+  CKPTREE_RETURN_IF_ERROR(mail_.Post(open));
+
+  const absl::Time end = absl::Now() + options_.deadline;
+  Backoff backoff;
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(const bool met, Met(absl::Now() > end));
+    if (met) return absl::OkStatus();
+    mail_.Beat();
+    backoff.Pause();
+  }
+}
+
+absl::StatusOr<bool> Coordinator::Met(bool late) {
+  const absl::MutexLock lock(&mu_);
+  absl::Status status = Poll(/*look=*/true);
+  std::vector<int> missing;
+  for (int rank = 1; rank < options_.world; ++rank) {
+    if (std::none_of(peers_.begin(), peers_.end(), [rank](const Peer& peer) {
+          return peer.rank == static_cast<std::uint32_t>(rank) && peer.welcome;
+        })) {
+      missing.push_back(rank);
+    }
+  }
+  if (status.ok() && !missing.empty()) {
+    if (!late) return false;
+    const std::size_t named = std::min(missing.size(), kNamed);
+    status = absl::DeadlineExceededError(absl::StrFormat(
+        "of %d ranks %d did not come within %s: %s%s", options_.world,
+        missing.size(), SecondsText(options_.deadline),
+        absl::StrJoin(missing.begin(),
+                      missing.begin() + static_cast<std::ptrdiff_t>(named),
+                      ", "),
+        named < missing.size() ? ", ..." : ""));
+  }
+  met_ = status.ok();
+  for (const Peer& peer : peers_) {
+    if (peer.welcome) Welcome(peer, status);
+  }
+  CKPTREE_RETURN_IF_ERROR(status);
+  return true;
+}
+
+absl::Status Coordinator::Poll(bool look) {
+  const absl::Time now = absl::Now();
+  if (look || now - looked_ > kLookForNames) {
+    looked_ = now;
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::vector<std::string> names,
+        kv::ListDirectory(engine_->kv_options(), folder_.path));
+    for (const std::string& name : names) {
+      std::uint32_t rank = 0;
+      std::uint64_t nonce = 0;
+      if (!MailFolder::Parse(name, &rank, &nonce)) continue;
+      const bool known =
+          std::any_of(peers_.begin(), peers_.end(),
+                      [nonce](const Peer& p) { return p.nonce == nonce; });
+      if (known) continue;
+      peers_.push_back(
+          Peer{rank, nonce,
+               MailReader(engine_->kv_options(), folder_.path + "/" + name), "",
+               0, false, now});
+    }
+  }
+  for (Peer& peer : peers_) {
+    const absl::StatusOr<std::vector<RankMail>> mails = peer.reader.Poll();
+    // What cannot be read now may be the next time; else the deadline tells.
+    if (!mails.ok()) continue;
+    for (const RankMail& mail : *mails) Take(mail, &peer);
+    if (!mails->empty()) peer.heard = now;
+  }
+  return refused_;
+}
+
+absl::Status Coordinator::Judge(const RankMail& hello) const {
+  if (hello.world != static_cast<std::uint32_t>(options_.world)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("rank %d says that there are %d ranks, the coordinator "
+                        "says %d",
+                        hello.rank, hello.world, options_.world));
+  }
+  if (hello.rank == 0 || hello.rank >= hello.world) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "a second rank %d of %d came", hello.rank, hello.world));
+  }
+  if (hello.session != engine_->database().session() ||
+      hello.uuid != engine_->store_record().uuid) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "rank %d has opened another store, or before the coordinator",
+        hello.rank));
+  }
+  // Once all have met, a rank may have been started again: of its processes
+  // the one whose part comes first is taken.
+  if (met_) return absl::OkStatus();
+  for (const Peer& peer : peers_) {
+    if (peer.welcome && peer.rank == hello.rank) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("rank %d is there already: pid %d on %s", peer.rank,
+                          peer.pid, peer.host));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::Take(const RankMail& mail, Peer* peer) {
+  if (mail.kind == MailKind::kHello) {
+    peer->host = mail.host;
+    peer->pid = mail.pid;
+    if (mail.code != 0) {
+      // It could not open the store: then nobody can go on.
+      peer->welcome = true;
+      if (!met_) {
+        refused_ = absl::Status(
+            static_cast<absl::StatusCode>(mail.code),
+            absl::StrFormat("rank %d (pid %d on %s): %s", mail.rank, mail.pid,
+                            mail.host, mail.text));
+      }
+      return;
+    }
+    const absl::Status judged = Judge(mail);
+    peer->welcome = judged.ok();
+    if (!judged.ok() || met_) Welcome(*peer, judged);
+    return;
+  }
+  if (!peer->welcome) return;
+  const StepCall call(mail.step, mail.nth);
+  const auto settled = settled_.find(mail.step);
+  if (mail.kind == MailKind::kBeat ||
+      (settled != settled_.end() && mail.nth <= settled->second)) {
+    return;
+  }
+  Answer& answer = calls_[call][peer->rank];
+  switch (mail.kind) {
+    case MailKind::kBegun:
+      answer.begun = true;
+      break;
+    case MailKind::kHandoff:
+      if (answer.token.empty()) answer.token = mail.body;
+      break;
+    case MailKind::kFailed:
+      if (answer.failed.ok() && answer.token.empty()) {
+        answer.failed =
+            absl::Status(static_cast<absl::StatusCode>(mail.code),
+                         absl::StrFormat("rank %d: %s", peer->rank, mail.text));
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+void Coordinator::Welcome(const Peer& peer, const absl::Status& status) {
+  RankMail mail;
+  mail.kind = MailKind::kWelcome;
+  mail.rank = peer.rank;
+  mail.nonce = peer.nonce;
+  mail.code = static_cast<std::uint32_t>(status.raw_code());
+  mail.text = std::string(status.message());
+  if (const absl::Status posted = mail_.Post(mail); !posted.ok()) {
+    engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
+  }
+}
+
+std::string Coordinator::Describe(std::uint32_t rank) const {
+  const Peer* newest = nullptr;
+  for (const Peer& peer : peers_) {
+    if (peer.rank == rank && peer.welcome) newest = &peer;
+  }
+  if (newest == nullptr) {
+    return absl::StrFormat("rank %d of %d", rank, options_.world);
+  }
+  return absl::StrFormat("rank %d of %d (pid %d on %s, last heard of %s ago)",
+                         rank, options_.world, newest->pid, newest->host,
+                         SecondsText(absl::Now() - newest->heard));
+}
+
+// Names the ranks that have said nothing for too long.
+absl::Status Coordinator::Waited(const StepCall& call, absl::Time since) const {
+  const absl::Time now = absl::Now();
+  std::vector<std::string> lost;
+  const auto& answers = calls_.at(call);
+  bool begun = true;
+  for (std::uint32_t rank = 1;
+       rank < static_cast<std::uint32_t>(options_.world); ++rank) {
+    const auto answer = answers.find(rank);
+    if (answer != answers.end() && !answer->second.token.empty()) continue;
+    absl::Time heard = since;
+    const bool has_begun = answer != answers.end() && answer->second.begun;
+    if (has_begun) {
+      for (const Peer& peer : peers_) {
+        if (peer.rank == rank) heard = std::max(heard, peer.heard);
+      }
+    }
+    if (now - heard < options_.deadline) continue;
+    begun = begun && has_begun;
+    lost.push_back(Describe(rank));
+  }
+  if (lost.empty()) return absl::OkStatus();
+  const std::size_t count = lost.size();
+  if (count > kNamed) {
+    lost.resize(kNamed);
+    lost.push_back("...");
+  }
+  const char* const verb = count == 1 ? "has" : "have";
+  return absl::DeadlineExceededError(
+      begun ? absl::StrFormat("%s %s been silent for %s while saving",
+                              absl::StrJoin(lost, ", "), verb,
+                              SecondsText(options_.deadline))
+            : absl::StrFormat("%s %s not begun to save it after %s",
+                              absl::StrJoin(lost, ", "), verb,
+                              SecondsText(options_.deadline)));
+}
+
+absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
+    const StepCall& call, Save* save, const schema::RankPlan& plan,
+    const std::function<absl::Status()>& check) {
+  const absl::Time planned = absl::Now();
+  RankMail mail;
+  mail.kind = MailKind::kPlan;
+  mail.step = call.first;
+  mail.nth = call.second;
+  mail.body = schema::EncodeRankPlan(plan);
+  CKPTREE_RETURN_IF_ERROR(mail_.Post(mail));
+  {
+    const absl::MutexLock lock(&mu_);
+    calls_[call];
+  }
+
+  Builder builder;
+  builder.nonce = nonce_;
+  builder.planned = planned;
+  const auto alive = [&]() -> absl::Status {
+    mail_.Beat();
+    return check();
+  };
+  absl::StatusOr<PartResult> own = BuildPart(
+      engine_, plan, builder, save->content.get(), &save->counters, alive);
+  if (!own.ok()) {
+    return absl::Status(own.status().code(),
+                        absl::StrCat("rank 0: ", own.status().message()));
+  }
+  std::vector<PartResult> parts;
+  parts.push_back(*std::move(own));
+
+  std::vector<std::string> tokens;
+  Backoff backoff;
+  while (true) {
+    CKPTREE_RETURN_IF_ERROR(alive());
+    {
+      const absl::MutexLock lock(&mu_);
+      CKPTREE_RETURN_IF_ERROR(Poll(/*look=*/false));
+      tokens.clear();
+      for (const auto& [rank, answer] : calls_[call]) {
+        CKPTREE_RETURN_IF_ERROR(answer.failed);
+        if (!answer.token.empty()) tokens.push_back(answer.token);
+      }
+      if (tokens.size() + 1 == static_cast<std::size_t>(options_.world)) break;
+      CKPTREE_RETURN_IF_ERROR(Waited(call, planned));
+    }
+    backoff.Pause();
+  }
+  std::vector<std::uint64_t> taken(static_cast<std::size_t>(options_.world), 0);
+  taken[0] = nonce_;
+  for (const std::string& bytes : tokens) {
+    CKPTREE_ASSIGN_OR_RETURN(const schema::PartToken token,
+                             schema::DecodePartToken(bytes));
+    CKPTREE_ASSIGN_OR_RETURN(PartResult part, TakeOver(*engine_, plan, token));
+    taken[token.rank] = token.nonce;
+    parts.push_back(std::move(part));
+  }
+  const absl::MutexLock lock(&mu_);
+  taken_[call] = std::move(taken);
+  return parts;
+}
+
+void Coordinator::Settle(const StepCall& call, const absl::Status& status,
+                         std::uint64_t version) {
+  RankMail mail;
+  mail.kind = MailKind::kOutcome;
+  mail.step = call.first;
+  mail.nth = call.second;
+  mail.code = static_cast<std::uint32_t>(status.raw_code());
+  mail.text = std::string(status.message());
+  mail.version = version;
+  {
+    const absl::MutexLock lock(&mu_);
+    if (const auto taken = taken_.find(call); taken != taken_.end()) {
+      if (status.ok()) mail.taken = taken->second;
+      taken_.erase(taken);
+    }
+    calls_.erase(call);
+    std::uint32_t& settled = settled_[call.first];
+    settled = std::max(settled, call.second);
+    // Ranks are at most a few steps behind.
+    if (settled_.size() > 64) settled_.erase(settled_.begin());
+  }
+  // Who misses it looks into the store.
+  if (const absl::Status posted = mail_.Post(mail); !posted.ok()) {
+    engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
+  }
+}
+
+void Coordinator::Close() {
+  mail_.Post({.kind = MailKind::kClosed}).IgnoreError();
+}
+
+}  // namespace ckptree::internal

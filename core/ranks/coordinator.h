@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Rank 0 of a group that meets in the store's folder.
+
+#ifndef CKPTREE_CORE_RANKS_COORDINATOR_H_
+#define CKPTREE_CORE_RANKS_COORDINATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptree/ranks.h"
+#include "core/engine/engine.h"
+#include "core/ranks/mailbox.h"
+#include "core/save/part_writer.h"
+#include "core/save/save.h"
+#include "schema/rank_message.h"
+
+namespace ckptree::internal {
+
+// A call that saves a step: the how-manieth of its process for that step.
+using StepCall = std::pair<std::int64_t, std::uint32_t>;
+
+// Thread-safe, but for Meet().
+class Coordinator {
+ public:
+  // `engine` is open for writing, and outlives this.
+  Coordinator(Engine* engine, const RankOptions& options);
+
+  // Until every rank is there, and said that it could open the store.
+  absl::Status Meet();
+
+  // The parts of all ranks, this one's own among them: a body of Save::gather.
+  absl::StatusOr<std::vector<PartResult>> Gather(
+      const StepCall& call, Save* save, const schema::RankPlan& plan,
+      const std::function<absl::Status()>& check);
+
+  // Tells all ranks how the call ended.
+  void Settle(const StepCall& call, const absl::Status& status,
+              std::uint64_t version);
+
+  // Says that no more comes.
+  void Close();
+
+ private:
+  // A process that is, or wants to be, a rank.
+  struct Peer {
+    std::uint32_t rank = 0;
+    std::uint64_t nonce = 0;
+    MailReader reader;
+    std::string host;
+    std::uint32_t pid = 0;
+    bool welcome = false;
+    absl::Time heard;
+  };
+  struct Answer {
+    bool begun = false;
+    std::string token;  // Empty: none yet.
+    absl::Status failed;
+  };
+
+  // Whether all ranks are there, and were told so; where it is `late`, or one
+  // of them cannot go on, they are told that.
+  absl::StatusOr<bool> Met(bool late);
+  // Reads all mailboxes. With `look`, or a second after it did so last, also
+  // for new ones.
+  absl::Status Poll(bool look) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Take(const schema::RankMail& mail, Peer* peer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Why that process cannot be the rank that it wants to be; or OK.
+  absl::Status Judge(const schema::RankMail& hello) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  void Welcome(const Peer& peer, const absl::Status& status);
+  // "rank 3 of 8 (pid 4711 on h3, last heard of 2 s ago)".
+  std::string Describe(std::uint32_t rank) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  absl::Status Waited(const StepCall& call, absl::Time since) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+
+  Engine* const engine_;
+  const RankOptions options_;
+  const MailFolder folder_;
+  const std::uint64_t nonce_;
+  MailWriter mail_;
+
+  mutable absl::Mutex mu_;
+  bool met_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status refused_ ABSL_GUARDED_BY(mu_);  // Why nobody can go on.
+  absl::Time looked_ ABSL_GUARDED_BY(mu_);
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mu_);
+  // Calls that are not settled, and what each rank said of them.
+  std::map<StepCall, std::map<std::uint32_t, Answer>> calls_
+      ABSL_GUARDED_BY(mu_);
+  // The newest settled call of each step: later mail of it is stale.
+  std::map<std::int64_t, std::uint32_t> settled_ ABSL_GUARDED_BY(mu_);
+  std::map<StepCall, std::vector<std::uint64_t>> taken_ ABSL_GUARDED_BY(mu_);
+};
+
+// The options that must be the same on all ranks, as text.
+std::string TextOf(const SaveOptions& options);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_RANKS_COORDINATOR_H_

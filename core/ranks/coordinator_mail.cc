@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a rank reads of the coordinator's mailbox.
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "core/ranks/member.h"
+
+namespace ckptree::internal {
+
+using schema::MailKind;
+using schema::RankMail;
+
+namespace {
+
+// Whether the mailbox still is the same is asked this often.
+constexpr absl::Duration kLookAgain = absl::Seconds(1);
+
+// What a rank that is late may still ask for.
+constexpr std::size_t kKept = 64;
+
+const RankMail* Find(const std::map<StepCall, RankMail>& mails,
+                     const StepCall& call) {
+  const auto it = mails.find(call);
+  return it == mails.end() ? nullptr : &it->second;
+}
+
+}  // namespace
+
+absl::Status CoordinatorMail::Poll() {
+  absl::StatusOr<std::vector<RankMail>> mails = reader_.Poll();
+  const absl::Time now = absl::Now();
+  if (absl::IsNotFound(mails.status())) {
+    if (!open_.has_value()) return absl::OkStatus();  // Not there yet.
+    closed_ = true;
+  } else if (!mails.ok()) {
+    return absl::OkStatus();  // The next look may find it; or the deadline.
+  } else {
+    for (RankMail& mail : *mails) {
+      switch (mail.kind) {
+        case MailKind::kOpen:
+          open_ = std::move(mail);
+          break;
+        case MailKind::kWelcome:
+          welcomes_[mail.nonce] = std::move(mail);
+          break;
+        case MailKind::kPlan:
+          plans_[{mail.step, mail.nth}] = std::move(mail);
+          break;
+        case MailKind::kOutcome: {
+          const StepCall call(mail.step, mail.nth);
+          outcomes_[call] = std::move(mail);
+          order_.push_back(call);
+          if (order_.size() > kKept) {
+            plans_.erase(order_.front());
+            outcomes_.erase(order_.front());
+            order_.pop_front();
+          }
+          break;
+        }
+        case MailKind::kClosed:
+          closed_ = true;
+          break;
+        default:
+          break;
+      }
+    }
+    if (!mails->empty()) {
+      heard_ = now;
+      alive_ = polled_;
+    }
+    polled_ = polled_ || open_.has_value();
+    if (mails->empty() && open_.has_value() && now - looked_ > kLookAgain) {
+      looked_ = now;
+      closed_ = closed_ || !reader_.StillThere();
+    }
+  }
+  if (!closed_) return absl::OkStatus();
+  return absl::UnavailableError(
+      "the coordinator has closed the store, or was started again: open the "
+      "group again on every rank");
+}
+
+const RankMail* CoordinatorMail::WelcomeOf(std::uint64_t nonce) const {
+  const auto it = welcomes_.find(nonce);
+  return it == welcomes_.end() ? nullptr : &it->second;
+}
+
+const RankMail* CoordinatorMail::PlanOf(const StepCall& call) const {
+  return Find(plans_, call);
+}
+
+const RankMail* CoordinatorMail::OutcomeOf(const StepCall& call) const {
+  return Find(outcomes_, call);
+}
+
+std::string CoordinatorMail::Describe() const {
+  if (!open_.has_value()) return "the coordinator";
+  return absl::StrFormat("the coordinator (pid %d on %s, last heard of %s ago)",
+                         open_->pid, open_->host,
+                         SecondsText(absl::Now() - heard_));
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The public face of ranks that meet in the store's folder.
+
+#include "core/ranks/group.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "base/require.h"
+#include "base/status_macros.h"
+#include "ckptree/local_path.h"
+#include "ckptree/ranks.h"
+#include "core/engine/engine.h"
+#include "core/engine/step_builder.h"
+#include "core/engine/store_engine.h"
+#include "core/ranks/coordinator.h"
+#include "core/ranks/member.h"
+#include "core/ranks/rank_peer.h"
+#include "kv/process_use.h"
+#include "schema/limits.h"
+
+namespace ckptree {
+
+using internal::Coordinator;
+using internal::Engine;
+using internal::Member;
+using internal::RankPeer;
+using internal::Save;
+using internal::StepCall;
+
+namespace {
+
+constexpr std::size_t kMaxJobBytes = 64;
+
+absl::Status Check(const RankOptions& options) {
+  const auto invalid = [](std::string text) {
+    return absl::InvalidArgumentError(std::move(text));
+  };
+  if (options.world < 1 || options.world > schema::kMaxParts) {
+    return invalid(absl::StrFormat("a world of %d ranks: 1 to %d are possible",
+                                   options.world, schema::kMaxParts));
+  }
+  if (options.rank < 0 || options.rank >= options.world) {
+    return invalid(absl::StrFormat("rank %d of %d: 0 to %d are possible",
+                                   options.rank, options.world,
+                                   options.world - 1));
+  }
+  const bool named =
+      !options.job.empty() && options.job.size() <= kMaxJobBytes &&
+      std::all_of(options.job.begin(), options.job.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' ||
+               c == '_' || c == '.';
+      });
+  if (!named) {
+    return invalid(absl::StrFormat(
+        "job '%s': a name has 1 to %d letters, digits, '-', '_' and '.'",
+        options.job, kMaxJobBytes));
+  }
+  if (options.deadline <= absl::ZeroDuration()) {
+    return invalid(absl::StrFormat("a deadline of %s: it must be above zero",
+                                   absl::FormatDuration(options.deadline)));
+  }
+  if (options.store.read_only) {
+    return invalid("a group saves: store.read_only is decided by the rank");
+  }
+  return absl::OkStatus();
+}
+
+// Whom the steps of this process go to: one of the two.
+struct Ends {
+  std::shared_ptr<Coordinator> coordinator;
+  std::shared_ptr<Member> member;
+};
+
+// The step of one Begin().
+class Call : public internal::SaveSink {
+ public:
+  Call(Ends ends, std::shared_ptr<Engine> engine, StepCall call)
+      : ends_(std::move(ends)), engine_(std::move(engine)), call_(call) {}
+
+  bool Submit(const std::shared_ptr<Save>& save) override {
+    if (ends_.member != nullptr) return ends_.member->Submit(save, call_);
+    Save* const raw = save.get();  // It owns what calls these.
+    save->gather = [end = ends_.coordinator, call = call_, raw](
+                       const schema::RankPlan& plan,
+                       const std::function<absl::Status()>& check) {
+      return end->Gather(call, raw, plan, check);
+    };
+    save->OnDone([end = ends_.coordinator, call = call_, raw] {
+      end->Settle(call, raw->Result(), raw->version());
+    });
+    if (engine_->writer()->Submit(save)) return true;
+    Settle(absl::FailedPreconditionError("the store was closed"));
+    return false;
+  }
+
+  void Fail(const std::shared_ptr<Save>& save,
+            const absl::Status& why) override {
+    Settle(why);
+    if (ends_.member != nullptr) {
+      ends_.member->failed().Add(save);
+    } else if (engine_->CheckWritable().ok()) {
+      engine_->writer()->Fail(save, why);
+    }
+  }
+
+  void Dropped() override {
+    Settle(absl::CancelledError("the step was dropped before its commit"));
+  }
+
+ private:
+  void Settle(const absl::Status& status) {
+    if (!engine_->CheckUsable().ok()) return;  // A forked child, or closed.
+    if (ends_.member != nullptr) {
+      ends_.member->SayFailed(call_, status);
+    } else {
+      ends_.coordinator->Settle(
+          call_,
+          absl::Status(status.code(),
+                       absl::StrFormat("step %d was not saved: rank 0: %s",
+                                       call_.first, status.message())),
+          0);
+    }
+  }
+
+  const Ends ends_;
+  const std::shared_ptr<Engine> engine_;
+  const StepCall call_;
+};
+
+}  // namespace
+
+struct RankGroup::Impl {
+  Impl(Store opened, Ends both, const RankOptions& given)
+      : store(std::move(opened)), ends(std::move(both)), options(given) {}
+
+  StepCall NextCall(std::int64_t step) {
+    const absl::MutexLock lock(&mu);
+    return {step, ++calls[step]};
+  }
+
+  Store store;
+  Ends ends;
+  const RankOptions options;
+  bool closed = false;
+
+  absl::Mutex mu;
+  std::map<std::int64_t, std::uint32_t> calls ABSL_GUARDED_BY(mu);
+};
+
+absl::StatusOr<RankGroup> RankGroup::Open(const std::string& directory,
+                                          RankOptions options) {
+  return internal::RankGroupPeer::Open(directory, options, nullptr);
+}
+
+absl::StatusOr<RankGroup> internal::RankGroupPeer::Open(
+    const std::string& directory, const RankOptions& options,
+    std::shared_ptr<void> file_system) {
+  CKPTREE_RETURN_IF_ERROR(Check(options));
+  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+  Ends ends;
+  if (options.rank == 0) {
+    CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::shared_ptr<Engine> engine,
+        Engine::Open(path, {.store = options.store,
+                            .file_system = std::move(file_system)}));
+    Store store = StoreEngine::StoreOf(engine);
+    ends.coordinator = std::make_shared<Coordinator>(engine.get(), options);
+    if (const absl::Status met = ends.coordinator->Meet(); !met.ok()) {
+      ends.coordinator->Close();
+      return met;
+    }
+    return RankGroup(std::make_unique<RankGroup::Impl>(
+        std::move(store), std::move(ends), options));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<Member> member,
+                           Member::Meet(path, options, file_system));
+  Store store = StoreEngine::StoreOf(member->engine());
+  ends.member = std::move(member);
+  return RankGroup(std::make_unique<RankGroup::Impl>(std::move(store),
+                                                     std::move(ends), options));
+}
+
+RankGroup::RankGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RankGroup::RankGroup(RankGroup&&) noexcept = default;
+RankGroup& RankGroup::operator=(RankGroup&& other) noexcept {
+  RankGroup next(std::move(other));
+  impl_.swap(next.impl_);  // What was here ends as any group does.
+  return *this;
+}
+
+RankGroup::~RankGroup() {
+  if (impl_ == nullptr) return;
+  const std::shared_ptr<Engine> engine =
+      internal::StoreEngine::Shared(impl_->store);
+  if (engine->forked()) {
+    // A forked child has none of the threads: leaked on purpose.
+    new std::unique_ptr<Impl>(std::move(impl_));
+    return;
+  }
+  if (const absl::Status closed = Close(); !closed.ok()) {
+    engine->logger().Log(LogSeverity::kError, "close", closed);
+  }
+}
+
+RankGroup::Impl& RankGroup::impl() const {
+  base::Require(impl_ != nullptr,
+                "a ckptree::RankGroup was used after it was moved from");
+  return *impl_;
+}
+
+StepBuilder RankGroup::Begin(std::int64_t step, SaveOptions options) {
+  const std::shared_ptr<Engine> engine =
+      internal::StoreEngine::Shared(impl().store);
+  std::unique_ptr<RankPeer::Impl> built;
+  if (impl().ends.coordinator != nullptr) {
+    StepBuilder begun = impl().store.Begin(step, options);
+    built = RankPeer::Take(&begun);
+  } else {
+    built = std::make_unique<RankPeer::Impl>(engine, step);
+    built->status = [&]() -> absl::Status {
+      CKPTREE_RETURN_IF_ERROR(engine->CheckUsable());
+      absl::Status unseen =
+          impl().ends.member->failed().Take(/*only_dropped=*/true);
+      built->passed_on = !unseen.ok();
+      return unseen;
+    }();
+    if (built->status.ok()) {
+      built->save = std::make_shared<Save>(0, step, options);
+    }
+  }
+  built->content.SetRank(static_cast<std::uint32_t>(impl().options.rank),
+                         static_cast<std::uint32_t>(impl().options.world));
+  if (built->save != nullptr) {
+    built->save->world = static_cast<std::uint32_t>(impl().options.world);
+    built->save->rank_options = internal::TextOf(options);
+  }
+  built->sink =
+      std::make_shared<Call>(impl().ends, engine, impl().NextCall(step));
+  return RankPeer::BuilderOf(std::move(built));
+}
+
+Store& RankGroup::store() { return impl().store; }
+int RankGroup::rank() const { return impl().options.rank; }
+int RankGroup::world() const { return impl().options.world; }
+
+absl::Status RankGroup::Flush(absl::Duration timeout) {
+  Impl& group = impl();
+  if (group.ends.coordinator != nullptr) return group.store.Flush(timeout);
+  CKPTREE_RETURN_IF_ERROR(internal::StoreEngine::Of(group.store).CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(group.ends.member->WaitIdle(timeout));
+  return group.ends.member->failed().Take(/*only_dropped=*/false);
+}
+
+absl::Status RankGroup::Close() {
+  Impl& group = impl();
+  if (group.closed) return absl::OkStatus();
+  if (internal::StoreEngine::Of(group.store).forked()) {
+    return internal::StoreEngine::Of(group.store).CheckUsable();
+  }
+  group.closed = true;
+  if (group.ends.coordinator != nullptr) {
+    absl::Status status = group.store.Flush();
+    group.ends.coordinator->Close();
+    status.Update(group.store.Close());
+    return status;
+  }
+  group.ends.member->Close();
+  absl::Status status = group.ends.member->failed().Take(false);
+  status.Update(group.store.Close());
+  return status;
+}
+
+}  // namespace ckptree

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/ranks/mailbox.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/big_endian.h"
+#include "base/status_macros.h"
+#include "kv/file_system.h"
+
+namespace ckptree::internal {
+namespace {
+
+// A record is a u32, its length, and an enveloped message.
+constexpr std::size_t kLengthBytes = 4;
+constexpr std::uint32_t kMostBytes = 1 << 20;  // Of a record: far above one.
+
+// The first record names the process that wrote it.
+constexpr std::size_t kMarkBytes = 64;
+
+constexpr absl::Duration kBeat = absl::Seconds(1);
+
+}  // namespace
+
+std::string MailFolder::Of(std::uint32_t rank, std::uint64_t nonce) const {
+  return absl::StrFormat("%s/rank-%d-%016x", path, rank, nonce);
+}
+
+bool MailFolder::Parse(const std::string& name, std::uint32_t* rank,
+                       std::uint64_t* nonce) {
+  unsigned number = 0;
+  unsigned long long token = 0;
+  int end = 0;
+  if (std::sscanf(name.c_str(), "rank-%u-%16llx%n", &number, &token, &end) !=
+          2 ||
+      static_cast<std::size_t>(end) != name.size()) {
+    return false;
+  }
+  *rank = number;
+  *nonce = token;
+  return true;
+}
+
+std::string MailFolderName(const std::string& job) { return "job-" + job; }
+
+absl::Status MailWriter::Post(const schema::RankMail& mail) {
+  const std::string body = schema::EncodeRankMail(mail);
+  std::string record;
+  base::AppendBig(static_cast<std::uint32_t>(body.size()), &record);
+  record += body;
+  const absl::MutexLock lock(&mu_);
+  last_ = absl::Now();
+  return kv::AppendToFile(kv_options_, path_, record);
+}
+
+void MailWriter::Beat() {
+  {
+    const absl::MutexLock lock(&mu_);
+    if (absl::Now() - last_ < kBeat) return;
+  }
+  // Who is not heard counts as lost: nothing better can be done about it.
+  Post({.kind = schema::MailKind::kBeat}).IgnoreError();
+}
+
+absl::StatusOr<std::vector<schema::RankMail>> MailReader::Poll() {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::string bytes,
+      kv::ReadFileFrom(kv_options_, path_, offset_, 16 * kMostBytes));
+  std::vector<schema::RankMail> mails;
+  std::size_t at = 0;
+  while (bytes.size() - at >= kLengthBytes) {
+    const auto length = base::ReadBig<std::uint32_t>(bytes, at);
+    const std::string_view rest =
+        std::string_view(bytes).substr(at + kLengthBytes);
+    // What is cut off, or zeros yet, will come.
+    if (length == 0 || length > kMostBytes || rest.size() < length) break;
+    absl::StatusOr<schema::RankMail> mail =
+        schema::DecodeRankMail(rest.substr(0, length));
+    if (!mail.ok()) break;
+    mails.push_back(*std::move(mail));
+    at += kLengthBytes + length;
+  }
+  if (offset_ == 0) beginning_ = bytes.substr(0, std::min(at, kMarkBytes));
+  offset_ += at;
+  return mails;
+}
+
+bool MailReader::StillThere() const {
+  const absl::StatusOr<std::string> now =
+      kv::ReadFileFrom(kv_options_, path_, 0, beginning_.size());
+  return now.ok() && *now == beginning_;
+}
+
+std::string SecondsText(absl::Duration duration) {
+  return absl::StrFormat("%.3g s", absl::ToDoubleSeconds(duration));
+}
+
+void Backoff::Pause() {
+  absl::SleepFor(pause_);
+  pause_ = std::min(pause_ * 3 / 2, absl::Milliseconds(20));
+}
+
+}  // namespace ckptree::internal

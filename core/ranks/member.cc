@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/ranks/member.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "core/engine/store_engine.h"
+#include "core/process/engine_thread.h"
+#include "core/process/guarded_call.h"
+#include "core/ranks/part_build.h"
+#include "core/version/base_loader.h"
+#include "kv/store_directory.h"
+#include "schema/keys.h"
+#include "schema/step_record.h"
+
+namespace ckptree::internal {
+
+using schema::MailKind;
+using schema::RankMail;
+
+namespace {
+
+// While a part is built, the coordinator's mailbox is read this often.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+
+// A status as it is told between processes.
+absl::Status StatusOf(const RankMail& mail) {
+  return absl::Status(static_cast<absl::StatusCode>(mail.code), mail.text);
+}
+
+RankMail MailOf(MailKind kind, const StepCall& call) {
+  RankMail mail;
+  mail.kind = kind;
+  mail.step = call.first;
+  mail.nth = call.second;
+  return mail;
+}
+
+// Meets the coordinator of a job.
+class Meeting {
+ public:
+  Meeting(const std::string& directory, const RankOptions& options,
+          const std::shared_ptr<void>& file_system)
+      : directory_(directory),
+        options_(options),
+        folder_({absl::StrFormat("%s/%s/%s", directory, kv::kStagingName,
+                                 MailFolderName(options.job))}),
+        end_(absl::Now() + options.deadline) {
+    kv_options_.file_system = file_system;  // Before the store is open.
+  }
+
+  // Once a coordinator is there that has as many ranks. What a run of before
+  // left is waited out: it says nothing any more.
+  absl::StatusOr<CoordinatorMail> FindCoordinator() {
+    Backoff backoff;
+    absl::Status wrong;
+    while (true) {
+      CoordinatorMail mail(kv_options_, folder_);
+      while (mail.Poll().ok()) {
+        if (mail.open().has_value()) {
+          wrong = CheckOpen(*mail.open());
+          if (wrong.ok()) return mail;
+          if (mail.alive()) return wrong;
+        }
+        if (absl::Now() > end_) return wrong.ok() ? Late(mail) : wrong;
+        backoff.Pause();
+      }
+      if (absl::Now() > end_) return wrong.ok() ? Late(mail) : wrong;
+      backoff.Pause();
+    }
+  }
+
+  // The coordinator's word for the process that wrote `hello`; false where it
+  // was started again in the meantime.
+  absl::StatusOr<bool> AwaitWelcome(std::uint64_t nonce,
+                                    CoordinatorMail* mail) const {
+    Backoff backoff;
+    while (mail->Poll().ok()) {
+      if (const RankMail* const welcome = mail->WelcomeOf(nonce)) {
+        CKPTREE_RETURN_IF_ERROR(StatusOf(*welcome));
+        return true;
+      }
+      if (absl::Now() > end_) return Late(*mail);
+      backoff.Pause();
+    }
+    return false;
+  }
+
+  const MailFolder& folder() const { return folder_; }
+  const kv::Options& kv_options() const { return kv_options_; }
+
+ private:
+  absl::Status CheckOpen(const RankMail& open) const {
+    if (open.world == static_cast<std::uint32_t>(options_.world)) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "rank %d says that there are %d ranks, the coordinator (pid %d on %s) "
+        "says %d",
+        options_.rank, options_.world, open.pid, open.host, open.world));
+  }
+
+  absl::Status Late(const CoordinatorMail& mail) const {
+    if (mail.open().has_value() && mail.alive()) {
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "rank %d of %d: %s did not say within %s that all ranks are there",
+          options_.rank, options_.world, mail.Describe(),
+          SecondsText(options_.deadline)));
+    }
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "rank %d of %d saw no coordinator of job %s in %s within %s: is rank 0 "
+        "running, and is it the same folder there?",
+        options_.rank, options_.world, options_.job, directory_,
+        SecondsText(options_.deadline)));
+  }
+
+  const std::string directory_;
+  const RankOptions& options_;
+  const MailFolder folder_;
+  const absl::Time end_;
+  kv::Options kv_options_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
+    const std::string& directory, const RankOptions& options,
+    const std::shared_ptr<void>& file_system) {
+  Meeting meeting(directory, options, file_system);
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(CoordinatorMail mail, meeting.FindCoordinator());
+    StoreOptions store = options.store;
+    store.read_only = true;
+    store.create_if_missing = false;
+    absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(
+        directory, {.store = std::move(store), .file_system = file_system});
+    const std::uint64_t nonce = NewNonce();
+    RankMail hello;
+    hello.kind = MailKind::kHello;
+    hello.rank = static_cast<std::uint32_t>(options.rank);
+    hello.world = static_cast<std::uint32_t>(options.world);
+    hello.nonce = nonce;
+    hello.session = mail.open()->session;
+    hello.job = options.job;
+    hello.host = HostName();
+    hello.pid = static_cast<std::uint32_t>(getpid());
+    hello.code = static_cast<std::uint32_t>(engine.status().raw_code());
+    hello.text = std::string(engine.status().message());
+    if (engine.ok()) hello.uuid = (*engine)->store_record().uuid;
+    const absl::Status said =
+        MailWriter(meeting.kv_options(), meeting.folder().Of(hello.rank, nonce))
+            .Post(hello);
+    // Of a coordinator that is gone nothing is to be learned.
+    if (!mail.Poll().ok()) continue;
+    CKPTREE_RETURN_IF_ERROR(engine.status());
+    CKPTREE_RETURN_IF_ERROR(said);
+    CKPTREE_ASSIGN_OR_RETURN(const bool welcome,
+                             meeting.AwaitWelcome(nonce, &mail));
+    if (!welcome) continue;
+    return std::unique_ptr<Member>(new Member(
+        *std::move(engine), options, meeting.folder(), nonce, std::move(mail)));
+  }
+}
+
+Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
+               MailFolder folder, std::uint64_t nonce, CoordinatorMail mail)
+    : engine_(std::move(engine)),
+      options_(options),
+      nonce_(nonce),
+      mail_(engine_->kv_options(),
+            folder.Of(static_cast<std::uint32_t>(options.rank), nonce)),
+      coordinator_(std::move(mail)),
+      stager_(&engine_->database(), &engine_->arena(), &engine_->pool(),
+              engine_->options().staging_idle, &engine_->logger()) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+Member::~Member() { Close(); }
+
+bool Member::Submit(const std::shared_ptr<Save>& save, const StepCall& call) {
+  const absl::MutexLock lock(&mu_);
+  if (!EngineThread::IsOf(&engine_->database())) {
+    mu_.Await(absl::Condition(this, &Member::HasRoom));
+  }
+  if (closing_) return false;
+  RankMail begun = MailOf(MailKind::kBegun, call);
+  if (const absl::Status posted = mail_.Post(begun); !posted.ok()) {
+    engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
+  }
+  queue_.push_back({save, call});
+  stager_.Add(save);
+  ++submitted_;
+  return true;
+}
+
+void Member::SayFailed(const StepCall& call, const absl::Status& why) {
+  RankMail mail = MailOf(MailKind::kFailed, call);
+  mail.code = static_cast<std::uint32_t>(why.raw_code());
+  mail.text = std::string(why.message());
+  if (const absl::Status posted = mail_.Post(mail); !posted.ok()) {
+    engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
+  }
+}
+
+absl::Status Member::WaitIdle(absl::Duration timeout) {
+  const absl::MutexLock lock(&mu_);
+  const std::uint64_t last = submitted_;
+  const auto done = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return ended_ >= last;
+  };
+  if (mu_.AwaitWithTimeout(absl::Condition(&done), timeout)) {
+    return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError("saves are still in flight; they go on");
+}
+
+void Member::Close() {
+  {
+    const absl::MutexLock lock(&mu_);
+    closing_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+  stager_.Stop();
+}
+
+void Member::Loop() {
+  const EngineThread here(&engine_->database());
+  while (true) {
+    Job job;
+    {
+      const absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &Member::HasWork));
+      if (queue_.empty()) return;  // Closing.
+      job = queue_.front();
+    }
+    std::uint64_t version = 0;
+    const absl::Status status =
+        GuardedStatus("saving", [&] { return Run(job, &version); });
+    if (const auto content = job.save->staged_content()) content->Abandon();
+    if (const absl::Status thrown = job.save->Finish(status, version);
+        !thrown.ok()) {
+      engine_->logger().Log(LogSeverity::kError, "save", thrown);
+    }
+    if (!status.ok() && !absl::IsCancelled(status) &&
+        job.save->FailedUnseen()) {
+      engine_->logger().Log(LogSeverity::kError, "save", status);
+    }
+    stager_.Ended();
+    const bool asked = absl::IsCancelled(status) && job.save->cancelled();
+    if (!status.ok() && !asked) failed_.Add(job.save);
+    job.save.reset();
+    const absl::MutexLock lock(&mu_);
+    queue_.pop_front();
+    ++ended_;
+  }
+}
+
+absl::Status Member::Run(const Job& job, std::uint64_t* version) {
+  const auto annotate = [&](const absl::Status& status) {
+    return absl::Status(
+        status.code(),
+        absl::StrFormat("step %d was not saved: rank %d: %s", job.call.first,
+                        options_.rank, status.message()));
+  };
+  absl::StatusOr<schema::RankPlan> plan = AwaitPlan(job);
+  if (const auto told = Told(job.call); told.has_value() && !told->ok()) {
+    return *told;
+  }
+  absl::Status status = plan.status();
+  if (status.ok()) {
+    job.save->SetPhase(Progress::Phase::kWriting);
+    status = Build(job, *plan);
+  }
+  if (!status.ok()) {
+    // The others are not to wait for it.
+    SayFailed(job.call, status);
+    if (const auto told = Told(job.call); told.has_value() && !told->ok()) {
+      return *told;
+    }
+    return annotate(status);
+  }
+  job.save->SetPhase(Progress::Phase::kCommitting);
+  status = AwaitOutcome(job, *plan);
+  if (!status.ok()) return status;
+  *version = plan->version;
+  // What was committed is seen by those who are told so.
+  if (const absl::Status seen = engine_->Refresh(); !seen.ok()) {
+    engine_->logger().Log(LogSeverity::kWarning, "ranks", seen);
+  }
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> Member::Told(const StepCall& call) const {
+  const RankMail* const outcome = coordinator_.OutcomeOf(call);
+  if (outcome == nullptr) return std::nullopt;
+  return StatusOf(*outcome);
+}
+
+absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
+  const absl::Time begun = absl::Now();
+  Backoff backoff;
+  while (true) {
+    CKPTREE_RETURN_IF_ERROR(coordinator_.Poll());
+    if (const auto told = Told(job.call)) {
+      if (!told->ok()) return *told;
+      return absl::AbortedError("it was saved without this rank's part");
+    }
+    if (const RankMail* const mail = coordinator_.PlanOf(job.call)) {
+      CKPTREE_ASSIGN_OR_RETURN(schema::RankPlan plan,
+                               schema::DecodeRankPlan(mail->body));
+      CKPTREE_RETURN_IF_ERROR(CheckPlan(*engine_, plan));
+      if (plan.options != job.save->rank_options) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("its options are %s, those of the coordinator %s",
+                            job.save->rank_options, plan.options));
+      }
+      return plan;
+    }
+    if (job.save->cancelled()) return absl::CancelledError("it was cancelled");
+    if (absl::Now() - std::max(begun, coordinator_.heard()) >
+        options_.deadline) {
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "%s has not begun to save it after %s", coordinator_.Describe(),
+          SecondsText(options_.deadline)));
+    }
+    backoff.Pause();
+  }
+}
+
+absl::Status Member::Build(const Job& job, const schema::RankPlan& plan) {
+  Builder builder;
+  builder.rank = static_cast<std::uint16_t>(options_.rank);
+  builder.nonce = nonce_;
+  builder.planned = absl::Now();
+  absl::Mutex mu;
+  absl::Time looked = builder.planned;
+  absl::Status ended;
+  const std::thread::id self = std::this_thread::get_id();
+  const auto check = [&]() -> absl::Status {
+    if (job.save->cancelled()) return absl::CancelledError("it was cancelled");
+    mail_.Beat();
+    // The mailbox is this thread's; the others learn from it.
+    const absl::MutexLock lock(&mu);
+    if (std::this_thread::get_id() == self &&
+        absl::Now() - looked > kLookEvery) {
+      looked = absl::Now();
+      ended = coordinator_.Poll();
+      if (const auto told = Told(job.call); told.has_value()) ended = *told;
+    }
+    return ended;
+  };
+  CKPTREE_ASSIGN_OR_RETURN(
+      PartResult part,
+      BuildPart(engine_.get(), plan, builder, job.save->content.get(),
+                &job.save->counters, check));
+  RankMail mail = MailOf(MailKind::kHandoff, job.call);
+  CKPTREE_ASSIGN_OR_RETURN(mail.body,
+                           HandOver(*engine_, plan, builder, std::move(part)));
+  return mail_.Post(mail);
+}
+
+absl::Status Member::AwaitOutcome(const Job& job,
+                                  const schema::RankPlan& plan) {
+  const absl::Time handed = absl::Now();
+  Backoff backoff;
+  while (true) {
+    const absl::Status alive = coordinator_.Poll();
+    if (const RankMail* const mail = coordinator_.OutcomeOf(job.call)) {
+      CKPTREE_RETURN_IF_ERROR(StatusOf(*mail));
+      const auto rank = static_cast<std::size_t>(options_.rank);
+      if (rank < mail->taken.size() && mail->taken[rank] == nonce_) {
+        return absl::OkStatus();
+      }
+      return absl::AbortedError(absl::StrFormat(
+          "step %d was saved with a part of another process that is rank %d",
+          job.call.first, options_.rank));
+    }
+    if (!alive.ok()) return AskStore(plan, alive);
+    if (absl::Now() - std::max(handed, coordinator_.heard()) >
+        options_.deadline) {
+      return AskStore(plan, absl::DeadlineExceededError(
+                                coordinator_.Describe() + " is silent"));
+    }
+    backoff.Pause();
+  }
+}
+
+// The store has the last word: a message may be lost, a commit not.
+absl::Status Member::AskStore(const schema::RankPlan& plan,
+                              const absl::Status& why) {
+  const auto unknown = [&](const auto& what) {
+    return absl::UnknownError(
+        absl::StrFormat("step %d may or may not be saved: %s; %s", plan.step,
+                        why.message(), what));
+  };
+  if (const absl::Status seen = engine_->Refresh(); !seen.ok()) {
+    return unknown(seen.message());
+  }
+  const kv::Database& database = engine_->database();
+  const absl::StatusOr<schema::StepRecord> record =
+      ReadVersion(database, plan.version);
+  if (record.ok()) {
+    const auto bytes = database.Get(schema::Space::kRecords,
+                                    schema::StepMetaKey(plan.version));
+    if (!bytes.ok() || !bytes->has_value()) {
+      return unknown("its metadata cannot be read");
+    }
+    const absl::StatusOr<schema::StepMeta> meta =
+        schema::DecodeStepMeta(**bytes);
+    if (!meta.ok()) return unknown(meta.status().message());
+    for (const schema::PartOrigin& origin : meta->origins) {
+      if (origin.part == options_.rank && origin.nonce == nonce_) {
+        return absl::OkStatus();
+      }
+    }
+    return absl::AbortedError(absl::StrFormat(
+        "step %d was saved with a part of another process that is rank %d",
+        plan.step, options_.rank));
+  }
+  const absl::StatusOr<std::uint64_t> tip = ReadTip(database, plan.branch);
+  // A later version may have been committed, removed and collected.
+  if (tip.ok() && *tip < plan.version && database.session() > plan.session) {
+    return absl::AbortedError(
+        absl::StrFormat("step %d was not saved: %s", plan.step, why.message()));
+  }
+  return unknown("open the store to learn which");
+}
+
+}  // namespace ckptree::internal

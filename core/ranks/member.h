@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Another rank than 0 of a group that meets in the store's folder.
+
+#ifndef CKPTREE_CORE_RANKS_MEMBER_H_
+#define CKPTREE_CORE_RANKS_MEMBER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptree/ranks.h"
+#include "core/engine/engine.h"
+#include "core/ranks/coordinator.h"
+#include "core/ranks/mailbox.h"
+#include "core/save/failed_saves.h"
+#include "core/save/save.h"
+#include "core/save/stager.h"
+#include "schema/rank_message.h"
+
+namespace ckptree::internal {
+
+// What a rank reads of the coordinator's mailbox. Confined to one thread at a
+// time.
+class CoordinatorMail {
+ public:
+  CoordinatorMail(const kv::Options& kv_options, const MailFolder& folder)
+      : reader_(kv_options, folder.Coordinator()), heard_(absl::Now()) {}
+
+  // Takes in what came. kUnavailable where the coordinator said that it ends,
+  // or another one has its place.
+  absl::Status Poll();
+
+  // Of the newest coordinator; nothing before it was seen.
+  const std::optional<schema::RankMail>& open() const { return open_; }
+  // What it said to the process of that nonce.
+  const schema::RankMail* WelcomeOf(std::uint64_t nonce) const;
+  const schema::RankMail* PlanOf(const StepCall& call) const;
+  const schema::RankMail* OutcomeOf(const StepCall& call) const;
+  absl::Time heard() const { return heard_; }
+  // It wrote something while this process looked on: it is there.
+  bool alive() const { return alive_; }
+  // "the coordinator (pid 4711 on h0, last heard of 2 s ago)".
+  std::string Describe() const;
+
+ private:
+  MailReader reader_;
+  std::optional<schema::RankMail> open_;
+  std::map<std::uint64_t, schema::RankMail> welcomes_;
+  // The newest few.
+  std::map<StepCall, schema::RankMail> plans_;
+  std::map<StepCall, schema::RankMail> outcomes_;
+  std::deque<StepCall> order_;  // Of the outcomes.
+  absl::Time heard_;
+  absl::Time looked_ = absl::Now();
+  bool closed_ = false;
+  bool alive_ = false;
+  bool polled_ = false;  // Its first records were seen.
+};
+
+// Thread-safe, but for Meet().
+class Member {
+ public:
+  // Waits for the coordinator, then opens the store to read, and waits for the
+  // coordinator's word that all ranks are there. `file_system`: see
+  // kv::Options.
+  static absl::StatusOr<std::unique_ptr<Member>> Meet(
+      const std::string& directory, const RankOptions& options,
+      const std::shared_ptr<void>& file_system);
+  // Close().
+  ~Member();
+
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
+  FailedSaves& failed() { return failed_; }
+
+  // Saves its part, after those that were submitted before. Waits for room.
+  // False after Close().
+  bool Submit(const std::shared_ptr<Save>& save, const StepCall& call);
+  // Tells the coordinator that this rank cannot save.
+  void SayFailed(const StepCall& call, const absl::Status& why);
+
+  absl::Status WaitIdle(absl::Duration timeout);
+  // Waits for the saves there are.
+  void Close();
+
+ private:
+  struct Job {
+    std::shared_ptr<Save> save;
+    StepCall call;
+  };
+
+  Member(std::shared_ptr<Engine> engine, const RankOptions& options,
+         MailFolder folder, std::uint64_t nonce, CoordinatorMail mail);
+
+  void Loop();
+  absl::Status Run(const Job& job, std::uint64_t* version);
+  absl::StatusOr<schema::RankPlan> AwaitPlan(const Job& job);
+  absl::Status Build(const Job& job, const schema::RankPlan& plan);
+  absl::Status AwaitOutcome(const Job& job, const schema::RankPlan& plan);
+  // The outcome, where nobody told it.
+  absl::Status AskStore(const schema::RankPlan& plan, const absl::Status& why);
+  // How the call ended, where that was told.
+  std::optional<absl::Status> Told(const StepCall& call) const;
+
+  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return closing_ || !queue_.empty();
+  }
+  bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return closing_ ||
+           submitted_ - ended_ < static_cast<std::uint64_t>(
+                                     engine_->options().max_saves_in_flight);
+  }
+
+  const std::shared_ptr<Engine> engine_;
+  const RankOptions options_;
+  const std::uint64_t nonce_;
+  MailWriter mail_;
+  CoordinatorMail coordinator_;  // Of the working thread, after Meet().
+  FailedSaves failed_;
+  Stager stager_;
+
+  absl::Mutex mu_;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<Job> queue_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t submitted_ ABSL_GUARDED_BY(mu_) = 0;
+  std::uint64_t ended_ ABSL_GUARDED_BY(mu_) = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_RANKS_MEMBER_H_

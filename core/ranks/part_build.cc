@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/ranks/part_build.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "core/version/base_loader.h"
+#include "kv/file_system.h"
+#include "schema/keys.h"
+#include "schema/limits.h"
+#include "schema/part_handoff.h"
+#include "schema/segment_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+// A handoff up to here goes in the token itself; a larger one is a file.
+constexpr std::size_t kTokenBytes = 16 << 10;
+
+// A shared folder may show a commit late.
+constexpr absl::Duration kLate = absl::Seconds(60);
+
+// Of names that are only told to be told.
+constexpr std::size_t kNamesBytes = 1 << 20;
+
+constexpr char kHandoffName[] = "handoff";
+
+// Until the store is at the base of the plan, as far as this process sees it.
+absl::Status CatchUp(Engine* engine, const schema::RankPlan& plan,
+                     const std::function<absl::Status()>& check) {
+  const absl::Time end = absl::Now() + kLate;
+  absl::Duration pause = absl::Milliseconds(1);
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t tip,
+                             ReadTip(engine->database(), plan.branch));
+    if (tip == plan.base) return absl::OkStatus();
+    if (!engine->options().read_only || absl::Now() > end) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("the store is at version %d, the save is based on %d",
+                          tip, plan.base));
+    }
+    CKPTREE_RETURN_IF_ERROR(check());
+    CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+    absl::SleepFor(pause);
+    pause = std::min(2 * pause, absl::Milliseconds(100));
+  }
+}
+
+// Null where the base has no such part, or one that cannot be read.
+absl::StatusOr<std::shared_ptr<const BasePart>> BaseOf(
+    Engine* engine, const schema::RankPlan& plan, std::uint16_t rank,
+    const std::function<absl::Status()>& check) {
+  if (plan.base == 0 || plan.full) return nullptr;
+  if (auto known = engine->part_memory().Find(plan.base, rank)) return known;
+  if (engine->options().read_only) CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+  CKPTREE_RETURN_IF_ERROR(CatchUp(engine, plan, check));
+  const auto read = [&]() -> absl::StatusOr<std::shared_ptr<const BasePart>> {
+    CKPTREE_ASSIGN_OR_RETURN(BaseState base,
+                             LoadBaseTable(engine->database(), plan.branch));
+    const auto part = base.table.find(rank);
+    if (base.version != plan.base || part == base.table.end()) return nullptr;
+    CKPTREE_ASSIGN_OR_RETURN(base.parts[rank],
+                             LoadPart(engine->database(), part->second));
+    CKPTREE_RETURN_IF_ERROR(CheckBlocksAreThere(engine->database(), base));
+    return base.parts[rank];
+  };
+  absl::StatusOr<std::shared_ptr<const BasePart>> base = read();
+  if (!absl::IsDataLoss(base.status())) return base;
+  engine->logger().Log(
+      LogSeverity::kWarning, "save",
+      absl::StrFormat("part %d of the last save is damaged (%s): it is written "
+                      "whole",
+                      rank, base.status().message()));
+  return nullptr;
+}
+
+absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
+                                    const std::string& folder,
+                                    const kv::Options& kv_options) {
+  PartResult result;
+  const schema::StepRecord& record = handoff.record;
+  result.record = record.parts.front();
+  result.tree.digest = result.record.tree;
+  result.tree.root = handoff.tree_root;
+  for (const std::string& page : handoff.tree_pages) {
+    result.tree.pages.emplace_back(base::DigestOf(page), page);
+  }
+  for (const auto& [key, value] : handoff.segments) {
+    const auto fields = schema::DecodeSegmentKey(key);
+    CKPTREE_ASSIGN_OR_RETURN(const schema::SegmentRow row,
+                             schema::DecodeSegmentRow(value));
+    if (!fields.has_value()) return absl::DataLossError("a segment's key");
+    BuiltSegment segment;
+    segment.row_key = key;
+    segment.row_value = value;
+    segment.staged.space = fields->space;
+    segment.staged.path =
+        SegmentPath(folder, fields->space, fields->part, fields->builder);
+    segment.staged.first_key = schema::SegmentHeaderKey(*fields);
+    segment.staged.last_key = schema::SegmentTableKey(*fields);
+    segment.blocks = row.block_count;
+    CKPTREE_ASSIGN_OR_RETURN(segment.staged.file_bytes,
+                             kv::FileSize(kv_options, segment.staged.path));
+    result.segments.push_back(std::move(segment));
+  }
+  result.small = handoff.small;
+  if (!handoff.dead.parts.empty()) result.dead = handoff.dead.parts[0].runs;
+  result.leaf_count = record.leaf_count;
+  result.changed_leaves = record.changed_leaves;
+  result.logical_bytes = record.logical_bytes;
+  result.new_bytes = record.new_bytes;
+  result.nan_count = record.nan_count;
+  result.inf_count = record.inf_count;
+  result.nonfinite_leaves = record.nonfinite_leaves;
+  result.digest = record.digest;
+  result.whole = record.base == 0;
+  result.layout = handoff.layout;
+  schema::PartOrigin& origin = result.origin.emplace();
+  origin.part = result.record.part;
+  origin.host = handoff.host;
+  origin.pid = handoff.pid;
+  origin.nonce = handoff.nonce;
+  origin.bytes = result.logical_bytes;
+  origin.new_bytes = result.new_bytes;
+  origin.nanoseconds = handoff.nanoseconds;
+  return result;
+}
+
+}  // namespace
+
+std::uint64_t NewNonce() {
+  std::random_device device;
+  std::uint64_t nonce = 0;
+  while (nonce == 0) {
+    nonce = (std::uint64_t{device()} << 32) | (device() & 0xffffffff);
+  }
+  return nonce;
+}
+
+std::string HostName() {
+  std::string name(static_cast<std::size_t>(schema::kMaxNameBytes) + 1, '\0');
+  if (gethostname(name.data(), name.size() - 1) != 0) return "?";
+  name.resize(name.find('\0'));
+  return name;
+}
+
+std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
+                       const Builder& builder) {
+  return absl::StrFormat("%s/%s/part-%d-%016x", staging, plan.attempt,
+                         builder.rank, builder.nonce);
+}
+
+absl::Status CheckPlan(const Engine& engine, const schema::RankPlan& plan) {
+  if (plan.uuid != engine.store_record().uuid) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the plan is for another store than the one in %s",
+                        engine.directory()));
+  }
+  if (!engine.options().read_only &&
+      plan.session != engine.database().session()) {
+    return absl::FailedPreconditionError(
+        "the plan is from before the store was opened anew");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PartResult> BuildPart(
+    Engine* engine, const schema::RankPlan& plan, const Builder& builder,
+    StagedContent* content, SaveCounters* counters,
+    const std::function<absl::Status()>& check) {
+  const kv::Options& kv_options = engine->kv_options();
+  absl::Mutex mu;
+  bool made = false;
+  PartTask task;
+  task.kv_options = kv_options;
+  task.staging =
+      PartFolder(engine->database().staging_directory(), plan, builder);
+  task.make_staging = [&]() -> absl::Status {
+    const absl::MutexLock lock(&mu);
+    if (made) return absl::OkStatus();
+    CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(kv_options, task.staging));
+    made = true;
+    return absl::OkStatus();
+  };
+  task.attempt = plan.attempt;
+  task.uuid = plan.uuid;
+  task.incarnation = plan.incarnation;
+  task.version = plan.version;
+  task.step = plan.step;
+  task.part = builder.rank;
+  task.statistics = engine->options().statistics;
+  task.among_others = true;
+  task.small = SmallLimits::ForParts(plan.world);
+  task.check = check;
+  task.counters = counters;
+  absl::StatusOr<PartResult> result = absl::UnknownError("");
+  engine->arena().execute([&] {
+    result = [&]() -> absl::StatusOr<PartResult> {
+      CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const BasePart> base,
+                               BaseOf(engine, plan, builder.rank, check));
+      CKPTREE_ASSIGN_OR_RETURN(PartResult built,
+                               WritePart(task, content, base.get()));
+      built.whole = base == nullptr;
+      return built;
+    }();
+  });
+  CKPTREE_RETURN_IF_ERROR(result.status());
+  const std::vector<std::string>& elsewhere =
+      content->content().saved_elsewhere;
+  base::DigestStream names;
+  for (const std::string& path : elsewhere) names.Update(path);
+  if (engine->part_memory().AreNews(builder.rank, names.Finish())) {
+    std::size_t bytes = 0;
+    for (const std::string& path : elsewhere) {
+      bytes += path.size();
+      if (bytes > kNamesBytes) break;
+      result->layout.names.push_back(path);
+    }
+  }
+  engine->part_memory().Keep(plan.version, builder.rank, result->next);
+  schema::PartOrigin& origin = result->origin.emplace();
+  origin.part = builder.rank;
+  origin.host = HostName();
+  origin.pid = static_cast<std::uint32_t>(getpid());
+  origin.nonce = builder.nonce;
+  origin.bytes = result->logical_bytes;
+  origin.new_bytes = result->new_bytes;
+  origin.nanoseconds = static_cast<std::uint64_t>(std::max<std::int64_t>(
+      0, absl::ToInt64Nanoseconds(absl::Now() - builder.planned)));
+  return result;
+}
+
+absl::StatusOr<std::string> HandOver(const Engine& engine,
+                                     const schema::RankPlan& plan,
+                                     const Builder& builder, PartResult part) {
+  schema::PartHandoff handoff;
+  schema::StepRecord& record = handoff.record;
+  record.version = plan.version;
+  record.base = part.whole ? 0 : plan.base;
+  record.step = plan.step;
+  record.parts.push_back(part.record);
+  record.leaf_count = part.leaf_count;
+  record.changed_leaves = part.changed_leaves;
+  record.logical_bytes = part.logical_bytes;
+  record.new_bytes = part.new_bytes;
+  record.nan_count = part.nan_count;
+  record.inf_count = part.inf_count;
+  record.nonfinite_leaves = part.nonfinite_leaves;
+  record.digest = part.digest;
+  handoff.dead.prev = plan.base;
+  if (!part.dead.empty()) {
+    handoff.dead.parts.push_back({builder.rank, std::move(part.dead)});
+  }
+  handoff.layout = std::move(part.layout);
+  // Where the paths and boxes are the base's, so is the tree.
+  if (!handoff.layout.as_base) {
+    handoff.tree_root = std::move(part.tree.root);
+    for (auto& [digest, page] : part.tree.pages) {
+      handoff.tree_pages.push_back(std::move(page));
+    }
+  }
+  for (BuiltSegment& segment : part.segments) {
+    handoff.segments.emplace_back(std::move(segment.row_key),
+                                  std::move(segment.row_value));
+  }
+  handoff.small = std::move(part.small);
+  handoff.attempt = plan.attempt;
+  handoff.session = plan.session;
+  handoff.world = plan.world;
+  handoff.nonce = builder.nonce;
+  if (part.origin.has_value()) {
+    handoff.host = part.origin->host;
+    handoff.pid = part.origin->pid;
+    handoff.nanoseconds = part.origin->nanoseconds;
+  }
+
+  schema::PartToken token;
+  token.rank = builder.rank;
+  token.world = plan.world;
+  token.attempt = plan.attempt;
+  token.session = plan.session;
+  token.nonce = builder.nonce;
+  std::string bytes = schema::EncodePartHandoff(handoff);
+  if (bytes.size() <= kTokenBytes) {
+    token.handoff = std::move(bytes);
+    return schema::EncodePartToken(token);
+  }
+  const std::string folder =
+      PartFolder(engine.database().staging_directory(), plan, builder);
+  CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(engine.kv_options(), folder));
+  CKPTREE_RETURN_IF_ERROR(
+      kv::WriteFile(engine.kv_options(), folder + "/" + kHandoffName, bytes));
+  token.file_bytes = bytes.size();
+  token.file_digest = base::DigestOf(bytes);
+  return schema::EncodePartToken(token);
+}
+
+absl::StatusOr<PartResult> TakeOver(const Engine& engine,
+                                    const schema::RankPlan& plan,
+                                    const schema::PartToken& token) {
+  if (token.attempt != plan.attempt || token.session != plan.session ||
+      token.world != plan.world) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "rank %d handed over a part of another attempt: %s of session %d and "
+        "%d ranks, not %s of session %d and %d ranks",
+        token.rank, token.attempt, token.session, token.world, plan.attempt,
+        plan.session, plan.world));
+  }
+  Builder builder;
+  builder.rank = static_cast<std::uint16_t>(token.rank);
+  builder.nonce = token.nonce;
+  const std::string folder =
+      PartFolder(engine.database().staging_directory(), plan, builder);
+  std::string bytes = token.handoff;
+  if (bytes.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        bytes, kv::ReadFile(engine.kv_options(), folder + "/" + kHandoffName,
+                            token.file_bytes));
+    if (bytes.size() != token.file_bytes ||
+        base::DigestOf(bytes) != token.file_digest) {
+      return absl::DataLossError(absl::StrFormat(
+          "what rank %d handed over is not what is there", token.rank));
+    }
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const schema::PartHandoff handoff,
+                           schema::DecodePartHandoff(bytes));
+  const schema::StepRecord& record = handoff.record;
+  if (record.version != plan.version || record.step != plan.step ||
+      (record.base != plan.base && record.base != 0) ||
+      record.parts.front().part != builder.rank ||
+      handoff.attempt != plan.attempt || handoff.nonce != token.nonce ||
+      handoff.session != plan.session || handoff.world != plan.world) {
+    return absl::DataLossError(absl::StrFormat(
+        "the handoff of rank %d contradicts what it said", token.rank));
+  }
+  return ResultOf(handoff, folder, engine.kv_options());
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A rank's part of a step: built beside the database, and handed over.
+
+#ifndef CKPTREE_CORE_RANKS_PART_BUILD_H_
+#define CKPTREE_CORE_RANKS_PART_BUILD_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/engine/engine.h"
+#include "core/save/part_writer.h"
+#include "core/save/staged_content.h"
+#include "schema/rank_message.h"
+
+namespace ckptree::internal {
+
+// Which process builds.
+struct Builder {
+  std::uint16_t rank = 0;
+  // Another process that is started as the same rank has another one.
+  std::uint64_t nonce = 0;
+  absl::Time planned;  // When it met the plan.
+};
+
+// A number that no other process has.
+std::uint64_t NewNonce();
+// The name of this machine, as far as a record has room.
+std::string HostName();
+
+// The folder of a part below `staging`.
+std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
+                       const Builder& builder);
+
+// kFailedPrecondition where the plan is of another store, or from before the
+// store was opened anew.
+absl::Status CheckPlan(const Engine& engine, const schema::RankPlan& plan);
+
+// Compares `content` with this rank's part of the base, which the engine knows
+// from its last save or reads, and writes what is new. Where the base cannot be
+// read all of it is written. Runs in the engine's arena.
+absl::StatusOr<PartResult> BuildPart(
+    Engine* engine, const schema::RankPlan& plan, const Builder& builder,
+    StagedContent* content, SaveCounters* counters,
+    const std::function<absl::Status()>& check);
+
+// An encoded PartToken. What it names is whole by then: segments are durable,
+// and what is not in them goes durable with the commit.
+absl::StatusOr<std::string> HandOver(const Engine& engine,
+                                     const schema::RankPlan& plan,
+                                     const Builder& builder, PartResult part);
+
+// The coordinator: the part that `token` hands over. kFailedPrecondition where
+// it is of another attempt; kDataLoss where its bytes are not those that were
+// handed over.
+absl::StatusOr<PartResult> TakeOver(const Engine& engine,
+                                    const schema::RankPlan& plan,
+                                    const schema::PartToken& token);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_RANKS_PART_BUILD_H_

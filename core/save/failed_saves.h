@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Saves that failed, until somebody was told.
+
+#ifndef CKPTREE_CORE_SAVE_FAILED_SAVES_H_
+#define CKPTREE_CORE_SAVE_FAILED_SAVES_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "core/save/save.h"
+
+namespace ckptree::internal {
+
+// Thread-safe.
+class FailedSaves {
+ public:
+  void Add(const std::shared_ptr<Save>& save) {
+    const absl::MutexLock lock(&mu_);
+    saves_.push_back(save);
+  }
+
+  // The oldest failure that nobody saw; with `only_dropped` of saves that have
+  // no handle any more. OK where there is none.
+  absl::Status Take(bool only_dropped) {
+    const absl::MutexLock lock(&mu_);
+    std::erase_if(saves_, [](const std::shared_ptr<Save>& save) {
+      return !save->FailedUnseen() || save->is_of_manager.load();
+    });
+    for (auto it = saves_.begin(); it != saves_.end(); ++it) {
+      if (only_dropped && it->use_count() > 1) continue;
+      const absl::Status status = (*it)->TakeFailure();
+      saves_.erase(it);
+      return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<std::shared_ptr<Save>> saves_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_SAVE_FAILED_SAVES_H_

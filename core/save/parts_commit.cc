@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// StepWriter: a step that several processes have between them.
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "ckptree/path.h"
+#include "core/save/part_union.h"
+#include "core/save/step_writer.h"
+#include "core/version/base_loader.h"
+#include "core/version/step_tree.h"
+#include "schema/rank_message.h"
+#include "schema/tree.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::TreeEntry;
+
+// What a part says that it holds: its tree is there, or stored.
+absl::StatusOr<std::vector<TreeEntry>> EntriesOf(const kv::Database& database,
+                                                 const PartResult& part) {
+  if (part.next != nullptr) return *part.next->entries;
+  std::vector<TreeEntry> entries;
+  if (part.tree.root.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
+                             StepTree::Open(database, part.tree.digest));
+    entries.reserve(tree->entry_count());
+    CKPTREE_RETURN_IF_ERROR(
+        tree->ForEach("", [&entries](const StepTree::Entry& entry) {
+          entries.push_back(*entry.entry);
+        }));
+    return entries;
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const schema::TreeRoot root,
+                           schema::DecodeTreeRoot(part.tree.root));
+  entries.reserve(root.entry_count);
+  std::map<base::Digest, std::string_view> pages;
+  for (const auto& [digest, page] : part.tree.pages) pages[digest] = page;
+  for (const schema::TreePageRef& ref : root.pages) {
+    const auto page = pages.find(ref.digest);
+    if (page == pages.end()) {
+      return absl::DataLossError(absl::StrFormat(
+          "a page of the tree of part %d is missing", part.record.part));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(schema::TreePage decoded,
+                             schema::DecodeTreePage(page->second));
+    std::move(decoded.entries.begin(), decoded.entries.end(),
+              std::back_inserter(entries));
+  }
+  return entries;
+}
+
+// The leaves of which a stored part has less than the whole.
+std::vector<schema::BoxedLeaf> BoxesOf(const BasePart& part) {
+  std::vector<schema::BoxedLeaf> boxed;
+  std::uint32_t ordinal = 0;
+  for (const TreeEntry& entry : *part.entries) {
+    if (!IsLeaf(entry.kind)) continue;
+    const std::vector<schema::Box>& boxes = part.leaves[ordinal]->record.boxes;
+    if (!boxes.empty() && (boxes.size() > 1 || boxes[0].shape != entry.shape)) {
+      boxed.push_back({ordinal, boxes});
+    }
+    ++ordinal;
+  }
+  return boxed;
+}
+
+}  // namespace
+
+// Steps 3 and 4 where every part is built by a process of its own.
+absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
+  attempt->staged = true;
+  CKPTREE_RETURN_IF_ERROR(context_.database->MakeStaging(attempt->name));
+  schema::RankPlan plan;
+  plan.uuid = context_.uuid;
+  plan.incarnation = context_.database->report().incarnation;
+  plan.session = context_.database->session();
+  plan.version = attempt->version;
+  plan.base = tip_.version;
+  plan.full = tip_.version != 0 && tip_.table.empty();
+  plan.step = save->step;
+  plan.branch = save->branch;
+  plan.attempt = attempt->name;
+  plan.world = save->world;
+  plan.options = save->rank_options;
+  const std::thread::id self = std::this_thread::get_id();
+  const auto check = [this, save, self]() -> absl::Status {
+    if (std::this_thread::get_id() == self) ReportProgress(*save, false);
+    return save->cancelled() ? absl::CancelledError("it was cancelled")
+                             : absl::OkStatus();
+  };
+  CKPTREE_ASSIGN_OR_RETURN(attempt->parts, save->gather(plan, check));
+  std::sort(attempt->parts.begin(), attempt->parts.end(),
+            [](const PartResult& a, const PartResult& b) {
+              return a.record.part < b.record.part;
+            });
+  for (std::size_t i = 1; i < attempt->parts.size(); ++i) {
+    if (attempt->parts[i].record.part == attempt->parts[i - 1].record.part) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "part %d was built twice", attempt->parts[i].record.part));
+    }
+  }
+  return CheckParts(*attempt);
+}
+
+absl::Status StepWriter::CheckParts(const Attempt& attempt) const {
+  const std::vector<PartResult>& parts = attempt.parts;
+  for (const PartResult& part : parts) {
+    if (part.tree.root.empty() && !IsTreeOfBase(part)) {
+      return absl::DataLossError(absl::StrFormat(
+          "rank %d did not say what its part holds", part.record.part));
+    }
+  }
+  CKPTREE_RETURN_IF_ERROR(CheckReplicated(parts));
+  // What was a step is one again where nobody has other paths or boxes.
+  const bool as_base =
+      parts.size() == tip_.table.size() &&
+      std::all_of(parts.begin(), parts.end(), [this](const PartResult& part) {
+        return part.layout.as_base && IsTreeOfBase(part);
+      });
+  if (as_base) return absl::OkStatus();
+  std::vector<PartOfStep> all;
+  std::vector<std::vector<TreeEntry>> entries(parts.size());
+  std::vector<std::vector<schema::BoxedLeaf>> boxed(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const PartResult& part = parts[i];
+    PartOfStep& of = all.emplace_back();
+    of.part = part.record.part;
+    of.ties = &part.layout.ties;
+    if (part.layout.as_base) {
+      CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const BasePart> base,
+                               TipPart(tip_.table.at(part.record.part)));
+      entries[i] = *base->entries;
+      boxed[i] = BoxesOf(*base);
+    } else {
+      boxed[i] = part.layout.boxed;
+      CKPTREE_ASSIGN_OR_RETURN(entries[i], EntriesOf(*context_.database, part));
+    }
+    of.entries = &entries[i];
+    of.boxed = &boxed[i];
+  }
+  return CheckUnion(all);
+}
+
+// What all ranks have alike is saved by one of them: what another has would be
+// lost without a word.
+absl::Status StepWriter::CheckReplicated(
+    const std::vector<PartResult>& parts) const {
+  std::vector<std::pair<std::uint16_t, std::string_view>> ranks;
+  for (const PartResult& part : parts) {
+    ranks.emplace_back(part.record.part, part.layout.replicated);
+  }
+  const std::optional<Disagreement> found = CompareReplicated(ranks);
+  if (!found.has_value()) return absl::OkStatus();
+  // Its name is in the part of the rank that saves it, or, where that does not
+  // have it, news of another.
+  std::string name = "a leaf";
+  const auto look = [&](const std::string& path) {
+    if (base::ChecksumOf(path) == found->path_checksum) {
+      name = Path::Decode(path).value_or(Path()).Text();
+    }
+  };
+  for (const PartResult& part : parts) {
+    for (const std::string& path : part.layout.names) look(path);
+    const std::vector<TreeEntry> entries =
+        EntriesOf(*context_.database, part).value_or(std::vector<TreeEntry>());
+    for (const TreeEntry& entry : entries) look(entry.path);
+  }
+  constexpr char kAdvice[] =
+      "what a rank has for itself is to be said (SetPerRank, per_rank)";
+  switch (found->how) {
+    case Disagreement::How::kMissing:
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s was put by rank %d and not by rank %d: %s", name,
+                          found->first, found->second, kAdvice));
+    case Disagreement::How::kEntry:
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s has another kind, type or shape on rank %d than on rank %d", name,
+          found->first, found->second));
+    case Disagreement::How::kValue:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is not the same on ranks %d and %d: %s", name,
+                      found->first, found->second, kAdvice));
+}
+
+}  // namespace ckptree::internal
