@@ -22,9 +22,6 @@ using schema::RankMail;
 
 namespace {
 
-// New names are looked for this often: a rank that was started again.
-constexpr absl::Duration kLookForNames = absl::Seconds(1);
-
 // At most so many are named in a message.
 constexpr std::size_t kNamed = 8;
 
@@ -43,7 +40,8 @@ Coordinator::Coordinator(Engine* engine, const RankOptions& options)
       folder_({engine->database().staging_directory() + "/" +
                MailFolderName(options.job)}),
       nonce_(NewNonce()),
-      mail_(engine->kv_options(), folder_.Coordinator()) {}
+      mail_(engine->kv_options(), folder_.Coordinator(),
+            BeatOf(options.deadline)) {}
 
 absl::Status Coordinator::Meet() {
   CKPTREE_RETURN_IF_ERROR(
@@ -101,7 +99,7 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
 
 absl::Status Coordinator::Poll(bool look) {
   const absl::Time now = absl::Now();
-  if (look || now - looked_ > kLookForNames) {
+  if (look || now - looked_ > BeatOf(options_.deadline)) {
     looked_ = now;
     CKPTREE_ASSIGN_OR_RETURN(
         const std::vector<std::string> names,

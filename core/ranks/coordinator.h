@@ -72,7 +72,7 @@ class Coordinator {
   // Whether all ranks are there, and were told so; where it is `late`, or one
   // of them cannot go on, they are told that.
   absl::StatusOr<bool> Met(bool late);
-  // Reads all mailboxes. With `look`, or a second after it did so last, also
+  // Reads all mailboxes. With `look`, or a while after it did so last, also
   // for new ones.
   absl::Status Poll(bool look) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Take(const schema::RankMail& mail, Peer* peer)

@@ -23,8 +23,6 @@ constexpr std::uint32_t kMostBytes = 1 << 20;  // Of a record: far above one.
 // The first record names the process that wrote it.
 constexpr std::size_t kMarkBytes = 64;
 
-constexpr absl::Duration kBeat = absl::Seconds(1);
-
 }  // namespace
 
 std::string MailFolder::Of(std::uint32_t rank, std::uint64_t nonce) const {
@@ -61,7 +59,7 @@ absl::Status MailWriter::Post(const schema::RankMail& mail) {
 void MailWriter::Beat() {
   {
     const absl::MutexLock lock(&mu_);
-    if (absl::Now() - last_ < kBeat) return;
+    if (absl::Now() - last_ < beat_) return;
   }
   // Who is not heard counts as lost: nothing better can be done about it.
   Post({.kind = schema::MailKind::kBeat}).IgnoreError();
@@ -94,6 +92,10 @@ bool MailReader::StillThere() const {
   const absl::StatusOr<std::string> now =
       kv::ReadFileFrom(kv_options_, path_, 0, beginning_.size());
   return now.ok() && *now == beginning_;
+}
+
+absl::Duration BeatOf(absl::Duration deadline) {
+  return std::min(absl::Seconds(1), deadline / 4);
 }
 
 std::string SecondsText(absl::Duration duration) {

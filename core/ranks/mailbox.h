@@ -39,17 +39,20 @@ std::string MailFolderName(const std::string& job);
 // The one who writes a mailbox. Thread-safe.
 class MailWriter {
  public:
-  MailWriter(kv::Options kv_options, std::string path)
-      : kv_options_(std::move(kv_options)), path_(std::move(path)) {}
+  MailWriter(kv::Options kv_options, std::string path, absl::Duration beat)
+      : kv_options_(std::move(kv_options)),
+        path_(std::move(path)),
+        beat_(beat) {}
 
   // Whole records only, one after the other.
   absl::Status Post(const schema::RankMail& mail);
-  // Post() of a kBeat, if the last record is a second old.
+  // Post() of a kBeat, if the last record is that old.
   void Beat();
 
  private:
   const kv::Options kv_options_;
   const std::string path_;
+  const absl::Duration beat_;
   absl::Mutex mu_;
   absl::Time last_ ABSL_GUARDED_BY(mu_);
 };
@@ -73,6 +76,10 @@ class MailReader {
   std::uint64_t offset_ = 0;
   std::string beginning_;  // The first bytes, once they were read.
 };
+
+// How often a process says that it is there, and looks for what seldom comes:
+// each second, and several times before a deadline.
+absl::Duration BeatOf(absl::Duration deadline);
 
 // "12 s".
 std::string SecondsText(absl::Duration duration);

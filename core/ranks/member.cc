@@ -153,7 +153,8 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     hello.text = std::string(engine.status().message());
     if (engine.ok()) hello.uuid = (*engine)->store_record().uuid;
     const absl::Status said =
-        MailWriter(meeting.kv_options(), meeting.folder().Of(hello.rank, nonce))
+        MailWriter(meeting.kv_options(), meeting.folder().Of(hello.rank, nonce),
+                   BeatOf(options.deadline))
             .Post(hello);
     // Of a coordinator that is gone nothing is to be learned.
     if (!mail.Poll().ok()) continue;
@@ -173,7 +174,8 @@ Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
       options_(options),
       nonce_(nonce),
       mail_(engine_->kv_options(),
-            folder.Of(static_cast<std::uint32_t>(options.rank), nonce)),
+            folder.Of(static_cast<std::uint32_t>(options.rank), nonce),
+            BeatOf(options.deadline)),
       coordinator_(std::move(mail)),
       stager_(&engine_->database(), &engine_->arena(), &engine_->pool(),
               engine_->options().staging_idle, &engine_->logger()) {

@@ -63,8 +63,15 @@ std::vector<std::string> TrialResult::Said(std::string_view word) const {
   return said;
 }
 
-TrialResult RunChild(const std::function<void(const TrialPipe&)>& body,
-                     unsigned seconds) {
+namespace {
+
+struct Child {
+  pid_t pid = 0;
+  int lines = -1;  // What it says.
+};
+
+Child Start(const std::function<void(const TrialPipe&)>& body,
+            unsigned seconds) {
   int ends[2];
   if (pipe(ends) != 0) {
     std::perror("pipe");
@@ -84,19 +91,22 @@ TrialResult RunChild(const std::function<void(const TrialPipe&)>& body,
     _exit(0);
   }
   close(ends[1]);
+  return {child, ends[0]};
+}
 
+TrialResult Finish(const Child& child) {
   TrialResult result;
   std::string text;
   char buffer[4096];
   for (;;) {
-    const ssize_t n = read(ends[0], buffer, sizeof(buffer));
+    const ssize_t n = read(child.lines, buffer, sizeof(buffer));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     text.append(buffer, static_cast<std::size_t>(n));
   }
-  close(ends[0]);
+  close(child.lines);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
   for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos;
        at = end + 1) {
@@ -107,6 +117,26 @@ TrialResult RunChild(const std::function<void(const TrialPipe&)>& body,
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   result.killed = result.signal == SIGKILL;
   return result;
+}
+
+}  // namespace
+
+TrialResult RunChild(const std::function<void(const TrialPipe&)>& body,
+                     unsigned seconds) {
+  return Finish(Start(body, seconds));
+}
+
+std::vector<TrialResult> RunChildren(
+    int count, const std::function<void(int child, const TrialPipe&)>& body,
+    unsigned seconds) {
+  std::vector<Child> children;
+  for (int i = 0; i < count; ++i) {
+    children.push_back(
+        Start([&body, i](const TrialPipe& pipe) { body(i, pipe); }, seconds));
+  }
+  std::vector<TrialResult> results;
+  for (const Child& child : children) results.push_back(Finish(child));
+  return results;
 }
 
 }  // namespace ckptree::testing

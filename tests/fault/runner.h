@@ -44,6 +44,11 @@ struct TrialResult {
 TrialResult RunChild(const std::function<void(const TrialPipe&)>& body,
                      unsigned seconds = 60);
 
+// The same of `count` children at once; `body` learns which it is, from 0 on.
+std::vector<TrialResult> RunChildren(
+    int count, const std::function<void(int child, const TrialPipe&)>& body,
+    unsigned seconds = 60);
+
 }  // namespace ckptree::testing
 
 #endif  // CKPTREE_TESTS_FAULT_RUNNER_H_

@@ -33,40 +33,6 @@ std::pair<std::int64_t, std::int64_t> RowsOf(int part, int parts) {
   return {bounds[part], bounds[part + 1]};
 }
 
-// The bytes of `step` outlive the builder.
-void PutPart(const ModelStep& step, int part, int parts, StepBuilder* builder) {
-  // Who has what is the trial's to say.
-  builder->SetPerRank(Path());
-  for (const auto& [name, extent] : ExtentsOf(step, part, parts)) {
-    const ModelLeaf& leaf = step.leaves.at(name);
-    switch (leaf.kind) {
-      case ModelLeaf::Kind::kInt: {
-        std::int64_t value = 0;
-        std::memcpy(&value, leaf.bytes.data(), sizeof(value));
-        builder->PutInt(name, value);
-        break;
-      }
-      case ModelLeaf::Kind::kBytes:
-        builder->PutBytes(name, leaf.bytes);
-        break;
-      default: {
-        Tensor tensor;
-        tensor.dtype = leaf.dtype;
-        tensor.shape = leaf.shape;
-        tensor.data = leaf.bytes.data() + extent.first;
-        tensor.size_bytes = extent.second;
-        if (name == kShared) {
-          const auto [begin, end] = RowsOf(part, parts);
-          tensor.shape[0] = end - begin;
-          tensor.start = {begin, 0};
-          tensor.global_shape = leaf.shape;
-        }
-        builder->Put(name, std::move(tensor), Ownership::kBorrow);
-      }
-    }
-  }
-}
-
 std::optional<std::string> ReadLine(int fd) {
   std::string line;
   for (char c = 0;;) {
@@ -131,6 +97,39 @@ std::map<std::string, std::pair<std::size_t, std::size_t>> ExtentsOf(
     }
   }
   return extents;
+}
+
+void PutPart(const ModelStep& step, int part, int parts, StepBuilder* builder) {
+  // Who has what is the trial's to say.
+  builder->SetPerRank(Path());
+  for (const auto& [name, extent] : ExtentsOf(step, part, parts)) {
+    const ModelLeaf& leaf = step.leaves.at(name);
+    switch (leaf.kind) {
+      case ModelLeaf::Kind::kInt: {
+        std::int64_t value = 0;
+        std::memcpy(&value, leaf.bytes.data(), sizeof(value));
+        builder->PutInt(name, value);
+        break;
+      }
+      case ModelLeaf::Kind::kBytes:
+        builder->PutBytes(name, leaf.bytes);
+        break;
+      default: {
+        Tensor tensor;
+        tensor.dtype = leaf.dtype;
+        tensor.shape = leaf.shape;
+        tensor.data = leaf.bytes.data() + extent.first;
+        tensor.size_bytes = extent.second;
+        if (name == kShared) {
+          const auto [begin, end] = RowsOf(part, parts);
+          tensor.shape[0] = end - begin;
+          tensor.start = {begin, 0};
+          tensor.global_shape = leaf.shape;
+        }
+        builder->Put(name, std::move(tensor), Ownership::kBorrow);
+      }
+    }
+  }
 }
 
 std::shared_ptr<FaultFs> CrewFault::For(int process) const {

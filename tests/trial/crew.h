@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ckptree/save.h"
 #include "tests/fault/fs.h"
 #include "tests/fault/plan.h"
 #include "tests/model/step.h"
@@ -36,6 +37,9 @@ ModelStep SharedStep(FaultRandom& random);
 // 4 parts, two are above what rides in a batch and two below.
 std::map<std::string, std::pair<std::size_t, std::size_t>> ExtentsOf(
     const ModelStep& step, int part, int parts);
+
+// Puts what part `part` of 4 or 2 has; what is in `step` outlives the builder.
+void PutPart(const ModelStep& step, int part, int parts, StepBuilder* builder);
 
 // What one process is to suffer.
 struct CrewFault {
