@@ -57,7 +57,7 @@ absl::Status Coordinator::Meet() {
   open.pid = static_cast<std::uint32_t>(getpid());
   CKPTREE_RETURN_IF_ERROR(mail_.Post(open));
 
-  const absl::Time end = absl::Now() + options_.deadline;
+  const absl::Time end = absl::Now() + options_.open_deadline;
   Backoff backoff;
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(const bool met, Met(absl::Now() > end));
@@ -83,7 +83,7 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
     const std::size_t named = std::min(missing.size(), kNamed);
     status = absl::DeadlineExceededError(absl::StrFormat(
         "of %d ranks %d did not come within %s: %s%s", options_.world,
-        missing.size(), SecondsText(options_.deadline),
+        missing.size(), SecondsText(options_.open_deadline),
         absl::StrJoin(missing.begin(),
                       missing.begin() + static_cast<std::ptrdiff_t>(named),
                       ", "),

@@ -64,9 +64,11 @@ absl::Status Check(const RankOptions& options) {
         "job '%s': a name has 1 to %d letters, digits, '-', '_' and '.'",
         options.job, kMaxJobBytes));
   }
-  if (options.deadline <= absl::ZeroDuration()) {
+  for (const absl::Duration deadline :
+       {options.deadline, options.open_deadline}) {
+    if (deadline > absl::ZeroDuration()) continue;
     return invalid(absl::StrFormat("a deadline of %s: it must be above zero",
-                                   absl::FormatDuration(options.deadline)));
+                                   absl::FormatDuration(deadline)));
   }
   if (options.store.read_only) {
     return invalid("a group saves: store.read_only is decided by the rank");

@@ -50,7 +50,7 @@ class Meeting {
         options_(options),
         folder_({absl::StrFormat("%s/%s/%s", directory, kv::kStagingName,
                                  MailFolderName(options.job))}),
-        end_(absl::Now() + options.deadline) {
+        end_(absl::Now() + options.open_deadline) {
     kv_options_.file_system = file_system;  // Before the store is open.
   }
 
@@ -110,13 +110,13 @@ class Meeting {
       return absl::DeadlineExceededError(absl::StrFormat(
           "rank %d of %d: %s did not say within %s that all ranks are there",
           options_.rank, options_.world, mail.Describe(),
-          SecondsText(options_.deadline)));
+          SecondsText(options_.open_deadline)));
     }
     return absl::DeadlineExceededError(absl::StrFormat(
         "rank %d of %d saw no coordinator of job %s in %s within %s: is rank 0 "
         "running, and is it the same folder there?",
         options_.rank, options_.world, options_.job, directory_,
-        SecondsText(options_.deadline)));
+        SecondsText(options_.open_deadline)));
   }
 
   const std::string directory_;

@@ -71,7 +71,10 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   kv::WriteBatch& batch = request.batch;
 
   record->version = attempt->version;
-  record->base = tip_.table.empty() ? 0 : tip_.version;
+  const bool compared =
+      std::any_of(attempt->parts.begin(), attempt->parts.end(),
+                  [](const PartResult& part) { return !part.whole; });
+  record->base = tip_.table.empty() || !compared ? 0 : tip_.version;
   record->branch = save.branch;
   record->step = save.step;
   record->begun_ns = save.begun_ns;

@@ -36,6 +36,7 @@ class RanksTest : public ::testing::Test {
     options.world = world;
     options.job = "test";
     options.deadline = kLong;
+    options.open_deadline = kLong;
     options.store = QuietOptions();
     options.store.collect = false;
     return options;

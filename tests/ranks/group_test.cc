@@ -389,7 +389,7 @@ TEST_F(RanksGroupTest, OpenFailsOnAllRanks) {
   // One does not come at all.
   OnAll(2, [&](int rank) {
     RankOptions options = Options(rank, 3);
-    options.deadline = absl::Milliseconds(300);
+    options.open_deadline = absl::Milliseconds(300);
     const absl::Status status = RankGroup::Open(path(), options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
     if (rank == 0) {
@@ -399,7 +399,7 @@ TEST_F(RanksGroupTest, OpenFailsOnAllRanks) {
   // Another number of ranks.
   OnAll(2, [&](int rank) {
     RankOptions options = Options(rank, rank == 0 ? 2 : 3);
-    options.deadline = absl::Milliseconds(500);
+    options.open_deadline = absl::Milliseconds(500);
     const absl::Status status = RankGroup::Open(path(), options).status();
     if (rank == 1) {
       EXPECT_THAT(status,
@@ -412,7 +412,7 @@ TEST_F(RanksGroupTest, OpenFailsOnAllRanks) {
   // Another job.
   OnAll(2, [&](int rank) {
     RankOptions options = Options(rank, 2);
-    options.deadline = absl::Milliseconds(300);
+    options.open_deadline = absl::Milliseconds(300);
     if (rank == 1) options.job = "another";
     EXPECT_THAT(
         RankGroup::Open(path(), options).status(),
@@ -425,7 +425,7 @@ TEST_F(RanksGroupTest, OpenFailsOnAllRanks) {
   int opened = 0;
   OnAll(3, [&](int rank) {
     RankOptions options = Options(rank == 0 ? 0 : 1, 3);
-    options.deadline = absl::Milliseconds(1000);
+    options.open_deadline = absl::Milliseconds(1000);
     const absl::Status status = RankGroup::Open(path(), options).status();
     const std::lock_guard<std::mutex> lock(mu);
     if (absl::IsFailedPrecondition(status) &&

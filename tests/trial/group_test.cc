@@ -66,6 +66,7 @@ class TrialGroupTest : public ::testing::Test {
       options.world = kWorld;
       options.job = "trial";
       options.deadline = deadline;
+      options.open_deadline = std::max(deadline, absl::Seconds(3));
       options.store.create_if_missing = true;
       options.store.threads = 1;
       options.store.log = [](LogSeverity, std::string_view, std::string_view) {

@@ -35,6 +35,7 @@ constexpr FlagSpec kLsFlags[] = {
     {"depth", 'd', "N", "fold what is more than N parts deep"},
 };
 constexpr FlagSpec kShowFlags[] = {
+    {"parts", 0, "", "what each rank saved, where several processes did"},
     {"output", 'o', "FORMAT", "table or json", "table|json"},
     {"json", 0, "", "the same as -o json"},
     {"bytes", 0, "", "sizes as exact numbers of bytes"},
@@ -126,7 +127,8 @@ constexpr Command kCommands[] = {
      kLsFlags, true, 0, 1, RunLs},
     {"show", "[REV[:KEY]]", "all about a step or a leaf",
      "  ckptree show latest\n"
-     "  ckptree show 1200:params/dense/kernel",
+     "  ckptree show 1200:params/dense/kernel\n"
+     "  ckptree show latest --parts",
      kShowFlags, false, 0, 1, RunShow},
     {"get", "REV:KEY[SLICE]", "values",
      "SLICE is NumPy's: [0:10, ::2, -1]. Only the chunks it touches are read.\n"

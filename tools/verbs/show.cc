@@ -3,6 +3,7 @@
 // `ckptree show`: all about a step or a leaf.
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
+#include "tools/output/table.h"
 
 namespace ckptree::tools {
 namespace {
@@ -73,6 +75,54 @@ Json ParseCustom(const std::string& text) {
   return value;
 }
 
+Json PartsJson(const std::vector<PartInfo>& parts) {
+  Json json = Json::array();
+  for (const PartInfo& part : parts) {
+    json.push_back({{"rank", part.rank},
+                    {"host", part.host},
+                    {"pid", part.pid},
+                    {"bytes", part.bytes},
+                    {"new_bytes", part.new_bytes},
+                    {"seconds", absl::ToDoubleSeconds(part.duration)}});
+  }
+  return json;
+}
+
+// "8 of 2 hosts; the slowest, rank 3 on h1, took 1.2 s".
+std::string PartsText(const std::vector<PartInfo>& parts) {
+  if (parts.empty()) return "";
+  std::set<std::string_view> hosts;
+  const PartInfo* slowest = &parts.front();
+  for (const PartInfo& part : parts) {
+    hosts.insert(part.host);
+    if (part.duration > slowest->duration) slowest = &part;
+  }
+  return absl::StrFormat("%d of %s; the slowest, rank %d on %s, took %s",
+                         parts.size(), CountText(hosts.size(), "host", "hosts"),
+                         slowest->rank, slowest->host,
+                         DurationText(slowest->duration));
+}
+
+Table PartsTable(const std::vector<PartInfo>& parts, bool exact) {
+  Table table;
+  table.schema = "ckptree.parts/1";
+  table.rows_name = "parts";
+  table.columns = {{.name = "rank", .title = "RANK", .right = true},
+                   {.name = "host", .title = "HOST", .elide = true},
+                   {.name = "pid", .title = "PID", .right = true},
+                   {.name = "bytes", .title = "SIZE", .right = true},
+                   {.name = "new_bytes", .title = "NEW", .right = true},
+                   {.name = "seconds", .title = "TOOK", .right = true}};
+  for (const PartInfo& part : parts) {
+    Cell took = NumberCell(absl::ToDoubleSeconds(part.duration));
+    took.text = DurationText(part.duration);
+    table.rows.push_back({StepCell(part.rank), TextCell(part.host),
+                          StepCell(part.pid), BytesCell(part.bytes, exact),
+                          BytesCell(part.new_bytes, exact), std::move(took)});
+  }
+  return table;
+}
+
 Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
   Json metrics = Json::object();
   for (const auto& [name, value] : info.metrics) metrics[name] = value;
@@ -103,6 +153,7 @@ Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
           {"note", info.note},
           {"items", items},
           {"lineage", lineage},
+          {"parts", PartsJson(metadata.parts)},
           {"custom", ParseCustom(metadata.custom)}};
 }
 
@@ -137,6 +188,7 @@ Sheet StepSheet(const StepInfo& info, const StepMetadata& metadata,
   for (const auto& [name, kind] : metadata.items) {
     sheet.Add("item " + Escape(name), kind);
   }
+  sheet.Add("parts", PartsText(metadata.parts));
   sheet.Add("version", absl::StrFormat("%d", info.version));
   sheet.Add("base", info.base == 0 ? std::string("none: a full save")
                                    : absl::StrFormat("version %d", info.base));
@@ -250,6 +302,14 @@ absl::Status ShowStep(Session& session, const Step& step, bool json) {
   const absl::StatusOr<StepMetadata> metadata = step.Metadata();
   if (!metadata.ok()) return metadata.status();
   const bool exact = session.arguments().Has("bytes");
+  if (session.arguments().Has("parts")) {
+    if (metadata->parts.empty()) {
+      session.Note("one process saved this step: it has no parts");
+    }
+    TableOptions options;
+    if (json) options.format = Format::kJson;
+    return session.Print(PartsTable(metadata->parts, exact), options);
+  }
   session.out().Write(json ? JsonText(StepJson(step.info(), *metadata), true) +
                                  "\n"
                            : StepSheet(step.info(), *metadata, exact)
@@ -296,6 +356,10 @@ absl::StatusOr<int> RunShow(Session& session) {
                     session.arguments().Get("output", "table") == "json";
   const absl::StatusOr<Step> step = session.OpenStep(address->step);
   if (!step.ok()) return step.status();
+  if (session.arguments().Has("parts") && !address->key.empty()) {
+    return absl::InvalidArgumentError(
+        "--parts is of a whole step: leave the key out");
+  }
   const absl::Status status =
       address->key.empty() ? ShowStep(session, *step, json)
                            : ShowLeaf(session, *step, address->key, json);

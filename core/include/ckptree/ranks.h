@@ -54,6 +54,8 @@ struct RankOptions {
   // no longer, the step fails on all ranks, and the next one may work again. A
   // rank that copies and writes says so, however long it takes.
   absl::Duration deadline = absl::Minutes(5);
+  // How long Open() waits for the other ranks, which may start much later.
+  absl::Duration open_deadline = absl::Minutes(10);
   // How to open the store; `read_only` is decided by the rank, and
   // create_if_missing counts on rank 0.
   StoreOptions store = {};
