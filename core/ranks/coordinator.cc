@@ -357,7 +357,9 @@ void Coordinator::Settle(const StepCall& call, const absl::Status& status,
 }
 
 void Coordinator::Close() {
-  mail_.Post({.kind = MailKind::kClosed}).IgnoreError();
+  schema::RankMail closed;
+  closed.kind = MailKind::kClosed;
+  mail_.Post(closed).IgnoreError();
 }
 
 }  // namespace ckptree::internal

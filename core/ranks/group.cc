@@ -29,8 +29,19 @@
 
 namespace ckptree {
 
+namespace internal {
+
+// Whom the steps of this process go to: one of the two.
+struct GroupEnds {
+  std::shared_ptr<Coordinator> coordinator;
+  std::shared_ptr<Member> member;
+};
+
+}  // namespace internal
+
 using internal::Coordinator;
 using internal::Engine;
+using internal::GroupEnds;
 using internal::Member;
 using internal::RankPeer;
 using internal::Save;
@@ -76,16 +87,10 @@ absl::Status Check(const RankOptions& options) {
   return absl::OkStatus();
 }
 
-// Whom the steps of this process go to: one of the two.
-struct Ends {
-  std::shared_ptr<Coordinator> coordinator;
-  std::shared_ptr<Member> member;
-};
-
 // The step of one Begin().
 class Call : public internal::SaveSink {
  public:
-  Call(Ends ends, std::shared_ptr<Engine> engine, StepCall call)
+  Call(GroupEnds ends, std::shared_ptr<Engine> engine, StepCall call)
       : ends_(std::move(ends)), engine_(std::move(engine)), call_(call) {}
 
   bool Submit(const std::shared_ptr<Save>& save) override {
@@ -133,7 +138,7 @@ class Call : public internal::SaveSink {
     }
   }
 
-  const Ends ends_;
+  const GroupEnds ends_;
   const std::shared_ptr<Engine> engine_;
   const StepCall call_;
 };
@@ -141,7 +146,7 @@ class Call : public internal::SaveSink {
 }  // namespace
 
 struct RankGroup::Impl {
-  Impl(Store opened, Ends both, const RankOptions& given)
+  Impl(Store opened, GroupEnds both, const RankOptions& given)
       : store(std::move(opened)), ends(std::move(both)), options(given) {}
 
   StepCall NextCall(std::int64_t step) {
@@ -150,7 +155,7 @@ struct RankGroup::Impl {
   }
 
   Store store;
-  Ends ends;
+  GroupEnds ends;
   const RankOptions options;
   bool closed = false;
 
@@ -168,7 +173,7 @@ absl::StatusOr<RankGroup> internal::RankGroupPeer::Open(
     std::shared_ptr<void> file_system) {
   CKPTREE_RETURN_IF_ERROR(Check(options));
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
-  Ends ends;
+  GroupEnds ends;
   if (options.rank == 0) {
     CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
     CKPTREE_ASSIGN_OR_RETURN(

@@ -62,7 +62,9 @@ void MailWriter::Beat() {
     if (absl::Now() - last_ < beat_) return;
   }
   // Who is not heard counts as lost: nothing better can be done about it.
-  Post({.kind = schema::MailKind::kBeat}).IgnoreError();
+  schema::RankMail beat;
+  beat.kind = schema::MailKind::kBeat;
+  Post(beat).IgnoreError();
 }
 
 absl::StatusOr<std::vector<schema::RankMail>> MailReader::Poll() {

@@ -30,6 +30,20 @@
 
 namespace ckptree {
 
+namespace internal {
+
+// What the caller's thread and the store's write thread tell each other.
+struct PartExchange {
+  absl::Mutex mu;
+  std::optional<std::string> plan ABSL_GUARDED_BY(mu);
+  bool answered ABSL_GUARDED_BY(mu) = false;  // By Commit() or Fail().
+  std::vector<std::string> parts ABSL_GUARDED_BY(mu);
+  absl::Status why ABSL_GUARDED_BY(mu);
+};
+
+}  // namespace internal
+
+using internal::PartExchange;
 using internal::RankPeer;
 using internal::Save;
 
@@ -37,15 +51,6 @@ namespace {
 
 // How often a save that waits for its parts asks whether it was cancelled.
 constexpr absl::Duration kAskEvery = absl::Milliseconds(20);
-
-// What the caller's thread and the store's write thread tell each other.
-struct Exchange {
-  absl::Mutex mu;
-  std::optional<std::string> plan ABSL_GUARDED_BY(mu);
-  bool answered ABSL_GUARDED_BY(mu) = false;  // By Commit() or Fail().
-  std::vector<std::string> parts ABSL_GUARDED_BY(mu);
-  absl::Status why ABSL_GUARDED_BY(mu);
-};
 
 // The parts of every rank, each once.
 absl::StatusOr<std::vector<internal::PartResult>> TakeAll(
@@ -84,7 +89,7 @@ absl::StatusOr<std::vector<internal::PartResult>> TakeAll(
 }  // namespace
 
 struct RankedSave::Impl {
-  std::shared_ptr<Exchange> exchange;
+  std::shared_ptr<PartExchange> exchange;
   SaveHandle handle;
   std::string plan;
 
@@ -148,7 +153,7 @@ absl::StatusOr<RankedSave> RankedSave::Begin(StepBuilder about,
         absl::StrFormat("a deadline of %s: it must be above zero",
                         absl::FormatDuration(options.deadline)));
   }
-  auto exchange = std::make_shared<Exchange>();
+  auto exchange = std::make_shared<PartExchange>();
   const std::unique_ptr<RankPeer::Impl> impl = RankPeer::Take(&about);
   if (impl->content.has_entries() || impl->plan.has_value()) {
     return absl::InvalidArgumentError(absl::StrFormat(
