@@ -208,12 +208,12 @@ class TrialGroupTest : public ::testing::Test {
 };
 
 TEST_F(TrialGroupTest, CoordinatorKilled) {
-  Sweep(0, FaultPlan::Mode::kKill, 1);
+  Sweep(0, FaultPlan::Mode::kKill, 2);
 }
 TEST_F(TrialGroupTest, LargeRankKilled) { Sweep(1, FaultPlan::Mode::kKill, 1); }
 TEST_F(TrialGroupTest, SmallRankKilled) { Sweep(3, FaultPlan::Mode::kKill, 1); }
 TEST_F(TrialGroupTest, CoordinatorsCallFails) {
-  Sweep(0, FaultPlan::Mode::kFail, 1);
+  Sweep(0, FaultPlan::Mode::kFail, 2);
 }
 TEST_F(TrialGroupTest, LargeRanksCallFails) {
   Sweep(1, FaultPlan::Mode::kFail, 1);
