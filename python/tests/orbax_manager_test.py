@@ -326,6 +326,23 @@ def test_without_arguments_after_it_was_opened_again(ocp, managed):  # CM-20
     assert restored.config == {"a": 1}
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_without_arguments_the_metrics_come_along(ocp, managed, again):
+    options = {"best_fn": lambda metrics: metrics["loss"]}
+    manager = managed(**options)
+    items = ocp.args.Composite(config=ocp.args.JsonSave({"a": 1}))
+    manager.save(0, args=items, metrics={"loss": 0.5, "more": [1]})
+    manager.wait_until_finished()
+    if again:
+        manager.close()
+        manager = managed(**options)
+    for asked in (None, ocp.args.Composite()):
+        found = manager.restore(0, args=asked)
+        assert set(found) == {"config", "metrics"}
+        assert found.metrics == {"loss": 0.5, "more": [1]}
+    assert found.config == {"a": 1}
+
+
 def test_items_added_later(ocp, managed):
     manager = managed()
     manager.save(0, args=ocp.args.Composite(a=ocp.args.StandardSave({"x": 1})))

@@ -23,6 +23,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import jax
 from flax import nnx
 
 from ckptree.adapters.protocol import (
@@ -41,9 +42,37 @@ _GRAPHS: tuple[type, ...] = tuple(
 )
 
 
+# States, modules and optimizers.
+WITH_VARIABLES: tuple[type, ...] = (nnx.State, *_GRAPHS)
+
+# Older versions split modules into objects of another type.
+_VARIABLES: tuple[type, ...] = (
+    nnx.Variable,
+    getattr(nnx, "VariableState", nnx.Variable),
+)
+
+
 def has_variables(value: Any) -> bool:
     """Whether it is a state, a module or an optimizer of NNX."""
-    return isinstance(value, (nnx.State, *_GRAPHS))
+    return isinstance(value, WITH_VARIABLES)
+
+
+def is_variable(value: Any) -> bool:
+    """Whether it is a variable, or what stands for one in a state."""
+    return isinstance(value, _VARIABLES)
+
+
+def parts(value: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """Variables and other leaves of a state, a module or an optimizer, and the
+    keys that lead to them."""
+    state = value if isinstance(value, nnx.State) else nnx.split(value)[1]
+    found, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=is_variable)
+    return [(tuple(map(_key, path)), part) for path, part in found]
+
+
+def _key(part: Any) -> str:
+    names = ("key", "idx", "name")
+    return str(next(getattr(part, n) for n in names if hasattr(part, n)))
 
 
 def is_leaf(value: Any) -> bool:

@@ -95,12 +95,11 @@ def unpack(
     directory: str | os.PathLike[str],
     args: Composite | None,
 ) -> Composite:
-    """The items that `args` name; all, without, and None for each that was
-    saved as None. KeyError: one that is named is not there."""
+    """The items that `args` name; all, without, with the metrics, and None for
+    each that was saved as None. KeyError: one that is named is not there."""
     wanted: dict[str, Any] = dict(args) if args else {}
     if not wanted:
-        there = (n for n in _items.names(step) if n != _items.METRICS)
-        wanted = dict.fromkeys(there)
+        wanted = dict.fromkeys(_items.names(step))
     made: dict[str, Any] = {}
     if not args:
         made = dict.fromkeys(_items.left_out(step))
@@ -114,7 +113,11 @@ def unpack(
                     "its handler is not known yet: pass its arguments"
                 )
         elif given is None:
-            handler = table.find_by_name(name, item.about.get("handler"))
+            saved_by = item.about.get("handler")
+            if name == _items.METRICS and saved_by is None:
+                made[name] = item.document()  # The manager wrote them.
+                continue
+            handler = table.find_by_name(name, saved_by)
         elif not isinstance(given, CheckpointArgs):
             raise ValueError(
                 f"item {name!r}: pass CheckpointArgs, such as "

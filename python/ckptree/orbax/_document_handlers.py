@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ckptree._rules import Content, Document
+from ckptree.metadata import as_json_has_it
 from ckptree.orbax._handler import StoreHandler
 from ckptree.orbax._items import Item
 from ckptree.orbax._option_states import check_processes, tell
@@ -39,7 +40,8 @@ class JsonCheckpointHandler(StoreHandler):
 
 
 def json_item(value: Any) -> Item:
-    """TypeError, ValueError: JSON cannot write it."""
+    """TypeError, ValueError: JSON cannot write it, or loses an entry."""
+    as_json_has_it(value)
     text = json.dumps(value)
     return Item(Document(Content("json", text.encode())))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 import ckptree
 from ckptree.errors import StateError, UnavailableError
+from ckptree.metadata import as_json_has_it
 from ckptree.orbax import _place
 from ckptree.orbax._manager_arguments import listed_steps
 from ckptree.orbax.checkpoint_managers.save_decision_policy import decision_of
@@ -138,7 +139,9 @@ class Engines:
             else listed_steps(given.save_on_steps),
             should_save_fn=None if by_policy else given.should_save_fn,
             save_decision=decision,
-            metadata=metadata if given.save_root_metadata else None,
+            metadata=as_json_has_it(metadata)
+            if given.save_root_metadata
+            else None,
             read_only=read_only,
             save_timeout=(given.async_options or AsyncOptions()).timeout_secs,
         )

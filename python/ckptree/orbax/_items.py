@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 from ckptree.errors import NotFoundError
+from ckptree.metadata import as_json_has_it
 
 if TYPE_CHECKING:
     from ckptree import _engine
@@ -125,14 +125,14 @@ def _done(item: Item) -> Item:
 
 def about(items: Mapping[str, Item], custom: Any) -> dict[str, Any]:
     """What to keep with a step that holds `items`. TypeError, ValueError:
-    `custom` is no dict that JSON can write."""
+    `custom` is no dict that JSON can write, or loses an entry there."""
     if custom is None:
         custom = {}
     if not isinstance(custom, dict):
         raise ValueError(
             f"custom_metadata is a dict, not a {type(custom).__name__}"
         )
-    json.dumps(custom)
+    custom = as_json_has_it(custom)
     kept = {name: item.about for name, item in items.items()}
     return About(kept, custom, time.time_ns()).json()
 

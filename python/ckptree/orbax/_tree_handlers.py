@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ckptree.metadata import as_json_has_it
 from ckptree.orbax import (
     _tree_restore,
     _tree_save,
@@ -50,8 +50,9 @@ class _TreeHandler(StoreHandler):
         made = _tree_save.save(tree, args.save_args, check)
         custom = args.custom_metadata
         if custom is not None:
-            json.dumps(custom)  # TypeError where it cannot be written.
-            made = made._replace(about={**made.about, "custom": custom})
+            # TypeError, ValueError where it cannot be written.
+            kept = as_json_has_it(custom)
+            made = made._replace(about={**made.about, "custom": kept})
         return made
 
 

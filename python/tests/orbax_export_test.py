@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States of NNX in an export: real Orbax restores them into the templates that
+it would restore its own into."""
+
+import ckptree
+import ckptree.orbax as ours
+import numpy as np
+import orbax.checkpoint as theirs
+import pytest
+
+nnx = pytest.importorskip("flax.nnx")
+
+import jax
+import optax
+
+
+class Model(nnx.Module):
+    def __init__(self, seed):
+        rngs = nnx.Rngs(seed)
+        as_list = getattr(nnx, "List", list)
+        self.layers = as_list([nnx.Linear(3, 3, rngs=rngs) for _ in range(2)])
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+
+
+def moments_of(model):
+    return nnx.state(nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param))
+
+
+def same(found, wanted):
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+def exported(tmp_path, args):
+    """A step that our manager saved, as a manager of Orbax has it."""
+    with ours.CheckpointManager(tmp_path / "ours") as manager:
+        manager.save(0, args=args)
+    ours.export_orbax(tmp_path / "ours", tmp_path / "theirs")
+    return theirs.CheckpointManager(tmp_path / "theirs")
+
+
+def test_states_come_back_into_states(tmp_path):
+    saved, other = Model(0), Model(1)
+    state, moments = nnx.state(saved), moments_of(saved)
+    args = ours.args.Composite(
+        model=ours.args.StandardSave(state),
+        moments=ours.args.PyTreeSave(moments),
+    )
+    asked = theirs.args.Composite(
+        model=theirs.args.StandardRestore(nnx.state(other)),
+        moments=theirs.args.PyTreeRestore(moments_of(other)),
+    )
+    with exported(tmp_path, args) as manager:
+        found = manager.restore(0, args=asked)
+    for name, wanted in (("model", state), ("moments", moments)):
+        assert isinstance(found[name], nnx.State)
+        same(nnx.to_pure_dict(found[name]), nnx.to_pure_dict(wanted))
+
+
+def test_it_is_what_orbax_writes_itself(tmp_path):
+    state = nnx.state(Model(0))
+    tree = {
+        "model": state,
+        "plain": {"kernel": np.arange(3.0)},
+        "pure": nnx.to_pure_dict(state),
+        "step": 5,
+    }
+    with theirs.CheckpointManager(tmp_path / "direct") as manager:
+        manager.save(0, args=theirs.args.PyTreeSave(tree))
+        manager.wait_until_finished()
+        wanted = manager.restore(0, args=theirs.args.PyTreeRestore())
+    assert list(wanted["model"]["norm"]["bias"]) == ["value"]
+    with exported(tmp_path, ours.args.PyTreeSave(tree)) as manager:
+        found = manager.restore(0, args=theirs.args.PyTreeRestore())
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    same(found, wanted)
+
+
+def test_leaves_of_a_state_that_are_no_variables(tmp_path):
+    state = nnx.State({"v": nnx.Variable(np.ones(2)), "w": np.arange(2.0)})
+    with exported(tmp_path, ours.args.PyTreeSave([state])) as manager:
+        found = manager.restore(0, args=theirs.args.PyTreeRestore())
+    same(found, [{"v": {"value": np.ones(2)}, "w": np.arange(2.0)}])
+
+
+def test_back_and_forth(tmp_path):
+    """An import of the export fits our templates, and is exported alike."""
+    state = nnx.state(Model(0))
+    with exported(tmp_path, ours.args.StandardSave(state)) as manager:
+        first = manager.restore(0, args=theirs.args.StandardRestore())
+    ours.import_checkpoint(tmp_path / "theirs", tmp_path / "again")
+    with ours.CheckpointManager(tmp_path / "again") as manager:
+        like = ours.args.StandardRestore(nnx.state(Model(1)))
+        found = manager.restore(0, args=like)
+        same(nnx.to_pure_dict(found), nnx.to_pure_dict(state))
+    ours.export_orbax(tmp_path / "again", tmp_path / "back")
+    with theirs.CheckpointManager(tmp_path / "back") as manager:
+        same(manager.restore(0, args=theirs.args.StandardRestore()), first)
+
+
+def test_what_a_store_saved_without_orbax_is_as_it_lies(tmp_path):
+    state = nnx.state(Model(0))
+    with ckptree.Store(tmp_path / "s") as store:
+        store.save(0, {"model": state}).result(timeout=60)
+    ours.export_orbax(tmp_path / "s", tmp_path / "theirs")
+    with theirs.CheckpointManager(tmp_path / "theirs") as manager:
+        asked = theirs.args.Composite(model=theirs.args.StandardRestore())
+        found = manager.restore(0, args=asked)["model"]
+    other = nnx.state(Model(1))
+    nnx.replace_by_pure_dict(other, nnx.restore_int_paths(found))
+    same(nnx.to_pure_dict(other), nnx.to_pure_dict(state))
