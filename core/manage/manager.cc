@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
@@ -306,6 +307,40 @@ void CheckpointManager::Impl::WarnOfEarlier(std::int64_t step,
           step, latest));
 }
 
+void CheckpointManager::Impl::WarnOfUnmeasured(
+    const std::vector<std::pair<std::string, double>>& metrics) {
+  if (!limit.has_value()) return;
+  const auto is_given = [this](const auto& all) {
+    return std::any_of(all.begin(), all.end(), [this](const auto& metric) {
+      return metric.first == limit->metric;
+    });
+  };
+  {
+    const absl::MutexLock lock(&mu);
+    if (!unmeasured.has_value()) return;
+    if (is_given(metrics)) {
+      unmeasured.reset();
+      return;
+    }
+    if (++*unmeasured <= *limit->n) return;
+    unmeasured.reset();
+  }
+  const absl::StatusOr<std::vector<StepInfo>> steps = store.Steps(Branch());
+  if (!steps.ok()) return;
+  for (const StepInfo& info : *steps) {
+    if (is_given(info.metrics)) return;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, value] : metrics) names.push_back(name);
+  engine().logger().Log(
+      LogSeverity::kWarning, "save",
+      absl::StrFormat(
+          "no step has the metric '%s', by which the best %d stay: so all of "
+          "them stay. The metrics of this save: %s. This is said once",
+          limit->metric, *limit->n,
+          names.empty() ? "none" : absl::StrJoin(names, ", ")));
+}
+
 absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   if (impl_->read_only()) return false;
@@ -345,6 +380,7 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
         absl::StrFormat("step %d is being saved already", step));
   }
   CKPTREE_RETURN_IF_ERROR(impl_->TakeTurn());
+  impl_->WarnOfUnmeasured(arguments.metrics);
   StepBuilder builder = impl_->store.Begin(step, std::move(options));
   for (const auto& [name, value] : arguments.metrics) {
     builder.SetMetric(name, value);

@@ -50,6 +50,7 @@ struct CheckpointManager::Impl {
         own_store(owns),
         options(std::move(given)),
         decision(internal::DecisionOf(options)),
+        limit(internal::LimitOf(options)),
         branch(options.branch) {
     if (options.watch_sigterm) watch.emplace();
   }
@@ -128,6 +129,10 @@ struct CheckpointManager::Impl {
   bool IsThere(std::int64_t step) const;
   // Says once that a step was left out for not being after the latest.
   void WarnOfEarlier(std::int64_t step, std::int64_t latest) const;
+  // Of a save that begins: says once that steps which were to go stay, as
+  // none has the metric that chooses among them.
+  void WarnOfUnmeasured(
+      const std::vector<std::pair<std::string, double>>& metrics);
 
   Store store;
   const bool own_store;  // Close() closes it.
@@ -136,6 +141,8 @@ struct CheckpointManager::Impl {
   mutable std::atomic<bool> warned{false};
   const ManagerOptions options;
   const SaveDecision decision;
+  // Chooses steps by a metric, and keeps those without it.
+  const std::optional<BestN> limit;
   std::optional<internal::SigtermWatch> watch;
 
   mutable absl::Mutex mu;
@@ -147,6 +154,8 @@ struct CheckpointManager::Impl {
   bool preemption_requested ABSL_GUARDED_BY(mu) = false;
   bool saved_for_preemption ABSL_GUARDED_BY(mu) = false;
   bool closed ABSL_GUARDED_BY(mu) = false;
+  // Saves without the metric of `limit`; none where one had it, or it was said.
+  std::optional<std::int64_t> unmeasured ABSL_GUARDED_BY(mu) = 0;
 };
 
 }  // namespace ckptree

@@ -166,6 +166,19 @@ std::optional<Preservation> PreservationOf(const ManagerOptions& options) {
   return any;
 }
 
+std::optional<BestN> LimitOf(const ManagerOptions& options) {
+  const std::optional<Preservation> policy = PreservationOf(options);
+  if (!policy.has_value()) return std::nullopt;
+  std::vector<Preservation> parts = {*policy};
+  if (const auto* any = std::get_if<AnyOf>(&policy->rule())) parts = any->of;
+  for (const Preservation& part : parts) {
+    const auto* const best = std::get_if<BestN>(&part.rule());
+    if (best == nullptr || best->computed) continue;
+    if (best->n.value_or(0) > 0 && best->keep_without_metrics) return *best;
+  }
+  return std::nullopt;
+}
+
 std::optional<BestN> BestOf(const ManagerOptions& options,
                             const Preservation& policy) {
   if (HasBest(options)) return BestRule(options);

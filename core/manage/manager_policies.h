@@ -20,6 +20,10 @@ SaveDecision DecisionOf(const ManagerOptions& options);
 // Nothing where the options say nothing of which steps live.
 std::optional<Preservation> PreservationOf(const ManagerOptions& options);
 
+// The BestN of the options that bounds how many steps with a stored metric
+// stay, and keeps all that lack it. Nothing where there is none.
+std::optional<BestN> LimitOf(const ManagerOptions& options);
+
 // What is the best step by: the options, else the first BestN of `policy`.
 std::optional<BestN> BestOf(const ManagerOptions& options,
                             const Preservation& policy);

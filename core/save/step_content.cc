@@ -312,8 +312,10 @@ absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
     }
   }
   if (content_.metrics.size() >= schema::kMaxMetrics) {
-    return Invalid("metric %s: a step has at most %d", name,
-                   schema::kMaxMetrics);
+    return Invalid(
+        "a step has at most %d metrics, and '%s' is one more: put what no step "
+        "is chosen by into its metadata",
+        schema::kMaxMetrics, name);
   }
   content_.metrics.emplace_back(name, value);
   return absl::OkStatus();

@@ -24,9 +24,8 @@ absl::StatusCode CodeOfErrno(int error) {
       return absl::StatusCode::kResourceExhausted;
     case EACCES:
     case EPERM:
-      return absl::StatusCode::kPermissionDenied;
     case EROFS:
-      return absl::StatusCode::kFailedPrecondition;
+      return absl::StatusCode::kPermissionDenied;
     default:
       return absl::StatusCode::kUnknown;
   }

@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "kv/options.h"
@@ -13,6 +14,13 @@
 
 namespace ckptree::kv {
 namespace {
+
+// That a directory is not there, of which RocksDB says what is in it: it makes
+// it next.
+bool IsOfCreation(std::string_view text) {
+  return text.starts_with("Error when reading ") &&
+         text.find(" dir NotFound") != text.npos;
+}
 
 class Forwarder : public rocksdb::Logger {
  public:
@@ -31,6 +39,7 @@ class Forwarder : public rocksdb::Logger {
     }
     std::array<char, 1024> text;
     std::vsnprintf(text.data(), text.size(), format, arguments);
+    if (IsOfCreation(text.data())) return;
     // Errors that matter come as statuses; what else RocksDB says would
     // alarm people about things that are as they should be.
     log_(Severity::kInfo, text.data());

@@ -224,6 +224,13 @@ def test_infos_are_for_who_asks(tmp_path, told):
     assert "the policy 'latest(5)'" in record.getMessage()
 
 
+def test_a_creation_says_nothing(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="ckptree"):
+        ckptree.Store(tmp_path / "new").close()
+        ckptree.CheckpointManager(tmp_path / "managed").close()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_a_level_of_its_own_silences_it(damaged, caplog):
     with caplog.at_level(logging.CRITICAL, logger="ckptree"):
         ckptree.Store(damaged).close()

@@ -97,6 +97,49 @@ def test_the_best(manage):
         manager.restore(3)
 
 
+def warnings_of(caplog, manager):
+    """What was logged as a warning so far."""
+    manager.store.flush()  # Delivers what the engine has to say.
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == "WARNING"
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"best_metric": "acc", "best_mode": "max", "max_to_keep": 2},
+        {"preservation": ckptree.Best("acc", "max", n=2) | ckptree.Latest(1)},
+    ],
+)
+def test_a_metric_that_no_step_has_is_said_once(manage, caplog, options):
+    manager = manage(**options)
+    for step in range(2):
+        save(manager, step, metrics={"loss": 0.5})
+    assert warnings_of(caplog, manager) == []  # Nothing would have gone yet.
+    for step in range(2, 8):
+        save(manager, step, metrics={"loss": 0.5, "accuracy": 1})
+    (said,) = warnings_of(caplog, manager)
+    assert "no step has the metric 'acc'" in said and "best 2" in said
+    assert "metrics of this save: accuracy, loss" in said
+    assert manager.all_steps() == list(range(8))
+
+
+def test_a_metric_that_some_steps_have_is_not_said(manage, caplog):
+    options = {"best_metric": "acc", "best_mode": "max", "max_to_keep": 2}
+    manager = manage(**options)
+    save(manager, 0, metrics={"acc": 0.5})
+    save(manager, *range(1, 6))
+    manager = manage(**options)  # Of an earlier run.
+    save(manager, *range(6, 12))
+    # And where the rest of them goes.
+    manager = manage(**options, keep_checkpoints_without_metrics=False)
+    save(manager, *range(12, 20))
+    assert warnings_of(caplog, manager) == []
+
+
 def test_items_and_metadata(manage):
     manager = manage(metadata={"run": 1})
     shared = np.arange(4)

@@ -46,9 +46,8 @@ std::string HintOf(const absl::Status& status) {
     case absl::StatusCode::kInternal:
       return "this is a bug of ckptree: please report it with the command";
     case absl::StatusCode::kPermissionDenied:
-      return "the files of a store belong to the user who made it: run this as "
-             "that "
-             "user";
+      return "run this as the user who made the store; what is on a disk that "
+             "is mounted read-only can only be read";
     case absl::StatusCode::kCancelled:
       return "";
     default:
