@@ -12,6 +12,11 @@
 
 NB_MODULE(_engine, m) {
   m.doc() = "The engine behind the package ckptree; no interface of its own.";
+  // Python frees nothing of a daemon thread when it exits, which would read as
+  // a fault of this extension: for whoever looks for such, `python -X dev`.
+  const nanobind::handle flags = PySys_GetObject("flags");
+  nanobind::set_leak_warnings(flags.is_valid() &&
+                              nanobind::cast<bool>(flags.attr("dev_mode")));
   const std::string version(ckptree::Version());
   m.attr("VERSION") = nanobind::str(version.c_str());
   m.attr("FORMAT") = ckptree::FormatNumber();

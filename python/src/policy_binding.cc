@@ -233,6 +233,7 @@ void BindDecisions(nb::module_& m) {
 }  // namespace
 
 void BindPolicy(nb::module_& m) {
+  m.def("release_functions", &PythonFunction::ReleaseAll);
   BindPolicies(m);
   BindDecisions(m);
 }

@@ -2,8 +2,14 @@
 
 #include "python/src/python_function.h"
 
+#include <pthread.h>
+
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "python/src/release_queue.h"
 
@@ -23,7 +29,7 @@ ReleaseQueue& DroppedFunctions() {
 }
 
 void Drop(PyObject* function) {
-  if (!nb::is_alive()) return;
+  if (function == nullptr || !nb::is_alive()) return;
   if (PyGILState_Check() != 0) {
     Py_DECREF(function);
   } else {
@@ -47,18 +53,77 @@ std::string TextOf(const nb::python_error& error) {
 
 }  // namespace
 
+// One reference, which is in the list of all as long as it lives. Thread-safe.
+class PythonFunction::Held {
+ public:
+  explicit Held(nb::callable function) : function_(function.release().ptr()) {
+    const std::lock_guard<std::mutex> lock(All().mutex);
+    All().held.insert(this);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    PyObject* function = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(All().mutex);
+      All().held.erase(this);
+      function = std::exchange(function_, nullptr);
+    }
+    Drop(function);
+  }
+
+  // Nothing after ReleaseAll(). REQUIRES: the GIL, without which none is
+  // released.
+  nb::object Get() const {
+    const std::lock_guard<std::mutex> lock(All().mutex);
+    return nb::borrow(function_);
+  }
+
+  // REQUIRES: the GIL.
+  static void ReleaseAll() {
+    std::vector<nb::object> released;  // Destroyed without the lock.
+    const std::lock_guard<std::mutex> lock(All().mutex);
+    for (Held* const one : All().held) {
+      released.push_back(nb::steal(std::exchange(one->function_, nullptr)));
+    }
+  }
+
+ private:
+  // Nobody has the lock while the process forks: the child would wait for it.
+  struct List {
+    List() {
+      pthread_atfork(
+          +[] { All().mutex.lock(); }, +[] { All().mutex.unlock(); },
+          +[] { All().mutex.unlock(); });
+    }
+    std::mutex mutex;
+    std::unordered_set<Held*> held;
+  };
+  // Never destroyed, as the queue above.
+  static List& All() {
+    static auto* const list = new List;
+    return *list;
+  }
+
+  PyObject* function_;
+};
+
 PythonFunction::PythonFunction(nb::callable function)
-    : function_(function.release().ptr(), &Drop) {}
+    : function_(std::make_shared<Held>(std::move(function))) {}
+
+void PythonFunction::ReleaseAll() { Held::ReleaseAll(); }
 
 void PythonFunction::Call(
     const std::function<nb::tuple()>& arguments,
     const std::function<void(nb::handle result)>& use) const {
   if (!nb::is_alive()) throw std::runtime_error("the interpreter has ended");
   const nb::gil_scoped_acquire acquire;
+  const nb::object function = function_->Get();
+  if (!function.is_valid()) throw std::runtime_error("the interpreter ends");
   try {
     const nb::tuple positional = arguments();
     const nb::object result =
-        nb::steal(PyObject_Call(function_.get(), positional.ptr(), nullptr));
+        nb::steal(PyObject_Call(function.ptr(), positional.ptr(), nullptr));
     if (!result.is_valid()) throw nb::python_error();
     use(result);
   } catch (nb::python_error& error) {

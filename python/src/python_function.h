@@ -27,8 +27,15 @@ class PythonFunction {
   void Call(const std::function<nanobind::tuple()>& arguments,
             const std::function<void(nanobind::handle result)>& use) const;
 
+  // At the exit of the interpreter: lets go of all functions there are; a call
+  // throws from then on. A function leads to all that its module names, and so
+  // does a policy that holds it to itself, which Python's collector does not
+  // see.
+  static void ReleaseAll();
+
  private:
-  std::shared_ptr<PyObject> function_;
+  class Held;
+  std::shared_ptr<Held> function_;
 };
 
 // While it lives, what functions raise on this thread is kept.
