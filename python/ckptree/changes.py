@@ -18,6 +18,8 @@ from ckptree.records import LeafType
 from ckptree.table import Table
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ckptree import _engine
 
 
@@ -106,7 +108,8 @@ class Curves(dict[str, Series]):
         self.statistic = statistic
 
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
-        """Draws a line for each leaf over the steps, by matplotlib.
+        """Draws a line for each leaf over the steps, by matplotlib; of the
+        first hundred, with a warning, where there are more.
 
         Parameters
         ----------
@@ -146,18 +149,33 @@ class Curves(dict[str, Series]):
         """
         import pandas
 
+        steps = sorted({step for one in self.values() for step in one.steps})
+        row_of = {step: row for row, step in enumerate(steps)}
         columns = {
-            name: pandas.Series(one.values, index=one.steps)
-            for name, one in self.items()
+            name: _column(one, steps, row_of) for name, one in self.items()
         }
-        frame = pandas.DataFrame(columns)
-        frame.index.name = "step"
-        return frame
+        index = pandas.Index(steps, name="step")
+        return pandas.DataFrame(columns, index=index)
 
     def _repr_html_(self) -> str:
         from ckptree import html
 
         return html.curves(self, self.statistic)
+
+
+def _column(
+    one: Series, steps: list[int], row_of: Mapping[int, int]
+) -> np.ndarray[Any, Any]:
+    """The values of a leaf in all steps, NaN in those that lack it."""
+    import numpy as np
+
+    values = np.asarray(one.values)
+    if one.steps == steps:
+        return values
+    kind = float if values.dtype.kind in "fiu" else object
+    column = np.full(len(steps), np.nan, kind)
+    column[[row_of[step] for step in one.steps]] = values
+    return column
 
 
 class LeafChange(NamedTuple):

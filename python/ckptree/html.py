@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores, steps and leaves as a notebook shows them: tables of HTML. Nothing
-but records is read."""
+is read but records, and values that are as small."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     # by this module and so stand above it.
     StepInfo = Any
     UsageReport = Any
+    PolicyReport = Any
+    VerifyReport = Any
     LeafChange = Any
     LeafStats = Any
     Series = tuple[list[int], list[float]]
@@ -54,7 +56,11 @@ if TYPE_CHECKING:
 MAX_ROWS = 200
 _MAX_POINTS = 60
 _MAX_SUBTREES = 50
-_HEAD = "name type size since min max mean l2".split() + ["NaN, Inf"]
+_MAX_CHARACTERS = 80
+_HEAD = "name type value size since min max mean l2".split() + ["NaN, Inf"]
+
+# Values of this many bytes at most are shown.
+MAX_VALUE_BYTES = 256
 
 
 class _Drawn(str):
@@ -104,9 +110,57 @@ def store(path: str, steps: Sequence[StepInfo]) -> str:
     return drawn + _table(caption, head, rows, len(steps))
 
 
-def step(info: StepInfo, leaves: Iterable[ShownLeaf]) -> str:
-    """All leaves of a step, with their statistics."""
-    return _table(_of_step(info), _HEAD, _rows(leaves))
+def manager(
+    path: str, steps: Sequence[StepInfo], policy: str, best: int | None
+) -> str:
+    """The steps of a manager, and which of them stay."""
+    said = [f"keeps {policy or 'all steps'}"]
+    if best is not None:
+        said.append(f"the best is step {best}")
+    return text("; ".join(said)) + store(path, steps)
+
+
+def policy(shown: PolicyReport) -> str:
+    """What a policy says of each step, newest first."""
+    kept = sum(verdict.kept for verdict in shown.steps)
+    caption = (
+        f"{shown.policy}: keeps {kept} of {len(shown.steps)} steps; without "
+        f"the others {size(shown.freed.nbytes)} are free"
+    )
+    rows = [
+        [
+            verdict.step,
+            time(verdict.begun_ns),
+            "kept" if verdict.kept else "goes",
+            cut(", ".join(verdict.why)),
+        ]
+        for verdict in shown.steps[: -MAX_ROWS - 1 : -1]
+    ]
+    head = ["step", "saved", "", "why"]
+    return _table(caption, head, rows, len(shown.steps))
+
+
+def verification(shown: VerifyReport) -> str:
+    """What was looked at, and what is wrong with it."""
+    caption = (
+        f"{'as it was saved' if shown.ok else 'damaged'}: {shown.steps} steps, "
+        f"{shown.leaves} leaves, {shown.chunks} chunks, {size(shown.nbytes)}; "
+        f"{len(shown.findings)} findings"
+    )
+    rows = [
+        [found.severity, found.what, cut(" ".join(found.steps)), found.leaf]
+        for found in shown.findings[:MAX_ROWS]
+    ]
+    head = ["severity", "what", "steps", "leaf"] if rows else []
+    return _table(caption, head, rows, len(shown.findings))
+
+
+def step(
+    info: StepInfo, leaves: Iterable[ShownLeaf], values: Mapping[str, Any]
+) -> str:
+    """All leaves of a step, with their statistics; `values`: of those that are
+    small, by name."""
+    return _table(_of_step(info), _HEAD, _rows(leaves, values))
 
 
 def _of_step(info: StepInfo) -> str:
@@ -116,7 +170,9 @@ def _of_step(info: StepInfo) -> str:
     )
 
 
-def _rows(leaves: Iterable[ShownLeaf]) -> list[list[Any]]:
+def _rows(
+    leaves: Iterable[ShownLeaf], values: Mapping[str, Any]
+) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for leaf in leaves:
         stats = leaf.stats
@@ -124,6 +180,7 @@ def _rows(leaves: Iterable[ShownLeaf]) -> list[list[Any]]:
             [
                 leaf.name,
                 _type(leaf),
+                value(values[leaf.name]) if leaf.name in values else "",
                 size(leaf.nbytes),
                 leaf.since_step,
                 *(
@@ -138,14 +195,16 @@ def _rows(leaves: Iterable[ShownLeaf]) -> list[list[Any]]:
 
 
 def folded(
-    info: StepInfo, subtrees: Sequence[tuple[str, int, Sequence[ShownLeaf]]]
+    info: StepInfo,
+    subtrees: Sequence[tuple[str, int, Sequence[ShownLeaf]]],
+    values: Mapping[str, Any],
 ) -> str:
     """A step of many leaves: its subtrees, to be unfolded, with how many leaves
     they have and the first of these."""
     return text(_of_step(info)) + "".join(
         _fold(
             f"{name}: {count} lea{'f' if count == 1 else 'ves'}",
-            _table("", _HEAD, _rows(leaves), count),
+            _table("", _HEAD, _rows(leaves, values), count),
         )
         for name, count, leaves in subtrees
     )
@@ -278,10 +337,11 @@ def changes(shown: Sequence[LeafChange], caption: str) -> str:
     return "".join(parts)
 
 
-def leaf(shown: ShownLeaf) -> str:
-    """What its record says."""
+def leaf(shown: ShownLeaf, values: Mapping[str, Any]) -> str:
+    """What its record says, and its value, where that is small."""
     rows: list[list[Any]] = [
         ["type", _type(shown)],
+        *(["value", value(one)] for one in values.values()),
         ["size", size(shown.nbytes)],
         ["since step", shown.since_step],
         ["digest", shown.digest],
@@ -328,6 +388,25 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.5g}" if math.isfinite(value) else str(value)
+
+
+def value(shown: Any) -> str:
+    """A number or a text, as Python writes it.
+
+    >>> value(0.0003), value("a" * 100)[-4:]
+    ('0.0003', 'a...')
+    """
+    return cut(str(shown) if hasattr(shown, "dtype") else repr(shown))
+
+
+def cut(shown: str) -> str:
+    """
+    >>> len(cut("a" * 1000))
+    80
+    """
+    if len(shown) <= _MAX_CHARACTERS:
+        return shown
+    return shown[: _MAX_CHARACTERS - 3] + "..."
 
 
 def time(ns: int) -> str:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable
 
+from ckptree.errors import Error
 from ckptree.records import LeafDetail, LeafStats
 
 if TYPE_CHECKING:
@@ -433,4 +434,26 @@ class Leaf:
     def _repr_html_(self) -> str:
         from ckptree import html
 
-        return html.leaf(self)
+        return html.leaf(self, small_values(self._step, [self]))
+
+
+def small_values(
+    step: _engine.Step, leaves: Iterable[Leaf]
+) -> dict[str, Any]:
+    """Of numbers, str and what else is small, by their names. None where they
+    cannot be read: what is damaged is shown, too."""
+    from ckptree import html
+    from ckptree.arrays import values
+
+    small = [
+        leaf
+        for leaf in leaves
+        if leaf.shape == ()
+        and leaf.nbytes <= html.MAX_VALUE_BYTES
+        and not leaf._info.packed
+    ]
+    try:
+        read = values.read(step, [leaf._info for leaf in small])
+    except (Error, ImportError, ValueError):
+        return {}
+    return {leaf.name: value for leaf, value in zip(small, read)}

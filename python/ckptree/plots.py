@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import warnings
+from itertools import islice
 from typing import Any, Mapping, Sequence
+
+from ckptree.errors import level_of_caller
 
 # Beyond, a legend hides what it names.
 _MAX_NAMED = 12
+# Beyond, nobody can tell the lines apart, and drawing them takes minutes.
+MAX_LINES = 100
 
 
 def lines(
@@ -16,10 +22,17 @@ def lines(
     options: Mapping[str, Any],
 ) -> Any:
     """Draws each curve, steps and values, and returns the Axes; `ax` None: new
-    ones. ImportError where those cannot be made."""
+    ones. Of many the first, and a warning says so. ImportError where Axes
+    cannot be made."""
     ax = _new_axes() if ax is None else ax
-    for name, (steps, values) in curves.items():
+    for name, (steps, values) in islice(curves.items(), MAX_LINES):
         ax.plot(steps, values, **{"label": name, **options})
+    if len(curves) > MAX_LINES:
+        warnings.warn(
+            f"the first {MAX_LINES} of {len(curves)} curves are drawn: choose "
+            "by a narrower glob",
+            stacklevel=level_of_caller(),
+        )
     ax.set_xlabel("step")
     ax.set_ylabel(what)
     if 1 < len(curves) <= _MAX_NAMED:

@@ -156,6 +156,11 @@ class VerifyReport(NamedTuple):
         findings = [Finding(**finding) for finding in fields.pop("findings")]
         return VerifyReport(findings=findings, **fields)
 
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        return html.verification(self)
+
 
 class KeptVersion(NamedTuple):
     """A step that was deleted, and whose bytes cannot go yet."""
@@ -327,6 +332,11 @@ class PolicyReport(NamedTuple):
         steps = Table(PolicyVerdict(**step) for step in fields.pop("steps"))
         freed = FreedBytes.of(fields.pop("freed"))
         return PolicyReport(steps=steps, freed=freed, **fields)
+
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        return html.policy(self)
 
 
 class LeafType(NamedTuple):

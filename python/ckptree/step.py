@@ -17,7 +17,7 @@ from typing import (
 from ckptree import _engine, history
 from ckptree.arguments import ANY, Kind, checked
 from ckptree.errors import StateError
-from ckptree.leaf import Leaf
+from ckptree.leaf import Leaf, small_values
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
 from ckptree.records import LeafDetail, StatsRow, StepInfo
@@ -430,17 +430,21 @@ class Step(Mapping[str, Leaf]):
 
         names = _engine.leaf_names(self._engine)
         if len(names) <= html.MAX_ROWS:
-            return html.step(self.info, self.leaves())
+            leaves = self.leaves()
+            read = small_values(self._engine, leaves)
+            return html.step(self.info, leaves, read)
         subtrees = html.by_subtree(names, str)
         most = max(1, html.MAX_ROWS // len(subtrees))
         first = [name for _, below in subtrees for name in below[:most]]
-        shown = iter(self._described([self._engine.find(n) for n in first]))
+        leaves = self._described([self._engine.find(n) for n in first])
+        shown = iter(leaves)
         return html.folded(
             self.info,
             [
                 (name, len(below), list(islice(shown, min(most, len(below)))))
                 for name, below in subtrees
             ],
+            small_values(self._engine, leaves),
         )
 
     def _ipython_key_completions_(self) -> list[str]:

@@ -45,6 +45,98 @@ def test_a_store_a_step_and_a_leaf(saved):
     assert "int" in Cells(saved[7]["n"]._repr_html_()).texts
 
 
+def test_values_of_scalars_are_shown(store):
+    state = {
+        "lr": 0.0003,
+        "n": -5,
+        "on": True,
+        "s": "<b>" + "x" * 100,
+        "raw": b"\x00",
+        "one": np.float32(0.1),
+        "long": "y" * 1000,
+        "w": np.ones(3),
+    }
+    store.save(1, state).result(timeout=60)
+    cells = Cells(store[1]._repr_html_()).texts
+    shown = repr(state["s"])[:77] + "..."
+    for text in ("0.0003", "-5", "True", shown, repr(b"\x00"), "0.1"):
+        assert text in cells
+    assert not any("yyy" in text for text in cells)
+    for name in ("lr", "s"):
+        cells = Cells(store[1][name]._repr_html_()).texts
+        assert cells[cells.index("value") + 1] in ("0.0003", shown)
+    assert "value" not in Cells(store[1]["w"]._repr_html_()).texts
+    many = {f"a{i}": {f"{k:03}": k + 0.5 for k in range(150)} for i in (1, 2)}
+    store.save(2, many).result(timeout=60)
+    cells = Cells(store[2]._repr_html_()).texts
+    assert cells.count("42.5") == 2 and "149.5" not in cells
+
+
+def test_a_damaged_value_is_left_out(store, monkeypatch):
+    from ckptree.arrays import values
+    from ckptree.errors import CorruptionError
+
+    store.save(1, {"lr": 0.0003}).result(timeout=60)
+
+    def damaged(*arguments):
+        raise CorruptionError("damaged")
+
+    monkeypatch.setattr(values, "read", damaged)
+    cells = Cells(store[1]._repr_html_()).texts
+    assert "lr" in cells and "0.0003" not in cells
+
+
+def test_a_manager(tmp_path):
+    import ckptree
+
+    with ckptree.CheckpointManager(
+        tmp_path / "<s>", best_metric="loss", best_mode="min", max_to_keep=2
+    ) as manager:
+        for step in range(4):
+            manager.save(step, {"n": step}, metrics={"loss": abs(step - 1.25)})
+        manager.wait_until_finished(timeout=60)
+        cells = Cells(manager._repr_html_()).texts
+    assert cells[0] == "keeps best(loss, min, 2); the best is step 1"
+    assert "loss" in cells and "0.25" in cells and "1.25" not in cells
+    assert f"{manager.path}: {len([1, 2, 3])} steps" in cells
+    assert "closed" in Cells(manager._repr_html_()).texts[0]
+
+
+def test_what_a_policy_says(store):
+    for step in range(250):
+        store.save(step, {"w": np.full(1000, step, "f4")})
+    store.tag("<first>", 0)
+    store.flush()
+    shown = store.preview_policy("latest(3)")._repr_html_()
+    cells = Cells(shown).texts
+    assert cells[0].startswith("latest(3): keeps 4 of 250 steps; without the")
+    assert cells[0].endswith("KiB are free")
+    assert cells.index("249") < cells.index("248") and "10" not in cells
+    assert "... and 50 more" in cells and shown.count("<tr>") == 202
+    assert cells.count("kept") == 3 and cells.count("latest(3)") == 3
+    assert len(shown) < 40_000
+    few = store.preview_policy("latest(3)")
+    few = few._replace(steps=type(few.steps)(few.steps[:1]))
+    assert "tag <first>" in Cells(few._repr_html_()).texts
+
+
+def test_what_a_verification_found(saved):
+    report = saved.verify()
+    cells = Cells(report._repr_html_()).texts
+    assert len(cells) == 1
+    assert cells[0].startswith("as it was saved: 1 steps, 3 leaves, ")
+    from ckptree.records import Finding
+
+    found = [
+        Finding("damage", f"<{i}>", [str(n) for n in range(500)], "w")
+        for i in range(300)
+    ]
+    shown = report._replace(findings=found)._repr_html_()
+    cells = Cells(shown).texts
+    assert cells[0].startswith("damaged: ") and "<7>" in cells
+    assert "... and 100 more" in cells and len(shown) < 60_000
+
+
 def test_long_tables_end(store):
     store.save(1, {"a": list(range(300))}).result(timeout=60)
     text = store[1]._repr_html_()

@@ -95,6 +95,45 @@ def test_tables_become_frames_with_times(run):
     assert (now - frame["committed"]).max() < pandas.Timedelta(hours=1)
 
 
+def test_a_statistic_becomes_a_frame_of_columns(store):
+    pandas = pytest.importorskip("pandas")
+    for step in (1, 2, 3):
+        state = {"a": 0.5 * step, "n": step, "big": 2**100, "on": step > 1}
+        if step != 2:
+            state |= {"late": step, "flag": True}
+        store.save(step, state).result(timeout=60)
+    curves = store.history("*", "value")
+    frame = curves.to_pandas()
+    # As pandas itself puts columns of other steps together.
+    wanted = pandas.DataFrame(
+        {k: pandas.Series(v, index=s) for k, (s, v) in curves.items()}
+    )
+    wanted.index.name = "step"
+    pandas.testing.assert_frame_equal(frame, wanted)
+    assert frame["late"].isna().tolist() == [False, True, False]
+
+
+def test_very_many_leaves_become_a_frame_at_once(monkeypatch):
+    """Without an object of pandas for each of them, which takes long."""
+    pandas = pytest.importorskip("pandas")
+    from ckptree.changes import Curves, Series
+
+    made = []
+    real = pandas.Series.__init__
+    monkeypatch.setattr(
+        pandas.Series,
+        "__init__",
+        lambda self, *args, **more: made.append(0) or real(self, *args, **more),
+    )
+    some = {
+        f"{i}": Series([1, 2, 3][i % 2 :], [0.5] * (3 - i % 2))
+        for i in range(20_000)
+    }
+    frame = Curves(some).to_pandas()
+    assert frame.shape == (3, 20_000) and len(made) < 10
+    assert frame.isna().sum().sum() == 10_000
+
+
 def test_a_warning_points_at_the_caller(run):
     torch = pytest.importorskip("torch")
     saved = {"a": {"b": 1, "t": torch.ones(1)}, "t": torch.ones(1)}

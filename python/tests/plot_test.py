@@ -94,6 +94,16 @@ def test_a_legend_of_very_many_is_left_out(store):
     assert len(ax.lines) == 40 and ax.legends == 0
 
 
+def test_of_very_many_curves_the_first_are_drawn(store):
+    store.save(1, {f"{i:03}": 1.0 * i for i in range(150)}).result()
+    curves = store.history("*", "value")
+    with pytest.warns(UserWarning, match="first 100 of 150 curves") as said:
+        ax = curves.plot(ax=Axes())
+    assert said[0].filename == __file__
+    names = [options["label"] for _, _, options in ax.lines]
+    assert names == list(curves)[:100]
+
+
 def test_what_cannot_be_plotted_says_so(run):
     with pytest.raises(ValueError, match="'los'.*loss, accuracy, leaf_count"):
         run.steps().plot("los", ax=Axes())
