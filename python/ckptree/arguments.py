@@ -9,13 +9,14 @@ and the engine gets plain ints, floats and bools, whatever NumPy made of them.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import math
 import os
 import reprlib
 from datetime import timedelta
-from typing import Any, Callable, Mapping, TypeVar
+from typing import Any, Callable, Iterable, Mapping, TypeVar
 
 from ckptree.errors import InvalidArgumentError
 
@@ -63,6 +64,17 @@ def refuse(name: str, value: Any, what: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{name} is {what}, not {shown(value)}")
 
 
+def no_option(call: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error of an option that a call does not have.
+
+    >>> no_option("save()", "metric", ["note", "metrics"])
+    TypeError("save() has no option 'metric': did you mean 'metrics'?")
+    """
+    meant = difflib.get_close_matches(name, list(known), n=1)
+    hint = f": did you mean {meant[0]!r}?" if meant else ""
+    return TypeError(f"{call} has no option {name!r}{hint}")
+
+
 # ---- Kinds ----
 
 
@@ -104,6 +116,30 @@ def real(low: float = -math.inf, high: float = math.inf) -> Kind:
         raise refuse(name, number, _bounds(low, high))
 
     return Kind("a number", convert)
+
+
+def exact(kind: Kind) -> Kind:
+    """That kind of number, but no int that a float rounds.
+
+    >>> exact(real())("metrics['m']", 2**53 + 1)
+    Traceback (most recent call last):
+    ckptree.errors.InvalidArgumentError: metrics['m']=9007199254740993: ...
+    """
+
+    def convert(name: str, value: Any) -> Any:
+        number = kind.convert(name, value)
+        try:
+            given = value.__index__()
+        except (AttributeError, TypeError):
+            return number
+        if number is NotImplemented or number == given:
+            return number
+        raise InvalidArgumentError(
+            f"{name}={shown(given)}: no float is this number; pass float() of "
+            "it, or keep it in metadata"
+        )
+
+    return Kind(kind.what, convert)
 
 
 def float_of(value: Any) -> float:
@@ -183,9 +219,28 @@ def mapping(kind: Kind, what: str) -> Kind:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{name}: a key is a str, not {shown(key)}")
+            UTF8(f"{name}: a key", key)
         return {k: kind(f"{name}[{k!r}]", v) for k, v in value.items()}
 
     return Kind(what, convert)
+
+
+def _utf8(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return NotImplemented
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        # As it is: its repr() may be cut where it is wrong.
+        raise refuse(name, value, "text that UTF-8 can hold") from None
+    return value
+
+
+def _selection(name: str, value: Any) -> Any:
+    found = _SELECTION.convert(name, value)
+    if isinstance(found, list) and not found:
+        raise refuse(name, found, "True, or globs of what to restore")
+    return found
 
 
 def _duration(name: str, value: Any) -> Any:
@@ -246,6 +301,7 @@ BOOL = Kind(
     lambda name, value: bool(value) if _is_bool(value) else NotImplemented,
 )
 TEXT = instance("a str", str)
+UTF8 = Kind("a str", _utf8)
 PATH = Kind("a str or os.PathLike", _path)
 FUNCTION = Kind("a function", _function)
 COUNT = integer(low=0)
@@ -254,8 +310,9 @@ CAST = Kind("False, True or 'lossy'", _cast)
 SECONDS = real(low=0)
 DURATION = Kind("a datetime.timedelta or seconds", _duration)
 TIMEDELTA = instance("a datetime.timedelta", timedelta)
-NUMBERS = mapping(real(), "a dict of str to float")
+NUMBERS = mapping(exact(real()), "a dict of str to float")
 TEXTS = listed(TEXT, "a list of str")
+_SELECTION = either(BOOL, TEXT, TEXTS)
 INTS = listed(integer(), "a list of ints")
 
 # What has the same meaning wherever it has that name.
@@ -263,10 +320,10 @@ _BY_NAME: dict[str, Kind] = {
     "after": ANY,
     "arrays": choice("numpy", "jax", "torch"),
     "best_fn": optional(FUNCTION),
-    "best_metric": TEXT,
+    "best_metric": UTF8,
     "best_mode": optional(choice("min", "max")),
     "borrow": BOOL,
-    "branch": TEXT,
+    "branch": UTF8,
     "bytes_per_second": COUNT,
     "callback": FUNCTION,
     "cast": CAST,
@@ -296,9 +353,9 @@ _BY_NAME: dict[str, Kind] = {
     "mode": choice("write or create", "write", "create", "read"),
     "move": BOOL,
     "name": TEXT,
-    "note": TEXT,
+    "note": UTF8,
     "overwrite": BOOL,
-    "partial": either(BOOL, TEXT, TEXTS),
+    "partial": Kind(_SELECTION.what, _selection),
     "path": PATH,
     "permissions": integer(low=0, high=0o7777),
     "progress": optional(either(BOOL, FUNCTION)),
@@ -367,6 +424,7 @@ def _checking(function: Made, kinds: Mapping[str, Kind]) -> Made:
     if not parameters:
         return function
     by_name = {p.name: kinds[p.name] for p in parameters}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     rest: tuple[str, Kind] | None = None
     for p in parameters:
         if p.kind is p.POSITIONAL_OR_KEYWORD:
@@ -382,8 +440,10 @@ def _checking(function: Made, kinds: Mapping[str, Kind]) -> Made:
             if named is not None:
                 taken[i] = named[1](named[0], value)
         for name, value in given.items():
-            if name in by_name:  # The function refuses the others.
+            if name in by_name:
                 given[name] = by_name[name](name, value)
+            elif not open_ended:
+                raise no_option(f"{function.__qualname__}()", name, by_name)
         return function(*taken, **given)
 
     return call  # type: ignore[return-value]

@@ -32,6 +32,7 @@ __all__ = [
     "MismatchError",
     "NoSpaceError",
     "NotFoundError",
+    "PermissionDeniedError",
     "StateError",
     "StorageError",
     "StoreNotFoundError",
@@ -153,6 +154,15 @@ class StorageError(Error, OSError):
     """
 
 
+class PermissionDeniedError(StorageError, PermissionError):
+    """Files cannot be made or read: they are another user's, or the disk is
+    mounted read-only.
+
+    >>> issubclass(ckptree.PermissionDeniedError, PermissionError)
+    True
+    """
+
+
 class InternalError(Error, RuntimeError):
     """A fault of the engine's own.
 
@@ -265,9 +275,10 @@ def level_of_caller() -> int:
 
 
 @contextmanager
-def while_opening() -> Iterator[None]:
+def while_opening(*, reading: bool = False) -> Iterator[None]:
     """Makes errors of the engine those of opening a store: what is not there
-    is the store, and where another process writes, what to do is said."""
+    is the store, and where another process writes, or nobody may write, what to
+    do is said."""
     try:
         yield
     except UnavailableError as error:
@@ -277,6 +288,13 @@ def while_opening() -> Iterator[None]:
         ) from None
     except NotFoundError as error:
         raise StoreNotFoundError(str(error)) from None
+    except PermissionDeniedError as error:
+        if reading:
+            raise
+        raise PermissionDeniedError(
+            f"{error}; a store that cannot be written to is read with "
+            "ckptree.open()"
+        ) from None
 
 
 # By the numbers of absl::StatusCode.
@@ -287,7 +305,7 @@ _CLASSES: dict[int, Callable[[str], Exception]] = {
     4: WaitTimeoutError,
     5: NotFoundError,
     6: AlreadyExistsError,
-    7: StorageError,
+    7: PermissionDeniedError,
     8: lambda message: NoSpaceError(errno.ENOSPC, message),
     9: StateError,
     10: AbortedError,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Generator
+from typing import TYPE_CHECKING, Any, Callable, Generator, Sequence
 
 from ckptree.arguments import ANY, checked
 from ckptree.errors import WaitTimeoutError
@@ -19,6 +19,42 @@ if TYPE_CHECKING:
 
 # How often a wait looks how far the save is, in seconds.
 _MOMENT = 0.05
+
+
+def follow(
+    waits: Callable[[float | None], None],
+    timeout: float | None,
+    saves: Sequence[_engine.SaveHandle],
+    meter: Meter | None,
+) -> None:
+    """Calls `waits`, which raises WaitTimeoutError after so many seconds; where
+    there is a meter a moment at a time, and tells it how far `saves` are."""
+    if meter is None:
+        waits(timeout)
+        return
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    moment = 0.0  # What is over already needs none.
+    while True:
+        left = end - time.monotonic()
+        try:
+            waits(max(0.0, min(left, moment)))
+            return
+        except WaitTimeoutError:
+            if left <= moment:
+                raise
+        told = [save.progress() for save in saves]
+        meter(
+            sum(one["bytes_compared"] for one in told),
+            sum(one["bytes_total"] for one in told),
+        )
+        moment = _MOMENT
+
+
+def with_one_more(
+    saves: Sequence[_engine.SaveHandle], begun: _engine.SaveHandle
+) -> list[_engine.SaveHandle]:
+    """Those of `saves` that are on their way, and one that was begun."""
+    return [*(save for save in saves if not save.done()), begun]
 
 
 @checked({"engine": ANY})
@@ -126,24 +162,8 @@ class SaveHandle:
         1
         """
         with showing(progress, f"step {self.step}") as meter:
-            if meter is None:
-                self._engine.wait_committed(timeout)
-            else:
-                self._follow(timeout, meter)
+            follow(self._engine.wait_committed, timeout, [self._engine], meter)
         return self._engine.step
-
-    def _follow(self, timeout: float | None, meter: Meter) -> None:
-        end = math.inf if timeout is None else time.monotonic() + timeout
-        while True:
-            left = end - time.monotonic()
-            try:
-                self._engine.wait_committed(max(0, min(left, _MOMENT)))
-                return
-            except WaitTimeoutError:
-                if left <= _MOMENT:
-                    raise
-            now = self.progress()
-            meter(now.bytes_compared, now.bytes_total)
 
     def done(self) -> bool:
         """Whether the save was committed, failed or was cancelled. Never waits.

@@ -20,7 +20,7 @@ from ckptree.arguments import TEXT, checked, either, integer, optional
 from ckptree.closing import Closing
 from ckptree.decisions import DECISION
 from ckptree.errors import while_opening
-from ckptree.handle import SaveHandle
+from ckptree.handle import SaveHandle, follow, with_one_more
 from ckptree.metadata import to_json
 from ckptree.options import (
     OPEN,
@@ -30,6 +30,7 @@ from ckptree.options import (
     takes,
 )
 from ckptree.policies import POLICY, engine_policy, of_metrics
+from ckptree.progress import showing
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
 from ckptree.store import Store
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from ckptree.decisions import Decision
     from ckptree.policies import MetricOfStep, Policy
+    from ckptree.progress import Progress
     from ckptree.selector import Selector
     from ckptree.step import Step
 
@@ -94,7 +96,8 @@ class CheckpointManager(Closing):
         which goes. It is set by the first save: a manager that only restores
         changes nothing.
     best_metric : str
-        The metric that says which steps are the best.
+        The metric that says which steps are the best. Where no step has it all
+        of them stay, and a warning is logged once.
     best_fn : callable, optional
         Instead: a function of a step's metrics.
     best_mode : "min" or "max", optional
@@ -228,6 +231,7 @@ class CheckpointManager(Closing):
         store._managed = self._engine
         self._store = store
         self._last: SaveHandle | None = None
+        self._saves: list[_engine.SaveHandle] = []
 
     # ---- Saving ----
 
@@ -312,6 +316,8 @@ class CheckpointManager(Closing):
         if begun is None:
             return False
         self._last = SaveHandle(begun)
+        self._saves = with_one_more(self._saves, begun)
+        self._store._note(begun)
         return True
 
     @property
@@ -323,15 +329,21 @@ class CheckpointManager(Closing):
         """
         return self._last
 
-    def wait_until_finished(self, timeout: float | None = None) -> None:
+    def wait_until_finished(
+        self, timeout: float | None = None, *, progress: Progress = None
+    ) -> None:
         """Waits for its saves in flight; raises the first failure that nobody
-        saw, or TimeoutError.
+        saw, or TimeoutError. `progress`, as in SaveHandle.result(), is told the
+        bytes of all of them.
 
         >>> manager.wait_until_finished(timeout=60)
         >>> manager.is_saving_in_progress()
         False
         """
-        self._engine.wait_until_finished(timeout)
+        with showing(progress, "save") as meter:
+            follow(
+                self._engine.wait_until_finished, timeout, self._saves, meter
+            )
 
     def check_for_errors(self) -> None:
         """Raises a failure that nobody saw. Never waits.
@@ -639,6 +651,15 @@ class CheckpointManager(Closing):
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
         return f"<ckptree.CheckpointManager {self.path}{closed}>"
+
+    def _repr_html_(self) -> str:
+        from ckptree import html
+
+        if self.closed:
+            return html.text(repr(self))
+        store, branch = self._store, self.branch
+        steps, policy = store.steps(branch), store.policy(branch).text
+        return html.manager(self.path, steps, policy, self.best_step())
 
 
 def _of_number(function: Callable[[int], bool] | None) -> Any:

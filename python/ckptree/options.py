@@ -20,6 +20,8 @@ from typing import (
     TypeVar,
 )
 
+from ckptree.arguments import no_option
+
 if TYPE_CHECKING:
     from ckptree.progress import Progress
 
@@ -91,7 +93,7 @@ def takes(
     ['like', 'partial', 'cast']
     >>> restore(array="jax")
     Traceback (most recent call last):
-    TypeError: restore() has no option 'array'
+    TypeError: restore() has no option 'array': did you mean 'arrays'?
     """
     hints = {
         name: getattr(hint, "__forward_arg__", hint)
@@ -111,9 +113,7 @@ def takes(
         def call(*arguments: Any, **given: Any) -> Any:
             if not known.issuperset(given):
                 unknown = next(name for name in given if name not in known)
-                raise TypeError(
-                    f"{function.__qualname__}() has no option {unknown!r}"
-                )
+                raise no_option(f"{function.__qualname__}()", unknown, known)
             return function(*arguments, **{**defaults, **given})
 
         added = [

@@ -22,6 +22,7 @@ True
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
@@ -491,6 +492,10 @@ class Logarithmic(Policy):
         super().__init__(_engine.keep_logarithmic(n), f"Logarithmic({n})")
 
 
+_UNITS = "B, kB, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
+_SIZE = re.compile(rf"(\d+)\s*({_UNITS.replace(', ', '|')})?", re.ASCII)
+
+
 @checked({"size": either(TEXT, integer(low=0, high=2**64 - 1))})
 class Budget(Policy):
     """The newest that fit into so many bytes, at least one; what steps share
@@ -499,7 +504,7 @@ class Budget(Policy):
     Parameters
     ----------
     size : str or int
-        Bytes, or a text such as "20GB".
+        Bytes, or a text such as "20GB" or "16 GiB".
 
     Examples
     --------
@@ -508,6 +513,12 @@ class Budget(Policy):
     """
 
     def __init__(self, size: str | int) -> None:
+        if isinstance(size, str):
+            found = _SIZE.fullmatch(size.strip())
+            if found is None:
+                what = f"bytes, or a text of a number and one of {_UNITS}"
+                raise refuse("size", size, what)
+            size = "".join(found.groups(""))
         super().__init__(
             _engine.keep_budget_of(size)
             if isinstance(size, str)

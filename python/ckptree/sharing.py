@@ -25,6 +25,8 @@ class Shared:
     ) -> None:
         self.engine = engine
         self.users = 1
+        # On their way; some of them may be done.
+        self.saves: list[_engine.SaveHandle] = []
         self._lock = _identity(key)
         self._key = key
         self._options = options
@@ -68,6 +70,7 @@ class Shared:
                 # Else it was interrupted, and is as open as before.
                 if self.engine.closed:
                     self.users -= 1
+                    self.saves = []
                     if _open.get(self._key) is self:
                         del _open[self._key]
             return True

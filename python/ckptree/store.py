@@ -20,9 +20,13 @@ from typing import (
 
 from ckptree import _engine, history, logs
 from ckptree.arguments import checked, either, integer, listed, optional, TEXT
-from ckptree.closing import Closing
-from ckptree.errors import NotFoundError, while_opening
-from ckptree.handle import SaveHandle
+from ckptree.closing import Closing, Interrupt, close_behind
+from ckptree.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    while_opening,
+)
+from ckptree.handle import SaveHandle, follow, with_one_more
 from ckptree.metadata import from_json, nanoseconds, to_json
 from ckptree.options import (
     OPEN,
@@ -135,6 +139,8 @@ class Store(Closing):
     StateError
         The store is of a newer format, or is open in this process with other
         options.
+    PermissionDeniedError
+        Nothing can be written there: a PermissionError. open() reads it.
     CorruptionError
         Saves that were acknowledged are missing.
 
@@ -162,7 +168,7 @@ class Store(Closing):
         directory = local_path(path)
 
         def opened() -> _engine.Store:
-            with while_opening():
+            with while_opening(reading=mode == "read"):
                 return with_parents(
                     directory,
                     "create" in mode,
@@ -254,11 +260,13 @@ class Store(Closing):
             are the same memory, at two paths are saved once, and come back as
             one array. Arrays of JAX cannot change, so they are not copied.
         metrics : dict of str to float, optional
-            At most 16 numbers, for "best:NAME:min" and "best:NAME:max".
+            At most 16 numbers, for "best:NAME:min" and "best:NAME:max"; of
+            ints those that a float holds exactly.
         note : str
             A line for people.
         metadata : optional
-            What json can write.
+            What json can write, with str for all keys of dicts; tuples come
+            back as lists, which a warning says.
         overwrite : bool
             Replaces a step of that number.
         delete_later : bool
@@ -300,22 +308,28 @@ class Store(Closing):
         from ckptree import _rules
 
         _rules.prefetch(state)
-        return SaveHandle(
-            _engine.save(
-                self._live(),
-                step=step,
-                state=state,
-                rules=_rules,
-                overwrite=overwrite,
-                delete_later=delete_later,
-                branch=branch,
-                metrics=metrics or {},
-                note=note,
-                metadata=to_json(metadata),
-                borrow=borrow,
-                time_ns=None if time is None else nanoseconds(time),
-            )
+        begun = _engine.save(
+            self._live(),
+            step=step,
+            state=state,
+            rules=_rules,
+            overwrite=overwrite,
+            delete_later=delete_later,
+            branch=branch,
+            metrics=metrics or {},
+            note=note,
+            metadata=to_json(metadata),
+            borrow=borrow,
+            time_ns=None if time is None else nanoseconds(time),
         )
+        self._note(begun)
+        return SaveHandle(begun)
+
+    def _note(self, begun: _engine.SaveHandle) -> None:
+        """For flush(), which tells how far saves are."""
+        shared = self._shared
+        if shared is not None:
+            shared.saves = with_one_more(shared.saves, begun)
 
     @overload
     def restore(
@@ -503,16 +517,21 @@ class Store(Closing):
     def __bool__(self) -> bool:
         return True  # Without steps, too.
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(
+        self, timeout: float | None = None, *, progress: Progress = None
+    ) -> None:
         """Waits until every save begun so far is done; raises the first failure
-        that no handle raised, or TimeoutError.
+        that no handle raised, or TimeoutError. `progress`, as in
+        SaveHandle.result(), is told the bytes of all of them.
 
         >>> handle = store.save(300, state)
         >>> store.flush()
         >>> handle.done()
         True
         """
-        self._engine.flush(timeout)
+        with showing(progress, "flush") as meter:
+            saves = [] if self._shared is None else self._shared.saves
+            follow(self._engine.flush, timeout, saves, meter)
 
     # ---- The steps there are ----
 
@@ -536,12 +555,17 @@ class Store(Closing):
     def delete(self, *steps: Selector, tagged: bool = False) -> None:
         """Removes steps, durably, all or none. Their bytes are freed in the
         background, or by collect(). StateError where one is pinned, or has a
-        tag: with `tagged` such steps go, too, and their tags.
+        tag: with `tagged` such steps go, too, and their tags. ValueError where
+        none is named.
 
         >>> store.delete(100)
         >>> 100 in store
         False
         """
+        if not steps:
+            raise InvalidArgumentError(
+                "delete() has no steps: name those that are to go"
+            )
         self._engine.delete([selector_text(step) for step in steps], tagged)
 
     def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
@@ -944,7 +968,23 @@ class Store(Closing):
                 source=self,
             )
         finally:  # A warning may be an error.
-            self._release()
+            try:
+                self._release()
+            except KeyboardInterrupt:
+                # Python drops what is raised here.
+                self._interrupt = Interrupt()
+                self._close_behind()
+
+    def _close_behind(self) -> None:
+        """Closes it on a thread, which the exit of the interpreter waits
+        for."""
+        engine, shared, managed = self._engine, self._shared, self._managed
+        self._shared = self._managed = None
+        _open_stores.discard(self)
+        if shared is not None:
+            closed = Closed(engine.directory, shared, managed)
+            self._engine = cast(_engine.Store, closed)
+        close_behind(lambda: _close(engine, shared, managed))
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
@@ -1029,6 +1069,8 @@ def close_all() -> None:
         raise first
 
 
+# After all that follows: it is called last.
+atexit.register(_engine.release_functions)
 logs.stop_at_exit()
 # Whoever registers later is called earlier: what saves at exit still can.
 atexit.register(close_all)

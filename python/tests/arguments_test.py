@@ -14,6 +14,7 @@ from ckptree import decisions, policies
 # For each name: what is of a wrong type, and what can never be meant.
 FLAG = ((None, "x", 1, 1.5, []), ())
 TEXT = ((None, 1, 1.5, [], b"x"), ())
+UTF8 = (TEXT[0], ("\ud800",))
 FUNCTION = ((1.5, "x", []), ())
 COUNT = (("x", 1.5, [], True), (-1, 10**30))
 POSITIVE = (("x", 1.5, [], True), (0, -1, 10**30))
@@ -28,10 +29,10 @@ ROWS = {
     "arrays": ((3, None), ("x",)),
     "before": SELECTOR,
     "best_fn": FUNCTION,
-    "best_metric": TEXT,
+    "best_metric": UTF8,
     "best_mode": ((3, []), ("most",)),
     "borrow": FLAG,
-    "branch": TEXT,
+    "branch": UTF8,
     "bytes_per_second": COUNT,
     "callback": (*FUNCTION[:1], ()),
     "cast": ((None, 3, []), ("x",)),
@@ -59,19 +60,22 @@ ROWS = {
     "lock_wait": SECONDS,
     "max_saves_in_flight": POSITIVE,
     "max_to_keep": COUNT,
-    "metadata": (({1, 2}, object()), (float("nan"),)),
+    "metadata": (({1, 2}, object(), {1: 2, "1": 3}), (float("nan"),)),
     "metric": ((3, None), ()),
-    "metrics": ((3, [], {"x": "1.5"}, {3: 1.5}, {"x": None}), ()),
+    "metrics": (
+        (3, [], {"x": "1.5"}, {3: 1.5}, {"x": None}),
+        ({"x": 2**53 + 1}, {"x": np.int64(2**62 + 1)}, {"\ud800": 1}),
+    ),
     "min_dead_fraction": (("x", None, []), (-1, 2, float("nan"))),
     "minimum": ((3, "x"), (timedelta(-1),)),
     "mode": ((None, 3), ("x",)),
     "move": FLAG,
     "n": COUNT,
     "name": TEXT,
-    "note": TEXT,
+    "note": UTF8,
     "now": (("x", []), ()),
     "overwrite": FLAG,
-    "partial": ((None, 3, [3]), ()),
+    "partial": ((None, 3, [3]), ([], ())),
     "path": ((None, 3, []), ()),
     "permissions": (COUNT[0], (-1, 0, 10**30)),
     "policy": ((3, ["latest(1)"]), ()),
@@ -89,7 +93,7 @@ ROWS = {
     "sharding": ANYTHING,
     "should_keep_fn": FUNCTION,
     "should_save_fn": FUNCTION,
-    "size": ((None, 1.5, True), (-1, 0, 10**30, "x")),
+    "size": ((None, 1.5, True), (-1, 0, 10**30, "x", "1 gb", "1.5GB", "")),
     "spaced": FLAG,
     "staging_bytes": COUNT,
     "state": ANYTHING,
@@ -100,7 +104,7 @@ ROWS = {
     "tagged": FLAG,
     "text": TEXT,
     "threads": (COUNT[0], (-1, 10**30)),
-    "time": (("x", [], True), (float("nan"), 10**30)),
+    "time": (("x", [], True), (float("nan"), 10**30, 10**400, 1e300)),
     "timeout": SECONDS,
     "unmeasured": ((None, 3), ("lose",)),
     "watch_sigterm": FLAG,
@@ -279,6 +283,46 @@ def test_a_message_says_what_it_is(store):
     with pytest.raises(TypeError) as error:
         store.verify(steps="latest")
     assert str(error.value) == "steps is a list of steps, not 'latest'"
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda s: s.save(1, STATE, metric={"loss": 1}), "did you mean 'met"),
+        (lambda s: s.restore(1, casts=True), "did you mean 'cast'"),
+        (lambda s: s[1].restore(lik=STATE), "did you mean 'like'"),
+        (lambda s: ckptree.Store(s.path, thread=3), "did you mean 'threads'"),
+        (
+            lambda s: ckptree.CheckpointManager(s.path, max_to_kep=3),
+            "did you mean 'max_to_keep'",
+        ),
+        (lambda s: s.save(1, STATE, xyz=1), r"Store.save\(\) .* 'xyz'$"),
+    ],
+)
+def test_an_option_that_is_misspelt_is_named(store, call, said):
+    store.save(1, STATE).result()
+    with pytest.raises(TypeError, match=said):
+        call(store)
+
+
+def test_ints_that_a_float_holds_are_metrics(store):
+    given = {"a": 2**53, "b": -(2**70), "c": np.int64(3), "d": True}
+    store.save(1, STATE, metrics=given).result()
+    assert store.step_info(1).metrics == given
+
+
+def test_too_many_metrics_are_counted(store):
+    with pytest.raises(ValueError, match="at most 16 metrics, and 'm16'"):
+        store.save(1, STATE, metrics={f"m{i:02}": i for i in range(17)})
+
+
+def test_a_size_may_have_a_blank(store):
+    assert ckptree.Budget("16 GiB") == ckptree.Budget("16GiB")
+    with pytest.raises(ValueError) as error:
+        ckptree.Budget("1 gigabyte")
+    units = "B, kB, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
+    what = f"bytes, or a text of a number and one of {units}"
+    assert str(error.value) == f"size is {what}, not '1 gigabyte'"
 
 
 def test_numbers_of_numpy_are_taken(tmp_path):

@@ -100,6 +100,29 @@ def test_scalars_of_numpy_come_back_as_such(round_trip):
         assert restored[name] == value
 
 
+INDICES = [
+    (1, ..., 0),
+    (..., 1, 0),
+    (1, 0, ...),
+    (1, 0),
+    ...,
+    (..., 0),
+    (0, ..., None),
+    (slice(2), ..., 1),
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_an_index_gives_what_numpy_gives(store, index):
+    array = np.arange(6.0).reshape(3, 2)
+    store.save(1, {"a": array, "one": np.array(2.5)}).result(timeout=60)
+    found, wanted = store[1]["a"][index], array[index]
+    assert type(found) is type(wanted)
+    np.testing.assert_array_equal(found, wanted)
+    for at in (..., ()):
+        assert type(store[1]["one"][at]) is type(np.array(2.5)[at])
+
+
 @pytest.mark.parametrize("staging_bytes", [2 << 20, 1 << 30])
 def test_the_bytes_are_those_at_the_call(tmp_path, staging_bytes):
     # More than the smaller pool takes: the rest is read as there is room.

@@ -9,6 +9,7 @@ end of the program's `finally` lets go of, or in the middle of what it tells.
 """
 
 
+import ckptree
 import program
 import pytest
 
@@ -86,13 +87,14 @@ ckptree.close_all()
 # What is done before, where the main thread is then, and the call.
 HELD_UP = {
     "save, for room": (HELD, "save", "store.save(2, {'w': array})"),
-    "flush": (HELD, "flush", "store.flush()"),
-    "result": (HELD, "result", "handle.result()"),
-    "result, shown": (HELD, "_follow", "handle.result(progress=tell)"),
+    "flush": (HELD, "follow", "store.flush()"),
+    "flush, shown": (HELD, "follow", "store.flush(progress=tell)"),
+    "result": (HELD, "follow", "handle.result()"),
+    "result, shown": (HELD, "follow", "handle.result(progress=tell)"),
     "close": (HELD, "release", "store.close()"),
     "manager.save": (MANAGER, "save", "manager.save(2, {'w': array})"),
     "manager.wait_until_finished": (
-        MANAGER, "wait_until_finished", "manager.wait_until_finished()",
+        MANAGER, "follow", "manager.wait_until_finished()",
     ),
     "manager.restore": (MANAGER, "_open", "manager.restore()"),
     "manager.delete_after": (
@@ -121,6 +123,34 @@ def test_a_call_that_waits(tmp_path, name):
     done = run(code + END, tmp_path / "s")
     said = ["interrupted", "True True", "[1, 50]"]
     assert (done.stderr, done.stdout.splitlines()) == ("", said)
+
+
+DELETED = """
+try:
+    interrupt("release")
+    del store
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+print(handle.done(), threading.active_count() > 1)
+go_on.set()
+with ckptree.Store(path) as store:
+    print([info.step for info in store.steps()], handle.result())
+"""
+
+
+def test_a_store_that_nobody_holds_any_more(tmp_path):
+    done = run(BEGIN + HELD + DELETED, tmp_path / "s")
+    said = ["interrupted", "False True", "[1] 1"]
+    assert (done.stderr, done.stdout.splitlines()) == ("", said)
+
+
+def test_the_exit_waits_for_such_a_store(tmp_path):
+    code = BEGIN + HELD + DELETED.partition("go_on")[0] + "go_on.set()\n"
+    done = run(code, tmp_path / "s")
+    assert (done.stderr, done.returncode) == ("", 0)
+    with ckptree.open(tmp_path / "s") as reader:
+        assert list(reader) == [1]
 
 
 @pytest.mark.parametrize("name", TOLD)

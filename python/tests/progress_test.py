@@ -138,6 +138,71 @@ def test_the_result_of_a_save_tells_its_bytes(tmp_path):
     assert told_last[0] == told_last[1]
 
 
+@pytest.fixture
+def held(tmp_path):
+    """Of a store or a manager: two saves that hold on before their commit, and
+    the call that waits for them."""
+    commits, go_on = threading.Event(), threading.Event()
+
+    def keep(steps):
+        commits.set()
+        assert go_on.wait(timeout=60)
+        return [True for _ in steps]
+
+    def store():
+        opened = ckptree.Store(tmp_path / "s")
+        opened.set_policy(ckptree.Custom(keep))
+        return opened, opened.flush
+
+    def manager():
+        opened = ckptree.CheckpointManager(
+            tmp_path / "s",
+            preservation=ckptree.Custom(keep),
+            max_saves_in_flight=2,
+        )
+        return opened, opened.wait_until_finished
+
+    opened = []
+
+    def begin(kind):
+        saver, wait = {"store": store, "manager": manager}[kind]()
+        opened.append(saver)
+        saver.save(1, STATE)
+        saver.save(2, {**STATE, "w": LARGE + 2})
+        assert commits.wait(timeout=60)
+        return wait, go_on
+
+    yield begin
+    go_on.set()
+    for saver in opened:
+        saver.close()
+
+
+@pytest.mark.parametrize("kind", ["store", "manager"])
+def test_a_wait_for_all_saves_tells_the_bytes_of_all(held, kind):
+    wait, go_on = held(kind)
+    told = Told(go_on.set)  # They go on when it is told the first time.
+    wait(timeout=60, progress=told)
+    told.check(2 * NBYTES)
+    told = Told()
+    wait(progress=told)  # There is none to wait for.
+    assert told.said[-1][0] == told.said[-1][1]
+
+
+@pytest.mark.parametrize("kind", ["store", "manager"])
+def test_what_it_raises_ends_the_wait_for_all(held, kind):
+    def stop():
+        raise Mine
+
+    wait, go_on = held(kind)
+    with pytest.raises(Mine):
+        wait(progress=Told(stop))
+    with pytest.raises(TimeoutError):
+        wait(timeout=0.1, progress=Told())
+    go_on.set()
+    wait(timeout=60)  # They went on.
+
+
 def test_what_it_raises_ends_the_wait_for_a_save(tmp_path):
     commits, go_on = threading.Event(), threading.Event()
 

@@ -289,11 +289,59 @@ def test_many_threads_use_one_store(store):
     assert failures == [] and len(store.steps()) == 15
 
 
+READ_ONLY = """
+import ckptree, sys
+for make in (ckptree.Store, ckptree.Store.open, ckptree.CheckpointManager):
+    try:
+        make(sys.argv[1])
+    except ckptree.PermissionDeniedError as error:
+        print(isinstance(error, PermissionError), error)
+with ckptree.open(sys.argv[1]) as reader:
+    print(reader.restore(1))
+"""
+
+
+def test_what_is_mounted_read_only_can_be_read(tmp_path):
+    with ckptree.Store(tmp_path / "s") as store:
+        store.save(1, {"n": 1}).result(timeout=60)
+    mounted = (
+        'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && '
+        'exec "$@"'
+    )
+    command = ["unshare", "-m", "sh", "-c", mounted, "sh", tmp_path]
+    try:
+        possible = subprocess.run([*command, "true"]).returncode == 0
+    except OSError:
+        possible = False
+    if not possible:
+        pytest.skip("mounting something read-only is for root alone")
+    done = subprocess.run(
+        [*command, sys.executable, "-c", READ_ONLY, tmp_path / "s"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    *refused, read = done.stdout.splitlines()
+    assert len(refused) == 3 and read == "{'n': 1}"
+    for said in refused:
+        assert said.startswith("True ") and "Read-only file system" in said
+        assert said.endswith("is read with ckptree.open()")
+
+
+def test_a_delete_names_steps(store):
+    store.save(1, {"n": 1}).result(timeout=60)
+    with pytest.raises(ValueError, match="no steps"):
+        store.delete()
+    assert list(store) == [1]
+
+
 def test_every_status_has_its_exception():
     expected = {
         1: ckptree.CancelledError, 2: OSError, 3: ValueError, 4: TimeoutError,
-        5: KeyError, 6: FileExistsError, 8: OSError, 9: ckptree.StateError,
-        10: ckptree.AbortedError, 12: NotImplementedError, 13: RuntimeError,
+        5: KeyError, 6: FileExistsError, 7: PermissionError, 8: OSError,
+        9: ckptree.StateError, 10: ckptree.AbortedError,
+        12: NotImplementedError, 13: RuntimeError,
         14: ckptree.UnavailableError, 15: ckptree.CorruptionError,
     }
     for code, kind in expected.items():

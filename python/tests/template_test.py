@@ -315,6 +315,33 @@ def test_rename_moves_leaves_and_subtrees(saved):
         saved.restore(5, like, rename={"modle": "params"})
 
 
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_rename_to_what_is_not_there_is_named(saved, partial):
+    like = dict(STATE, params={"w": np.ones((2, 3), "f4"), "c": np.zeros(3)})
+    rename = {"params/c": "params/bb"}
+    with pytest.raises(ValueError) as error:
+        saved.restore(5, like, rename=rename, partial=partial)
+    said = str(error.value)
+    assert said.startswith("rename={'params/c': 'params/bb'}: step 5 has no ")
+    assert said.endswith("the closest name there is 'params/b'")
+    with pytest.raises(ValueError, match="step 5 has no 'xyz'$"):
+        saved.restore(5, like, rename={"params": "xyz"}, partial=partial)
+
+
+@pytest.mark.parametrize("kept", [3, np.float32(3), np.array(3, "i8")])
+def test_a_scalar_of_numpy_is_one_where_the_template_has_one(store, kept):
+    store.save(1, {"i": kept}).result(timeout=60)
+    for like in (np.float32(0), np.zeros((), "f4"), np.int64(0)):
+        found = store.restore(1, {"i": like}, cast=True)["i"]
+        assert type(found) is type(like) and found.dtype == like.dtype
+        assert found == 3
+    if not isinstance(kept, int):
+        same = np.asarray(kept)
+        for like in (same, same[()]):
+            found = store.restore(1, {"i": like})["i"]
+            assert type(found) is type(like) and found == 3
+
+
 def test_options_need_a_template(saved):
     for options in ({"partial": True}, {"cast": True}, {"rename": {"a": "b"}}):
         with pytest.raises(ValueError, match="like="):
@@ -433,5 +460,5 @@ def test_the_whole_tree_is_a_subtree_too(store):
     like = {"w": 0.0, "b": [0.0]}
     found = store.restore(1, like, rename={"": "params"})
     assert found == {"w": 1.0, "b": [2.0]}
-    with pytest.raises(ckptree.MismatchError, match="w: missing"):
+    with pytest.raises(ValueError, match="step 1 has no 'elsewhere'"):
         store.restore(1, like, rename={"": "elsewhere"})

@@ -53,7 +53,8 @@ def describe(value: Any) -> Expected | None:
         if type(value) not in (np.ndarray, np.memmap):
             return None
     name = dtypes.NAMES[value.dtype]  # TypeError: not one of ours.
-    return Expected("array", name, value.shape)
+    scalar = value if isinstance(value, np.generic) else None
+    return Expected("array", name, value.shape, like=scalar)
 
 
 def prefetch(state: Any) -> None:

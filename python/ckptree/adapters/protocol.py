@@ -62,7 +62,8 @@ class Expected(NamedTuple):
     abstract: bool = False  # It has no value of its own.
     arrays: str = "numpy"  # Who makes it: as `arrays` of restore().
     place: Any = None  # A device or sharding; None: the default one.
-    like: Any = None  # The leaf itself, where its loader looks at it.
+    # The leaf itself, where its loader looks at it; a scalar of NumPy.
+    like: Any = None
 
     def __str__(self) -> str:
         if self.kind != "array":

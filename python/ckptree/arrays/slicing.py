@@ -34,7 +34,14 @@ class BoxIndex:
             local.append(here)
         self.start = tuple(start)
         self.shape = tuple(extent)
+        if _has_ellipsis(index):
+            local.append(...)  # With it NumPy gives an array, never a scalar.
         self.local = tuple(local)
+
+
+def _has_ellipsis(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(part is ... for part in parts)
 
 
 def _expand(index: Any, rank: int, name: str) -> list[Any]:

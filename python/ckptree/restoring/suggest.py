@@ -42,6 +42,10 @@ class Renames:
                 return old + name[len(new) :] if old else name[len(new) + 1 :]
         return name
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names of the template, and those of the step."""
+        return self._names
+
     def check(self, names: Iterable[str]) -> None:
         """ValueError where one of them renames nothing."""
         known = list(names) if self._names else []
@@ -52,6 +56,22 @@ class Renames:
                 raise ValueError(
                     f"rename={{{new!r}: {old!r}}}: the template has no {new!r}"
                 )
+
+
+def closest(name: str, names: list[str]) -> str:
+    """The name that is most like it; empty: none is. Of very many only those
+    that end or begin alike are looked at.
+
+    >>> closest("params/v", ["params", "params/w", "lr"])
+    'params/w'
+    """
+    if len(names) > _MAX_CANDIDATES:
+        end, begin = name.rpartition("/")[2], name.partition("/")[0]
+        names = [n for n in names if n.endswith(end)] + [
+            n for n in names if n.startswith(begin)
+        ]
+    found = difflib.get_close_matches(name, names[:_MAX_CANDIDATES], n=1)
+    return found[0] if found else ""
 
 
 class Closest:

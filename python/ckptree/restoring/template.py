@@ -12,16 +12,23 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
+import numpy as np
+
 from ckptree import _engine, _rules, adapters
 from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
 from ckptree.adapters.protocol import Expected, Request
-from ckptree.errors import MAX_SHOWN, NotFoundError, level_of_caller
+from ckptree.errors import (
+    MAX_SHOWN,
+    InvalidArgumentError,
+    NotFoundError,
+    level_of_caller,
+)
 from ckptree.progress import showing
 from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.places import Places
-from ckptree.restoring.suggest import Closest, Renames, moved
+from ckptree.restoring.suggest import Closest, Renames, closest, moved
 
 if TYPE_CHECKING:
     from ckptree.options import RestoreOptions
@@ -169,6 +176,7 @@ class _Like(Restoring):
 
     def match(self) -> None:
         self.renames.check(self.leaves)
+        self._check_renames()
         if self.places is not None:
             self.places.check(self.leaves)
         self.claimed = (
@@ -179,6 +187,19 @@ class _Like(Restoring):
         self.unexpected = [
             name for name in self.there.values() if name not in self.claimed
         ]
+
+    def _check_renames(self) -> None:
+        """ValueError where a rename leads to what the step does not have."""
+        for new, old in self.renames.pairs():
+            if not old or self.there.kind(old) is not None:
+                continue
+            known = [*self.there.implied, *self.there.listed]
+            meant = closest(old, known)
+            hint = f"; the closest name there is {meant!r}" if meant else ""
+            raise InvalidArgumentError(
+                f"rename={{{new!r}: {old!r}}}: step {self.where()} has no "
+                f"{old!r}{hint}"
+            )
 
     def ask_all(self) -> dict[str, Request]:
         if self.renames or self.options["partial"]:
@@ -387,10 +408,14 @@ class _Like(Restoring):
             loader = adapters.loader(expected.arrays)
             return loader.made(value, expected, lossy=lossy)
         found = getattr(value, "dtype", None)
-        if found is not None and dtypes.NAMES[found] == expected.dtype:
-            return value
-        dtype = dtypes.by_name(expected.dtype)
-        return casting.array(value, dtype, lossy=lossy)
+        if found is None or dtypes.NAMES[found] != expected.dtype:
+            dtype = dtypes.by_name(expected.dtype)
+            value = casting.array(value, dtype, lossy=lossy)
+        if expected.shape == ():
+            # A scalar where the template has one, else an array.
+            array = np.asarray(value)
+            return array if expected.like is None else array[()]
+        return value
 
     def changed(self, name: str, what: str) -> None:
         expected = str(self.leaves[name])
