@@ -101,12 +101,11 @@ class Call : public internal::SaveSink {
                        const std::function<absl::Status()>& check) {
       return end->Gather(call, raw, plan, check);
     };
+    if (!engine_->writer()->Submit(save)) return false;  // Fail() follows.
     save->OnDone([end = ends_.coordinator, call = call_, raw] {
       end->Settle(call, raw->Result(), raw->version());
     });
-    if (engine_->writer()->Submit(save)) return true;
-    Settle(absl::FailedPreconditionError("the store was closed"));
-    return false;
+    return true;
   }
 
   void Fail(const std::shared_ptr<Save>& save,
