@@ -32,7 +32,7 @@ class FailedSaves {
     });
     for (auto it = saves_.begin(); it != saves_.end(); ++it) {
       if (only_dropped && it->use_count() > 1) continue;
-      const absl::Status status = (*it)->TakeFailure();
+      absl::Status status = (*it)->TakeFailure();
       saves_.erase(it);
       return status;
     }

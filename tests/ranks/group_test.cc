@@ -148,7 +148,9 @@ TEST_F(RanksGroupTest, ABranchAndItsOptions) {
   constexpr int kWorld = 2;
   InGroup(kWorld, [&](RankGroup& group) {
     ASSERT_OK(SaveAll(group, 1));
-    if (group.rank() == 0) ASSERT_OK(group.store().Fork(1, "sweep"));
+    if (group.rank() == 0) {
+      ASSERT_OK(group.store().Fork(1, "sweep"));
+    }
     const auto save = [&](std::int64_t step, const SaveOptions& options) {
       const Bytes rows = RowsOf(group.rank(), step);
       StepBuilder builder = group.Begin(step, options);
