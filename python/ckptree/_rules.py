@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import OrderedDict, defaultdict
-from typing import Any, NamedTuple
+from collections import Counter, OrderedDict, defaultdict
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ SHARDING_LINE = shardings.LINE
 sharding_text = shardings.to_text
 ARRAY_TYPE = np.ndarray
 
+_DICTS = (OrderedDict, defaultdict, Counter)
 _LEAVES = (bool, int, float, complex, str, bytes, np.ndarray)
 
 
@@ -51,13 +52,14 @@ class Document:
         self.content = content
 
 
-def container(value: Any) -> Container | None:
-    """The container that `value` is, or None where it is a leaf or unknown."""
-    kind = type(value)
-    if kind is OrderedDict or kind is defaultdict:
+def container(value: Any) -> Container | Literal[False] | None:
+    """The container that `value` is, or None where it is a leaf or unknown, as
+    all values of its type; False where others of its type may be containers."""
+    if type(value) in _DICTS:
         return _dict_container(value)
-    if adapters.owner(value) is not None:
-        return None
+    owner = adapters.owner(value)
+    if owner is not None:
+        return adapters.parts(owner, value)
     for adapter in adapters.imported():
         found = adapter.container(value)
         if found is not None:
@@ -73,7 +75,7 @@ def adapt(value: Any) -> Container | Pieces | Content:
         return value.content
     adapter = adapters.owner(value)
     found = container(value) if adapter is None else adapter.pieces(value)
-    if found is None:
+    if not found:
         raise TypeError(refusal(value))
     return found
 
@@ -140,6 +142,8 @@ def _dict_container(value: Any) -> Container:
         pairs = zip(keys, children)
         if isinstance(value, defaultdict):
             return defaultdict(value.default_factory, pairs)
+        if isinstance(value, Counter):
+            return Counter(dict(pairs))
         made = OrderedDict(pairs)
         # state_dict() of PyTorch has the versions of its modules there.
         vars(made).update(vars(value))

@@ -197,7 +197,8 @@ class Difference(NamedTuple):
 
     path: str
     # "missing", "unexpected", "kind", "dtype", "shape", or "value": what
-    # `cast` would make of it, in `found`, is another one.
+    # `cast` would make of it, in `found`, is another one; or "memory": it
+    # cannot be read into what the template has there, as `expected` says.
     problem: str
     expected: str
     found: str
@@ -208,6 +209,8 @@ class Difference(NamedTuple):
             text = f"{self.path}: missing, expected {self.expected}"
         elif self.problem == "unexpected":
             text = f"{self.path}: unexpected, the step has {self.found}"
+        elif self.problem == "memory":
+            text = f"{self.path}: {self.expected}"
         elif self.problem == "value":
             text = (
                 f"{self.path}: as {self.expected} its value would change "

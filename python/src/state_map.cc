@@ -22,7 +22,7 @@ class Mapper {
 
   nb::object Root(nb::handle state) {
     const std::optional<Node> root = Open(state);
-    if (!root.has_value() || root->type == EntryKind::kNone) {
+    if (!root.has_value() || root->type == EntryKind::kNone || root->IsLeaf()) {
       throw nb::type_error(
           "a template is a dict or another container, as the state is");
     }
@@ -43,7 +43,7 @@ class Mapper {
         WithPath(path_, [&] { return rules_.container(value); });
     if (container.is_none()) {
       leaf_types_.insert(value.type().ptr());
-    } else {
+    } else if (!container.is(nb::handle(Py_False))) {
       node = OpenContainerOf(container, path_);
     }
     return node;
@@ -71,7 +71,7 @@ class Mapper {
 
   void Report(const Node& node) {
     on_node_(ToText(NameOf(path_)), ToText(Name(node.type)),
-             node.children.empty());
+             node.children.empty(), ToText(node.tag));
   }
 
   nb::object Children(const Node& node) {
@@ -82,13 +82,13 @@ class Mapper {
       values.push_back(Value(child.value));
       path_.pop_back();
     }
-    return node.Rebuild(values);
+    return WithPath(path_, [&] { return node.Rebuild(values); });
   }
 
   const Rules& rules_;
   const nb::handle on_node_;
   const nb::handle on_leaf_;
-  // The type alone says what is a leaf: it takes long to ask for each.
+  // Those of which the type alone says so: it takes long to ask for each.
   std::unordered_set<PyObject*> leaf_types_;
   Parts path_;
   Ancestors ancestors_;

@@ -20,6 +20,8 @@ namespace ckptree::python {
 // node has this mark before its tag.
 inline constexpr char kRootItem[] = "state";
 inline constexpr char kRootMark[] = "root";
+// What the tag of a node begins with that is one leaf, in parts: no root.
+inline constexpr char kPartsMark[] = "parts:";
 
 // What ckptree/_rules.py says: the part of the work that is better written in
 // Python, with the types of the frameworks that are imported.
@@ -53,6 +55,8 @@ struct Node {
   nanobind::object Rebuild(const std::vector<nanobind::object>& children) const;
   // True where its children, and their kind, say what it is.
   bool Implied() const;
+  // True where it is one leaf, which is kept as its parts.
+  bool IsLeaf() const { return tag.starts_with(kPartsMark); }
   // True where its children are the items of a step: a dict with str keys.
   bool NamesItems() const;
 

@@ -24,7 +24,7 @@ void StateWriter::Write(nb::handle state) {
       kept_.append(adapted);
     }
   }
-  if (!root.has_value() || root->type == EntryKind::kNone) {
+  if (!root.has_value() || root->type == EntryKind::kNone || root->IsLeaf()) {
     const std::string message = absl::StrCat(
         "the state is a ", std::string(nb::type_name(state.type()).c_str()),
         "; a state is a dict or another container: save {\"name\": value}");

@@ -46,9 +46,12 @@ ROOMS = {
         "ground arrays adapters rules records restoring reading stores face"),
     "flax": (
         r"flax(\..*)?", "ground records reading stores face orbax"),
+    "torch": (
+        r"torch(\..*)?",
+        "ground arrays adapters rules records restoring reading stores face"),
 }
 # Who may import a framework, or look whether somebody else has.
-KNOW_FRAMEWORKS = ("adapters", "orbax", "flax")
+KNOW_FRAMEWORKS = ("adapters", "orbax", "flax", "torch")
 # All else that each room may import; a name without rooms is for all of them.
 OUTSIDE = {
     "numpy": None,
@@ -317,6 +320,11 @@ PLANTED = [
     {"manager.py": "import ckptree", "__init__.py": ""},
     {"__init__.py": "from ckptree import orbax", "orbax/__init__.py": ""},
     {"orbax/args.py": "import ckptree.flax", "flax/__init__.py": ""},
+    {"store.py": "def f():\n  import ckptree.torch", "torch/__init__.py": ""},
+    {"adapters/torch.py": "from ckptree.torch import save",
+     "torch/__init__.py": ""},
+    {"torch/__init__.py": "from ckptree.orbax import args",
+     "orbax/__init__.py": "", "orbax/args.py": ""},
     # Frameworks, and modules by their names.
     {"store.py": "def f():\n  import jax"},
     {"restoring/plain.py": "from torch import Tensor"},
@@ -382,6 +390,8 @@ CLEAN = [
      "orbax/args.py": "import ckptree, jax, sys\n'jax' in sys.modules\n"
      "x: ckptree.Store = ckptree.store.open()",
      "flax/__init__.py": "from ckptree.orbax import args"},
+    {"torch/__init__.py": "import torch\nfrom ckptree import _rules\n"
+     "from ckptree.store import Store", "_rules.py": "", "store.py": ""},
 ]
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from ckptree.adapters.protocol import Adapter, Loader
+    from ckptree.adapters.protocol import Adapter, Container, InParts, Loader
 
 
 __all__ = ["register"]
@@ -101,6 +101,26 @@ def owner(value: Any) -> Adapter | None:
     return found
 
 
+def parts(
+    adapter: Adapter, value: Any
+) -> Container | Literal[False] | None:
+    """As InParts.parts() of a leaf of that adapter says, if it has such
+    leaves."""
+    asked = cast("InParts | None", adapter if _in_parts(adapter) else None)
+    return None if asked is None else asked.parts(value)
+
+
+def whole(loader: Loader | None, tag: str, parts: dict[str, Any]) -> Any:
+    """As InParts.whole() says, if the loader has it."""
+    if not _in_parts(loader):
+        return None
+    return cast("InParts", loader).whole(tag, parts)
+
+
+def _in_parts(adapter: Any) -> bool:
+    return hasattr(adapter, "parts")
+
+
 def loader(name: str) -> Loader:
     """What makes arrays of that framework, which is imported here.
     ImportError, with what to install."""
@@ -155,5 +175,5 @@ if TYPE_CHECKING:
 
     _numpy: Adapter = numpy
     _flax: Adapter = flax
-    _torch: tuple[Adapter, Loader] = (torch, torch)
+    _torch: tuple[Adapter, InParts, Loader] = (torch, torch, torch)
     _jax: tuple[Adapter, Loader] = (jax, jax)

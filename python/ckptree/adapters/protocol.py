@@ -12,6 +12,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
+    Literal,
     NamedTuple,
     Protocol,
     Sequence,
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 # As the engine's EntryKind and PartKind.
 NONE, DICT, LIST, TUPLE, NAMEDTUPLE, OBJECT, CUSTOM = range(32, 39)
 DICT_KEY, INDEX, ATTRIBUTE, FLATTENED = range(1, 5)
+
+# What the tag of a node begins with that is one leaf, kept as its parts; what
+# follows says all of it that has to be the same in a template.
+PARTS = "parts:"
+# In Expected.shape: of any size.
+ANY_SIZE = -1
 
 
 class Container(NamedTuple):
@@ -65,10 +72,18 @@ class Expected(NamedTuple):
     # The leaf itself, where its loader looks at it; a scalar of NumPy.
     like: Any = None
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of that shape is one of this."""
+        return shape == self.shape or (
+            ANY_SIZE in self.shape
+            and len(shape) == len(self.shape)
+            and all(a in (b, ANY_SIZE) for a, b in zip(self.shape, shape))
+        )
+
     def __str__(self) -> str:
         if self.kind != "array":
             return self.kind
-        dims = ", ".join(map(str, self.shape))
+        dims = ", ".join("any" if n < 0 else str(n) for n in self.shape)
         mark = f" ({self.tag})" if self.tag else ""
         return f"{self.dtype}[{dims}]{mark}"
 
@@ -82,6 +97,7 @@ class Request(NamedTuple):
     dtype: str = ""  # Of the elements; "": as saved.
     lossy: bool = True  # Another type may make other values of it.
     like: Any = None  # The leaf of the template, where there is one.
+    into: Any = None  # An array of that type and shape, which it is read into.
 
 
 class Adapter(Protocol):
@@ -96,15 +112,30 @@ class Adapter(Protocol):
     def container(self, value: Any) -> Container | None:
         """The container that `value` is; None: it is no container of ours."""
 
-    def pieces(self, value: Any) -> Pieces | None:
-        """The memory of an array to save; None: it is no array of ours.
-        TypeError or ValueError says why one cannot be saved."""
+    def pieces(self, value: Any) -> Pieces | Container | None:
+        """The memory of an array to save, or the parts that it is kept as;
+        None: it is no array of ours. TypeError or ValueError says why one
+        cannot be saved."""
 
     def describe(self, value: Any) -> Expected | None:
         """What a leaf of a template asks for; None: it is not ours."""
 
     def prefetch(self, state: Any) -> None:
         """Starts copies of arrays to the host, before any is waited for."""
+
+
+class InParts(Protocol):
+    """What an adapter answers, too, of whose leaves some are kept as their
+    parts: a node with a tag that begins with PARTS."""
+
+    def parts(self, value: Any) -> Container | Literal[False] | None:
+        """Of a leaf in a template: its parts, and how they are made one again;
+        False: this one is kept as it is; None: all of its type are."""
+
+    def whole(self, tag: str, parts: dict[str, Any]) -> Any:
+        """What a node of that tag, without PARTS, was made of; None: nobody
+        here makes it. ValueError where these are not its parts. Nothing that a
+        tag names is imported or called."""
 
 
 class Loader(Protocol):

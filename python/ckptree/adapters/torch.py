@@ -21,66 +21,38 @@ moments to be a template of.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Literal, Sequence
 
 import numpy as np
 
-from ckptree.arrays import casting, dtypes
+from ckptree.arrays import casting
+from ckptree.adapters import torch_memory, torch_parts
 from ckptree.adapters.protocol import (
+    ANY_SIZE,
     Container,
     Expected,
     Pieces,
     Request,
     type_name,
 )
+from ckptree.adapters.torch_dtypes import (
+    CARRIERS,
+    DTYPES,
+    NAMES,
+    array_of,
+    memory_of,
+)
+from ckptree.adapters.torch_parts import PLAIN, Part, Wrapped
 from ckptree.arrays.values import SCALAR_TAG, kind_of
 
-try:
-    import torch
-except ImportError:
-    raise ImportError(
-        "tensors need PyTorch: pip install 'ckptree[torch]', or torch for "
-        "your device; without it, restore() gives arrays of NumPy"
-    ) from None
+import torch  # After torch_dtypes, which says what to install.
 
 if TYPE_CHECKING:
     from ckptree import _engine
-    from ckptree.arrays.values import ReadRequest
+    from ckptree.adapters.torch_memory import Want
 
 PLACE = "device"
 PLACE_TYPE = "torch.device"
-
-# By the engine's names, as far as this PyTorch has them.
-_DTYPES = {
-    name: getattr(torch, name)
-    for name in """bool int8 int16 int32 int64 uint8 uint16 uint32 uint64
-    float16 bfloat16 float32 float64 complex32 complex64 complex128
-    float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz
-    float8_e8m0fnu""".split()
-    if hasattr(torch, name)
-}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-for _name, _dtype in _DTYPES.items():
-    dtypes.NUMBERS[_dtype] = dtypes.number_of(_name)
-
-# NumPy has no such elements: their bytes pass as those of integers.
-_CARRIERS = {
-    _DTYPES[name]: carrier
-    for names, carrier in (
-        ("bfloat16", torch.int16),
-        ("complex32", torch.int32),
-        (
-            "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
-            "float8_e8m0fnu",
-            torch.uint8,
-        ),
-    )
-    for name in names.split()
-    if name in _DTYPES
-}
-
-# Other types may stand for what no memory has.
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 # These are no leaves: their state_dict() is a state.
 _WITH_STATE = (torch.nn.Module, torch.optim.Optimizer)
@@ -90,22 +62,26 @@ _WITH_STATE = (torch.nn.Module, torch.optim.Optimizer)
 
 
 def is_leaf(value: Any) -> bool:
-    return isinstance(value, (torch.Tensor, *_WITH_STATE))
+    return isinstance(value, (torch.Tensor, Part, *_WITH_STATE))
 
 
 def container(value: Any) -> Container | None:
-    return None
+    return value.container if isinstance(value, Wrapped) else None
 
 
-def pieces(value: Any) -> Pieces | None:
-    """The memory of a tensor; None of other types. TypeError and ValueError
-    for what has no bytes of its own."""
+def pieces(value: Any) -> Pieces | Container | None:
+    """The memory of a tensor, or its parts; None of other types. TypeError and
+    ValueError for what has no bytes of its own."""
     if isinstance(value, _WITH_STATE):
         raise TypeError(
-            f"a {type_name(value)} is no leaf: save its state_dict()"
+            f"a {type_name(value)} is no leaf: save its state_dict(), or call "
+            "ckptree.torch.save()"
         )
     if not isinstance(value, torch.Tensor):
         return None
+    in_parts = torch_parts.to_save(value)
+    if in_parts is not None:
+        return in_parts
     _check(value)
     if value.device.type == "meta":
         raise ValueError("a tensor on the meta device has no values to save")
@@ -118,69 +94,55 @@ def pieces(value: Any) -> Pieces | None:
     return Pieces(
         value.dtype,
         tuple(value.shape),
-        [(None, _array(on_host))],
+        [(None, array_of(on_host))],
         "",
         frozen,
-        memory=_memory(value),
+        memory=memory_of(value),
     )
 
 
 def _check(value: torch.Tensor) -> None:
-    kind = type_name(value)
-    if type(value) not in _PLAIN:
+    if type(value) not in PLAIN:
         raise TypeError(
-            f"a {kind} is no leaf: save the plain tensors that it is made of"
+            f"a {type_name(value)} is no leaf: save the plain tensors that it "
+            "is made of, or give it __tensor_flatten__()"
         )
-    if value.is_nested or value.layout is not torch.strided:
-        raise TypeError(
-            "a sparse or nested tensor is no leaf: save to_dense() of it, or "
-            "its indices and values"
-        )
-    if value.dtype not in _NAMES:
+    if value.dtype not in NAMES:
         raise TypeError(
             f"tensors of {value.dtype} cannot be saved: elements are numbers "
             "or bool of whole bytes"
         )
 
 
-def _memory(value: torch.Tensor) -> Any:
-    """Equal for tensors that are the same elements: state_dict() gives tied
-    parameters as two objects. None where there is nothing to share."""
-    if value.numel() == 0:
-        return None
-    return (
-        str(value.device),
-        value.data_ptr(),
-        value.dtype,
-        tuple(value.shape),
-        value.stride(),
-        value.is_conj(),
-        value.is_neg(),
-    )
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The memory of a tensor on the host."""
-    carrier = _CARRIERS.get(tensor.dtype)
-    array: np.ndarray[Any, Any] = (
-        tensor if carrier is None else tensor.view(carrier)
-    ).numpy()
-    return array
-
-
 # ---- Restoring ----
+
+
+def parts(value: Any) -> Container | Literal[False] | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    return torch_parts.of_template(value) or False
+
+
+def whole(tag: str, parts: dict[str, Any], classes: Iterable[type] = ()) -> Any:
+    return torch_parts.whole(tag, parts, classes)
 
 
 def describe(value: Any) -> Expected | None:
     """What a tensor in a template asks for; one on the meta device has no
     values, as jax.ShapeDtypeStruct."""
+    free = None
+    if isinstance(value, Part):
+        value, free = value.tensor, value.free
     if not isinstance(value, torch.Tensor):
         return None
     _check(value)
+    shape = tuple(value.shape)
+    if free is not None:
+        shape = (*shape[:free], ANY_SIZE, *shape[free + 1 :])
     return Expected(
         "array",
-        _NAMES[value.dtype],
-        tuple(value.shape),
+        NAMES[value.dtype],
+        shape,
         abstract=value.device.type == "meta",
         arrays="torch",
         like=value,
@@ -205,31 +167,53 @@ def load(
     step: _engine.Step, requests: Sequence[Request]
 ) -> tuple[list[Any], dict[int, str]]:
     """Tensors of leaves, as Loader.load() says, in one parallel pass."""
-    tensors: list[Any] = []
-    reads: list[ReadRequest] = []
-    for request in requests:
-        info = request.info
-        dtype = _DTYPES.get(info.dtype_name)
-        if dtype is None or info.packed:
-            raise TypeError(
-                f"{info.name}: PyTorch has no {info.dtype_name}; numpy() or "
-                "jax() read it"
-            )
-        tensor = torch.empty(info.shape, dtype=dtype)
-        tensors.append(tensor)
-        reads.append((info, _array(tensor), None, None))
-    step.read(reads)
+    tensors: list[Any] = [_memory_for(request) for request in requests]
+    reads: list[Want] = [
+        (request.info, tensor)
+        for request, tensor in zip(requests, tensors)
+        if tensor.device.type != "meta"
+    ]
+    torch_memory.read(step, reads)
     changed: dict[int, str] = {}
     for i, request in enumerate(requests):
-        if request.like is not None:
-            try:
-                tensors[i] = like(tensors[i], request.like, request.lossy)
-            except casting.Changed as what:
-                changed[i] = str(what)
-                tensors[i] = None
-        elif request.place is not None:
-            tensors[i] = tensors[i].to(request.place)
+        if request.like is None or request.into is not None:
+            continue
+        try:
+            tensors[i] = like(
+                tensors[i], request.like, request.lossy, request.place
+            )
+        except casting.Changed as what:
+            changed[i] = str(what)
+            tensors[i] = None
     return tensors, changed
+
+
+def _memory_for(request: Request) -> torch.Tensor:
+    """What a leaf is read into: where it is going to stay, unless another type
+    is made of it."""
+    info = request.info
+    dtype = DTYPES.get(info.dtype_name)
+    if dtype is None or info.packed:
+        raise TypeError(
+            f"{info.name}: PyTorch has no {info.dtype_name}; numpy() or "
+            "jax() read it"
+        )
+    if request.into is not None:
+        return request.into
+    place = request.place
+    if request.like is not None:
+        same = request.like.dtype == dtype
+        place = _device_of(request.like, place) if same else "cpu"
+    device = "cpu" if place is None else place
+    return torch.empty(info.shape, dtype=dtype, device=device)
+
+
+def _device_of(template: torch.Tensor, place: Any = None) -> Any:
+    """Of what is made like it: one on the meta device has no values, and is
+    made at `place`."""
+    if template.device.type != "meta":
+        return template.device
+    return "cpu" if place is None else place
 
 
 def made(value: Any, expected: Expected, *, lossy: bool) -> torch.Tensor:
@@ -237,11 +221,14 @@ def made(value: Any, expected: Expected, *, lossy: bool) -> torch.Tensor:
 
 
 def like(
-    value: torch.Tensor | float, template: torch.Tensor, lossy: bool
+    value: torch.Tensor | float,
+    template: torch.Tensor,
+    lossy: bool,
+    place: Any = None,
 ) -> torch.Tensor:
     """What was read, as the template has it: its type, device and gradient.
     casting.Changed where it would be another value, unless `lossy`."""
-    device = template.device if template.device.type != "meta" else "cpu"
+    device = _device_of(template, place)
     if isinstance(value, torch.Tensor):
         drops = value.is_complex() and not template.is_complex()
         real = value.real if drops else value
@@ -265,10 +252,10 @@ def _of_number(
             number = value.real
         made = torch.as_tensor(np.asarray(number)).to(dtype)
     except TypeError:  # An int of more than 64 bits.
-        raise casting.Changed(f"{value!r} is no {_NAMES[dtype]}") from None
+        raise casting.Changed(f"{value!r} is no {NAMES[dtype]}") from None
     there = made.item()
     if not lossy and there != value and value == value:
-        raise casting.Changed(f"from {value!r} to {there!r} ({_NAMES[dtype]})")
+        raise casting.Changed(f"from {value!r} to {there!r} ({NAMES[dtype]})")
     return made
 
 
@@ -280,14 +267,14 @@ def _check_values(before: torch.Tensor, made: torch.Tensor) -> None:
         casting.check(
             _wide_array(olds[part]),
             _wide_array(news[part]),
-            _NAMES[before.dtype],
-            _NAMES[made.dtype],
+            NAMES[before.dtype],
+            NAMES[made.dtype],
         )
 
 
 def _wide_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """The values of a tensor of the host, in elements that NumPy has."""
-    if tensor.dtype in _CARRIERS:
+    if tensor.dtype in CARRIERS:
         wide = torch.complex64 if tensor.is_complex() else torch.float32
         tensor = tensor.to(wide)
-    return _array(tensor)
+    return array_of(tensor)

@@ -42,7 +42,7 @@ def map_leaves(
     on_leaf: Callable[[str, Any], Any],
     *,
     leaves: tuple[type, ...] = (),
-    on_node: Callable[[str, str, bool], None] | None = None,
+    on_node: Callable[[str, str, bool, str], None] | None = None,
     rules: Any = _rules,
 ) -> Any:
     """`tree` with other leaves, by their names under the root. Where `leaves`
@@ -53,7 +53,7 @@ def map_leaves(
         Leaves(lambda value: isinstance(value, leaves) or is_of_orbax(value))
         if leaves
         else rules,
-        on_node or (lambda name, kind, empty: None),
+        on_node or (lambda name, kind, empty, tag: None),
         on_leaf,
     )
     return made[ROOT]

@@ -32,7 +32,7 @@ def to_flat_dict(
     flat: dict[Keys, Any] = {}
     tree = tree_of(tree)
 
-    def on_node(name: str, kind: str, empty: bool) -> None:
+    def on_node(name: str, kind: str, empty: bool, tag: str) -> None:
         if keep_empty_nodes and empty and keys_of(name):
             flat[keys_of(name)] = _at(tree, keys_of(name))
 
@@ -157,7 +157,7 @@ def serialize_tree(tree: Any, keep_empty_nodes: bool = False) -> Any:
     nodes: dict[Keys, str] = {}
     leaves: dict[Keys, Any] = {}
 
-    def on_node(name: str, kind: str, empty: bool) -> None:
+    def on_node(name: str, kind: str, empty: bool, tag: str) -> None:
         nodes[keys_of(name)] = kind
         if empty and keep_empty_nodes:
             leaves[keys_of(name)] = _at(tree, keys_of(name))

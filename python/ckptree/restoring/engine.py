@@ -19,6 +19,7 @@ from typing import (
 )
 
 from ckptree import adapters
+from ckptree.adapters.protocol import PARTS
 from ckptree.arrays import casting, memory, values
 from ckptree.errors import Difference, MismatchError
 from ckptree.restoring.inventory import Inventory
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ckptree.adapters.protocol import Request
     from ckptree.progress import Meter
 
-    OnNode = Callable[[str, str, bool], None]
+    OnNode = Callable[[str, str, bool, str], None]
     OnLeaf = Callable[[str, Any], Any]
 
 
@@ -44,6 +45,8 @@ class Restoring(ABC):
         # with their kind, and whether they are empty.
         self.leaves: dict[str, Any] = {}
         self.nodes: list[tuple[str, str, bool]] = []
+        # The tags of containers that are one leaf in parts, by name.
+        self.tags: dict[str, str] = {}
         # As Difference has it, but what was expected and found may not be text
         # yet: of very many nobody asks for it. A name alone is missing, a leaf
         # of the step alone is unexpected: so these take no memory.
@@ -52,20 +55,26 @@ class Restoring(ABC):
     def run(self, template: Any) -> Any:
         """A tree like the template. MismatchError, with every path where the
         two differ."""
+        made = self.load(self.compare(template))
+        self.check()
+        get = made.get
+        with memory.without_collection():
+            return self.walk(template, _pass_by, get)
+
+    def compare(self, template: Any) -> dict[str, Request]:
+        """What to read for the template; nothing is read yet. MismatchError."""
         with memory.without_collection():
             self.walk(template, self._on_node, self._on_leaf)
             self.match()
             asked = self.ask_all()
             self.compare_rest()
-            self._check()
-        made = self.load(asked)
-        self._check()
-        get = made.get
-        with memory.without_collection():
-            return self.walk(template, lambda name, kind, empty: None, get)
+            self.check()
+        return asked
 
-    def _on_node(self, name: str, kind: str, empty: bool) -> None:
+    def _on_node(self, name: str, kind: str, empty: bool, tag: str) -> None:
         self.nodes.append((name, kind, empty))
+        if tag.startswith(PARTS):
+            self.tags[name] = tag
 
     def _on_leaf(self, name: str, leaf: Any) -> Any:
         self.leaves[name] = self.see(leaf)
@@ -137,13 +146,18 @@ class Restoring(ABC):
         becomes it, what was found is text or a leaf of the step."""
         self.differences.append((path, problem, expected, found, hint))
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """MismatchError where differences were noted."""
         if self.differences:
             hint = self.hint()
             found = _Differences(
                 self.differences, self.leaves, self.there.shown
             )
             raise MismatchError(self.where(), found, hint)
+
+
+def _pass_by(name: str, kind: str, empty: bool, tag: str) -> None:
+    pass
 
 
 class _Differences(Sequence[Difference]):

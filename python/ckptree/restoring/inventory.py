@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Iterable, Iterator
 
 from ckptree import _engine
+from ckptree.adapters.protocol import PARTS
 from ckptree.arrays import values
 
 # By the kind of the parts below: what a container is that is not listed.
@@ -60,6 +61,13 @@ class Inventory:
             return self.implied.get(name)
         return info.kind
 
+    def tag_of_parts(self, name: str) -> str:
+        """Of a leaf that is kept as its parts; empty where it is not."""
+        info = self.listed.get(name)
+        if info is None or not info.tag.startswith(PARTS):
+            return ""
+        return info.tag
+
     def is_tie(self, name: str) -> bool:
         """Whether it shares the value of another leaf."""
         return name in self._ties
@@ -79,6 +87,8 @@ class Inventory:
             # Of an item that is left out: not listed.
             info = self.listed.get(info.tie_to) or self._step.find(info.tie_to)
         if not info.is_leaf:
+            if info.tag.startswith(PARTS):
+                return info.tag.removeprefix(PARTS)
             return shown_node(info.kind, info.name not in self.implied)
         kind = values.kind_of(info)
         if kind != "array":

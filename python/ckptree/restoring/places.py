@@ -28,7 +28,7 @@ class Places:
         _engine.map_state(
             given,
             _rules,
-            lambda name, kind, empty: None,
+            lambda name, kind, empty, tag: None,
             self._take,
         )
 

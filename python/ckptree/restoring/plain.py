@@ -7,19 +7,22 @@ of their fields, named tuples as tuples with these names.
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from ckptree import adapters
 from ckptree.arrays import values
-from ckptree.adapters.protocol import Request
+from ckptree.adapters.protocol import PARTS, Request
 from ckptree.restoring.places import Places
 
 if TYPE_CHECKING:
     from ckptree import _engine
     from ckptree.adapters.protocol import Loader
     from ckptree.progress import Meter
+
+    Whole = Callable[[str, dict[str, Any]], Any]
 
 _DICT_KEY, _INDEX, _ATTRIBUTE, _FLATTENED = range(1, 5)
 
@@ -42,9 +45,12 @@ def restore(
     places: dict[str, Any] | None = None,
     only: set[str] | None = None,
     meter: Meter | None = None,
+    whole: Whole | None = None,
 ) -> Any:
     """The whole state. `arrays`: of which framework they are; `places`: the
-    options of restore() that say where they go; `only`: of these leaves."""
+    options of restore() that say where they go; `only`: of these leaves;
+    `whole`: makes leaves of their parts, as InParts.whole() does, which it is
+    where none is given."""
     loader, place = adapters.loader_for(arrays, places or {})
     infos = step.leaves("")
     if only is not None:
@@ -60,10 +66,38 @@ def restore(
     else:
         read = _load(step, leaves, loader, place)
     by_name = {info.name: value for info, value in zip(leaves, read)}
+    if whole is None:
+        whole = functools.partial(adapters.whole, loader)
+    root = _tree(infos, by_name, 0)
+    state = {
+        key: _build(child, whole) for (_, key), child in root.children.items()
+    }
+    if list(root.children) == [(_DICT_KEY, ROOT_ITEM)]:
+        mark = root.children[(_DICT_KEY, ROOT_ITEM)].info
+        if mark is not None and mark.tag.split(" ")[0] == ROOT_MARK:
+            return state[ROOT_ITEM]
+    return state
+
+
+def subtree(
+    infos: Sequence[_engine.LeafInfo],
+    values_by_name: Mapping[str, Any],
+    depth: int,
+    whole: Whole,
+) -> Any:
+    """What lies at one place of a step. `infos`: of that place and all below
+    it; `values_by_name`: of the leaves, and of what ties lead to; `depth`: how
+    many parts the path of the place has."""
+    return _build(_tree(infos, values_by_name, depth), whole)
+
+
+def _tree(
+    infos: Sequence[_engine.LeafInfo], by_name: Mapping[str, Any], depth: int
+) -> _Node:
     root = _Node()
     for info in infos:
         node = root
-        for part in info.path:
+        for part in info.path[depth:]:
             child = node.children.get(part)
             if child is None:
                 child = node.children[part] = _Node()
@@ -71,12 +105,7 @@ def restore(
         node.info = info
         if info.is_leaf or info.tie_to is not None:
             node.value = by_name[info.tie_to or info.name]
-    state = {key: _build(child) for (_, key), child in root.children.items()}
-    if list(root.children) == [(_DICT_KEY, ROOT_ITEM)]:
-        mark = root.children[(_DICT_KEY, ROOT_ITEM)].info
-        if mark is not None and mark.tag.split(" ")[0] == ROOT_MARK:
-            return state[ROOT_ITEM]
-    return state
+    return root
 
 
 def _load(
@@ -101,14 +130,23 @@ def _load(
     return [next(loaded if takes else others) for takes in taken]
 
 
-def _build(node: _Node) -> Any:
+def _build(node: _Node, whole: Whole) -> Any:
     info = node.info
     if info is not None and (info.is_leaf or info.tie_to is not None):
         return node.value
     kind = info.kind if info is not None else _implied(node)
     if kind == "none":
         return None
-    children = {key: _build(child) for (_, key), child in node.children.items()}
+    children = {
+        key: _build(child, whole) for (_, key), child in node.children.items()
+    }
+    if info is not None and info.tag.startswith(PARTS):
+        try:
+            made = whole(info.tag.removeprefix(PARTS), children)
+        except ValueError as error:
+            raise ValueError(f"{info.name}: {error}") from error
+        if made is not None:
+            return made
     if kind in ("list", "tuple", "custom") and _is_sequence(node):
         elements = [children[i] for i in range(len(children))]
         return tuple(elements) if kind == "tuple" else elements

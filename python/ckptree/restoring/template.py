@@ -17,7 +17,7 @@ import numpy as np
 from ckptree import _engine, _rules, adapters
 from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
-from ckptree.adapters.protocol import Expected, Request
+from ckptree.adapters.protocol import PARTS, Expected, Request
 from ckptree.errors import (
     MAX_SHOWN,
     InvalidArgumentError,
@@ -42,7 +42,7 @@ def restore(
     """The state of `step`, like `like`; plain where that is None."""
     casting.check_option(options["cast"])
     with showing(options["progress"], "restore") as meter:
-        _warn_of_loss(step)
+        warn_of_loss(step)
         return _restored(step, selector, like, options, meter)
 
 
@@ -67,12 +67,12 @@ def _restored(
             "arrays= and device= go without a template: what arrays become, "
             "and where, the template says"
         )
-    restoring = _Like(step, selector, options)
+    restoring = Like(step, selector, options)
     restoring.meter = meter
     return restoring.run(like)
 
 
-def _warn_of_loss(step: _engine.Step) -> None:
+def warn_of_loss(step: _engine.Step) -> None:
     """Says that a recovery of a damaged store found only a part of the step:
     without a template nothing else would."""
     info = step.info()
@@ -132,7 +132,9 @@ def _are_numbers(
     return there and here
 
 
-class _Like(Restoring):
+class Like(Restoring):
+    """One restore(like=)."""
+
     def __init__(
         self, step: _engine.Step, selector: str, options: RestoreOptions
     ) -> None:
@@ -175,7 +177,7 @@ class _Like(Restoring):
     # ---- What matches ----
 
     def match(self) -> None:
-        self.renames.check(self.leaves)
+        self.renames.check(self._named())
         self._check_renames()
         if self.places is not None:
             self.places.check(self.leaves)
@@ -200,6 +202,10 @@ class _Like(Restoring):
                 f"rename={{{new!r}: {old!r}}}: step {self.where()} has no "
                 f"{old!r}{hint}"
             )
+
+    def _named(self) -> Iterable[str]:
+        """What the template has, as `rename` may call it."""
+        return self.leaves
 
     def ask_all(self) -> dict[str, Request]:
         if self.renames or self.options["partial"]:
@@ -283,7 +289,7 @@ class _Like(Restoring):
         if expected.tag:
             fits = shape[: len(expected.shape)] == expected.shape
             return "" if fits else "shape", ""
-        if shape != expected.shape:
+        if not expected.fits(shape):
             return "shape", ""
         if info.dtype_name != expected.dtype and not cast:
             return "dtype", _cast_hint(info.dtype_name, expected.dtype)
@@ -322,13 +328,19 @@ class _Like(Restoring):
         if found is None:
             if empty and not self.options["partial"]:
                 self.differ(name, "missing", shown_node(kind), "")
-        elif found != kind:
+        elif found != kind or self._other_parts(name):
+            tag = self.tags.get(name)
             self.differ(
                 name,
                 "kind",
-                shown_node(kind, empty),
+                tag.removeprefix(PARTS) if tag else shown_node(kind, empty),
                 self.there.shown_at(there),
             )
+
+    def _other_parts(self, name: str) -> bool:
+        """Whether only one of the two is a leaf in parts, or another one."""
+        there = self.there.tag_of_parts(self.renames.apply(name))
+        return self.tags.get(name, "") != there
 
     def _has_tensors(self) -> bool:
         return any(e.arrays == "torch" for e in self.leaves.values())
@@ -379,9 +391,13 @@ class _Like(Restoring):
     # ---- What becomes of values ----
 
     def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
+        self.check_any(asked)
+        return super().load(asked)
+
+    def check_any(self, asked: Mapping[str, Request]) -> None:
+        """NotFoundError where the two have no leaf in common."""
         if self.leaves and not asked:
             raise NotFoundError(self._nothing())
-        return super().load(asked)
 
     def _nothing(self) -> str:
         """What is said where the two have no leaf in common."""

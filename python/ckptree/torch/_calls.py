@@ -1,0 +1,475 @@
+# SPDX-License-Identifier: Apache-2.0
+"""save(), load() and resume()."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Iterable, Literal, Mapping, overload
+
+import torch
+
+from ckptree.adapters.protocol import DICT, DICT_KEY, Container
+from ckptree.adapters.torch import whole
+from ckptree.adapters.torch_parts import Wrapped
+from ckptree.arguments import (
+    BOOL,
+    Kind,
+    checked,
+    instance,
+    integer,
+    listed,
+    optional,
+    shown,
+)
+from ckptree.errors import InvalidArgumentError, NotFoundError, at_path
+from ckptree.handle import SaveHandle
+from ckptree.manager import CheckpointManager
+from ckptree.options import RESTORE
+from ckptree.progress import showing
+from ckptree.restoring import plain, template
+from ckptree.selector import SELECTOR
+from ckptree.step import Step
+from ckptree.store import Store
+from ckptree.torch import _app, _meta
+from ckptree.torch._in_place import InPlace, Slot, template_of
+
+if TYPE_CHECKING:
+    import datetime
+
+    from ckptree.options import RestoreOptions
+    from ckptree.progress import Progress
+    from ckptree.selector import Selector
+
+_STORE = instance(
+    "a ckptree.Store or ckptree.CheckpointManager", Store, CheckpointManager
+)
+_SOURCE = instance(
+    "a step, a ckptree.Store or a ckptree.CheckpointManager",
+    Step,
+    Store,
+    CheckpointManager,
+)
+_APP = Kind(
+    "a dict",
+    lambda name, value: value if type(value) is dict else NotImplemented,
+)
+_CLASSES = listed(instance("a class", type), "a list of classes")
+
+
+@overload
+def save(
+    store: Store,
+    step: int,
+    app: dict[str, Any],
+    *,
+    metrics: Mapping[str, float] | None = None,
+    note: str = "",
+    metadata: Any = None,
+    overwrite: bool = False,
+    borrow: bool = False,
+    delete_later: bool = False,
+    branch: str = "",
+    time: datetime.datetime | float | None = None,
+) -> SaveHandle: ...
+
+
+@overload
+def save(
+    store: CheckpointManager,
+    step: int,
+    app: dict[str, Any],
+    *,
+    metrics: Mapping[str, float] | None = None,
+    note: str = "",
+    metadata: Any = None,
+    overwrite: bool = False,
+    borrow: bool = False,
+    force: bool = False,
+) -> bool: ...
+
+
+@checked({"store": _STORE, "step": integer(), "app": _APP})
+def save(
+    store: Store | CheckpointManager,
+    step: int,
+    app: dict[str, Any],
+    *,
+    metrics: Mapping[str, float] | None = None,
+    note: str = "",
+    metadata: Any = None,
+    overwrite: bool = False,
+    borrow: bool = False,
+    delete_later: bool = False,
+    branch: str = "",
+    time: datetime.datetime | float | None = None,
+    force: bool = False,
+) -> SaveHandle | bool:
+    """Starts saving an app as step number `step`.
+
+    Returns when its tensors may change again; the save goes on in the
+    background. A manager asks for no state_dict() where the step is not due.
+
+    Parameters
+    ----------
+    store : Store or CheckpointManager
+        Where to.
+    step : int
+        Its number.
+    app : dict
+        As the module says: objects with a state_dict(), generators, tensors
+        and plain values by their names.
+    metrics, note, metadata, overwrite, borrow
+        As Store.save() takes them.
+    delete_later, branch, time
+        Of a store: as Store.save() takes them.
+    force : bool
+        Of a manager: as CheckpointManager.save() takes it.
+
+    Returns
+    -------
+    SaveHandle or bool
+        Of a store the handle, which says when the step is durable; of a
+        manager whether the step is saved.
+
+    Raises
+    ------
+    AlreadyExistsError
+        There is such a step: a FileExistsError.
+    TypeError, ValueError
+        What cannot be saved, by its path: a tensor on the meta device, code, an
+        object with a state_dict() and no load_state_dict(). An option that is
+        of stores alone, or of managers.
+    Error
+        A failure of an earlier save that nobody has seen.
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(3, 1)
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     handle = save(store, 7, {"model": model, "epoch": 2})
+    ...     handle.result(), list(store[7])
+    (7, ['epoch', 'model/bias', 'model/weight'])
+    """
+    given: dict[str, Any] = {
+        "metrics": metrics,
+        "note": note,
+        "metadata": metadata,
+        "overwrite": overwrite,
+        "borrow": borrow,
+    }
+    of_stores: dict[str, Any] = {
+        "delete_later": delete_later,
+        "branch": branch,
+        "time": time,
+    }
+    if isinstance(store, Store):
+        if force:
+            raise InvalidArgumentError(
+                "force is of a CheckpointManager: a Store saves every step"
+            )
+        return store.save(step, _app.state_of(app), **given, **of_stores)
+    for name, value in of_stores.items():
+        if value:
+            raise InvalidArgumentError(
+                f"{name} is of a Store, not of a CheckpointManager: "
+                f"{shown(value)}"
+            )
+    due = _WhenDue(app)
+    try:
+        return store.save(step, due, **given, force=force)
+    except Exception as error:
+        if due.failed is not None:
+            raise due.failed from error
+        raise
+
+
+class _WhenDue(Wrapped):
+    """The state of an app, made when a manager has decided to save it."""
+
+    __slots__ = ("_app", "failed")
+
+    def __init__(self, app: dict[str, Any]) -> None:
+        self._app = app
+        self.failed: Exception | None = None
+
+    @property
+    def container(self) -> Container:  # type: ignore[override]
+        try:
+            state = _app.state_of(self._app)
+        except Exception as error:
+            self.failed = error
+            raise
+        children = [(DICT_KEY, name, value) for name, value in state.items()]
+        return Container(DICT, "", children, lambda made: made)
+
+
+@overload
+def load(
+    source: Step | Store | CheckpointManager,
+    app: None = None,
+    *,
+    step: Selector = "latest",
+    device: Any = None,
+    classes: Iterable[type] = (),
+    progress: Progress = None,
+) -> Any: ...
+
+
+@overload
+def load(
+    source: Step | Store | CheckpointManager,
+    app: dict[str, Any],
+    *,
+    step: Selector = "latest",
+    device: Any = None,
+    partial: bool = False,
+    cast: bool | Literal["lossy"] = False,
+    rename: dict[str, str] | None = None,
+    classes: Iterable[type] = (),
+    progress: Progress = None,
+) -> dict[str, Any]: ...
+
+
+@checked(
+    {
+        "source": _SOURCE,
+        "app": optional(_APP),
+        "step": SELECTOR,
+        "partial": BOOL,
+        "classes": _CLASSES,
+    }
+)
+def load(
+    source: Step | Store | CheckpointManager,
+    app: dict[str, Any] | None = None,
+    *,
+    step: Selector = "latest",
+    device: Any = None,
+    partial: bool = False,
+    cast: bool | Literal["lossy"] = False,
+    rename: dict[str, str] | None = None,
+    classes: Iterable[type] = (),
+    progress: Progress = None,
+) -> Any:
+    """Reads a step into an app, in place; or, without one, as new tensors.
+
+    The bytes go straight into the memory of tensors that are there: the host
+    holds no second copy, and a device gets them through a small pool of pinned
+    memory. Then each object's load_state_dict() is called with them, as
+    PyTorch's own torch.distributed.checkpoint does. The state of an optimizer
+    that has made no step is empty: its tensors are made new, where its
+    parameters are. Tied tensors stay tied.
+
+    Nothing has changed when an error says that the step does not fit. While the
+    bytes are read and objects are loaded an error (damage, a load_state_dict()
+    that fails) leaves the app half read: load another step, or leave.
+
+    A module on the meta device gets memory first, on `device`; its parameters
+    stay the same objects, so that optimizers and ties hold them still.
+
+    Parameters
+    ----------
+    source : Step, Store or CheckpointManager
+        Where from.
+    app : dict, optional
+        As save() takes it. None: dicts, lists, numbers and new tensors.
+    step : int or str
+        Which one of a store or manager: as Store.restore() takes it.
+    device : torch.device or str, optional
+        Of tensors that are made new and have no place: without an app all of
+        them, and those that are on the meta device. None: the host.
+    partial : bool
+        What the step lacks stays as it is, what the app lacks is left out.
+    cast : bool or "lossy"
+        Converts to the element types of the app, as Store.restore() does; such
+        tensors are read beside it first.
+    rename : dict of str to str, optional
+        Names in the app to names in the step, of leaves or whole subtrees.
+    classes : list of type
+        Subclasses of torch.Tensor, and classes that their contexts have, which
+        may be made of what the step says, where the app has no such tensor:
+        without one, and in the state of an optimizer that has made no step.
+        Others come back as dicts of their parts.
+    progress : bool or callable, optional
+        As in Store.restore().
+
+    Returns
+    -------
+    dict
+        `app`, or what was saved.
+
+    Raises
+    ------
+    NotFoundError
+        No step matches: a KeyError.
+    MismatchError
+        Lists every path that is missing, unexpected, or of another kind, shape
+        or dtype; and tied tensors of which the step has two values.
+    CorruptionError
+        The bytes are not those that were saved.
+    ValueError
+        An option that needs an app, or none; an object that does not take its
+        state, by its path.
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(3, 1)
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     _ = save(store, 7, {"model": model, "epoch": 2}).result()
+    ...     app = {"model": torch.nn.Linear(3, 1), "epoch": 0}
+    ...     _ = load(store, app)
+    ...     load(store, step=7)["model"]["bias"] == model.bias
+    tensor([True])
+    >>> app["epoch"], bool((app["model"].weight == model.weight).all())
+    (2, True)
+    """
+    allowed = list(classes)
+    opened = source if isinstance(source, Step) else source[step]
+    if app is None:
+        if partial or cast or rename:
+            raise InvalidArgumentError(
+                "partial, cast and rename need an app to load into"
+            )
+        return _new(opened, device, allowed, progress)
+    options: RestoreOptions = {
+        **RESTORE,
+        "partial": partial,
+        "cast": cast,
+        "rename": rename,
+    }
+
+    def loading() -> InPlace:
+        return InPlace(opened._engine, options, device, allowed)
+
+    with showing(progress, "load") as meter:
+        template.warn_of_loss(opened._engine)
+        on_meta = _meta.modules_on_meta(app)
+        for name, module in on_meta.items():
+            _meta.check(name, module)
+        if on_meta:
+            loading().compare(template_of(app))  # Before anything changes.
+        for name, module in on_meta.items():
+            _meta.materialize(name, module, "cpu" if device is None else device)
+        into = loading()
+        into.meter = meter
+        _apply(app, into.run(template_of(app)))
+    return app
+
+
+def _new(
+    step: Step, device: Any, classes: list[type], progress: Progress
+) -> Any:
+    with showing(progress, "load") as meter:
+        template.warn_of_loss(step._engine)
+        return plain.restore(
+            step._engine,
+            "torch",
+            {"device": device},
+            None,
+            meter,
+            functools.partial(whole, classes=classes),
+        )
+
+
+def _apply(app: dict[str, Any], made: dict[str, Any]) -> None:
+    """Gives what was read to the objects of an app, and puts values in."""
+    later: list[tuple[str, _app.Object, Any]] = []
+
+    def put(value: Any, new: Any, name: str) -> Any:
+        if isinstance(new, Slot):
+            return value  # The step has nothing for it, which was allowed.
+        found = _app.object_of(value, name)
+        if found is not None:
+            later.append((name, found, new))
+            return value
+        if type(value) is dict and type(new) is dict:
+            gone = [key for key in value if key not in new]
+            for key in gone:
+                del value[key]
+            for key, child in new.items():
+                value[key] = below(value.get(key), child, name, key)
+            return value
+        if type(value) is list and type(new) is list:
+            old = value + [None] * (len(new) - len(value))
+            value[:] = [below(old[i], child, name, i)
+                        for i, child in enumerate(new)]
+            return value
+        if type(value) is tuple and type(new) is tuple:
+            if len(value) == len(new):
+                pairs = enumerate(zip(value, new))
+                return tuple(below(a, b, name, i) for i, (a, b) in pairs)
+        return new
+
+    def below(value: Any, new: Any, name: str, key: Any) -> Any:
+        return put(value, new, f"{name}/{key}" if name else str(key))
+
+    put(app, made, "")
+    for name, found, state in sorted(later, key=lambda entry: entry[1].last):
+        try:
+            found.load(state)
+        except Exception as error:
+            raise at_path(name, error) from error
+
+
+@checked({"store": _STORE, "app": _APP})
+def resume(
+    store: Store | CheckpointManager,
+    app: dict[str, Any],
+    *,
+    branch: str = "",
+    device: Any = None,
+    progress: Progress = None,
+) -> int:
+    """Loads the latest step into an app, and says where to go on.
+
+    Parameters
+    ----------
+    store : Store or CheckpointManager
+        Where from.
+    app : dict
+        As save() takes it; load() says what becomes of it.
+    branch : str
+        Of a store: the fork to go on from; "": the main branch. A manager has
+        one.
+    device : torch.device or str, optional
+        Of modules on the meta device, as in load().
+    progress : bool or callable, optional
+        As in Store.restore().
+
+    Returns
+    -------
+    int
+        The number after that of the latest step; 0 where there is none, and
+        then the app is as it was.
+
+    Raises
+    ------
+    MismatchError, CorruptionError, ValueError
+        As load() says: what is there and does not fit is an error.
+    NotFoundError
+        There is no such branch: a KeyError.
+
+    Examples
+    --------
+    >>> app = {"model": torch.nn.Linear(3, 1), "rng": ckptree.torch.Rng()}
+    >>> with ckptree.Store(tmp / "run") as store:
+    ...     before = resume(store, app)
+    ...     _ = save(store, 4, app).result()
+    ...     before, resume(store, app)
+    (0, 5)
+    """
+    latest: Selector = "latest"
+    if branch:
+        if not isinstance(store, Store):
+            raise InvalidArgumentError(
+                "branch is of a Store: a CheckpointManager has one"
+            )
+        if branch not in [known.name for known in store.branches()]:
+            raise NotFoundError(f"there is no branch {branch!r}")
+        latest = f"{branch}/latest"
+    try:
+        opened = store[latest]
+    except NotFoundError:
+        return 0
+    load(opened, app, device=device, progress=progress)
+    return opened.step + 1
