@@ -7,7 +7,7 @@ parameters, the optimizer's moments and the generator of random numbers.
 
 import sys
 
-import ckptree
+import ckptree.torch
 import torch
 
 
@@ -17,16 +17,9 @@ def main(path: str, steps: int) -> None:
         torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    first = 0
+    app = {"model": model, "optimizer": optimizer, "rng": ckptree.torch.Rng()}
     with ckptree.CheckpointManager(path, max_to_keep=3) as manager:
-        newest = manager.latest_step()
-        if newest is not None:
-            # Tensors without a template: a new optimizer has no moments yet.
-            state = manager[newest].torch()
-            model.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
-            torch.set_rng_state(state["rng"])
-            first = newest + 1
+        first = ckptree.torch.resume(manager, app)
         print(f"begins at step {first}")
         for step in range(first, steps):
             x = torch.randn(32, 8)
@@ -34,12 +27,8 @@ def main(path: str, steps: int) -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            state = {
-                "model": model.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "rng": torch.get_rng_state(),
-            }
-            manager.save(step, state, metrics={"loss": loss.item()})
+            metrics = {"loss": loss.item()}
+            ckptree.torch.save(manager, step, app, metrics=metrics)
 
 
 if __name__ == "__main__":

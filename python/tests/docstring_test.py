@@ -23,7 +23,7 @@ MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(ckptree.__path__, "ckptree.")
     if module.name != "ckptree._engine"
-    and (HAS_TORCH or module.name != "ckptree.adapters.torch")
+    and (HAS_TORCH or ".torch" not in module.name)
 )
 # Those that users import; the others are behind them.
 PUBLIC_MODULES = [
@@ -35,6 +35,7 @@ PUBLIC_MODULES = [
     "ckptree.adapters",
     "ckptree.policies",
     "ckptree.records",
+    *(["ckptree.torch"] if HAS_TORCH else []),
 ]
 needs_torch = pytest.mark.skipif(
     not HAS_TORCH,

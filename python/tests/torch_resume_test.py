@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training that goes on in a new process, bit by bit: of PyTorch."""
 
+import random
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import ckptree
 import pytest
 
 pytest.importorskip(
@@ -116,6 +118,8 @@ def test_the_program_of_the_readme_resumes_in_a_new_process(tmp_path):
         r"<!-- program: torch -->\n```python\n(.*?)```", readme, re.S
     )
     begin = "import sys, torch; torch.manual_seed(int(sys.argv[3]))\n"
+    begin += "import random, numpy; random.seed(int(sys.argv[3]))\n"
+    begin += "numpy.random.seed(int(sys.argv[3]))\n"
     begin += "path, steps = sys.argv[1], int(sys.argv[2])\n"
     end = """
 def shown(value):  # A step has no order of keys.
@@ -142,3 +146,114 @@ print(torch.get_rng_state().sum(), torch.rand(3).tolist())
     rest = run("cut", 12, seed=2)  # What the seed makes must not matter.
     assert rest == whole[whole.index("7 " + losses[7][1]):]
     assert first.startswith(whole[:whole.index("7 " + losses[7][1])])
+
+
+# All that an app may have, and all of it in use: what is not put back shows.
+APP = """
+import random, sys
+import ckptree.torch, numpy as np, torch
+
+torch.manual_seed(int(sys.argv[3]))
+random.seed(int(sys.argv[3]))
+np.random.seed(int(sys.argv[3]))
+
+class Loader:
+    def __init__(self):
+        self.order, self.at = list(range(7)), 7
+
+    def next(self):
+        if self.at == 7:
+            random.shuffle(self.order)
+            self.at = 0
+        self.at += 1
+        return self.order[self.at - 1]
+
+    def state_dict(self):
+        return {"order": list(self.order), "at": self.at}
+
+    def load_state_dict(self, state):
+        self.order, self.at = state["order"], state["at"]
+
+model = torch.nn.Sequential(
+    torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3),
+    torch.nn.Linear(8, 3),
+)
+average = torch.optim.swa_utils.AveragedModel(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, amsgrad=True)
+schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 9, 15], 0.5)
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+noise, own = torch.Generator().manual_seed(3), np.random.default_rng(4)
+loader = Loader()
+app = {
+    "model": model, "average": average, "optimizer": optimizer,
+    "schedule": schedule, "scaler": scaler, "noise": noise,
+    "more": {"own": own, "loader": loader}, "losses": [], "best": None,
+    "rng": ckptree.torch.Rng(),
+}
+with ckptree.CheckpointManager(sys.argv[1], max_to_keep=2) as manager:
+    for step in range(ckptree.torch.resume(manager, app), int(sys.argv[2])):
+        x = torch.randn(16, 5) + 0.1 * torch.randn(16, 5, generator=noise)
+        x = x * np.random.rand() + own.standard_normal() + loader.next()
+        loss = (model(x) - x[:, :3].sin()).square().mean()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        schedule.step()
+        average.update_parameters(model)
+        app["losses"].append(loss.item())
+        app["best"] = min(app["losses"])
+        print("step", step, loss.item().hex(), app["best"].hex())
+        ckptree.torch.save(manager, step, app)
+print("end", sum(p.double().sum().item() for p in average.parameters()).hex(),
+      scaler.get_scale(), len(app["losses"]), schedule.get_last_lr())
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_training_that_is_killed_at_random_goes_on_bit_by_bit(
+    tmp_path, seed
+):
+    steps, moments = 300, random.Random(seed)
+
+    def run(name, seed_of_process, lines=None):
+        """What it prints until it is killed, after so many lines."""
+        with subprocess.Popen(
+            [sys.executable, "-u", "-c", APP, str(tmp_path / name),
+             str(steps), str(seed_of_process)],
+            stdout=subprocess.PIPE, text=True,
+        ) as process:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if len(said) == lines:
+                    process.kill()
+            process.wait(timeout=300)
+        assert process.returncode == (0 if lines is None else -9)
+        return said
+
+    def is_begun():
+        try:
+            with ckptree.open(tmp_path / "killed") as store:
+                return len(store) > 0
+        except FileNotFoundError:
+            return False
+
+    whole = run("whole", 1)
+    assert len(whole) == steps + 1
+    last = -1
+    for kill in range(4):
+        # What the seed of a process makes must not matter, but at the start.
+        seed_of_process = 100 + kill if is_begun() else 1
+        said = run("killed", seed_of_process, moments.randint(1, 30))
+        if not said[-1].endswith("\n"):
+            said.pop()
+        first = int(said[0].split()[1])
+        # It goes on after the last durable step, and prints what was printed.
+        assert first <= last + 1
+        assert said == whole[first:first + len(said)]
+        last = first + len(said) - 1
+    assert is_begun() and 0 < last < steps - 1
+    rest = run("killed", 200)
+    first = int(rest[0].split()[1])
+    assert 0 < first <= last + 1 and rest == whole[first:]

@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ckptree.torch.save() and load(): an app comes back in place, whole, or not at
+all."""
+
+import collections
+import random
+
+import ckptree
+import numpy as np
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch could not be installed: see requirements_torch.txt"
+)
+
+import ckptree.torch
+
+
+class Net(torch.nn.Module):
+    """Tied, of two types, with a buffer and a layout of its own."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, width)
+        self.norm = torch.nn.BatchNorm1d(width)
+        self.hidden = torch.nn.Linear(width, width, dtype=torch.bfloat16)
+        self.head = torch.nn.Linear(width, 11, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        x = self.norm(self.embedding(tokens))
+        return self.head(self.hidden(x.to(torch.bfloat16)).float())
+
+
+def made(seed, steps=0, width=4):
+    torch.manual_seed(seed)
+    model = Net(width)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    trained(model, optimizer, steps)
+    return model, optimizer
+
+
+def trained(model, optimizer, steps):
+    for step in range(steps):
+        tokens = torch.arange(step, step + 8) % 11
+        loss = torch.nn.functional.cross_entropy(model(tokens), tokens)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def bits(tensor):
+    flat = tensor.detach().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes()
+
+
+def shown(state):
+    """A state as data that is equal where every bit is."""
+    if isinstance(state, torch.Tensor):
+        return str(state.dtype), tuple(state.shape), bits(state)
+    if isinstance(state, np.ndarray):
+        return str(state.dtype), state.shape, state.tobytes()
+    if isinstance(state, dict):
+        pairs = {str(k): shown(v) for k, v in state.items()}
+        return dict(sorted(pairs.items()))
+    if isinstance(state, (list, tuple)):
+        return type(state), [shown(v) for v in state]
+    return type(state), state
+
+
+def state_of(*objects):
+    return shown([thing.state_dict() for thing in objects])
+
+
+def saved(store, app, step=1):
+    ckptree.torch.save(store, step, app).result(timeout=60)
+
+
+def test_a_model_and_its_optimizer_are_read_in_place(store):
+    model, optimizer = made(0, steps=3)
+    saved(store, {"model": model, "optimizer": optimizer})
+    other, its = made(7, steps=2)
+    weight, moment = other.hidden.weight, its.state[other.norm.weight]
+    places = [t.data_ptr() for t in other.state_dict().values()]
+    moments = moment["exp_avg"].data_ptr()
+    app = {"model": other, "optimizer": its}
+    assert ckptree.torch.load(store, app) is app
+    assert state_of(other, its) == state_of(model, optimizer)
+    assert [t.data_ptr() for t in other.state_dict().values()] == places
+    assert its.state[other.norm.weight]["exp_avg"].data_ptr() == moments
+    assert other.hidden.weight is weight and weight.requires_grad
+    assert other.head.weight is other.embedding.weight
+    trained(model, optimizer, 3)
+    trained(other, its, 3)
+    assert state_of(other, its) == state_of(model, optimizer)
+
+
+def test_nothing_is_held_twice_while_a_model_is_read(store, monkeypatch):
+    from ckptree.adapters import torch_memory
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    saved(store, {"model": model})
+    empty, made_tensors = torch.empty, []
+
+    def counting(*arguments, **options):
+        made_tensors.append(arguments)
+        return empty(*arguments, **options)
+
+    other = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    staged = []
+    monkeypatch.setattr(torch_memory, "_read_staged", staged.append)
+    monkeypatch.setattr(torch, "empty", counting)
+    ckptree.torch.load(store, {"model": other})
+    assert made_tensors == [] and staged == []
+    assert state_of(other) == state_of(model)
+
+
+def test_an_optimizer_that_made_no_step_is_resumed(store):
+    model, optimizer = made(0, steps=3)
+    saved(store, {"model": model, "optimizer": optimizer})
+    other, its = made(7)
+    assert its.state_dict()["state"] == {}
+    ckptree.torch.load(store, {"model": other, "optimizer": its})
+    assert state_of(other, its) == state_of(model, optimizer)
+
+
+def test_an_optimizer_goes_back_to_before_its_first_step(store):
+    model, optimizer = made(0)
+    saved(store, {"optimizer": optimizer})
+    trained(model, optimizer, 2)
+    ckptree.torch.load(store, {"optimizer": optimizer})
+    assert optimizer.state_dict()["state"] == {}
+
+
+@pytest.mark.parametrize("change", ["shape", "dtype", "missing", "unexpected"])
+def test_what_does_not_fit_is_told_with_all_paths_before_anything(
+    store, change
+):
+    model, optimizer = made(0, steps=2)
+    saved(store, {"model": model, "optimizer": optimizer, "epoch": 1})
+    other, its = made(7, steps=1, width=5 if change == "shape" else 4)
+    if change == "dtype":
+        other.norm.to(torch.float64)
+        other.hidden.to(torch.float16)
+    if change == "missing":
+        other.extra = torch.nn.Linear(2, 2)
+    if change == "unexpected":
+        del other.hidden
+    before = state_of(other, its)
+    app = {"epoch": 0, "model": other, "optimizer": its}
+    with pytest.raises(ckptree.MismatchError) as error:
+        ckptree.torch.load(store, app)
+    assert state_of(other, its) == before and app["epoch"] == 0
+    found = {d.path: d.problem for d in error.value.differences}
+    expected = {
+        "shape": {"model/hidden.weight": "shape", "model/norm.bias": "shape",
+                  "model/embedding.weight": "shape",
+                  "optimizer/state/0/exp_avg": "shape"},
+        "dtype": {"model/norm.running_mean": "dtype",
+                  "model/hidden.bias": "dtype"},
+        "missing": {"model/extra.weight": "missing",
+                    "model/extra.bias": "missing"},
+        "unexpected": {"model/hidden.weight": "unexpected",
+                       "model/hidden.bias": "unexpected"},
+    }[change]
+    assert expected.items() <= found.items()
+    assert set(found.values()) == {change}
+
+
+def test_groups_of_an_optimizer_that_differ(store):
+    model = torch.nn.Linear(3, 2)
+    groups = [{"params": [p]} for p in model.parameters()]
+    saved(store, {"optimizer": torch.optim.SGD(groups, lr=1.0)})
+    one = {"optimizer": torch.optim.SGD(model.parameters(), lr=2.0)}
+    with pytest.raises(ckptree.MismatchError) as error:
+        ckptree.torch.load(store, one)
+    assert "1 group of 2 parameters" in str(error.value)
+    assert "2 groups of 1 and 1 parameters" in str(error.value)
+    assert one["optimizer"].param_groups[0]["lr"] == 2.0
+
+
+def test_tied_tensors_of_which_a_step_has_two_values(store):
+    model = Net()
+    model.head.weight = torch.nn.Parameter(torch.ones(11, 4))
+    saved(store, {"model": model})
+    tied = Net()
+    before = state_of(tied)
+    with pytest.raises(
+        ckptree.MismatchError,
+        match="head.weight: it is the same memory as model/embedding.weight",
+    ):
+        ckptree.torch.load(store, {"model": tied})
+    assert state_of(tied) == before
+    # Two leaves of one value fit.
+    with torch.no_grad():
+        model.head.weight.copy_(model.embedding.weight)
+    saved(store, {"model": model}, 2)
+    assert store[2].info.leaf_count == store[1].info.leaf_count
+    ckptree.torch.load(store, {"model": tied}, step=2)
+    assert state_of(tied) == state_of(model)
+
+
+def test_what_a_step_has_tied_fits_two_tensors(store):
+    model = Net()
+    saved(store, {"model": model})
+    apart = Net()
+    apart.head.weight = torch.nn.Parameter(torch.zeros(11, 4))
+    ckptree.torch.load(store, {"model": apart})
+    assert state_of(apart) == state_of(model)
+    with torch.no_grad():
+        apart.head.weight.zero_()
+    assert apart.embedding.weight.any()
+
+
+def test_ties_in_the_state_of_an_optimizer(store):
+    rate = torch.tensor(1e-2)
+    groups = [{"params": [torch.ones(2, requires_grad=True)], "lr": rate}
+              for _ in range(2)]
+    optimizer = torch.optim.Adam(groups, foreach=False, capturable=False)
+    saved(store, {"optimizer": optimizer})
+    rate.zero_()
+    ckptree.torch.load(store, {"optimizer": optimizer})
+    a, b = (group["lr"] for group in optimizer.param_groups)
+    assert a == b == torch.tensor(1e-2)
+    assert store[1].info.leaf_count < len(list(store[1]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2, 3, 3], 0.5),
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=9),
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 9),
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 0.9**n),
+        lambda o: torch.optim.lr_scheduler.SequentialLR(
+            o,
+            [torch.optim.lr_scheduler.ConstantLR(o, 0.1, 2),
+             torch.optim.lr_scheduler.ExponentialLR(o, 0.9)],
+            [2],
+        ),
+    ],
+    ids=["steps", "cycle", "cosine", "lambda", "sequence"],
+)
+def test_schedulers(store, make):
+    def rates(optimizer, schedule, count):
+        found = []
+        for _ in range(count):
+            optimizer.step()
+            schedule.step()
+            found.append(optimizer.param_groups[0]["lr"])
+        return found
+
+    def start():
+        w = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([w], lr=0.4)
+        return optimizer, make(optimizer)
+
+    optimizer, schedule = start()
+    rates(optimizer, schedule, 2)
+    saved(store, {"schedule": schedule, "optimizer": optimizer})
+    rest = rates(optimizer, schedule, 4)
+    fresh, its = start()
+    kinds = {k: type(v) for k, v in its.state_dict().items()}
+    ckptree.torch.load(store, {"schedule": its, "optimizer": fresh})
+    assert {k: type(v) for k, v in its.state_dict().items()} == kinds
+    assert rates(fresh, its, 4) == rest
+
+
+def test_a_scaler(store):
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    saved(store, {"scaler": scaler, "off": torch.amp.GradScaler(enabled=False)})
+    other = torch.amp.GradScaler("cpu")
+    app = {"scaler": other, "off": torch.amp.GradScaler(enabled=False)}
+    ckptree.torch.load(store, app)
+    assert other.get_scale() == 8.0
+
+
+class Loader:
+    """As torchdata's StatefulDataLoader: its state is of any form."""
+
+    def __init__(self):
+        self.position, self.rest, self.asked = 0, None, 0
+
+    def state_dict(self):
+        self.asked += 1
+        state = {"position": self.position, "_snapshot": {"workers": [None]}}
+        if self.rest is not None:
+            state["rest"] = self.rest
+        return state
+
+    def load_state_dict(self, state):
+        self.position, self.rest = state["position"], state.get("rest")
+
+
+def test_objects_with_a_state_of_any_form(store):
+    loader = Loader()
+    loader.position, loader.rest = 5, [torch.arange(3), {"seed": 2**70}]
+    saved(store, {"data": {"loader": loader}})
+    other = Loader()
+    ckptree.torch.load(store, {"data": {"loader": other}})
+    assert other.position == 5 and other.rest[1] == {"seed": 2**70}
+    assert torch.equal(other.rest[0], torch.arange(3))
+
+
+def test_plain_values_become_what_was_saved(store):
+    app = {
+        "epoch": 3, "best": 0.5, "name": "run", "losses": [0.5, 0.25],
+        "none": None, "scalar": np.float32(2), "array": np.arange(3),
+        "more": {"a": 1, "b": [{"c": (1, 2)}]}, "w": torch.ones(2),
+        "list": [torch.zeros(2), 1],
+    }
+    saved(store, app)
+    nested, losses, w = {"z": 0}, [], torch.zeros(2)
+    fresh = {
+        "epoch": 0, "best": None, "name": "", "losses": losses,
+        "none": 1, "scalar": np.float32(0), "array": np.zeros(9),
+        "more": nested, "w": w, "list": [torch.ones(2), 0],
+    }
+    ckptree.torch.load(store, fresh)
+    assert shown(fresh) == shown(app)
+    assert fresh["more"] is nested and fresh["losses"] is losses
+    assert fresh["w"] is w
+    # What holds other things is no number.
+    with pytest.raises(ckptree.MismatchError, match="epoch: kind differs"):
+        ckptree.torch.load(store, {**fresh, "epoch": {"a": 1}})
+    with pytest.raises(ckptree.MismatchError, match="gone: missing"):
+        ckptree.torch.load(store, {**fresh, "gone": 1})
+
+
+def test_a_part_of_a_step_and_of_an_app(store):
+    model, optimizer = made(0, steps=2)
+    saved(store, {"model": model, "optimizer": optimizer})
+    other, loader = Net(), Loader()
+    with pytest.raises(ckptree.MismatchError) as error:
+        ckptree.torch.load(store, {"model": other, "loader": loader})
+    found = {d.path: d.problem for d in error.value.differences}
+    assert found["loader"] == "missing"
+    assert found["optimizer/state/0/exp_avg"] == "unexpected"
+    app = {"model": other, "loader": loader, "epoch": 3}
+    ckptree.torch.load(store, app, partial=True)
+    assert state_of(other) == state_of(model)
+    assert app["epoch"] == 3 and loader.position == 0
+    with pytest.raises(KeyError, match="nothing of the template"):
+        ckptree.torch.load(store, {"other": Net()}, partial=True)
+
+
+def test_other_element_types_and_names(store):
+    model = torch.nn.Linear(3, 2)
+    saved(store, {"net": model})
+    half = torch.nn.Linear(3, 2, dtype=torch.bfloat16)
+    place = half.weight.data_ptr()
+    ckptree.torch.load(
+        store, {"model": half}, cast=True, rename={"model": "net"}
+    )
+    assert half.weight.data_ptr() == place
+    assert torch.equal(half.weight, model.weight.to(torch.bfloat16))
+    # What cast would change is told before anything is.
+    with torch.no_grad():
+        model.bias.fill_(1e30)
+        half.bias.zero_()
+        half.weight.zero_()
+    saved(store, {"net": model}, 2)
+    small = torch.nn.Linear(3, 2, dtype=torch.float16)
+    before = state_of(small)
+    with pytest.raises(ckptree.MismatchError, match="model/bias: as float16"):
+        ckptree.torch.load(
+            store, {"model": small}, step=2, cast=True,
+            rename={"model": "net"},
+        )
+    assert state_of(small) == before
+    loader = Loader()
+    saved(store, {"old": Loader()}, 3)
+    ckptree.torch.load(
+        store, {"loader": loader}, step=3, rename={"loader": "old"}
+    )
+
+
+def test_memory_that_is_not_dense(store):
+    state = {
+        "turned": torch.randn(3, 4).T, "strided": torch.randn(8)[::2],
+        "channels": torch.randn(2, 3, 4, 5).to(
+            memory_format=torch.channels_last),
+        "conjugate": torch.randn(3, dtype=torch.complex64).conj(),
+    }
+    saved(store, state)
+    wanted = shown(state)
+    places = [t.data_ptr() for t in state.values()]
+    for tensor in state.values():
+        tensor.zero_()
+    ckptree.torch.load(store, state)
+    assert shown(state) == wanted
+    assert [t.data_ptr() for t in state.values()] == places
+    wide = {**state, "turned": torch.zeros(1, 3).expand(4, 3)}
+    with pytest.raises(ckptree.MismatchError, match="turned: .*expand"):
+        ckptree.torch.load(store, wide)
+
+
+def test_what_modules_say_of_themselves(store):
+    class Own(torch.nn.Module):
+        def __init__(self, said):
+            super().__init__()
+            self.said = said
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def get_extra_state(self):
+            return self.said
+
+        def set_extra_state(self, said):
+            self.said = said
+
+    def both(a, b):
+        return torch.nn.ModuleDict({"a": Own(a), "b": Own(b)})
+
+    saved(store, {"model": both({"n": [1, 2]}, torch.arange(5))})
+    other = both({}, torch.zeros(3))
+    ckptree.torch.load(store, {"model": other})
+    assert other["a"].said == {"n": [1, 2]}
+    assert torch.equal(other["b"].said, torch.arange(5))
+
+
+def test_a_wrapped_module_is_what_it_wraps(store):
+    model = torch.nn.Linear(3, 2)
+    compiled = torch.compile(model)
+    assert "_orig_mod.weight" in compiled.state_dict()
+    saved(store, {"model": compiled})
+    assert list(store[1]) == ["model/bias", "model/weight"]
+    other = torch.nn.Linear(3, 2)
+    ckptree.torch.load(store, {"model": torch.nn.DataParallel(other)})
+    assert state_of(other) == state_of(model)
+
+
+def test_a_manager_asks_for_no_state_that_is_not_due(tmp_path):
+    loader = Loader()
+    with ckptree.CheckpointManager(
+        tmp_path / "run", save_interval_steps=5
+    ) as manager:
+        found = [
+            ckptree.torch.save(manager, step, {"loader": loader})
+            for step in range(7)
+        ]
+        assert found == [True, False, False, False, False, True, False]
+        assert loader.asked == 2
+        assert ckptree.torch.resume(manager, {"loader": loader}) == 6
+        bad = {"loader": loader, "f": print}
+        with pytest.raises(TypeError, match="^f: "):
+            ckptree.torch.save(manager, 10, bad)
+        with pytest.raises(TypeError, match="NoneType"):
+            broken = Loader()
+            broken.state_dict = lambda: len(None)
+            ckptree.torch.save(manager, 15, {"loader": broken})
+        assert manager.all_steps() == [0, 5]
+
+
+def test_what_cannot_be_saved_is_named(store):
+    half = collections.namedtuple("Half", "state_dict")(lambda: {})
+    app = {"a": 1}
+    app["again"] = [app]
+    for bad, kind, words in (
+        ({"m": torch.nn.Linear(2, 2, device="meta")}, ValueError,
+         "^m/weight: a tensor on the meta device"),
+        ({"half": [half]}, TypeError, "^half/0: .*no load_state_dict"),
+        ({"net": Net}, TypeError, "^net: .*code"),
+        (app, ValueError, "^again/0: the app contains itself"),
+    ):
+        with pytest.raises(kind, match=words):
+            ckptree.torch.save(store, 1, bad)
+    assert store.steps() == []
+
+
+def test_options_of_stores_and_of_managers(store, tmp_path):
+    with pytest.raises(ValueError, match="force is of a CheckpointManager"):
+        ckptree.torch.save(store, 1, {"n": 1}, force=True)
+    with ckptree.CheckpointManager(tmp_path / "run") as manager:
+        for option in ({"branch": "b"}, {"delete_later": True}, {"time": 3.0}):
+            with pytest.raises(ValueError, match=next(iter(option))):
+                ckptree.torch.save(manager, 1, {"n": 1}, **option)
+        with pytest.raises(ValueError, match="branch is of a Store"):
+            ckptree.torch.resume(manager, {}, branch="b")
+    saved(store, {"n": 1})
+    for option in ({"partial": True}, {"cast": True}, {"rename": {"a": "n"}}):
+        with pytest.raises(ValueError, match="need an app"):
+            ckptree.torch.load(store, **option)
+
+
+def test_resume_says_where_to_go_on(store):
+    app = {"n": 7}
+    assert ckptree.torch.resume(store, app) == 0 and app == {"n": 7}
+    saved(store, {"n": 1}, 4)
+    store.fork(4, "colder")
+    ckptree.torch.save(store, 9, {"n": 2}, branch="colder").result(timeout=60)
+    assert ckptree.torch.resume(store, app) == 5 and app == {"n": 1}
+    assert ckptree.torch.resume(store, app, branch="colder") == 10
+    assert app == {"n": 2}
+    with pytest.raises(KeyError, match="no branch 'hotter'"):
+        ckptree.torch.resume(store, app, branch="hotter")
+
+
+def test_an_object_that_does_not_take_its_state_is_named(store):
+    class Picky(Loader):
+        def load_state_dict(self, state):
+            raise RuntimeError("not that")
+
+    saved(store, {"a": {"loader": Loader()}})
+    with pytest.raises(ValueError, match="^a/loader: RuntimeError: not that"):
+        ckptree.torch.load(store, {"a": {"loader": Picky()}})
+
+
+def test_without_an_app_there_are_new_tensors(store):
+    model, optimizer = made(0, steps=1)
+    saved(store, {"model": model, "optimizer": optimizer, "n": 1})
+    state = ckptree.torch.load(store)
+    assert shown(state["model"]) == shown(model.state_dict())
+    meta = ckptree.torch.load(store[1], device="meta")
+    assert meta["model"]["norm.weight"].device.type == "meta"
+    told = []
+    ckptree.torch.load(store, progress=lambda *now: told.append(now))
+    ckptree.torch.load(
+        store, {"model": model, "optimizer": optimizer, "n": 0},
+        progress=lambda *now: told.append(now),
+    )
+    assert told[-1][0] == told[-1][1] > 500
+
+
+def test_damage_is_told_when_it_is_read(tmp_path):
+    with ckptree.Store(tmp_path / "s") as store:
+        model = torch.nn.Linear(256, 256)
+        saved(store, {"model": model})
+    rng = random.Random(3)
+    files = sorted((tmp_path / "s").rglob("*"), key=lambda p: p.stat().st_size)
+    path = [p for p in files if p.is_file()][-1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 + rng.randrange(1000)] ^= 1
+    path.write_bytes(data)
+    with ckptree.open(tmp_path / "s") as store:
+        with pytest.raises(ckptree.CorruptionError):
+            ckptree.torch.load(store, {"model": torch.nn.Linear(256, 256)})
