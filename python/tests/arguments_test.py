@@ -2,6 +2,7 @@
 """Arguments: what is of a wrong type or value is refused by its name, by every
 public call."""
 
+import importlib.util
 import inspect
 import pathlib
 from datetime import timedelta
@@ -10,6 +11,8 @@ import ckptree
 import numpy as np
 import pytest
 from ckptree import decisions, policies
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 # For each name: what is of a wrong type, and what can never be meant.
 FLAG = ((None, "x", 1, 1.5, []), ())
@@ -26,6 +29,7 @@ ANYTHING = ((), ())
 ROWS = {
     "after": ((3, "latest", None), ()),
     "age": ((3, "x", None), (timedelta(-1),)),
+    "app": ((3, "x", []), ()),
     "arrays": ((3, None), ("x",)),
     "before": SELECTOR,
     "best_fn": FUNCTION,
@@ -37,9 +41,11 @@ ROWS = {
     "callback": (*FUNCTION[:1], ()),
     "cast": ((None, 3, []), ("x",)),
     "chunk_bytes": (COUNT[0], (-1, 1, 10**30)),
+    "classes": ((3, "x", [3], None), ()),
     "collect": FLAG,
     "collect_bytes_per_second": COUNT,
     "create": FLAG,
+    "cuda": FLAG,
     "decisions": ((1.5, "x", None), ()),
     "delete_later": FLAG,
     "depth": COUNT,
@@ -47,6 +53,7 @@ ROWS = {
     "first": NUMBER,
     "force": FLAG,
     "function": (("x", None), ()),
+    "host": FLAG,
     "glob": TEXT,
     "interval": POSITIVE,
     "items": (("w", 3, None, [3]), ()),
@@ -74,6 +81,7 @@ ROWS = {
     "name": TEXT,
     "note": UTF8,
     "now": (("x", []), ()),
+    "numpy": FLAG,
     "overwrite": FLAG,
     "partial": ((None, 3, [3]), ([], ())),
     "path": ((None, 3, []), ()),
@@ -82,6 +90,7 @@ ROWS = {
     "preempted": FLAG,
     "preservation": ((3, ["latest(1)"]), ("newest",)),
     "progress": ((3, "x", []), ()),
+    "python": FLAG,
     "read_only": FLAG,
     "rename": ((3, ["a"], {3: "a"}, {"a": 3}), ()),
     "save_decision": ((1.5, "x"), ()),
@@ -93,6 +102,7 @@ ROWS = {
     "sharding": ANYTHING,
     "should_keep_fn": FUNCTION,
     "should_save_fn": FUNCTION,
+    "source": ((None, 3, "latest", {}), ()),
     "size": ((None, 1.5, True), (-1, 0, 10**30, "x", "1 gb", "1.5GB", "")),
     "spaced": FLAG,
     "staging_bytes": COUNT,
@@ -100,6 +110,7 @@ ROWS = {
     "statistic": ((3, []), ("x",)),
     "statistics": FLAG,
     "step": SELECTOR,
+    "store": ((None, 3, "x", {}), ()),
     "steps": ((3, "latest", [1.5], None), ()),
     "tagged": FLAG,
     "text": TEXT,
@@ -125,6 +136,8 @@ OF_CALLS = {
     ("decisions.SpecificSteps", "steps"): ((3, "x", [1.5]), ([10**30],)),
     ("Policy.decide", "steps"): ((3, "x", [3], [("x",)], [(1, "x")]), ()),
     ("Policy.explain", "steps"): ((3, "x", [3], [(1, 0, {"x": "1"})]), ()),
+    ("torch.save", "step"): NUMBERED,
+    ("torch.load", "partial"): FLAG,
     ("Decision.decide", "step"): ((3, "x", ("x",), (1, 0, {}, 3)), ()),
 } | {
     (f"Manager.{call}", "step"): NUMBERED
@@ -199,6 +212,18 @@ class Bench:
                 continue
             made = getattr(decisions, name)
             yield f"decisions.{name}", made, self.needed(made)
+        if HAS_TORCH:
+            import ckptree.torch
+
+            for name in ("save", "load", "resume"):
+                call = getattr(ckptree.torch, name)
+                given = {**self.needed(call), "app": {"n": 1}}
+                given |= {
+                    key: self.store for key in given
+                    if key in ("store", "source")
+                }
+                yield f"torch.{name}", call, given
+            yield "torch.Rng", ckptree.torch.Rng, {}
 
     @property
     def new(self):

@@ -348,15 +348,12 @@ def unsaved():
     ones = torch.ones(2, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quantized = torch.quantize_per_tensor(ones, 0.1, 0, torch.qint8)
-        sparse = ones.to_sparse_csr()
+        packed = torch.quantize_per_tensor(ones, 0.1, 0, torch.quint4x2)
         nested = torch.nested.nested_tensor([ones, ones[0:1]])
     return {
         "meta": (ones.to("meta"), ValueError, "no values"),
-        "sparse": (sparse, TypeError, "sparse"),
-        "coordinates": (ones.to_sparse(), TypeError, "sparse"),
         "nested": (nested, TypeError, "nested"),
-        "quantized": (quantized, TypeError, "torch.qint8"),
+        "packed": (packed, TypeError, "torch.quint4x2"),
         "int4": (torch.empty(2, dtype=torch.int4), TypeError, "torch.int4"),
         "fp4": (
             torch.empty(2, dtype=torch.float4_e2m1fn_x2),

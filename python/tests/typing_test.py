@@ -32,7 +32,7 @@ def test_mypy_is_content(tmp_path):
 
 
 TYPED = """
-import ckptree
+import ckptree.torch
 from typing import Any
 from typing_extensions import assert_type
 
@@ -45,6 +45,15 @@ def look(store: ckptree.Store, manager: ckptree.CheckpointManager) -> None:
     assert_type(manager.restore(like=state), dict[str, float])
     assert_type(store.restore_or(state), tuple[dict[str, float], int | None])
     store.restore(1, stat=state)  # type: ignore[call-overload]
+
+def train(store: ckptree.Store, manager: ckptree.CheckpointManager) -> None:
+    app: dict[str, Any] = {"rng": ckptree.torch.Rng()}
+    assert_type(ckptree.torch.save(store, 1, app), ckptree.SaveHandle)
+    assert_type(ckptree.torch.save(manager, 1, app), bool)
+    assert_type(ckptree.torch.load(store[1], app), dict[str, Any])
+    assert_type(ckptree.torch.load(store), Any)
+    assert_type(ckptree.torch.resume(manager, app), int)
+    ckptree.torch.save(store, 1, app, force=True)  # type: ignore[call-overload]
 """
 
 

@@ -42,7 +42,7 @@ from ckptree.adapters.torch_dtypes import (
     array_of,
     memory_of,
 )
-from ckptree.adapters.torch_parts import PLAIN, Part, Wrapped
+from ckptree.adapters.torch_parts import PLAIN, Part
 from ckptree.arrays.values import SCALAR_TAG, kind_of
 
 import torch  # After torch_dtypes, which says what to install.
@@ -66,7 +66,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def container(value: Any) -> Container | None:
-    return value.container if isinstance(value, Wrapped) else None
+    return torch_parts.of_data(value)
 
 
 def pieces(value: Any) -> Pieces | Container | None:

@@ -35,8 +35,9 @@ from ckptree.adapters.protocol import (
     Container,
     type_name,
 )
+from ckptree.adapters.torch_dtypes import DTYPES
 
-import torch
+import torch  # After torch_dtypes, which says what to install.
 
 # The plain tensors. Other types may stand for what no memory has.
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -57,11 +58,9 @@ _DTYPE, _SIZE, _DEVICE = "torch.dtype", "torch.Size", "torch.device"
 _ENUM, _RECORD = "enum", "dataclass"
 _QUANTIZED_DTYPES = (torch.qint8, torch.quint8, torch.qint32)
 _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
-# By their names; what a context may hold, too.
-_ALL_DTYPES = {
-    str(thing): thing
-    for thing in vars(torch).values()
-    if isinstance(thing, torch.dtype)
+# By their names, as a context may hold them.
+_ALL_DTYPES = {f"torch.{name}": dtype for name, dtype in DTYPES.items()} | {
+    str(dtype): dtype for dtype in _QUANTIZED_DTYPES
 }
 
 
@@ -112,8 +111,25 @@ def of_template(value: torch.Tensor) -> Container | None:
         (ATTRIBUTE, name, part if free is None else Part(part, free))
         for name, part, free in opened.parts
     ]
-    tag, rebuild = PARTS + opened.tag, opened.rebuild
-    return Container(OBJECT, tag, children, rebuild)
+    given = [child for _, _, child in children]
+
+    def rebuild(made: list[Any]) -> Any:
+        # Nothing was read for it.
+        as_given = all(a is b for a, b in zip(made, given))
+        return value if as_given else opened.rebuild(made)
+
+    return Container(OBJECT, PARTS + opened.tag, children, rebuild)
+
+
+def of_data(value: Any) -> Container | None:
+    """What stands for a dtype or a size, which are no tensors and no plain
+    data; None of all else."""
+    if isinstance(value, Wrapped):
+        return value.container
+    if type(value) is torch.dtype or type(value) is torch.Size:
+        found: Container = _image(value, "").container
+        return found
+    return None
 
 
 def _open(value: torch.Tensor) -> _Opened | None:
@@ -405,8 +421,9 @@ def _image(context: Any, owner: str) -> Any:
             members = type(value).__members__
             tag = f"{_ENUM} {type_name(value)}"
             return _named(tag, value.name, lambda text: members[text])
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return value._make(map(image, value))
+        make = getattr(kind, "_make", None)  # Of a named tuple.
+        if isinstance(value, tuple) and make is not None:
+            return make(map(image, value))
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return _record(value, image)
         raise TypeError(
@@ -440,7 +457,7 @@ def _record(value: Any, image: Callable[[Any], Any]) -> Wrapped:
 
 
 def _new_record(kind: type, fields: dict[str, Any]) -> Any:
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for name, field in fields.items():
         object.__setattr__(made, name, field)
     return made

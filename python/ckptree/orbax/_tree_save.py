@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Literal, Mapping
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Leaves:
     def __init__(self, is_leaf: Callable[[Any], bool]) -> None:
         self._is_leaf = is_leaf
 
-    def container(self, value: Any) -> Container | None:
+    def container(self, value: Any) -> Container | Literal[False] | None:
         return None if self._is_leaf(value) else _rules.container(value)
 
     def __getattr__(self, name: str) -> Any:

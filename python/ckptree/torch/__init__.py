@@ -35,6 +35,7 @@ all others: what makes the others may draw numbers.
 
 from __future__ import annotations
 
+from ckptree.adapters import torch as _adapter  # It says what to install.
 from ckptree.torch._calls import load, resume, save
 from ckptree.torch._generators import Rng
 

@@ -14,7 +14,7 @@ from ckptree.torch._generators import GENERATORS, Rng
 
 # Their states are taken, and put back, after all others.
 _LAST = (Rng, *GENERATORS)
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
 
 
 class Object:

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lightning with its checkpoints in one store, where they share what did not
+change. The path that a ModelCheckpoint thinks of is the note of a step:
+
+  trainer = lightning.Trainer(plugins=[StoreIO("runs/lm")], ...)
+  trainer.fit(model, ckpt_path=trainer.checkpoint_callback.best_model_path)
+"""
+
+import ckptree
+from lightning.pytorch.plugins.io import CheckpointIO
+
+
+class StoreIO(CheckpointIO):
+    """`path`: of the store, which may hold steps already."""
+
+    def __init__(self, path):
+        self.store = ckptree.Store(path)
+
+    def steps_of(self, path):
+        return [s.step for s in self.store.steps() if s.note == str(path)]
+
+    def save_checkpoint(self, checkpoint, path, storage_options=None):
+        before, step = self.steps_of(path), max(self.store, default=0) + 1
+        self.store.save(step, checkpoint, note=str(path)).result()
+        self.store.delete(*before)
+
+    def load_checkpoint(self, path, map_location=None, weights_only=None):
+        return self.store[self.steps_of(path)[-1]].torch()
+
+    def remove_checkpoint(self, path):
+        self.store.delete(*self.steps_of(path))
