@@ -34,6 +34,7 @@ def main(path: str, steps: int) -> None:
             optimizer.step()
             schedule.step()
             ckptree.torch.save(manager, step, app)
+    print(steps, model.weight.double().square().sum().item().hex())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 """Arguments: what is of a wrong type or value is refused by its name, by every
 public call."""
 
+import importlib
 import importlib.util
 import inspect
 import pathlib
@@ -213,17 +214,16 @@ class Bench:
             made = getattr(decisions, name)
             yield f"decisions.{name}", made, self.needed(made)
         if HAS_TORCH:
-            import ckptree.torch
-
+            torch = importlib.import_module("ckptree.torch")
             for name in ("save", "load", "resume"):
-                call = getattr(ckptree.torch, name)
+                call = getattr(torch, name)
                 given = {**self.needed(call), "app": {"n": 1}}
                 given |= {
                     key: self.store for key in given
                     if key in ("store", "source")
                 }
                 yield f"torch.{name}", call, given
-            yield "torch.Rng", ckptree.torch.Rng, {}
+            yield "torch.Rng", torch.Rng, {}
 
     @property
     def new(self):

@@ -62,6 +62,14 @@ def public_names():
     return found
 
 
+def public_functions(module_name):
+    """What such a module offers; nothing where its framework is not there."""
+    if module_name not in PUBLIC_MODULES:
+        return []
+    module = importlib.import_module(module_name)
+    return [getattr(module, name) for name in module.__all__]
+
+
 def members(kind):
     """Public methods and properties that the package gives to a class, by
     where they are from."""
@@ -172,6 +180,7 @@ def test_the_examples_of_the_readme_run(tmp_path):
         ckptree.CheckpointManager.save,
         ckptree.CheckpointManager.restore,
         ckptree.Store.restore_or,
+        *public_functions("ckptree.torch"),
         *(
             getattr(ckptree.policies, name)
             for name in ckptree.policies.__all__
