@@ -13,6 +13,7 @@ torch = pytest.importorskip(
 )
 
 import ckptree.torch
+from program import run
 
 
 class Net(torch.nn.Module):
@@ -112,6 +113,32 @@ def test_nothing_is_held_twice_while_a_model_is_read(store, monkeypatch):
     ckptree.torch.load(store, {"model": other})
     assert made_tensors == [] and staged == []
     assert state_of(other) == state_of(model)
+
+
+def test_memory_grows_by_no_copy_of_a_model(tmp_path):
+    code = """
+import resource, sys
+import ckptree.torch, torch
+
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+model = torch.nn.Linear(8192, 8192)
+if sys.argv[2] == "save":
+    with torch.no_grad():
+        model.weight.fill_(2.0)
+    with ckptree.Store(sys.argv[1]) as store:
+        ckptree.torch.save(store, 1, {"model": model})
+else:
+    before = most()
+    with ckptree.open(sys.argv[1]) as store:
+        ckptree.torch.load(store, {"model": model})
+    print(most() - before, (model.weight == 2.0).all().item())
+"""
+    run(code, tmp_path / "s", "save")
+    done = run(code, tmp_path / "s", "load")
+    grown, right = done.stdout.split()
+    assert right == "True" and int(grown) < 128, done.stdout
 
 
 def test_an_optimizer_that_made_no_step_is_resumed(store):

@@ -162,11 +162,13 @@ def whole(
     make = _MAKERS.get(kind)
     if make is None:
         return None
+    if not _NEEDED.get(kind, set()) <= set(parts):
+        return None
     try:
         return make(kind, rest, parts, classes)
-    except KeyError:
-        return None
-    except (AttributeError, IndexError, RuntimeError, TypeError) as error:
+    except (
+        AttributeError, IndexError, KeyError, RuntimeError, TypeError
+    ) as error:
         raise ValueError(f"its parts make no {tag}: {error}") from error
 
 
@@ -513,6 +515,20 @@ _MAKERS: dict[
     _SIZE: _make_size,
     _ENUM: _make_enum,
     _RECORD: _make_record,
+}
+
+
+# Without these they are no more than parts: others may have been left out.
+_NEEDED: dict[str, set[str]] = {
+    _COO: {"indices", "values", "coalesced"},
+    _QUANTIZED: {"int_repr"},
+    _DTYPE: {"name"},
+    _DEVICE: {"name"},
+    _ENUM: {"name"},
+    **{
+        name: {*_COMPRESSED[layout], "values"}
+        for name, layout in _LAYOUTS.items()
+    },
 }
 
 
