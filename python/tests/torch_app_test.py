@@ -328,6 +328,57 @@ def test_objects_with_a_state_of_any_form(store):
     assert torch.equal(other.rest[0], torch.arange(3))
 
 
+def test_a_loader_of_torchdata_goes_on_in_its_epoch(store):
+    torchdata = pytest.importorskip(
+        "torchdata.stateful_dataloader", reason="torchdata is not installed")
+
+    def start():
+        torch.manual_seed(3)
+        loader = torchdata.StatefulDataLoader(
+            list(range(40)), batch_size=4, shuffle=True)
+        return loader, {"loader": loader, "rng": ckptree.torch.Rng()}
+
+    loader, app = start()
+    batches = iter(loader)
+    first = [next(batches).tolist() for _ in range(4)]
+    saved(store, app)
+    rest = [batch.tolist() for batch in batches]
+    after = [batch.tolist() for batch in loader]
+    assert len(first) + len(rest) == 10
+    other, its = start()
+    torch.manual_seed(99)
+    ckptree.torch.load(store, its)
+    assert [batch.tolist() for batch in other] == rest
+    assert [batch.tolist() for batch in other] == after
+
+
+def test_a_state_as_pages_on_dcp_have_it(store):
+    from torch.distributed.checkpoint import state_dict as dcp
+
+    class AppState:
+        def __init__(self, model, optimizer):
+            self.model, self.optimizer = model, optimizer
+
+        def state_dict(self):
+            model, optimizer = dcp.get_state_dict(self.model, self.optimizer)
+            return {"model": model, "optimizer": optimizer}
+
+        def load_state_dict(self, state):
+            dcp.set_state_dict(
+                self.model, self.optimizer, model_state_dict=state["model"],
+                optim_state_dict=state["optimizer"])
+
+    model, optimizer = made(0, steps=2)
+    saved(store, {"app": AppState(model, optimizer)})
+    assert "app/optimizer/state/norm.weight/exp_avg" in store[1]
+    for steps in (0, 1):
+        other, its = made(7, steps)
+        place = other.norm.weight.data_ptr()
+        ckptree.torch.load(store, {"app": AppState(other, its)})
+        assert state_of(other, its) == state_of(model, optimizer)
+        assert other.norm.weight.data_ptr() == place
+
+
 def test_plain_values_become_what_was_saved(store):
     app = {
         "epoch": 3, "best": 0.5, "name": "run", "losses": [0.5, 0.25],
