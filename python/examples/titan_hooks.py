@@ -13,7 +13,7 @@ class CheckpointManager:
         )
 
     def load(self, step=-1):
-        """Reads a step, or the latest, into the states; False: there is none."""
+        """Reads a step, or the latest, into the states, if there is one."""
         if self.manager.latest_step() is None:
             return False
         chosen = "latest" if step == -1 else step

@@ -12,8 +12,8 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
-# By epochs: in the middle of one Lightning goes on with other batches, also from
-# files of its own.
+# By epochs: in the middle of one Lightning goes on with other batches, with
+# files of its own, too.
 LIGHTNING = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
