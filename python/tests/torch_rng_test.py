@@ -29,6 +29,7 @@ def saved(store, app, step=1):
 def test_those_of_the_process(store, drawn):
     """Half a pair of normal numbers may be left in them."""
     app = {"rng": ckptree.torch.Rng()}
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
     for _ in range(drawn):
         random.gauss(0, 1), np.random.randn(), torch.randn(1)
     saved(store, app)
