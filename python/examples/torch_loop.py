@@ -17,7 +17,8 @@ def main(path: str, steps: int) -> None:
         torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    app = {"model": model, "optimizer": optimizer, "rng": ckptree.torch.Rng()}
+    rng = ckptree.torch.Rng(numpy=False, python=False)  # What is drawn from.
+    app = {"model": model, "optimizer": optimizer, "rng": rng}
     with ckptree.CheckpointManager(path, max_to_keep=3) as manager:
         first = ckptree.torch.resume(manager, app)
         print(f"begins at step {first}")

@@ -6,7 +6,7 @@ Orbax what Orbax would have written."""
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Literal
 
 from ckptree import _rules
 from ckptree.adapters.protocol import Container
@@ -23,7 +23,7 @@ class Noticing:
     def __init__(self) -> None:
         self.found = False
 
-    def container(self, value: Any) -> Container | None:
+    def container(self, value: Any) -> Container | Literal[False] | None:
         made = _rules.container(value)
         if made is not None and not self.found:
             self.found = bool(with_variables()) and isinstance(
