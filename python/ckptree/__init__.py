@@ -54,6 +54,7 @@ from ckptree.policies import (
     SpecificSteps,
     Within,
 )
+from ckptree.ranks import Ranks
 from ckptree.step import Step
 from ckptree.store import Store, close_all, open
 from ckptree.view import LeafView
@@ -87,6 +88,7 @@ __all__ = [
     "NoSpaceError",
     "NotFoundError",
     "PermissionDeniedError",
+    "Ranks",
     "SaveHandle",
     "SpecificSteps",
     "StateError",

@@ -80,6 +80,19 @@ def adapt(value: Any) -> Container | Pieces | Content:
     return found
 
 
+class Spread:
+    """The rules for a state that several processes save together."""
+
+    def __getattr__(self, name: str) -> Any:
+        return globals()[name]
+
+    @staticmethod
+    def adapt(value: Any) -> Container | Pieces | Content:
+        part = getattr(adapters.owner(value), "part", None)
+        found = None if part is None else part(value)
+        return adapt(value) if found is None else found
+
+
 def prefetch(state: Any) -> None:
     """Starts all copies from devices before the first is waited for."""
     for adapter in adapters.imported():

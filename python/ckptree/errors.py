@@ -123,7 +123,8 @@ class NoSpaceError(Error, OSError):
 
 
 class UnavailableError(Error):
-    """Another process has the store open for writing; trying again may help.
+    """Another process has the store open for writing, or a rank did not come in
+    time; trying again may help.
 
     >>> issubclass(ckptree.UnavailableError, ckptree.Error)
     True

@@ -210,6 +210,17 @@ def folded(
     )
 
 
+def parts(shown: Sequence[Any]) -> str:
+    """What each rank saved, to be unfolded; nothing of one process alone.
+
+    >>> parts([])
+    ''
+    """
+    if not shown:
+        return ""
+    return _fold(f"saved by {len(shown)} ranks", table(shown))
+
+
 def _fold(summary: str, inner: str) -> str:
     head = f"<summary>{html.escape(summary)}</summary>"
     return f"<details>{head}{inner}</details>"

@@ -19,7 +19,7 @@ from ckptree import _engine
 from ckptree.arguments import TEXT, checked, either, integer, optional
 from ckptree.closing import Closing
 from ckptree.decisions import DECISION
-from ckptree.errors import while_opening
+from ckptree.errors import UnsupportedError, while_opening
 from ckptree.handle import SaveHandle, follow, with_one_more
 from ckptree.metadata import to_json
 from ckptree.options import (
@@ -31,6 +31,7 @@ from ckptree.options import (
 )
 from ckptree.policies import POLICY, engine_policy, of_metrics
 from ckptree.progress import showing
+from ckptree.ranks import RANKS
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
 from ckptree.store import Store
@@ -54,6 +55,7 @@ State = TypeVar("State")
         "step": integer(),
         "preservation": optional(either(POLICY, TEXT)),
         "save_decision": optional(DECISION),
+        "ranks": RANKS,
     },
     restore={"step": optional(SELECTOR)},
 )
@@ -126,6 +128,8 @@ class CheckpointManager(Closing):
     save_timeout : float, optional
         Seconds that save() waits for earlier saves, and at a preemption for its
         own; TimeoutError then. None waits on.
+    ranks : None
+        Several processes that save one step together do that by Store.
     lock_wait, threads, staging_bytes, chunk_bytes, collect,
     collect_bytes_per_second, statistics, permissions, max_saves_in_flight
         As in Store; but one save is in flight, and save() waits for it.
@@ -138,6 +142,8 @@ class CheckpointManager(Closing):
         Another process writes, which is named.
     StateError
         It is open in this process with other options; both values are named.
+    UnsupportedError
+        `ranks` is not None.
     TypeError, ValueError
         Options of a wrong type; that make no sense, or contradict each other.
 
@@ -181,8 +187,15 @@ class CheckpointManager(Closing):
         create: bool = True,
         watch_sigterm: bool = False,
         save_timeout: float | None = 1200,
+        ranks: None = None,
         **opening: Unpack[OpenOptions],
     ) -> None:
+        if ranks is not None:
+            raise UnsupportedError(
+                "ranks= of a CheckpointManager: it decides for one process. "
+                "Save with ckptree.Store(path, ranks=...), each rank the same "
+                "steps, and let Store.set_policy() of rank 0 say which live"
+            )
         if (best_metric or best_fn) and best_mode is None:
             raise ValueError(
                 "best_mode is missing: 'min' where the smallest value of the "

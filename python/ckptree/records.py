@@ -98,6 +98,17 @@ class StatsRow(NamedTuple):
     l2: float
 
 
+class PartInfo(NamedTuple):
+    """What one rank saved of a step of several processes."""
+
+    rank: int
+    host: str
+    pid: int
+    nbytes: int  # Of its values.
+    new_bytes: int  # Of those that the save wrote.
+    seconds: float  # From the moment it was told to save.
+
+
 class TagInfo(NamedTuple):
     """A tag, and the step it names."""
 

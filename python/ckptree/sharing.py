@@ -21,7 +21,11 @@ class Shared:
     """An engine that writes, and how many stores and managers hold it."""
 
     def __init__(
-        self, key: str, engine: _engine.Store, options: Mapping[str, Any]
+        self,
+        key: str,
+        engine: _engine.Store,
+        options: Mapping[str, Any],
+        ranks: object,
     ) -> None:
         self.engine = engine
         self.users = 1
@@ -30,11 +34,21 @@ class Shared:
         self._lock = _identity(key)
         self._key = key
         self._options = options
+        self._ranks = ranks
 
     def check(
-        self, options: Mapping[str, Any], defaults: Mapping[str, Any]
+        self,
+        options: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        ranks: object,
     ) -> None:
         """StateError where it was opened with others: it cannot have both."""
+        if ranks != self._ranks:
+            raise StateError(
+                f"{self.engine.directory} is open in this process with "
+                f"ranks={self._ranks}, not {ranks}: close it first, or all "
+                "stores by ckptree.close_all()"
+            )
         for name, value in options.items():
             if name in _OF_OPENING or value == defaults[name]:
                 continue
@@ -122,6 +136,7 @@ def share(
     options: Mapping[str, Any],
     defaults: Mapping[str, Any],
     opened: Callable[[], _engine.Store],
+    ranks: object = None,
 ) -> Shared:
     """The engine of this process for a directory; what `opened` returns where
     there is none. AlreadyExistsError: there is, and `create` wants a new
@@ -138,10 +153,10 @@ def share(
             if found is not None:
                 if create:
                     raise AlreadyExistsError(f"{directory} is there, and open")
-                found.check(options, defaults)
+                found.check(options, defaults, ranks)
                 found.users += 1
                 return found
-            made = Shared(key, opened(), options)
+            made = Shared(key, opened(), options, ranks)
             _open[key] = made
             return made
     finally:

@@ -20,7 +20,7 @@ from ckptree.errors import StateError
 from ckptree.leaf import Leaf, small_values
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
-from ckptree.records import LeafDetail, StatsRow, StepInfo
+from ckptree.records import LeafDetail, PartInfo, StatsRow, StepInfo
 from ckptree.table import Table
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class StepMetadata(NamedTuple):
     items: dict[str, str]  # The kind of each named top-level subtree.
     custom: Any  # What save() was given as `metadata`, or None.
     lineage: dict[str, str]  # Where it came from: host, command, ...
+    parts: Table[PartInfo] = Table()  # By rank; none of one process alone.
 
 
 _STEP = Kind(
@@ -120,8 +121,8 @@ class Step(Mapping[str, Leaf]):
         Returns
         -------
         StepMetadata
-            Its items, what save() was given as `metadata`, and where it came
-            from.
+            Its items, what save() was given as `metadata`, where it came
+            from, and what each rank saved: the slow one is seen.
 
         Examples
         --------
@@ -130,7 +131,8 @@ class Step(Mapping[str, Leaf]):
         """
         fields = self._engine.metadata()
         custom = from_json(fields.pop("custom"))
-        return StepMetadata(custom=custom, **fields)
+        parts = Table(PartInfo(**part) for part in fields.pop("parts"))
+        return StepMetadata(custom=custom, parts=parts, **fields)
 
     @property
     def shardings(self) -> dict[str, LeafSharding]:
@@ -429,16 +431,17 @@ class Step(Mapping[str, Leaf]):
         from ckptree import html
 
         names = _engine.leaf_names(self._engine)
+        parts = html.parts(self.metadata.parts)
         if len(names) <= html.MAX_ROWS:
             leaves = self.leaves()
             read = small_values(self._engine, leaves)
-            return html.step(self.info, leaves, read)
+            return html.step(self.info, leaves, read) + parts
         subtrees = html.by_subtree(names, str)
         most = max(1, html.MAX_ROWS // len(subtrees))
         first = [name for _, below in subtrees for name in below[:most]]
         leaves = self._described([self._engine.find(n) for n in first])
         shown = iter(leaves)
-        return html.folded(
+        drawn = html.folded(
             self.info,
             [
                 (name, len(below), list(islice(shown, min(most, len(below)))))
@@ -446,6 +449,7 @@ class Step(Mapping[str, Leaf]):
             ],
             small_values(self._engine, leaves),
         )
+        return drawn + parts
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)

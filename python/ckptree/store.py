@@ -24,6 +24,7 @@ from ckptree.closing import Closing, Interrupt, close_behind
 from ckptree.errors import (
     InvalidArgumentError,
     NotFoundError,
+    StateError,
     while_opening,
 )
 from ckptree.handle import SaveHandle, follow, with_one_more
@@ -38,6 +39,7 @@ from ckptree.options import (
 from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy
 from ckptree.progress import showing, stopping
+from ckptree.ranks import PER_RANK, RANKS, Ranks, open_engine
 from ckptree.records import (
     BranchInfo,
     CollectReport,
@@ -73,7 +75,13 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 @checked(
-    {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR},
+    {
+        "step": SELECTOR,
+        "before": SELECTOR,
+        "after": SELECTOR,
+        "per_rank": PER_RANK,
+        "ranks": RANKS,
+    },
     save={"step": integer()},
     delete={"steps": SELECTOR},
     would_free={"steps": SELECTOR},
@@ -109,6 +117,11 @@ class Store(Closing):
         The directory. Only its owner writes.
     mode : str
         "write or create", "write", "create" or "read".
+    ranks : Ranks, optional
+        This process among several that save each step together, each of which
+        opens the store so: this call returns on all of them, or fails on all.
+        They begin the same steps in the same order. Only rank 0 can change
+        what was saved; to the others that is a StateError.
     lock_wait : float
         Seconds to wait for another process that writes.
     threads : int
@@ -135,10 +148,11 @@ class Store(Closing):
     StoreNotFoundError
         There is no store: a FileNotFoundError.
     UnavailableError
-        Another process writes, which is named.
+        Another process writes, which is named; or ranks did not come within
+        the deadline, which are named.
     StateError
-        The store is of a newer format, or is open in this process with other
-        options.
+        The ranks do not agree; the store is of a newer format, or is open in
+        this process with other options.
     PermissionDeniedError
         Nothing can be written there: a PermissionError. open() reads it.
     CorruptionError
@@ -163,18 +177,26 @@ class Store(Closing):
         path: str | os.PathLike[str],
         *,
         mode: str = "write or create",
+        ranks: Ranks | None = None,
         **options: Unpack[OpenOptions],
     ) -> None:
         directory = local_path(path)
+        if ranks is not None and mode in ("create", "read"):
+            raise InvalidArgumentError(
+                f"mode={mode!r} is of one process: without ranks=, or "
+                "mode='write' or 'write or create'"
+            )
 
         def opened() -> _engine.Store:
             with while_opening(reading=mode == "read"):
                 return with_parents(
                     directory,
                     "create" in mode,
-                    lambda: _engine.open(directory, mode=mode, **options),
+                    lambda: open_engine(directory, mode, ranks, options),
                 )
 
+        self._ranks = ranks
+        self._is_spread = ranks is not None and ranks.world > 1
         # The manager that this is the store of, closed with it.
         self._managed: _engine.Manager | None = None
         self._shared = None
@@ -183,7 +205,7 @@ class Store(Closing):
                 self._engine = opened()
             else:
                 self._shared = share(
-                    directory, mode == "create", options, OPEN, opened
+                    directory, mode == "create", options, OPEN, opened, ranks
                 )
                 self._engine = self._shared.engine
         except BaseException:
@@ -239,6 +261,7 @@ class Store(Closing):
         branch: str = "",
         borrow: bool = False,
         time: datetime.datetime | float | None = None,
+        per_rank: Iterable[str] = (),
     ) -> SaveHandle:
         """Starts saving `state` as step number `step`.
 
@@ -280,11 +303,18 @@ class Store(Closing):
             Of the step, for policies and listings, with its zone or in
             seconds since 1970: of a step that was saved before, elsewhere.
             None: now.
+        per_rank : list of str
+            With `ranks`: the subtrees ("rng", "loader/**") in which each rank
+            has values of its own, under names of its own: state["rng"]["3"].
+            Of an array of JAX that is spread over processes each saves its
+            shards; all else every rank has to have alike, and one saves it.
+            What `metrics`, `note` and `metadata` say counts from rank 0.
 
         Returns
         -------
         SaveHandle
-            Says when the step is durable.
+            Says when the step is durable. With `ranks`, result() is the same
+            on all of them: a failure of one is raised by all, and names it.
 
         Raises
         ------
@@ -307,12 +337,16 @@ class Store(Closing):
         """
         from ckptree import _rules
 
+        if per_rank and self._ranks is None:
+            raise InvalidArgumentError(
+                "per_rank is of several processes: open the store with ranks="
+            )
         _rules.prefetch(state)
         begun = _engine.save(
             self._live(),
             step=step,
             state=state,
-            rules=_rules,
+            rules=_rules.Spread() if self._is_spread else _rules,
             overwrite=overwrite,
             delete_later=delete_later,
             branch=branch,
@@ -321,6 +355,7 @@ class Store(Closing):
             metadata=to_json(metadata),
             borrow=borrow,
             time_ns=None if time is None else nanoseconds(time),
+            per_rank=list(per_rank),
         )
         self._note(begun)
         return SaveHandle(begun)
@@ -566,7 +601,8 @@ class Store(Closing):
             raise InvalidArgumentError(
                 "delete() has no steps: name those that are to go"
             )
-        self._engine.delete([selector_text(step) for step in steps], tagged)
+        selectors = [selector_text(step) for step in steps]
+        self._writing("delete").delete(selectors, tagged)
 
     def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
         """A name for a step: "@name". FileExistsError without `move` where
@@ -576,7 +612,7 @@ class Store(Closing):
         >>> store["@good"].step
         100
         """
-        self._engine.tag(name, selector_text(step), move)
+        self._writing("tag").tag(name, selector_text(step), move)
 
     def untag(self, name: str) -> None:
         """Takes a tag away. KeyError where there is none.
@@ -586,7 +622,7 @@ class Store(Closing):
         >>> "@good" in store
         False
         """
-        self._engine.untag(name)
+        self._writing("untag").untag(name)
 
     def tags(self) -> Table[TagInfo]:
         """All tags, by name.
@@ -605,7 +641,7 @@ class Store(Closing):
         Traceback (most recent call last):
         ckptree.errors.StateError: ...pinned...
         """
-        self._engine.pin(selector_text(step))
+        self._writing("pin").pin(selector_text(step))
 
     def unpin(self, step: Selector) -> None:
         """Undoes pin().
@@ -615,7 +651,7 @@ class Store(Closing):
         >>> store.step_info(100).pinned
         False
         """
-        self._engine.unpin(selector_text(step))
+        self._writing("unpin").unpin(selector_text(step))
 
     # ---- Branches ----
 
@@ -629,7 +665,7 @@ class Store(Closing):
         >>> store["colder/latest"].step
         150
         """
-        self._engine.fork(selector_text(step), branch)
+        self._writing("fork").fork(selector_text(step), branch)
 
     def drop_branch(self, branch: str) -> None:
         """Deletes the branch with all its steps.
@@ -639,7 +675,7 @@ class Store(Closing):
         >>> len(store.branches())
         1
         """
-        self._engine.drop_branch(branch)
+        self._writing("drop_branch").drop_branch(branch)
 
     def branches(self) -> Table[BranchInfo]:
         """The main branch first.
@@ -752,7 +788,7 @@ class Store(Closing):
         >>> [info.step for info in store.steps()]
         [100, 200, 202, 203]
         """
-        self._engine.set_policy(engine_policy(policy), branch)
+        self._writing("set_policy").set_policy(engine_policy(policy), branch)
 
     def preview_policy(
         self, policy: Policy | str | None = None, branch: str = ""
@@ -774,7 +810,7 @@ class Store(Closing):
         >>> store.apply_policy()
         [100]
         """
-        return self._engine.apply_policy(branch)
+        return self._writing("apply_policy").apply_policy(branch)
 
     # ---- Its bytes ----
 
@@ -815,7 +851,7 @@ class Store(Closing):
         []
         """
         with showing(progress, "collect", " saves") as meter:
-            found = self._engine.collect(
+            found = self._writing("collect").collect(
                 min_dead_fraction, bytes_per_second, meter
             )
         return CollectReport.of(found)
@@ -900,7 +936,7 @@ class Store(Closing):
         >>> store.metadata()
         {'learning rate': 0.5}
         """
-        self._engine.set_metadata(to_json(metadata), branch)
+        self._writing("set_metadata").set_metadata(to_json(metadata), branch)
 
     def refresh(self) -> None:
         """Readers: sees what was committed since the last look.
@@ -949,6 +985,16 @@ class Store(Closing):
         if waits and not last and managed is None and not engine.closed:
             engine.flush(None)
 
+    def _writing(self, call: str) -> _engine.Store:
+        """For what only the process does that writes."""
+        ranks = self._ranks
+        if ranks is not None and ranks.rank != 0 and not self.closed:
+            raise StateError(
+                f"{call}() is rank 0's alone: this is rank {ranks.rank} of "
+                f"{ranks.world}, which has {self.path} open to read"
+            )
+        return self._engine
+
     def _live(self) -> _engine.Store:
         """For functions of the engine, which take nothing that was closed."""
         if isinstance(self._engine, Closed):
@@ -988,7 +1034,9 @@ class Store(Closing):
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
-        return f"<ckptree.Store {self.path}{closed}>"
+        ranks = self._ranks
+        rank = f", rank {ranks.rank} of {ranks.world}" if ranks else ""
+        return f"<ckptree.Store {self.path}{rank}{closed}>"
 
     def _ipython_key_completions_(self) -> list[Selector]:
         tags = [f"@{tag.name}" for tag in self.tags()]
@@ -996,7 +1044,11 @@ class Store(Closing):
 
     def __reduce__(self) -> Any:
         """A reader is one of the same directory where it is unpickled."""
-        if self.closed or not self._engine.info()["read_only"]:
+        if (
+            self.closed
+            or self._ranks is not None
+            or not self._engine.info()["read_only"]
+        ):
             raise TypeError(
                 f"{self!r} cannot be pickled: one process writes; readers, of "
                 "ckptree.open(), can"

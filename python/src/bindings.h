@@ -17,6 +17,8 @@ void BindSave(nanobind::module_& m);
 void BindPolicy(nanobind::module_& m);
 // Adds to the class that BindStore() made.
 void BindStorePolicy(nanobind::class_<OpenStore>& store);
+// Several processes that save one step.
+void BindRankGroup(nanobind::module_& m);
 void BindManager(nanobind::module_& m);
 void BindHistory(nanobind::module_& m);
 void BindLogs(nanobind::module_& m);

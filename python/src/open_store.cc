@@ -27,14 +27,32 @@ void Destroy(Opened* opened) {
 
 }  // namespace
 
-OpenStore::OpenStore(std::string directory)
-    : directory_(std::move(directory)), pid_(getpid()) {}
+absl::Status OutcomeOf(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status)
+             ? absl::UnavailableError(status.message())
+             : status;
+}
+
+OpenStore::OpenStore(std::string directory, int max_saves_in_flight)
+    : directory_(std::move(directory)),
+      pid_(getpid()),
+      max_saves_in_flight_(static_cast<std::uint64_t>(max_saves_in_flight)) {}
 
 std::shared_ptr<OpenStore> OpenStore::Of(Store store, std::string directory) {
-  std::shared_ptr<OpenStore> open(new OpenStore(std::move(directory)),
+  std::shared_ptr<OpenStore> open(new OpenStore(std::move(directory), 0),
                                   &Destroy<OpenStore>);
   absl::MutexLock lock(&open->mu_);
-  open->store_.emplace(std::move(store));
+  open->store_ = &open->alone_.emplace(std::move(store));
+  return open;
+}
+
+std::shared_ptr<OpenStore> OpenStore::Of(RankGroup group, std::string directory,
+                                         int max_saves_in_flight) {
+  std::shared_ptr<OpenStore> open(
+      new OpenStore(std::move(directory), max_saves_in_flight),
+      &Destroy<OpenStore>);
+  absl::MutexLock lock(&open->mu_);
+  open->store_ = &open->group_.emplace(std::move(group)).store();
   return open;
 }
 
@@ -42,7 +60,8 @@ OpenStore::~OpenStore() {
   if (forked()) {
     // The engine's threads are not in this process: nothing can be closed.
     absl::MutexLock lock(&mu_);
-    new std::optional<Store>(std::move(store_));
+    new std::optional<Store>(std::move(alone_));
+    new std::optional<RankGroup>(std::move(group_));
     return;
   }
   Close().IgnoreError();  // The engine logs it.
@@ -53,7 +72,7 @@ bool OpenStore::forked() const { return getpid() != pid_; }
 bool OpenStore::closed() const {
   if (forked()) return true;
   absl::ReaderMutexLock lock(&mu_);
-  return !store_.has_value();
+  return store_ == nullptr;
 }
 
 absl::Status OpenStore::CheckProcess() const {
@@ -68,6 +87,59 @@ absl::Status OpenStore::CheckProcess() const {
 absl::Status OpenStore::Closed() const {
   return absl::FailedPreconditionError(
       absl::StrFormat("store %s was closed", directory_));
+}
+
+absl::StatusOr<StepBuilder> OpenStore::Begin(std::int64_t step,
+                                             const SaveOptions& options) {
+  if (absl::Status status = CheckProcess(); !status.ok()) return status;
+  absl::ReaderMutexLock lock(&mu_);
+  if (store_ == nullptr) return Closed();
+  return group_.has_value() ? group_->Begin(step, options)
+                            : store_->Begin(step, options);
+}
+
+void OpenStore::Begun(SaveHandle save) {
+  {
+    absl::MutexLock lock(&count_->mu);
+    ++count_->begun;
+  }
+  save.OnDone([count = count_] {
+    absl::MutexLock lock(&count->mu);
+    ++count->ended;
+  });
+}
+
+absl::Status OpenStore::WaitForRoom(absl::Duration timeout) {
+  return With([&](Store& store) -> absl::Status {
+    if (!group_.has_value()) return store.WaitForRoom(timeout);
+    // A rank that only reads has no such call.
+    absl::MutexLock lock(&count_->mu);
+    const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(count_->mu) {
+      return count_->begun - count_->ended < max_saves_in_flight_;
+    };
+    if (count_->mu.AwaitWithTimeout(absl::Condition(&has_room), timeout)) {
+      return absl::OkStatus();
+    }
+    return absl::DeadlineExceededError("saves are still in flight");
+  });
+}
+
+absl::Status OpenStore::Flush(absl::Duration timeout) {
+  return With([&](Store& store) -> absl::Status {
+    if (!group_.has_value()) return store.Flush(timeout);
+    {
+      absl::MutexLock lock(&count_->mu);
+      const std::uint64_t last = count_->begun;
+      const auto over = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(count_->mu) {
+        return count_->ended >= last;
+      };
+      if (!count_->mu.AwaitWithTimeout(absl::Condition(&over), timeout)) {
+        return absl::DeadlineExceededError(
+            "saves are still in flight; they go on");
+      }
+    }
+    return OutcomeOf(group_->Flush());
+  });
 }
 
 absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Keep(
@@ -137,7 +209,7 @@ absl::Status OpenStore::CloseManager(OpenManager& open) {
 absl::Status OpenStore::Close() {
   if (forked()) return absl::OkStatus();
   absl::MutexLock lock(&mu_);
-  if (!store_.has_value()) return absl::OkStatus();
+  if (store_ == nullptr) return absl::OkStatus();
   // None is made without the lock of the store.
   std::vector<std::weak_ptr<OpenManager>> managers;
   {
@@ -157,8 +229,11 @@ absl::Status OpenStore::Close() {
     status.Update(open->manager->Close());
     open->manager.reset();
   }
-  status.Update(store_->Close());
-  store_.reset();
+  status.Update(group_.has_value() ? OutcomeOf(group_->Close())
+                                   : store_->Close());
+  store_ = nullptr;
+  alone_.reset();
+  group_.reset();
   return status;
 }
 

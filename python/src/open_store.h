@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,11 +19,17 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "ckptree/manager.h"
+#include "ckptree/ranks.h"
+#include "ckptree/save.h"
 #include "ckptree/step.h"
 #include "ckptree/store.h"
 #include "python/src/release_queue.h"
 
 namespace ckptree::python {
+
+// How a save ended, which is not to be taken for a wait that ended: what failed
+// because a rank did not come in time is kUnavailable.
+absl::Status OutcomeOf(const absl::Status& status);
 
 // The engine wants its steps gone before the store, Python drops objects in any
 // order and from any thread: so closing drops the steps that are still open,
@@ -45,6 +52,9 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
 
   // To be destroyed with or without the GIL.
   static std::shared_ptr<OpenStore> Of(Store store, std::string directory);
+  // Of one rank among several; at most `max_saves_in_flight` of its saves are.
+  static std::shared_ptr<OpenStore> Of(RankGroup group, std::string directory,
+                                       int max_saves_in_flight);
   OpenStore(const OpenStore&) = delete;
   OpenStore& operator=(const OpenStore&) = delete;
   ~OpenStore();
@@ -61,16 +71,25 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   auto With(Use&& use) -> decltype(use(std::declval<Store&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mu_);
-    if (!store_.has_value()) return Closed();
+    if (store_ == nullptr) return Closed();
     return std::forward<Use>(use)(*store_);
   }
+
+  // A step of this process, or of all ranks.
+  absl::StatusOr<StepBuilder> Begin(std::int64_t step,
+                                    const SaveOptions& options);
+  // To be told of each save that was committed to.
+  void Begun(SaveHandle save);
+  // As the functions of the store, and of the group.
+  absl::Status WaitForRoom(absl::Duration timeout);
+  absl::Status Flush(absl::Duration timeout);
 
   template <typename Use>
   auto WithManager(OpenManager& open, Use&& use)
       -> decltype(use(std::declval<CheckpointManager&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mu_);
-    if (!store_.has_value()) return Closed();
+    if (store_ == nullptr) return Closed();
     absl::ReaderMutexLock manager_lock(&open.mu);
     if (!open.manager.has_value()) return Closed();
     return std::forward<Use>(use)(*open.manager);
@@ -135,6 +154,8 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   absl::Status CloseManager(OpenManager& open);
 
   bool closed() const;
+  // Whether it is one rank among several.
+  bool ranked() const { return max_saves_in_flight_ > 0; }
   // True in a child that was forked off.
   bool forked() const;
   // kFailedPrecondition there.
@@ -145,7 +166,14 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   absl::Status Close();
 
  private:
-  explicit OpenStore(std::string directory);
+  // How many saves of this rank there were, and are over.
+  struct Count {
+    absl::Mutex mu;
+    std::uint64_t begun ABSL_GUARDED_BY(mu) = 0;
+    std::uint64_t ended ABSL_GUARDED_BY(mu) = 0;
+  };
+
+  OpenStore(std::string directory, int max_saves_in_flight);
   absl::Status Closed() const;
   absl::StatusOr<std::shared_ptr<OpenStep>> Keep(absl::StatusOr<Step> step);
 
@@ -156,7 +184,14 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
 
   // Read by every call, written by Close().
   mutable absl::Mutex mu_;
-  std::optional<Store> store_ ABSL_GUARDED_BY(mu_);  // Nothing: closed.
+  // One of the two is what is open, and has the store.
+  std::optional<Store> alone_ ABSL_GUARDED_BY(mu_);
+  std::optional<RankGroup> group_ ABSL_GUARDED_BY(mu_);
+  Store* store_ ABSL_GUARDED_BY(mu_) = nullptr;  // Null: closed.
+
+  // Of a group.
+  const std::uint64_t max_saves_in_flight_;
+  const std::shared_ptr<Count> count_ = std::make_shared<Count>();
 
   absl::Mutex opened_mu_ ABSL_ACQUIRED_AFTER(mu_);
   std::vector<std::weak_ptr<OpenStep>> steps_ ABSL_GUARDED_BY(opened_mu_);

@@ -99,9 +99,17 @@ Record ToDict(const StepInfo& info) {
       .Take();
 }
 
+Record ToDict(const PartInfo& part) {
+  return Fields()("rank", part.rank)("host", part.host)("pid", part.pid)(
+             "nbytes", part.bytes)("new_bytes", part.new_bytes)(
+             "seconds", absl::ToDoubleSeconds(part.duration))
+      .Take();
+}
+
 Record ToDict(const StepMetadata& metadata) {
   return Fields()("items", TextPairs(metadata.items))(
-             "custom", metadata.custom)("lineage", TextPairs(metadata.lineage))
+             "custom", metadata.custom)("lineage", TextPairs(metadata.lineage))(
+             "parts", ToDicts(metadata.parts))
       .Take();
 }
 

@@ -19,6 +19,7 @@ using Record = nanobind::typed<nanobind::dict, nanobind::str, nanobind::any>;
 using Records = nanobind::typed<nanobind::list, Record>;
 
 Record ToDict(const StepInfo& info);
+Record ToDict(const PartInfo& part);
 Record ToDict(const StepMetadata& metadata);
 Record ToDict(const LeafDetail& detail);
 Record ToDict(const TagInfo& tag);

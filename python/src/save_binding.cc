@@ -7,6 +7,10 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "python/src/bindings.h"
@@ -26,18 +30,16 @@ Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
             bool delete_later, const std::string& branch,
             const std::map<std::string, double>& metrics,
             const std::string& note, const std::string& metadata, bool borrow,
-            std::optional<std::int64_t> time_ns) {
+            std::optional<std::int64_t> time_ns,
+            const std::vector<std::string>& per_rank) {
   store->release_queue()->Drain();
   StepBuilder builder = Take(WithoutGil([&] {
-    return store->With([&](Store& open) -> absl::StatusOr<StepBuilder> {
-      SaveOptions options = {.overwrite = overwrite,
-                             .delete_later = delete_later,
-                             .branch = branch};
-      if (time_ns.has_value()) options.time = absl::FromUnixNanos(*time_ns);
-      StepBuilder begun = open.Begin(step, options);
-      return begun;
-    });
+    SaveOptions options = {
+        .overwrite = overwrite, .delete_later = delete_later, .branch = branch};
+    if (time_ns.has_value()) options.time = absl::FromUnixNanos(*time_ns);
+    return store->Begin(step, options);
   }));
+  for (const std::string& subtree : per_rank) builder.SetPerRank(subtree);
   for (const auto& [name, value] : metrics) builder.SetMetric(name, value);
   if (!note.empty()) builder.SetNote(note);
   if (!metadata.empty()) builder.SetCustomMetadata(metadata);
@@ -84,7 +86,8 @@ void BindSave(nb::module_& m) {
         nb::arg("state").none(), nb::arg("rules"), nb::arg("overwrite"),
         nb::arg("delete_later"), nb::arg("branch"), nb::arg("metrics"),
         nb::arg("note"), nb::arg("metadata"), nb::arg("borrow"),
-        nb::arg("time_ns").none() = nb::none());
+        nb::arg("time_ns").none() = nb::none(),
+        nb::arg("per_rank") = std::vector<std::string>());
   m.def(
       "map_state",
       [](nb::handle state, nb::handle rules, nb::handle on_node,

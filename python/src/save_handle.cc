@@ -36,9 +36,12 @@ absl::Status Handle::Wait(std::optional<double> timeout,
                           absl::Status (SaveHandle::*wait)(absl::Duration)) {
   const absl::Duration duration = ToDuration(timeout);
   if (store->forked()) return store->CheckProcess();
-  const absl::Status status = WaitInterruptibly(
+  absl::Status status = WaitInterruptibly(
       duration, [this] { return save.Done(); },
       [this, wait](absl::Duration moment) { return (save.*wait)(moment); });
+  if (absl::IsDeadlineExceeded(status) && save.Done()) {
+    status = OutcomeOf((save.*wait)(absl::ZeroDuration()));
+  }
   release_queue->Drain();
   DeliverLogs();
   return status;
@@ -71,19 +74,17 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
     step.builder->SetLineage(nb::cast<std::string>(rules.sharding_line),
                              sharding);
   }
-  Check(step.builder->status());
+  Check(OutcomeOf(step.builder->status()));
   // Committing to it would wait, too, and hear of no signal.
   WaitInterruptibly(
       absl::InfiniteDuration(), [] { return false; },
-      [&](absl::Duration moment) {
-        return store->With(
-            [&](Store& open) { return open.WaitForRoom(moment); });
-      })
+      [&](absl::Duration moment) { return store->WaitForRoom(moment); })
       .IgnoreError();  // The save fails, and says why.
 
   Handle handle{WithoutGil([&] {
                   SaveHandle begun = commit(*std::move(step.builder));
                   step.builder.reset();
+                  store->Begun(begun);
                   return begun;
                 }),
                 store->release_queue(), store};

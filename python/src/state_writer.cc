@@ -181,6 +181,7 @@ void StateWriter::WritePieces(nb::handle pieces) {
     memories_[memory] = met_.size();
     met_.push_back(HerePath());
   }
+  if (nb::cast<bool>(pieces.attr("own"))) step_->SetPerRank(HerePath());
   for (const nb::handle piece : pieces.attr("boxes")) {
     const auto pair = nb::cast<nb::tuple>(piece);
     const nb::object array = nb::borrow(pair[1]);

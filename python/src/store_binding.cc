@@ -112,13 +112,18 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
 
 void Close(const StorePtr& store) {
   if (store->forked() || store->closed()) return;
+  const bool writes = store->ranked() || WithoutGil([&] {
+                        return store
+                            ->With([](Store& open) -> absl::StatusOr<bool> {
+                              return !open.Info().read_only;
+                            })
+                            .value_or(false);
+                      });
   // First without the store's lock: readers go on, and Ctrl-C works.
   absl::Status status = WaitInterruptibly(
       absl::InfiniteDuration(), [] { return false; },
       [&](absl::Duration moment) {
-        return store->With([&](Store& open) {
-          return open.Info().read_only ? absl::OkStatus() : open.Flush(moment);
-        });
+        return writes ? store->Flush(moment) : absl::OkStatus();
       });
   status.Update(WithoutGil([&] { return store->Close(); }));
   store->release_queue()->Drain();
@@ -311,10 +316,7 @@ void BindStore(nb::module_& m) {
           [](const StorePtr& self, std::optional<double> timeout) {
             const absl::Status status = WaitInterruptibly(
                 ToDuration(timeout), [] { return false; },
-                [&](absl::Duration moment) {
-                  return self->With(
-                      [&](Store& open) { return open.Flush(moment); });
-                });
+                [&](absl::Duration moment) { return self->Flush(moment); });
             self->release_queue()->Drain();
             DeliverLogs();
             Check(status);

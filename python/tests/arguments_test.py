@@ -47,6 +47,7 @@ ROWS = {
     "collect_bytes_per_second": COUNT,
     "create": FLAG,
     "cuda": FLAG,
+    "deadline": (SECONDS[0], (0, *SECONDS[1])),
     "decisions": ((1.5, "x", None), ()),
     "delete_later": FLAG,
     "depth": COUNT,
@@ -58,6 +59,7 @@ ROWS = {
     "glob": TEXT,
     "interval": POSITIVE,
     "items": (("w", 3, None, [3]), ()),
+    "job": (TEXT[0], ("", "a/b")),
     "keep_checkpoints_without_metrics": FLAG,
     "keep_period": POSITIVE,
     "keep_time_interval": (("x", []), (-1, float("nan"), 10**30)),
@@ -83,15 +85,19 @@ ROWS = {
     "note": UTF8,
     "now": (("x", []), ()),
     "numpy": FLAG,
+    "open_deadline": (SECONDS[0], (0, *SECONDS[1])),
     "overwrite": FLAG,
     "partial": ((None, 3, [3]), ([], ())),
     "path": ((None, 3, []), ()),
+    "per_rank": (("w", 3, None, [3]), (["a*/b"],)),
     "permissions": (COUNT[0], (-1, 0, 10**30)),
     "policy": ((3, ["latest(1)"]), ()),
     "preempted": FLAG,
     "preservation": ((3, ["latest(1)"]), ("newest",)),
     "progress": ((3, "x", []), ()),
     "python": FLAG,
+    "rank": COUNT,
+    "ranks": ((3, "x", (0, 1)), ()),
     "read_only": FLAG,
     "rename": ((3, ["a"], {3: "a"}, {"a": 3}), ()),
     "save_decision": ((1.5, "x"), ()),
@@ -120,6 +126,7 @@ ROWS = {
     "timeout": SECONDS,
     "unmeasured": ((None, 3), ("lose",)),
     "watch_sigterm": FLAG,
+    "world": POSITIVE,
 }
 # Where a name means something else.
 NUMBERED = (("x", 1.5, None, True), (10**30,))
@@ -203,6 +210,7 @@ class Bench:
                 yield f"{name}.{method}", bound, needed
         yield "Store", ckptree.Store, {"path": self.new}
         yield "Manager", ckptree.CheckpointManager, {"path": self.new}
+        yield "Ranks", ckptree.Ranks, {"rank": 0, "world": 1}
         for name in policies.__all__:
             if name in ("Policy", "PolicyStep"):
                 continue

@@ -31,6 +31,7 @@ ROOMS = {
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),
     "rules": (r"_rules", "ground arrays adapters"),
+    "ranks": (r"ranks", "ground adapters"),
     "records": (
         r"changes|decisions|html|plots|policies|records|selector|table",
         "ground arrays"),
@@ -39,8 +40,8 @@ ROOMS = {
         r"history|leaf|step|view", "ground arrays adapters records restoring"),
     "stores": (
         r"handle|manager|sharing|store",
-        "ground arrays rules records restoring reading"),
-    "face": (r"", "ground records reading stores"),
+        "ground arrays rules ranks records restoring reading"),
+    "face": (r"", "ground ranks records reading stores"),
     "orbax": (
         r"orbax(\..*)?",
         "ground arrays adapters rules records restoring reading stores face"),

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ckptree.arrays.values import ReadRequest
 
     Index = tuple[tuple[int, ...], tuple[int, ...]]  # start, shape
+    _Boxes = list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]]
 
 PLACE = "sharding"
 PLACE_TYPE = "jax.sharding.Sharding"
@@ -146,6 +147,15 @@ def pieces(value: Any) -> Pieces | None:
     On a CPU they are views: JAX does not give memory away that a view holds, so
     no donation can change it under a save.
     """
+    return _pieces(value, spread=False)
+
+
+def part(value: Any) -> Pieces | None:
+    """The same where several processes save one step: each box is one's."""
+    return _pieces(value, spread=True)
+
+
+def _pieces(value: Any, *, spread: bool) -> Pieces | None:
     if not isinstance(value, _Array):
         return None
     if isinstance(value, jax.core.Tracer):
@@ -155,10 +165,10 @@ def pieces(value: Any) -> Pieces | None:
             "the array was deleted, or donated to a function of jit: save "
             "before the call that takes it, or save what it returned"
         )
-    if not value.is_fully_addressable:
+    if not spread and not value.is_fully_addressable:
         raise NotImplementedError(
-            "the array is spread over several processes, which cannot be saved "
-            "yet"
+            "the array is spread over several processes: they save it together "
+            "to a ckptree.Store(path, ranks=ckptree.Ranks.jax())"
         )
     tag = ""
     sharding = _plain(value.sharding)
@@ -167,16 +177,7 @@ def pieces(value: Any) -> Pieces | None:
         tag = PRNG_TAG + str(jax.random.key_impl(value))
         value = jax.random.key_data(value)
     shape = tuple(value.shape)
-    boxes: list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]] = []
-    for shard in value.addressable_shards:
-        if shard.replica_id != 0:
-            continue
-        data = np.asarray(shard.data)
-        if data.shape == shape:
-            boxes = [(None, data)]
-            break
-        start, _ = _box(shard.index, shape)
-        boxes.append((start, data))
+    boxes, own = (_spread if spread else _boxes)(value, shape)
     return Pieces(
         np.dtype(value.dtype),
         shape,
@@ -185,7 +186,36 @@ def pieces(value: Any) -> Pieces | None:
         True,
         view=None if is_key else _view,
         sharding=sharding,
+        own=spread and own,
     )
+
+
+def _boxes(value: Any, shape: tuple[int, ...]) -> tuple[_Boxes, bool]:
+    """The shards of this process, each once; and whether the whole array is
+    one of them."""
+    boxes: _Boxes = []
+    for shard in value.addressable_shards:
+        if shard.replica_id != 0:
+            continue
+        data = np.asarray(shard.data)
+        if data.shape == shape:
+            return [(None, data)], True
+        start, _ = _box(shard.index, shape)
+        boxes.append((start, data))
+    return boxes, False
+
+
+def _spread(value: Any, shape: tuple[int, ...]) -> tuple[_Boxes, bool]:
+    """What this process saves of an array of several, and whether it alone has
+    the whole of it. What each of them has is whole."""
+    if value.is_fully_addressable:
+        # Spread over the devices of this process alone: the others have one of
+        # that name, too.
+        return [(None, np.asarray(value))], False
+    everywhere = {d.process_index for d in value.sharding.device_set}
+    if value.is_fully_replicated and len(everywhere) == jax.process_count():
+        return [(None, np.asarray(value.addressable_data(0)))], False
+    return _boxes(value, shape)
 
 
 def _view(value: Any) -> np.ndarray[Any, Any] | None:
@@ -459,6 +489,8 @@ def _is_one_device(place: Any) -> bool:
     if type(place) is not jax.sharding.SingleDeviceSharding:
         return False
     (device,) = place.device_set
+    if device.process_index != jax.process_index():
+        return False
     return bool(place == jax.device_put(0, device).sharding)
 
 
@@ -508,17 +540,35 @@ _apart = jax.jit(_each)
 def _assemble(request: Request, parts: list[Any]) -> Any:
     info, sharding = request.info, request.place
     if info.tag.startswith(PRNG_TAG):
-        keys = jax.random.wrap_key_data(
-            parts[0], impl=info.tag.removeprefix(PRNG_TAG)
-        )
+        impl = info.tag.removeprefix(PRNG_TAG)
+        if sharding is not None and not sharding.is_fully_addressable:
+            return _spread_keys(parts[0], impl, sharding)
+        keys = jax.random.wrap_key_data(parts[0], impl=impl)
         return keys if sharding is None else jax.device_put(keys, sharding)
     if sharding is None:
         # A weak type gives way to others.
         return _weakened(parts[0]) if _is_weak(request) else parts[0]
-    if parts[0].sharding is sharding or parts[0].sharding == sharding:
-        return parts[0]
+    if len(parts) == 1:
+        if parts[0].sharding is sharding or parts[0].sharding == sharding:
+            return parts[0]
+    # Without parts it is of other processes alone.
     return jax.make_array_from_single_device_arrays(
-        info.shape, sharding, parts
+        info.shape, sharding, parts, dtype=dtypes.by_name(_dtype(request))
+    )
+
+
+def _spread_keys(data: Any, impl: str, sharding: Any) -> Any:
+    """Keys on devices of several processes, each of which has all of them."""
+    host = np.asarray(data)
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        # What a key is made of is one more axis, at the end.
+        spread = jax.make_array_from_callback(
+            host.shape, sharding, lambda index: host[index]
+        )
+        return jax.random.wrap_key_data(spread, impl=impl)
+    raise NotImplementedError(
+        f"keys on devices of several processes want a NamedSharding, not "
+        f"{sharding}"
     )
 
 

@@ -57,6 +57,8 @@ class Pieces(NamedTuple):
     # as buffers, or as this views them, and does not ask again. None: all.
     view: Callable[[Any], np.ndarray[Any, Any] | None] | None = None
     sharding: LeafSharding | None = None
+    # Of several processes that save one step: this one alone has it.
+    own: bool = False
 
 
 class Expected(NamedTuple):
@@ -116,6 +118,10 @@ class Adapter(Protocol):
         """The memory of an array to save, or the parts that it is kept as;
         None: it is no array of ours. TypeError or ValueError says why one
         cannot be saved."""
+
+    # Of a framework whose arrays are spread over processes: as pieces(), where
+    # several of them save one step. Else pieces() is asked.
+    #   def part(self, value: Any) -> Pieces | None
 
     def describe(self, value: Any) -> Expected | None:
         """What a leaf of a template asks for; None: it is not ours."""

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks: this process among those that save one step together."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from ckptree import _engine
+from ckptree.arguments import (
+    ANY,
+    TEXT,
+    Kind,
+    checked,
+    integer,
+    listed,
+    real,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from ckptree.options import OpenOptions
+
+# As the engine's.
+_MAX_WORLD = 4096
+_JOB = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@checked(
+    {
+        "group": ANY,
+        "job": TEXT,
+        "rank": integer(low=0, high=_MAX_WORLD - 1),
+        "world": integer(low=1, high=_MAX_WORLD),
+        "deadline": real(low=0),
+        "open_deadline": real(low=0),
+    }
+)
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """This process among those that save one step together: Store(path,
+    ranks=...) on each of them.
+
+    Parameters
+    ----------
+    rank : int
+        Its number, from 0. Rank 0 has the store open for writing, the others
+        to read.
+    world : int
+        How many ranks there are; at most 4096.
+    job : str
+        Names the job, the same on all ranks: letters, digits, '-', '_' and
+        '.', at most 64. A run that is started again takes another name, so
+        that no rank of before is met.
+    deadline : float
+        Seconds that a rank may say nothing before it counts as lost: the
+        others wait no longer, and the step fails on all of them. One that
+        copies and writes says so, however long that takes.
+    open_deadline : float
+        Seconds that opening waits for the other ranks, which may start later.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One of these is not possible; it is named.
+
+    Examples
+    --------
+    >>> import ckptree, numpy as np
+    >>> ranks = ckptree.Ranks(0, 1, job="run-7")
+    >>> with ckptree.Store(tmp / "run", ranks=ranks) as store:
+    ...     store.save(1, {"w": np.ones(3)}).result()
+    1
+    """
+
+    rank: int
+    world: int
+    job: str = "job"
+    deadline: float = 300.0
+    open_deadline: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.rank >= self.world:
+            raise refuse(
+                "rank", self.rank, f"0 to {self.world - 1} of {self.world}"
+            )
+        if not _JOB.fullmatch(self.job):
+            raise refuse(
+                "job",
+                self.job,
+                "1 to 64 letters, digits, '-', '_' and '.'",
+            )
+        for name in ("deadline", "open_deadline"):
+            seconds = getattr(self, name)
+            if not 0 < seconds < 1e9:
+                raise refuse(name, seconds, "above 0 and below a billion")
+
+    @classmethod
+    def jax(
+        cls, *, deadline: float = 300.0, open_deadline: float = 600.0
+    ) -> Ranks:
+        """The processes of jax.distributed, which has to be initialized before.
+
+        Every process calls it equally often: the name of the job is rank 0's,
+        and goes to the others by the coordination service, without a
+        collective.
+
+        Parameters
+        ----------
+        deadline : float
+            As of Ranks.
+        open_deadline : float
+            As of Ranks; also how long the name is waited for.
+
+        Returns
+        -------
+        Ranks
+            Of one process alone, where JAX runs in one.
+
+        Raises
+        ------
+        UnavailableError
+            The others did not come in time.
+        ImportError
+            JAX is not installed.
+
+        Examples
+        --------
+        >>> ckptree.Ranks.jax().world
+        1
+        """
+        from ckptree.adapters import jax_job
+
+        return cls(*jax_job.meet(open_deadline), deadline, open_deadline)
+
+    @classmethod
+    def torch(
+        cls,
+        *,
+        group: Any = None,
+        deadline: float = 300.0,
+        open_deadline: float = 600.0,
+    ) -> Ranks:
+        """The processes of torch.distributed, where that is initialized.
+
+        Every process of the group calls it: the name of the job is broadcast.
+
+        Parameters
+        ----------
+        group : torch.distributed.ProcessGroup, optional
+            Those that save; None: all.
+        deadline : float
+            As of Ranks.
+        open_deadline : float
+            As of Ranks.
+
+        Returns
+        -------
+        Ranks
+            Of one process alone, where torch.distributed is not initialized.
+
+        Raises
+        ------
+        ValueError
+            This process is not of the group.
+        ImportError
+            PyTorch is not installed.
+
+        Examples
+        --------
+        >>> ckptree.Ranks.torch().world
+        1
+        """
+        from ckptree.adapters import torch_job
+
+        return cls(*torch_job.meet(group), deadline, open_deadline)
+
+
+def open_engine(
+    directory: str, mode: str, ranks: Ranks | None, options: OpenOptions
+) -> _engine.Store:
+    """The engine of a store, of one process or of one of several."""
+    if ranks is None:
+        return _engine.open(directory, mode=mode, **options)
+    return _engine.open_ranks(
+        directory,
+        create="create" in mode,
+        rank=ranks.rank,
+        world=ranks.world,
+        job=ranks.job,
+        deadline=ranks.deadline,
+        open_deadline=ranks.open_deadline,
+        options=dict(options),
+    )
+
+
+def _subtree(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return NotImplemented
+    subtree = value.removesuffix("/**")
+    if "*" in subtree or subtree.startswith("re:"):
+        raise refuse(name, value, "the name of a subtree, like 'rng'")
+    return subtree
+
+
+# What is a rank's own, and the ranks themselves, as arguments of a store.
+PER_RANK = listed(Kind("a str", _subtree), "a list of str")
+RANKS = Kind(
+    "a ckptree.Ranks or None",
+    lambda name, value: (
+        value if value is None or isinstance(value, Ranks) else NotImplemented
+    ),
+)

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A store that several processes save to: one rank opens it here.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ckptree/ranks.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/log_queue.h"
+#include "python/src/records.h"
+#include "python/src/waiting.h"
+
+namespace nb = nanobind;
+
+namespace ckptree::python {
+namespace {
+
+template <typename Value>
+Value Option(const nb::dict& options, const char* name) {
+  return nb::cast<Value>(options[name]);
+}
+
+// Waits for the other ranks. Where a signal handler raises, the group that may
+// yet come of it is closed at once.
+std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
+                                     int rank, int world,
+                                     const std::string& job, double deadline,
+                                     double open_deadline,
+                                     const Record& given) {
+  RankOptions options;
+  options.rank = rank;
+  options.world = world;
+  options.job = job;
+  options.deadline = ToDuration(deadline);
+  options.open_deadline = ToDuration(open_deadline);
+  StoreOptions& store = options.store;
+  store.create_if_missing = create;
+  store.lock_wait = ToDuration(Option<double>(given, "lock_wait"));
+  store.threads = Option<int>(given, "threads");
+  store.staging_bytes = Option<std::size_t>(given, "staging_bytes");
+  store.chunk_bytes = Option<std::size_t>(given, "chunk_bytes");
+  store.collect = Option<bool>(given, "collect");
+  store.collect_bytes_per_second =
+      Option<std::uint64_t>(given, "collect_bytes_per_second");
+  store.statistics = Option<bool>(given, "statistics");
+  store.permissions = Option<int>(given, "permissions");
+  store.max_saves_in_flight = Option<int>(given, "max_saves_in_flight");
+  const std::string name = FromFileName(directory);
+  const std::shared_ptr<StoreLog> log = StoreLog::Of(name);
+  store.log = log->Sink();
+  absl::StatusOr<RankGroup> group =
+      LeaveOnSignal([name, options] { return RankGroup::Open(name, options); });
+  const absl::Status status = group.status();
+  const std::shared_ptr<OpenStore> opened =
+      status.ok() ? OpenStore::Of(*std::move(group), name,
+                                  options.store.max_saves_in_flight)
+                  : nullptr;
+  log->Opened();
+  Check(OutcomeOf(status));
+  return opened;
+}
+
+}  // namespace
+
+void BindRankGroup(nb::module_& m) {
+  m.def("open_ranks", &OpenRanks, nb::arg("directory"), nb::arg("create"),
+        nb::arg("rank"), nb::arg("world"), nb::arg("job"), nb::arg("deadline"),
+        nb::arg("open_deadline"), nb::arg("options"));
+}
+
+}  // namespace ckptree::python
