@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable
 
 from ckptree import _engine
 from ckptree.arguments import (
@@ -18,6 +18,7 @@ from ckptree.arguments import (
     real,
     refuse,
 )
+from ckptree.errors import InvalidArgumentError, StateError
 
 if TYPE_CHECKING:
     from ckptree.options import OpenOptions
@@ -95,6 +96,15 @@ class Ranks:
             seconds = getattr(self, name)
             if not 0 < seconds < 1e9:
                 raise refuse(name, seconds, "above 0 and below a billion")
+
+    @property
+    def named(self) -> str:
+        """As messages call it.
+
+        >>> ckptree.Ranks(0, 4).named
+        'rank 0 of 4'
+        """
+        return f"rank {self.rank} of {self.world}"
 
     @classmethod
     def jax(
@@ -183,6 +193,11 @@ def open_engine(
     """The engine of a store, of one process or of one of several."""
     if ranks is None:
         return _engine.open(directory, mode=mode, **options)
+    if mode in ("create", "read"):
+        raise InvalidArgumentError(
+            f"mode={mode!r} is of one process: without ranks=, or "
+            "mode='write' or 'write or create'"
+        )
     return _engine.open_ranks(
         directory,
         create="create" in mode,
@@ -193,6 +208,27 @@ def open_engine(
         open_deadline=ranks.open_deadline,
         options=dict(options),
     )
+
+
+def check_writes(
+    call: str, engine: _engine.Store, ranks: Ranks | None
+) -> None:
+    """StateError where another rank has to make that call."""
+    if ranks is not None and ranks.rank != 0 and not engine.closed:
+        raise StateError(
+            f"{call}() is rank 0's alone: this is {ranks.named}, which has "
+            f"{engine.directory} open to read"
+        )
+
+
+def own(per_rank: Iterable[str], ranks: Ranks | None) -> list[str]:
+    """Subtrees that are a rank's own. ValueError without ranks."""
+    subtrees = list(per_rank)
+    if subtrees and ranks is None:
+        raise InvalidArgumentError(
+            "per_rank is of several processes: open the store with ranks="
+        )
+    return subtrees
 
 
 def _subtree(name: str, value: Any) -> Any:
@@ -212,3 +248,4 @@ RANKS = Kind(
         value if value is None or isinstance(value, Ranks) else NotImplemented
     ),
 )
+OF_RANKS = {"per_rank": PER_RANK, "ranks": RANKS}

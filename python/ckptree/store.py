@@ -24,7 +24,6 @@ from ckptree.closing import Closing, Interrupt, close_behind
 from ckptree.errors import (
     InvalidArgumentError,
     NotFoundError,
-    StateError,
     while_opening,
 )
 from ckptree.handle import SaveHandle, follow, with_one_more
@@ -39,7 +38,7 @@ from ckptree.options import (
 from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy
 from ckptree.progress import showing, stopping
-from ckptree.ranks import PER_RANK, RANKS, Ranks, open_engine
+from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
 from ckptree.records import (
     BranchInfo,
     CollectReport,
@@ -75,13 +74,7 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 @checked(
-    {
-        "step": SELECTOR,
-        "before": SELECTOR,
-        "after": SELECTOR,
-        "per_rank": PER_RANK,
-        "ranks": RANKS,
-    },
+    {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR, **OF_RANKS},
     save={"step": integer()},
     delete={"steps": SELECTOR},
     would_free={"steps": SELECTOR},
@@ -181,11 +174,6 @@ class Store(Closing):
         **options: Unpack[OpenOptions],
     ) -> None:
         directory = local_path(path)
-        if ranks is not None and mode in ("create", "read"):
-            raise InvalidArgumentError(
-                f"mode={mode!r} is of one process: without ranks=, or "
-                "mode='write' or 'write or create'"
-            )
 
         def opened() -> _engine.Store:
             with while_opening(reading=mode == "read"):
@@ -337,10 +325,7 @@ class Store(Closing):
         """
         from ckptree import _rules
 
-        if per_rank and self._ranks is None:
-            raise InvalidArgumentError(
-                "per_rank is of several processes: open the store with ranks="
-            )
+        subtrees = own(per_rank, self._ranks)
         _rules.prefetch(state)
         begun = _engine.save(
             self._live(),
@@ -355,7 +340,7 @@ class Store(Closing):
             metadata=to_json(metadata),
             borrow=borrow,
             time_ns=None if time is None else nanoseconds(time),
-            per_rank=list(per_rank),
+            per_rank=subtrees,
         )
         self._note(begun)
         return SaveHandle(begun)
@@ -987,12 +972,7 @@ class Store(Closing):
 
     def _writing(self, call: str) -> _engine.Store:
         """For what only the process does that writes."""
-        ranks = self._ranks
-        if ranks is not None and ranks.rank != 0 and not self.closed:
-            raise StateError(
-                f"{call}() is rank 0's alone: this is rank {ranks.rank} of "
-                f"{ranks.world}, which has {self.path} open to read"
-            )
+        check_writes(call, self._engine, self._ranks)
         return self._engine
 
     def _live(self) -> _engine.Store:
@@ -1034,8 +1014,7 @@ class Store(Closing):
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
-        ranks = self._ranks
-        rank = f", rank {ranks.rank} of {ranks.world}" if ranks else ""
+        rank = f", {self._ranks.named}" if self._ranks else ""
         return f"<ckptree.Store {self.path}{rank}{closed}>"
 
     def _ipython_key_completions_(self) -> list[Selector]:
@@ -1044,11 +1023,8 @@ class Store(Closing):
 
     def __reduce__(self) -> Any:
         """A reader is one of the same directory where it is unpickled."""
-        if (
-            self.closed
-            or self._ranks is not None
-            or not self._engine.info()["read_only"]
-        ):
+        reads = not self.closed and self._engine.info()["read_only"]
+        if not reads or self._ranks is not None:
             raise TypeError(
                 f"{self!r} cannot be pickled: one process writes; readers, of "
                 "ckptree.open(), can"
