@@ -14,6 +14,7 @@ namespace ckptree::python {
 void BindStore(nanobind::module_& m);
 void BindStep(nanobind::module_& m);
 void BindSave(nanobind::module_& m);
+void BindRankedSave(nanobind::module_& m);
 void BindPolicy(nanobind::module_& m);
 // Adds to the class that BindStore() made.
 void BindStorePolicy(nanobind::class_<OpenStore>& store);

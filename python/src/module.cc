@@ -25,6 +25,7 @@ NB_MODULE(_engine, m) {
   ckptree::python::BindStep(m);
   ckptree::python::BindSave(m);
   ckptree::python::BindRankGroup(m);
+  ckptree::python::BindRankedSave(m);
   ckptree::python::BindManager(m);
   ckptree::python::BindHistory(m);
   ckptree::python::BindArrayMemory(m);

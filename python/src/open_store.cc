@@ -206,8 +206,39 @@ absl::Status OpenStore::CloseManager(OpenManager& open) {
   return status;
 }
 
+std::shared_ptr<OpenStore::OpenRanked> OpenStore::Keep(RankedSave save) {
+  // As a step in a child that was forked off.
+  const pid_t pid = pid_;
+  std::shared_ptr<OpenRanked> open(new OpenRanked(std::move(save)),
+                                   [pid](OpenRanked* gone) {
+                                     if (getpid() == pid) Destroy(gone);
+                                   });
+  absl::MutexLock lock(&opened_mu_);
+  std::erase_if(ranked_, [](const auto& other) { return other.expired(); });
+  ranked_.push_back(open);
+  return open;
+}
+
+void OpenStore::EndRanked() {
+  if (forked()) return;
+  std::vector<std::weak_ptr<OpenRanked>> ranked;
+  {
+    absl::MutexLock lock(&opened_mu_);
+    ranked.swap(ranked_);
+  }
+  for (const std::weak_ptr<OpenRanked>& weak : ranked) {
+    const std::shared_ptr<OpenRanked> open = weak.lock();
+    if (open == nullptr || open->answered.exchange(true)) continue;
+    // Who closes knows why.
+    open->save.Fail(absl::CancelledError("the store was closed"))
+        .WaitCommitted()
+        .IgnoreError();
+  }
+}
+
 absl::Status OpenStore::Close() {
   if (forked()) return absl::OkStatus();
+  EndRanked();
   absl::MutexLock lock(&mu_);
   if (store_ == nullptr) return absl::OkStatus();
   // None is made without the lock of the store.

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,6 +49,14 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
     // Read by every call, written by closing; after the lock of the store.
     absl::Mutex mu;
     std::optional<CheckpointManager> manager ABSL_GUARDED_BY(mu);
+  };
+
+  // A step of several processes, until it is answered. Thread-safe.
+  struct OpenRanked {
+    explicit OpenRanked(RankedSave begun) : save(std::move(begun)) {}
+    RankedSave save;
+    // By Commit() or Fail(): one call is.
+    std::atomic<bool> answered = false;
   };
 
   // To be destroyed with or without the GIL.
@@ -153,6 +162,12 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   // Waits for its saves in flight. Again: nothing happens.
   absl::Status CloseManager(OpenManager& open);
 
+  // What it returns is to be destroyed with or without the GIL.
+  std::shared_ptr<OpenRanked> Keep(RankedSave save);
+  // Gives up the saves of ranks that nobody has answered: closing waits for
+  // all that are in flight.
+  void EndRanked();
+
   bool closed() const;
   // Whether it is one rank among several.
   bool ranked() const { return max_saves_in_flight_ > 0; }
@@ -196,6 +211,7 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   absl::Mutex opened_mu_ ABSL_ACQUIRED_AFTER(mu_);
   std::vector<std::weak_ptr<OpenStep>> steps_ ABSL_GUARDED_BY(opened_mu_);
   std::vector<std::weak_ptr<OpenManager>> managers_ ABSL_GUARDED_BY(opened_mu_);
+  std::vector<std::weak_ptr<OpenRanked>> ranked_ ABSL_GUARDED_BY(opened_mu_);
 };
 
 }  // namespace ckptree::python

@@ -15,22 +15,10 @@
 namespace nb = nanobind;
 
 namespace ckptree::python {
-namespace {
 
-// A builder that nothing comes of takes locks of the engine, which functions of
-// policies are called under: they need the GIL.
-struct Unfinished {
-  explicit Unfinished(StepBuilder begun) : builder(std::move(begun)) {}
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-  ~Unfinished() {
-    if (builder.has_value()) WithoutGil([this] { builder.reset(); });
-  }
-
-  std::optional<StepBuilder> builder;
-};
-
-}  // namespace
+Unfinished::~Unfinished() {
+  if (builder.has_value()) WithoutGil([this] { builder.reset(); });
+}
 
 absl::Status Handle::Wait(std::optional<double> timeout,
                           absl::Status (SaveHandle::*wait)(absl::Duration)) {

@@ -10,12 +10,24 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "ckptree/save.h"
 #include "python/src/open_store.h"
 
 namespace ckptree::python {
+
+// A builder that nothing comes of takes locks of the engine, which functions of
+// policies are called under: they need the GIL.
+struct Unfinished {
+  explicit Unfinished(StepBuilder begun) : builder(std::move(begun)) {}
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  ~Unfinished();
+
+  std::optional<StepBuilder> builder;
+};
 
 // A handle, and the store it comes from.
 struct Handle {

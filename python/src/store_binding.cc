@@ -123,6 +123,7 @@ void Close(const StorePtr& store) {
   absl::Status status = WaitInterruptibly(
       absl::InfiniteDuration(), [] { return false; },
       [&](absl::Duration moment) {
+        store->EndRanked();
         return writes ? store->Flush(moment) : absl::OkStatus();
       });
   status.Update(WithoutGil([&] { return store->Close(); }));

@@ -131,6 +131,9 @@ ROWS = {
 # Where a name means something else.
 NUMBERED = (("x", 1.5, None, True), (10**30,))
 OF_CALLS = {
+    ("dcp.StoreWriter", "store"): ((None, 3, []), ()),
+    ("dcp.StoreReader", "store"): ((None, 3, []), ()),
+    ("dcp.StoreReader", "cast"): FLAG,
     ("Store.save", "step"): NUMBERED,
     ("Store.delete", "steps"): SELECTOR,
     ("Store.would_free", "steps"): SELECTOR,
@@ -232,6 +235,10 @@ class Bench:
                 }
                 yield f"torch.{name}", call, given
             yield "torch.Rng", torch.Rng, {}
+            dcp = importlib.import_module("ckptree.torch.dcp")
+            yield "dcp.StoreWriter", dcp.StoreWriter, {"store": self.new}
+            yield "dcp.StoreReader", dcp.StoreReader, {"store": self.new}
+            yield "dcp.describe", dcp.StoreWriter(self.new).describe, {}
 
     @property
     def new(self):

@@ -35,7 +35,7 @@ PUBLIC_MODULES = [
     "ckptree.adapters",
     "ckptree.policies",
     "ckptree.records",
-    *(["ckptree.torch"] if HAS_TORCH else []),
+    *(["ckptree.torch", "ckptree.torch.dcp"] if HAS_TORCH else []),
 ]
 needs_torch = pytest.mark.skipif(
     not HAS_TORCH,
@@ -164,7 +164,7 @@ def test_every_public_name_has_an_example():
 def test_the_examples_of_the_readme_run(tmp_path):
     text = README.read_text()
     blocks = re.findall(r"<!-- doctest -->\n```python\n(.*?)```", text, re.S)
-    # The others are programs: see torch_resume_test.py.
+    # The others are programs: see torch_resume_test.py, dcp_test.py.
     programs = text.count("<!-- program: ")
     assert len(blocks) + programs == text.count("```python") == 9
     run("\n".join(blocks), {"tmp": tmp_path}, "README")
