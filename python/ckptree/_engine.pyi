@@ -227,6 +227,7 @@ def save(store: Store, step: int, state: object | None, rules: object, overwrite
 def map_state(state: object | None, rules: object, on_node: object, on_leaf: object) -> Any: ...
 
 def open_ranks(directory: object, create: bool, rank: int, world: int, job: str, deadline: float, open_deadline: float, options: dict[str, Any]) -> Store: ...
+
 class RankedSave:
     """The coordinator's side of a step of several processes."""
 

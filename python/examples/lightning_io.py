@@ -22,10 +22,12 @@ class StoreIO(CheckpointIO):
     def save_checkpoint(self, checkpoint, path, storage_options=None):
         before, step = self.steps_of(path), max(self.store, default=0) + 1
         self.store.save(step, checkpoint, note=str(path)).result()
-        self.store.delete(*before)
+        for step in before:
+            self.store.delete(step)
 
     def load_checkpoint(self, path, map_location=None, weights_only=None):
         return self.store[self.steps_of(path)[-1]].torch()
 
     def remove_checkpoint(self, path):
-        self.store.delete(*self.steps_of(path))
+        for step in self.steps_of(path):
+            self.store.delete(step)

@@ -166,7 +166,7 @@ def test_the_examples_of_the_readme_run(tmp_path):
     blocks = re.findall(r"<!-- doctest -->\n```python\n(.*?)```", text, re.S)
     # The others are programs: see torch_resume_test.py, dcp_test.py.
     programs = text.count("<!-- program: ")
-    assert len(blocks) + programs == text.count("```python") == 9
+    assert len(blocks) + programs == text.count("```python") == 10
     run("\n".join(blocks), {"tmp": tmp_path}, "README")
 
 

@@ -43,6 +43,7 @@ def test_a_process_outside_of_the_group_is_refused(tmp_path):
     code = START + """
 one = dist.new_group([1])
 say(*caught(lambda: ckptree.Ranks.torch(group=one).world))
+dist.barrier()
 dist.destroy_process_group()
 """
     said = run_ranks(code, 2, tmp_path / "s", tmp_path / "meet", begin=BEGIN)
