@@ -141,8 +141,9 @@ class Database {
 
   // kRead: sees all commits that were acknowledged before the call, each as a
   // whole. Two small reads where there are none. Views and iterators made
-  // before stay valid.
-  absl::Status Refresh();
+  // before stay valid. With `anew` files that are open are opened again: a file
+  // system of several hosts shows then what another one wrote.
+  absl::Status Refresh(bool anew = false);
   // kRead: another number than before where rows may be other ones since.
   std::uint64_t view() const;
 

@@ -42,6 +42,10 @@ absl::StatusOr<std::string> ReadFileFrom(const Options& options,
 absl::Status AppendToFile(const Options& options, const std::string& path,
                           std::string_view content);
 
+// Cuts the file down to its first `size` bytes. OK where it is not there.
+absl::Status CutFile(const Options& options, const std::string& path,
+                     std::uint64_t size);
+
 absl::StatusOr<std::uint64_t> FileSize(const Options& options,
                                        const std::string& path);
 absl::Status RenameFile(const Options& options, const std::string& from,

@@ -410,11 +410,11 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
   }
 }
 
-absl::Status Engine::Refresh() {
+absl::Status Engine::Refresh(bool anew) {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.
-  CKPTREE_RETURN_IF_ERROR(database_->Refresh());
+  CKPTREE_RETURN_IF_ERROR(database_->Refresh(anew));
   {
     const absl::MutexLock lock(&mu_);
     // What could not be read is tried again.

@@ -104,7 +104,8 @@ class Engine {
   CatalogCommits& commits() { return *commits_; }
   SettingsCommits& settings() { return *settings_; }
   PolicyTurns& policy_turns() { return policy_turns_; }
-  absl::Status Refresh();
+  // `anew`: see Database::Refresh().
+  absl::Status Refresh(bool anew = false);
   absl::Status Close();
 
   // Beside a live writer: keeps the version from being collected by it while

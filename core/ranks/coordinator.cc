@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "core/ranks/part_build.h"
 #include "kv/file_system.h"
+#include "kv/monotonic.h"
 
 namespace ckptree::internal {
 
@@ -57,10 +57,10 @@ absl::Status Coordinator::Meet() {
   open.pid = static_cast<std::uint32_t>(getpid());
   CKPTREE_RETURN_IF_ERROR(mail_.Post(open));
 
-  const absl::Time end = absl::Now() + options_.open_deadline;
+  const absl::Time end = kv::MonotonicNow() + options_.open_deadline;
   Backoff backoff;
   while (true) {
-    CKPTREE_ASSIGN_OR_RETURN(const bool met, Met(absl::Now() > end));
+    CKPTREE_ASSIGN_OR_RETURN(const bool met, Met(kv::MonotonicNow() > end));
     if (met) return absl::OkStatus();
     mail_.Beat();
     backoff.Pause();
@@ -98,7 +98,7 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
 }
 
 absl::Status Coordinator::Poll(bool look) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = kv::MonotonicNow();
   if (look || now - looked_ > BeatOf(options_.deadline)) {
     looked_ = now;
     CKPTREE_ASSIGN_OR_RETURN(
@@ -227,12 +227,12 @@ std::string Coordinator::Describe(std::uint32_t rank) const {
   }
   return absl::StrFormat("rank %d of %d (pid %d on %s, last heard of %s ago)",
                          rank, options_.world, newest->pid, newest->host,
-                         SecondsText(absl::Now() - newest->heard));
+                         SecondsText(kv::MonotonicNow() - newest->heard));
 }
 
 // Names the ranks that have said nothing for too long.
 absl::Status Coordinator::Waited(const StepCall& call, absl::Time since) const {
-  const absl::Time now = absl::Now();
+  const absl::Time now = kv::MonotonicNow();
   std::vector<std::string> lost;
   const auto& answers = calls_.at(call);
   bool begun = true;
@@ -270,7 +270,7 @@ absl::Status Coordinator::Waited(const StepCall& call, absl::Time since) const {
 absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
     const StepCall& call, Save* save, const schema::RankPlan& plan,
     const std::function<absl::Status()>& check) {
-  const absl::Time planned = absl::Now();
+  const absl::Time planned = kv::MonotonicNow();
   RankMail mail;
   mail.kind = MailKind::kPlan;
   mail.step = call.first;

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "core/ranks/member.h"
+#include "kv/monotonic.h"
 
 namespace ckptree::internal {
 
@@ -32,7 +32,7 @@ const RankMail* Find(const std::map<StepCall, RankMail>& mails,
 
 absl::Status CoordinatorMail::Poll() {
   absl::StatusOr<std::vector<RankMail>> mails = reader_.Poll();
-  const absl::Time now = absl::Now();
+  const absl::Time now = kv::MonotonicNow();
   if (absl::IsNotFound(mails.status())) {
     if (!open_.has_value()) return absl::OkStatus();  // Not there yet.
     closed_ = true;
@@ -101,7 +101,7 @@ std::string CoordinatorMail::Describe() const {
   if (!open_.has_value()) return "the coordinator";
   return absl::StrFormat("the coordinator (pid %d on %s, last heard of %s ago)",
                          open_->pid, open_->host,
-                         SecondsText(absl::Now() - heard_));
+                         SecondsText(kv::MonotonicNow() - heard_));
 }
 
 }  // namespace ckptree::internal

@@ -12,6 +12,7 @@
 #include "base/big_endian.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/monotonic.h"
 
 namespace ckptree::internal {
 namespace {
@@ -52,14 +53,22 @@ absl::Status MailWriter::Post(const schema::RankMail& mail) {
   base::AppendBig(static_cast<std::uint32_t>(body.size()), &record);
   record += body;
   const absl::MutexLock lock(&mu_);
-  last_ = absl::Now();
-  return kv::AppendToFile(kv_options_, path_, record);
+  last_ = kv::MonotonicNow();
+  if (torn_) {
+    // Nobody reads on behind half a record.
+    CKPTREE_RETURN_IF_ERROR(kv::CutFile(kv_options_, path_, whole_));
+    torn_ = false;
+  }
+  absl::Status status = kv::AppendToFile(kv_options_, path_, record);
+  torn_ = !status.ok();
+  if (status.ok()) whole_ += record.size();
+  return status;
 }
 
 void MailWriter::Beat() {
   {
     const absl::MutexLock lock(&mu_);
-    if (absl::Now() - last_ < beat_) return;
+    if (kv::MonotonicNow() - last_ < beat_) return;
   }
   // Who is not heard counts as lost: nothing better can be done about it.
   schema::RankMail beat;

@@ -36,7 +36,8 @@ struct MailFolder {
 // Beside the folders of attempts; goes with them at the next open for writing.
 std::string MailFolderName(const std::string& job);
 
-// The one who writes a mailbox. Thread-safe.
+// The one who writes a mailbox, which nobody has written to before.
+// Thread-safe.
 class MailWriter {
  public:
   MailWriter(kv::Options kv_options, std::string path, absl::Duration beat)
@@ -55,6 +56,8 @@ class MailWriter {
   const absl::Duration beat_;
   absl::Mutex mu_;
   absl::Time last_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t whole_ ABSL_GUARDED_BY(mu_) = 0;  // Bytes of whole records.
+  bool torn_ ABSL_GUARDED_BY(mu_) = false;        // Perhaps more than these.
 };
 
 // One who reads a mailbox, from its beginning. Confined to one thread at a

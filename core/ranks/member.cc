@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "core/engine/store_engine.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/ranks/part_build.h"
 #include "core/version/base_loader.h"
+#include "kv/monotonic.h"
 #include "kv/store_directory.h"
 #include "schema/keys.h"
 #include "schema/step_record.h"
@@ -50,7 +50,7 @@ class Meeting {
         options_(options),
         folder_({absl::StrFormat("%s/%s/%s", directory, kv::kStagingName,
                                  MailFolderName(options.job))}),
-        end_(absl::Now() + options.open_deadline) {
+        end_(kv::MonotonicNow() + options.open_deadline) {
     kv_options_.file_system = file_system;  // Before the store is open.
   }
 
@@ -67,10 +67,10 @@ class Meeting {
           if (wrong.ok()) return mail;
           if (mail.alive()) return wrong;
         }
-        if (absl::Now() > end_) return wrong.ok() ? Late(mail) : wrong;
+        if (kv::MonotonicNow() > end_) return wrong.ok() ? Late(mail) : wrong;
         backoff.Pause();
       }
-      if (absl::Now() > end_) return wrong.ok() ? Late(mail) : wrong;
+      if (kv::MonotonicNow() > end_) return wrong.ok() ? Late(mail) : wrong;
       backoff.Pause();
     }
   }
@@ -85,7 +85,7 @@ class Meeting {
         CKPTREE_RETURN_IF_ERROR(StatusOf(*welcome));
         return true;
       }
-      if (absl::Now() > end_) return Late(*mail);
+      if (kv::MonotonicNow() > end_) return Late(*mail);
       backoff.Pause();
     }
     return false;
@@ -291,7 +291,9 @@ absl::Status Member::Run(const Job& job, std::uint64_t* version) {
   if (!status.ok()) return status;
   *version = plan->version;
   // What was committed is seen by those who are told so.
-  if (const absl::Status seen = engine_->Refresh(); !seen.ok()) {
+  const absl::Status seen =
+      AwaitVersion(engine_.get(), plan->branch, plan->version);
+  if (!seen.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", seen);
   }
   return absl::OkStatus();
@@ -304,7 +306,7 @@ std::optional<absl::Status> Member::Told(const StepCall& call) const {
 }
 
 absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = kv::MonotonicNow();
   Backoff backoff;
   while (true) {
     CKPTREE_RETURN_IF_ERROR(coordinator_.Poll());
@@ -324,7 +326,7 @@ absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
       return plan;
     }
     if (job.save->cancelled()) return absl::CancelledError("it was cancelled");
-    if (absl::Now() - std::max(begun, coordinator_.heard()) >
+    if (kv::MonotonicNow() - std::max(begun, coordinator_.heard()) >
         options_.deadline) {
       return absl::DeadlineExceededError(absl::StrFormat(
           "%s has not begun to save it after %s", coordinator_.Describe(),
@@ -338,7 +340,7 @@ absl::Status Member::Build(const Job& job, const schema::RankPlan& plan) {
   Builder builder;
   builder.rank = static_cast<std::uint16_t>(options_.rank);
   builder.nonce = nonce_;
-  builder.planned = absl::Now();
+  builder.planned = kv::MonotonicNow();
   absl::Mutex mu;
   absl::Time looked = builder.planned;
   absl::Status ended;
@@ -349,8 +351,8 @@ absl::Status Member::Build(const Job& job, const schema::RankPlan& plan) {
     // The mailbox is this thread's; the others learn from it.
     const absl::MutexLock lock(&mu);
     if (std::this_thread::get_id() == self &&
-        absl::Now() - looked > kLookEvery) {
-      looked = absl::Now();
+        kv::MonotonicNow() - looked > kLookEvery) {
+      looked = kv::MonotonicNow();
       ended = coordinator_.Poll();
       if (const auto told = Told(job.call); told.has_value()) ended = *told;
     }
@@ -368,7 +370,7 @@ absl::Status Member::Build(const Job& job, const schema::RankPlan& plan) {
 
 absl::Status Member::AwaitOutcome(const Job& job,
                                   const schema::RankPlan& plan) {
-  const absl::Time handed = absl::Now();
+  const absl::Time handed = kv::MonotonicNow();
   Backoff backoff;
   while (true) {
     const absl::Status alive = coordinator_.Poll();
@@ -383,7 +385,7 @@ absl::Status Member::AwaitOutcome(const Job& job,
           job.call.first, options_.rank));
     }
     if (!alive.ok()) return AskStore(plan, alive);
-    if (absl::Now() - std::max(handed, coordinator_.heard()) >
+    if (kv::MonotonicNow() - std::max(handed, coordinator_.heard()) >
         options_.deadline) {
       return AskStore(plan, absl::DeadlineExceededError(
                                 coordinator_.Describe() + " is silent"));
@@ -400,7 +402,7 @@ absl::Status Member::AskStore(const schema::RankPlan& plan,
         absl::StrFormat("step %d may or may not be saved: %s; %s", plan.step,
                         why.message(), what));
   };
-  if (const absl::Status seen = engine_->Refresh(); !seen.ok()) {
+  if (const absl::Status seen = engine_->Refresh(/*anew=*/true); !seen.ok()) {
     return unknown(seen.message());
   }
   const kv::Database& database = engine_->database();

@@ -25,6 +25,7 @@
 #include "core/save/failed_saves.h"
 #include "core/save/save.h"
 #include "core/save/stager.h"
+#include "kv/monotonic.h"
 #include "schema/rank_message.h"
 
 namespace ckptree::internal {
@@ -34,7 +35,7 @@ namespace ckptree::internal {
 class CoordinatorMail {
  public:
   CoordinatorMail(const kv::Options& kv_options, const MailFolder& folder)
-      : reader_(kv_options, folder.Coordinator()), heard_(absl::Now()) {}
+      : reader_(kv_options, folder.Coordinator()), heard_(kv::MonotonicNow()) {}
 
   // Takes in what came. kUnavailable where the coordinator said that it ends,
   // or another one has its place.
@@ -61,7 +62,7 @@ class CoordinatorMail {
   std::map<StepCall, schema::RankMail> outcomes_;
   std::deque<StepCall> order_;  // Of the outcomes.
   absl::Time heard_;
-  absl::Time looked_ = absl::Now();
+  absl::Time looked_ = kv::MonotonicNow();
   bool closed_ = false;
   bool alive_ = false;
   bool polled_ = false;  // Its first records were seen.

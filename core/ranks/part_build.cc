@@ -9,12 +9,14 @@
 #include <random>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "core/version/base_loader.h"
 #include "kv/file_system.h"
+#include "kv/monotonic.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/part_handoff.h"
@@ -34,25 +36,37 @@ constexpr std::size_t kNamesBytes = 1 << 20;
 
 constexpr char kHandoffName[] = "handoff";
 
-// Until the store is at the base of the plan, as far as this process sees it.
-absl::Status CatchUp(Engine* engine, const schema::RankPlan& plan,
-                     const std::function<absl::Status()>& check) {
-  const absl::Time end = absl::Now() + kLate;
+// Refreshes until the tip of the branch is one that `seen` takes.
+absl::Status AwaitTip(Engine* engine, std::uint32_t branch,
+                      absl::FunctionRef<bool(std::uint64_t tip)> seen,
+                      const std::function<absl::Status()>& check) {
+  const absl::Time end = kv::MonotonicNow() + kLate;
   absl::Duration pause = absl::Milliseconds(1);
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t tip,
-                             ReadTip(engine->database(), plan.branch));
-    if (tip == plan.base) return absl::OkStatus();
-    if (!engine->options().read_only || absl::Now() > end) {
+                             ReadTip(engine->database(), branch));
+    if (seen(tip)) return absl::OkStatus();
+    if (!engine->options().read_only || kv::MonotonicNow() > end) {
       return absl::FailedPreconditionError(
-          absl::StrFormat("the store is at version %d, the save is based on %d",
-                          tip, plan.base));
+          absl::StrFormat("the store is at version %d", tip));
     }
     CKPTREE_RETURN_IF_ERROR(check());
-    CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+    CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
     absl::SleepFor(pause);
     pause = std::min(2 * pause, absl::Milliseconds(100));
   }
+}
+
+// Until the store is at the base of the plan, as far as this process sees it.
+absl::Status CatchUp(Engine* engine, const schema::RankPlan& plan,
+                     const std::function<absl::Status()>& check) {
+  const absl::Status status = AwaitTip(
+      engine, plan.branch, [&](std::uint64_t tip) { return tip == plan.base; },
+      check);
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrFormat("%s, the save is based on %d",
+                                      status.message(), plan.base));
 }
 
 // Null where the base has no such part, or one that cannot be read.
@@ -61,7 +75,9 @@ absl::StatusOr<std::shared_ptr<const BasePart>> BaseOf(
     const std::function<absl::Status()>& check) {
   if (plan.base == 0 || plan.full) return nullptr;
   if (auto known = engine->part_memory().Find(plan.base, rank)) return known;
-  if (engine->options().read_only) CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+  if (engine->options().read_only) {
+    CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
+  }
   CKPTREE_RETURN_IF_ERROR(CatchUp(engine, plan, check));
   const auto read = [&]() -> absl::StatusOr<std::shared_ptr<const BasePart>> {
     CKPTREE_ASSIGN_OR_RETURN(BaseState base,
@@ -136,6 +152,21 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
 }
 
 }  // namespace
+
+absl::Status AwaitVersion(Engine* engine, std::uint32_t branch,
+                          std::uint64_t version) {
+  // The catalog of the engine is to know it, too.
+  if (engine->options().read_only) {
+    CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
+  }
+  const absl::Status status = AwaitTip(
+      engine, branch, [&](std::uint64_t tip) { return tip >= version; },
+      [] { return absl::OkStatus(); });
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(), absl::StrFormat("version %d is not seen here: %s", version,
+                                     status.message()));
+}
 
 std::uint64_t NewNonce() {
   std::random_device device;
@@ -235,7 +266,7 @@ absl::StatusOr<PartResult> BuildPart(
   origin.bytes = result->logical_bytes;
   origin.new_bytes = result->new_bytes;
   origin.nanoseconds = static_cast<std::uint64_t>(std::max<std::int64_t>(
-      0, absl::ToInt64Nanoseconds(absl::Now() - builder.planned)));
+      0, absl::ToInt64Nanoseconds(kv::MonotonicNow() - builder.planned)));
   return result;
 }
 

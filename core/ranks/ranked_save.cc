@@ -16,7 +16,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/require.h"
 #include "base/status_macros.h"
 #include "ckptree/ranks.h"
@@ -25,6 +24,7 @@
 #include "core/engine/store_engine.h"
 #include "core/ranks/part_build.h"
 #include "core/ranks/rank_peer.h"
+#include "kv/monotonic.h"
 #include "schema/limits.h"
 #include "schema/rank_message.h"
 
@@ -168,7 +168,7 @@ absl::StatusOr<RankedSave> RankedSave::Begin(StepBuilder about,
                      const schema::RankPlan& plan,
                      const std::function<absl::Status()>& check)
       -> absl::StatusOr<std::vector<internal::PartResult>> {
-    const absl::Time end = absl::Now() + deadline;
+    const absl::Time end = kv::MonotonicNow() + deadline;
     std::vector<std::string> tokens;
     {
       const absl::MutexLock lock(&exchange->mu);
@@ -176,7 +176,7 @@ absl::StatusOr<RankedSave> RankedSave::Begin(StepBuilder about,
       while (!exchange->mu.AwaitWithTimeout(
           absl::Condition(&exchange->answered), kAskEvery)) {
         CKPTREE_RETURN_IF_ERROR(check());
-        if (absl::Now() < end) continue;
+        if (kv::MonotonicNow() < end) continue;
         return absl::DeadlineExceededError(absl::StrFormat(
             "its parts were not committed within %s of their plan",
             absl::FormatDuration(deadline)));
@@ -254,7 +254,7 @@ absl::StatusOr<std::string> FinishPart(StepBuilder part) {
   internal::Builder builder;
   builder.rank = impl->rank;
   builder.nonce = internal::NewNonce();
-  builder.planned = absl::Now();
+  builder.planned = kv::MonotonicNow();
   absl::StatusOr<std::string> token = [&]() -> absl::StatusOr<std::string> {
     CKPTREE_RETURN_IF_ERROR(impl->Prepare());
     CKPTREE_ASSIGN_OR_RETURN(

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
+#include "kv/monotonic.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
@@ -89,7 +89,7 @@ void Stager::Loop() {
 void Stager::StageOne(const std::shared_ptr<Save>& save) {
   const std::shared_ptr<StagedContent> content = save->staged_content();
   if (content == nullptr) return;  // Already over.
-  const absl::Time start = absl::Now();
+  const absl::Time start = kv::MonotonicNow();
   std::atomic<bool> full{false};
   arena_->execute([&] {
     tbb::parallel_for(
@@ -113,7 +113,7 @@ void Stager::StageOne(const std::shared_ptr<Save>& save) {
   });
   const absl::MutexLock lock(&mu_);
   bytes_ += content->staged_bytes();
-  seconds_ += absl::ToDoubleSeconds(absl::Now() - start);
+  seconds_ += absl::ToDoubleSeconds(kv::MonotonicNow() - start);
 }
 
 }  // namespace ckptree::internal

@@ -129,6 +129,21 @@ absl::Status AppendToFile(const Options& options, const std::string& path,
   return Context(status, "writing", path);
 }
 
+absl::Status CutFile(const Options& options, const std::string& path,
+                     std::uint64_t size) {
+  const auto fs = FileSystemOf(options);
+  const IOStatus there = fs->FileExists(path, IOOptions(), nullptr);
+  if (there.IsNotFound()) return absl::OkStatus();
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  IOStatus status = fs->ReopenWritableFile(path, FileOptions(), &file, nullptr);
+  if (status.ok()) status = file->Truncate(size, IOOptions(), nullptr);
+  if (file != nullptr) {
+    const IOStatus closed = file->Close(IOOptions(), nullptr);
+    if (status.ok()) status = closed;
+  }
+  return Context(status, "cutting", path);
+}
+
 absl::StatusOr<std::uint64_t> FileSize(const Options& options,
                                        const std::string& path) {
   std::uint64_t size = 0;

@@ -6,9 +6,9 @@
 #include <array>
 #include <cstddef>
 
-#include "absl/time/clock.h"
 #include "kv/files/file_system_of.h"
 #include "kv/journal/preface.h"
+#include "kv/monotonic.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
 
@@ -28,7 +28,7 @@ JournalTail::~JournalTail() = default;
 
 void JournalTail::Start(const JournalContent& content) {
   watched_.clear();
-  looked_ = absl::Now();
+  looked_ = kv::MonotonicNow();
   if (content.end_file == 0) return;
   watched_.push_back({content.end_file, content.end_offset, nullptr});
   // A writer that was killed may have made files ahead: the next one begins
@@ -64,8 +64,13 @@ bool JournalTail::IsEmpty(Place* place) const {
   return true;
 }
 
+void JournalTail::Reopen() {
+  for (Place& place : watched_) place.open.reset();
+}
+
 bool JournalTail::Unchanged() {
-  if (watched_.empty() || absl::Now() - looked_ > kLookAgain) return false;
+  if (watched_.empty() || kv::MonotonicNow() - looked_ > kLookAgain)
+    return false;
   return std::all_of(watched_.begin(), watched_.end(),
                      [this](Place& place) { return IsEmpty(&place); });
 }

@@ -34,6 +34,8 @@ class JournalTail {
   // there may be something, and once a second, for files may have been
   // replaced.
   bool Unchanged();
+  // Opens files again when it looks next.
+  void Reopen();
 
  private:
   struct Place {

@@ -193,7 +193,7 @@ RULES = [
           r"ckptree/(preservation|selector|tensor)\.h", FORMAT_TYPES,
           r"tools/.*",
           r"tests/fuzz/.*", r"tests/schema/samples\.h"], ["absl", "json"]),
-    Rule(r"tests/fault/(files|fs)[^/]*",
+    Rule(r"tests/fault/(files|fs|late_fs)[^/]*",
          [r"(base|kv|schema)/.*", r"tests/(fault|testutil)/.*"],
          ["absl", "gtest", "rocksdb"], system=True),
     *rooms_rules("tests", TESTS,

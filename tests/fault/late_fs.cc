@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tests/fault/late_fs.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+namespace ckptree::testing {
+
+using rocksdb::FileOptions;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+namespace {
+
+std::string Normal(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return std::string(path);
+}
+
+std::string ParentOf(const std::string& path) {
+  return path.substr(0, path.rfind('/'));
+}
+
+absl::Time Now() {  // Whatever is done to the time of day.
+  return absl::UnixEpoch() +
+         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+bool IsOld(absl::Time at, absl::Duration late) { return Now() - at >= late; }
+
+// A file that ends where it did when it was opened.
+class LateFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
+ public:
+  LateFile(std::unique_ptr<rocksdb::FSRandomAccessFile> file,
+           std::uint64_t size)
+      : FSRandomAccessFileOwnerWrapper(std::move(file)), size_(size) {}
+
+  IOStatus Read(std::uint64_t offset, std::size_t n, const IOOptions& options,
+                rocksdb::Slice* result, char* scratch,
+                IODebugContext* debug) const override {
+    const std::uint64_t end = std::max(offset, size_);
+    if (offset == end) {
+      *result = rocksdb::Slice(scratch, 0);
+      return IOStatus::OK();
+    }
+    return FSRandomAccessFileOwnerWrapper::Read(
+        offset, std::min<std::uint64_t>(n, end - offset), options, result,
+        scratch, debug);
+  }
+  IOStatus MultiRead(rocksdb::FSReadRequest* requests, std::size_t count,
+                     const IOOptions& options, IODebugContext* debug) override {
+    for (std::size_t i = 0; i < count; ++i) {
+      requests[i].status =
+          Read(requests[i].offset, requests[i].len, options,
+               &requests[i].result, requests[i].scratch, debug);
+    }
+    return IOStatus::OK();
+  }
+
+ private:
+  const std::uint64_t size_;
+};
+
+}  // namespace
+
+LateFs::LateFs() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+
+void LateFs::Delay(absl::Duration names, absl::Duration rest) {
+  const absl::MutexLock lock(&mu_);
+  names_ = names;
+  rest_ = rest;
+}
+
+IOStatus LateFs::Look(const std::string& path) {
+  const absl::MutexLock lock(&mu_);
+  const auto missing = missing_.find(Normal(path));
+  if (missing == missing_.end()) return IOStatus::OK();
+  if (IsOld(missing->second, names_)) {
+    missing_.erase(missing);
+    return IOStatus::OK();
+  }
+  if (FileSystemWrapper::FileExists(path, IOOptions(), nullptr).ok()) {
+    ++missed_names_;
+  }
+  return IOStatus::NotFound(path, "as it was seen before");
+}
+
+IOStatus LateFs::Looked(const std::string& path, IOStatus status) {
+  if (status.IsNotFound() || status.IsPathNotFound()) {
+    const absl::MutexLock lock(&mu_);
+    missing_.emplace(Normal(path), Now());
+  }
+  return status;
+}
+
+void LateFs::Forget(const std::string& path, bool writes) {
+  const absl::MutexLock lock(&mu_);
+  const std::string name = Normal(path);
+  if (writes) written_.insert(name);
+  missing_.erase(name);
+  lists_.erase(name);
+  lists_.erase(ParentOf(name));
+  sizes_.erase(name);
+}
+
+IOStatus LateFs::NewSequentialFile(
+    const std::string& path, const FileOptions& options,
+    std::unique_ptr<rocksdb::FSSequentialFile>* result, IODebugContext* debug) {
+  if (IOStatus status = Look(path); !status.ok()) return status;
+  return Looked(
+      path, FileSystemWrapper::NewSequentialFile(path, options, result, debug));
+}
+
+IOStatus LateFs::NewRandomAccessFile(
+    const std::string& path, const FileOptions& options,
+    std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
+    IODebugContext* debug) {
+  if (IOStatus status = Look(path); !status.ok()) return status;
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+  IOStatus status = Looked(path, FileSystemWrapper::NewRandomAccessFile(
+                                     path, options, &file, debug));
+  if (!status.ok()) return status;
+  std::uint64_t size = 0;
+  status = FileSystemWrapper::GetFileSize(path, IOOptions(), &size, debug);
+  if (!status.ok()) return status;
+  *result = std::make_unique<LateFile>(std::move(file), size);
+  return status;
+}
+
+IOStatus LateFs::FileExists(const std::string& path, const IOOptions& options,
+                            IODebugContext* debug) {
+  if (IOStatus status = Look(path); !status.ok()) return status;
+  return Looked(path, FileSystemWrapper::FileExists(path, options, debug));
+}
+
+IOStatus LateFs::GetChildren(const std::string& path, const IOOptions& options,
+                             std::vector<std::string>* names,
+                             IODebugContext* debug) {
+  if (IOStatus status = Look(path); !status.ok()) return status;
+  std::vector<std::string> now;
+  IOStatus status =
+      Looked(path, FileSystemWrapper::GetChildren(path, options, &now, debug));
+  if (!status.ok()) return status;
+  std::sort(now.begin(), now.end());
+  const absl::MutexLock lock(&mu_);
+  Seen<std::vector<std::string>>& seen = lists_[Normal(path)];
+  if (seen.at == absl::Time() || IsOld(seen.at, rest_)) {
+    seen = {std::move(now), Now()};
+  } else if (seen.value != now) {
+    ++old_lists_;
+  }
+  *names = seen.value;
+  return status;
+}
+
+IOStatus LateFs::GetFileSize(const std::string& path, const IOOptions& options,
+                             std::uint64_t* size, IODebugContext* debug) {
+  if (IOStatus status = Look(path); !status.ok()) return status;
+  std::uint64_t now = 0;
+  IOStatus status =
+      Looked(path, FileSystemWrapper::GetFileSize(path, options, &now, debug));
+  if (!status.ok()) return status;
+  const absl::MutexLock lock(&mu_);
+  Seen<std::uint64_t>& seen = sizes_[Normal(path)];
+  if (written_.contains(Normal(path)) || seen.at == absl::Time() ||
+      IsOld(seen.at, rest_)) {
+    seen = {now, Now()};
+  } else if (seen.value != now) {
+    ++old_sizes_;
+  }
+  *size = seen.value;
+  return status;
+}
+
+IOStatus LateFs::NewWritableFile(
+    const std::string& path, const FileOptions& options,
+    std::unique_ptr<rocksdb::FSWritableFile>* result, IODebugContext* debug) {
+  Forget(path, /*writes=*/true);
+  return FileSystemWrapper::NewWritableFile(path, options, result, debug);
+}
+
+IOStatus LateFs::ReopenWritableFile(
+    const std::string& path, const FileOptions& options,
+    std::unique_ptr<rocksdb::FSWritableFile>* result, IODebugContext* debug) {
+  Forget(path, /*writes=*/true);
+  return FileSystemWrapper::ReopenWritableFile(path, options, result, debug);
+}
+
+IOStatus LateFs::NewRandomRWFile(
+    const std::string& path, const FileOptions& options,
+    std::unique_ptr<rocksdb::FSRandomRWFile>* result, IODebugContext* debug) {
+  Forget(path, /*writes=*/true);
+  return FileSystemWrapper::NewRandomRWFile(path, options, result, debug);
+}
+
+IOStatus LateFs::DeleteFile(const std::string& path, const IOOptions& options,
+                            IODebugContext* debug) {
+  Forget(path);
+  return FileSystemWrapper::DeleteFile(path, options, debug);
+}
+
+IOStatus LateFs::CreateDir(const std::string& path, const IOOptions& options,
+                           IODebugContext* debug) {
+  Forget(path);
+  return FileSystemWrapper::CreateDir(path, options, debug);
+}
+
+IOStatus LateFs::CreateDirIfMissing(const std::string& path,
+                                    const IOOptions& options,
+                                    IODebugContext* debug) {
+  Forget(path);
+  return FileSystemWrapper::CreateDirIfMissing(path, options, debug);
+}
+
+IOStatus LateFs::DeleteDir(const std::string& path, const IOOptions& options,
+                           IODebugContext* debug) {
+  Forget(path);
+  return FileSystemWrapper::DeleteDir(path, options, debug);
+}
+
+IOStatus LateFs::RenameFile(const std::string& from, const std::string& to,
+                            const IOOptions& options, IODebugContext* debug) {
+  Forget(from);
+  Forget(to);
+  return FileSystemWrapper::RenameFile(from, to, options, debug);
+}
+
+IOStatus LateFs::LinkFile(const std::string& from, const std::string& to,
+                          const IOOptions& options, IODebugContext* debug) {
+  Forget(to);
+  return FileSystemWrapper::LinkFile(from, to, options, debug);
+}
+
+}  // namespace ckptree::testing

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// One client of a file system that several share, and that shows late what the
+// others do: what NFS does with its caches of names and attributes.
+
+#ifndef CKPTREE_TESTS_FAULT_LATE_FS_H_
+#define CKPTREE_TESTS_FAULT_LATE_FS_H_
+
+#include <rocksdb/file_system.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace ckptree::testing {
+
+// The real file system below. What this client does itself it sees at once. Of
+// what others do it sees late, each time by `late`:
+//
+// * a name that was looked for when it was not there;
+// * what was listed in a directory;
+// * the size of a file that was asked for by its name.
+//
+// An open file has the size that it had when it was opened. Opening a file that
+// was there before shows all of it ("close to open").
+//
+// Thread-safe.
+class LateFs : public rocksdb::FileSystemWrapper {
+ public:
+  LateFs();
+
+  // From now on; what was seen before is as old as it is.
+  void Delay(absl::Duration names, absl::Duration rest);
+
+  // How often something old was shown: a test asserts that it was.
+  std::uint64_t missed_names() const { return missed_names_; }
+  std::uint64_t old_lists() const { return old_lists_; }
+  std::uint64_t old_sizes() const { return old_sizes_; }
+
+  const char* Name() const override { return "LateFs"; }
+
+  rocksdb::IOStatus NewSequentialFile(
+      const std::string& path, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSSequentialFile>* result,
+      rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus NewRandomAccessFile(
+      const std::string& path, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
+      rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus FileExists(const std::string& path,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus GetChildren(const std::string& path,
+                                const rocksdb::IOOptions& options,
+                                std::vector<std::string>* names,
+                                rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus GetFileSize(const std::string& path,
+                                const rocksdb::IOOptions& options,
+                                std::uint64_t* size,
+                                rocksdb::IODebugContext* debug) override;
+
+  rocksdb::IOStatus NewWritableFile(
+      const std::string& path, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSWritableFile>* result,
+      rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus ReopenWritableFile(
+      const std::string& path, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSWritableFile>* result,
+      rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus NewRandomRWFile(
+      const std::string& path, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSRandomRWFile>* result,
+      rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus DeleteFile(const std::string& path,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus CreateDir(const std::string& path,
+                              const rocksdb::IOOptions& options,
+                              rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus CreateDirIfMissing(const std::string& path,
+                                       const rocksdb::IOOptions& options,
+                                       rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus DeleteDir(const std::string& path,
+                              const rocksdb::IOOptions& options,
+                              rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus LinkFile(const std::string& from, const std::string& to,
+                             const rocksdb::IOOptions& options,
+                             rocksdb::IODebugContext* debug) override;
+
+ private:
+  template <typename Value>
+  struct Seen {
+    Value value = {};
+    absl::Time at;
+  };
+
+  // OK where the name may be looked for; kNotFound where it was missing.
+  rocksdb::IOStatus Look(const std::string& path);
+  // Remembers that the name was missing, where `status` says that.
+  rocksdb::IOStatus Looked(const std::string& path, rocksdb::IOStatus status);
+  // This client changed the name; with `writes`, it writes the file.
+  void Forget(const std::string& path, bool writes = false);
+
+  absl::Mutex mu_;
+  absl::Duration names_ ABSL_GUARDED_BY(mu_);
+  absl::Duration rest_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, absl::Time> missing_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Seen<std::vector<std::string>>> lists_
+      ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Seen<std::uint64_t>> sizes_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> written_ ABSL_GUARDED_BY(mu_);
+  std::atomic<std::uint64_t> missed_names_ = 0;
+  std::atomic<std::uint64_t> old_lists_ = 0;
+  std::atomic<std::uint64_t> old_sizes_ = 0;
+};
+
+}  // namespace ckptree::testing
+
+#endif  // CKPTREE_TESTS_FAULT_LATE_FS_H_

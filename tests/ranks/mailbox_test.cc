@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Mailboxes of ranks whose disk is full for a while.
+
+#include "core/ranks/mailbox.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "kv/file_system.h"
+#include "schema/rank_message.h"
+#include "tests/core/fixture.h"
+#include "tests/fault/fs.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::MailKind;
+using schema::RankMail;
+using testing::FaultCounts;
+using testing::FaultFs;
+using testing::FaultPlan;
+
+RankMail Mail(std::int64_t step) {
+  RankMail mail;
+  mail.kind = MailKind::kBegun;
+  mail.step = step;
+  mail.text = std::string(200, 'x');
+  return mail;
+}
+
+std::vector<std::int64_t> StepsOf(const std::vector<RankMail>& mails) {
+  std::vector<std::int64_t> steps;
+  for (const RankMail& mail : mails) steps.push_back(mail.step);
+  return steps;
+}
+
+// Of the writes some end in the middle of a record: what follows is read all
+// the same, and what failed is not.
+TEST(RanksMailboxTest, HalfARecordIsWrittenOver) {
+  const ckptree::testing::TempDir dir;
+  const std::string path = dir / "box";
+  FaultCounts counts;
+  const auto fs = std::make_shared<FaultFs>("", &counts);
+  kv::Options options;
+  options.file_system = fs;
+  MailWriter writer(options, path, absl::Hours(1));
+  MailReader reader(options, path);
+  std::vector<std::int64_t> posted, read;
+  int failed = 0, halves = 0;
+  for (std::int64_t step = 1; step <= 200; ++step) {
+    const std::uint64_t before = kv::FileSize(options, path).value_or(0);
+    // The append, or the cut that follows half a record, or none of them.
+    fs->Arm({{.mode = FaultPlan::Mode::kFail,
+              .at = static_cast<std::uint64_t>(1 + step % 6),
+              .error = ENOSPC,
+              .seed = static_cast<std::uint64_t>(2 * step + 1)}});
+    if (writer.Post(Mail(step)).ok()) {
+      posted.push_back(step);
+    } else {
+      ++failed;
+      halves += kv::FileSize(options, path).value_or(0) != before ? 1 : 0;
+    }
+    fs->Disarm();
+    if (step % 2 == 0) {
+      const auto mails = reader.Poll();
+      ASSERT_OK(mails);
+      for (const std::int64_t got : StepsOf(*mails)) read.push_back(got);
+    }
+  }
+  ASSERT_OK(writer.Post(Mail(1000)));
+  posted.push_back(1000);
+  const auto rest = reader.Poll();
+  ASSERT_OK(rest);
+  for (const std::int64_t got : StepsOf(*rest)) read.push_back(got);
+  EXPECT_EQ(read, posted);
+  EXPECT_GT(posted.size(), 20U);
+  EXPECT_GT(failed, 20);
+  EXPECT_GT(halves, 10);
+  MailReader anew(options, path);
+  const auto all = anew.Poll();
+  ASSERT_OK(all);
+  EXPECT_EQ(StepsOf(*all), posted);
+}
+
+}  // namespace
+}  // namespace ckptree::internal
