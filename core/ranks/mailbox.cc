@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::uint32_t kMostBytes = 1 << 20;  // Of a record: far above one.
 
+constexpr std::string_view kJobPrefix = "job-";
+
 // The first record names the process that wrote it.
 constexpr std::size_t kMarkBytes = 64;
 
@@ -45,7 +47,15 @@ bool MailFolder::Parse(const std::string& name, std::uint32_t* rank,
   return true;
 }
 
-std::string MailFolderName(const std::string& job) { return "job-" + job; }
+std::string MailFolderName(const std::string& job) {
+  return std::string(kJobPrefix) + job;
+}
+
+std::optional<std::string> JobOf(std::string_view folder_name) {
+  if (!folder_name.starts_with(kJobPrefix)) return std::nullopt;
+  folder_name.remove_prefix(kJobPrefix.size());
+  return std::string(folder_name);
+}
 
 absl::Status MailWriter::Post(const schema::RankMail& mail) {
   const std::string body = schema::EncodeRankMail(mail);

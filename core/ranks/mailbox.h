@@ -7,7 +7,9 @@
 #define CKPTREE_CORE_RANKS_MAILBOX_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,8 @@ struct MailFolder {
 };
 // Beside the folders of attempts; goes with them at the next open for writing.
 std::string MailFolderName(const std::string& job);
+// The job of such a name; nothing of another one.
+std::optional<std::string> JobOf(std::string_view folder_name);
 
 // The one who writes a mailbox, which nobody has written to before.
 // Thread-safe.

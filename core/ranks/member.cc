@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/engine/store_engine.h"
@@ -13,6 +14,7 @@
 #include "core/process/guarded_call.h"
 #include "core/ranks/part_build.h"
 #include "core/version/base_loader.h"
+#include "kv/file_system.h"
 #include "kv/monotonic.h"
 #include "kv/store_directory.h"
 #include "schema/keys.h"
@@ -113,10 +115,24 @@ class Meeting {
           SecondsText(options_.open_deadline)));
     }
     return absl::DeadlineExceededError(absl::StrFormat(
-        "rank %d of %d saw no coordinator of job %s in %s within %s: is rank 0 "
-        "running, and is it the same folder there?",
+        "rank %d of %d saw no coordinator of job %s in %s within %s%s: is rank "
+        "0 running, and is it the same folder there?",
         options_.rank, options_.world, options_.job, directory_,
-        SecondsText(options_.open_deadline)));
+        SecondsText(options_.open_deadline), OtherJobs()));
+  }
+
+  // ", but job run-7", where others have been here.
+  std::string OtherJobs() const {
+    const auto names = kv::ListDirectory(
+        kv_options_, absl::StrFormat("%s/%s", directory_, kv::kStagingName));
+    std::string others;
+    if (!names.ok()) return others;
+    for (const std::string& name : *names) {
+      const auto job = JobOf(name);
+      if (!job.has_value() || *job == options_.job) continue;
+      absl::StrAppend(&others, others.empty() ? ", but job " : ", ", *job);
+    }
+    return others;
   }
 
   const std::string directory_;

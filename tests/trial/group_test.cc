@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Four processes that save together by the store's folder, and one of them is
-// killed at any of its calls, or that call fails.
+// killed at any of its calls, or that call fails, or the process stands still
+// there until the others have given it up.
 
 #include "core/ranks/group.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -18,6 +21,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/require.h"
 #include "ckptree/ranks.h"
 #include "gtest/gtest.h"
 #include "tests/fault/random.h"
@@ -35,6 +40,42 @@ constexpr int kWorld = 4;
 constexpr std::int64_t kFirst = 2, kLast = 3;  // What a trial saves.
 constexpr std::uint64_t kMostCalls = 2000;     // Far above what one makes.
 constexpr int kMostWrong = 5;                  // Then a sweep gives up.
+
+constexpr absl::Duration kDeadline = absl::Milliseconds(300);
+constexpr absl::Duration kStopped = absl::Milliseconds(1000);
+
+// Stops this process, and has it go on after kStopped. To be made while there
+// is one thread.
+class Stop {
+ public:
+  Stop() {
+    int ends[2];
+    base::Require(pipe(ends) == 0, "a pipe");
+    const pid_t stopped = getpid();
+    const pid_t waker = fork();
+    base::Require(waker >= 0, "a fork");
+    if (waker == 0) {
+      // Not until it is stopped, nor when it ends first.
+      close(ends[1]);
+      char byte = 0;
+      if (read(ends[0], &byte, 1) == 1) {
+        poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(kStopped)));
+        kill(stopped, SIGCONT);
+      }
+      _exit(0);
+    }
+    close(ends[0]);
+    end_ = ends[1];
+  }
+
+  void Now() const {
+    base::Require(write(end_, "s", 1) == 1, "the waker is there");
+    raise(SIGSTOP);
+  }
+
+ private:
+  int end_ = -1;
+};
 
 class TrialGroupTest : public ::testing::Test {
  protected:
@@ -60,7 +101,13 @@ class TrialGroupTest : public ::testing::Test {
     return RunChildren(kWorld, [&](int rank, const TrialPipe& pipe) {
       signal(SIGPIPE, SIG_IGN);
       const std::shared_ptr<FaultFs> fs = fault.For(rank);
-      if (fs) fs->Arm({fault.plan});
+      if (fs) {
+        FaultPlan plan = fault.plan;
+        if (plan.mode == FaultPlan::Mode::kNotify) {
+          plan.notify = [stop = Stop()] { stop.Now(); };
+        }
+        fs->Arm({std::move(plan)});
+      }
       RankOptions options;
       options.rank = rank;
       options.world = kWorld;
@@ -133,8 +180,7 @@ class TrialGroupTest : public ::testing::Test {
     const auto check = [&wrong](bool right, const std::string& what) {
       if (!right) wrong += what + "; ";
     };
-    const std::vector<TrialResult> ranks =
-        Run(fault, kFirst, kLast, absl::Milliseconds(300));
+    const std::vector<TrialResult> ranks = Run(fault, kFirst, kLast, kDeadline);
     const TrialResult judged = Judge();
     const std::vector<std::string> said = judged.Said("STEP");
     *there = {said.begin(), said.end()};
@@ -173,6 +219,17 @@ class TrialGroupTest : public ::testing::Test {
     return wrong;
   }
 
+  static const char* Text(FaultPlan::Mode mode) {
+    switch (mode) {
+      case FaultPlan::Mode::kKill:
+        return "killed";
+      case FaultPlan::Mode::kNotify:
+        return "stopped";
+      default:
+        return "failing call";
+    }
+  }
+
   void Sweep(int who, FaultPlan::Mode mode, std::uint64_t stride) {
     int trials = 0, whole = 0, wrong = 0;
     bool fired = true;
@@ -193,9 +250,7 @@ class TrialGroupTest : public ::testing::Test {
     std::cout << absl::StrFormat(
                      "trial group, rank %d, %s: %d trials, %d fired, then %d "
                      "with all steps: %d otherwise wrong",
-                     who,
-                     mode == FaultPlan::Mode::kKill ? "killed" : "failing call",
-                     trials, trials, whole, wrong)
+                     who, Text(mode), trials, trials, whole, wrong)
               << std::endl;
     EXPECT_FALSE(fired) << "gave up";
     EXPECT_GE(trials, WholeTrial() ? 10 : 1);
@@ -220,6 +275,17 @@ TEST_F(TrialGroupTest, LargeRanksCallFails) {
 }
 TEST_F(TrialGroupTest, SmallRanksCallFails) {
   Sweep(3, FaultPlan::Mode::kFail, 1);
+}
+
+// Longer than the deadline, and then it goes on as if nothing had been.
+TEST_F(TrialGroupTest, CoordinatorStopped) {
+  Sweep(0, FaultPlan::Mode::kNotify, 9);
+}
+TEST_F(TrialGroupTest, LargeRankStopped) {
+  Sweep(1, FaultPlan::Mode::kNotify, 4);
+}
+TEST_F(TrialGroupTest, SmallRankStopped) {
+  Sweep(3, FaultPlan::Mode::kNotify, 4);
 }
 
 }  // namespace
