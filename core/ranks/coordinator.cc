@@ -212,7 +212,7 @@ void Coordinator::Welcome(const Peer& peer, const absl::Status& status) {
   mail.nonce = peer.nonce;
   mail.code = static_cast<std::uint32_t>(status.raw_code());
   mail.text = std::string(status.message());
-  if (const absl::Status posted = mail_.Post(mail); !posted.ok()) {
+  if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
 }
@@ -351,7 +351,7 @@ void Coordinator::Settle(const StepCall& call, const absl::Status& status,
     if (settled_.size() > 64) settled_.erase(settled_.begin());
   }
   // Who misses it looks into the store.
-  if (const absl::Status posted = mail_.Post(mail); !posted.ok()) {
+  if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
 }

@@ -48,10 +48,13 @@ absl::Status CoordinatorMail::Poll() {
           welcomes_[mail.nonce] = std::move(mail);
           break;
         case MailKind::kPlan:
-          plans_[{mail.step, mail.nth}] = std::move(mail);
+          working_ = StepCall(mail.step, mail.nth);
+          plans_[*working_] = std::move(mail);
           break;
         case MailKind::kOutcome: {
           const StepCall call(mail.step, mail.nth);
+          if (working_ == call) working_.reset();
+          ++settled_;
           outcomes_[call] = std::move(mail);
           order_.push_back(call);
           if (order_.size() > kKept) {

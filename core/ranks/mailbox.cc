@@ -21,6 +21,10 @@ namespace {
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::uint32_t kMostBytes = 1 << 20;  // Of a record: far above one.
 
+// Of records that could not be written yet.
+constexpr std::size_t kMostKept = 256;
+constexpr absl::Duration kRetry = absl::Milliseconds(20);
+
 constexpr std::string_view kJobPrefix = "job-";
 
 // The first record names the process that wrote it.
@@ -58,27 +62,94 @@ std::optional<std::string> JobOf(std::string_view folder_name) {
 }
 
 absl::Status MailWriter::Post(const schema::RankMail& mail) {
+  return Add(mail, /*keep=*/false);
+}
+
+absl::Status MailWriter::PostOrKeep(const schema::RankMail& mail) {
+  return Add(mail, /*keep=*/true);
+}
+
+absl::Status MailWriter::Add(const schema::RankMail& mail, bool keep) {
   const std::string body = schema::EncodeRankMail(mail);
   std::string record;
   base::AppendBig(static_cast<std::uint32_t>(body.size()), &record);
   record += body;
+
   const absl::MutexLock lock(&mu_);
   last_ = kv::MonotonicNow();
-  if (torn_) {
-    // Nobody reads on behind half a record.
-    CKPTREE_RETURN_IF_ERROR(kv::CutFile(kv_options_, path_, whole_));
-    torn_ = false;
+  if (!whole_.has_value()) {
+    const auto bytes = kv::FileSize(kv_options_, path_);
+    if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
+    whole_ = bytes.value_or(0);
   }
-  absl::Status status = kv::AppendToFile(kv_options_, path_, record);
-  torn_ = !status.ok();
-  if (status.ok()) whole_ += record.size();
+  absl::Status status;
+  if (!unsure_.empty()) {
+    const absl::StatusOr<bool> there = Repair(unsure_);
+    status = there.status();
+    if (there.ok()) {
+      if (!*there && unsure_kept_) kept_.push_front(unsure_);
+      unsure_.clear();
+    }
+  }
+  while (status.ok() && !kept_.empty()) {
+    const std::string first = kept_.front();
+    kept_.pop_front();
+    status = Append(first);
+    if (status.ok()) continue;
+    if (unsure_.empty()) {
+      kept_.push_front(first);
+    } else {
+      unsure_kept_ = true;
+    }
+  }
+  const bool tried = status.ok();
+  if (tried) status = Append(record);
+  if (status.ok()) return status;
+  if (tried && !unsure_.empty()) {
+    unsure_kept_ = keep;
+  } else if (keep && kept_.size() < kMostKept) {
+    kept_.push_back(record);
+  }
   return status;
+}
+
+absl::Status MailWriter::Append(const std::string& record) {
+  absl::Status status = kv::AppendToFile(kv_options_, path_, record);
+  if (status.ok()) {
+    *whole_ += record.size();
+    return status;
+  }
+  const absl::StatusOr<bool> there = Repair(record);
+  if (!there.ok()) {
+    unsure_ = record;
+  } else if (*there) {
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+absl::StatusOr<bool> MailWriter::Repair(const std::string& record) {
+  absl::StatusOr<std::string> tail =
+      kv::ReadFileFrom(kv_options_, path_, *whole_, record.size());
+  if (absl::IsNotFound(tail.status())) return false;
+  CKPTREE_RETURN_IF_ERROR(tail.status());
+  if (*tail == record) {
+    *whole_ += record.size();
+    return true;
+  }
+  // Nobody has read half a record, and nobody reads on behind it.
+  if (!tail->empty()) {
+    CKPTREE_RETURN_IF_ERROR(kv::CutFile(kv_options_, path_, *whole_));
+  }
+  return false;
 }
 
 void MailWriter::Beat() {
   {
     const absl::MutexLock lock(&mu_);
-    if (kv::MonotonicNow() - last_ < beat_) return;
+    const bool waiting = !kept_.empty() || !unsure_.empty();
+    const absl::Duration pause = waiting ? std::min(beat_, kRetry) : beat_;
+    if (kv::MonotonicNow() - last_ < pause) return;
   }
   // Who is not heard counts as lost: nothing better can be done about it.
   schema::RankMail beat;

@@ -7,6 +7,7 @@
 #define CKPTREE_CORE_RANKS_MAILBOX_H_
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,19 +50,34 @@ class MailWriter {
         path_(std::move(path)),
         beat_(beat) {}
 
-  // Whole records only, one after the other.
+  // Whole records only, one after the other. An error: it may still be there,
+  // and then is read.
   absl::Status Post(const schema::RankMail& mail);
-  // Post() of a kBeat, if the last record is that old.
+  // The same; what cannot be written now, for a disk that is full, goes out
+  // before the next record does.
+  absl::Status PostOrKeep(const schema::RankMail& mail);
+  // Post() of a kBeat, if the last record is that old; also what was kept.
   void Beat();
 
  private:
+  absl::Status Add(const schema::RankMail& mail, bool keep);
+  // Appends one record.
+  absl::Status Append(const std::string& record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // After an append that failed: the record is there, or nothing of it.
+  absl::StatusOr<bool> Repair(const std::string& record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const kv::Options kv_options_;
   const std::string path_;
   const absl::Duration beat_;
   absl::Mutex mu_;
   absl::Time last_ ABSL_GUARDED_BY(mu_);
-  std::uint64_t whole_ ABSL_GUARDED_BY(mu_) = 0;  // Bytes of whole records.
-  bool torn_ ABSL_GUARDED_BY(mu_) = false;        // Perhaps more than these.
+  // Bytes of whole records; those of one who wrote before are.
+  std::optional<std::uint64_t> whole_ ABSL_GUARDED_BY(mu_);
+  std::string unsure_ ABSL_GUARDED_BY(mu_);  // Perhaps behind these.
+  bool unsure_kept_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<std::string> kept_ ABSL_GUARDED_BY(mu_);
 };
 
 // One who reads a mailbox, from its beginning. Confined to one thread at a

@@ -207,7 +207,7 @@ bool Member::Submit(const std::shared_ptr<Save>& save, const StepCall& call) {
   }
   if (closing_) return false;
   RankMail begun = MailOf(MailKind::kBegun, call);
-  if (const absl::Status posted = mail_.Post(begun); !posted.ok()) {
+  if (const absl::Status posted = mail_.PostOrKeep(begun); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
   queue_.push_back({save, call});
@@ -220,7 +220,7 @@ void Member::SayFailed(const StepCall& call, const absl::Status& why) {
   RankMail mail = MailOf(MailKind::kFailed, call);
   mail.code = static_cast<std::uint32_t>(why.raw_code());
   mail.text = std::string(why.message());
-  if (const absl::Status posted = mail_.Post(mail); !posted.ok()) {
+  if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
 }
@@ -290,9 +290,10 @@ absl::Status Member::Run(const Job& job, std::uint64_t* version) {
     return *told;
   }
   absl::Status status = plan.status();
+  bool handed = false;
   if (status.ok()) {
     job.save->SetPhase(Progress::Phase::kWriting);
-    status = Build(job, *plan);
+    status = Build(job, *plan, &handed);
   }
   if (!status.ok()) {
     // The others are not to wait for it.
@@ -300,7 +301,8 @@ absl::Status Member::Run(const Job& job, std::uint64_t* version) {
     if (const auto told = Told(job.call); told.has_value() && !told->ok()) {
       return *told;
     }
-    return annotate(status);
+    if (!handed) return annotate(status);
+    // The coordinator may have the part all the same.
   }
   job.save->SetPhase(Progress::Phase::kCommitting);
   status = AwaitOutcome(job, *plan);
@@ -323,8 +325,10 @@ std::optional<absl::Status> Member::Told(const StepCall& call) const {
 
 absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
   const absl::Time begun = kv::MonotonicNow();
+  const std::uint64_t settled = coordinator_.settled();
   Backoff backoff;
   while (true) {
+    mail_.Beat();
     CKPTREE_RETURN_IF_ERROR(coordinator_.Poll());
     if (const auto told = Told(job.call)) {
       if (!told->ok()) return *told;
@@ -342,6 +346,7 @@ absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
       return plan;
     }
     if (job.save->cancelled()) return absl::CancelledError("it was cancelled");
+    CKPTREE_RETURN_IF_ERROR(CheckOrder(job.call, begun, settled));
     if (kv::MonotonicNow() - std::max(begun, coordinator_.heard()) >
         options_.deadline) {
       return absl::DeadlineExceededError(absl::StrFormat(
@@ -352,7 +357,24 @@ absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
   }
 }
 
-absl::Status Member::Build(const Job& job, const schema::RankPlan& plan) {
+// One call of the coordinator's may be one that this rank left out: they meet
+// at the next.
+absl::Status Member::CheckOrder(const StepCall& call, absl::Time begun,
+                                std::uint64_t settled) const {
+  const std::optional<StepCall>& working = coordinator_.working();
+  if (!working.has_value() || *working == call) return absl::OkStatus();
+  const bool later = working->first > call.first;
+  const bool others = coordinator_.settled() >= settled + 2 &&
+                      kv::MonotonicNow() - begun > options_.deadline;
+  if (!later && !others) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the coordinator saves step %d: all ranks have to save the same steps, "
+      "in the same order",
+      working->first));
+}
+
+absl::Status Member::Build(const Job& job, const schema::RankPlan& plan,
+                           bool* handed) {
   Builder builder;
   builder.rank = static_cast<std::uint16_t>(options_.rank);
   builder.nonce = nonce_;
@@ -381,6 +403,7 @@ absl::Status Member::Build(const Job& job, const schema::RankPlan& plan) {
   RankMail mail = MailOf(MailKind::kHandoff, job.call);
   CKPTREE_ASSIGN_OR_RETURN(mail.body,
                            HandOver(*engine_, plan, builder, std::move(part)));
+  *handed = true;
   return mail_.Post(mail);
 }
 
@@ -389,6 +412,7 @@ absl::Status Member::AwaitOutcome(const Job& job,
   const absl::Time handed = kv::MonotonicNow();
   Backoff backoff;
   while (true) {
+    mail_.Beat();
     const absl::Status alive = coordinator_.Poll();
     if (const RankMail* const mail = coordinator_.OutcomeOf(job.call)) {
       CKPTREE_RETURN_IF_ERROR(StatusOf(*mail));

@@ -47,6 +47,9 @@ class CoordinatorMail {
   const schema::RankMail* WelcomeOf(std::uint64_t nonce) const;
   const schema::RankMail* PlanOf(const StepCall& call) const;
   const schema::RankMail* OutcomeOf(const StepCall& call) const;
+  // The call that it saves now, as far as it said so; how many ended.
+  const std::optional<StepCall>& working() const { return working_; }
+  std::uint64_t settled() const { return settled_; }
   absl::Time heard() const { return heard_; }
   // It wrote something while this process looked on: it is there.
   bool alive() const { return alive_; }
@@ -61,6 +64,8 @@ class CoordinatorMail {
   std::map<StepCall, schema::RankMail> plans_;
   std::map<StepCall, schema::RankMail> outcomes_;
   std::deque<StepCall> order_;  // Of the outcomes.
+  std::optional<StepCall> working_;
+  std::uint64_t settled_ = 0;
   absl::Time heard_;
   absl::Time looked_ = kv::MonotonicNow();
   bool closed_ = false;
@@ -105,7 +110,12 @@ class Member {
   void Loop();
   absl::Status Run(const Job& job, std::uint64_t* version);
   absl::StatusOr<schema::RankPlan> AwaitPlan(const Job& job);
-  absl::Status Build(const Job& job, const schema::RankPlan& plan);
+  // An error where the coordinator will not come to that call any more.
+  absl::Status CheckOrder(const StepCall& call, absl::Time begun,
+                          std::uint64_t settled) const;
+  // `handed`: the coordinator may have the part, even after an error.
+  absl::Status Build(const Job& job, const schema::RankPlan& plan,
+                     bool* handed);
   absl::Status AwaitOutcome(const Job& job, const schema::RankPlan& plan);
   // The outcome, where nobody told it.
   absl::Status AskStore(const schema::RankPlan& plan, const absl::Status& why);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kv/file_system.h"
@@ -22,6 +23,7 @@ namespace {
 
 using schema::MailKind;
 using schema::RankMail;
+using testing::CallKind;
 using testing::FaultCounts;
 using testing::FaultFs;
 using testing::FaultPlan;
@@ -52,9 +54,9 @@ TEST(RanksMailboxTest, HalfARecordIsWrittenOver) {
   MailWriter writer(options, path, absl::Hours(1));
   MailReader reader(options, path);
   std::vector<std::int64_t> posted, read;
-  int failed = 0, halves = 0;
+  int failed = 0;
+  std::uint64_t cuts = 0;
   for (std::int64_t step = 1; step <= 200; ++step) {
-    const std::uint64_t before = kv::FileSize(options, path).value_or(0);
     // The append, or the cut that follows half a record, or none of them.
     fs->Arm({{.mode = FaultPlan::Mode::kFail,
               .at = static_cast<std::uint64_t>(1 + step % 6),
@@ -64,7 +66,10 @@ TEST(RanksMailboxTest, HalfARecordIsWrittenOver) {
       posted.push_back(step);
     } else {
       ++failed;
-      halves += kv::FileSize(options, path).value_or(0) != before ? 1 : 0;
+    }
+    for (const auto& calls :
+         counts.by_kind[static_cast<std::size_t>(CallKind::kTruncate)]) {
+      cuts += calls;
     }
     fs->Disarm();
     if (step % 2 == 0) {
@@ -81,11 +86,52 @@ TEST(RanksMailboxTest, HalfARecordIsWrittenOver) {
   EXPECT_EQ(read, posted);
   EXPECT_GT(posted.size(), 20U);
   EXPECT_GT(failed, 20);
-  EXPECT_GT(halves, 10);
+  EXPECT_GT(cuts, 10U);
   MailReader anew(options, path);
   const auto all = anew.Poll();
   ASSERT_OK(all);
   EXPECT_EQ(StepsOf(*all), posted);
+}
+
+// What is kept comes in its order, whichever calls fail in between, and how
+// often; what is not kept comes where Post() said so, and nothing comes twice.
+TEST(RanksMailboxTest, WhatIsKeptComesLater) {
+  const ckptree::testing::TempDir dir;
+  const std::string path = dir / "box";
+  FaultCounts counts;
+  const auto fs = std::make_shared<FaultFs>("", &counts);
+  kv::Options options;
+  options.file_system = fs;
+  MailWriter writer(options, path, absl::Hours(1));
+  MailReader reader(options, path);
+  std::vector<std::int64_t> expected, read;
+  int kept = 0;
+  for (std::int64_t step = 1; step <= 300; ++step) {
+    const auto n = static_cast<std::uint64_t>(step);
+    fs->Arm({{.mode = FaultPlan::Mode::kFail,
+              .at = 1 + n * 7 % 9,
+              .error = ENOSPC,
+              .sticky = n % 10 < 5,
+              .seed = 3 * n}});
+    const bool keep = step % 3 != 0;
+    const absl::Status status =
+        keep ? writer.PostOrKeep(Mail(step)) : writer.Post(Mail(step));
+    if (keep || status.ok()) expected.push_back(step);
+    kept += keep && !status.ok() ? 1 : 0;
+    fs->Disarm();
+    if (step % 4 != 0) continue;
+    const auto mails = reader.Poll();
+    if (absl::IsNotFound(mails.status())) continue;
+    ASSERT_OK(mails);
+    for (const std::int64_t got : StepsOf(*mails)) read.push_back(got);
+  }
+  ASSERT_OK(writer.Post(Mail(1000)));
+  expected.push_back(1000);
+  const auto rest = reader.Poll();
+  ASSERT_OK(rest);
+  for (const std::int64_t got : StepsOf(*rest)) read.push_back(got);
+  EXPECT_EQ(read, expected);
+  EXPECT_GT(kept, 30);
 }
 
 }  // namespace
