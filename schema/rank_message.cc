@@ -144,6 +144,8 @@ std::string EncodeRankMail(const RankMail& mail) {
   out.set_text(mail.text);
   out.set_version(mail.version);
   for (const std::uint64_t nonce : mail.taken) out.add_taken(nonce);
+  out.set_topic(mail.topic);
+  out.set_call(mail.call);
   return Envelope(RecordKind::kRankMail, out.SerializeAsString());
 }
 
@@ -154,7 +156,7 @@ absl::StatusOr<RankMail> DecodeRankMail(std::string_view bytes) {
     return status;
   }
   if (in.kind() < static_cast<std::uint32_t>(MailKind::kOpen) ||
-      in.kind() > static_cast<std::uint32_t>(MailKind::kFailed)) {
+      in.kind() > static_cast<std::uint32_t>(MailKind::kNotice)) {
     return Fault(RecordKind::kRankMail, "its kind is not known");
   }
   RankMail mail;
@@ -174,6 +176,8 @@ absl::StatusOr<RankMail> DecodeRankMail(std::string_view bytes) {
   mail.text = in.text();
   mail.version = in.version();
   mail.taken.assign(in.taken().begin(), in.taken().end());
+  mail.topic = in.topic();
+  mail.call = in.call();
   return mail;
 }
 

@@ -59,6 +59,8 @@ enum class MailKind : std::uint8_t {
   kBegun = 8,  // It is in the call that saves this step.
   kHandoff = 9,
   kFailed = 10,
+  kTold = 11,    // Coordinator: its answer to a call of a topic, for all ranks.
+  kNotice = 12,  // Rank: something of a topic came to it alone.
 };
 
 // A record of a mailbox. Which fields count goes by the kind.
@@ -74,11 +76,13 @@ struct RankMail {
   std::string job;
   std::string host;
   std::uint32_t pid = 0;
-  std::string body;        // A plan or a token.
+  std::string body;        // A plan, a token, or what is told.
   std::uint32_t code = 0;  // absl::StatusCode; 0: OK.
   std::string text;
   std::uint64_t version = 0;
   std::vector<std::uint64_t> taken;  // Outcome: nonces, by rank.
+  std::string topic;                 // Told, notice: what it is about,
+  std::string call;                  // and which of its questions.
 
   friend bool operator==(const RankMail&, const RankMail&) = default;
 };

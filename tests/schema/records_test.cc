@@ -126,12 +126,31 @@ TEST(RecordsTest, GoldenBytes) {
             "328dab573250f43ddfa531c9a337ea97");
   EXPECT_EQ(base::DigestOf(EncodeRankMail(SampleMail())).Hex(),
             "097a0fed65ba1387f02f99fbb4871968");
+  EXPECT_EQ(Hex(EncodeRankMail(SampleTold())),
+            "636b13000000002b22c426d2cd4b7833080b10d80462066120626f6479680872"
+            "07776879206e6f748a01096d616e61676572203192010473617665");
   EXPECT_EQ(base::DigestOf(EncodePartHandoff(SampleHandoff())).Hex(),
             "d6ffab07f0affcaa29b5fd375fa833dd");
   EXPECT_EQ(base::DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),
             "aecab84eb18220bc4ad6bbc8ac9a32a2");
   EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(),
             "b55fc535b3cbf34fa37c7c24bf14ee38");
+}
+
+TEST(RecordsTest, MailIsOfAKnownKind) {
+  RankMail mail = SampleTold();
+  for (int kind = 1; kind <= 12; ++kind) {
+    mail.kind = static_cast<MailKind>(kind);
+    const auto read = DecodeRankMail(EncodeRankMail(mail));
+    ASSERT_TRUE(read.ok()) << kind;
+    EXPECT_EQ(*read, mail);
+  }
+  for (const int kind : {0, 13}) {
+    mail.kind = static_cast<MailKind>(kind);
+    const absl::Status status = DecodeRankMail(EncodeRankMail(mail)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("kind is not known"));
+  }
 }
 
 TEST(RecordsTest, EveryKindRoundTrips) {

@@ -250,6 +250,18 @@ inline RankMail SampleMail() {
   return mail;
 }
 
+inline RankMail SampleTold() {
+  RankMail mail;
+  mail.kind = MailKind::kTold;
+  mail.step = 300;
+  mail.body = "a body";
+  mail.code = 8;
+  mail.text = "why not";
+  mail.topic = "manager 1";
+  mail.call = "save";
+  return mail;
+}
+
 inline PartHandoff SampleHandoff() {
   const EncodedTree tree = EncodeTree(SampleEntries()).value();
   PartHandoff handoff;
