@@ -179,6 +179,15 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     return;
   }
   if (!peer->welcome) return;
+  if (mail.kind == MailKind::kNotice) {
+    absl::Status& notice = notices_[mail.topic];
+    if (notice.ok() && mail.code != 0) {
+      notice =
+          absl::Status(static_cast<absl::StatusCode>(mail.code),
+                       absl::StrFormat("rank %d: %s", peer->rank, mail.text));
+    }
+    return;
+  }
   const StepCall call(mail.step, mail.nth);
   const auto settled = settled_.find(mail.step);
   if (mail.kind == MailKind::kBeat ||
@@ -354,6 +363,26 @@ void Coordinator::Settle(const StepCall& call, const absl::Status& status,
   if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
+}
+
+absl::Status Coordinator::Tell(const RankMail& told) {
+  if (options_.world == 1) return absl::OkStatus();
+  return mail_.Post(told);
+}
+
+absl::StatusOr<bool> Coordinator::Noticed(const std::string& topic) {
+  const absl::MutexLock lock(&mu_);
+  const absl::Time begun = kv::MonotonicNow();
+  if (begun >= next_look_) {
+    // What cannot be read now is there the next time.
+    Poll(/*look=*/false).IgnoreError();
+    const absl::Time read = kv::MonotonicNow();
+    next_look_ = read + (read - begun) * 10;
+  }
+  const auto notice = notices_.find(topic);
+  if (notice == notices_.end()) return false;
+  CKPTREE_RETURN_IF_ERROR(notice->second);
+  return true;
 }
 
 void Coordinator::Close() {

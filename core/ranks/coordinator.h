@@ -49,6 +49,13 @@ class Coordinator {
   void Settle(const StepCall& call, const absl::Status& status,
               std::uint64_t version);
 
+  // Tells all ranks, and waits for none of them; `told` is of kTold.
+  absl::Status Tell(const schema::RankMail& told);
+  // Whether a rank sent a notice of that topic; or the first error that one
+  // sent. Reads what came since, unless that was done a moment ago: of
+  // thousands of ranks it takes a while.
+  absl::StatusOr<bool> Noticed(const std::string& topic);
+
   // Says that no more comes.
   void Close();
 
@@ -104,6 +111,10 @@ class Coordinator {
   // The newest settled call of each step: later mail of it is stale.
   std::map<std::int64_t, std::uint32_t> settled_ ABSL_GUARDED_BY(mu_);
   std::map<StepCall, std::vector<std::uint64_t>> taken_ ABSL_GUARDED_BY(mu_);
+  absl::Time next_look_ ABSL_GUARDED_BY(mu_) =
+      absl::InfinitePast();  // For notices.
+  // The first error of a topic, or OK: a notice came.
+  std::map<std::string, absl::Status> notices_ ABSL_GUARDED_BY(mu_);
 };
 
 // The options that must be the same on all ranks, as text.

@@ -21,6 +21,7 @@ constexpr absl::Duration kLookAgain = absl::Seconds(1);
 
 // What a rank that is late may still ask for.
 constexpr std::size_t kKept = 64;
+constexpr std::size_t kKeptTold = 4096;
 
 const RankMail* Find(const std::map<StepCall, RankMail>& mails,
                      const StepCall& call) {
@@ -64,6 +65,13 @@ absl::Status CoordinatorMail::Poll() {
           }
           break;
         }
+        case MailKind::kTold: {
+          if (!keeps_told_) break;
+          std::deque<RankMail>& told = told_[mail.topic];
+          told.push_back(std::move(mail));
+          if (told.size() > kKeptTold) told.pop_front();
+          break;
+        }
         case MailKind::kClosed:
           closed_ = true;
           break;
@@ -81,10 +89,19 @@ absl::Status CoordinatorMail::Poll() {
       closed_ = closed_ || !reader_.StillThere();
     }
   }
-  if (!closed_) return absl::OkStatus();
+  return closed_ ? CoordinatorGone() : absl::OkStatus();
+}
+
+absl::Status CoordinatorGone() {
   return absl::UnavailableError(
       "the coordinator has closed the store, or was started again: open the "
       "group again on every rank");
+}
+
+std::deque<RankMail> CoordinatorMail::TakeTold(const std::string& topic) {
+  const auto told = told_.find(topic);
+  if (told == told_.end()) return {};
+  return std::exchange(told->second, {});
 }
 
 const RankMail* CoordinatorMail::WelcomeOf(std::uint64_t nonce) const {

@@ -5,12 +5,10 @@
 #include "core/ranks/group.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
@@ -28,16 +26,6 @@
 #include "schema/limits.h"
 
 namespace ckptree {
-
-namespace internal {
-
-// Whom the steps of this process go to: one of the two.
-struct GroupEnds {
-  std::shared_ptr<Coordinator> coordinator;
-  std::shared_ptr<Member> member;
-};
-
-}  // namespace internal
 
 using internal::Coordinator;
 using internal::Engine;
@@ -122,7 +110,7 @@ class Call : public internal::SaveSink {
     Settle(absl::CancelledError("the step was dropped before its commit"));
   }
 
- private:
+  // It ends without having been submitted.
   void Settle(const absl::Status& status) {
     if (!engine_->CheckUsable().ok()) return;  // A forked child, or closed.
     if (ends_.member != nullptr) {
@@ -137,6 +125,7 @@ class Call : public internal::SaveSink {
     }
   }
 
+ private:
   const GroupEnds ends_;
   const std::shared_ptr<Engine> engine_;
   const StepCall call_;
@@ -144,23 +133,84 @@ class Call : public internal::SaveSink {
 
 }  // namespace
 
-struct RankGroup::Impl {
-  Impl(Store opened, GroupEnds both, const RankOptions& given)
-      : store(std::move(opened)), ends(std::move(both)), options(given) {}
-
-  StepCall NextCall(std::int64_t step) {
-    const absl::MutexLock lock(&mu);
-    return {step, ++calls[step]};
-  }
-
-  Store store;
-  GroupEnds ends;
-  const RankOptions options;
-  bool closed = false;
-
-  absl::Mutex mu;
-  std::map<std::int64_t, std::uint32_t> calls ABSL_GUARDED_BY(mu);
+struct RankGroup::Impl : internal::GroupRank {
+  using GroupRank::GroupRank;
 };
+
+// ---- what is shared ----
+
+namespace internal {
+
+StepCall GroupRank::NextCall(std::int64_t step) {
+  const absl::MutexLock lock(&mu_);
+  return {step, ++calls_[step]};
+}
+
+int GroupRank::NextManager() {
+  const absl::MutexLock lock(&mu_);
+  return ++managers_;
+}
+
+void GroupRank::GiveUp(std::int64_t step, const absl::Status& why) {
+  Call(ends_, StoreEngine::Shared(store_), NextCall(step)).Settle(why);
+}
+
+StepBuilder GroupRank::Begin(std::int64_t step, const SaveOptions& options) {
+  const std::shared_ptr<Engine> engine = StoreEngine::Shared(store_);
+  std::unique_ptr<RankPeer::Impl> built;
+  if (ends_.coordinator != nullptr) {
+    StepBuilder begun = store_.Begin(step, options);
+    built = RankPeer::Take(&begun);
+  } else {
+    built = std::make_unique<RankPeer::Impl>(engine, step);
+    built->status = [&]() -> absl::Status {
+      CKPTREE_RETURN_IF_ERROR(engine->CheckUsable());
+      absl::Status unseen = ends_.member->failed().Take(/*only_dropped=*/true);
+      built->passed_on = !unseen.ok();
+      return unseen;
+    }();
+    if (built->status.ok()) {
+      built->save = std::make_shared<Save>(0, step, options);
+    }
+  }
+  const auto world = static_cast<std::uint32_t>(options_.world);
+  built->content.SetRank(static_cast<std::uint32_t>(options_.rank), world);
+  if (built->save != nullptr) {
+    built->save->world = world;
+    built->save->rank_options = TextOf(options);
+  }
+  built->sink = std::make_shared<Call>(ends_, engine, NextCall(step));
+  return RankPeer::BuilderOf(std::move(built));
+}
+
+absl::Status GroupRank::Flush(absl::Duration timeout) {
+  if (ends_.coordinator != nullptr) return store_.Flush(timeout);
+  CKPTREE_RETURN_IF_ERROR(StoreEngine::Of(store_).CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(ends_.member->WaitIdle(timeout));
+  return ends_.member->failed().Take(/*only_dropped=*/false);
+}
+
+absl::Status GroupRank::Close() {
+  if (closed_) return absl::OkStatus();
+  if (StoreEngine::Of(store_).forked()) {
+    return StoreEngine::Of(store_).CheckUsable();
+  }
+  closed_ = true;
+  absl::Status status;
+  if (ends_.coordinator != nullptr) {
+    status = store_.Flush();
+    ends_.coordinator->Close();
+  } else {
+    ends_.member->Close();
+    status = ends_.member->failed().Take(/*only_dropped=*/false);
+  }
+  status.Update(store_.Close());
+  return status;
+}
+
+}  // namespace internal
+
+// ---- the public face ----
 
 absl::StatusOr<RankGroup> RankGroup::Open(const std::string& directory,
                                           RankOptions options) {
@@ -185,18 +235,24 @@ absl::StatusOr<RankGroup> internal::RankGroupPeer::Open(
       ends.coordinator->Close();
       return met;
     }
-    return RankGroup(std::make_unique<RankGroup::Impl>(
+    return RankGroup(std::make_shared<RankGroup::Impl>(
         std::move(store), std::move(ends), options));
   }
   CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<Member> member,
                            Member::Meet(path, options, file_system));
   Store store = StoreEngine::StoreOf(member->engine());
   ends.member = std::move(member);
-  return RankGroup(std::make_unique<RankGroup::Impl>(std::move(store),
+  return RankGroup(std::make_shared<RankGroup::Impl>(std::move(store),
                                                      std::move(ends), options));
 }
 
-RankGroup::RankGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+std::shared_ptr<internal::GroupRank> internal::RankGroupPeer::Shared(
+    const RankGroup& group) {
+  group.impl();
+  return group.impl_;
+}
+
+RankGroup::RankGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RankGroup::RankGroup(RankGroup&&) noexcept = default;
 RankGroup& RankGroup::operator=(RankGroup&& other) noexcept {
   RankGroup next(std::move(other));
@@ -207,10 +263,10 @@ RankGroup& RankGroup::operator=(RankGroup&& other) noexcept {
 RankGroup::~RankGroup() {
   if (impl_ == nullptr) return;
   const std::shared_ptr<Engine> engine =
-      internal::StoreEngine::Shared(impl_->store);
+      internal::StoreEngine::Shared(impl_->store());
   if (engine->forked()) {
     // A forked child has none of the threads: leaked on purpose.
-    new std::unique_ptr<Impl>(std::move(impl_));
+    new std::shared_ptr<Impl>(std::move(impl_));
     return;
   }
   if (const absl::Status closed = Close(); !closed.ok()) {
@@ -225,65 +281,17 @@ RankGroup::Impl& RankGroup::impl() const {
 }
 
 StepBuilder RankGroup::Begin(std::int64_t step, SaveOptions options) {
-  const std::shared_ptr<Engine> engine =
-      internal::StoreEngine::Shared(impl().store);
-  std::unique_ptr<RankPeer::Impl> built;
-  if (impl().ends.coordinator != nullptr) {
-    StepBuilder begun = impl().store.Begin(step, options);
-    built = RankPeer::Take(&begun);
-  } else {
-    built = std::make_unique<RankPeer::Impl>(engine, step);
-    built->status = [&]() -> absl::Status {
-      CKPTREE_RETURN_IF_ERROR(engine->CheckUsable());
-      absl::Status unseen =
-          impl().ends.member->failed().Take(/*only_dropped=*/true);
-      built->passed_on = !unseen.ok();
-      return unseen;
-    }();
-    if (built->status.ok()) {
-      built->save = std::make_shared<Save>(0, step, options);
-    }
-  }
-  built->content.SetRank(static_cast<std::uint32_t>(impl().options.rank),
-                         static_cast<std::uint32_t>(impl().options.world));
-  if (built->save != nullptr) {
-    built->save->world = static_cast<std::uint32_t>(impl().options.world);
-    built->save->rank_options = internal::TextOf(options);
-  }
-  built->sink =
-      std::make_shared<Call>(impl().ends, engine, impl().NextCall(step));
-  return RankPeer::BuilderOf(std::move(built));
+  return impl().Begin(step, options);
 }
 
-Store& RankGroup::store() { return impl().store; }
-int RankGroup::rank() const { return impl().options.rank; }
-int RankGroup::world() const { return impl().options.world; }
+Store& RankGroup::store() { return impl().store(); }
+int RankGroup::rank() const { return impl().options().rank; }
+int RankGroup::world() const { return impl().options().world; }
 
 absl::Status RankGroup::Flush(absl::Duration timeout) {
-  Impl& group = impl();
-  if (group.ends.coordinator != nullptr) return group.store.Flush(timeout);
-  CKPTREE_RETURN_IF_ERROR(internal::StoreEngine::Of(group.store).CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(group.ends.member->WaitIdle(timeout));
-  return group.ends.member->failed().Take(/*only_dropped=*/false);
+  return impl().Flush(timeout);
 }
 
-absl::Status RankGroup::Close() {
-  Impl& group = impl();
-  if (group.closed) return absl::OkStatus();
-  if (internal::StoreEngine::Of(group.store).forked()) {
-    return internal::StoreEngine::Of(group.store).CheckUsable();
-  }
-  group.closed = true;
-  if (group.ends.coordinator != nullptr) {
-    absl::Status status = group.store.Flush();
-    group.ends.coordinator->Close();
-    status.Update(group.store.Close());
-    return status;
-  }
-  group.ends.member->Close();
-  absl::Status status = group.ends.member->failed().Take(false);
-  status.Update(group.store.Close());
-  return status;
-}
+absl::Status RankGroup::Close() { return impl().Close(); }
 
 }  // namespace ckptree

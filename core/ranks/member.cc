@@ -82,15 +82,17 @@ class Meeting {
   absl::StatusOr<bool> AwaitWelcome(std::uint64_t nonce,
                                     CoordinatorMail* mail) const {
     Backoff backoff;
-    while (mail->Poll().ok()) {
+    while (true) {
+      const bool alive = mail->Poll().ok();
+      // All have met, also where the coordinator is done already.
       if (const RankMail* const welcome = mail->WelcomeOf(nonce)) {
         CKPTREE_RETURN_IF_ERROR(StatusOf(*welcome));
         return true;
       }
+      if (!alive) return false;
       if (kv::MonotonicNow() > end_) return Late(*mail);
       backoff.Pause();
     }
-    return false;
   }
 
   const MailFolder& folder() const { return folder_; }
@@ -173,7 +175,7 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
                    BeatOf(options.deadline))
             .Post(hello);
     // Of a coordinator that is gone nothing is to be learned.
-    if (!mail.Poll().ok()) continue;
+    if (!mail.Poll().ok() && mail.WelcomeOf(nonce) == nullptr) continue;
     CKPTREE_RETURN_IF_ERROR(engine.status());
     CKPTREE_RETURN_IF_ERROR(said);
     CKPTREE_ASSIGN_OR_RETURN(const bool welcome,
@@ -194,7 +196,9 @@ Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
             BeatOf(options.deadline)),
       coordinator_(std::move(mail)),
       stager_(&engine_->database(), &engine_->arena(), &engine_->pool(),
-              engine_->options().staging_idle, &engine_->logger()) {
+              engine_->options().staging_idle, &engine_->logger()),
+      hearing_(engine_->kv_options(), folder, /*keeps_told=*/true),
+      met_(coordinator_.open()->nonce) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -223,6 +227,37 @@ void Member::SayFailed(const StepCall& call, const absl::Status& why) {
   if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
+}
+
+absl::Status Member::Listen(const std::string& topic,
+                            std::deque<RankMail>* told, absl::Time* heard) {
+  const absl::MutexLock lock(&hearing_mu_);
+  absl::Status status = hearing_.Poll();
+  // Another one may have come before this rank listened for the first time.
+  if (status.ok() && hearing_.open().has_value() &&
+      hearing_.open()->nonce != met_) {
+    status = CoordinatorGone();
+  }
+  *heard = hearing_.heard();
+  for (RankMail& mail : hearing_.TakeTold(topic)) {
+    told->push_back(std::move(mail));
+  }
+  return status;
+}
+
+absl::Status Member::Notice(const std::string& topic,
+                            const absl::Status& status) {
+  RankMail mail;
+  mail.kind = MailKind::kNotice;
+  mail.topic = topic;
+  mail.code = static_cast<std::uint32_t>(status.raw_code());
+  mail.text = std::string(status.message());
+  return mail_.Post(mail);
+}
+
+std::string Member::DescribeCoordinator() const {
+  const absl::MutexLock lock(&hearing_mu_);
+  return hearing_.Describe();
 }
 
 absl::Status Member::WaitIdle(absl::Duration timeout) {

@@ -34,8 +34,13 @@ namespace ckptree::internal {
 // time.
 class CoordinatorMail {
  public:
-  CoordinatorMail(const kv::Options& kv_options, const MailFolder& folder)
-      : reader_(kv_options, folder.Coordinator()), heard_(kv::MonotonicNow()) {}
+  // What is told stays until it is taken, where it `keeps_told`; all else goes
+  // by itself.
+  CoordinatorMail(const kv::Options& kv_options, const MailFolder& folder,
+                  bool keeps_told = false)
+      : reader_(kv_options, folder.Coordinator()),
+        keeps_told_(keeps_told),
+        heard_(kv::MonotonicNow()) {}
 
   // Takes in what came. kUnavailable where the coordinator said that it ends,
   // or another one has its place.
@@ -50,6 +55,8 @@ class CoordinatorMail {
   // The call that it saves now, as far as it said so; how many ended.
   const std::optional<StepCall>& working() const { return working_; }
   std::uint64_t settled() const { return settled_; }
+  // What was told of that topic and not taken yet, in its order.
+  std::deque<schema::RankMail> TakeTold(const std::string& topic);
   absl::Time heard() const { return heard_; }
   // It wrote something while this process looked on: it is there.
   bool alive() const { return alive_; }
@@ -58,6 +65,7 @@ class CoordinatorMail {
 
  private:
   MailReader reader_;
+  bool keeps_told_;
   std::optional<schema::RankMail> open_;
   std::map<std::uint64_t, schema::RankMail> welcomes_;
   // The newest few.
@@ -66,12 +74,17 @@ class CoordinatorMail {
   std::deque<StepCall> order_;  // Of the outcomes.
   std::optional<StepCall> working_;
   std::uint64_t settled_ = 0;
+  // The newest few of each topic.
+  std::map<std::string, std::deque<schema::RankMail>> told_;
   absl::Time heard_;
   absl::Time looked_ = kv::MonotonicNow();
   bool closed_ = false;
   bool alive_ = false;
   bool polled_ = false;  // Its first records were seen.
 };
+
+// kUnavailable: it has ended, or another one has its place.
+absl::Status CoordinatorGone();
 
 // Thread-safe, but for Meet().
 class Member {
@@ -93,6 +106,16 @@ class Member {
   bool Submit(const std::shared_ptr<Save>& save, const StepCall& call);
   // Tells the coordinator that this rank cannot save.
   void SayFailed(const StepCall& call, const absl::Status& why);
+
+  // What the coordinator told of a topic and nobody took yet is added to
+  // `told`. kUnavailable, as CoordinatorMail::Poll(), beside what it told
+  // before. `heard`: when it said something last.
+  absl::Status Listen(const std::string& topic,
+                      std::deque<schema::RankMail>* told, absl::Time* heard);
+  // To the coordinator; an error says that this rank cannot go on.
+  absl::Status Notice(const std::string& topic, const absl::Status& status);
+  // As CoordinatorMail::Describe().
+  std::string DescribeCoordinator() const;
 
   absl::Status WaitIdle(absl::Duration timeout);
   // Waits for the saves there are.
@@ -138,6 +161,11 @@ class Member {
   CoordinatorMail coordinator_;  // Of the working thread, after Meet().
   FailedSaves failed_;
   Stager stager_;
+
+  // As coordinator_, of who asks what was told.
+  mutable absl::Mutex hearing_mu_;
+  CoordinatorMail hearing_ ABSL_GUARDED_BY(hearing_mu_);
+  const std::uint64_t met_;  // The nonce of the coordinator that was met.
 
   absl::Mutex mu_;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;

@@ -121,9 +121,9 @@ class CKPTREE_EXPORT RankGroup {
  private:
   friend struct internal::RankGroupPeer;
   struct CKPTREE_LOCAL Impl;
-  explicit RankGroup(std::unique_ptr<Impl> impl);
+  explicit RankGroup(std::shared_ptr<Impl> impl);
   Impl& impl() const;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // Also of managers over it.
 };
 
 // ---- By the caller's messages ----
