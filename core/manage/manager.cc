@@ -60,7 +60,13 @@ void CheckpointManager::Impl::Settle() const {
       policy_problem = std::move(problem);
     }
     // Who cancels does not need to be told.
-    if (!status.ok() && !absl::IsCancelled(status)) errors.push_back(status);
+    const bool asked =
+        absl::IsCancelled(status) && (!ranks || save.save_->cancelled());
+    if (status.ok() || asked) return true;
+    // A rank that did not come is no wait that ended.
+    errors.push_back(ranks && absl::IsDeadlineExceeded(status)
+                         ? absl::UnavailableError(status.message())
+                         : status);
     return true;
   });
 }
@@ -180,12 +186,14 @@ StepSelector CheckpointManager::Impl::OnBranch(StepSelector selector) const {
 }
 
 bool CheckpointManager::Impl::Preempted() const {
+  if (ranks != nullptr) return ranks->preempted();
   const absl::MutexLock lock(&mu);
   return (preemption_requested ||
           (watch.has_value() && internal::SigtermWatch::Noticed()));
 }
 
 bool CheckpointManager::Impl::MustSaveForPreemption() const {
+  if (ranks != nullptr) return ranks->must_save();
   if (!Preempted()) return false;
   const absl::MutexLock lock(&mu);
   return !saved_for_preemption;
@@ -341,47 +349,49 @@ void CheckpointManager::Impl::WarnOfUnmeasured(
           names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<bool> CheckpointManager::ShouldSave(std::int64_t step) const {
+absl::StatusOr<bool> CheckpointManager::ShouldSave(
+    std::int64_t step, const std::function<bool()>& cancelled) const {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   if (impl_->read_only()) return false;
+  if (impl_->ranks != nullptr) return impl_->ShouldSaveAmong(step, cancelled);
   CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
   return impl_->Decide(step, now, Impl::Asked::kWhether);
 }
 
-absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
+absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::Impl::BeginSave(
     std::int64_t step, const SaveArguments& arguments) {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(impl_->NextError());
-  if (impl_->read_only()) {
+  CKPTREE_RETURN_IF_ERROR(NextError());
+  if (read_only()) {
     if (!arguments.force) return std::optional<StepBuilder>();
     return absl::FailedPreconditionError(
         absl::StrFormat("step %d was not saved: the manager reads only", step));
   }
-  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
-  if (!arguments.force && !(arguments.overwrite && impl_->IsThere(step))) {
+  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, Now());
+  if (!arguments.force && !(arguments.overwrite && IsThere(step))) {
     CKPTREE_ASSIGN_OR_RETURN(const bool save,
-                             impl_->Decide(step, now, Impl::Asked::kToSave));
+                             Decide(step, now, Asked::kToSave));
     if (!save) return std::optional<StepBuilder>();
   }
-  const auto most =
-      static_cast<std::size_t>(impl_->options.max_saves_in_flight) - 1;
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitForRoom(most, impl_->options.save_timeout,
-                                             arguments.cancelled));
-  CKPTREE_RETURN_IF_ERROR(impl_->NextError());
-  SaveOptions options;
-  options.overwrite = arguments.overwrite;
-  options.time = now;
+  const auto most = static_cast<std::size_t>(options.max_saves_in_flight) - 1;
+  CKPTREE_RETURN_IF_ERROR(
+      WaitForRoom(most, options.save_timeout, arguments.cancelled));
+  CKPTREE_RETURN_IF_ERROR(NextError());
+  SaveOptions save_options;
+  save_options.overwrite = arguments.overwrite;
+  save_options.time = now;
   // What is saved to go on from is not dropped for being no better.
-  options.ignore_policy = impl_->MustSaveForPreemption();
-  options.branch = impl_->Branch();
-  for (const Begun& save : impl_->AllInFlight()) {
+  save_options.ignore_policy = MustSaveForPreemption();
+  save_options.branch = Branch();
+  for (const Begun& save : AllInFlight()) {
     if (save.step != step || arguments.overwrite) continue;
     return absl::AlreadyExistsError(
         absl::StrFormat("step %d is being saved already", step));
   }
-  CKPTREE_RETURN_IF_ERROR(impl_->TakeTurn());
-  impl_->WarnOfUnmeasured(arguments.metrics);
-  StepBuilder builder = impl_->store.Begin(step, std::move(options));
+  CKPTREE_RETURN_IF_ERROR(TakeTurn());
+  WarnOfUnmeasured(arguments.metrics);
+  StepBuilder builder = ranks != nullptr
+                            ? ranks->group().Begin(step, save_options)
+                            : store.Begin(step, std::move(save_options));
   for (const auto& [name, value] : arguments.metrics) {
     builder.SetMetric(name, value);
   }
@@ -393,6 +403,13 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
   return std::optional<StepBuilder>(std::move(builder));
 }
 
+absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
+    std::int64_t step, const SaveArguments& arguments) {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+  if (impl_->ranks != nullptr) return impl_->BeginAmong(step, arguments);
+  return impl_->BeginSave(step, arguments);
+}
+
 absl::Status CheckpointManager::EndSave(StepBuilder builder) {
   return impl_->EndSave(std::move(builder), /*waits=*/true);
 }
@@ -402,7 +419,9 @@ absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
 }
 
 absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
-  CKPTREE_RETURN_IF_ERROR(builder.status());
+  if (const absl::Status mistake = builder.status(); !mistake.ok()) {
+    return GiveUp(std::move(builder), mistake);
+  }
   const bool preempted = MustSaveForPreemption();
   SaveHandle handle = std::move(builder).Submit();
   handle.save_->is_of_manager.store(true);
@@ -417,6 +436,7 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
   // Of this save alone: what else failed is told by the next call.
   CKPTREE_RETURN_IF_ERROR(Wait(handle, absl::Now() + options.save_timeout));
   if (handle.version() == 0) return NextError();
+  if (ranks != nullptr) ranks->NoteSavedForPreemption();
   const absl::MutexLock lock(&mu);
   saved_for_preemption = true;
   return absl::OkStatus();
@@ -428,8 +448,11 @@ absl::StatusOr<bool> CheckpointManager::Save(
   CKPTREE_ASSIGN_OR_RETURN(std::optional<StepBuilder> builder,
                            BeginSave(step, arguments));
   if (!builder.has_value()) return false;
-  CKPTREE_RETURN_IF_ERROR(internal::GuardedStatus(
-      "filling a step", [&] { return fill(*builder); }));
+  if (const absl::Status filled = internal::GuardedStatus(
+          "filling a step", [&] { return fill(*builder); });
+      !filled.ok()) {
+    return impl_->GiveUp(*std::move(builder), filled);
+  }
   CKPTREE_RETURN_IF_ERROR(EndSave(*std::move(builder)));
   return true;
 }
@@ -467,8 +490,11 @@ bool CheckpointManager::IsSavingInProgress() const {
 // ---- preemption ----
 
 void CheckpointManager::RequestPreemption() {
-  const absl::MutexLock lock(&impl_->mu);
-  impl_->preemption_requested = true;
+  {
+    const absl::MutexLock lock(&impl_->mu);
+    impl_->preemption_requested = true;
+  }
+  impl_->PassOnPreemption();
 }
 
 bool CheckpointManager::ReachedPreemption() const { return impl_->Preempted(); }
@@ -483,43 +509,33 @@ bool CheckpointManager::SavedForPreemption() const {
 absl::Status CheckpointManager::Delete(std::int64_t step,
                                        const DeleteOptions& options) {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  return impl_->store.Delete(AtStep(step, impl_->Branch()), options);
+  return impl_->Change("Delete", step, [&] {
+    return impl_->store.Delete(AtStep(step, impl_->Branch()), options);
+  });
 }
 
 absl::Status CheckpointManager::DeleteAfter(std::int64_t step,
                                             const DeleteOptions& options) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
-  const std::string branch = impl_->Branch();
-  CKPTREE_RETURN_IF_ERROR(impl_->store.Resolve(AtStep(step, branch)).status());
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           impl_->store.Steps(branch));
-  std::vector<StepSelector> later;
-  for (const StepInfo& info : steps) {
-    if (info.step > step) later.push_back(AtStep(info.step, branch));
-  }
-  return impl_->store.Delete(later, options);
+  return impl_->Change("DeleteAfter", step, [&]() -> absl::Status {
+    const std::string branch = impl_->Branch();
+    CKPTREE_RETURN_IF_ERROR(
+        impl_->store.Resolve(AtStep(step, branch)).status());
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                             impl_->store.Steps(branch));
+    std::vector<StepSelector> later;
+    for (const StepInfo& info : steps) {
+      if (info.step > step) later.push_back(AtStep(info.step, branch));
+    }
+    return impl_->store.Delete(later, options);
+  });
 }
 
 absl::Status CheckpointManager::ForkFrom(std::int64_t step,
                                          std::string_view branch) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
-  // The policy that the branch takes along is this manager's own.
-  if (!impl_->read_only()) CKPTREE_RETURN_IF_ERROR(impl_->TakeTurn());
-  const std::string from = impl_->Branch();
-  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy, impl_->store.Policy(from));
-  CKPTREE_RETURN_IF_ERROR(policy.applicable);
-  CKPTREE_RETURN_IF_ERROR(impl_->store.Fork(AtStep(step, from), branch));
-  if (!policy.text.empty()) {
-    const absl::Status status =
-        internal::StoreEngine::Of(impl_->store)
-            .settings()
-            .SetPolicy(policy.policy, branch, policy.from_program);
-    if (!status.ok()) {
-      impl_->store.DropBranch(branch).IgnoreError();  // As it was.
-      return status;
-    }
-  }
-  impl_->NoteFork(std::string(branch), policy);
+  CKPTREE_RETURN_IF_ERROR(impl_->Change(
+      "ForkFrom", step, [&] { return impl_->Fork(step, branch); }));
   const absl::MutexLock lock(&impl_->mu);
   impl_->branch = std::string(branch);
   return absl::OkStatus();

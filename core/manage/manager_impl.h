@@ -10,12 +10,15 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -25,6 +28,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/policy_turns.h"
 #include "core/manage/manager_policies.h"
+#include "core/manage/manager_ranks.h"
 #include "core/manage/preemption.h"
 #include "core/process/guarded_call.h"
 
@@ -45,9 +49,11 @@ struct BegunSave {
 }  // namespace internal
 
 struct CheckpointManager::Impl {
-  Impl(Store opened, ManagerOptions given, bool owns)
+  Impl(Store opened, ManagerOptions given, bool owns,
+       std::unique_ptr<internal::ManagerRanks> others = nullptr)
       : store(std::move(opened)),
         own_store(owns),
+        ranks(std::move(others)),
         options(std::move(given)),
         decision(internal::DecisionOf(options)),
         limit(internal::LimitOf(options)),
@@ -80,6 +86,8 @@ struct CheckpointManager::Impl {
   // then.
   absl::StatusOr<internal::PolicyTurns::Turn> SetPolicy(
       const std::string& name);
+  // Makes a branch, with this manager's policy.
+  absl::Status Fork(std::int64_t step, std::string_view name);
   // It is on a branch that it has made, with that policy.
   void NoteFork(const std::string& name, const PolicyInfo& policy);
   // Before a save: makes the policy of the branch that of the options, where
@@ -119,6 +127,29 @@ struct CheckpointManager::Impl {
   // Asked for, and no step is saved for it yet.
   bool MustSaveForPreemption() const;
 
+  // Of this process, or of rank 0.
+  absl::StatusOr<std::optional<StepBuilder>> BeginSave(
+      std::int64_t step, const SaveArguments& arguments);
+
+  // ---- among several ranks: manager_group.cc ----
+
+  // As BeginSave(), on each rank.
+  absl::StatusOr<std::optional<StepBuilder>> BeginAmong(
+      std::int64_t step, const SaveArguments& arguments);
+  // The part of this rank, of a step that rank 0 saves.
+  absl::StatusOr<StepBuilder> BeginPart(std::int64_t step,
+                                        const SaveArguments& arguments);
+  absl::StatusOr<bool> ShouldSaveAmong(
+      std::int64_t step, const std::function<bool()>& cancelled) const;
+  // Ends a step that cannot be saved, on all ranks; returns `why`.
+  absl::Status GiveUp(StepBuilder builder, const absl::Status& why);
+  // `change` of the store, which rank 0 makes, and all of them see.
+  absl::Status Change(std::string_view call, std::int64_t step,
+                      absl::FunctionRef<absl::Status()> change) const;
+  // Rank 0 hears of a preemption that came to this one.
+  void PassOnPreemption() const;
+  absl::StatusOr<internal::ManagerRanks::Decision> Decided(bool yes) const;
+
   // `waits`: until the caller may change its arrays.
   absl::Status EndSave(StepBuilder builder, bool waits);
 
@@ -136,6 +167,8 @@ struct CheckpointManager::Impl {
 
   Store store;
   const bool own_store;  // Close() closes it.
+  // Of one rank among several; null: of a process that decides alone.
+  const std::unique_ptr<internal::ManagerRanks> ranks;
   // The policy that the branch had when this was opened.
   internal::PolicyTurns::Turn found;
   mutable std::atomic<bool> warned{false};

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,10 +16,13 @@
 #include "base/status_macros.h"
 #include "ckptree/manager.h"
 #include "ckptree/policy.h"
+#include "ckptree/ranks.h"
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
+#include "core/manage/manager_ranks.h"
 #include "core/policy/retention.h"
+#include "core/ranks/group.h"
 
 namespace ckptree {
 namespace {
@@ -42,7 +46,7 @@ absl::Status CheckOption(const char* name, Value given, Value usual,
 
 // An option that says what it does without being given says nothing.
 absl::Status CheckAgrees(const ManagerOptions& options,
-                         const StoreOptions& open) {
+                         const StoreOptions& open, bool is_rank) {
   const StoreOptions& given = options.store;
   const StoreOptions usual;
   CKPTREE_RETURN_IF_ERROR(
@@ -77,7 +81,7 @@ absl::Status CheckAgrees(const ManagerOptions& options,
         "most that, or open the store with more",
         options.max_saves_in_flight, open.max_saves_in_flight));
   }
-  if (open.read_only && !given.read_only) {
+  if (open.read_only && !given.read_only && !is_rank) {
     return absl::FailedPreconditionError(
         "read_only is false, and the store is open with true: a manager over "
         "it can only read");
@@ -92,7 +96,8 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
   CKPTREE_RETURN_IF_ERROR(Check(options));
   const internal::Engine& engine = internal::StoreEngine::Of(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(CheckAgrees(options, engine.options()));
+  CKPTREE_RETURN_IF_ERROR(
+      CheckAgrees(options, engine.options(), /*is_rank=*/false));
   auto impl = std::make_unique<Impl>(
       internal::StoreEngine::StoreOf(store.engine()), std::move(options),
       /*own_store=*/false);
@@ -100,10 +105,37 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
   return CheckpointManager(std::move(impl));
 }
 
+absl::StatusOr<CheckpointManager> CheckpointManager::Over(
+    const RankGroup& group, ManagerOptions options) {
+  const auto rank = internal::RankGroupPeer::Shared(group);
+  const internal::Engine& engine = internal::StoreEngine::Of(rank->store());
+  CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
+  if (options.store.read_only) return Over(rank->store(), std::move(options));
+  auto ranks = std::make_unique<internal::ManagerRanks>(rank);
+  internal::ManagerRanks* const others = ranks.get();
+  absl::Status own = Check(options);
+  own.Update(CheckAgrees(options, engine.options(), /*is_rank=*/true));
+  std::unique_ptr<Impl> impl;
+  internal::AskedSteps asked;
+  if (own.ok()) {
+    asked = internal::AskedStepsOf(internal::DecisionOf(options),
+                                   options.watch_sigterm);
+    impl = std::make_unique<Impl>(
+        internal::StoreEngine::StoreOf(
+            internal::StoreEngine::Shared(rank->store())),
+        std::move(options), /*own_store=*/false, std::move(ranks));
+    own = impl->SetUp();
+  }
+  CKPTREE_RETURN_IF_ERROR(others->Meet(own, asked));
+  return CheckpointManager(std::move(impl));
+}
+
 absl::Status CheckpointManager::Impl::SetUp() {
   const std::string name = Branch();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
-  if (read_only()) return absl::OkStatus();
+  if (read_only() || (ranks != nullptr && !ranks->decides())) {
+    return absl::OkStatus();
+  }
   // It is set by the first save: who only restores changes nothing.
   if (const std::optional<Preservation> policy =
           internal::PreservationOf(options);
@@ -116,6 +148,27 @@ absl::Status CheckpointManager::Impl::SetUp() {
   CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
   if (!metadata.empty()) return absl::OkStatus();
   return store.SetMetadata(options.metadata, name);
+}
+
+absl::Status CheckpointManager::Impl::Fork(std::int64_t step,
+                                           std::string_view name) {
+  // The policy that the branch takes along is this manager's own.
+  if (!read_only()) CKPTREE_RETURN_IF_ERROR(TakeTurn());
+  const std::string from = Branch();
+  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy, store.Policy(from));
+  CKPTREE_RETURN_IF_ERROR(policy.applicable);
+  CKPTREE_RETURN_IF_ERROR(store.Fork(AtStep(step, from), name));
+  if (!policy.text.empty()) {
+    const absl::Status status =
+        internal::StoreEngine::Of(store).settings().SetPolicy(
+            policy.policy, name, policy.from_program);
+    if (!status.ok()) {
+      store.DropBranch(name).IgnoreError();  // As it was.
+      return status;
+    }
+  }
+  NoteFork(std::string(name), policy);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PolicyTurns::Turn> CheckpointManager::Impl::SetPolicy(

@@ -21,7 +21,7 @@ constexpr absl::Duration kLookAgain = absl::Seconds(1);
 
 // What a rank that is late may still ask for.
 constexpr std::size_t kKept = 64;
-constexpr std::size_t kKeptTold = 4096;
+constexpr std::size_t kKeptTold = 1 << 16;
 
 const RankMail* Find(const std::map<StepCall, RankMail>& mails,
                      const StepCall& call) {

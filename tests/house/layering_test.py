@@ -96,9 +96,9 @@ CORE = {
     "collect": "process array version policy verify",
     "save": "process array version policy verify collect",
     "engine": "process array version policy verify collect save",
-    "manage": "process array version policy verify collect save engine",
-    "repair": "process array version policy verify collect save engine",
     "ranks": "process array version policy verify collect save engine",
+    "manage": "process array version policy verify collect save engine ranks",
+    "repair": "process array version policy verify collect save engine",
 }
 # What each of them sees of the public face, apart from FORMAT_TYPES; all else
 # there is for users, and for the rooms that are the engine's own face.
@@ -111,7 +111,7 @@ FACE = {
     "collect": "collect",
     "save": "options save tensor version",
     "engine": r"\w+",
-    "manage": "manager policy",
+    "manage": "manager policy ranks",
     "repair": "local_path options recover repair step store",
     "ranks": "local_path options ranks save store",
 }

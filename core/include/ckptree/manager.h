@@ -42,6 +42,8 @@
 
 namespace ckptree {
 
+class RankGroup;
+
 struct ManagerOptions {
   // How the store is opened. With read_only nothing is saved, deleted or set.
   StoreOptions store = {.create_if_missing = true};
@@ -166,6 +168,27 @@ class CKPTREE_EXPORT CheckpointManager {
   // reads only.
   static absl::StatusOr<CheckpointManager> Over(const Store& store,
                                                 ManagerOptions options = {});
+  // A manager of one rank among several: each has one, and calls ShouldSave(),
+  // Save(), ReachedPreemption(step), Delete(), DeleteAfter() and ForkFrom()
+  // for the same steps in the same order. What hangs on more than the number
+  // of a step (clocks, metrics, functions, the latest step, saves in flight,
+  // preemptions, `force`) rank 0 decides, and tells: of the other ranks no
+  // option of this kind counts. Where its options say no to a step of that
+  // number, nobody waits for it.
+  //
+  // A rank waits for rank 0's word as long as RankOptions::deadline:
+  // kUnavailable then, as where a rank did not come to a save. A save that
+  // failed is told on every rank by its next Save() that asks rank 0.
+  // A preemption that comes to any rank is passed on by its next call, and told
+  // by rank 0 at a step: with its watch_sigterm, of which it is asked then at
+  // each step, at the next one; without, at the next that its options name.
+  // The policy is applied by rank 0; reading works on every rank, which sees
+  // what was committed by the group. The group must be open as long as it is
+  // used.
+  // kInvalidArgument and kFailedPrecondition as above, of this rank, or of rank
+  // 0; where it is of this rank, the saves of the others fail with it.
+  static absl::StatusOr<CheckpointManager> Over(const RankGroup& group,
+                                                ManagerOptions options = {});
   CheckpointManager(CheckpointManager&&) noexcept;
   CheckpointManager& operator=(CheckpointManager&&) noexcept;
   // Waits for saves in flight.
@@ -175,7 +198,9 @@ class CKPTREE_EXPORT CheckpointManager {
 
   // False for a step that is not after the latest one, saved or in flight,
   // whatever the decision would be. kInternal where a function threw.
-  absl::StatusOr<bool> ShouldSave(std::int64_t step) const;
+  // `cancelled`: over ranks, as that of SaveArguments.
+  absl::StatusOr<bool> ShouldSave(
+      std::int64_t step, const std::function<bool()>& cancelled = {}) const;
 
   // Where the step is to be saved: `fill` puts it together (its error fails
   // this call, and nothing is saved), the save begins, and goes on in the
@@ -211,6 +236,9 @@ class CKPTREE_EXPORT CheckpointManager {
   // From now on: for whoever is told by other means than SIGTERM.
   void RequestPreemption();
   bool ReachedPreemption() const;
+  // Over ranks: asks rank 0, so that each of them learns it at the same step.
+  absl::StatusOr<bool> ReachedPreemption(
+      std::int64_t step, const std::function<bool()>& cancelled = {}) const;
   // True once the step of the preemption is committed: time to leave.
   bool SavedForPreemption() const;
 
