@@ -123,14 +123,13 @@ absl::Status CheckpointManager::Impl::Change(
     std::string_view call, std::int64_t step,
     absl::FunctionRef<absl::Status()> change) const {
   if (ranks == nullptr) return change();
-  CKPTREE_RETURN_IF_ERROR(
-      ranks
-          ->Ask(call, step, ManagerRanks::Waits::kAlways, nullptr,
-                [&]() -> absl::StatusOr<ManagerRanks::Decision> {
-                  CKPTREE_RETURN_IF_ERROR(change());
-                  return Decided(false);
-                })
-          .status());
+  const absl::StatusOr<bool> changed =
+      ranks->Ask(call, step, ManagerRanks::Waits::kAlways, nullptr,
+                 [&]() -> absl::StatusOr<ManagerRanks::Decision> {
+                   CKPTREE_RETURN_IF_ERROR(change());
+                   return Decided(false);
+                 });
+  CKPTREE_RETURN_IF_ERROR(changed.status());
   return ranks->decides() ? absl::OkStatus() : store.engine_->Refresh();
 }
 
@@ -139,11 +138,10 @@ absl::StatusOr<bool> CheckpointManager::ReachedPreemption(
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   if (impl_->ranks == nullptr || impl_->Preempted()) return impl_->Preempted();
   impl_->PassOnPreemption();
-  CKPTREE_RETURN_IF_ERROR(impl_->ranks
-                              ->Ask("reached_preemption", step,
-                                    ManagerRanks::Waits::kAlways, cancelled,
-                                    [&] { return impl_->Decided(false); })
-                              .status());
+  const absl::StatusOr<bool> told = impl_->ranks->Ask(
+      "reached_preemption", step, ManagerRanks::Waits::kAlways, cancelled,
+      [&] { return impl_->Decided(false); });
+  CKPTREE_RETURN_IF_ERROR(told.status());
   return impl_->Preempted();
 }
 

@@ -111,7 +111,7 @@ FACE = {
     "collect": "collect",
     "save": "options save tensor version",
     "engine": r"\w+",
-    "manage": "manager policy ranks",
+    "manage": "manager policy ranks save_decision",
     "repair": "local_path options recover repair step store",
     "ranks": "local_path options ranks save store",
 }
