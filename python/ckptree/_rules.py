@@ -101,16 +101,20 @@ def prefetch(state: Any) -> None:
 
 class Prefetching:
     """The rules for one state, which start its copies from devices when the
-    first of them is asked for: where a save was decided on."""
+    first of them is asked for: where a save was decided on. Where several
+    processes save it (`spread`), they are those of Spread."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: Any, *, spread: bool = False) -> None:
         self._state = state
+        self._spread = Spread() if spread else None
         self._begun = False
 
     def __getattr__(self, name: str) -> Any:
         if not self._begun:
             self._begun = True
             prefetch(self._state)
+        if self._spread is not None:
+            return getattr(self._spread, name)
         return globals()[name]
 
 

@@ -19,7 +19,7 @@ from ckptree import _engine
 from ckptree.arguments import TEXT, checked, either, integer, optional
 from ckptree.closing import Closing
 from ckptree.decisions import DECISION
-from ckptree.errors import UnsupportedError, while_opening
+from ckptree.errors import InvalidArgumentError, while_opening
 from ckptree.handle import SaveHandle, follow, with_one_more
 from ckptree.metadata import to_json
 from ckptree.options import (
@@ -31,7 +31,7 @@ from ckptree.options import (
 )
 from ckptree.policies import POLICY, engine_policy, of_metrics
 from ckptree.progress import showing
-from ckptree.ranks import RANKS
+from ckptree.ranks import OF_RANKS, Ranks, own
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
 from ckptree.store import Store
@@ -55,9 +55,10 @@ State = TypeVar("State")
         "step": integer(),
         "preservation": optional(either(POLICY, TEXT)),
         "save_decision": optional(DECISION),
-        "ranks": RANKS,
+        **OF_RANKS,
     },
     restore={"step": optional(SELECTOR)},
+    reached_preemption={"step": optional(integer())},
 )
 class CheckpointManager(Closing):
     """The steps of a training loop: decides which are saved, keeps those that a
@@ -128,8 +129,19 @@ class CheckpointManager(Closing):
     save_timeout : float, optional
         Seconds that save() waits for earlier saves, and at a preemption for its
         own; TimeoutError then. None waits on.
-    ranks : None
-        Several processes that save one step together do that by Store.
+    ranks : Ranks, optional
+        This process among those that save one step together, as in Store. Each
+        has a manager, and calls save(), should_save(),
+        reached_preemption(step), delete(), delete_after() and fork_from() for
+        the same steps in the same order. Whether a step is saved, and which
+        ones live, rank 0 decides: clocks, functions, metrics, `force` and
+        `metadata` of other ranks count nowhere. Nobody waits for it where its
+        options name numbers of steps and this is none of them; else a rank
+        waits up to Ranks.deadline. A failed save is raised on every rank, by
+        its next save() that rank 0 was asked about, or by
+        wait_until_finished(). SIGTERM on any rank is a preemption of all, at
+        the same step: with `watch_sigterm`, for which rank 0 is asked at each
+        step, the next one.
     lock_wait, threads, staging_bytes, chunk_bytes, collect,
     collect_bytes_per_second, statistics, permissions, max_saves_in_flight
         As in Store; but one save is in flight, and save() waits for it.
@@ -139,11 +151,10 @@ class CheckpointManager(Closing):
     StoreNotFoundError
         There is no store, and none is to be made.
     UnavailableError
-        Another process writes, which is named.
+        Another process writes, which is named; or ranks did not come.
     StateError
         It is open in this process with other options; both values are named.
-    UnsupportedError
-        `ranks` is not None.
+        The ranks do not agree.
     TypeError, ValueError
         Options of a wrong type; that make no sense, or contradict each other.
 
@@ -187,14 +198,13 @@ class CheckpointManager(Closing):
         create: bool = True,
         watch_sigterm: bool = False,
         save_timeout: float | None = 1200,
-        ranks: None = None,
+        ranks: Ranks | None = None,
         **opening: Unpack[OpenOptions],
     ) -> None:
-        if ranks is not None:
-            raise UnsupportedError(
-                "ranks= of a CheckpointManager: it decides for one process. "
-                "Save with ckptree.Store(path, ranks=...), each rank the same "
-                "steps, and let Store.set_policy() of rank 0 say which live"
+        if read_only and ranks is not None:
+            raise InvalidArgumentError(
+                "read_only=True is of one process: leave ranks out, each can "
+                "read by itself"
             )
         if (best_metric or best_fn) and best_mode is None:
             raise ValueError(
@@ -234,7 +244,9 @@ class CheckpointManager(Closing):
         )
         # A branch is of a store that is there.
         mode = "write" if branch or not create else "write or create"
-        store = Store(path, mode="read" if read_only else mode, **opening)
+        store = Store(
+            path, mode="read" if read_only else mode, ranks=ranks, **opening
+        )
         try:
             with while_opening():
                 self._engine = _engine.manage(store._live(), options)
@@ -243,6 +255,7 @@ class CheckpointManager(Closing):
             raise
         store._managed = self._engine
         self._store = store
+        self._ranks = ranks
         self._last: SaveHandle | None = None
         self._saves: list[_engine.SaveHandle] = []
 
@@ -267,6 +280,7 @@ class CheckpointManager(Closing):
         force: bool = False,
         overwrite: bool = False,
         borrow: bool = False,
+        per_rank: Iterable[str] = (),
     ) -> bool:
         """Saves `state`, of any kind that Store.save() takes, where the step is
         to be saved: returns whether. The save goes on in the background; the
@@ -292,12 +306,16 @@ class CheckpointManager(Closing):
             Replaces a step of that number, whatever the decision is.
         borrow : bool
             Copies nothing.
+        per_rank : list of str
+            With `ranks`: the subtrees in which each rank has values of its
+            own, as Store.save() takes them.
 
         Returns
         -------
         bool
-            Whether the step is saved. One that is not after the latest step is
-            not, of which the first time a warning is logged.
+            Whether the step is saved, the same on all ranks. One that is not
+            after the latest step is not, of which the first time a warning is
+            logged.
 
         Raises
         ------
@@ -305,6 +323,8 @@ class CheckpointManager(Closing):
             There is such a step: a FileExistsError.
         TimeoutError
             Earlier saves took longer than `save_timeout`.
+        UnavailableError
+            Rank 0 did not come to this save, or has ended.
         Error
             A failure of an earlier save that nobody has seen.
 
@@ -315,16 +335,18 @@ class CheckpointManager(Closing):
         """
         from ckptree import _rules
 
+        subtrees = own(per_rank, self._ranks)
         begun = self._engine.save(
             step=step,
             state=state,
-            rules=_rules.Prefetching(state),
+            rules=_rules.Prefetching(state, spread=self._store._is_spread),
             metrics=metrics or {},
             metadata=to_json(metadata),
             note=note,
             force=force,
             overwrite=overwrite,
             borrow=borrow,
+            per_rank=subtrees,
         )
         if begun is None:
             return False
@@ -384,13 +406,31 @@ class CheckpointManager(Closing):
         """
         self._engine.request_preemption()
 
-    def reached_preemption(self) -> bool:
+    def reached_preemption(self, step: int | None = None) -> bool:
         """Whether SIGTERM came, or request_preemption() was called.
 
+        Parameters
+        ----------
+        step : int, optional
+            With `ranks`: each rank asks at this step, and learns the same of
+            rank 0, whichever of them the signal came to. None: what was told
+            so far.
+
+        Returns
+        -------
+        bool
+
+        Raises
+        ------
+        UnavailableError
+            Rank 0 did not come to this step, or has ended.
+
+        Examples
+        --------
         >>> manager.reached_preemption()
         False
         """
-        return self._engine.reached_preemption()
+        return self._engine.reached_preemption(step)
 
     def saved_for_preemption(self) -> bool:
         """True once the step of the preemption is durable: time to leave.
@@ -663,7 +703,8 @@ class CheckpointManager(Closing):
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
-        return f"<ckptree.CheckpointManager {self.path}{closed}>"
+        rank = f", {self._ranks.named}" if self._ranks else ""
+        return f"<ckptree.CheckpointManager {self.path}{rank}{closed}>"
 
     def _repr_html_(self) -> str:
         from ckptree import html

@@ -9,10 +9,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "ckptree/manager.h"
@@ -24,6 +27,7 @@
 #include "python/src/records.h"
 #include "python/src/save_handle.h"
 #include "python/src/step_object.h"
+#include "python/src/waiting.h"
 
 namespace nb = nanobind;
 
@@ -58,6 +62,24 @@ struct Manager {
 template <typename Value>
 Value Option(const nb::dict& options, const char* name) {
   return nb::cast<Value>(options[name]);
+}
+
+using Cancelled = std::function<bool()>;
+
+// Calls `use` as Manager::With(), of what may wait; throws what a signal
+// handler raises until then.
+template <typename Use>
+auto Waiting(const Manager& self, Use&& use) {
+  std::optional<nb::python_error> raised;
+  const Cancelled cancelled = [&raised] {
+    const nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) raised.emplace();
+    return raised.has_value();
+  };
+  auto result = self.With(
+      [&](CheckpointManager& manager) { return use(manager, cancelled); });
+  if (raised.has_value()) throw std::move(*raised);
+  return result;
 }
 
 // The function of that name, or none.
@@ -111,7 +133,13 @@ ManagerOptions ToOptions(const nb::dict& given) {
 Manager Manage(const StorePtr& store, const Record& given) {
   ManagerOptions options = ToOptions(given);
   store->release_queue()->Drain();
-  auto managed = Calling([&] { return store->Manage(std::move(options)); });
+  // A rank waits for another, which may not come.
+  auto managed =
+      store->ranked()
+          ? LeaveOnSignal([store, options = std::move(options)] {
+              return store->Manage(options);
+            })
+          : Calling([&] { return store->Manage(std::move(options)); });
   DeliverLogs();
   return Manager{store, Take(std::move(managed))};
 }
@@ -131,28 +159,25 @@ std::optional<Handle> Save(const Manager& self, std::int64_t step,
                            nb::handle state, nb::handle rules,
                            const std::map<std::string, double>& metrics,
                            const std::string& metadata, const std::string& note,
-                           bool force, bool overwrite, bool borrow) {
+                           bool force, bool overwrite, bool borrow,
+                           const std::vector<std::string>& per_rank) {
   SaveArguments arguments;
   arguments.metrics.assign(metrics.begin(), metrics.end());
   arguments.custom_metadata = metadata;
   arguments.note = note;
   arguments.force = force;
   arguments.overwrite = overwrite;
-  std::optional<nb::python_error> raised;
-  arguments.cancelled = [&raised] {
-    const nb::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals() != 0) raised.emplace();
-    return raised.has_value();
-  };
-  auto decided = self.With([&](CheckpointManager& manager) {
-    return manager.BeginSave(step, arguments);
-  });
-  if (raised.has_value()) throw std::move(*raised);
+  auto decided = Waiting(
+      self, [&](CheckpointManager& manager, const Cancelled& cancelled) {
+        arguments.cancelled = cancelled;
+        return manager.BeginSave(step, arguments);
+      });
   std::optional<StepBuilder> builder = Take(std::move(decided));
   if (!builder.has_value()) {
     DeliverLogs();  // It may have said why.
     return std::nullopt;
   }
+  for (const std::string& subtree : per_rank) builder->SetPerRank(subtree);
   absl::Status ended;
   // What fails in the background is told by the manager's next call, once.
   absl::Status staged;
@@ -211,14 +236,16 @@ void BindSaving(nb::class_<Manager>& manager) {
       .def(
           "should_save",
           [](const Manager& self, std::int64_t step) {
-            return Take(self.With(
-                [&](CheckpointManager& m) { return m.ShouldSave(step); }));
+            return Take(Waiting(
+                self, [&](CheckpointManager& m, const Cancelled& cancelled) {
+                  return m.ShouldSave(step, cancelled);
+                }));
           },
           nb::arg("step"))
       .def("save", &Save, nb::arg("step"), nb::arg("state").none(),
            nb::arg("rules"), nb::arg("metrics"), nb::arg("metadata"),
            nb::arg("note"), nb::arg("force"), nb::arg("overwrite"),
-           nb::arg("borrow"))
+           nb::arg("borrow"), nb::arg("per_rank") = std::vector<std::string>())
       .def("wait_until_finished", &WaitUntilFinished, nb::arg("timeout").none())
       // For all saves to the store; what failed stays to be told.
       .def(
@@ -242,11 +269,18 @@ void BindSaving(nb::class_<Manager>& manager) {
                return absl::OkStatus();
              }));
            })
-      .def("reached_preemption",
-           [](const Manager& self) {
-             return self.Ask<bool>(
-                 [](CheckpointManager& m) { return m.ReachedPreemption(); });
-           })
+      .def(
+          "reached_preemption",
+          [](const Manager& self, Count step) {
+            return Take(Waiting(
+                self,
+                [&](CheckpointManager& m,
+                    const Cancelled& cancelled) -> absl::StatusOr<bool> {
+                  if (!step.has_value()) return m.ReachedPreemption();
+                  return m.ReachedPreemption(*step, cancelled);
+                }));
+          },
+          nb::arg("step").none() = nb::none())
       .def("saved_for_preemption", [](const Manager& self) {
         return self.Ask<bool>(
             [](CheckpointManager& m) { return m.SavedForPreemption(); });

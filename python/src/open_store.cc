@@ -175,8 +175,11 @@ absl::StatusOr<std::shared_ptr<OpenStore::OpenManager>> OpenStore::Manage(
     ManagerOptions options) {
   return With(
       [&](Store& store) -> absl::StatusOr<std::shared_ptr<OpenManager>> {
+        // Another rank than 0 waits for it here.
         absl::StatusOr<CheckpointManager> manager =
-            CheckpointManager::Over(store, std::move(options));
+            group_.has_value()
+                ? CheckpointManager::Over(*group_, std::move(options))
+                : CheckpointManager::Over(store, std::move(options));
         if (!manager.ok()) return manager.status();
         // As a step in a child that was forked off.
         const pid_t pid = pid_;
