@@ -141,6 +141,7 @@ OF_CALLS = {
     ("Manager.restore", "step"): ((1.5, [], True), ()),
     ("Logarithmic", "n"): POSITIVE,
     ("Every", "interval"): ((3, "x", None), ()),
+    ("Manager.reached_preemption", "step"): (("x", 1.5, True), (10**30,)),
     ("EverySeconds", "seconds"): (SECONDS[0], (float("nan"), 10**30)),
     ("decisions.FixedInterval", "interval"): (POSITIVE[0], (0, 10**30)),
     ("SpecificSteps", "steps"): ((3, "x", [1.5], None), ([10**30],)),
