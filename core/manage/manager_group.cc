@@ -130,7 +130,8 @@ absl::Status CheckpointManager::Impl::Change(
                    return Decided(false);
                  });
   CKPTREE_RETURN_IF_ERROR(changed.status());
-  return ranks->decides() ? absl::OkStatus() : store.engine_->Refresh();
+  return ranks->decides() ? absl::OkStatus()
+                          : store.engine_->Refresh(/*anew=*/true);
 }
 
 absl::StatusOr<bool> CheckpointManager::ReachedPreemption(
