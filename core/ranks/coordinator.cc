@@ -367,7 +367,7 @@ void Coordinator::Settle(const StepCall& call, const absl::Status& status,
 
 absl::Status Coordinator::Tell(const RankMail& told) {
   if (options_.world == 1) return absl::OkStatus();
-  return mail_.Post(told);
+  return mail_.PostOrKeep(told);
 }
 
 absl::StatusOr<bool> Coordinator::Noticed(const std::string& topic) {

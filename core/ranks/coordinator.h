@@ -49,7 +49,8 @@ class Coordinator {
   void Settle(const StepCall& call, const absl::Status& status,
               std::uint64_t version);
 
-  // Tells all ranks, and waits for none of them; `told` is of kTold.
+  // Tells all ranks, and waits for none of them; `told` is of kTold. An error:
+  // the disk is full, say, and they are told later.
   absl::Status Tell(const schema::RankMail& told);
   // Whether a rank sent a notice of that topic; or the first error that one
   // sent. Reads what came since, unless that was done a moment ago: of

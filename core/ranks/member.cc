@@ -252,7 +252,7 @@ absl::Status Member::Notice(const std::string& topic,
   mail.topic = topic;
   mail.code = static_cast<std::uint32_t>(status.raw_code());
   mail.text = std::string(status.message());
-  return mail_.Post(mail);
+  return mail_.PostOrKeep(mail);
 }
 
 std::string Member::DescribeCoordinator() const {
