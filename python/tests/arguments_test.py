@@ -54,10 +54,12 @@ ROWS = {
     "device": ANYTHING,
     "first": NUMBER,
     "force": FLAG,
+    "format": ((3, []), ("zip",)),
     "function": (("x", None), ()),
     "host": FLAG,
     "glob": TEXT,
     "interval": POSITIVE,
+    "item": UTF8,
     "items": (("w", 3, None, [3]), ()),
     "job": (TEXT[0], ("", "a/b")),
     "keep_checkpoints_without_metrics": FLAG,
@@ -69,6 +71,7 @@ ROWS = {
     "like": ANYTHING,
     "lock_wait": SECONDS,
     "max_saves_in_flight": POSITIVE,
+    "max_shard_bytes": POSITIVE,
     "max_to_keep": COUNT,
     "metadata": (({1, 2}, object(), {1: 2, "1": 3}), (float("nan"),)),
     "metric": ((3, None), ()),
@@ -110,6 +113,7 @@ ROWS = {
     "should_keep_fn": FUNCTION,
     "should_save_fn": FUNCTION,
     "source": ((None, 3, "latest", {}), ()),
+    "skip": (("w", 3, None, [3]), ()),
     "size": ((None, 1.5, True), (-1, 0, 10**30, "x", "1 gb", "1.5GB", "")),
     "spaced": FLAG,
     "staging_bytes": COUNT,
@@ -125,6 +129,7 @@ ROWS = {
     "time": (("x", [], True), (float("nan"), 10**30, 10**400, 1e300)),
     "timeout": SECONDS,
     "unmeasured": ((None, 3), ("lose",)),
+    "verify": FLAG,
     "watch_sigterm": FLAG,
     "world": POSITIVE,
 }
@@ -149,6 +154,8 @@ OF_CALLS = {
     ("Policy.decide", "steps"): ((3, "x", [3], [("x",)], [(1, "x")]), ()),
     ("Policy.explain", "steps"): ((3, "x", [3], [(1, 0, {"x": "1"})]), ()),
     ("torch.save", "step"): NUMBERED,
+    ("torch.import_checkpoint", "step"): ((1.5, "x", [], True), (-1, 10**30)),
+    ("torch.export_checkpoint", "metadata"): ((3, {"a": 1}, {1: "a"}), ()),
     ("torch.load", "partial"): FLAG,
     ("Decision.decide", "step"): ((3, "x", ("x",), (1, 0, {}, 3)), ()),
 } | {
@@ -236,6 +243,11 @@ class Bench:
                 }
                 yield f"torch.{name}", call, given
             yield "torch.Rng", torch.Rng, {}
+            for name in ("import_checkpoint", "export_checkpoint"):
+                given = {"store": self.store, "path": self.new}
+                if name == "export_checkpoint":
+                    given = {"source": self.store, "path": self.new}
+                yield f"torch.{name}", getattr(torch, name), given
             dcp = importlib.import_module("ckptree.torch.dcp")
             yield "dcp.StoreWriter", dcp.StoreWriter, {"store": self.new}
             yield "dcp.StoreReader", dcp.StoreReader, {"store": self.new}

@@ -64,6 +64,7 @@ OUTSIDE = {
     "msgpack": ("orbax",),
     "orbax": ("orbax",),
     "pandas": ("records",),  # Where a frame is asked for.
+    "safetensors": ("torch",),  # Where such a file is read.
     "tqdm": ("ground",),  # Where a bar is asked for.
     "torch": KNOW_FRAMEWORKS,
 }

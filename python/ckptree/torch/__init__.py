@@ -29,6 +29,9 @@ An app is a dict, of dicts and lists as deep as you like, of
 * plain states: numbers, str, bytes, None, arrays of NumPy, lists, dicts. They
   are replaced in their dict or list.
 
+import_checkpoint() and export_checkpoint() take states from files of
+torch.save(), of safetensors and folders of DCP, and write them.
+
 States of Rng and of generators are taken after all others, and put back after
 all others: what makes the others may draw numbers.
 """
@@ -37,8 +40,17 @@ from __future__ import annotations
 
 from ckptree.adapters import torch as _adapter  # It says what to install.
 from ckptree.torch._calls import load, resume, save
+from ckptree.torch._exporting import export_checkpoint
 from ckptree.torch._generators import Rng
+from ckptree.torch._importing import import_checkpoint
 
 import torch
 
-__all__ = ["Rng", "load", "resume", "save"]
+__all__ = [
+    "Rng",
+    "export_checkpoint",
+    "import_checkpoint",
+    "load",
+    "resume",
+    "save",
+]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders that are there whole, or not at all: they are written
+beside their place, brought to the disk, and then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import uuid
+from typing import Callable, Iterator
+
+from ckptree.errors import AlreadyExistsError, InvalidArgumentError
+
+
+@contextlib.contextmanager
+def whole_file(path: pathlib.Path, overwrite: bool) -> Iterator[pathlib.Path]:
+    """The file to write in the block. It has its name after the block; where
+    the block raises, it is gone. AlreadyExistsError: there is one already, also
+    where it came while the block ran."""
+    if path.is_dir():
+        raise InvalidArgumentError(
+            f"{path} is a folder: name a file in it, or another format"
+        )
+    _check_free(path, overwrite)
+    written = _beside(path)
+    try:
+        yield written
+        _sync(written)
+        if overwrite:
+            os.replace(written, path)
+        else:
+            _rename_new(written, path)
+        _sync(path.parent)
+    finally:
+        written.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(
+    path: pathlib.Path, overwrite: bool, may_go: Callable[[str], bool]
+) -> Iterator[pathlib.Path]:
+    """The folder to write to in the block, as whole_file(). An empty folder may
+    be there. `may_go`: whether a file of that name in the old folder is one
+    that `overwrite` may remove."""
+    has_any = path.is_dir() and any(path.iterdir())
+    if has_any or not path.is_dir():
+        _check_free(path, overwrite)
+    if has_any:
+        others = [c.name for c in path.iterdir() if not _is_file(c, may_go)]
+        if others:
+            raise InvalidArgumentError(
+                f"{path} holds {others[0]!r}, which is no file of such a "
+                "checkpoint: choose another folder"
+            )
+    elif path.exists() and not path.is_dir():
+        raise InvalidArgumentError(f"{path} is a file: choose another name")
+    written, old = _beside(path), _beside(path)
+    written.mkdir()
+    try:
+        yield written
+        for child in written.iterdir():
+            _sync(child)
+        _sync(written)
+        if has_any:
+            os.rename(path, old)
+        try:
+            os.rename(written, path)  # Fails where there is something.
+        except OSError as error:
+            if has_any:
+                os.rename(old, path)
+            raise _there_is(path) from error
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(written, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_file(child: pathlib.Path, may_go: Callable[[str], bool]) -> bool:
+    return child.is_file() and may_go(child.name)
+
+
+def _check_free(path: pathlib.Path, overwrite: bool) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
+    if os.path.lexists(path) and not overwrite:
+        raise _there_is(path)
+
+
+def _there_is(path: pathlib.Path) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"{path} is there already: pass overwrite=True to replace it"
+    )
+
+
+def _beside(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex[:12]}.new")
+
+
+def _rename_new(written: pathlib.Path, path: pathlib.Path) -> None:
+    """As a rename that replaces nothing."""
+    try:
+        os.link(written, path)
+    except FileExistsError:
+        raise _there_is(path) from None
+    except OSError:  # No file system of links.
+        if os.path.lexists(path):
+            raise _there_is(path) from None
+        os.rename(written, path)
+
+
+def _sync(path: pathlib.Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

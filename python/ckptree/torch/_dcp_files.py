@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of PyTorch's Distributed Checkpoint (DCP), as its FileSystemWriter
+writes them: read and written by one process.
+
+Their .metadata is a pickle. It is read as data: nothing is looked up but the
+classes that such a file is made of; and what it says of files, sizes and chunks
+is compared with what is there.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pathlib
+import pickle
+import warnings
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import filesystem, metadata
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import ReadItem
+
+from ckptree.errors import CorruptionError, UnsupportedError
+from ckptree.torch._safetensors_files import is_plain_name
+from ckptree.torch._torch_files import arrays_of_numpy
+
+METADATA = ".metadata"
+_SUFFIX = ".distcp"
+
+_CLASSES: dict[tuple[str, str], Any] = {
+    (module.__name__, name): getattr(module, name)
+    for module, names in (
+        (
+            metadata,
+            "Metadata TensorStorageMetadata BytesStorageMetadata MetadataIndex "
+            "ChunkStorageMetadata TensorProperties StorageMeta "
+            "_MEM_FORMAT_ENCODING",
+        ),
+        (filesystem, "_StorageInfo"),
+    )
+    for name in names.split()
+}
+_CLASSES["torch", "Size"] = torch.Size
+_CLASSES["collections", "OrderedDict"] = dict
+
+
+def _layout(name: str) -> torch.layout:
+    if name != "torch.strided":
+        raise pickle.UnpicklingError(f"a tensor of the layout {name!r}")
+    return torch.strided
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows only what a .metadata is made of."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = _CLASSES.get((module, name))
+        if known is not None:
+            return known
+        if module == "torch":
+            dtype = getattr(torch, name, None)
+            if isinstance(dtype, torch.dtype):
+                return dtype
+        if (module, name) == ("torch.serialization", "_get_layout"):
+            return _layout
+        if module in ("pathlib", "pathlib._local") and name.endswith("Path"):
+            return pathlib.PurePosixPath
+        raise _Code(f"{module}.{name}")
+
+
+class _Code(Exception):
+    """A name that a pickle asks for."""
+
+
+class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
+    """With the metadata that was checked."""
+
+    def __init__(self, path: pathlib.Path, checked: Metadata) -> None:
+        super().__init__(path)
+        self._checked = checked
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        return self._checked
+
+
+class _Planner(DefaultLoadPlanner):  # type: ignore[misc]
+    """Of objects it takes what is data."""
+
+    def __init__(self) -> None:
+        super().__init__(flatten_state_dict=False)
+        self.objects: dict[str, Any] = {}
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        name = read_item.dest_index.fqn
+        try:
+            found = torch.load(value, weights_only=True)
+        except Exception as error:
+            value.seek(0)
+            raise _refused(name, value, error) from error
+        self.objects[name] = found
+
+
+def _refused(name: str, value: io.BytesIO, error: Exception) -> Exception:
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(value)
+    except Exception:
+        names = []
+    if not names:
+        return CorruptionError(f"{name}: it cannot be read: {error}")
+    return UnsupportedError(
+        f"{name}: it asks for {', '.join(sorted(names))}, which is code: only "
+        "data is read"
+    )
+
+
+def read(folder: pathlib.Path) -> dict[str, Any]:
+    """The state, nested as it was saved. UnsupportedError: reading it would
+    execute code. CorruptionError: something is cut, or does not fit together.
+    """
+    found = _metadata(folder)
+    _check(folder, found)
+    flat: dict[str, Any] = {
+        name: _empty(about)
+        for name, about in found.state_dict_metadata.items()
+    }
+    planner = _Planner()
+    try:
+        with warnings.catch_warnings(), arrays_of_numpy():
+            warnings.simplefilter("ignore")
+            dcp.load(
+                flat,
+                storage_reader=_Reader(folder, found),
+                planner=planner,
+                no_dist=True,
+            )
+    except BaseException as error:
+        raise _cause_of(folder, error) from error
+    flat.update(planner.objects)
+    return _nested(folder, flat, found.planner_data)
+
+
+def _cause_of(folder: pathlib.Path, error: BaseException) -> BaseException:
+    """What went wrong, out of what DCP makes of it."""
+    cause = error
+    if isinstance(error, dcp.CheckpointException):
+        cause, _ = next(iter(error.failures.values()))
+    if isinstance(cause, (UnsupportedError, CorruptionError)):
+        return type(cause)(f"{folder}: {cause}")
+    if isinstance(cause, (MemoryError, KeyboardInterrupt, SystemExit)):
+        return cause
+    return CorruptionError(f"{folder} is cut or damaged: {cause}")
+
+
+def _metadata(folder: pathlib.Path) -> Metadata:
+    path = folder / METADATA
+    try:
+        with open(path, "rb") as file:
+            found = _Unpickler(file).load()
+    except FileNotFoundError:
+        raise
+    except _Code as code:
+        raise UnsupportedError(
+            f"{path}: it asks for {code}, which is no part of a checkpoint: "
+            "only data is read"
+        ) from None
+    except Exception as error:
+        raise CorruptionError(f"{path} is cut or damaged: {error}") from error
+    parts = (found.state_dict_metadata, found.storage_data) if isinstance(
+        found, Metadata
+    ) else (None,)
+    if not all(isinstance(part, dict) for part in parts):
+        raise CorruptionError(f"{path} is damaged: it is no Metadata")
+    # Of older versions of PyTorch.
+    if getattr(found, "storage_meta", None) is None:
+        found.storage_meta = StorageMeta()
+    return found
+
+
+def _check(folder: pathlib.Path, found: Metadata) -> None:
+    """CorruptionError, by name, where what the metadata says cannot be."""
+    path = folder / METADATA
+    sizes: dict[str, int] = {}
+    for index, info in found.storage_data.items():
+        if not isinstance(index, MetadataIndex) or not isinstance(
+            info, filesystem._StorageInfo
+        ):
+            raise CorruptionError(f"{path} is damaged: {index!r}: {info!r}")
+        file = info.relative_path
+        if not is_plain_name(file):
+            raise CorruptionError(
+                f"{path}: {index.fqn} is said to be in {file!r}, which is no "
+                "file of this folder"
+            )
+        if file not in sizes:
+            there = folder / file
+            if not there.is_file():
+                raise CorruptionError(f"{path} names {file!r}: it is not there")
+            sizes[file] = there.stat().st_size
+        start, count = info.offset, info.length
+        if not _counts((start, count)) or start + count > sizes[file]:
+            raise CorruptionError(
+                f"{folder / file} has {sizes[file]} bytes, and {index.fqn} is "
+                f"said to be {count} bytes at {start}: it was cut"
+            )
+    for name, about in found.state_dict_metadata.items():
+        if not isinstance(name, str):
+            raise CorruptionError(f"{path}: {name!r} is no name")
+        if isinstance(about, TensorStorageMetadata):
+            _check_tensor(path, name, about)
+            wanted = [MetadataIndex(name, c.offsets) for c in about.chunks]
+        elif isinstance(about, BytesStorageMetadata):
+            wanted = [MetadataIndex(name)]
+        else:
+            raise CorruptionError(f"{path} is damaged: {name}: {about!r}")
+        if any(index not in found.storage_data for index in wanted):
+            raise CorruptionError(f"{path} does not say where {name} is")
+
+
+def _check_tensor(
+    path: pathlib.Path, name: str, about: TensorStorageMetadata
+) -> None:
+    """The chunks lie in the tensor, side by side, and are all of it."""
+    size = tuple(about.size)
+    boxes = []
+    fits = _counts(size) and isinstance(about.properties.dtype, torch.dtype)
+    for chunk in about.chunks:
+        start, box = tuple(chunk.offsets), tuple(chunk.sizes)
+        fits = fits and _counts(start + box)
+        fits = fits and len(start) == len(box) == len(size)
+        fits = fits and all(a + n <= m for a, n, m in zip(start, box, size))
+        if 0 not in box:
+            boxes.append((start, box))
+    if not fits:
+        raise CorruptionError(f"{path} is damaged: {name} is {about!r}")
+    covered = sum(math.prod(box) for _, box in boxes)
+    if covered != math.prod(size) or _overlap(boxes):
+        raise CorruptionError(
+            f"{path}: the chunks of {name} are not the whole of "
+            f"{list(size)}: they have {covered} elements"
+        )
+
+
+def _overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
+    if len(boxes) < 2 or not boxes[0][0]:
+        return len(boxes) > 1
+    starts = torch.tensor([start for start, _ in boxes])
+    ends = starts + torch.tensor([box for _, box in boxes])
+    for i in range(len(boxes) - 1):
+        apart = (ends[i + 1 :] <= starts[i]) | (starts[i + 1 :] >= ends[i])
+        if not bool(apart.any(1).all()):
+            return True
+    return False
+
+
+def _counts(numbers: tuple[Any, ...]) -> bool:
+    return all(type(n) is int and 0 <= n < 2**63 for n in numbers)
+
+
+def _empty(about: Any) -> torch.Tensor | None:
+    if not isinstance(about, TensorStorageMetadata):
+        return None
+    return torch.empty(about.size, dtype=about.properties.dtype)
+
+
+def _nested(
+    folder: pathlib.Path, flat: dict[str, Any], places: Any
+) -> dict[str, Any]:
+    """Entries at their places: dicts, and lists where a part is a number."""
+    if not isinstance(places, dict):
+        return flat  # Of a planner that keeps names as they are.
+    root: dict[Any, Any] = {}
+    for name, value in flat.items():
+        place = places.get(name, (name,))
+        if not isinstance(place, tuple) or not all(
+            type(part) in (str, int) for part in place
+        ):
+            place = ()
+        node: Any = root
+        for part in place[:-1]:
+            node = node.setdefault(part, {})
+            if isinstance(node, _Value):
+                break
+        if not place or isinstance(node, _Value) or place[-1] in node:
+            raise CorruptionError(
+                f"{folder / METADATA}: {name} has no place of its own in the "
+                f"state: {places.get(name)!r}"
+            )
+        node[place[-1]] = _Value(value)
+    made: dict[str, Any] = _made(root)
+    return made
+
+
+class _Value:
+    """An entry, which may be a dict itself."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _made(node: Any) -> Any:
+    if isinstance(node, _Value):
+        return node.value
+    if node and all(type(part) is int for part in node):
+        if sorted(node) == list(range(len(node))):
+            return [_made(node[i]) for i in range(len(node))]
+    return {part: _made(child) for part, child in node.items()}
+
+
+def write(state: dict[str, Any], folder: pathlib.Path) -> None:
+    """Such a folder, of this process alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            dcp.save(
+                state,
+                storage_writer=dcp.FileSystemWriter(folder),
+                no_dist=True,
+            )
+        except dcp.CheckpointException as error:
+            raise next(iter(error.failures.values()))[0] from error
+
+
+def is_ours(name: str) -> bool:
+    """Whether write() may have written a file of that name."""
+    return name == METADATA or name.endswith(_SUFFIX)

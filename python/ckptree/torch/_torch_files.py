@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of torch.save(): read as data, and never as code."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import zipfile
+from typing import Any, Iterator
+
+import numpy as np
+import torch
+
+from ckptree.adapters.protocol import type_name
+from ckptree.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
+
+# As torch.load(weights_only=True) finds them in a file, whatever NumPy wrote.
+_OLD_AND_NEW = ("numpy.core.multiarray", "numpy._core.multiarray")
+
+
+def arrays_of_numpy() -> Any:
+    """A block in which torch.load(weights_only=True) takes arrays and scalars
+    of NumPy as well: generators are saved as such."""
+    rebuild = np.zeros(1).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
+    kinds = "bool i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()
+    allowed: list[Any] = [np.ndarray, np.dtype]
+    allowed += [type(np.dtype(kind)) for kind in kinds]
+    for module in _OLD_AND_NEW:
+        allowed.append((rebuild, f"{module}._reconstruct"))
+        allowed.append((scalar, f"{module}.scalar"))
+    return torch.serialization.safe_globals(allowed)
+
+
+def read(path: pathlib.Path) -> Any:
+    """What torch.save() was given. Tensors lie in the mapped file: nothing of
+    them is in memory before it is used.
+
+    UnsupportedError: loading it would execute code; all names that it asks for
+    are told. CorruptionError: the file is cut, or its sizes are not right.
+    """
+    try:
+        # Files from before PyTorch 1.6 cannot be mapped.
+        mapped = zipfile.is_zipfile(path)
+        with arrays_of_numpy():
+            return torch.load(
+                path, map_location="cpu", weights_only=True, mmap=mapped
+            )
+    except (MemoryError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:
+        names = _code_in(path)
+        if names:
+            raise UnsupportedError(
+                f"{path}: it asks for {', '.join(names)}, which is code: only "
+                "data is read. Leave it out, or, if you trust it, allow its "
+                "classes by torch.serialization.safe_globals()"
+            ) from error
+        said = str(error).strip().partition("\n")[0]
+        raise CorruptionError(
+            f"{path} is cut or damaged, or no file of torch.save(): {said}"
+        ) from error
+
+
+def _code_in(path: pathlib.Path) -> list[str]:
+    """What a file would import, beyond what is known as data."""
+    with contextlib.suppress(Exception), arrays_of_numpy():
+        return sorted(
+            torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        )
+    return []
+
+
+def write(state: Any, path: pathlib.Path, *, name: str) -> None:
+    """A file that torch.load(weights_only=True) reads. InvalidArgumentError
+    names what it would not read."""
+    for place, value in _others(state, name):
+        raise InvalidArgumentError(
+            f"{place}: a {type_name(value)} is nothing that "
+            "torch.load(weights_only=True) reads: export another part of the "
+            "step by item="
+        )
+    torch.save(state, path)
+    with arrays_of_numpy():
+        torch.load(path, weights_only=True, mmap=True)
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
+
+
+def _others(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    kind = type(value)
+    if kind is dict:
+        for key, child in value.items():
+            yield from _others(child, f"{name}/{key}" if name else str(key))
+    elif kind in (list, tuple, torch.Size):
+        for i, child in enumerate(value):
+            yield from _others(child, f"{name}/[{i}]" if name else f"[{i}]")
+    elif kind not in _PLAIN and not isinstance(value, (np.ndarray, np.generic)):
+        yield name, value

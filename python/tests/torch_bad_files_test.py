@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders of other formats that are cut, lie, or would execute code;
+and calls that cannot be meant: refused by name, and nothing is left."""
+
+import json
+import os
+import pickle
+import struct
+
+import ckptree
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch could not be installed: see requirements_torch.txt"
+)
+safetensors_torch = pytest.importorskip(
+    "safetensors.torch",
+    reason="safetensors could not be installed: see requirements_torch.txt",
+)
+
+import torch.distributed.checkpoint as dcp
+from ckptree.torch import export_checkpoint, import_checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+FORMATS = {
+    "torch": ("m-1.pt", {}),
+    "dcp": ("m-1", {"format": "dcp"}),
+    "safetensors": ("m-1.safetensors", {}),
+    "shards": ("m-1", {"max_shard_bytes": 48}),
+}
+
+
+class Harmful:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_nothing_of_a_file_is_executed(store, tmp_path):
+    harm = str(tmp_path / "harm")
+    torch.save({"x": Harmful(harm)}, tmp_path / "a-1.pt")
+    torch.load(tmp_path / "a-1.pt", weights_only=False)
+    os.rmdir(harm)  # It would.
+    dcp.save({"x": 1}, checkpoint_id=tmp_path / "dcp-1")
+    dcp.save({"x": Harmful(harm)}, checkpoint_id=tmp_path / "object-1")
+    hostile = pickle.dumps(Harmful(harm))
+    (tmp_path / "dcp-1" / ".metadata").write_bytes(hostile)
+    for name in ("a-1.pt", "dcp-1", "object-1"):
+        with pytest.raises(ckptree.UnsupportedError, match="mkdir") as error:
+            import_checkpoint(store, tmp_path / name)
+        assert name in str(error.value)
+    assert len(store) == 0
+    assert not os.path.exists(harm)
+
+
+# ---- What is cut, lies, or is not there ----
+
+
+def header(path):
+    data = path.read_bytes()
+    count = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + count]), data[8 + count :]
+
+
+def with_header(path, head, data):
+    text = json.dumps(head).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def lie(change):
+    """Changes the header of a file of safetensors."""
+
+    def do(path):
+        head, data = header(path)
+        with_header(path, change(head), data)
+
+    return do
+
+
+def cut(path, keep=0.6):
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+
+
+def index(change):
+    def do(path):
+        file = path / "model.safetensors.index.json"
+        found = json.loads(file.read_text())
+        change(path, found)
+        file.write_text(json.dumps(found))
+
+    return do
+
+
+def placed(where):
+    return index(lambda path, found: found["weight_map"].update(w=where))
+
+
+def meta(change):
+    """Changes what the .metadata of a folder of DCP says."""
+
+    def do(path):
+        file = path / ".metadata"
+        found = pickle.loads(file.read_bytes())
+        change(found)
+        file.write_bytes(pickle.dumps(found))
+
+    return do
+
+
+def infos(found):
+    return found.storage_data.values()
+
+
+def moved(found):
+    for info in infos(found):
+        info.relative_path = "../" + info.relative_path
+
+
+def longer(found):
+    for info in infos(found):
+        info.length = 2**40
+
+
+def hole(found):
+    found.state_dict_metadata["w"].size = torch.Size([8, 3])
+
+
+def double(found):
+    about = found.state_dict_metadata["w"]
+    about.chunks = about.chunks * 2
+
+
+def unplaced(found):
+    found.planner_data["w"] = ("v",)
+
+
+WRONG = {
+    "torch": {
+        "cut": cut,
+        "empty": lambda path: path.write_bytes(b""),
+        "something else": lambda path: path.write_bytes(b"hello" * 99),
+    },
+    "safetensors": {
+        "cut": cut,
+        "empty": lambda path: path.write_bytes(b""),
+        "header of 2**60 bytes": lambda path: path.write_bytes(
+            struct.pack("<Q", 2**60) + b"{}"
+        ),
+        "shape of 2**62": lie(
+            lambda h: {**h, "w": {**h["w"], "shape": [2**62, 2**62]}}
+        ),
+        "offsets beyond the end": lie(
+            lambda h: {**h, "w": {**h["w"], "data_offsets": [0, 2**50]}}
+        ),
+        "negative offsets": lie(
+            lambda h: {**h, "w": {**h["w"], "data_offsets": [-1, 47]}}
+        ),
+        "two in one place": lie(lambda h: {**h, "u": h["w"]}),
+        "unknown type": lie(lambda h: {**h, "w": {**h["w"], "dtype": "X1"}}),
+    },
+    "shards": {
+        "a file elsewhere": placed("../m.safetensors"),
+        "an absolute file": placed("/etc/passwd"),
+        "no name": placed(""),
+        "the folder": placed(".."),
+        "no text": placed(3),
+        "a file that is not there": placed("model-00009-of-00002.safetensors"),
+        "another file": index(
+            lambda p, f: f["weight_map"].update(w=f["weight_map"]["v"])
+        ),
+        "a tensor less": index(lambda p, f: f["weight_map"].pop("w")),
+        "a tensor more": index(
+            lambda p, f: f["weight_map"].update(x=f["weight_map"]["v"])
+        ),
+        "no map": index(lambda p, f: f.pop("weight_map")),
+        "no index": lambda p: (p / "model.safetensors.index.json").unlink(),
+        "no JSON": lambda p: (p / "model.safetensors.index.json").write_text(
+            "{"
+        ),
+        "a shard that is cut": lambda p: cut(
+            p / "model-00001-of-00002.safetensors"
+        ),
+    },
+    "dcp": {
+        "cut": lambda path: cut(path / "__0_0.distcp", 0.9),
+        "no file": lambda path: (path / "__0_0.distcp").unlink(),
+        "cut metadata": lambda path: cut(path / ".metadata"),
+        "empty metadata": lambda path: (path / ".metadata").write_bytes(b""),
+        "other metadata": lambda path: (path / ".metadata").write_bytes(
+            pickle.dumps({"a": 1})
+        ),
+        "a file elsewhere": meta(moved),
+        "longer": meta(longer),
+        "negative": meta(lambda f: vars([*infos(f)][0]).update(offset=-9)),
+        "a hole": meta(hole),
+        "a chunk twice": meta(double),
+        "no place": meta(unplaced),
+        "no storage": meta(lambda found: found.storage_data.clear()),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "format, what",
+    [(format, what) for format in WRONG for what in WRONG[format]],
+)
+def test_what_is_wrong_is_named_and_leaves_nothing(tmp_path, format, what):
+    name, options = FORMATS[format]
+    state = {"w": torch.arange(12.0).view(4, 3), "v": torch.ones(1)}
+    with ckptree.Store(tmp_path / "run") as store:
+        store.save(7, state).result()
+        path = export_checkpoint(store, tmp_path / name, **options)
+        WRONG[format][what](path)
+        kinds = (ckptree.CorruptionError, ValueError, NotImplementedError)
+        with pytest.raises(kinds) as error:
+            import_checkpoint(store, path, step=1)
+        assert str(path) in str(error.value)
+        assert [info.step for info in store.steps()] == [7]
+        assert store.verify("deep").ok
+
+
+def test_names_that_no_step_can_have(store, tmp_path):
+    for name in ("x" * 5000, "\ud800"):
+        torch.save({name: torch.ones(2)}, tmp_path / "m-1.pt")
+        with pytest.raises(ValueError, match="4096|UTF-8"):
+            import_checkpoint(store, tmp_path / "m-1.pt")
+    assert len(store) == 0
+
+
+def test_what_no_file_can_hold_is_named(store, tmp_path):
+    state = {
+        "m": {"w": torch.ones(2), "a.b": torch.ones(1)},
+        "twice": {"a.b": torch.ones(1), "a": {"b": torch.ones(2)}},
+        "lr": 0.5,
+        "wide": {"c": torch.ones(2, dtype=torch.complex128)},
+        "meta": {"__metadata__": torch.ones(1)},
+        "sparse": {"s": torch.ones(2).to_sparse()},
+        "none": {"w": torch.ones(1), "n": None, "e": {}},
+    }
+    store.save(1, state).result()
+    path = tmp_path / "m.safetensors"
+    for item, said in {
+        "": "not these: lr, none/e",
+        "lr": "not these: lr",
+        "twice": "'a.b'",
+        "wide": "wide/c.*complex128",
+        "meta": "__metadata__",
+        "sparse": "not these: sparse/s",
+        "none": "not these: none/e, none/n",
+        "nothing": "no item 'nothing'",
+    }.items():
+        with pytest.raises((ValueError, KeyError), match=said):
+            export_checkpoint(store, path, item=item)
+    assert os.listdir(tmp_path) == ["store"]
+    export_checkpoint(store, path, item="m")
+    found = safetensors_torch.load_file(path)
+    assert found.keys() == state["m"].keys()
+
+
+@pytest.mark.parametrize(
+    "name, options, said",
+    [
+        ("m", {}, "which format"),
+        ("m.txt", {}, "which format"),
+        ("m.pt", {"max_shard_bytes": 5}, "format='torch'"),
+        ("m.safetensors", {"max_shard_bytes": 5}, "name a folder"),
+        ("m.pt", {"metadata": {"a": "b"}}, "metadata is of"),
+        ("no/m.pt", {}, "there is no folder"),
+        ("store", {"format": "dcp"}, "overwrite"),
+        ("store", {"format": "dcp", "overwrite": True}, "no file of such"),
+    ],
+)
+def test_outputs_that_cannot_be_meant(store, tmp_path, name, options, said):
+    store.save(1, {"w": torch.ones(2)}).result()
+    with pytest.raises((ValueError, OSError), match=said):
+        export_checkpoint(store, tmp_path / name, **options)
+    assert store.restore(1)["w"].tolist() == [1, 1]
+
+
+def test_inputs_that_cannot_be_meant(store, tmp_path):
+    def refused(said, name, **options):
+        with pytest.raises((ValueError, OSError), match=said):
+            import_checkpoint(store, tmp_path / name, **options)
+
+    torch.save({"w": torch.ones(2)}, tmp_path / "model.pt")
+    torch.save(torch.ones(2), tmp_path / "tensor-1.pt")
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "runs" / "a-5").mkdir(parents=True)
+    (tmp_path / "runs" / "b-5").mkdir()
+    for run in ("a-5", "b-5"):
+        torch.save({"w": torch.ones(2)}, tmp_path / "runs" / run / "m.pt")
+    (tmp_path / "two").mkdir()
+    for suffix in ("pt", "bin"):
+        torch.save({"w": torch.ones(2)}, tmp_path / "two" / f"m.{suffix}")
+    refused("no file or folder", "gone.pt")
+    refused("pass step=", "model.pt")
+    refused("pass format=", "notes.txt", step=1)
+    refused("holds one Tensor", "tensor-1.pt")
+    refused("holds no checkpoint", "none", step=1)
+    refused("may both be step 5", "runs")
+    refused("both be the item 'm'", "two", step=1)
+    refused("is a folder", "two", step=1, format="torch")
+    refused("DCP has folders", "model.pt", step=1, format="dcp")
+    assert len(store) == 0
+    assert import_checkpoint(store, tmp_path / "tensor-1.pt", item="w") == [1]
+    skip = ["*.bin"]
+    assert import_checkpoint(store, tmp_path / "two", step=2, skip=skip) == [2]
+    torch.save({"w": torch.ones(2)}, tmp_path / "runs" / "c-7.pt")
+    refused("no checkpoint of step 6", "runs", step=6, skip=["b-*"])
+    refused("several", "runs", metrics={"loss": 1.0}, skip=["b-*"])

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of other formats into a store and out of it: the same bits by the
+readers of these formats, and little memory."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import ckptree
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch could not be installed: see requirements_torch.txt"
+)
+safetensors_torch = pytest.importorskip(
+    "safetensors.torch",
+    reason="safetensors could not be installed: see requirements_torch.txt",
+)
+
+import torch.distributed.checkpoint as dcp
+from ckptree.adapters.torch_dtypes import DTYPES
+from ckptree.torch import export_checkpoint, import_checkpoint
+from ckptree.torch._safetensors_files import DTYPE_NAMES
+from safetensors import safe_open
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def tensors(names=tuple(DTYPES)):
+    """Of every element type, with random bits, and of every odd shape."""
+    generator = torch.Generator().manual_seed(7)
+    made = {
+        "empty": torch.zeros(0, 3),
+        "scalar": torch.tensor(2.5),
+        "": torch.ones(1),
+        "../x": torch.ones(2),
+        "/": torch.full((2,), 3.0),
+        "ünï.\0": torch.ones(3),
+    }
+    for name in names:
+        dtype = DTYPES[name]
+        high = 2 if dtype == torch.bool else 256
+        count = 3 * 5 * dtype.itemsize
+        flat = torch.randint(high, (count,), generator=generator)
+        made[name] = flat.to(torch.uint8).view(dtype).view(3, 5)
+    return made
+
+
+def bits(value):
+    flat = value.detach().contiguous().reshape(-1).view(torch.uint8)
+    return str(value.dtype), tuple(value.shape), flat.numpy().tobytes()
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    return all(bits(one[name]) == bits(other[name]) for name in one)
+
+
+# Each format: the name, the options, and what reads it without us.
+def read_dcp(path):
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    dcp_to_torch_save(path, path.with_suffix(".of_dcp"))
+    return torch.load(path.with_suffix(".of_dcp"))
+
+
+def read_shards(path):
+    index = json.loads((path / "model.safetensors.index.json").read_text())
+    found = {}
+    for file in sorted(set(index["weight_map"].values())):
+        for name, tensor in safetensors_torch.load_file(path / file).items():
+            assert index["weight_map"][name] == file
+            found[name] = tensor
+    assert len(found) == len(index["weight_map"])
+    total = sum(tensor.nbytes for tensor in found.values())
+    assert index["metadata"]["total_size"] == total
+    return found
+
+
+FORMATS = {
+    "torch": ("m-1.pt", {}, torch.load),
+    "dcp": ("m-1", {"format": "dcp"}, read_dcp),
+    "safetensors": ("m-1.safetensors", {}, safetensors_torch.load_file),
+    "one shard": (
+        "m-1",
+        {"format": "safetensors"},
+        lambda path: safetensors_torch.load_file(path / "model.safetensors"),
+    ),
+    "shards": ("m-1", {"max_shard_bytes": 100}, read_shards),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_same_bits_out_and_in_again(store, tmp_path, format):
+    name, options, read = FORMATS[format]
+    names = DTYPES if format in ("torch", "dcp") else DTYPE_NAMES
+    state = tensors(tuple(n for n in names if n in DTYPES))
+    store.save(7, state).result()
+    path = export_checkpoint(store, tmp_path / name, **options)
+    assert same(read(path), state)
+    assert import_checkpoint(store, path) == [1]
+    assert same(store[1].torch(), state)
+    left = [entry for entry in os.listdir(tmp_path) if entry.startswith(".")]
+    assert left == []
+
+
+def test_what_dcp_and_safetensors_wrote_comes_in(store, tmp_path):
+    state = tensors(tuple(n for n in DTYPE_NAMES if n in DTYPES))
+    state = {name: t for name, t in state.items() if name.isalnum()}
+    safetensors_torch.save_file(
+        state, tmp_path / "w.safetensors", {"author": "me"}
+    )
+    nested = {"model": state, "groups": [{"lr": 0.5}, torch.ones(2)], "n": None}
+    dcp.save(nested, checkpoint_id=tmp_path / "parts-5")
+    import_checkpoint(store, tmp_path / "w.safetensors", step=3, item="w")
+    import_checkpoint(store, tmp_path / "parts-5")
+    assert same(store[3].torch()["w"], state)
+    found = store[5].torch()
+    assert same(found["model"], state)
+    assert found["groups"][0] == {"lr": 0.5} and found["n"] is None
+    out = export_checkpoint(store, tmp_path / "o.safetensors", step=3, item="w")
+    with safe_open(out, "pt") as file:
+        assert file.metadata() == {"author": "me"}
+    out = export_checkpoint(
+        store, out, step=3, item="w", metadata={"by": "ünï"}, overwrite=True
+    )
+    with safe_open(out, "pt") as file:
+        assert file.metadata() == {"by": "ünï"}
+
+
+def test_a_training_of_torch_save(store, tmp_path):
+    """Optimizers, generators of NumPy, and ties."""
+    import numpy as np
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "numpy": np.random.RandomState(3).get_state(),
+        "rate": np.float64(0.5),
+        "betas": (0.9, 0.99),
+        "list": [1, None, b"x", 1j],
+    }
+    torch.save(state, tmp_path / "last.ckpt")
+    import_checkpoint(store, tmp_path / "last.ckpt", step=4)
+    weight = store[4]["model/0.weight"].torch()
+    assert bits(weight) == bits(model[0].weight)
+    path = export_checkpoint(store, tmp_path / "again.pt")
+    again = torch.load(path, weights_only=False)
+    assert again["betas"] == (0.9, 0.99) and again["rate"] == 0.5
+    assert again["list"] == state["list"]
+    assert (again["numpy"][1] == state["numpy"][1]).all()
+    tied = [again["model"][f"{i}.weight"].data_ptr() for i in range(2)]
+    assert tied[0] == tied[1]
+    fresh = torch.optim.AdamW(model.parameters())
+    fresh.load_state_dict(again["optimizer"])
+    moments = optimizer.state_dict()["state"][0]
+    assert same(fresh.state_dict()["state"][0], moments)
+    # safetensors has each of the two.
+    path = export_checkpoint(store, tmp_path / "w.safetensors", item="model")
+    assert same(safetensors_torch.load_file(path), dict(model.state_dict()))
+
+
+def test_files_of_old_versions_of_pytorch(store, tmp_path):
+    state = {"w": torch.arange(6.0).reshape(2, 3)}
+    torch.save(
+        state, tmp_path / "old-9.pth", _use_new_zipfile_serialization=False
+    )
+    assert import_checkpoint(store, tmp_path / "old-9.pth") == [9]
+    assert same(store[9].torch(), state)
+
+
+class Unknown:
+    pass
+
+
+def test_folders_of_the_trainer_of_transformers(store, tmp_path):
+    def write(step):
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        weights = {"w": torch.full((3,), float(step)), "v": torch.ones(2)}
+        with ckptree.Store(tmp_path / "other") as other:
+            other.save(step, weights).result()
+            export_checkpoint(
+                other, folder / "shards", step=step, max_shard_bytes=12
+            )
+        for file in (folder / "shards").iterdir():
+            file.rename(folder / file.name)
+        (folder / "shards").rmdir()
+        torch.save({"lr": step / 10}, folder / "scheduler.pt")
+        torch.save(Unknown(), folder / "training_args.bin")
+        (folder / "trainer_state.json").write_text('{"epoch": 1.5}')
+        (folder / "config.json").write_text("{}")
+        return weights
+
+    weights = {step: write(step) for step in (500, 1000)}
+    (tmp_path / "out" / "runs").mkdir()
+    with pytest.raises(ckptree.UnsupportedError, match="training_args.*Unkn"):
+        import_checkpoint(store, tmp_path / "out")
+    assert len(store) == 0
+    skip = ["training_args.bin"]
+    options = {"item": "app", "skip": skip, "step": 500}
+    assert import_checkpoint(store, tmp_path / "out", **options) == [500]
+    found = import_checkpoint(store, tmp_path / "out", skip=skip)
+    assert found == [500, 1000]
+    # The one that was there has stayed as it was.
+    assert list(store[500])[0].startswith("app/")
+    state = store[1000].torch()
+    assert same(state["model"], weights[1000])
+    assert state["scheduler"] == {"lr": 100.0}
+    assert state["trainer_state"] == {"epoch": 1.5}
+    about = store[1000].metadata.custom["imported"]
+    assert about["left_out"] == ["config.json", "training_args.bin"]
+    folder = tmp_path / "out" / "checkpoint-500"
+    begun = store.step_info(500).begun_ns
+    assert abs(begun - folder.stat().st_mtime_ns) < 1000  # By a float.
+
+
+def test_the_program_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for step in (500, 1000):
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        torch.save({"w": torch.ones(step)}, folder / "model.bin")
+        torch.save(Unknown(), folder / "training_args.bin")
+    torch.save({"w": torch.ones(7)}, tmp_path / "ema.pt")
+    text = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
+    start = text.index("```python", text.index("<!-- program: files -->"))
+    program = text[start:].partition("\n")[2].partition("```")[0]
+    exec(program, {"path": tmp_path / "run"})
+    with ckptree.open(tmp_path / "run") as found:
+        assert [info.step for info in found.steps()] == [500, 1000, 1200]
+    for file in ("ema.safetensors", "hub/model.safetensors"):
+        assert len(safetensors_torch.load_file(file)["w"]) == 7
+    assert len(read_dcp(tmp_path / "all")["w"]) == 500
+
+
+def test_nothing_is_overwritten_unless_asked(store, tmp_path):
+    store.save(1, {"w": torch.ones(2), "v": torch.zeros(3)}).result()
+    store.save(2, {"w": torch.full((2,), 2.0)}).result()
+    for number, (name, options, _) in enumerate(FORMATS.values()):
+        folder = tmp_path / f"out {number}" / name
+        folder.parent.mkdir()
+        if "max_shard_bytes" in options:
+            options = {"max_shard_bytes": 12}
+        path = export_checkpoint(store, folder, step=1, **options)
+        with pytest.raises(ckptree.AlreadyExistsError, match="overwrite=True"):
+            export_checkpoint(store, folder, **options)
+        import_checkpoint(store, folder, step=9, overwrite=True)
+        assert store[9].torch()["w"].tolist() == [1, 1]
+        export_checkpoint(
+            store, folder, step=2, overwrite=True, **options
+        )
+        import_checkpoint(store, folder, step=9, overwrite=True)
+        assert store[9].torch()["w"].tolist() == [2, 2]
+        assert os.listdir(path.parent) == [name]
+        if path.is_dir():
+            (path / "mine.txt").write_text("mine")
+            with pytest.raises(ValueError, match="mine.txt"):
+                export_checkpoint(store, folder, overwrite=True, **options)
+            assert (path / "mine.txt").read_text() == "mine"
+            continue
+        with pytest.raises(ckptree.AlreadyExistsError, match="step 9"):
+            import_checkpoint(store, folder, step=9)
+
+
+MEMORY = """
+import sys, threading, torch, ckptree, ckptree.torch
+import torch.distributed.checkpoint  # What it imports is no part of this.
+import safetensors.torch
+
+def anonymous():
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("RssAnon"):
+                return int(line.split()[1]) >> 10
+
+def most(call):
+    peak, done = [anonymous()], threading.Event()
+    before = peak[0]
+    def watch():
+        while not done.wait(0.001):
+            peak.append(anonymous())
+    thread = threading.Thread(target=watch)
+    thread.start()
+    call()
+    done.set()
+    thread.join()
+    assert len(peak) > 5
+    return max(peak) - before
+
+folder = sys.argv[1]
+with ckptree.Store(folder + "/run") as store:
+    generator = torch.Generator().manual_seed(1)
+    state = {
+        str(i): torch.randn(25 << 18, generator=generator) for i in range(8)
+    }
+    store.save(1, state, borrow=True).result()
+    del state
+    for name, options in {
+        "m.safetensors": {}, "m.pt": {}, "m": {"format": "dcp"}
+    }.items():
+        path = folder + "/" + name
+        print(most(lambda: ckptree.torch.export_checkpoint(
+            store, path, **options)))
+        print(most(lambda: ckptree.torch.import_checkpoint(
+            store, path, step=2, overwrite=True)))
+"""
+
+
+def test_the_host_holds_no_two_copies(tmp_path):
+    """Of 200 MiB: a file of safetensors passes through a buffer, out of a
+    mapped file nothing is copied, and else there is one."""
+    found = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    numbers = list(map(int, found.stdout.split()))
+    out, into, torch_out, torch_in, dcp_out, dcp_in = numbers
+    assert out < 100 and into < 60, numbers
+    assert torch_out < 270 and torch_in < 60, numbers
+    assert dcp_out < 330 and dcp_in < 330, numbers
