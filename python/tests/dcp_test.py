@@ -500,26 +500,6 @@ def test_what_cannot_be_done_is_refused_by_name(tmp_path):
     assert load(path, 1, halves, cast=True)["a"]["w"].tolist() == [1, 1]
 
 
-def test_cached_plans_are_refused(tmp_path):
-    state = {"w": torch.ones(2)}
-    with StoreWriter(tmp_path / "run") as writer:
-
-        def again(step):
-            planner = DefaultSavePlanner(enable_plan_caching=True)
-            dcp.save(
-                state,
-                checkpoint_id=step,
-                storage_writer=writer,
-                planner=planner,
-            )
-
-        again(1)
-        assert "enable_plan_caching=True" in refused(lambda: again(2))
-        dcp.save(state, checkpoint_id=3, storage_writer=writer)
-    with ckptree.open(tmp_path / "run") as store:
-        assert [step.step for step in store.steps()] == [1, 3]
-
-
 class Harmful:
     """Makes a folder where it is unpickled."""
 

@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from ckptree import _engine
 
 # Marks of nodes: a container that is one entry; an array of NumPy, and a tensor
-# that its planner took as bytes; what torch.load(weights_only=True) reads.
+# that its planner took as bytes; a stream of bytes, which trainers put into
+# their states; what torch.load(weights_only=True) reads.
 ENTRY = "entry"
 NUMPY = "numpy.ndarray"
 TENSOR = "torch.Tensor"
+STREAM = "io.BytesIO"
 SAVED = "torch.save"
 
 Part = tuple[int, Any]  # Kind and key of one part of a path.
@@ -208,6 +210,10 @@ def _encoded(name: str, value: Any) -> Any:
         return Branch(CUSTOM, TENSOR, [(DICT_KEY, "tensor", value.detach())])
     if _is_plain(value):
         return _plain(value, ENTRY)
+    if type(value) is io.BytesIO:
+        return Branch(
+            CUSTOM, STREAM, [(DICT_KEY, "bytes", value.getvalue())]
+        )
     stream = io.BytesIO()
     try:
         torch.save(value, stream)
@@ -401,11 +407,18 @@ def _decoded(node: Node, read: dict[str, Any]) -> Any:
     children = {
         key: _decoded(child, read) for (_, key), child in node.children.items()
     }
-    if node.kind == "custom" and node.tag in (NUMPY, TENSOR, SAVED):
+    if node.kind == "custom" and node.tag in (
+        NUMPY,
+        TENSOR,
+        STREAM,
+        SAVED,
+    ):
         if len(children) != 1:
             name = "" if info is None else info.name
             raise CorruptionError(f"{name}: a {node.tag} of {list(children)}")
         (value,) = children.values()
+        if node.tag == STREAM:
+            return io.BytesIO(value)
         if node.tag != SAVED:
             return value
         return torch.load(io.BytesIO(value), weights_only=True)

@@ -59,7 +59,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType
+from torch.distributed.checkpoint.planner import LoadItemType, SavePlanner
 from torch.distributed.checkpoint.storage import (
     StorageReader,
     StorageWriter,
@@ -98,7 +98,6 @@ if TYPE_CHECKING:
         LoadPlanner,
         ReadItem,
         SavePlan,
-        SavePlanner,
     )
 
     from ckptree.step import Step
@@ -194,8 +193,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     TypeError, ValueError
         What cannot be saved, by its name.
     UnsupportedError
-        `use_collectives=False`, or a planner that caches its plans
-        (`enable_plan_caching=True`): each save has a plan of its own.
+        `use_collectives=False`; or a planner that has cached its plans
+        (`enable_plan_caching=True`) for a writer other than this one.
 
     Examples
     --------
@@ -233,6 +232,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         self._save_id = ""
         self._is_coordinator = False
         self._save: _engine.RankedSave | None = None
+        # Of the coordinator: those of the last save, whose planner caches them.
+        self._plans: list[SavePlan] = []
 
     @checked()
     def describe(
@@ -314,7 +315,7 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         >>> writer.prepare_local_plan(dcp.SavePlan([])).items
         []
         """
-        return _usable(plan)
+        return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """The coordinator: begins the save, and tells all ranks its plan. Waits
@@ -328,9 +329,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         2
         >>> writer.close()  # Nothing came of it.
         """
-        for plan in plans:
-            _usable(plan)
         assert self._step is not None
+        plans = self._whole(plans)
         about, self._about = self._about, _about(None, "", None)
         store = self._store.to_write()
         save = _engine.begin_ranked(
@@ -347,6 +347,27 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
             )
             for rank, plan in enumerate(plans)
         ]
+
+    def _whole(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """The plans with those that their planner left out, as nothing has
+        changed in them since the last save. It is told of each save anew who
+        writes what: with it goes which save that is."""
+        before = self._plans
+        if not all(plan.usable for plan in plans):
+            if len(before) != len(plans):
+                raise UnsupportedError(
+                    "enable_plan_caching=True: the planner has cached plans "
+                    "that this writer has not seen: use one writer for all "
+                    "saves of a planner, or leave it out"
+                )
+            plans = [
+                plan if plan.usable else old
+                for plan, old in zip(plans, before)
+            ]
+        # Before anything can fail: the planner thinks that they are known now.
+        caches = getattr(SavePlanner, "_cached_global_plan", None)
+        self._plans = plans if caches else []
+        return plans
 
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
@@ -475,7 +496,7 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
 
     def __getstate__(self) -> Any:
         """Of DCP's process executor: the store is opened there."""
-        return {**vars(self), "_save": None}
+        return {**vars(self), "_save": None, "_plans": []}
 
     def __del__(self) -> None:
         if hasattr(self, "_save"):
@@ -791,15 +812,6 @@ def _step_of(checkpoint_id: Any) -> int:
 
 def _engine_selector(checkpoint_id: Any) -> str:
     return selector_text(SELECTOR("checkpoint_id", checkpoint_id))
-
-
-def _usable(plan: SavePlan) -> SavePlan:
-    if not plan.usable:
-        raise UnsupportedError(
-            "enable_plan_caching=True: each save of a store has a plan of its "
-            "own, and a cached one is of a save before: leave it out"
-        )
-    return plan
 
 
 def _metadata_of(entry: Entry) -> TensorStorageMetadata | BytesStorageMetadata:
