@@ -37,6 +37,11 @@ bool ManagerLoop(const Settings& settings);
 // A step of 100 000 leaves, deleted and collected.
 bool DeleteManyLeaves(const Settings& settings);
 
+// The commit of 1024 ranks' parts, in one process.
+bool RanksCommit(const Settings& settings);
+// The open of a step of 64 parts, of 10 000 pieces each.
+bool RanksOpen(const Settings& settings);
+
 }  // namespace ckptree::bench
 
 #endif  // CKPTREE_BENCH_CASES_H_

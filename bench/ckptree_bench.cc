@@ -30,6 +30,8 @@ constexpr Case kCases[] = {
     {"keep_3", ckptree::bench::KeepThree},
     {"manager", ckptree::bench::ManagerLoop},
     {"delete_100k", ckptree::bench::DeleteManyLeaves},
+    {"ranks_commit", ckptree::bench::RanksCommit},
+    {"ranks_open", ckptree::bench::RanksOpen},
 };
 
 int Usage() {

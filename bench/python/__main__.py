@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/run python|orbax [--quick] [--guard] [CASE...]: measures the package
-beside what the machine, the engine alone and other packages do, in the same
-run.
+"""bench/run python|orbax|ranks [--quick] [--guard] [CASE...]: measures the
+package beside what the machine, the engine alone and other packages do, in the
+same run.
 
 Each case runs in a process of its own.
 """
@@ -31,9 +31,13 @@ CASES = {
     "orbax_large": ("orbax_cases", "large"),
     "orbax_reopen": ("orbax_cases", "reopen"),
     "orbax_delete": ("orbax_cases", "delete"),
+    "ranks_large": ("ranks_cases", "large"),
+    "ranks_small": ("ranks_cases", "small"),
+    "ranks_leaves": ("ranks_cases", "leaves"),
 }
 
-USAGE = """usage: bench/run python [--quick] [--guard] [--dir DIR] [CASE...]
+USAGE = """usage: bench/run python [--quick] [--guard] [--dir DIR] [--mib N]
+           [CASE...]
 cases: """ + " ".join(CASES)
 
 # Exit codes of a case: floors were missed; nothing is known about some.
@@ -45,24 +49,30 @@ def main(arguments: list[str]) -> int:
     chosen: list[str] = []
     directory = "build/bench-data"
     alone = False
+    mib: int | None = None
     while arguments:
         argument = arguments.pop(0)
         if argument in ("--quick", "--guard"):
             options.append(argument)
         elif argument == "--dir" and arguments:
             directory = arguments.pop(0)
+        elif argument == "--mib" and arguments:
+            options += [argument, arguments[0]]
+            mib = int(arguments.pop(0))
         elif argument == "--alone":
             alone = True
         elif argument in CASES:
             chosen.append(argument)
-        elif argument in ("py", "orbax"):
+        elif argument in ("py", "orbax", "ranks"):
             chosen += [
                 name for name in CASES if name.startswith(argument + "_")
             ]
         else:
             print(USAGE, file=sys.stderr)
             return 2
-    settings = Settings("--quick" in options, "--guard" in options, directory)
+    settings = Settings(
+        "--quick" in options, "--guard" in options, directory, mib
+    )
     if alone:
         return run_case(chosen[0], settings)
     return run_all(

@@ -17,6 +17,7 @@ class Settings:
     quick: bool  # Small data.
     guard: bool  # Fail where a figure is beyond its floor.
     directory: str
+    mib: int | None = None  # Of the state of ranks_large; None: as it comes.
     # What a guard forgives, because shared machines are noisy: of a ratio taken
     # in the same run, and of a figure that has nothing to lean on.
     slack: float = 1.5

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import sys
 from contextlib import contextmanager
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 # Of many paths a message shows so many, and counts the others.
 MAX_SHOWN = 20
@@ -265,6 +265,16 @@ class MismatchError(InvalidArgumentError):
         if not isinstance(self._differences, list):
             self._differences = list(self._differences)
         return self._differences
+
+    def __reduce__(self) -> Any:
+        """Processes of a job send their errors to each other."""
+        return _mismatch, (str(self), list(self.differences))
+
+
+def _mismatch(message: str, differences: list[Difference]) -> MismatchError:
+    error = MismatchError.__new__(MismatchError, message)
+    error._differences = differences
+    return error
 
 
 def level_of_caller() -> int:
