@@ -38,6 +38,7 @@ ROWS = {
     "best_mode": ((3, []), ("most",)),
     "borrow": FLAG,
     "branch": UTF8,
+    "broadcast": ((3, "gloo", False, []), ()),
     "bytes_per_second": COUNT,
     "callback": (*FUNCTION[:1], ()),
     "cast": ((None, 3, []), ("x",)),

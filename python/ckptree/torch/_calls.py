@@ -32,6 +32,7 @@ from ckptree.step import Step
 from ckptree.store import Store
 from ckptree.torch import _app, _meta
 from ckptree.torch._in_place import InPlace, Slot, template_of
+from ckptree.torch._together import GROUP, Together
 
 if TYPE_CHECKING:
     import datetime
@@ -211,6 +212,7 @@ def load(
     step: Selector = "latest",
     device: Any = None,
     classes: Iterable[type] = (),
+    broadcast: Any = None,
     progress: Progress = None,
 ) -> Any: ...
 
@@ -226,6 +228,7 @@ def load(
     cast: bool | Literal["lossy"] = False,
     rename: dict[str, str] | None = None,
     classes: Iterable[type] = (),
+    broadcast: Any = None,
     progress: Progress = None,
 ) -> dict[str, Any]: ...
 
@@ -237,6 +240,7 @@ def load(
         "step": SELECTOR,
         "partial": BOOL,
         "classes": _CLASSES,
+        "broadcast": GROUP,
     }
 )
 def load(
@@ -249,6 +253,7 @@ def load(
     cast: bool | Literal["lossy"] = False,
     rename: dict[str, str] | None = None,
     classes: Iterable[type] = (),
+    broadcast: Any = None,
     progress: Progress = None,
 ) -> Any:
     """Reads a step into an app, in place; or, without one, as new tensors.
@@ -290,6 +295,11 @@ def load(
         may be made of what the step says, where the app has no such tensor:
         without one, and in the state of an optimizer that has made no step.
         Others come back as dicts of their parts.
+    broadcast : torch.distributed.ProcessGroup or True, optional
+        All processes of the group (True: all there are) call this with apps
+        that are alike, as under DistributedDataParallel: the first of them
+        reads, and sends the bytes to the others by the group's collectives on
+        memory of the host, as gloo has them. They fail together.
     progress : bool or callable, optional
         As in Store.restore().
 
@@ -309,7 +319,10 @@ def load(
         The bytes are not those that were saved.
     ValueError
         An option that needs an app, or none; an object that does not take its
-        state, by its path.
+        state, by its path; a group that sends no memory of the host.
+    StateError
+        With `broadcast`: what went wrong elsewhere, by the rank; or it loads
+        something else.
 
     Examples
     --------
@@ -323,14 +336,10 @@ def load(
     >>> app["epoch"], bool((app["model"].weight == model.weight).all())
     (2, True)
     """
-    allowed = list(classes)
-    opened = source if isinstance(source, Step) else source[step]
-    if app is None:
-        if partial or cast or rename:
-            raise InvalidArgumentError(
-                "partial, cast and rename need an app to load into"
-            )
-        return _new(opened, device, allowed, progress)
+    if app is None and (partial or cast or rename):
+        raise InvalidArgumentError(
+            "partial, cast and rename need an app to load into"
+        )
     options: RestoreOptions = {
         **RESTORE,
         "partial": partial,
@@ -338,37 +347,56 @@ def load(
         "rename": rename,
     }
 
+    def opened() -> Step:
+        return source if isinstance(source, Step) else source[step]
+
+    def loaded(reading: Any) -> Any:
+        allowed = list(classes)
+        with showing(progress, "load") as meter:
+            template.warn_of_loss(reading)
+            if app is None:
+                return _new(reading, device, allowed, meter)
+            return _into(app, reading, options, device, allowed, meter)
+
+    if broadcast is None:
+        return loaded(opened()._engine)
+    with Together(broadcast) as together:
+        return loaded(together.same(opened()))
+
+
+def _new(step: Any, device: Any, classes: list[type], meter: Any) -> Any:
+    return plain.restore(
+        step,
+        "torch",
+        {"device": device},
+        None,
+        meter,
+        functools.partial(whole, classes=classes),
+    )
+
+
+def _into(
+    app: dict[str, Any],
+    step: Any,
+    options: RestoreOptions,
+    device: Any,
+    classes: list[type],
+    meter: Any,
+) -> dict[str, Any]:
     def loading() -> InPlace:
-        return InPlace(opened._engine, options, device, allowed)
+        return InPlace(step, options, device, classes)
 
-    with showing(progress, "load") as meter:
-        template.warn_of_loss(opened._engine)
-        on_meta = _meta.modules_on_meta(app)
-        for name, module in on_meta.items():
-            _meta.check(name, module)
-        if on_meta:
-            loading().compare(template_of(app))  # Before anything changes.
-        for name, module in on_meta.items():
-            _meta.materialize(name, module, "cpu" if device is None else device)
-        into = loading()
-        into.meter = meter
-        _apply(app, into.run(template_of(app)))
+    on_meta = _meta.modules_on_meta(app)
+    for name, module in on_meta.items():
+        _meta.check(name, module)
+    if on_meta:
+        loading().compare(template_of(app))  # Before anything changes.
+    for name, module in on_meta.items():
+        _meta.materialize(name, module, "cpu" if device is None else device)
+    into = loading()
+    into.meter = meter
+    _apply(app, into.run(template_of(app)))
     return app
-
-
-def _new(
-    step: Step, device: Any, classes: list[type], progress: Progress
-) -> Any:
-    with showing(progress, "load") as meter:
-        template.warn_of_loss(step._engine)
-        return plain.restore(
-            step._engine,
-            "torch",
-            {"device": device},
-            None,
-            meter,
-            functools.partial(whole, classes=classes),
-        )
 
 
 def _apply(app: dict[str, Any], made: dict[str, Any]) -> None:
@@ -411,13 +439,14 @@ def _apply(app: dict[str, Any], made: dict[str, Any]) -> None:
             raise at_path(name, error) from error
 
 
-@checked({"store": _STORE, "app": _APP})
+@checked({"store": _STORE, "app": _APP, "broadcast": GROUP})
 def resume(
     store: Store | CheckpointManager,
     app: dict[str, Any],
     *,
     branch: str = "",
     device: Any = None,
+    broadcast: Any = None,
     progress: Progress = None,
 ) -> int:
     """Loads the latest step into an app, and says where to go on.
@@ -433,6 +462,8 @@ def resume(
         one.
     device : torch.device or str, optional
         Of modules on the meta device, as in load().
+    broadcast : torch.distributed.ProcessGroup or True, optional
+        As in load(). The latest step is that which the first process sees.
     progress : bool or callable, optional
         As in Store.restore().
 
@@ -467,9 +498,32 @@ def resume(
         if branch not in [known.name for known in store.branches()]:
             raise NotFoundError(f"there is no branch {branch!r}")
         latest = f"{branch}/latest"
-    try:
-        opened = store[latest]
-    except NotFoundError:
+    found: Selector | None
+    if broadcast is None:
+        found = _newest(store, latest)
+    else:
+        with Together(broadcast) as together:
+            found = _newest(store, latest) if together.reads else None
+            together.meet("the latest step")
+            found = together.first_of(found)
+    if found is None:
         return 0
-    load(opened, app, device=device, progress=progress)
-    return opened.step + 1
+    if isinstance(store, Store) and store.info().read_only:
+        store.refresh()  # The first process may have seen a later one.
+    load(
+        store,
+        app,
+        step=found,
+        device=device,
+        broadcast=broadcast,
+        progress=progress,
+    )
+    return int(str(found).rpartition("/")[2]) + 1
+
+
+def _newest(store: Store | CheckpointManager, latest: Selector) -> Any:
+    """How that step is called, whatever comes after it; None: there is none."""
+    try:
+        return store[latest]._name
+    except NotFoundError:
+        return None
