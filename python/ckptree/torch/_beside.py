@@ -24,7 +24,10 @@ def whole_file(path: pathlib.Path, overwrite: bool) -> Iterator[pathlib.Path]:
             f"{path} is a folder: name a file in it, or another format"
         )
     _check_free(path, overwrite)
-    written = _beside(path)
+    folder = _beside(path)
+    folder.mkdir()
+    # torch.save() writes the name of the file into it.
+    written = folder / path.name
     try:
         yield written
         _sync(written)
@@ -34,7 +37,7 @@ def whole_file(path: pathlib.Path, overwrite: bool) -> Iterator[pathlib.Path]:
             _rename_new(written, path)
         _sync(path.parent)
     finally:
-        written.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from ckptree.errors import (
     AlreadyExistsError,
     CorruptionError,
     InvalidArgumentError,
+    UnsupportedError,
 )
 from ckptree.paths import local_path
 from ckptree.progress import showing
@@ -149,6 +150,10 @@ def import_checkpoint(
     ['model/bias', 'model/weight']
     """
     source = pathlib.Path(local_path(path))
+    if store._is_spread:
+        raise UnsupportedError(
+            "one process imports: open the store without ranks="
+        )
     found = _found.look(source, format, list(skip))
     if isinstance(found, dict):
         if metrics or note:
