@@ -114,7 +114,7 @@ def test_fsdp_and_tensor_parallelism_onto_other_meshes(tmp_path):
     expected, *others = run(tmp_path, 4, save, tmp_path)
     assert len(expected) == 8 * 4  # Weights, two moments, counts of steps.
     assert all(other == expected for other in others)
-    for data, tensor in ((1, 2), (2, 1), (4, 2), (2, 4)):
+    for data, tensor in ((1, 2), (4, 2)):
         world = data * tensor
         found = run(tmp_path, world, load, tmp_path, data, tensor)
         assert found == [expected] * world

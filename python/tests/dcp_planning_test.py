@@ -39,43 +39,56 @@ def rows(step):
     return distribute_tensor(whole, mesh, [Shard(0)])
 
 
+class Other(Cached):
+    """Caches by a name of its own."""
+
+
 def cached(rank, folder):
-    """Four saves that have one plan, one that fails, two of another plan."""
+    """Four saves that have one plan, one that fails, two of another plan; and
+    saves of another state, whose planner caches nothing, between them."""
     said = []
     with StoreWriter(folder / "run") as writer:
-        for step in (1, 2, 3, 3, 4, 5):
-            state = {"w": rows(step), "step": step}
-            if step > 3:
-                state["v"] = rows(step * 10)
+
+        def save(step, state, planner, writer=writer):
             try:
                 dcp.save(
                     state,
                     checkpoint_id=step,
                     storage_writer=writer,
-                    planner=Cached(),
+                    planner=planner,
                 )
             except dcp.CheckpointException as error:
                 said.append(str(error))
-    other = StoreWriter(folder / "run")
-    try:
-        dcp.save(
-            state, checkpoint_id=6, storage_writer=other, planner=Cached()
-        )
-    except dcp.CheckpointException as error:
-        said.append(str(error))
-    other.close()
+
+        for step in (1, 2, 3, 3, 4, 5):
+            state = {"w": rows(step), "step": step}
+            if step > 3:
+                state["v"] = rows(step * 10)
+            save(step, state, Cached())
+            if step < 3:
+                save(10 + step, {"w": rows(0)}, DefaultSavePlanner())
+    with StoreWriter(folder / "run") as other:
+        save(6, {**state, "w": rows(6)}, Cached(), other)
+        save(7, state, Other(), other)
+        save(8, state, Other(), other)
     return said
 
 
 def test_plans_that_the_planner_keeps(tmp_path):
-    for again, other in run(tmp_path, 2, cached, tmp_path):
+    for again, several in run(tmp_path, 2, cached, tmp_path):
         assert "step 3" in again
-        assert "enable_plan_caching=True" in other
+        assert "two classes of planners" in several
     with ckptree.open(tmp_path / "run") as store:
-        assert [info.step for info in store.steps()] == [1, 2, 3, 4, 5]
+        assert [info.step for info in store.steps()] == [
+            *range(1, 8),
+            *(11, 12),
+        ]
+        whole = torch.arange(14.0).view(7, 2)
+        assert torch.equal(store[12].torch()["w"], whole)
+        assert torch.equal(store[6].torch()["w"], whole + 6)
+        assert torch.equal(store[6].torch()["v"], whole + 50)
         for step in (1, 2, 3, 4, 5):
             found = store[step].torch()
-            whole = torch.arange(14.0).view(7, 2)
             assert torch.equal(found["w"], whole + step)
             assert found["step"] == step
             assert ("v" in found) == (step > 3)

@@ -498,14 +498,17 @@ def resume(
         if branch not in [known.name for known in store.branches()]:
             raise NotFoundError(f"there is no branch {branch!r}")
         latest = f"{branch}/latest"
-    found: Selector | None
     if broadcast is None:
-        found = _newest(store, latest)
-    else:
-        with Together(broadcast) as together:
-            found = _newest(store, latest) if together.reads else None
-            together.meet("the latest step")
-            found = together.first_of(found)
+        try:
+            opened = store[latest]
+        except NotFoundError:
+            return 0
+        load(opened, app, device=device, progress=progress)
+        return opened.step + 1
+    with Together(broadcast) as together:
+        found = _newest(store, latest) if together.reads else None
+        together.meet("the latest step")
+        found = together.first_of(found)
     if found is None:
         return 0
     if isinstance(store, Store) and store.info().read_only:
@@ -518,10 +521,10 @@ def resume(
         broadcast=broadcast,
         progress=progress,
     )
-    return int(str(found).rpartition("/")[2]) + 1
+    return int(found.rpartition("/")[2]) + 1
 
 
-def _newest(store: Store | CheckpointManager, latest: Selector) -> Any:
+def _newest(store: Store | CheckpointManager, latest: Selector) -> str | None:
     """How that step is called, whatever comes after it; None: there is none."""
     try:
         return store[latest]._name

@@ -193,8 +193,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     TypeError, ValueError
         What cannot be saved, by its name.
     UnsupportedError
-        `use_collectives=False`; or a planner that has cached its plans
-        (`enable_plan_caching=True`) for a writer other than this one.
+        `use_collectives=False`; or two classes of planners that cache their
+        plans (`enable_plan_caching=True`) in one process.
 
     Examples
     --------
@@ -232,8 +232,6 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         self._save_id = ""
         self._is_coordinator = False
         self._save: _engine.RankedSave | None = None
-        # Of the coordinator: those of the last save, whose planner caches them.
-        self._plans: list[SavePlan] = []
 
     @checked()
     def describe(
@@ -330,7 +328,7 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         >>> writer.close()  # Nothing came of it.
         """
         assert self._step is not None
-        plans = self._whole(plans)
+        plans = _whole(plans)
         about, self._about = self._about, _about(None, "", None)
         store = self._store.to_write()
         save = _engine.begin_ranked(
@@ -347,27 +345,6 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
             )
             for rank, plan in enumerate(plans)
         ]
-
-    def _whole(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """The plans with those that their planner left out, as nothing has
-        changed in them since the last save. It is told of each save anew who
-        writes what: with it goes which save that is."""
-        before = self._plans
-        if not all(plan.usable for plan in plans):
-            if len(before) != len(plans):
-                raise UnsupportedError(
-                    "enable_plan_caching=True: the planner has cached plans "
-                    "that this writer has not seen: use one writer for all "
-                    "saves of a planner, or leave it out"
-                )
-            plans = [
-                plan if plan.usable else old
-                for plan, old in zip(plans, before)
-            ]
-        # Before anything can fail: the planner thinks that they are known now.
-        caches = getattr(SavePlanner, "_cached_global_plan", None)
-        self._plans = plans if caches else []
-        return plans
 
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
@@ -496,7 +473,7 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
 
     def __getstate__(self) -> Any:
         """Of DCP's process executor: the store is opened there."""
-        return {**vars(self), "_save": None, "_plans": []}
+        return {**vars(self), "_save": None}
 
     def __del__(self) -> None:
         if hasattr(self, "_save"):
@@ -812,6 +789,25 @@ def _step_of(checkpoint_id: Any) -> int:
 
 def _engine_selector(checkpoint_id: Any) -> str:
     return selector_text(SELECTOR("checkpoint_id", checkpoint_id))
+
+
+def _whole(plans: list[SavePlan]) -> list[SavePlan]:
+    """The plans with those that their planner left out, as nothing has changed
+    in them since it made them: it has them in its cache. Each rank gets its
+    plan again, for with it goes which save it is of."""
+    if all(plan.usable for plan in plans):
+        return plans
+    # By the names of planners' classes; which one it is, nobody says here.
+    cached = list(getattr(SavePlanner, "_cached_global_plan", {}).values())
+    if len(cached) != 1 or len(cached[0]) != len(plans):
+        raise UnsupportedError(
+            "enable_plan_caching=True: the plans of two classes of planners, "
+            "or none of so many ranks, are cached in this process: let one "
+            "class cache them, or none"
+        )
+    return [
+        plan if plan.usable else known for plan, known in zip(plans, cached[0])
+    ]
 
 
 def _metadata_of(entry: Entry) -> TensorStorageMetadata | BytesStorageMetadata:
