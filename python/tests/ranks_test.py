@@ -396,12 +396,6 @@ def test_per_rank_is_of_ranks(store):
     assert store.steps() == []
 
 
-def test_a_manager_takes_no_ranks(tmp_path):
-    with pytest.raises(ckptree.UnsupportedError, match="ranks="):
-        ckptree.CheckpointManager(tmp_path / "s", ranks=ckptree.Ranks(0, 1))
-    assert not (tmp_path / "s").exists()
-
-
 def test_ranks_that_are_none(tmp_path):
     for given, named in (
         ((1, 1), "rank is 0 to 0 of 1"),
