@@ -177,6 +177,15 @@ def is_open(directory: str | os.PathLike[str]) -> bool:
         return _found(key) is not None
 
 
+def ranks_of(directory: str | os.PathLike[str]) -> Any:
+    """With which ranks this process has it open; None: it is closed, or open
+    without."""
+    key = os.path.realpath(directory)
+    with lock_of(key):
+        found = _found(key)
+        return None if found is None else found._ranks
+
+
 def _identity(directory: str) -> tuple[int, int] | None:
     """Of the file that an open store has locked: its number is nobody else's
     as long as it is open. None: it is not there."""

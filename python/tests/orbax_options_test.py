@@ -222,8 +222,6 @@ def refused(state):
 def test_what_is_refused_is_named(place, name, tmp_path):
     of = places(ours)[place]
     value = {
-        "primary_host": 3,
-        "active_processes": {0, 1},
         "todelete_subdir": "trash",
         "todelete_full_path": "trash",
         "type_handler_registry": object(),
@@ -242,6 +240,43 @@ def test_what_is_refused_is_named(place, name, tmp_path):
             v1.Context(deletion_options=deletion).check()
         else:
             calls(place, of, name, value)
+
+
+@pytest.mark.parametrize(
+    "given, named",
+    [
+        ({"primary_host": 3}, "primary_host: there is no process 3"),
+        ({"active_processes": {0, 1}}, "active_processes: .* no process 1"),
+        (
+            {"primary_host": -1, "active_processes": {0}},
+            "primary_host: there is no process -1",
+        ),
+    ],
+)
+def test_processes_that_are_not_there(given, named):
+    options = ours.options.MultiprocessingOptions(**given)
+    for of in (
+        lambda: ours.PyTreeCheckpointHandler(multiprocessing_options=options),
+        lambda: ours.StandardCheckpointer(multiprocessing_options=options),
+        lambda: ours.CheckpointManagerOptions(multiprocessing_options=options),
+        lambda: ours.v1.Context(multiprocessing_options=options).check(),
+    ):
+        with pytest.raises(ValueError, match=named):
+            of()
+    if "active_processes" not in given:
+        with pytest.raises(ValueError, match=named):
+            ours.PyTreeCheckpointer(**given)
+
+
+def test_this_process_among_others_is_alone(tmp_path):
+    for given in ({"primary_host": None}, {"active_processes": {0}}):
+        options = ours.options.MultiprocessingOptions(**given)
+        handler = ours.PyTreeCheckpointHandler()
+        with ours.Checkpointer(
+            handler, multiprocessing_options=options
+        ) as checkpointer:
+            checkpointer.save(tmp_path / "one", {"a": 1}, force=True)
+            assert checkpointer.restore(tmp_path / "one") == {"a": 1}
 
 
 def test_defaults_say_nothing(tmp_path, monkeypatch):

@@ -153,14 +153,13 @@ def save_checkpoint(
         store.close()
         raise
 
-    if isinstance(orbax_checkpointer, AsyncCheckpointer):
-        orbax_checkpointer.follow(store, handle)
-        return name
-
     def finish() -> None:
         with store:
             handle.result()
 
+    if isinstance(orbax_checkpointer, AsyncCheckpointer):
+        orbax_checkpointer.follow(handle, finish)
+        return name
     if async_manager is not None:
         async_manager.save_async(finish)
     else:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checkpoint at a path of its own: a store with one step, or the step of a
-run that the path names."""
+run that the path names. What may be saved there, and what is there."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
-from typing import TYPE_CHECKING, Any, Iterator, Mapping
+from typing import TYPE_CHECKING, Iterator
 
 import ckptree
 from ckptree.orbax import _items, _place
 from ckptree.paths import local_path
 
 if TYPE_CHECKING:
-    from ckptree.handle import SaveHandle
-    from ckptree.orbax._items import Item
     from ckptree.orbax._place import Place
     from ckptree.step import Step
     from ckptree.store import Store
@@ -25,51 +22,7 @@ if TYPE_CHECKING:
 _OF_A_STEP = re.compile(r"(?:.*_)?\d+")
 
 
-def begin(
-    directory: str | os.PathLike[str],
-    items: Mapping[str, Item],
-    custom: Any = None,
-    *,
-    force: bool = False,
-    permissions: int | None = None,
-) -> tuple[Store, SaveHandle]:
-    """Starts saving `items` to a store at `directory`, which is made, or to the
-    run in which that is a step, or the item of one. What is there already:
-    ValueError, or with `force` replaced, in one commit."""
-    path = pathlib.Path(local_path(directory))
-    there = check_free(path, force=force)
-    place = _step_to_save(path)
-    if place is not None:
-        return _begin_step(place, items, custom, force=force)
-    kept = _items.about(items, custom)
-    existed = path.is_dir()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    store = ckptree.Store(path, mode="write" if there else "write or create")
-    try:
-        if there:
-            _check_no_run(store)
-        if permissions is not None and not there:
-            path.chmod(permissions)
-        handle = store.save(
-            _place.ONLY_STEP,
-            _items.states(items),
-            metadata=kept,
-            overwrite=bool(store.steps()),
-        )
-    except BaseException as error:
-        store.close()
-        if not there:
-            # Nothing was saved: as it was before.
-            shutil.rmtree(path)
-            if existed:
-                path.mkdir()
-        if isinstance(error, TypeError):
-            raise ValueError(str(error)) from error
-        raise
-    return store, handle
-
-
-def _step_to_save(path: pathlib.Path) -> Place | None:
+def step_to_save(path: pathlib.Path) -> Place | None:
     """The step of a run that `path` means. To read, any name that ends in
     digits does; here "exp2" may well be meant as a folder."""
     place = _place.of_a_run(path)
@@ -79,31 +32,7 @@ def _step_to_save(path: pathlib.Path) -> Place | None:
     return place if _OF_A_STEP.fullmatch(name) else None
 
 
-def _begin_step(
-    place: Place, items: Mapping[str, Item], custom: Any, *, force: bool
-) -> tuple[Store, SaveHandle]:
-    assert place.step is not None
-    if place.item is not None:
-        (item,) = items.values()  # Several have folders of their own.
-        items = {place.item: item}
-    kept = _items.about(items, custom)
-    store = ckptree.Store(place.store, mode="write")
-    try:
-        handle = store.save(
-            place.step,
-            _items.states(items),
-            metadata=kept,
-            overwrite=force,
-        )
-    except BaseException as error:
-        store.close()
-        if isinstance(error, TypeError):
-            raise ValueError(str(error)) from error
-        raise
-    return store, handle
-
-
-def _check_no_run(store: Store) -> None:
+def check_no_run(store: Store) -> None:
     """ValueError: one checkpoint cannot replace all of them."""
     steps = list(store)
     if steps not in ([], [_place.ONLY_STEP]):
@@ -144,7 +73,7 @@ def check_free(path: pathlib.Path, *, force: bool) -> bool:
                 "replace it"
             )
         return True
-    place = _step_to_save(path)
+    place = step_to_save(path)
     if place is not None:
         _check_step(place, path, force=force)
         return True
@@ -168,19 +97,6 @@ def check_free(path: pathlib.Path, *, force: bool) -> bool:
                 "directory, or pass force=True"
             )
     return False
-
-
-def save(
-    directory: str | os.PathLike[str],
-    items: Mapping[str, Item],
-    custom: Any = None,
-    *,
-    force: bool = False,
-) -> None:
-    """As begin(), and waits until it is durable."""
-    store, handle = begin(directory, items, custom, force=force)
-    with store:
-        handle.result()
 
 
 @contextlib.contextmanager

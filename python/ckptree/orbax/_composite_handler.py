@@ -7,7 +7,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ckptree.orbax import _checkpoint, _folders, _items
+from ckptree.orbax import _checkpoint, _folders, _items, _saving
 from ckptree.orbax._files_handler import FilesHandler
 from ckptree.orbax._handler import (
     CheckpointHandler,
@@ -212,7 +212,7 @@ class CompositeCheckpointHandler(StoringHandler):
             folder.take(items)
         else:
             items = _items.finished(items)
-            _checkpoint.save(directory, items, force=True)
+            _saving.save(directory, items, force=True)
 
     def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
         given = one_of(args, kwargs)

@@ -43,18 +43,17 @@ class FilesHandler(StoreHandler):
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(_folders.given())
             futures = self._begin(folder.path, args)
-            if not futures:
+            if not futures and folder.call is None:
                 self.handler.finalize(folder.path)
                 return item_of(folder)
-            # The folder stays until they have ended.
+            # The folder stays until they have ended, on all processes.
             took = stack.pop_all()
             if folder.saved is not None:
                 folder.saved = _owned(folder.saved)
 
         def later() -> Item:
             with took:
-                _wait(futures)
-                self.handler.finalize(folder.path)
+                folder.finish(lambda: _wait(futures), self.handler.finalize)
                 return item_of(folder)
 
         return Item(None, later=later)
@@ -62,8 +61,8 @@ class FilesHandler(StoreHandler):
     def pack_all(self, args: Any) -> dict[str, Item]:
         """Of a handler of several items."""
         with _folders.given(several=True) as folder:
-            _wait(self._begin(folder.path, args))
-            self.handler.finalize(folder.path)
+            futures = self._begin(folder.path, args)
+            folder.finish(lambda: _wait(futures), self.handler.finalize)
             if packed(folder.path):
                 raise NotImplementedError(
                     f"{type(self.handler).__qualname__} writes files beside "

@@ -8,7 +8,7 @@ import contextlib
 import pathlib
 from typing import TYPE_CHECKING, Any, Iterator
 
-from ckptree.orbax import _checkpoint, _folders, _items, _loops
+from ckptree.orbax import _checkpoint, _folders, _items, _loops, _saving
 from ckptree.orbax.checkpoint_args import (
     CheckpointArgs,
     get_registered_args_cls,
@@ -121,7 +121,7 @@ class StoreHandler(StoringHandler):
         if folder is not None and not folder.several:
             folder.take(item)
         else:
-            _checkpoint.save(directory, {_items.DEFAULT: item}, force=True)
+            _saving.save(directory, {_items.DEFAULT: item}, force=True)
 
     def restore(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
         wanted = arguments(self, 1, args, kwargs)

@@ -163,6 +163,11 @@ def check_options(options: CheckpointManagerOptions) -> None:
                 "post_finalization_callback goes with "
                 "enable_async_checkpointing=True"
             )
+    if options.create and options.multiprocessing_options.active_processes:
+        raise NotImplementedError(
+            "create=True with active_processes: pass create=False, and the "
+            "first save makes the directory"
+        )
     if options.preservation_policy is None:
         return
     for name in ("max_to_keep", "keep_time_interval", "keep_period"):

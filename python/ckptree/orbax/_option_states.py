@@ -9,6 +9,8 @@ import inspect
 import warnings
 from typing import Any, Callable, Mapping
 
+from ckptree.orbax import _processes
+
 # It has its effect, or has it always.
 WORKS = "works"
 # It is an error that names it; where it is used says when.
@@ -22,6 +24,8 @@ _MEMORY = "a store bounds by itself what it holds in memory"
 _SAFE = "every array may change when save() returns"
 _COMMIT = "a step is one atomic commit, whatever the mode"
 _ALONE = "one process writes a store"
+_BOXES = "each process reads its boxes, and no byte twice"
+_OF_ALL = "the first replica of each shard is saved, by the process that has it"
 _NAMES = "items of a store have no files"
 _SNAPSHOTS = "a step that is open can be read to its end, without a copy"
 
@@ -62,10 +66,10 @@ _REPLICAS = {
     "array_metadata_store": "metadata are part of the step",
 }
 _BROADCAST = {
-    "replica_axis_index": _ALONE,
-    "primary_replica_id": _ALONE,
-    "broadcast_memory_limit_bytes": _ALONE,
-    "broadcast_memory_scaling_factor": _ALONE,
+    "replica_axis_index": _BOXES,
+    "primary_replica_id": _BOXES,
+    "broadcast_memory_limit_bytes": _BOXES,
+    "broadcast_memory_scaling_factor": _BOXES,
 }
 _WAITING = {
     "checkpoint_dir": WORKS,
@@ -138,14 +142,12 @@ STATES: Mapping[str, Mapping[str, str]] = {
     ),
     "AsyncOptions": {
         **_working("timeout_secs", "post_finalization_callback"),
-        "barrier_sync_fn": _ALONE,
+        "barrier_sync_fn": "processes meet by the coordination service of JAX",
         "create_directories_asynchronously": WORKS,
     },
-    "MultiprocessingOptions": {
-        "primary_host": REFUSED,
-        "active_processes": REFUSED,
-        "barrier_sync_key_prefix": _ALONE,
-    },
+    "MultiprocessingOptions": _working(
+        "primary_host", "active_processes", "barrier_sync_key_prefix"
+    ),
     "FileOptions": {
         "path_permission_mode": WORKS,
         "path_class": _FILES,
@@ -169,7 +171,7 @@ STATES: Mapping[str, Mapping[str, str]] = {
         "timeout_secs": WORKS,
         "async_options": GROUP,
     },
-    "PyTreeCheckpointer": {"primary_host": REFUSED, **_TREE_FILES},
+    "PyTreeCheckpointer": {"primary_host": WORKS, **_TREE_FILES},
     "StandardCheckpointer": {
         **_CHECKPOINTER,
         "async_options": GROUP,
@@ -207,8 +209,8 @@ STATES: Mapping[str, Mapping[str, str]] = {
     "ArrayHandler": {
         **_REPLICAS,
         "metadata_key": _FILES,
-        "primary_host": _ALONE,
-        "replica_id": _ALONE,
+        "primary_host": _OF_ALL,
+        "replica_id": _OF_ALL,
         "dispatcher": _ALONE,
         "callback": "SaveHandle.progress() of ckptree.Store.save() says it",
     },
@@ -286,7 +288,7 @@ STATES: Mapping[str, Mapping[str, str]] = {
             "enable_padding_and_truncation", "load_and_broadcast_options"
         ),
         "raise_array_data_missing_error": "it is always an error",
-        "use_load_and_broadcast": _ALONE,
+        "use_load_and_broadcast": _BOXES,
     },
     "ArrayOptions.Loading.LoadAndBroadcastOptions": _BROADCAST,
     "CheckpointablesOptions": _working("registry"),
@@ -380,20 +382,9 @@ def tell_of(options: Any, where: str = "") -> None:
 
 
 def check_processes(options: Any) -> None:
-    """NotImplementedError: what it asks of several processes cannot be."""
-    if options is None:
-        return
-    if options.primary_host not in (0, None):
-        raise NotImplementedError(
-            f"primary_host={options.primary_host}: one process writes a "
-            "store, and is its own primary host"
-        )
-    if options.active_processes:
-        raise NotImplementedError(
-            "active_processes: one process makes and writes a store, and "
-            "others read it: leave this out"
-        )
-    tell_of(options, "MultiprocessingOptions")
+    """What it asks of processes that are not there: ValueError; what cannot be:
+    NotImplementedError."""
+    _processes.check(options)
 
 
 def _same(value: Any, usual: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 import ckptree
 from ckptree.errors import CorruptionError
-from ckptree.orbax import _checkpoint, _flax_files, _items, _place
+from ckptree.orbax import _flax_files, _items, _place, _saving
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._items import About, Item
 from ckptree.orbax._keys import keys_of
@@ -75,7 +75,7 @@ def import_checkpoint(
     root = pathlib.Path(local_path(source)).absolute()
     destination = local_path(destination)
     if root.is_file():
-        _checkpoint.save(destination, _read_file(root))
+        _saving.save(destination, _read_file(root))
         _verify_all(destination, verify)
         return [_place.ONLY_STEP]
     if not root.is_dir():
@@ -84,7 +84,7 @@ def import_checkpoint(
         ocp = _orbax()
         items = _read_items(ocp, root)
         custom = _custom_metadata(ocp, root)
-        _checkpoint.save(destination, items, custom)
+        _saving.save(destination, items, custom)
         _verify_all(destination, verify)
         return [_place.ONLY_STEP]
     folders = _step_folders(root)

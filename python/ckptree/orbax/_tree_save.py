@@ -12,6 +12,7 @@ import numpy as np
 
 from ckptree import _engine, _rules
 from ckptree.adapters.protocol import Container
+from ckptree.orbax import _processes
 from ckptree.orbax._items import Item
 from ckptree.orbax._option_states import tell
 from ckptree.orbax._variables import Noticing, Variables, with_variables
@@ -186,7 +187,10 @@ class _OfJax:
     def _number(self, sharding: Any) -> int:
         from ckptree.orbax._sharding import to_plain
 
-        plain = to_plain(sharding)
+        plain = None
+        # On the devices of one process others have the same on theirs.
+        if _processes.is_alone() or not sharding.is_fully_addressable:
+            plain = to_plain(sharding)
         if plain not in self._placements:
             self._placements.append(plain)
         return self._placements.index(plain)

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import os
-import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from ckptree.closing import Closing
 from ckptree.orbax import _checkpoint, _items, _place, _tree_save
@@ -23,6 +22,7 @@ from ckptree.orbax._following import Deferred, Following
 from ckptree.orbax._handler import CheckpointHandler, StoreHandler, arguments
 from ckptree.orbax._option_states import check_processes, tell, tell_of
 from ckptree.orbax._registry import HandlerTable
+from ckptree.orbax._saving import Saving
 from ckptree.orbax._tree_handlers import (
     PyTreeCheckpointHandler,
     StandardCheckpointHandler,
@@ -36,12 +36,10 @@ from ckptree.orbax.options import (
     FileOptions,
     MultiprocessingOptions,
 )
-from ckptree.paths import local_path
 
 if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item, StoredItem
-    from ckptree.store import Store
 
     PathLike = str | os.PathLike[str]
 
@@ -87,6 +85,7 @@ class Checkpointer(AbstractCheckpointer, Closing):
         tell_of(atomicity_options)
         self._handler = handler
         self._permissions = (file_options or FileOptions()).path_permission_mode
+        self._processes = multiprocessing_options
 
     @property
     def handler(self) -> CheckpointHandler:
@@ -104,37 +103,19 @@ class Checkpointer(AbstractCheckpointer, Closing):
         they take. ValueError: something is there; `force` replaces a
         checkpoint."""
         _check_context(kwargs)
-        store, handle = self._begin(
-            directory, args, kwargs, force, custom_metadata
-        )
-        with store:
-            handle.result()
+        saving = self._saving(directory, force)
+        with saving.telling():
+            saving.check_free()
+            items = _items.finished(self._pack(args, kwargs))
+        saving.begin(items, custom_metadata)
+        saving.finish()
 
-    def _begin(
-        self,
-        directory: PathLike,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        force: bool,
-        custom: Any,
-    ) -> tuple[Store, SaveHandle]:
-        _checkpoint.check_free(pathlib.Path(local_path(directory)), force=force)
-        items = _items.finished(self._pack(args, kwargs))
-        return self._begin_items(directory, items, force, custom)
-
-    def _begin_items(
-        self,
-        directory: PathLike,
-        items: dict[str, Item],
-        force: bool,
-        custom: Any,
-    ) -> tuple[Store, SaveHandle]:
-        return _checkpoint.begin(
+    def _saving(self, directory: PathLike, force: bool) -> Saving:
+        return Saving(
             directory,
-            items,
-            custom,
             force=force,
             permissions=self._permissions,
+            processes=self._processes,
         )
 
     def _pack(
@@ -241,26 +222,34 @@ class AsyncCheckpointer(Checkpointer):
     ) -> None:
         """As Checkpointer.save(); goes on in the background."""
         _check_context(kwargs)
-        self.wait_until_finished()
-        _checkpoint.check_free(pathlib.Path(local_path(directory)), force=force)
-        items = self._pack(args, kwargs)
+        saving = self._saving(directory, force)
+        with saving.telling():
+            self.wait_until_finished()
+            saving.check_free()
+            items = self._pack(args, kwargs)
         if not any(item.later for item in items.values()):
-            self.follow(
-                *self._begin_items(directory, items, force, custom_metadata)
-            )
+            saving.begin(items, custom_metadata)
+            self.follow(saving.handle, saving.finish, saving.is_primary)
             return
         kept = _tree_save.copied(items)  # Those of the user may change now.
 
         def run() -> None:
-            made = _items.finished(kept)
-            store, handle = self._begin_items(
-                directory, made, force, custom_metadata
-            )
-            with store:
-                handle.result()
-            self._call_back()
+            with saving.telling():
+                made = _items.finished(kept)
+            saving.begin(made, custom_metadata)
+            saving.finish()
+            self._call_back(saving.is_primary)
 
         self._going_on = Deferred(_place.ONLY_STEP, run)
+
+    def _saving(self, directory: PathLike, force: bool) -> Saving:
+        return Saving(
+            directory,
+            force=force,
+            permissions=self._permissions,
+            processes=self._processes,
+            deadline=self._timeout,
+        )
 
     def restore(self, directory: PathLike, *args: Any, **kwargs: Any) -> Any:
         self.wait_until_finished()
@@ -282,20 +271,24 @@ class AsyncCheckpointer(Checkpointer):
             if following.ended():
                 self._going_on = None
 
-    def follow(self, store: Store, handle: SaveHandle) -> None:
-        """A save to `store` becomes this one's: it is waited for, and the store
-        closed."""
+    def follow(
+        self,
+        handle: SaveHandle,
+        finish: Callable[[], object],
+        is_primary: bool = True,
+    ) -> None:
+        """A save becomes this one's: when it has ended `finish` is called, and
+        waited for."""
 
         def run(handle: SaveHandle) -> None:
-            with store:
-                handle.result()
-            self._call_back()
+            finish()
+            self._call_back(is_primary)
 
         self._going_on = Following(handle, run)
 
-    def _call_back(self) -> None:
+    def _call_back(self, is_primary: bool) -> None:
         callback = self._options.post_finalization_callback
-        if callback is not None:
+        if callback is not None and is_primary:
             callback()
 
     def check_for_errors(self) -> None:
@@ -324,9 +317,11 @@ class PyTreeCheckpointer(Checkpointer):
         use_zarr3: bool = False,
         use_compression: bool = True,
     ) -> None:
-        check_processes(MultiprocessingOptions(primary_host))
         tell("PyTreeCheckpointer", locals(), PyTreeCheckpointer)
-        super().__init__(PyTreeCheckpointHandler())
+        super().__init__(
+            PyTreeCheckpointHandler(),
+            multiprocessing_options=MultiprocessingOptions(primary_host),
+        )
 
 
 class StandardCheckpointer(AsyncCheckpointer):

@@ -18,7 +18,7 @@ class AsyncOptions:
     """
 
     timeout_secs: int = 1200  # How long a save waits for the one before.
-    barrier_sync_fn: Any = None  # Of several processes: does nothing.
+    barrier_sync_fn: Any = None  # Does nothing: processes wait otherwise.
     # Called when a step is durable, on a thread of the engine.
     post_finalization_callback: Callable[[], None] | None = None
     create_directories_asynchronously: bool = True  # Does nothing.
@@ -26,8 +26,12 @@ class AsyncOptions:
 
 @dataclasses.dataclass(frozen=True)
 class MultiprocessingOptions:
-    """Which process does what. One process writes a store, so anything but its
-    own number is refused where it is used."""
+    """Which processes save together. None, of `primary_host`, is refused where
+    there are several.
+
+    >>> MultiprocessingOptions(primary_host=1, active_processes={1, 3})
+    MultiprocessingOptions(primary_host=1, active_processes={1, 3}, ...)
+    """
 
     primary_host: int | None = 0
     active_processes: set[int] | None = None

@@ -114,7 +114,8 @@ def pack(checkpointables: Any, context: Context) -> dict[str, Item]:
                 )
             kind = registry.of_object(name, value)
             made[name] = _packed(kind, value, context)
-    except BaseException:
+    except BaseException as error:
+        _folders.tell(error)
         # What the handlers before have begun is ended.
         with contextlib.suppress(Exception):
             _items.finished(made)
@@ -152,7 +153,7 @@ def _begun(handler: Any, value: Any) -> Item:
 
     def later() -> Item:
         with took:
-            variables.run(_running.run_one, work)
+            folder.finish(lambda: variables.run(_running.run_one, work))
             return _files_handler.item_of(folder)
 
     return Item(None, later=later)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import ckptree
 from ckptree.errors import NotFoundError
-from ckptree.orbax import _place
+from ckptree.orbax import _place, _processes
 from ckptree.orbax.experimental.v1._context import get_context
 from ckptree.orbax.experimental.v1._response import AsyncResponse
-from ckptree.sharing import is_open
+from ckptree.paths import local_path
+from ckptree.sharing import is_open, ranks_of
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
@@ -51,7 +52,24 @@ def delete(
     >>> ocp.delete(tmp / "tree"), ocp.delete(tmp / "tree", missing_ok=True)
     (True, False)
     """
-    get_context().check()
+    context = get_context()
+    context.check()
+    job = _processes.job(context.multiprocessing)
+    if job is None:
+        return _delete(path, checkpointable_name, missing_ok)
+    # One process deletes; the others hear what came of it.
+    about = os.path.abspath(local_path(path))
+    call = _processes.Call(job, "delete", about)
+    deleted = False
+    with call.telling():
+        if job.is_primary:
+            deleted = _delete(path, checkpointable_name, missing_ok)
+    return bool(call.agree(deleted, lambda says: says[0]))
+
+
+def _delete(
+    path: PathLike, checkpointable_name: str | None, missing_ok: bool
+) -> bool:
     if checkpointable_name is not None:
         raise NotImplementedError(
             f"checkpointable_name={checkpointable_name!r}: a step is whole; "
@@ -68,7 +86,8 @@ def delete(
             f"{os.fspath(path)} is one item: a step is whole; load what is to "
             "stay, and save it with overwrite=True"
         )
-    with ckptree.Store(place.store, mode="write") as store:
+    ranks = ranks_of(place.store)
+    with ckptree.Store(place.store, mode="write", ranks=ranks) as store:
         if place.step is not None:
             return _delete_step(store, place.step, path, missing_ok)
         if len(store.steps()) > 1:

@@ -7,17 +7,16 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any, Callable
 
-from ckptree.orbax import _checkpoint, _items, _tree_save
+from ckptree.orbax import _items, _tree_save
+from ckptree.orbax._saving import Saving
 from ckptree.orbax.experimental.v1 import _checkpointables
 from ckptree.orbax.experimental.v1._context import get_context
 from ckptree.orbax.experimental.v1._response import AsyncResponse
 from ckptree.paths import local_path
 
 if TYPE_CHECKING:
-    from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item
     from ckptree.orbax.experimental.v1._context import Context
-    from ckptree.store import Store
 
     PathLike = str | os.PathLike[str]
 
@@ -109,37 +108,37 @@ def _begin(
 ) -> Callable[[], None]:
     """Starts it; returns what waits for it, and closes the store."""
     directory = pathlib.Path(local_path(path))
-    if directory.exists() and not overwrite:
-        raise ValueError(
-            f"Destination {directory} already exists: pass overwrite=True to "
-            "replace a checkpoint"
-        )
-    _checkpoint.check_free(directory, force=overwrite)
-    # Not before: what a handler begins has to be ended.
-    items = pack()
+    saving = Saving(
+        directory,
+        force=overwrite,
+        permissions=context.file.path_permission_mode,
+        processes=context.multiprocessing,
+        deadline=context.asynchronous.timeout_secs,
+    )
+    with saving.telling():
+        if saving.is_primary and directory.exists() and not overwrite:
+            raise ValueError(
+                f"Destination {directory} already exists: pass overwrite=True "
+                "to replace a checkpoint"
+            )
+        saving.check_free()
+        # Not before: what a handler begins has to be ended.
+        items = pack()
     callback = context.asynchronous.post_finalization_callback
-
-    def begin(made: dict[str, Item]) -> tuple[Store, SaveHandle]:
-        return _checkpoint.begin(
-            directory,
-            made,
-            custom,
-            force=overwrite,
-            permissions=context.file.path_permission_mode,
-        )
-
+    kept: dict[str, Item] | None = None
     if any(item.later for item in items.values()):
         # The arrays may change as soon as this returns.
         kept = _tree_save.copied(items)
-        begun = None
     else:
-        begun = begin(items)
+        saving.begin(items, custom)
 
     def finish() -> None:
-        store, handle = begun or begin(_items.finished(kept))
-        with store:
-            handle.result()
-        if callback is not None:
+        if kept is not None:
+            with saving.telling():
+                made = _items.finished(kept)
+            saving.begin(made, custom)
+        saving.finish()
+        if callback is not None and saving.is_primary:
             callback()
 
     return finish
