@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine of a manager: a reader, until something is to be written. One
-process writes a store at a time; the managers in it share what is open."""
+process writes a store at a time; the managers in it share what is open.
+Processes that save together open it together, each at the same call."""
 
 from __future__ import annotations
 
+import os
 import pathlib
 import threading
+import uuid
 import weakref
 from typing import TYPE_CHECKING, Any, Mapping
 
 import ckptree
 from ckptree.errors import StateError, UnavailableError
 from ckptree.metadata import as_json_has_it
-from ckptree.orbax import _place
+from ckptree.orbax import _place, _processes
 from ckptree.orbax._manager_arguments import listed_steps
 from ckptree.orbax.checkpoint_managers.save_decision_policy import decision_of
 from ckptree.orbax.options import AsyncOptions
 from ckptree.policies import MetricOfStep
+from ckptree.sharing import is_open, ranks_of
 
 if TYPE_CHECKING:
     from ckptree.orbax._manager_options import CheckpointManagerOptions, Kept
@@ -37,20 +41,47 @@ class Engines:
         self._lock = threading.RLock()  # To become one that writes.
         self._writes = False
         self._closed = False
+        deadline = (options.async_options or AsyncOptions()).timeout_secs
+        # Those that save together; None: this process saves, or reads, alone.
+        self.job: _processes.Job | None = None
+        if not options.read_only:
+            self.job = _processes.job(options.multiprocessing_options, deadline)
         # The one that is open; None: there is nothing yet, or it was left.
         self.current: ckptree.CheckpointManager | None = None
 
     def begin(self, metadata: Mapping[str, Any] | None) -> None:
         """Opens what is there, or makes it where the options say so."""
+        call = self._call("open")
+        if call is None:
+            writes = self._writes_at_once(metadata)
+        else:
+            writes = False
+            with call.telling():
+                if call.job.is_primary:
+                    writes = self._writes_at_once(metadata)
+            # The others may see by now what another process has made.
+            writes = call.agree(writes, lambda says: says[0])
+        if writes:
+            self.writing(metadata)
+        else:
+            self.reading()
+
+    def _writes_at_once(self, metadata: Mapping[str, Any] | None) -> bool:
+        """Whether there is something to be written when it is opened."""
         _place.check_not_of_orbax(self._directory)
         given = self._options
         if given.create and not _place.is_store(self._directory):
-            self.writing(metadata)
-            return
+            return True
         found = self.reading()
         if metadata and given.save_root_metadata and not given.read_only:
-            if found is not None and found.metadata() is None:
-                self.writing(metadata)
+            return found is not None and found.metadata() is None
+        return False
+
+    def _call(self, what: str) -> _processes.Call | None:
+        if self.job is None:
+            return None
+        where = os.path.abspath(self._directory)
+        return _processes.Call(self.job, f"{what} {where}")
 
     def reading(self) -> ckptree.CheckpointManager | None:
         """None: there is nothing to read yet."""
@@ -76,7 +107,9 @@ class Engines:
             fresh = not _place.is_store(self._directory)
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             try:
-                opened = self._open(metadata, read_only=False)
+                opened = self._open(
+                    metadata, read_only=False, ranks=self._ranks()
+                )
             except UnavailableError as error:
                 raise UnavailableError(
                     f"{error}. What is there can be restored all the same: "
@@ -84,13 +117,42 @@ class Engines:
                     "nothing is to be saved or deleted"
                 ) from None
             mode = self._options.file_options.path_permission_mode
-            if fresh and mode is not None:
+            first = self.job is None or self.job.is_primary
+            if fresh and first and mode is not None:
                 self._directory.chmod(mode)
             reader, self.current = self.current, opened
             self._writes = True
         if reader is not None:
             reader.close()
         return opened
+
+    def _ranks(self) -> ckptree.Ranks | None:
+        """Of the processes that open it now; that of others in this process,
+        where they have it open."""
+        call = self._call("write")
+        if call is None:
+            return None
+        here = ranks_of(self._directory)
+
+        def decide(jobs: list[str]) -> str:
+            if len(set(jobs)) > 1:
+                raise StateError(
+                    f"{self._directory} is open in some of the processes: open "
+                    "it in all of them, or close it"
+                )
+            if jobs[0] == "":
+                # The others wait for a store that can be opened: it can.
+                ckptree.Store(self._directory).close()
+                if is_open(self._directory):
+                    raise StateError(
+                        f"{self._directory} is open in this process without "
+                        "ranks=: close it first, or all stores by "
+                        "ckptree.close_all()"
+                    )
+            return jobs[0] or uuid.uuid4().hex
+
+        name = call.agree("" if here is None else here.job, decide)
+        return here or call.job.ranks(str(name))
 
     @property
     def writer(self) -> ckptree.CheckpointManager | None:
@@ -106,7 +168,11 @@ class Engines:
             current.close()
 
     def _open(
-        self, metadata: Mapping[str, Any] | None, *, read_only: bool
+        self,
+        metadata: Mapping[str, Any] | None,
+        *,
+        read_only: bool,
+        ranks: ckptree.Ranks | None = None,
     ) -> ckptree.CheckpointManager:
         given = self._options
         decision = None
@@ -143,5 +209,6 @@ class Engines:
             if given.save_root_metadata
             else None,
             read_only=read_only,
+            ranks=ranks,
             save_timeout=(given.async_options or AsyncOptions()).timeout_secs,
         )

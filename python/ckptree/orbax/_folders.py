@@ -81,6 +81,10 @@ class Shared:
         self._path = path
         self._made: list[pathlib.Path] = []
 
+    @property
+    def any(self) -> bool:
+        return bool(self._made)
+
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """given() gives out these."""

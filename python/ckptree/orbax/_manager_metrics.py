@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from typing import TYPE_CHECKING, Any, Mapping
 
@@ -30,31 +31,43 @@ class StepMetrics:
         self._read: dict[int, Any] = {}  # By read(), as they are stored.
         self._learned = False
 
-    def put(
-        self, step: int, items: dict[str, Item], metrics: Any
-    ) -> dict[str, float]:
-        """Makes an item of them; returns those that the store can order by.
-        Raises what best_fn raises."""
-        self._read.pop(step, None)
+    def checked(self, step: int, metrics: Any) -> Any:
+        """As put() wants them. Raises what best_fn raises."""
         if metrics is None:
             if self._options.best_fn is not None:
                 _log.warning("save(%d): no metrics, which best_fn wants", step)
-            return {}
-        item = None
+            return None
         try:
-            plain = plain_metrics(metrics)
-            item = json_item(plain)
+            metrics = plain_metrics(metrics)
+            json_item(metrics)
         except (TypeError, ValueError):
             if not self._options.prevent_write_metrics:
-                raise
-            plain = metrics  # Known to this process only.
+                raise  # Else they are known to this process only.
         if self._options.best_fn is not None:
-            self._options.best_fn(plain)
-        self._known[step] = plain
-        if item is None:
+            self._options.best_fn(metrics)
+        return metrics
+
+    def put(
+        self, step: int, items: dict[str, Item], metrics: Any
+    ) -> dict[str, float]:
+        """Makes an item of what checked() returns; returns those that the store
+        can order by."""
+        self._read.pop(step, None)
+        if metrics is None:
             return {}
-        items[_items.METRICS] = item
-        return ordered_metrics(plain)
+        self._known[step] = metrics
+        try:
+            items[_items.METRICS] = json_item(metrics)
+        except (TypeError, ValueError):
+            return {}
+        return ordered_metrics(metrics)
+
+    def told(self, metrics: Any) -> Any:
+        """What other processes can be told of them; None: nothing."""
+        try:
+            return json.loads(json.dumps(metrics))
+        except (TypeError, ValueError):
+            return None
 
     def learn(self, store: Store) -> None:
         """Reads those of all steps, where somebody may ask for them."""

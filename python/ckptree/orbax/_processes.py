@@ -150,19 +150,20 @@ _calls: Counter[str] = Counter()
 
 
 class Call:
-    """One call that each process of a job makes, of a kind (`what`) and about
-    a thing. The first ones of them meet, the second ones, and so on."""
+    """One call that each process of a job makes: `what` names it. The first of
+    a name on each of them meet, the second, and so on."""
 
-    def __init__(self, job: Job, what: str, about: Any) -> None:
+    def __init__(self, job: Job, what: str) -> None:
         self.job = job
-        self._what = f"{what} {about}"
-        said = repr((job.processes, job.prefix, what, str(about)))
+        self._what = what
+        said = repr((job.processes, job.prefix, what))
         key = hashlib.sha256(said.encode()).hexdigest()[:24]
         with _lock:
             _calls[key] += 1
             self._name = f"ckptree/orbax/{key}/{_calls[key]}"
         self._at = 0
         self.over = False  # It failed, here or elsewhere.
+        self._failed_at: int | None = None  # Here.
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
@@ -178,12 +179,24 @@ class Call:
         if self.over:
             return
         self.over = True
+        self._failed_at = self._at
         said = _error_text(error)
         with contextlib.suppress(errors.UnavailableError):
             if self.job.is_primary:
                 self._answer(self._at, {**said, "place": 0})
             else:
                 self._put(f"{self._at}/{self.job.place}", said)
+
+    def hear_all(self) -> None:
+        """After fail(), on the first process: until the others have heard it,
+        or the deadline is over."""
+        at, self._failed_at = self._failed_at, None
+        end = time.monotonic() + self.job.deadline
+        if at is None or not self.job.is_primary:
+            return
+        with contextlib.suppress(errors.UnavailableError):
+            for place in range(1, len(self.job.processes)):
+                self._get(f"{at}/{place}", end - time.monotonic())
 
     def agree(
         self,

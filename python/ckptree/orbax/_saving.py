@@ -9,19 +9,18 @@ import os
 import pathlib
 import shutil
 import uuid
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import ckptree
-from ckptree.errors import Error, InvalidArgumentError, StateError
-from ckptree.orbax import _checkpoint, _folders, _items, _place, _processes
-from ckptree.orbax._alike import Survey
+from ckptree.errors import Error, StateError
+from ckptree.orbax import _checkpoint, _items, _place, _processes
+from ckptree.orbax._agreement import Agreement
 from ckptree.paths import local_path
 from ckptree.sharing import is_open, ranks_of
 
 if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item
-    from ckptree.orbax._processes import Call
     from ckptree.store import Store
 
 
@@ -58,24 +57,21 @@ class Saving:
         self._path = pathlib.Path(local_path(directory))
         self._force = force
         self._permissions = permissions
-        self._call: Call | None = None
-        self._shared: _folders.Shared | None = None
         # Of a store that this save has made: what was there before.
         self._undoes = False
         self._existed = False
         self._begun: tuple[Store, SaveHandle] | None = None
+        path = pathlib.Path(os.path.abspath(self._path))
         job = _processes.job(processes, deadline)
-        if job is not None:
-            path = pathlib.Path(os.path.abspath(self._path))
-            self._call = _processes.Call(job, "save to", path)
-            place = _checkpoint.step_to_save(path)
-            beside = path if place is None else place.store
-            self._shared = _folders.Shared(self._call, beside)
+        place = None if job is None else _checkpoint.step_to_save(path)
+        self._agreement = Agreement(
+            job, f"save to {path}", path if place is None else place.store
+        )
 
     @property
     def is_primary(self) -> bool:
         """Whether this process does what one of them does."""
-        return self._call is None or self._call.job.is_primary
+        return self._agreement.is_primary
 
     @property
     def handle(self) -> SaveHandle:
@@ -83,18 +79,9 @@ class Saving:
         assert self._begun is not None
         return self._begun[1]
 
-    @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def telling(self) -> contextlib.AbstractContextManager[None]:
         """For all that comes before begin(): what it raises, all raise."""
-        if self._call is None or self._shared is None:
-            yield
-            return
-        try:
-            with self._call.telling(), self._shared.used():
-                yield
-        except BaseException:
-            self._shared.clear()
-            raise
+        return self._agreement.telling()
 
     def check_free(self) -> None:
         """ValueError: something is there that is not to be replaced. The
@@ -108,20 +95,15 @@ class Saving:
         already: ValueError, or with `force` replaced, in one commit."""
         try:
             with self.telling():
-                survey = Survey(items) if self._call is not None else None
                 kept = _items.about(items, custom)
-            if survey is None:
-                target = self._prepare("")
-            else:
-                target = self._agreed(survey)
-            self._begun = self._open(target, items, kept)
+                here = self._open_here()
+            target = self._agreement.on(items, here, self._decide)
+            self._begun = self._open(_Target(*target), items, kept)
         except BaseException as error:
             self._undo()
             if isinstance(error, TypeError):
                 raise ValueError(str(error)) from error
             raise
-        if self._shared is not None:
-            self._shared.clear()
 
     def finish(self) -> None:
         """Waits until it is durable, and closes the store."""
@@ -137,38 +119,25 @@ class Saving:
 
     # ---- What several processes agree on ----
 
-    def _agreed(self, survey: Survey) -> _Target:
-        """The same on all of them."""
-        call = self._call
-        assert call is not None
-
-        def decide(says: list[Any]) -> Any:
-            if len({have for have, _ in says}) > 1:
-                return None  # To be looked at.
-            there = {open_here for _, open_here in says}
-            if len(there) > 1:
-                raise StateError(
-                    f"{self._path}: its run is open in some of the processes: "
-                    "open it in all of them, or close it"
-                )
-            return self._prepare(there.pop() or uuid.uuid4().hex)
-
-        def refuse(texts: list[str]) -> None:
-            raise InvalidArgumentError(survey.difference(call.job, texts))
-
-        with self.telling():
-            target = call.agree([survey.said(), self._open_here()], decide)
-            if target is None:
-                call.agree(survey.in_full(), refuse)
-            return _Target(*target)
+    def _decide(self, jobs: list[str]) -> _Target:
+        """Of what _open_here() says on each of them."""
+        if self._agreement.job is None:
+            return self._prepare("")
+        if len(set(jobs)) > 1:
+            raise StateError(
+                f"{self._path}: its run is open in some of the processes: open "
+                "it in all of them, or close it"
+            )
+        return self._prepare(jobs[0] or uuid.uuid4().hex)
 
     def _open_here(self) -> str:
         """The job of the run that the path is a step of, where this process
         has it open with others."""
+        if self._agreement.job is None:
+            return ""
         place = _checkpoint.step_to_save(self._path)
-        store = self._path if place is None else place.store
-        ranks = ranks_of(store)
-        return "" if ranks is None else ranks.job
+        ranks = ranks_of(self._path if place is None else place.store)
+        return "" if ranks is None else str(ranks.job)
 
     # ---- Stores ----
 
@@ -201,8 +170,9 @@ class Saving:
         directory = target.store(self._path)
         ranks = None
         if target.job:
-            assert self._call is not None
-            ranks = ranks_of(directory) or self._call.job.ranks(target.job)
+            assert self._agreement.job is not None
+            ranks = ranks_of(directory)
+            ranks = ranks or self._agreement.job.ranks(target.job)
         made = self._undoes and not _place.is_store(directory)
         store = ckptree.Store(
             directory,
@@ -241,8 +211,6 @@ class Saving:
 
     def _undo(self) -> None:
         """Nothing was saved: as it was before."""
-        if self._shared is not None:
-            self._shared.clear()
         if not self._undoes or is_open(self._path):
             return
         self._undoes = False

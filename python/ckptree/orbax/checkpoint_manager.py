@@ -8,12 +8,13 @@ import datetime
 import logging
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 import ckptree
 from ckptree.closing import Closing
 from ckptree.errors import AlreadyExistsError, Error, NotFoundError
-from ckptree.orbax import _composite_handler, _items, multihost
+from ckptree.orbax import _composite_handler, _items, _processes, multihost
+from ckptree.orbax._agreement import Agreement
 from ckptree.orbax._composite_handler import describe, of_one_item
 from ckptree.orbax._engines import Engines
 from ckptree.orbax._entries import Entry
@@ -180,12 +181,28 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         manager = self._engines.writing()
         if self.reached_preemption(step):
             manager.request_preemption()
+            if self._engines.job is not None:
+                manager.reached_preemption(step_number(step))  # All know it.
         policy = self._options.save_decision_policy
         sees_saves = (
             self._options.enable_should_save_is_saving_in_progress_check
         )
         if policy is None or (sees_saves and decision_of(policy) is not None):
             return manager.should_save(step_number(step))
+        job = self._engines.job
+        if job is None:
+            return self._decided(step, policy, sees_saves)
+        # One process decides: clocks and saves in progress differ.
+        call = _processes.Call(job, f"should save {step} to {self._directory}")
+        decided = False
+        with call.telling():
+            if job.is_primary:
+                decided = self._decided(step, policy, sees_saves)
+        return bool(call.agree(decided, lambda says: says[0]))
+
+    def _decided(self, step: int, policy: Any, sees_saves: bool) -> bool:
+        """By a policy of the user's own."""
+        manager = self._engines.writing()
         infos = self._infos()  # Waits for no save: the policy may ask for one.
         if infos and infos[-1].step >= step:
             return False
@@ -239,43 +256,56 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     def _save(
         self, step: int, given: Any, metrics: Any, custom: Any, entry: Entry
     ) -> None:
-        self.check_for_errors()
         self._engines.writing()
-        with entry.timed("wait_for_prev"):
-            self._settle()
-        self.check_for_errors()
-        if step in self.all_steps():
-            raise StepAlreadyExistsError(
-                f"{self._directory}: there is a step {step}"
-            )
-        made = _composite_handler.pack(self._items.table, given)
+
+        def pack() -> dict[str, Item]:
+            self.check_for_errors()
+            with entry.timed("wait_for_prev"):
+                self._settle()
+            self.check_for_errors()
+            if step in self.all_steps():
+                raise StepAlreadyExistsError(
+                    f"{self._directory}: there is a step {step}"
+                )
+            return _composite_handler.pack(self._items.table, given)
+
         with entry.timed("checkpointer_blocking"):
-            self._begin(step, made, metrics, custom)
+            self._begin(step, pack, metrics, custom)
         if not self._options.enable_async_checkpointing:
             self.wait_until_finished()
 
     def _begin(
         self,
         step: int,
-        made: dict[str, Item],
+        pack: Callable[[], dict[str, Item]],
         metrics: Any,
         custom: Any,
         *,
         overwrite: bool = False,
     ) -> None:
-        """Begins to save items, whatever the policies say. `overwrite` replaces
-        a step, in one commit."""
-        self._wait_for_callback()
+        """Begins to save the items that `pack` makes, whatever the policies
+        say. `overwrite` replaces a step, in one commit."""
+        agreement = Agreement(
+            self._engines.job,
+            f"save step {step} to {self._directory}",
+            self._directory,
+        )
+        with agreement.telling():
+            made = pack()
+            self._wait_for_callback()
         now = datetime.datetime.now(datetime.timezone.utc)
         if not any(item.later for item in made.values()):
-            self._commit(step, made, metrics, custom, overwrite)
+            self._commit(step, made, metrics, custom, overwrite, agreement)
         else:
             # The arrays may change as soon as save() returns.
             kept = copied(made)
 
             def run() -> SaveHandle | None:
-                items = finished(kept)
-                return self._commit(step, items, metrics, custom, overwrite)
+                with agreement.telling():
+                    items = finished(kept)
+                return self._commit(
+                    step, items, metrics, custom, overwrite, agreement
+                )
 
             self._deferred = Deferred(step, run)
         self._saving = CheckpointInfo(step, now, self._metrics.given(step))
@@ -287,25 +317,36 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         metrics: Any,
         custom: Any,
         overwrite: bool,
+        agreement: Agreement,
     ) -> SaveHandle | None:
         manager = self._engines.writing()
-        self._metrics.learn(self._store)
-        stored = self._metrics.put(step, made, metrics)
+        with agreement.telling():
+            self._metrics.learn(self._store)
+            kept = _items.about(made, custom)
+            given = None
+            if agreement.is_primary:  # Its metrics count.
+                given = self._metrics.checked(step, metrics)
+        said = self._metrics.told(given)
+        told = agreement.on(made, said, lambda says: says[0])
+        if not agreement.is_primary:
+            given = told
+        stored = self._metrics.put(step, made, given)
         with self._told(step):
             manager.save(
                 step,
                 _items.states(made),
                 metrics=stored,
-                metadata=_items.about(made, custom),
+                metadata=kept,
                 force=True,
                 overwrite=overwrite,
             )
         callback = (
             self._options.async_options or AsyncOptions()
         ).post_finalization_callback
-        if callback is not None and manager.last_save is not None:
-            self._following = after_commit(manager.last_save, callback)
-        return manager.last_save
+        saved = manager.last_save
+        if callback is not None and saved is not None and agreement.is_primary:
+            self._following = after_commit(saved, callback)
+        return saved
 
     def wait_until_finished(self) -> None:
         """Until no save is in flight, and the callback of the options has run.
@@ -508,8 +549,13 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if self._options.read_only:
             _log.warning("delete(%d): read_only", step)
             return
+        writer = self._engines.writing()
+        if self._engines.job is not None:
+            # Not before the others have listed it for the last time.
+            what = f"delete step {step} of {self._directory}"
+            _processes.Call(self._engines.job, what).agree()
         try:
-            self._engines.writing().delete(step_number(step))
+            writer.delete(step_number(step))
         except NotFoundError:
             raise FileNotFoundError(
                 f"Requested deleting a non-existent step: {step}"

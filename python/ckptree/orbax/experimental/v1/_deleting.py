@@ -58,8 +58,8 @@ def delete(
     if job is None:
         return _delete(path, checkpointable_name, missing_ok)
     # One process deletes; the others hear what came of it.
-    about = os.path.abspath(local_path(path))
-    call = _processes.Call(job, "delete", about)
+    call = _processes.Call(job, f"delete {os.path.abspath(local_path(path))}")
+    call.agree()  # Nobody reads it any more.
     deleted = False
     with call.telling():
         if job.is_primary:

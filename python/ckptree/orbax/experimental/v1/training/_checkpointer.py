@@ -34,7 +34,11 @@ from ckptree.orbax.experimental.v1.training.errors import (
     StepAlreadyExistsError,
     StepNotFoundError,
 )
-from ckptree.orbax.options import AsyncOptions, FileOptions
+from ckptree.orbax.options import (
+    AsyncOptions,
+    FileOptions,
+    MultiprocessingOptions,
+)
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item
@@ -72,6 +76,7 @@ class Checkpointer(Closing):
         self._context = context or get_context()
         self._context.check()
         asynchronous = self._context.asynchronous
+        processes = self._context.multiprocessing
         self._manager = CheckpointManager(
             directory,
             options=CheckpointManagerOptions(
@@ -91,6 +96,13 @@ class Checkpointer(Closing):
                     timeout_secs=asynchronous.timeout_secs,
                     post_finalization_callback=asynchronous.post_finalization_callback,
                 ),
+                multiprocessing_options=MultiprocessingOptions(
+                    processes.primary_host,
+                    processes.active_processes,
+                    processes.barrier_sync_key_prefix,
+                ),
+                # Made by the first save, where some processes save.
+                create=not processes.active_processes,
                 file_options=FileOptions(
                     self._context.file.path_permission_mode
                 ),
@@ -200,7 +212,11 @@ class Checkpointer(Closing):
         return self._begin(step, pack, metrics, custom_metadata, overwrite)
 
     def _wants(self, step: int, force: bool, overwrite: bool) -> bool:
-        self._manager.check_for_errors()
+        if self._manager._engines.job is None:
+            self._manager.check_for_errors()
+        else:
+            # Failures of one process are raised by all, in _begin().
+            self._manager._engines.writing()
         if self._is_there(step_number(step)):
             if not overwrite:
                 raise StepAlreadyExistsError(
@@ -227,12 +243,18 @@ class Checkpointer(Closing):
         overwrite: bool,
     ) -> AsyncResponse[bool]:
         manager = self._manager
-        # Failures of the one before are raised.
         manager._engines.writing()
-        manager._settle()
-        # Not before: what a handler begins has to be ended.
+
+        def settled() -> dict[str, Item]:
+            # Failures of the one before are raised.
+            manager.check_for_errors()
+            manager._settle()
+            manager.check_for_errors()
+            # Not before: what a handler begins has to be ended.
+            return pack()
+
         manager._begin(
-            step_number(step), pack(), metrics, custom, overwrite=overwrite
+            step_number(step), settled, metrics, custom, overwrite=overwrite
         )
         deferred = manager._deferred
         begun = manager._engine.last_save
