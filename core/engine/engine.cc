@@ -15,6 +15,7 @@
 #include "core/process/allowed_threads.h"
 #include "core/process/clock.h"
 #include "core/process/engine_thread.h"
+#include "core/process/guarded_call.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/process_use.h"
@@ -146,8 +147,9 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
   if (options.use == EngineOptions::Use::kReadSalvaged) {
     return OpenSalvaged(directory, options);
   }
-  absl::StatusOr<std::shared_ptr<Engine>> opened =
-      OpenThere(directory, options);
+  // Where there is no memory, not even a thread can be started.
+  absl::StatusOr<std::shared_ptr<Engine>> opened = GuardedResult(
+      "opening the store", [&] { return OpenThere(directory, options); });
   if (options.store.read_only) {
     // What a writer takes away while we look seems to be damage:
     // it is damage where it is the same when looked at again.
