@@ -36,6 +36,9 @@ extensions = [
 source_suffix = {".md": "markdown"}
 root_doc = "index"
 nitpicky = False  # Types of NumPy, JAX and PyTorch have no pages here.
+# A class that an annotation names may be in two modules, as ours and Orbax's
+# CheckpointManager: one of them is linked.
+suppress_warnings = ["ref.python"]
 
 # The captures of commands are plain text; code blocks name their language.
 highlight_language = "text"

@@ -5,13 +5,11 @@ subclasses that say by __tensor_flatten__() what they are made of.
 Each is a node whose tag says what it is, with the parts below: histories,
 differences and `ckptree show` have these.
 
-| tag | parts |
-|---|---|
-| torch.sparse_coo 4,5 | indices, values, coalesced |
-| torch.sparse_csr 4,5; csc, bsr and bsc likewise | as PyTorch calls them |
-| torch.quantized qint8 per_tensor_affine | int_repr, scale, zero_point |
-| torch.quantized quint8 per_channel_affine 0 | int_repr, scales, zero_points |
-| torch.subclass MODULE.CLASS 4,5 | its inner tensors, and context |
+* torch.sparse_coo 4,5: indices, values, coalesced
+* torch.sparse_csr 4,5; csc, bsr and bsc likewise: as PyTorch calls them
+* torch.quantized qint8 per_tensor_affine: int_repr, scale, zero_point
+* torch.quantized quint8 per_channel_affine 0: int_repr, scales, zero_points
+* torch.subclass MODULE.CLASS 4,5: its inner tensors, and context
 
 Back they come without anything being imported or called that a store names: a
 subclass is made by the class of the template, or by one of those that the
