@@ -292,7 +292,7 @@ class Store(Closing):
             seconds since 1970: of a step that was saved before, elsewhere.
             None: now.
         per_rank : list of str
-            With `ranks`: the subtrees ("rng", "loader/**") in which each rank
+            With `ranks`: the subtrees ("rng", "loader") in which each rank
             has values of its own, under names of its own: state["rng"]["3"].
             Of an array of JAX that is spread over processes each saves its
             shards; all else every rank has to have alike, and one saves it.
