@@ -142,7 +142,7 @@ std::string EncodeRankMail(const RankMail& mail) {
   out.set_body(mail.body);
   out.set_code(mail.code);
   out.set_text(mail.text);
-  out.set_version(mail.version);
+  out.set_ordinal(mail.ordinal);
   for (const std::uint64_t nonce : mail.taken) out.add_taken(nonce);
   out.set_topic(mail.topic);
   out.set_call(mail.call);
@@ -174,7 +174,7 @@ absl::StatusOr<RankMail> DecodeRankMail(std::string_view bytes) {
   mail.body = in.body();
   mail.code = in.code();
   mail.text = in.text();
-  mail.version = in.version();
+  mail.ordinal = in.ordinal();
   mail.taken.assign(in.taken().begin(), in.taken().end());
   mail.topic = in.topic();
   mail.call = in.call();

@@ -79,8 +79,8 @@ struct RankMail {
   std::string body;        // A plan, a token, or what is told.
   std::uint32_t code = 0;  // absl::StatusCode; 0: OK.
   std::string text;
-  std::uint64_t version = 0;
-  std::vector<std::uint64_t> taken;  // Outcome: nonces, by rank.
+  std::uint64_t ordinal = 0;  // Outcome: of the store's newest commit by then;
+  std::vector<std::uint64_t> taken;  // nonces, by rank.
   std::string topic;                 // Told, notice: what it is about,
   std::string call;                  // and which of its questions.
 

@@ -339,14 +339,14 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
 }
 
 void Coordinator::Settle(const StepCall& call, const absl::Status& status,
-                         std::uint64_t version) {
+                         std::uint64_t ordinal) {
   RankMail mail;
   mail.kind = MailKind::kOutcome;
   mail.step = call.first;
   mail.nth = call.second;
   mail.code = static_cast<std::uint32_t>(status.raw_code());
   mail.text = std::string(status.message());
-  mail.version = version;
+  mail.ordinal = ordinal;
   {
     const absl::MutexLock lock(&mu_);
     if (const auto taken = taken_.find(call); taken != taken_.end()) {

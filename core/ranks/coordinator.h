@@ -45,9 +45,10 @@ class Coordinator {
       const StepCall& call, Save* save, const schema::RankPlan& plan,
       const std::function<absl::Status()>& check);
 
-  // Tells all ranks how the call ended.
+  // Tells all ranks how the call ended; `ordinal` is of the store's newest
+  // commit by then.
   void Settle(const StepCall& call, const absl::Status& status,
-              std::uint64_t version);
+              std::uint64_t ordinal);
 
   // Tells all ranks, and waits for none of them; `told` is of kTold. An error:
   // the disk is full, say, and they are told later.

@@ -90,8 +90,9 @@ class Call : public internal::SaveSink {
       return end->Gather(call, raw, plan, check);
     };
     if (!engine_->writer()->Submit(save)) return false;  // Fail() follows.
-    save->OnDone([end = ends_.coordinator, call = call_, raw] {
-      end->Settle(call, raw->Result(), raw->version());
+    save->OnDone([end = ends_.coordinator, call = call_, raw,
+                  database = &engine_->database()] {
+      end->Settle(call, raw->Result(), database->newest_ordinal());
     });
     return true;
   }

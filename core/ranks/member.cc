@@ -343,9 +343,11 @@ absl::Status Member::Run(const Job& job, std::uint64_t* version) {
   status = AwaitOutcome(job, *plan);
   if (!status.ok()) return status;
   *version = plan->version;
-  // What was committed is seen by those who are told so.
-  const absl::Status seen =
-      AwaitVersion(engine_.get(), plan->branch, plan->version);
+  // What was committed is seen by those who are told so. Where nobody told, the
+  // store did.
+  const RankMail* const outcome = coordinator_.OutcomeOf(job.call);
+  if (outcome == nullptr) return absl::OkStatus();
+  const absl::Status seen = AwaitCommit(engine_.get(), outcome->ordinal);
   if (!seen.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", seen);
   }

@@ -36,20 +36,16 @@ constexpr std::size_t kNamesBytes = 1 << 20;
 
 constexpr char kHandoffName[] = "handoff";
 
-// Refreshes until the tip of the branch is one that `seen` takes.
-absl::Status AwaitTip(Engine* engine, std::uint32_t branch,
-                      absl::FunctionRef<bool(std::uint64_t tip)> seen,
-                      const std::function<absl::Status()>& check) {
+// Refreshes until `seen` says that all is there; false where it never is.
+absl::StatusOr<bool> RefreshUntil(
+    Engine* engine, absl::FunctionRef<absl::StatusOr<bool>()> seen,
+    const std::function<absl::Status()>& check) {
   const absl::Time end = kv::MonotonicNow() + kLate;
   absl::Duration pause = absl::Milliseconds(1);
   while (true) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t tip,
-                             ReadTip(engine->database(), branch));
-    if (seen(tip)) return absl::OkStatus();
-    if (!engine->options().read_only || kv::MonotonicNow() > end) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("the store is at version %d", tip));
-    }
+    CKPTREE_ASSIGN_OR_RETURN(const bool there, seen());
+    if (there) return true;
+    if (!engine->options().read_only || kv::MonotonicNow() > end) return false;
     CKPTREE_RETURN_IF_ERROR(check());
     CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
     absl::SleepFor(pause);
@@ -60,13 +56,20 @@ absl::Status AwaitTip(Engine* engine, std::uint32_t branch,
 // Until the store is at the base of the plan, as far as this process sees it.
 absl::Status CatchUp(Engine* engine, const schema::RankPlan& plan,
                      const std::function<absl::Status()>& check) {
-  const absl::Status status = AwaitTip(
-      engine, plan.branch, [&](std::uint64_t tip) { return tip == plan.base; },
-      check);
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrFormat("%s, the save is based on %d",
-                                      status.message(), plan.base));
+  std::uint64_t tip = 0;
+  CKPTREE_ASSIGN_OR_RETURN(const bool there,
+                           RefreshUntil(
+                               engine,
+                               [&]() -> absl::StatusOr<bool> {
+                                 CKPTREE_ASSIGN_OR_RETURN(
+                                     tip,
+                                     ReadTip(engine->database(), plan.branch));
+                                 return tip == plan.base;
+                               },
+                               check));
+  if (there) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the store is at version %d, the save is based on %d", tip, plan.base));
 }
 
 // Null where the base has no such part, or one that cannot be read.
@@ -153,19 +156,24 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
 
 }  // namespace
 
-absl::Status AwaitVersion(Engine* engine, std::uint32_t branch,
-                          std::uint64_t version) {
+absl::Status AwaitCommit(Engine* engine, std::uint64_t ordinal) {
   // The catalog of the engine is to know it, too.
   if (engine->options().read_only) {
     CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
   }
-  const absl::Status status = AwaitTip(
-      engine, branch, [&](std::uint64_t tip) { return tip >= version; },
-      [] { return absl::OkStatus(); });
-  if (status.ok()) return status;
-  return absl::Status(
-      status.code(), absl::StrFormat("version %d is not seen here: %s", version,
-                                     status.message()));
+  // Not by the step or its version: they may be deleted by now.
+  const kv::Database& database = engine->database();
+  CKPTREE_ASSIGN_OR_RETURN(const bool there,
+                           RefreshUntil(
+                               engine,
+                               [&]() -> absl::StatusOr<bool> {
+                                 return database.newest_ordinal() >= ordinal;
+                               },
+                               [] { return absl::OkStatus(); }));
+  if (there) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("commit %d is not seen here: the store is at %d", ordinal,
+                      database.newest_ordinal()));
 }
 
 std::uint64_t NewNonce() {

@@ -41,10 +41,9 @@ std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
 // store was opened anew.
 absl::Status CheckPlan(const Engine& engine, const schema::RankPlan& plan);
 
-// Until this process sees that version as the newest of its branch, or a later
-// one: a shared folder may show a commit late. An error where it does not come.
-absl::Status AwaitVersion(Engine* engine, std::uint32_t branch,
-                          std::uint64_t version);
+// Until this process sees the commit of that ordinal: a shared folder may show
+// it late. An error where it does not come.
+absl::Status AwaitCommit(Engine* engine, std::uint64_t ordinal);
 
 // Compares `content` with this rank's part of the base, which the engine knows
 // from its last save or reads, and writes what is new. Where the base cannot be

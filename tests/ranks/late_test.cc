@@ -2,12 +2,17 @@
 
 // Ranks over a file system that shows late what the others do.
 
+#include <rocksdb/file_system.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "ckptree/ranks.h"
 #include "core/ranks/group.h"
@@ -112,6 +117,82 @@ TEST_F(RanksLateTest, ABaseThatIsSeenLate) {
     ExpectStep(group.store(), 3, kWorld);
   });
   ExpectStore({1, 2, 3}, kWorld);
+}
+
+// A mailbox that cannot be read for a while.
+class Unread : public rocksdb::FileSystemWrapper {
+ public:
+  Unread() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+
+  const char* Name() const override { return "Unread"; }
+  void Hide(bool hidden) { hidden_ = hidden; }
+  int refused() const { return refused_; }
+
+  rocksdb::IOStatus NewSequentialFile(
+      const std::string& path, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSSequentialFile>* result,
+      rocksdb::IODebugContext* debug) override {
+    if (Refuses(path)) return rocksdb::IOStatus::IOError(path, "not now");
+    return FileSystemWrapper::NewSequentialFile(path, options, result, debug);
+  }
+  rocksdb::IOStatus NewRandomAccessFile(
+      const std::string& path, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
+      rocksdb::IODebugContext* debug) override {
+    if (Refuses(path)) return rocksdb::IOStatus::IOError(path, "not now");
+    return FileSystemWrapper::NewRandomAccessFile(path, options, result, debug);
+  }
+
+ private:
+  bool Refuses(const std::string& path) {
+    if (!hidden_ || !path.ends_with("/coordinator")) return false;
+    ++refused_;
+    return true;
+  }
+
+  std::atomic<bool> hidden_ = false;
+  std::atomic<int> refused_ = 0;
+};
+
+// Who learns late that a step was committed does not look for it any more.
+TEST_F(RanksLateTest, AStepThatIsGoneBeforeItIsSeen) {
+  const auto client = std::make_shared<Unread>();
+  absl::Notification handed_over;
+  absl::Notification gone;
+  OnAll(kWorld, [&](int rank) {
+    absl::StatusOr<RankGroup> group = internal::RankGroupPeer::Open(
+        path(), Options(rank, kWorld), rank == 1 ? client : nullptr);
+    ASSERT_OK(group);
+    ASSERT_OK(SaveAll(*group, 1));
+    // The coordinator waits for rank 2, and that for rank 1.
+    if (rank == 2) handed_over.WaitForNotification();
+    const Bytes rows = RowsOf(rank, 2);
+    StepBuilder builder = group->Begin(2);
+    PutAll(&builder, rank, kWorld, 2, rows);
+    SaveHandle handle = std::move(builder).Commit();
+    if (rank == 1) {
+      while (handle.Progress().phase != Progress::Phase::kCommitting) {
+        ASSERT_FALSE(handle.Done());
+        std::this_thread::yield();
+      }
+      client->Hide(true);
+      handed_over.Notify();
+      gone.WaitForNotification();
+      client->Hide(false);
+    }
+    // Less than it waits for what a shared folder shows late.
+    EXPECT_OK(handle.WaitCommitted(absl::Seconds(30)));
+    if (rank == 0) {
+      EXPECT_OK(group->store().Delete(2));
+      EXPECT_OK(group->store().Collect());
+      gone.Notify();
+    }
+    ASSERT_OK(SaveAll(*group, 3));
+    ExpectStep(group->store(), 3, kWorld);
+    EXPECT_OK(group->Close());
+  });
+  EXPECT_GT(client->refused(), 0);
+  ExpectStore({1, 3}, kWorld);
 }
 
 }  // namespace

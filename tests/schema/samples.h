@@ -245,7 +245,7 @@ inline RankMail SampleMail() {
   mail.body = "a body";
   mail.code = 4;
   mail.text = "late";
-  mail.version = 9;
+  mail.ordinal = 9;
   mail.taken = {1, 2, 3};
   return mail;
 }
