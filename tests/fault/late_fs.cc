@@ -75,8 +75,17 @@ void LateFs::Delay(absl::Duration names, absl::Duration rest) {
   rest_ = rest;
 }
 
+void LateFs::Hide(const std::string& ending) {
+  const absl::MutexLock lock(&mu_);
+  hides_ = ending;
+}
+
 IOStatus LateFs::Look(const std::string& path) {
   const absl::MutexLock lock(&mu_);
+  if (!hides_.empty() && path.ends_with(hides_)) {
+    ++hidden_;
+    return IOStatus::IOError(path, "it is hidden");
+  }
   const auto missing = missing_.find(Normal(path));
   if (missing == missing_.end()) return IOStatus::OK();
   if (IsOld(missing->second, names_)) {

@@ -40,6 +40,11 @@ class LateFs : public rocksdb::FileSystemWrapper {
   // From now on; what was seen before is as old as it is.
   void Delay(absl::Duration names, absl::Duration rest);
 
+  // From now on reads of files whose path ends so fail; empty: none of them.
+  void Hide(const std::string& ending);
+  // How many did.
+  std::uint64_t hidden() const { return hidden_; }
+
   // How often something old was shown: a test asserts that it was.
   std::uint64_t missed_names() const { return missed_names_; }
   std::uint64_t old_lists() const { return old_lists_; }
@@ -105,7 +110,8 @@ class LateFs : public rocksdb::FileSystemWrapper {
     absl::Time at;
   };
 
-  // OK where the name may be looked for; kNotFound where it was missing.
+  // OK where the name may be looked for; kNotFound where it was missing, an
+  // error of I/O where it is hidden.
   rocksdb::IOStatus Look(const std::string& path);
   // Remembers that the name was missing, where `status` says that.
   rocksdb::IOStatus Looked(const std::string& path, rocksdb::IOStatus status);
@@ -120,6 +126,8 @@ class LateFs : public rocksdb::FileSystemWrapper {
       ABSL_GUARDED_BY(mu_);
   std::map<std::string, Seen<std::uint64_t>> sizes_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> written_ ABSL_GUARDED_BY(mu_);
+  std::string hides_ ABSL_GUARDED_BY(mu_);
+  std::atomic<std::uint64_t> hidden_ = 0;
   std::atomic<std::uint64_t> missed_names_ = 0;
   std::atomic<std::uint64_t> old_lists_ = 0;
   std::atomic<std::uint64_t> old_sizes_ = 0;

@@ -2,10 +2,7 @@
 
 // Ranks over a file system that shows late what the others do.
 
-#include <rocksdb/file_system.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -119,44 +116,9 @@ TEST_F(RanksLateTest, ABaseThatIsSeenLate) {
   ExpectStore({1, 2, 3}, kWorld);
 }
 
-// A mailbox that cannot be read for a while.
-class Unread : public rocksdb::FileSystemWrapper {
- public:
-  Unread() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
-
-  const char* Name() const override { return "Unread"; }
-  void Hide(bool hidden) { hidden_ = hidden; }
-  int refused() const { return refused_; }
-
-  rocksdb::IOStatus NewSequentialFile(
-      const std::string& path, const rocksdb::FileOptions& options,
-      std::unique_ptr<rocksdb::FSSequentialFile>* result,
-      rocksdb::IODebugContext* debug) override {
-    if (Refuses(path)) return rocksdb::IOStatus::IOError(path, "not now");
-    return FileSystemWrapper::NewSequentialFile(path, options, result, debug);
-  }
-  rocksdb::IOStatus NewRandomAccessFile(
-      const std::string& path, const rocksdb::FileOptions& options,
-      std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
-      rocksdb::IODebugContext* debug) override {
-    if (Refuses(path)) return rocksdb::IOStatus::IOError(path, "not now");
-    return FileSystemWrapper::NewRandomAccessFile(path, options, result, debug);
-  }
-
- private:
-  bool Refuses(const std::string& path) {
-    if (!hidden_ || !path.ends_with("/coordinator")) return false;
-    ++refused_;
-    return true;
-  }
-
-  std::atomic<bool> hidden_ = false;
-  std::atomic<int> refused_ = 0;
-};
-
 // Who learns late that a step was committed does not look for it any more.
 TEST_F(RanksLateTest, AStepThatIsGoneBeforeItIsSeen) {
-  const auto client = std::make_shared<Unread>();
+  const auto client = std::make_shared<LateFs>();
   absl::Notification handed_over;
   absl::Notification gone;
   OnAll(kWorld, [&](int rank) {
@@ -175,10 +137,10 @@ TEST_F(RanksLateTest, AStepThatIsGoneBeforeItIsSeen) {
         ASSERT_FALSE(handle.Done());
         std::this_thread::yield();
       }
-      client->Hide(true);
+      client->Hide("/coordinator");
       handed_over.Notify();
       gone.WaitForNotification();
-      client->Hide(false);
+      client->Hide("");
     }
     // Less than it waits for what a shared folder shows late.
     EXPECT_OK(handle.WaitCommitted(absl::Seconds(30)));
@@ -191,7 +153,7 @@ TEST_F(RanksLateTest, AStepThatIsGoneBeforeItIsSeen) {
     ExpectStep(group->store(), 3, kWorld);
     EXPECT_OK(group->Close());
   });
-  EXPECT_GT(client->refused(), 0);
+  EXPECT_GT(client->hidden(), 0U);
   ExpectStore({1, 3}, kWorld);
 }
 
