@@ -140,10 +140,9 @@ class Database {
   bool following() const;
 
   // kRead: sees all commits that were acknowledged before the call, each as a
-  // whole. Two small reads where there are none. Views and iterators made
-  // before stay valid. With `anew` files that are open are opened again: a file
-  // system of several hosts shows then what another one wrote.
-  absl::Status Refresh(bool anew = false);
+  // whole; in a shared folder, those that it shows by now. Two small reads
+  // where there are none. Views and iterators made before stay valid.
+  absl::Status Refresh();
   // kRead: another number than before where rows may be other ones since.
   std::uint64_t view() const;
 

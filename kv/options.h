@@ -43,6 +43,11 @@ struct Options {
   // of kv's own file operations but the lock and lstat go through it as well.
   std::shared_ptr<void> file_system;
 
+  // kRead: other hosts see the folder, too, and what one of them wrote is seen
+  // by another when it opens the file anew, or lists the folder; one that was
+  // told once that a name is missing may go on believing it for a while.
+  bool shared_folder = false;
+
   LogFn log;  // Null: nothing is logged.
 
   // Permission bits of new files, before the umask takes some away.

@@ -97,9 +97,10 @@ Engine::~Engine() {
   }
 }
 
-kv::Options Engine::KvOptions(std::shared_ptr<void> file_system) const {
+kv::Options Engine::KvOptions(const EngineOptions& options) const {
   kv::Options kv_options;
-  kv_options.file_system = std::move(file_system);
+  kv_options.file_system = options.file_system;
+  kv_options.shared_folder = options.shared_folder;
   kv_options.log = [this](kv::Severity severity, std::string_view text) {
     logger_.Log(severity == kv::Severity::kInfo      ? LogSeverity::kInfo
                 : severity == kv::Severity::kWarning ? LogSeverity::kWarning
@@ -122,7 +123,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
   }
   std::shared_ptr<Engine> engine(
       new Engine(directory, std::move(options.store)));
-  kv::Options kv_options = engine->KvOptions(std::move(options.file_system));
+  kv::Options kv_options = engine->KvOptions(options);
   kv_options.version_floor = options.version_floor;
   schema::StoreRecord store;
   store.uuid = NewUuid();
@@ -188,7 +189,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
   const bool read_only = options.store.read_only;
   std::shared_ptr<Engine> engine(new Engine(directory, options.store));
-  const kv::Options kv_options = engine->KvOptions(options.file_system);
+  const kv::Options kv_options = engine->KvOptions(options);
   const kv::Mode mode = !read_only ? kv::Mode::kReadWrite
                         : options.use == EngineOptions::Use::kReadLocked
                             ? kv::Mode::kReadLocked
@@ -224,7 +225,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenSalvaged(
     const std::string& directory, const EngineOptions& options) {
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
   std::shared_ptr<Engine> engine(new Engine(directory, options.store));
-  const kv::Options kv_options = engine->KvOptions(options.file_system);
+  const kv::Options kv_options = engine->KvOptions(options);
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::Database> database,
       kv::Database::Open(directory, kv_options, kv::Mode::kReadSalvaged,
@@ -412,11 +413,11 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
   }
 }
 
-absl::Status Engine::Refresh(bool anew) {
+absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.
-  CKPTREE_RETURN_IF_ERROR(database_->Refresh(anew));
+  CKPTREE_RETURN_IF_ERROR(database_->Refresh());
   {
     const absl::MutexLock lock(&mu_);
     // What could not be read is tried again.

@@ -49,6 +49,8 @@ struct EngineOptions {
   StoreOptions store;
   // See kv::Options; null but in tests.
   std::shared_ptr<void> file_system = nullptr;
+  // See kv::Options.
+  bool shared_folder = false;
   // Open(): of another use than kAsked only where `store.read_only` is set.
   Use use = Use::kAsked;
   // Create(): saves get versions above it.
@@ -104,8 +106,7 @@ class Engine {
   CatalogCommits& commits() { return *commits_; }
   SettingsCommits& settings() { return *settings_; }
   PolicyTurns& policy_turns() { return policy_turns_; }
-  // `anew`: see Database::Refresh().
-  absl::Status Refresh(bool anew = false);
+  absl::Status Refresh();
   absl::Status Close();
 
   // Beside a live writer: keeps the version from being collected by it while
@@ -126,7 +127,7 @@ class Engine {
       const std::string& directory, const EngineOptions& options);
   static absl::StatusOr<std::shared_ptr<Engine>> OpenSalvaged(
       const std::string& directory, const EngineOptions& options);
-  kv::Options KvOptions(std::shared_ptr<void> file_system) const;
+  kv::Options KvOptions(const EngineOptions& options) const;
   // Logs what the open found.
   void TellOfOpen() const;
   // Lists the rows again; logs which of them cannot be read any more.

@@ -130,8 +130,7 @@ absl::Status CheckpointManager::Impl::Change(
                    return Decided(false);
                  });
   CKPTREE_RETURN_IF_ERROR(changed.status());
-  return ranks->decides() ? absl::OkStatus()
-                          : store.engine_->Refresh(/*anew=*/true);
+  return ranks->decides() ? absl::OkStatus() : store.engine_->Refresh();
 }
 
 absl::StatusOr<bool> CheckpointManager::ReachedPreemption(

@@ -46,6 +46,7 @@ Coordinator::Coordinator(Engine* engine, const RankOptions& options)
 absl::Status Coordinator::Meet() {
   CKPTREE_RETURN_IF_ERROR(
       kv::MakeDirectory(engine_->kv_options(), folder_.path));
+  watch_.emplace(folder_.path);
   RankMail open;
   open.kind = MailKind::kOpen;
   open.world = static_cast<std::uint32_t>(options_.world);
@@ -58,7 +59,7 @@ absl::Status Coordinator::Meet() {
   CKPTREE_RETURN_IF_ERROR(mail_.Post(open));
 
   const absl::Time end = kv::MonotonicNow() + options_.open_deadline;
-  Backoff backoff;
+  Backoff backoff(&*watch_);
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(const bool met, Met(kv::MonotonicNow() > end));
     if (met) return absl::OkStatus();
@@ -308,7 +309,7 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
   parts.push_back(*std::move(own));
 
   std::vector<std::string> tokens;
-  Backoff backoff;
+  Backoff backoff(&*watch_);
   while (true) {
     CKPTREE_RETURN_IF_ERROR(alive());
     {

@@ -101,6 +101,7 @@ class Coordinator {
   const MailFolder folder_;
   const std::uint64_t nonce_;
   MailWriter mail_;
+  std::optional<kv::FileWatch> watch_;  // Of the folder, once it is there.
 
   mutable absl::Mutex mu_;
   bool met_ ABSL_GUARDED_BY(mu_) = false;

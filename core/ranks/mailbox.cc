@@ -195,7 +195,9 @@ std::string SecondsText(absl::Duration duration) {
 }
 
 void Backoff::Pause() {
-  absl::SleepFor(pause_);
+  // Each look costs something: several that write at once are one change.
+  absl::SleepFor(watch_ == nullptr ? pause_ : kShortest);
+  if (watch_ != nullptr && watch_->Wait(pause_)) return;
   pause_ = std::min(pause_ * 3 / 2, absl::Milliseconds(20));
 }
 

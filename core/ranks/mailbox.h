@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "kv/file_watch.h"
 #include "kv/options.h"
 #include "schema/rank_message.h"
 
@@ -107,14 +108,17 @@ absl::Duration BeatOf(absl::Duration deadline);
 // "12 s".
 std::string SecondsText(absl::Duration duration);
 
-// Sleeps between looks: from 0.2 to 20 ms, longer the longer nothing came.
+// Sleeps between looks: from 0.2 to 20 ms, longer the longer nothing came; no
+// longer than until `watch` (may be null) sees something, at least 0.2 ms.
 class Backoff {
  public:
+  explicit Backoff(kv::FileWatch* watch = nullptr) : watch_(watch) {}
+
   void Pause();
-  void Reset() { pause_ = kShortest; }
 
  private:
   static constexpr absl::Duration kShortest = absl::Microseconds(200);
+  kv::FileWatch* const watch_;
   absl::Duration pause_ = kShortest;
 };
 

@@ -155,8 +155,10 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     StoreOptions store = options.store;
     store.read_only = true;
     store.create_if_missing = false;
-    absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(
-        directory, {.store = std::move(store), .file_system = file_system});
+    absl::StatusOr<std::shared_ptr<Engine>> engine =
+        Engine::Open(directory, {.store = std::move(store),
+                                 .file_system = file_system,
+                                 .shared_folder = true});
     const std::uint64_t nonce = NewNonce();
     RankMail hello;
     hello.kind = MailKind::kHello;
@@ -195,9 +197,11 @@ Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
             folder.Of(static_cast<std::uint32_t>(options.rank), nonce),
             BeatOf(options.deadline)),
       coordinator_(std::move(mail)),
+      watch_(folder.Coordinator()),
       stager_(&engine_->database(), &engine_->arena(), &engine_->pool(),
               engine_->options().staging_idle, &engine_->logger()),
       hearing_(engine_->kv_options(), folder, /*keeps_told=*/true),
+      hearing_watch_(folder.Coordinator()),
       met_(coordinator_.open()->nonce) {
   thread_ = std::thread([this] { Loop(); });
 }
@@ -363,7 +367,7 @@ std::optional<absl::Status> Member::Told(const StepCall& call) const {
 absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
   const absl::Time begun = kv::MonotonicNow();
   const std::uint64_t settled = coordinator_.settled();
-  Backoff backoff;
+  Backoff backoff(&watch_);
   while (true) {
     mail_.Beat();
     CKPTREE_RETURN_IF_ERROR(coordinator_.Poll());
@@ -447,7 +451,7 @@ absl::Status Member::Build(const Job& job, const schema::RankPlan& plan,
 absl::Status Member::AwaitOutcome(const Job& job,
                                   const schema::RankPlan& plan) {
   const absl::Time handed = kv::MonotonicNow();
-  Backoff backoff;
+  Backoff backoff(&watch_);
   while (true) {
     mail_.Beat();
     const absl::Status alive = coordinator_.Poll();
@@ -479,7 +483,7 @@ absl::Status Member::AskStore(const schema::RankPlan& plan,
         absl::StrFormat("step %d may or may not be saved: %s; %s", plan.step,
                         why.message(), what));
   };
-  if (const absl::Status seen = engine_->Refresh(/*anew=*/true); !seen.ok()) {
+  if (const absl::Status seen = engine_->Refresh(); !seen.ok()) {
     return unknown(seen.message());
   }
   const kv::Database& database = engine_->database();

@@ -25,6 +25,7 @@
 #include "core/save/failed_saves.h"
 #include "core/save/save.h"
 #include "core/save/stager.h"
+#include "kv/file_watch.h"
 #include "kv/monotonic.h"
 #include "schema/rank_message.h"
 
@@ -112,6 +113,8 @@ class Member {
   // before. `heard`: when it said something last.
   absl::Status Listen(const std::string& topic,
                       std::deque<schema::RankMail>* told, absl::Time* heard);
+  // Wakes who listens.
+  kv::FileWatch& watch() { return hearing_watch_; }
   // To the coordinator; an error says that this rank cannot go on.
   absl::Status Notice(const std::string& topic, const absl::Status& status);
   // As CoordinatorMail::Describe().
@@ -159,12 +162,14 @@ class Member {
   const std::uint64_t nonce_;
   MailWriter mail_;
   CoordinatorMail coordinator_;  // Of the working thread, after Meet().
+  kv::FileWatch watch_;          // For the working thread.
   FailedSaves failed_;
   Stager stager_;
 
   // As coordinator_, of who asks what was told.
   mutable absl::Mutex hearing_mu_;
   CoordinatorMail hearing_ ABSL_GUARDED_BY(hearing_mu_);
+  kv::FileWatch hearing_watch_;
   const std::uint64_t met_;  // The nonce of the coordinator that was met.
 
   absl::Mutex mu_;

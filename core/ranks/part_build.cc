@@ -36,18 +36,25 @@ constexpr std::size_t kNamesBytes = 1 << 20;
 
 constexpr char kHandoffName[] = "handoff";
 
-// Refreshes until `seen` says that all is there; false where it never is.
+// Refreshes until `seen` says that all is there; false where it never is, an
+// error where the store cannot be read until then.
 absl::StatusOr<bool> RefreshUntil(
     Engine* engine, absl::FunctionRef<absl::StatusOr<bool>()> seen,
     const std::function<absl::Status()>& check) {
   const absl::Time end = kv::MonotonicNow() + kLate;
   absl::Duration pause = absl::Milliseconds(1);
   while (true) {
-    CKPTREE_ASSIGN_OR_RETURN(const bool there, seen());
-    if (there) return true;
-    if (!engine->options().read_only || kv::MonotonicNow() > end) return false;
+    const bool waits = engine->options().read_only && kv::MonotonicNow() < end;
+    // What a folder shows piecemeal, while its writer closes it, may be read
+    // the next time.
+    const absl::Status read = engine->Refresh();
+    if (read.ok()) {
+      CKPTREE_ASSIGN_OR_RETURN(const bool there, seen());
+      if (there) return true;
+      if (!waits) return false;
+    }
+    if (!waits) return read;
     CKPTREE_RETURN_IF_ERROR(check());
-    CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
     absl::SleepFor(pause);
     pause = std::min(2 * pause, absl::Milliseconds(100));
   }
@@ -78,9 +85,6 @@ absl::StatusOr<std::shared_ptr<const BasePart>> BaseOf(
     const std::function<absl::Status()>& check) {
   if (plan.base == 0 || plan.full) return nullptr;
   if (auto known = engine->part_memory().Find(plan.base, rank)) return known;
-  if (engine->options().read_only) {
-    CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
-  }
   CKPTREE_RETURN_IF_ERROR(CatchUp(engine, plan, check));
   const auto read = [&]() -> absl::StatusOr<std::shared_ptr<const BasePart>> {
     CKPTREE_ASSIGN_OR_RETURN(BaseState base,
@@ -157,17 +161,19 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
 }  // namespace
 
 absl::Status AwaitCommit(Engine* engine, std::uint64_t ordinal) {
-  // The catalog of the engine is to know it, too.
-  if (engine->options().read_only) {
-    CKPTREE_RETURN_IF_ERROR(engine->Refresh(/*anew=*/true));
-  }
-  // Not by the step or its version: they may be deleted by now.
   const kv::Database& database = engine->database();
   CKPTREE_ASSIGN_OR_RETURN(const bool there,
                            RefreshUntil(
                                engine,
                                [&]() -> absl::StatusOr<bool> {
-                                 return database.newest_ordinal() >= ordinal;
+                                 // Not by the step or its version: they may be
+                                 // deleted by now.
+                                 if (database.newest_ordinal() < ordinal)
+                                   return false;
+                                 // The catalog of the engine is to know it,
+                                 // too: a refresh may see a commit after it has
+                                 // listed the steps.
+                                 return engine->Refresh().ok();
                                },
                                [] { return absl::OkStatus(); }));
   if (there) return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kv/journal/reader.h"
 #include "kv/options.h"
@@ -34,17 +35,18 @@ class JournalTail {
   // there may be something, and once a second, for files may have been
   // replaced.
   bool Unchanged();
-  // Opens files again when it looks next.
-  void Reopen();
 
  private:
   struct Place {
     std::uint64_t file = 0;
     std::uint64_t offset = 0;
+    bool made = true;  // The file was in a listing.
     std::unique_ptr<rocksdb::FSRandomAccessFile> open;  // Null: not yet.
   };
 
   bool IsEmpty(Place* place) const;
+  // Whether the folder shows the file.
+  absl::StatusOr<bool> IsListed(std::uint64_t file) const;
 
   const Options& options_;
   const std::string directory_;  // <store>/journal

@@ -241,7 +241,7 @@ absl::Status Database::Impl::SeeNewCommits() {
   return absl::OkStatus();
 }
 
-absl::Status Database::Refresh(bool anew) {
+absl::Status Database::Refresh() {
   Impl& impl = *impl_;
   CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
   if (impl.mode == Mode::kReadWrite || impl.mode == Mode::kReadSalvaged) {
@@ -252,7 +252,6 @@ absl::Status Database::Refresh(bool anew) {
   CKPTREE_RETURN_IF_ERROR(impl.Reading().status());
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> holder,
                            impl.ProbeWriter());
-  if (anew) impl.tail.Reopen();
   // Another process numbers its files anew.
   const std::int64_t pid = holder.has_value() ? holder->pid : 0;
   const bool same = std::exchange(impl.seen_pid, pid) == pid;

@@ -25,11 +25,11 @@ rank, world, path, *rest = sys.argv[1:]
 rank, world = int(rank), int(world)
 
 # Nobody else writes there: libraries of C++ have lines of their own for 1.
-told = os.fdopen(os.dup(1), "w")
+_answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 def say(*values):
-    print(json.dumps(values), file=told, flush=True)
+    print(json.dumps(values), file=_answers, flush=True)
 
 def caught(call):
     try:
