@@ -253,6 +253,9 @@ class Database {
 
   // Of the newest commit: made here, or seen by the last Refresh().
   std::uint64_t newest_ordinal() const;
+  // kRead: false where the writer has not said yet that the newest commit seen
+  // here is durable: its sync may go on, or fail. Those before it are.
+  bool newest_is_durable() const;
   // Of the open for writing that it was made in: each one has a higher number.
   std::uint64_t session() const;
 

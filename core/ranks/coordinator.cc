@@ -41,7 +41,14 @@ Coordinator::Coordinator(Engine* engine, const RankOptions& options)
                MailFolderName(options.job)}),
       nonce_(NewNonce()),
       mail_(engine->kv_options(), folder_.Coordinator(),
-            BeatOf(options.deadline)) {}
+            BeatOf(options.deadline)),
+      heartbeat_(&mail_, BeatOf(options.deadline), [this] { LookAround(); }) {}
+
+void Coordinator::LookAround() {
+  const absl::MutexLock lock(&mu_);
+  // What cannot be read now is there the next time.
+  if (met_) Poll(/*look=*/true).IgnoreError();
+}
 
 absl::Status Coordinator::Meet() {
   CKPTREE_RETURN_IF_ERROR(
@@ -89,6 +96,12 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
                       missing.begin() + static_cast<std::ptrdiff_t>(named),
                       ", "),
         named < missing.size() ? ", ..." : ""));
+    if (!turned_away_.ok()) {
+      status = absl::Status(
+          status.code(),
+          absl::StrFormat("%s; a process was turned away: %s", status.message(),
+                          turned_away_.message()));
+    }
   }
   met_ = status.ok();
   for (const Peer& peer : peers_) {
@@ -116,7 +129,7 @@ absl::Status Coordinator::Poll(bool look) {
       peers_.push_back(
           Peer{rank, nonce,
                MailReader(engine_->kv_options(), folder_.path + "/" + name), "",
-               0, false, now});
+               0, false, now, std::nullopt});
     }
   }
   for (Peer& peer : peers_) {
@@ -176,6 +189,7 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     }
     const absl::Status judged = Judge(mail);
     peer->welcome = judged.ok();
+    if (!judged.ok()) turned_away_ = judged;
     if (!judged.ok() || met_) Welcome(*peer, judged);
     return;
   }
@@ -189,6 +203,8 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     }
     return;
   }
+  if (mail.kind == MailKind::kBegun) peer->in_call_for = mail.step;
+  if (mail.nth == 0) return;
   const StepCall call(mail.step, mail.nth);
   const auto settled = settled_.find(mail.step);
   if (mail.kind == MailKind::kBeat ||
@@ -198,7 +214,8 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
   Answer& answer = calls_[call][peer->rank];
   switch (mail.kind) {
     case MailKind::kBegun:
-      answer.begun = true;
+      // It had failed before that call was made here.
+      answer.failed = absl::OkStatus();
       break;
     case MailKind::kHandoff:
       if (answer.token.empty()) answer.token = mail.body;
@@ -251,15 +268,22 @@ absl::Status Coordinator::Waited(const StepCall& call, absl::Time since) const {
     const auto answer = answers.find(rank);
     if (answer != answers.end() && !answer->second.token.empty()) continue;
     absl::Time heard = since;
-    const bool has_begun = answer != answers.end() && answer->second.begun;
-    if (has_begun) {
-      for (const Peer& peer : peers_) {
-        if (peer.rank == rank) heard = std::max(heard, peer.heard);
-      }
+    bool has_begun = false;
+    for (const Peer& peer : peers_) {
+      if (peer.rank != rank || peer.in_call_for != call.first) continue;
+      has_begun = true;
+      heard = std::max(heard, peer.heard);
     }
     if (now - heard < options_.deadline) continue;
     begun = begun && has_begun;
     lost.push_back(Describe(rank));
+    if (has_begun) continue;
+    for (const Peer& peer : peers_) {
+      if (peer.rank != rank || !peer.in_call_for.has_value()) continue;
+      absl::StrAppendFormat(&lost.back(), ", whose last call was for step %d,",
+                            *peer.in_call_for);
+      break;
+    }
   }
   if (lost.empty()) return absl::OkStatus();
   const std::size_t count = lost.size();

@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "ckptree/ranks.h"
 #include "core/engine/engine.h"
+#include "core/ranks/heartbeat.h"
 #include "core/ranks/mailbox.h"
 #include "core/save/part_writer.h"
 #include "core/save/save.h"
@@ -45,6 +46,9 @@ class Coordinator {
       const StepCall& call, Save* save, const schema::RankPlan& plan,
       const std::function<absl::Status()>& check);
 
+  // Between these the others hear that it is there.
+  void Begin() { heartbeat_.Begin(); }
+  void End() { heartbeat_.End(); }
   // Tells all ranks how the call ended; `ordinal` is of the store's newest
   // commit by then.
   void Settle(const StepCall& call, const absl::Status& status,
@@ -71,9 +75,9 @@ class Coordinator {
     std::uint32_t pid = 0;
     bool welcome = false;
     absl::Time heard;
+    std::optional<std::int64_t> in_call_for;  // The step that it came to last.
   };
   struct Answer {
-    bool begun = false;
     std::string token;  // Empty: none yet.
     absl::Status failed;
   };
@@ -81,6 +85,8 @@ class Coordinator {
   // Whether all ranks are there, and were told so; where it is `late`, or one
   // of them cannot go on, they are told that.
   absl::StatusOr<bool> Met(bool late);
+  // While no step is saved: a rank that was started again wants to be welcome.
+  void LookAround();
   // Reads all mailboxes. With `look`, or a while after it did so last, also
   // for new ones.
   absl::Status Poll(bool look) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -106,6 +112,8 @@ class Coordinator {
   mutable absl::Mutex mu_;
   bool met_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status refused_ ABSL_GUARDED_BY(mu_);  // Why nobody can go on.
+  // Why a process cannot be the rank that it says; the others may go on.
+  absl::Status turned_away_ ABSL_GUARDED_BY(mu_);
   absl::Time looked_ ABSL_GUARDED_BY(mu_);
   std::vector<Peer> peers_ ABSL_GUARDED_BY(mu_);
   // Calls that are not settled, and what each rank said of them.
@@ -118,6 +126,8 @@ class Coordinator {
       absl::InfinitePast();  // For notices.
   // The first error of a topic, or OK: a notice came.
   std::map<std::string, absl::Status> notices_ ABSL_GUARDED_BY(mu_);
+
+  Heartbeat heartbeat_;  // While it has calls to save; uses all of these.
 };
 
 // The options that must be the same on all ranks, as text.

@@ -2,6 +2,7 @@
 
 // What a rank reads of the coordinator's mailbox.
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -46,15 +47,22 @@ absl::Status CoordinatorMail::Poll() {
           open_ = std::move(mail);
           break;
         case MailKind::kWelcome:
+          if (mail.nonce == own_) {
+            before_ = newest_;
+            // This one the process that is new may still join.
+            if (working_.has_value()) before_[working_->first] -= 1;
+          }
           welcomes_[mail.nonce] = std::move(mail);
           break;
         case MailKind::kPlan:
           working_ = StepCall(mail.step, mail.nth);
+          newest_[mail.step] = std::max(newest_[mail.step], mail.nth);
           plans_[*working_] = std::move(mail);
           break;
         case MailKind::kOutcome: {
           const StepCall call(mail.step, mail.nth);
           if (working_ == call) working_.reset();
+          newest_[mail.step] = std::max(newest_[mail.step], mail.nth);
           ++settled_;
           outcomes_[call] = std::move(mail);
           order_.push_back(call);
@@ -107,6 +115,11 @@ std::deque<RankMail> CoordinatorMail::TakeTold(const std::string& topic) {
 const RankMail* CoordinatorMail::WelcomeOf(std::uint64_t nonce) const {
   const auto it = welcomes_.find(nonce);
   return it == welcomes_.end() ? nullptr : &it->second;
+}
+
+std::uint32_t CoordinatorMail::newest(std::int64_t step) const {
+  const auto it = newest_.find(step);
+  return it == newest_.end() ? 0 : it->second;
 }
 
 const RankMail* CoordinatorMail::PlanOf(const StepCall& call) const {

@@ -82,17 +82,22 @@ class Call : public internal::SaveSink {
       : ends_(std::move(ends)), engine_(std::move(engine)), call_(call) {}
 
   bool Submit(const std::shared_ptr<Save>& save) override {
-    if (ends_.member != nullptr) return ends_.member->Submit(save, call_);
+    if (ends_.member != nullptr) return ends_.member->Submit(save);
     Save* const raw = save.get();  // It owns what calls these.
     save->gather = [end = ends_.coordinator, call = call_, raw](
                        const schema::RankPlan& plan,
                        const std::function<absl::Status()>& check) {
       return end->Gather(call, raw, plan, check);
     };
-    if (!engine_->writer()->Submit(save)) return false;  // Fail() follows.
+    ends_.coordinator->Begin();
+    if (!engine_->writer()->Submit(save)) {
+      ends_.coordinator->End();
+      return false;  // Fail() follows.
+    }
     save->OnDone([end = ends_.coordinator, call = call_, raw,
                   database = &engine_->database()] {
       end->Settle(call, raw->Result(), database->newest_ordinal());
+      end->End();
     });
     return true;
   }
@@ -115,7 +120,7 @@ class Call : public internal::SaveSink {
   void Settle(const absl::Status& status) {
     if (!engine_->CheckUsable().ok()) return;  // A forked child, or closed.
     if (ends_.member != nullptr) {
-      ends_.member->SayFailed(call_, status);
+      ends_.member->Refuse(call_.first, status);
     } else {
       ends_.coordinator->Settle(
           call_,

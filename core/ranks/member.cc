@@ -30,6 +30,10 @@ namespace {
 // While a part is built, the coordinator's mailbox is read this often.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 
+// A commit that is seen is durable a moment later, where its writer lives. A
+// reader looks again after a second.
+constexpr absl::Duration kSyncWait = absl::Seconds(3);
+
 // A status as it is told between processes.
 absl::Status StatusOf(const RankMail& mail) {
   return absl::Status(static_cast<absl::StatusCode>(mail.code), mail.text);
@@ -160,6 +164,7 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
                                  .file_system = file_system,
                                  .shared_folder = true});
     const std::uint64_t nonce = NewNonce();
+    mail.SetOwn(nonce);
     RankMail hello;
     hello.kind = MailKind::kHello;
     hello.rank = static_cast<std::uint32_t>(options.rank);
@@ -198,6 +203,8 @@ Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
             BeatOf(options.deadline)),
       coordinator_(std::move(mail)),
       watch_(folder.Coordinator()),
+      before_(coordinator_.before()),
+      heartbeat_(&mail_, BeatOf(options.deadline)),
       stager_(&engine_->database(), &engine_->arena(), &engine_->pool(),
               engine_->options().staging_idle, &engine_->logger()),
       hearing_(engine_->kv_options(), folder, /*keeps_told=*/true),
@@ -208,20 +215,73 @@ Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
 
 Member::~Member() { Close(); }
 
-bool Member::Submit(const std::shared_ptr<Save>& save, const StepCall& call) {
+bool Member::Submit(const std::shared_ptr<Save>& save) {
   const absl::MutexLock lock(&mu_);
   if (!EngineThread::IsOf(&engine_->database())) {
     mu_.Await(absl::Condition(this, &Member::HasRoom));
   }
   if (closing_) return false;
-  RankMail begun = MailOf(MailKind::kBegun, call);
+  // Which call it is will be known at its turn.
+  const RankMail begun = MailOf(MailKind::kBegun, {save->step, 0});
   if (const absl::Status posted = mail_.PostOrKeep(begun); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
-  queue_.push_back({save, call});
+  queue_.push_back({save, {save->step, 0}});
   stager_.Add(save);
   ++submitted_;
   return true;
+}
+
+Member::Count& Member::CountOf(std::int64_t step) {
+  const auto [it, is_new] = counts_.try_emplace(step);
+  if (is_new) {
+    const auto before = before_.find(step);
+    if (before != before_.end()) it->second.next = before->second + 1;
+  }
+  return it->second;
+}
+
+void Member::Refuse(std::int64_t step, const absl::Status& why) {
+  const absl::MutexLock lock(&counts_mu_);
+  Count& count = CountOf(step);
+  count.gave_up = false;
+  SayFailed({step, count.next++}, why);
+}
+
+StepCall Member::NextCall(std::int64_t step) {
+  const absl::MutexLock lock(&counts_mu_);
+  Count& count = CountOf(step);
+  for (; count.next <= coordinator_.newest(step); ++count.next) {
+    const StepCall call(step, count.next);
+    const RankMail* const outcome = coordinator_.OutcomeOf(call);
+    if (outcome == nullptr && coordinator_.PlanOf(call) == nullptr) continue;
+    // It waited in vain, for this rank perhaps, which was not in the call: that
+    // is over. Any other outcome is told.
+    const bool missed =
+        outcome != nullptr &&
+        StatusOf(*outcome).code() == absl::StatusCode::kDeadlineExceeded;
+    if (!std::exchange(count.gave_up, false) && !missed) break;
+  }
+  const StepCall call(step, count.next);
+  if (std::exchange(count.gave_up, false)) {
+    // The coordinator has not come to that yet: it does not fail any more.
+    const absl::Status posted =
+        mail_.PostOrKeep(MailOf(MailKind::kBegun, call));
+    if (!posted.ok()) {
+      engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
+    }
+  }
+  return call;
+}
+
+void Member::EndCall(const StepCall& call) {
+  const absl::MutexLock lock(&counts_mu_);
+  Count& count = CountOf(call.first);
+  if (coordinator_.newest(call.first) >= call.second) {
+    count = {call.second + 1, false};
+  } else {
+    count.gave_up = true;
+  }
 }
 
 void Member::SayFailed(const StepCall& call, const absl::Status& why) {
@@ -296,8 +356,15 @@ void Member::Loop() {
       job = queue_.front();
     }
     std::uint64_t version = 0;
-    const absl::Status status =
-        GuardedStatus("saving", [&] { return Run(job, &version); });
+    heartbeat_.Begin();
+    const absl::Status status = GuardedStatus("saving", [&] {
+      // What cannot be read now is there the next time.
+      coordinator_.Poll().IgnoreError();
+      job.call = NextCall(job.save->step);
+      return Run(job, &version);
+    });
+    if (job.call.second > 0) EndCall(job.call);
+    heartbeat_.End();
     if (const auto content = job.save->staged_content()) content->Abandon();
     if (const absl::Status thrown = job.save->Finish(status, version);
         !thrown.ok()) {
@@ -483,12 +550,19 @@ absl::Status Member::AskStore(const schema::RankPlan& plan,
         absl::StrFormat("step %d may or may not be saved: %s; %s", plan.step,
                         why.message(), what));
   };
-  if (const absl::Status seen = engine_->Refresh(); !seen.ok()) {
-    return unknown(seen.message());
-  }
   const kv::Database& database = engine_->database();
-  const absl::StatusOr<schema::StepRecord> record =
-      ReadVersion(database, plan.version);
+  absl::StatusOr<schema::StepRecord> record = absl::UnknownError("");
+  const absl::Time end = kv::MonotonicNow() + kSyncWait;
+  while (true) {
+    if (const absl::Status seen = engine_->Refresh(); !seen.ok()) {
+      return unknown(seen.message());
+    }
+    record = ReadVersion(database, plan.version);
+    if (!record.ok() || database.newest_is_durable()) break;
+    // It is there, but a power cut, or a sync that fails, may take it back.
+    if (kv::MonotonicNow() > end) return unknown("its commit is not durable");
+    absl::SleepFor(kLookEvery);
+  }
   if (record.ok()) {
     const auto bytes = database.Get(schema::Space::kRecords,
                                     schema::StepMetaKey(plan.version));

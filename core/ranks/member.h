@@ -21,6 +21,7 @@
 #include "ckptree/ranks.h"
 #include "core/engine/engine.h"
 #include "core/ranks/coordinator.h"
+#include "core/ranks/heartbeat.h"
 #include "core/ranks/mailbox.h"
 #include "core/save/failed_saves.h"
 #include "core/save/save.h"
@@ -49,6 +50,15 @@ class CoordinatorMail {
 
   // Of the newest coordinator; nothing before it was seen.
   const std::optional<schema::RankMail>& open() const { return open_; }
+  // The nonce of the process that reads. What came before its welcome is not
+  // for it.
+  void SetOwn(std::uint64_t nonce) { own_ = nonce; }
+  // By step, its newest call before that which was for others.
+  const std::map<std::int64_t, std::uint32_t>& before() const {
+    return before_;
+  }
+  // Of the calls for that step that it planned or settled; 0: none.
+  std::uint32_t newest(std::int64_t step) const;
   // What it said to the process of that nonce.
   const schema::RankMail* WelcomeOf(std::uint64_t nonce) const;
   const schema::RankMail* PlanOf(const StepCall& call) const;
@@ -68,6 +78,9 @@ class CoordinatorMail {
   MailReader reader_;
   bool keeps_told_;
   std::optional<schema::RankMail> open_;
+  std::uint64_t own_ = 0;
+  std::map<std::int64_t, std::uint32_t> newest_;
+  std::map<std::int64_t, std::uint32_t> before_;
   std::map<std::uint64_t, schema::RankMail> welcomes_;
   // The newest few.
   std::map<StepCall, schema::RankMail> plans_;
@@ -104,9 +117,9 @@ class Member {
 
   // Saves its part, after those that were submitted before. Waits for room.
   // False after Close().
-  bool Submit(const std::shared_ptr<Save>& save, const StepCall& call);
-  // Tells the coordinator that this rank cannot save.
-  void SayFailed(const StepCall& call, const absl::Status& why);
+  bool Submit(const std::shared_ptr<Save>& save);
+  // Tells the coordinator that this rank's next call for that step is none.
+  void Refuse(std::int64_t step, const absl::Status& why);
 
   // What the coordinator told of a topic and nobody took yet is added to
   // `told`. kUnavailable, as CoordinatorMail::Poll(), beside what it told
@@ -127,7 +140,15 @@ class Member {
  private:
   struct Job {
     std::shared_ptr<Save> save;
-    StepCall call;
+    StepCall call;  // As the coordinator counts; at its turn.
+  };
+  // How this rank's calls for a step are counted: as the coordinator's, that
+  // they meet. Each process counts by itself, but for what it has missed.
+  struct Count {
+    std::uint32_t next = 1;
+    // A call of this rank waited for the coordinator's in vain, which was told
+    // that it fails.
+    bool gave_up = false;
   };
 
   Member(std::shared_ptr<Engine> engine, const RankOptions& options,
@@ -136,6 +157,12 @@ class Member {
   void Loop();
   absl::Status Run(const Job& job, std::uint64_t* version);
   absl::StatusOr<schema::RankPlan> AwaitPlan(const Job& job);
+  Count& CountOf(std::int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(counts_mu_);
+  // The call of the coordinator's that this rank's next for `step` belongs to.
+  StepCall NextCall(std::int64_t step);
+  // It has ended here.
+  void EndCall(const StepCall& call);
+  void SayFailed(const StepCall& call, const absl::Status& why);
   // An error where the coordinator will not come to that call any more.
   absl::Status CheckOrder(const StepCall& call, absl::Time begun,
                           std::uint64_t settled) const;
@@ -163,6 +190,11 @@ class Member {
   MailWriter mail_;
   CoordinatorMail coordinator_;  // Of the working thread, after Meet().
   kv::FileWatch watch_;          // For the working thread.
+  // Of the coordinator, before this process was welcome.
+  const std::map<std::int64_t, std::uint32_t> before_;
+  absl::Mutex counts_mu_;
+  std::map<std::int64_t, Count> counts_ ABSL_GUARDED_BY(counts_mu_);
+  Heartbeat heartbeat_;  // While it works on a step.
   FailedSaves failed_;
   Stager stager_;
 

@@ -303,9 +303,11 @@ class Reader {
   // An open that began a file knew the commit before it, and had it durable.
   void TakeFollows() {
     const Preface* newest = nullptr;
+    if (tip_.has_value()) content_.durable = tip_->ordinal;
     for (const FilePair& pair : pairs_) {
       const Preface* const preface = pair.preface();
       if (preface == nullptr) continue;
+      content_.durable = std::max(content_.durable, preface->follows);
       if (newest == nullptr || preface->session >= newest->session) {
         newest = preface;
       }

@@ -68,6 +68,9 @@ struct JournalContent {
   // Commits up to here are in no file that is there, but in that of all rows.
   std::uint64_t begins_behind = 0;
   std::vector<LostCommits> lost;  // Holes in the chain, and behind the tip.
+  // At least up to here commits are durable: the writer had their syncs behind
+  // it. A record beyond may be one whose sync goes on, or fails.
+  std::uint64_t durable = 0;
   // The last that was acknowledged, as `tip` has it; it may be an older one.
   std::optional<ChainPoint> noted;
   // Not OK where newer commits may be missing and nobody can tell.

@@ -112,6 +112,10 @@ std::uint64_t Database::newest_ordinal() const {
   return impl_->newest_ordinal.load();
 }
 
+bool Database::newest_is_durable() const {
+  return impl_->mode == Mode::kReadWrite ||
+         impl_->durable_ordinal.load() >= impl_->newest_ordinal.load();
+}
 std::uint64_t Database::session() const { return impl_->session.load(); }
 
 Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

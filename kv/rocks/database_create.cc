@@ -146,6 +146,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
         impl.WriteCommit(*instance, CommitKind::kCreate, 0, first);
     CKPTREE_RETURN_IF_ERROR(done.status);
     impl.report.ordinal = done.ordinal;
+    impl.session = 1;
   }
   CKPTREE_RETURN_IF_ERROR(impl.keeper->Secure());
 

@@ -130,6 +130,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
         std::max({found->highest_version, journal.version_ceiling,
                   HighestVersionInFiles(*standing->index)});
     newest_ordinal = journal.tip.ordinal;
+    durable_ordinal = journal.durable;
     session = journal.highest_session;
     seen = journal.tip;
     seen_pid = beside ? before->pid : 0;
@@ -198,6 +199,7 @@ absl::Status Database::Impl::SeeNewCommits() {
   CKPTREE_ASSIGN_OR_RETURN(const JournalContent journal,
                            ReadJournal(reader_options, directory, seen.ordinal,
                                        /*beside_writer=*/true));
+  durable_ordinal = journal.durable;
   const auto known = journal.records.find(seen.ordinal);
   const auto next = journal.records.find(seen.ordinal + 1);
   if (journal.tip.ordinal > seen.ordinal) {

@@ -143,6 +143,7 @@ struct Database::Impl {
   bool following ABSL_GUARDED_BY(instance_mutex) = false;
   std::atomic<bool> writable = false;
   std::atomic<std::uint64_t> newest_ordinal = 0;
+  std::atomic<std::uint64_t> durable_ordinal = 0;
   std::atomic<std::uint64_t> session = 0;
   std::atomic<std::uint64_t> views = 0;  // Counts what readers are shown.
 

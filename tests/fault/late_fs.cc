@@ -67,12 +67,48 @@ class LateFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
 
 }  // namespace
 
+// One whose syncs may be held.
+class HeldFile : public rocksdb::FSRandomRWFileOwnerWrapper {
+ public:
+  HeldFile(std::unique_ptr<rocksdb::FSRandomRWFile> file, LateFs* fs)
+      : FSRandomRWFileOwnerWrapper(std::move(file)), fs_(fs) {}
+
+  IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
+    if (IOStatus status = fs_->WaitForSync(); !status.ok()) return status;
+    return FSRandomRWFileOwnerWrapper::Sync(options, debug);
+  }
+
+ private:
+  LateFs* const fs_;
+};
+
 LateFs::LateFs() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
 
 void LateFs::Delay(absl::Duration names, absl::Duration rest) {
   const absl::MutexLock lock(&mu_);
   names_ = names;
   rest_ = rest;
+}
+
+void LateFs::HoldSyncs() {
+  const absl::MutexLock lock(&mu_);
+  holds_ = true;
+}
+
+void LateFs::LetSyncsGo(bool fail) {
+  const absl::MutexLock lock(&mu_);
+  holds_ = false;
+  fails_ = fail;
+}
+
+IOStatus LateFs::WaitForSync() {
+  const absl::MutexLock lock(&mu_);
+  if (!holds_) return IOStatus::OK();
+  ++held_syncs_;
+  const auto goes = [this]()
+                        ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !holds_; };
+  mu_.Await(absl::Condition(&goes));
+  return fails_ ? IOStatus::IOError("the sync failed") : IOStatus::OK();
 }
 
 void LateFs::Hide(const std::string& ending) {
@@ -203,7 +239,13 @@ IOStatus LateFs::NewRandomRWFile(
     const std::string& path, const FileOptions& options,
     std::unique_ptr<rocksdb::FSRandomRWFile>* result, IODebugContext* debug) {
   Forget(path, /*writes=*/true);
-  return FileSystemWrapper::NewRandomRWFile(path, options, result, debug);
+  std::unique_ptr<rocksdb::FSRandomRWFile> file;
+  IOStatus status =
+      FileSystemWrapper::NewRandomRWFile(path, options, &file, debug);
+  if (status.ok()) {
+    *result = std::make_unique<HeldFile>(std::move(file), this);
+  }
+  return status;
 }
 
 IOStatus LateFs::DeleteFile(const std::string& path, const IOOptions& options,

@@ -45,6 +45,13 @@ class LateFs : public rocksdb::FileSystemWrapper {
   // How many did.
   std::uint64_t hidden() const { return hidden_; }
 
+  // From now on who syncs a file that is changed in place waits, until that is
+  // let go: with an error, or well.
+  void HoldSyncs();
+  void LetSyncsGo(bool fail);
+  // How many were held.
+  std::uint64_t held_syncs() const { return held_syncs_; }
+
   // How often something old was shown: a test asserts that it was.
   std::uint64_t missed_names() const { return missed_names_; }
   std::uint64_t old_lists() const { return old_lists_; }
@@ -115,6 +122,8 @@ class LateFs : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus Look(const std::string& path);
   // Remembers that the name was missing, where `status` says that.
   rocksdb::IOStatus Looked(const std::string& path, rocksdb::IOStatus status);
+  friend class HeldFile;
+  rocksdb::IOStatus WaitForSync();
   // This client changed the name; with `writes`, it writes the file.
   void Forget(const std::string& path, bool writes = false);
 
@@ -128,6 +137,9 @@ class LateFs : public rocksdb::FileSystemWrapper {
   std::set<std::string> written_ ABSL_GUARDED_BY(mu_);
   std::string hides_ ABSL_GUARDED_BY(mu_);
   std::atomic<std::uint64_t> hidden_ = 0;
+  bool holds_ ABSL_GUARDED_BY(mu_) = false;
+  bool fails_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<std::uint64_t> held_syncs_ = 0;
   std::atomic<std::uint64_t> missed_names_ = 0;
   std::atomic<std::uint64_t> old_lists_ = 0;
   std::atomic<std::uint64_t> old_sizes_ = 0;
