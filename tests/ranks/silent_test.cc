@@ -25,10 +25,9 @@ constexpr absl::Duration kDeadline = absl::Seconds(2);
 class RanksSilentTest : public RanksTest {
  protected:
   // Step 1 is saved. Of step 2 the commit is written, and its sync does not
-  // return; rank 1 reads nothing of the coordinator until then. `meanwhile` is
+  // return; rank 1 reads nothing of the coordinator until then. `then` is
   // called on rank 0, with what lets the sync go. Returns what rank 1 was told.
-  absl::Status SaveInSilence(
-      const std::function<void(LateFs& disk)>& meanwhile) {
+  absl::Status SaveInSilence(const std::function<void(LateFs& disk)>& then) {
     const auto disk = std::make_shared<LateFs>();
     const auto client = std::make_shared<LateFs>();
     absl::Notification hidden;
@@ -50,7 +49,7 @@ class RanksSilentTest : public RanksTest {
               Store::Open(path(), ToRead(QuietOptions()));
           ASSERT_OK(reader);
           EXPECT_OK(reader->OpenStep(2));
-          meanwhile(*disk);
+          then(*disk);
         });
         SaveAll(*group, 2).IgnoreError();
         other.join();
