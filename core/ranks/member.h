@@ -118,7 +118,7 @@ class Member {
   // Saves its part, after those that were submitted before. Waits for room.
   // False after Close().
   bool Submit(const std::shared_ptr<Save>& save);
-  // Tells the coordinator that this rank's next call for that step is none.
+  // Tells the coordinator that this rank makes no call for that step this time.
   void Refuse(std::int64_t step, const absl::Status& why);
 
   // What the coordinator told of a topic and nobody took yet is added to
