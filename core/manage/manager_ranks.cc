@@ -130,6 +130,7 @@ absl::Status ManagerRanks::Meet(const absl::Status& own,
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<RankTopic::Word> word,
       Hear(kOpening, 0, nullptr, [](const RankTopic::Word&) { return true; }));
+  if (!word.has_value()) return NotUnderstood();
   if (!word->status.ok()) {
     return absl::Status(word->status.code(),
                         absl::StrCat("rank 0: ", word->status.message()));
