@@ -98,7 +98,8 @@ TEST_F(RanksRetryTest, OneCalledOnceMore) {
       } else {
         called.WaitForNotification();
       }
-      EXPECT_OK(SaveAll(*group, step)) << "rank " << alone << " was alone";
+      // The other may still meet the call that just ends.
+      EXPECT_LE(SaveUntilItIsThere(*group, step), 2) << alone << " was alone";
       EXPECT_OK(SaveAll(*group, step + 10));
       EXPECT_OK(group->Close());
     });
