@@ -140,7 +140,11 @@ class Rules:
       done = [record[2] for record in committed(state.journal)]
       left = [step for step in STEPS if step not in done]
       if left:
-        again = first(left[0])._replace(nonce=2, incarnation=state.job)
+        # It counts from where the coordinator is.
+        over = [record[1][-1] for record in get(state.mail, ("c", state.job))
+                if record[0] == "outcome" and record[1][-2] == left[0]]
+        again = first(left[0])._replace(
+            nonce=2, incarnation=state.job, nth=max(over, default=0) + 1)
         yield "the rank is started a second time", faulty._replace(
             ranks=state.ranks + (again,))
         yield "the rank crashes and is started again", faulty._replace(
