@@ -165,24 +165,51 @@ absl::Status StepWriter::CheckReplicated(
   }
   const std::optional<Disagreement> found = CompareReplicated(ranks);
   if (!found.has_value()) return absl::OkStatus();
-  // Its name is in the part of the rank that saves it, or, where that does not
-  // have it, news of another.
-  std::string name = "a leaf";
+  // Its name is in the part of the rank that saves it. Where that does not have
+  // it, it is in what that saved last, or news of another rank.
+  std::string name;
   const auto look = [&](const std::string& path) {
-    if (base::ChecksumOf(path) == found->path_checksum) {
-      name = Path::Decode(path).value_or(Path()).Text();
-    }
+    if (base::ChecksumOf(path) != found->path_checksum) return false;
+    name = Path::Decode(path).value_or(Path()).Text();
+    return true;
   };
+  bool has_its_own = false;  // The rank that does not have it as the others do.
   for (const PartResult& part : parts) {
     for (const std::string& path : part.layout.names) look(path);
     const std::vector<TreeEntry> entries =
         EntriesOf(*context_.database, part).value_or(std::vector<TreeEntry>());
-    for (const TreeEntry& entry : entries) look(entry.path);
+    for (const TreeEntry& entry : entries) {
+      if (look(entry.path) && IsLeaf(entry.kind)) {
+        has_its_own |= part.record.part == found->second;
+      }
+    }
+  }
+  for (auto it = tip_.table.begin(); it != tip_.table.end() && name.empty();
+       ++it) {
+    const auto tree = StepTree::Open(*context_.database, it->second.tree);
+    if (!tree.ok()) continue;
+    // Without a page that is damaged it has no name.
+    (*tree)
+        ->ForEach("",
+                  [&look](const StepTree::Entry& at) { look(at.entry->path); })
+        .IgnoreError();
+  }
+  if (name.empty()) {
+    name = absl::StrFormat(
+        "a leaf whose name did not come (compare what ranks %d and %d put)",
+        found->first, found->second);
   }
   constexpr char kAdvice[] =
       "what a rank has for itself is to be said (SetPerRank, per_rank)";
   switch (found->how) {
     case Disagreement::How::kMissing:
+      if (has_its_own) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s was put whole by rank %d, as what all ranks have alike, and by "
+            "rank %d as its own: a box of it, or below what it says is its own "
+            "(SetPerRank, per_rank); put it alike on all ranks",
+            name, found->first, found->second));
+      }
       return absl::InvalidArgumentError(
           absl::StrFormat("%s was put by rank %d and not by rank %d: %s", name,
                           found->first, found->second, kAdvice));
