@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 
 #include "absl/strings/str_format.h"
 #include "base/big_endian.h"
@@ -13,6 +14,7 @@
 #include "ckptree/path.h"
 #include "core/array/chunk_grid.h"
 #include "core/save/step_content.h"
+#include "core/version/leaf_share.h"
 
 namespace ckptree::internal {
 namespace {
@@ -93,24 +95,46 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
   }
   if (!IsLeaf(entry.kind)) return absl::OkStatus();
   if (found.size() == 1 && first.boxes == nullptr) return absl::OkStatus();
-  for (std::size_t i = 1; i < found.size(); ++i) {
-    if (found[i].boxes == nullptr || first.boxes == nullptr) {
-      return Refused(
-          "%s was put by ranks %d and %d: one rank saves each value; say what "
-          "all ranks have alike, or give each rank a path of its own",
-          NameOf(entry.path), first.part, found[i].part);
-    }
-  }
+  // Who has elements of it; an empty box holds none, wherever it is.
+  std::vector<const Found*> owners;
   Boxes boxes;
   for (const Found& place : found) {
-    for (const Box& box : *place.boxes) {
-      if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
-          !status.ok()) {
-        return Refused("%s: a box of rank %d: %s", NameOf(entry.path),
-                       place.part, status.message());
+    if (place.boxes != nullptr) {
+      for (const Box& box : *place.boxes) {
+        if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
+            !status.ok()) {
+          return Refused("%s: a box of rank %d: %s", NameOf(entry.path),
+                         place.part, status.message());
+        }
+        if (ElementCount(box.shape) != 0) boxes.emplace_back(&box, place.part);
       }
-      boxes.emplace_back(&box, place.part);
     }
+    const Share share = ShareOf(
+        entry, place.boxes == nullptr ? std::span<const Box>() : *place.boxes);
+    if (share != Share::kNothing) owners.push_back(&place);
+  }
+  // No part of an array without elements can be there twice.
+  if (entry.kind == EntryKind::kArray && ElementCount(entry.shape) == 0) {
+    return absl::OkStatus();
+  }
+  if (owners.size() == 1 && owners[0]->boxes == nullptr) {
+    return absl::OkStatus();
+  }
+  for (std::size_t i = 1; i < owners.size(); ++i) {
+    const bool whole = owners[i]->boxes == nullptr;
+    if (!whole && owners[0]->boxes != nullptr) continue;
+    const Found& all = *owners[whole ? i : 0];
+    const Found& other = *owners[whole ? 0 : i];
+    if (other.boxes != nullptr) {
+      return Refused(
+          "%s was put whole by rank %d, and a box of it by rank %d: one rank "
+          "saves each element",
+          NameOf(entry.path), all.part, other.part);
+    }
+    return Refused(
+        "%s was put by ranks %d and %d: one rank saves each value; say what "
+        "all ranks have alike, or give each rank a path of its own",
+        NameOf(entry.path), other.part, all.part);
   }
   std::sort(boxes.begin(), boxes.end(), [](const auto& a, const auto& b) {
     return a.first->start < b.first->start;
