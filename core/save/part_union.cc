@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 
 #include "absl/strings/str_format.h"
 #include "base/big_endian.h"
@@ -14,7 +13,6 @@
 #include "ckptree/path.h"
 #include "core/array/chunk_grid.h"
 #include "core/save/step_content.h"
-#include "core/version/leaf_share.h"
 
 namespace ckptree::internal {
 namespace {
@@ -28,6 +26,10 @@ struct Found {
   std::uint16_t part = 0;
   const std::vector<Box>* boxes = nullptr;  // Null: the whole.
 };
+
+bool IsEmpty(const std::vector<std::int64_t>& shape) {
+  return std::find(shape.begin(), shape.end(), 0) != shape.end();
+}
 
 std::string NameOf(const std::string& encoded) {
   return Path::Decode(encoded).value_or(Path()).Text();
@@ -97,24 +99,27 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
   if (found.size() == 1 && first.boxes == nullptr) return absl::OkStatus();
   // Who has elements of it; an empty box holds none, wherever it is.
   std::vector<const Found*> owners;
+  owners.reserve(found.size());
   Boxes boxes;
+  boxes.reserve(found.size());
   for (const Found& place : found) {
-    if (place.boxes != nullptr) {
-      for (const Box& box : *place.boxes) {
-        if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
-            !status.ok()) {
-          return Refused("%s: a box of rank %d: %s", NameOf(entry.path),
-                         place.part, status.message());
-        }
-        if (ElementCount(box.shape) != 0) boxes.emplace_back(&box, place.part);
-      }
+    if (place.boxes == nullptr) {
+      owners.push_back(&place);
+      continue;
     }
-    const Share share = ShareOf(
-        entry, place.boxes == nullptr ? std::span<const Box>() : *place.boxes);
-    if (share != Share::kNothing) owners.push_back(&place);
+    const std::size_t before = boxes.size();
+    for (const Box& box : *place.boxes) {
+      if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
+          !status.ok()) {
+        return Refused("%s: a box of rank %d: %s", NameOf(entry.path),
+                       place.part, status.message());
+      }
+      if (!IsEmpty(box.shape)) boxes.emplace_back(&box, place.part);
+    }
+    if (boxes.size() > before) owners.push_back(&place);
   }
   // No part of an array without elements can be there twice.
-  if (entry.kind == EntryKind::kArray && ElementCount(entry.shape) == 0) {
+  if (entry.kind == EntryKind::kArray && IsEmpty(entry.shape)) {
     return absl::OkStatus();
   }
   if (owners.size() == 1 && owners[0]->boxes == nullptr) {
