@@ -43,6 +43,35 @@ void EncodeLayout(const PartLayout& layout, pb::PartHandoff* out) {
     out->add_ties(path);
     out->add_ties(target);
   }
+  if (layout.split.count == 0) return;
+  out->set_split(layout.split.count);
+  out->set_split_names(std::string(layout.split.names.view()));
+  out->set_split_changed(layout.split.changed);
+  out->set_split_nonfinite(layout.split.nonfinite);
+}
+
+absl::Status DecodeSplit(const pb::PartHandoff& in, SplitLeaves* split) {
+  const auto named = static_cast<std::size_t>(in.split() == 0 ? 0 : 1);
+  if (in.split() > kMaxLeaves ||
+      in.split_names().size() != named * base::kDigestBytes) {
+    return HandoffFault("its leaves among others have no names");
+  }
+  for (const std::string* bits : {&in.split_changed(), &in.split_nonfinite()}) {
+    if (bits->empty()) continue;
+    const std::size_t most = (std::size_t{in.split()} + 7) / 8;
+    const auto last = static_cast<unsigned char>(bits->back());
+    const unsigned beyond = in.split() % 8 == 0 ? 8 : in.split() % 8;
+    if (bits->size() > most || last == 0 ||
+        (bits->size() == most && last >> beyond != 0)) {
+      return HandoffFault("bits of no leaf among others");
+    }
+  }
+  if (in.split() == 0) return absl::OkStatus();
+  split->count = in.split();
+  split->names = base::Digest::FromBytes(in.split_names());
+  split->changed = in.split_changed();
+  split->nonfinite = in.split_nonfinite();
+  return absl::OkStatus();
 }
 
 // The boxes are those of a rank that the tree gives: the engine compares.
@@ -88,7 +117,7 @@ absl::Status DecodeLayout(const pb::PartHandoff& in, PartLayout* layout) {
   for (int i = 0; i < in.ties_size(); i += 2) {
     layout->ties.emplace_back(in.ties(i), in.ties(i + 1));
   }
-  return absl::OkStatus();
+  return DecodeSplit(in, &layout->split);
 }
 
 }  // namespace

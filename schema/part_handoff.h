@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/digest.h"
 #include "schema/dead_list.h"
 #include "schema/leaf_record.h"
 #include "schema/step_record.h"
@@ -27,6 +28,19 @@ struct BoxedLeaf {
   friend bool operator==(const BoxedLeaf&, const BoxedLeaf&) = default;
 };
 
+// The leaves of a part of which others may have something, too: each counts
+// once in the step, whichever of them it changed in.
+struct SplitLeaves {
+  std::uint32_t count = 0;
+  base::Digest names;  // Of their paths; all zeros where there are none.
+  // A bit for each in tree order, from the lowest of the first byte on; the
+  // last byte is not zero.
+  std::string changed;
+  std::string nonfinite;  // Has a NaN or an Inf here.
+
+  friend bool operator==(const SplitLeaves&, const SplitLeaves&) = default;
+};
+
 // What a rank says of its part for the step as a whole: no part knows alone
 // whether all elements are there, and once.
 struct PartLayout {
@@ -38,11 +52,12 @@ struct PartLayout {
   // whichever of them saves it: a checksum of its path, and one of its entry
   // and, where it is small and in the memory of the host, of its value.
   std::string replicated;
-  // Encoded paths of those that other ranks save, where they are other ones
-  // than at the last save of this process: to name one in an error.
+  // Encoded paths of those that other ranks save, where the base may have other
+  // ones: to name one in an error.
   std::vector<std::string> names;
   // Encoded path and target of each tie whose target is in another part.
   std::vector<std::pair<std::string, std::string>> ties;
+  SplitLeaves split;
 
   friend bool operator==(const PartLayout&, const PartLayout&) = default;
 };
@@ -52,6 +67,7 @@ struct PartLayout {
 struct PartHandoff {
   // Exactly one part; version, base, step, totals and the part's digest. The
   // base is 0 where the part was compared with nothing.
+  // Leaves are counted without those of `layout.split`.
   StepRecord record;
   DeadList dead;  // At most that part; prev is the base.
   // Empty where the tree is that of the same part of the base.

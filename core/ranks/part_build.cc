@@ -263,7 +263,8 @@ absl::StatusOr<PartResult> BuildPart(
       content->content().saved_elsewhere;
   base::DigestStream names;
   for (const std::string& path : elsewhere) names.Update(path);
-  if (engine->part_memory().AreNews(builder.rank, names.Finish())) {
+  if (engine->part_memory().AreNews(builder.rank, plan.base, plan.version,
+                                    names.Finish())) {
     std::size_t bytes = 0;
     for (const std::string& path : elsewhere) {
       bytes += path.size();

@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<internal::PartResult>> TakeAll(
     const std::vector<std::string>& tokens) {
   std::vector<internal::PartResult> parts;
   std::vector<bool> there(plan.world, false);
-  for (const std::string& bytes : tokens) {
+  const auto take = [&](const std::string& bytes) -> absl::Status {
     CKPTREE_ASSIGN_OR_RETURN(const schema::PartToken token,
                              schema::DecodePartToken(bytes));
     CKPTREE_ASSIGN_OR_RETURN(internal::PartResult part,
@@ -69,6 +69,15 @@ absl::StatusOr<std::vector<internal::PartResult>> TakeAll(
     }
     there[token.rank] = true;
     parts.push_back(std::move(part));
+    return absl::OkStatus();
+  };
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const absl::Status status = take(tokens[i]);
+    if (status.ok()) continue;
+    // Bytes that came damaged do not say whose they are.
+    return absl::Status(status.code(),
+                        absl::StrFormat("part %d of %d given: %s", i + 1,
+                                        tokens.size(), status.message()));
   }
   std::vector<int> missing;
   for (std::uint32_t rank = 0; rank < plan.world; ++rank) {
@@ -241,10 +250,15 @@ StepBuilder BeginPart(const Store& store, std::string_view plan, int rank) {
 
 absl::StatusOr<std::string> FinishPart(StepBuilder part) {
   const std::unique_ptr<RankPeer::Impl> impl = RankPeer::Take(&part);
+  // Which step it is of a plan that is damaged does not say.
   const auto annotate = [&impl](const absl::Status& status) {
-    return absl::Status(status.code(),
-                        absl::StrFormat("step %d: the part was not built: %s",
-                                        impl->step, status.message()));
+    return absl::Status(
+        status.code(),
+        impl->plan.has_value() && impl->plan->version == 0
+            ? absl::StrFormat("the part was not built: its plan: %s",
+                              status.message())
+            : absl::StrFormat("step %d: the part was not built: %s", impl->step,
+                              status.message()));
   };
   if (!impl->plan.has_value()) {
     return absl::FailedPreconditionError(

@@ -29,12 +29,15 @@ class PartMemory {
     kept_[part] = {version, std::move(content)};
   }
 
-  // Whether the paths that other ranks save have another digest than at the
-  // last call.
-  bool AreNews(std::uint16_t part, const base::Digest& elsewhere) {
+  // Whether the paths that other ranks save, told with `version`, may be others
+  // than those that its base has: the last call was of another digest, or of a
+  // save that is not that base.
+  bool AreNews(std::uint16_t part, std::uint64_t base, std::uint64_t version,
+               const base::Digest& elsewhere) {
     const absl::MutexLock lock(&mu_);
-    base::Digest& last = elsewhere_[part];
-    const bool news = last != elsewhere;
+    auto& [told, last] = elsewhere_[part];
+    const bool news = told != base || last != elsewhere;
+    told = version;
     last = elsewhere;
     return news;
   }
@@ -53,7 +56,8 @@ class PartMemory {
   std::map<std::uint16_t,
            std::pair<std::uint64_t, std::shared_ptr<const BasePart>>>
       kept_ ABSL_GUARDED_BY(mu_);
-  std::map<std::uint16_t, base::Digest> elsewhere_ ABSL_GUARDED_BY(mu_);
+  std::map<std::uint16_t, std::pair<std::uint64_t, base::Digest>> elsewhere_
+      ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace ckptree::internal

@@ -27,6 +27,10 @@ struct Found {
   const std::vector<Box>* boxes = nullptr;  // Null: the whole.
 };
 
+bool IsEmpty(const std::vector<std::int64_t>& shape) {
+  return std::find(shape.begin(), shape.end(), 0) != shape.end();
+}
+
 std::string NameOf(const std::string& encoded) {
   return Path::Decode(encoded).value_or(Path()).Text();
 }
@@ -93,24 +97,49 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
   }
   if (!IsLeaf(entry.kind)) return absl::OkStatus();
   if (found.size() == 1 && first.boxes == nullptr) return absl::OkStatus();
-  for (std::size_t i = 1; i < found.size(); ++i) {
-    if (found[i].boxes == nullptr || first.boxes == nullptr) {
-      return Refused(
-          "%s was put by ranks %d and %d: one rank saves each value; say what "
-          "all ranks have alike, or give each rank a path of its own",
-          NameOf(entry.path), first.part, found[i].part);
-    }
-  }
+  // Who has elements of it; an empty box holds none, wherever it is.
+  std::vector<const Found*> owners;
+  owners.reserve(found.size());
   Boxes boxes;
+  boxes.reserve(found.size());
   for (const Found& place : found) {
+    if (place.boxes == nullptr) {
+      owners.push_back(&place);
+      continue;
+    }
+    const std::size_t before = boxes.size();
     for (const Box& box : *place.boxes) {
       if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
           !status.ok()) {
         return Refused("%s: a box of rank %d: %s", NameOf(entry.path),
                        place.part, status.message());
       }
-      boxes.emplace_back(&box, place.part);
+      if (!IsEmpty(box.shape)) boxes.emplace_back(&box, place.part);
     }
+    if (boxes.size() > before) owners.push_back(&place);
+  }
+  // No part of an array without elements can be there twice.
+  if (entry.kind == EntryKind::kArray && IsEmpty(entry.shape)) {
+    return absl::OkStatus();
+  }
+  if (owners.size() == 1 && owners[0]->boxes == nullptr) {
+    return absl::OkStatus();
+  }
+  for (std::size_t i = 1; i < owners.size(); ++i) {
+    const bool whole = owners[i]->boxes == nullptr;
+    if (!whole && owners[0]->boxes != nullptr) continue;
+    const Found& all = *owners[whole ? i : 0];
+    const Found& other = *owners[whole ? 0 : i];
+    if (other.boxes != nullptr) {
+      return Refused(
+          "%s was put whole by rank %d, and a box of it by rank %d: one rank "
+          "saves each element",
+          NameOf(entry.path), all.part, other.part);
+    }
+    return Refused(
+        "%s was put by ranks %d and %d: one rank saves each value; say what "
+        "all ranks have alike, or give each rank a path of its own",
+        NameOf(entry.path), other.part, all.part);
   }
   std::sort(boxes.begin(), boxes.end(), [](const auto& a, const auto& b) {
     return a.first->start < b.first->start;

@@ -28,7 +28,8 @@ struct PartOfStep {
 };
 
 // kInvalidArgument, naming the leaf and the ranks, where a leaf is given whole
-// by two of them, or by boxes that overlap or leave a hole; where they
+// by two of them, or by boxes that overlap or leave a hole (empty ones do
+// neither); where they
 // disagree about a path; where a leaf is below another; where a tie has no
 // target.
 absl::Status CheckUnion(const std::vector<PartOfStep>& parts);

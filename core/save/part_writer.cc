@@ -12,7 +12,9 @@
 #include "base/status_macros.h"
 #include "ckptree/path.h"
 #include "core/save/part_compare.h"
+#include "core/save/split_leaves.h"
 #include "core/version/dead_blocks.h"
+#include "core/version/leaf_share.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "tbb/blocked_range.h"
@@ -239,10 +241,6 @@ class PartWriter {
   // The base of the next save, and what follows from it.
   PartResult Result() const {
     PartResult result;
-    for (const ComparedLeaf& leaf : leaves_) {
-      result.changed_leaves += leaf.changed ? 1 : 0;
-    }
-
     auto next = std::make_shared<BasePart>();
     next->tree = content_.tree.digest;
     next->entries =
@@ -255,6 +253,8 @@ class PartWriter {
     base::DigestStream digest;
     digest.Update(content_.tree.digest.view());
     std::size_t matched = 0;
+    LeafTotals own;
+    SplitWriter split;
     const auto ordinal_of = BaseOrdinals();
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       std::shared_ptr<const BaseLeaf>& leaf = next->leaves[i];
@@ -272,7 +272,18 @@ class PartWriter {
       }
       result.nan_count += nan;
       result.inf_count += inf;
-      result.nonfinite_leaves += nan + inf > 0 ? 1 : 0;
+      const schema::TreeEntry& entry = content_.leaves[i].entry;
+      switch (task_.among_others ? ShareOf(entry, leaf->record.boxes)
+                                 : Share::kAll) {
+        case Share::kAll:
+          own.Add(leaves_[i].changed, nan + inf > 0);
+          break;
+        case Share::kSome:
+          split.Add(entry.path, leaves_[i].changed, nan + inf > 0);
+          break;
+        case Share::kNothing:
+          break;
+      }
       if (leaf->version != task_.version) continue;
       for (const ChunkRef& ref : leaf->record.chunks) {
         if (ref.version == task_.version) result.new_bytes += ref.raw_length;
@@ -283,7 +294,9 @@ class PartWriter {
       }
     }
     result.digest = digest.Finish();
-    result.leaf_count = leaves_.size();
+    result.leaf_count = own.leaves;
+    result.changed_leaves = own.changed;
+    result.nonfinite_leaves = own.nonfinite;
     result.dead = DeadBlocks(base_, *next);
     next->map_bytes =
         dense_ || base_ == nullptr || matched == 0
@@ -294,7 +307,10 @@ class PartWriter {
     result.record.map = next->map;
     result.tree = content_.tree;
     result.next = std::move(next);
-    if (task_.among_others) result.layout = Layout();
+    if (task_.among_others) {
+      result.layout = Layout();
+      result.layout.split = std::move(split).Finish();
+    }
     return result;
   }
 

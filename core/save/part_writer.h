@@ -34,6 +34,7 @@ struct PartResult {
   std::vector<std::pair<std::string, std::string>> small;
   std::vector<schema::BlockRun> dead;
 
+  // Leaves are counted without those of `layout.split`.
   std::uint64_t leaf_count = 0;
   std::uint64_t changed_leaves = 0;
   std::uint64_t logical_bytes = 0;

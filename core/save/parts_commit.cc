@@ -18,9 +18,11 @@
 #include "base/status_macros.h"
 #include "ckptree/path.h"
 #include "core/save/part_union.h"
+#include "core/save/split_leaves.h"
 #include "core/save/step_writer.h"
 #include "core/version/base_loader.h"
 #include "core/version/step_tree.h"
+#include "schema/limits.h"
 #include "schema/rank_message.h"
 #include "schema/tree.h"
 
@@ -113,7 +115,59 @@ absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
           "part %d was built twice", attempt->parts[i].record.part));
     }
   }
-  return CheckParts(*attempt);
+  CKPTREE_RETURN_IF_ERROR(CheckParts(*attempt));
+  return CountLeaves(attempt);
+}
+
+absl::Status StepWriter::LookInto(const PartResult& part,
+                                  std::vector<TreeEntry>* entries,
+                                  std::vector<schema::BoxedLeaf>* boxed) const {
+  if (part.layout.as_base) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const BasePart> base,
+                             TipPart(tip_.table.at(part.record.part)));
+    *entries = *base->entries;
+    *boxed = BoxesOf(*base);
+    return absl::OkStatus();
+  }
+  *boxed = part.layout.boxed;
+  CKPTREE_ASSIGN_OR_RETURN(*entries, EntriesOf(*context_.database, part));
+  return absl::OkStatus();
+}
+
+absl::Status StepWriter::CountLeaves(Attempt* attempt) {
+  std::vector<const schema::SplitLeaves*> split;
+  std::uint64_t own = 0;
+  for (const PartResult& part : attempt->parts) {
+    split.push_back(&part.layout.split);
+    own += part.leaf_count;
+  }
+  std::map<base::Digest, std::shared_ptr<const SplitNames>> known;
+  const auto names_of =
+      [&](std::size_t i) -> absl::StatusOr<std::shared_ptr<const SplitNames>> {
+    const PartResult& part = attempt->parts[i];
+    const base::Digest& digest = part.layout.split.names;
+    std::shared_ptr<const SplitNames>& names = known[digest];
+    if (const auto it = split_names_.find(digest); it != split_names_.end()) {
+      return names = it->second;
+    }
+    std::vector<TreeEntry> entries;
+    std::vector<schema::BoxedLeaf> boxed;
+    CKPTREE_RETURN_IF_ERROR(LookInto(part, &entries, &boxed));
+    names = std::make_shared<const SplitNames>(SplitNamesOf(entries, boxed));
+    if (DigestOfNames(*names) == digest) return names;
+    return absl::DataLossError(absl::StrFormat(
+        "the leaves that rank %d has among others are not those of its part",
+        part.record.part));
+  };
+  CKPTREE_ASSIGN_OR_RETURN(attempt->split, CountSplit(split, names_of));
+  split_names_ = std::move(known);
+  const std::uint64_t leaves = own + attempt->split.leaves;
+  if (leaves <= static_cast<std::uint64_t>(schema::kMaxLeaves)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%d leaves of all ranks together: a step has at most %d",
+                      leaves, schema::kMaxLeaves));
 }
 
 absl::Status StepWriter::CheckParts(const Attempt& attempt) const {
@@ -136,19 +190,10 @@ absl::Status StepWriter::CheckParts(const Attempt& attempt) const {
   std::vector<std::vector<TreeEntry>> entries(parts.size());
   std::vector<std::vector<schema::BoxedLeaf>> boxed(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const PartResult& part = parts[i];
     PartOfStep& of = all.emplace_back();
-    of.part = part.record.part;
-    of.ties = &part.layout.ties;
-    if (part.layout.as_base) {
-      CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const BasePart> base,
-                               TipPart(tip_.table.at(part.record.part)));
-      entries[i] = *base->entries;
-      boxed[i] = BoxesOf(*base);
-    } else {
-      boxed[i] = part.layout.boxed;
-      CKPTREE_ASSIGN_OR_RETURN(entries[i], EntriesOf(*context_.database, part));
-    }
+    of.part = parts[i].record.part;
+    of.ties = &parts[i].layout.ties;
+    CKPTREE_RETURN_IF_ERROR(LookInto(parts[i], &entries[i], &boxed[i]));
     of.entries = &entries[i];
     of.boxed = &boxed[i];
   }
@@ -165,24 +210,51 @@ absl::Status StepWriter::CheckReplicated(
   }
   const std::optional<Disagreement> found = CompareReplicated(ranks);
   if (!found.has_value()) return absl::OkStatus();
-  // Its name is in the part of the rank that saves it, or, where that does not
-  // have it, news of another.
-  std::string name = "a leaf";
+  // Its name is in the part of the rank that saves it. Where that does not have
+  // it, it is in what that saved last, or news of another rank.
+  std::string name;
   const auto look = [&](const std::string& path) {
-    if (base::ChecksumOf(path) == found->path_checksum) {
-      name = Path::Decode(path).value_or(Path()).Text();
-    }
+    if (base::ChecksumOf(path) != found->path_checksum) return false;
+    name = Path::Decode(path).value_or(Path()).Text();
+    return true;
   };
+  bool has_its_own = false;  // The rank that does not have it as the others do.
   for (const PartResult& part : parts) {
     for (const std::string& path : part.layout.names) look(path);
     const std::vector<TreeEntry> entries =
         EntriesOf(*context_.database, part).value_or(std::vector<TreeEntry>());
-    for (const TreeEntry& entry : entries) look(entry.path);
+    for (const TreeEntry& entry : entries) {
+      if (look(entry.path) && IsLeaf(entry.kind)) {
+        has_its_own |= part.record.part == found->second;
+      }
+    }
+  }
+  for (auto it = tip_.table.begin(); it != tip_.table.end() && name.empty();
+       ++it) {
+    const auto tree = StepTree::Open(*context_.database, it->second.tree);
+    if (!tree.ok()) continue;
+    // Without a page that is damaged it has no name.
+    (*tree)
+        ->ForEach("",
+                  [&look](const StepTree::Entry& at) { look(at.entry->path); })
+        .IgnoreError();
+  }
+  if (name.empty()) {
+    name = absl::StrFormat(
+        "a leaf whose name did not come (compare what ranks %d and %d put)",
+        found->first, found->second);
   }
   constexpr char kAdvice[] =
       "what a rank has for itself is to be said (SetPerRank, per_rank)";
   switch (found->how) {
     case Disagreement::How::kMissing:
+      if (has_its_own) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s was put whole by rank %d, as what all ranks have alike, and by "
+            "rank %d as its own: a box of it, or below what it says is its own "
+            "(SetPerRank, per_rank); put it alike on all ranks",
+            name, found->first, found->second));
+      }
       return absl::InvalidArgumentError(
           absl::StrFormat("%s was put by rank %d and not by rank %d: %s", name,
                           found->first, found->second, kAdvice));

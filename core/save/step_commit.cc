@@ -140,6 +140,9 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
     digests.push_back(part.digest);
     if (part.origin.has_value()) meta.origins.push_back(*part.origin);
   }
+  record->leaf_count += attempt->split.leaves;
+  record->changed_leaves += attempt->split.changed;
+  record->nonfinite_leaves += attempt->split.nonfinite;
   record->digest = StepDigest(digests);
   CKPTREE_RETURN_IF_ERROR(AddLostParts(*attempt, &dead));
   schema::PlaceParts(record.get(), &meta);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@
 #include "core/save/part_writer.h"
 #include "core/save/save.h"
 #include "core/save/save_sink.h"
+#include "core/save/split_leaves.h"
 #include "core/save/stager.h"
 #include "core/save/staging_pool.h"
 #include "core/version/base_part.h"
@@ -117,6 +119,7 @@ class StepWriter : public SaveSink {
     absl::Mutex mu;
     bool staged = false;  // The folder was made; guarded by mu while writing.
     std::vector<PartResult> parts;
+    LeafTotals split;  // Of the leaves that several parts have something of.
     std::optional<std::uint64_t> replaced;  // Version whose step it takes.
     Retention::Verdict verdict;             // Of the branch's policy.
     absl::Status policy_problem;            // Why there is none.
@@ -133,6 +136,12 @@ class StepWriter : public SaveSink {
   // Whether these parts are a step: every element there, and once.
   absl::Status CheckParts(const Attempt& attempt) const;
   absl::Status CheckReplicated(const std::vector<PartResult>& parts) const;
+  // The entries of a part, and the leaves of which it has less than the whole.
+  absl::Status LookInto(const PartResult& part,
+                        std::vector<schema::TreeEntry>* entries,
+                        std::vector<schema::BoxedLeaf>* boxed) const;
+  // Sets attempt->split. kInvalidArgument where there are too many leaves.
+  absl::Status CountLeaves(Attempt* attempt);
   absl::Status Adopt(Attempt* attempt);
   absl::Status Commit(Save* save, Attempt* attempt);
   // Sets attempt->replaced and attempt->verdict.
@@ -176,6 +185,8 @@ class StepWriter : public SaveSink {
   bool tip_loaded_ = false;
   std::uint32_t tip_branch_ = 0;
   BaseState tip_;
+  // Of the last step of several parts, by their digest, where it had to know.
+  std::map<base::Digest, std::shared_ptr<const SplitNames>> split_names_;
   // The tip before, and what the save left: freed once it is acknowledged.
   std::vector<std::shared_ptr<const void>> retired_;
   std::uint64_t last_version_ = 0;

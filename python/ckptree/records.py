@@ -106,7 +106,7 @@ class PartInfo(NamedTuple):
     pid: int
     nbytes: int  # Of its values.
     new_bytes: int  # Of those that the save wrote.
-    seconds: float  # From the moment it was told to save.
+    seconds: float  # From when it came to the save until its part was built.
 
 
 class TagInfo(NamedTuple):

@@ -130,7 +130,7 @@ TEST(RecordsTest, GoldenBytes) {
             "636b13000000002b22c426d2cd4b7833080b10d80462066120626f6479680872"
             "07776879206e6f748a01096d616e61676572203192010473617665");
   EXPECT_EQ(base::DigestOf(EncodePartHandoff(SampleHandoff())).Hex(),
-            "d6ffab07f0affcaa29b5fd375fa833dd");
+            "46927bdbe95e5817fd09737c7605a632");
   EXPECT_EQ(base::DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),
             "aecab84eb18220bc4ad6bbc8ac9a32a2");
   EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(),
@@ -239,6 +239,29 @@ TEST(RecordsTest, ResealedDamageIsRefusedOrReadsAsSomethingValid) {
     }
   }
   EXPECT_GT(refused, 1000);
+}
+
+TEST(PartHandoffTest, RefusesBitsOfNoLeaf) {
+  const auto decoded = [](const SplitLeaves& split) {
+    PartHandoff handoff = SampleHandoff();
+    handoff.layout.split = split;
+    return DecodePartHandoff(EncodePartHandoff(handoff)).status();
+  };
+  const base::Digest names = base::DigestOf("names");
+  EXPECT_TRUE(decoded({}).ok());
+  EXPECT_TRUE(decoded({8, names, "\x80", ""}).ok());
+  EXPECT_TRUE(decoded({9, names, std::string("\0\1", 2), "\x01"}).ok());
+  for (const SplitLeaves& split :
+       std::vector<SplitLeaves>{{7, names, "\x80", ""},
+                                {9, names, "", std::string("\0\2", 2)},
+                                {8, names, "\x01\x01", ""},
+                                {8, names, "", std::string(1, '\0')},
+                                {kMaxLeaves + 1, names, "", ""}}) {
+    const absl::Status status = decoded(split);
+    EXPECT_TRUE(absl::IsDataLoss(status));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("among others"))
+        << split.count;
+  }
 }
 
 TEST(StepRecordTest, NonFiniteMetricsKeepTheirBits) {

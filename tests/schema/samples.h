@@ -287,6 +287,7 @@ inline PartHandoff SampleHandoff() {
   handoff.layout.replicated = std::string(32, 'r');
   handoff.layout.names = {"a", "b"};
   handoff.layout.ties = {{"tie", "target"}};
+  handoff.layout.split = {11, base::DigestOf("names"), "\x81\x04", "\x02"};
   return handoff;
 }
 

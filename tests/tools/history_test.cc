@@ -98,7 +98,7 @@ TEST_F(HistoryTest, DiffSaysWhatChanged) {
   const Result result = Do({"diff", "20", "50"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.out,
-              HasSubstr("20 -> 50: 6 differences, 1 leaves are the same\n"));
+              HasSubstr("20 -> 50: 6 differences, 1 leaf is the same\n"));
   const Result same = Do({"diff", "10:frozen", "50"});
   EXPECT_EQ(same.code, 0);
   EXPECT_EQ(same.out, "10 -> 50: no difference\n");

@@ -128,7 +128,9 @@ constexpr Command kCommands[] = {
     {"show", "[REV[:KEY]]", "all about a step or a leaf",
      "  ckptree show latest\n"
      "  ckptree show 1200:params/dense/kernel\n"
-     "  ckptree show latest --parts",
+     "  ckptree show latest --parts\n\n"
+     "TOOK of --parts is the time from when a rank came to the save until its\n"
+     "part was built: what it came late by is not in it.",
      kShowFlags, false, 0, 1, RunShow},
     {"get", "REV:KEY[SLICE]", "values",
      "SLICE is NumPy's: [0:10, ::2, -1]. Only the chunks it touches are read.\n"

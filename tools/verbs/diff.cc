@@ -103,8 +103,10 @@ absl::StatusOr<int> RunDiff(Session& session) {
         report->changes.empty()
             ? std::string("no difference")
             : CountText(report->changes.size(), "difference", "differences"),
-        key.empty() ? absl::StrFormat(", %d leaves are the same", report->same)
-                    : ""));
+        key.empty()
+            ? absl::StrFormat(", %s the same",
+                              CountText(report->same, "leaf is", "leaves are"))
+            : ""));
   }
   return report->changes.empty() ? kExitOk : kExitNegative;
 }

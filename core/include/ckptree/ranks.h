@@ -154,7 +154,7 @@ class CKPTREE_EXPORT RankedSave {
   // Fails the save unless it was committed.
   ~RankedSave();
 
-  // For every rank: some 150 bytes to be sent to it as they are.
+  // For every rank: some 65 bytes to be sent to it as they are.
   const std::string& plan() const;
 
   // Commits the step from what FinishPart() returned on each rank, in any

@@ -86,7 +86,8 @@ struct PartInfo {
   std::int64_t pid = 0;
   std::uint64_t bytes = 0;      // Of its values.
   std::uint64_t new_bytes = 0;  // Of those that this save wrote.
-  // From the moment that it was told to save until its part was whole.
+  // From when it came to the save, told what to build, until its part was
+  // whole: what it came late by is not in it.
   absl::Duration duration = absl::ZeroDuration();
 };
 
