@@ -336,6 +336,43 @@ def from_status(code: int, message: str) -> Exception:
     return _CLASSES.get(code, InternalError)(message)
 
 
+# The first that it is. What else a caller's own code raises has no class of the
+# engine's: it is the state of the caller that is wrong.
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (KeyboardInterrupt, 1),
+    (NotImplementedError, 12),
+    (StateError, 9),
+    (AbortedError, 10),
+    (CancelledError, 1),
+    (UnavailableError, 14),
+    (CorruptionError, 15),
+    (InternalError, 13),
+    (NoSpaceError, 8),
+    (FileExistsError, 6),
+    (PermissionError, 7),
+    (NotFoundError, 5),
+    (TypeError, 3),
+    (ValueError, 3),
+    (OSError, 2),
+)
+
+
+def to_status(error: BaseException) -> tuple[int, str]:
+    """The code of the status that is nearest to an exception, and its text, for
+    those who do not get the exception itself.
+
+    >>> to_status(TypeError("f: a function is code"))
+    (3, 'TypeError: f: a function is code')
+    """
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), 9)
+    try:
+        text = str(error)
+        text.encode()
+    except Exception:
+        text = repr(type(error))
+    return code, f"{type(error).__name__}: {text}"
+
+
 def at_path(path: str, raised: BaseException) -> Exception:
     """The exception for a value at `path` that could not be taken."""
     known = (TypeError, ValueError, NotImplementedError)

@@ -3,9 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import re
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    TypeVar,
+)
 
 from ckptree import _engine
 from ckptree.arguments import (
@@ -23,6 +33,9 @@ from ckptree.errors import InvalidArgumentError, StateError
 if TYPE_CHECKING:
     from ckptree.options import OpenOptions
 
+Save = TypeVar("Save", bound=Callable[..., Any])
+# Of an exception that the other ranks know of.
+_TOLD = "_ckptree_told"
 # As the engine's.
 _MAX_WORLD = 4096
 _JOB = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -218,6 +231,54 @@ def check_writes(
         raise StateError(
             f"{call}() is rank 0's alone: this is {ranks.named}, which has "
             f"{engine.directory} open to read"
+        )
+
+
+def telling(saves: Save) -> Save:
+    """A save() of a store: where it comes to nothing on one rank before the step
+    is begun, the others are told why, and do not wait for that rank."""
+
+    @functools.wraps(saves)
+    def save(self: Any, *arguments: Any, **given: Any) -> Any:
+        try:
+            return saves(self, *arguments, **given)
+        except BaseException as error:
+            if self._is_spread and not getattr(error, _TOLD, False):
+                step = arguments[0] if arguments else given.get("step")
+                give_up(self._engine, step, error, given)
+            raise
+
+    return save  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """What the engine raises of a step that it began it has told itself."""
+    try:
+        yield
+    except BaseException as error:
+        with contextlib.suppress(Exception):
+            setattr(error, _TOLD, True)
+        raise
+
+
+def give_up(
+    engine: _engine.Store,
+    step: Any,
+    error: BaseException,
+    options: Mapping[str, Any],
+) -> None:
+    """Tells the other ranks that this one does not save that step, and why. A
+    step that is no number at all is this rank's own mistake."""
+    branch = options.get("branch", "")
+    with contextlib.suppress(Exception):
+        _engine.give_up(
+            engine,
+            integer()("step", step),
+            error,
+            overwrite=options.get("overwrite", False) is True,
+            delete_later=options.get("delete_later", False) is True,
+            branch=branch if isinstance(branch, str) else "",
         )
 
 

@@ -38,7 +38,15 @@ from ckptree.options import (
 from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy
 from ckptree.progress import showing, stopping
-from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
+from ckptree.ranks import (
+    OF_RANKS,
+    Ranks,
+    check_writes,
+    open_engine,
+    own,
+    telling,
+    told,
+)
 from ckptree.records import (
     BranchInfo,
     CollectReport,
@@ -70,9 +78,17 @@ if TYPE_CHECKING:
 
 State = TypeVar("State")
 
+
+def _with_ranks(store: type[Store]) -> type[Store]:
+    """Refused arguments are told, too."""
+    store.save = telling(store.save)  # type: ignore[method-assign]
+    return store
+
+
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
+@_with_ranks
 @checked(
     {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR, **OF_RANKS},
     save={"step": integer()},
@@ -327,21 +343,22 @@ class Store(Closing):
 
         subtrees = own(per_rank, self._ranks)
         _rules.prefetch(state)
-        begun = _engine.save(
-            self._live(),
-            step=step,
-            state=state,
-            rules=_rules.Spread() if self._is_spread else _rules,
-            overwrite=overwrite,
-            delete_later=delete_later,
-            branch=branch,
-            metrics=metrics or {},
-            note=note,
-            metadata=to_json(metadata),
-            borrow=borrow,
-            time_ns=None if time is None else nanoseconds(time),
-            per_rank=subtrees,
-        )
+        arguments: dict[str, Any] = {
+            "overwrite": overwrite,
+            "delete_later": delete_later,
+            "branch": branch,
+            "metrics": metrics or {},
+            "note": note,
+            "metadata": to_json(metadata),
+            "borrow": borrow,
+            "time_ns": None if time is None else nanoseconds(time),
+            "per_rank": subtrees,
+        }
+        rules = _rules.Spread() if self._is_spread else _rules
+        with told():
+            begun = _engine.save(
+                self._live(), step=step, state=state, rules=rules, **arguments
+            )
         self._note(begun)
         return SaveHandle(begun)
 

@@ -170,8 +170,9 @@ with opened() as store:
             if rank == bad:
                 assert kind == "TypeError" and message.startswith("bad: ")
             else:
-                assert kind == "CancelledError"
-                assert f"rank {bad}: the step was dropped" in message
+                assert kind == "InvalidArgumentError"
+                assert f"step 1 was not saved: rank {bad}: " in message
+                assert "TypeError: bad: " in message
         assert said[rank][2] == ["no error", "2"]
     expect(tmp_path / "s", [2], 2)
 
