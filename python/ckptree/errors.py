@@ -13,6 +13,7 @@ NotFoundError
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
@@ -288,14 +289,29 @@ def level_of_caller() -> int:
     return level
 
 
+# As the engine says it of a lock.
+_HELD = "is held by another writer"
+
+
 @contextmanager
-def while_opening(*, reading: bool = False) -> Iterator[None]:
+def while_opening(
+    *, reading: bool = False, looking: bool = False
+) -> Iterator[None]:
     """Makes errors of the engine those of opening a store: what is not there
     is the store, and where another process writes, or nobody may write, what to
-    do is said."""
+    do is said. `looking`: this process was interrupted while it opened that
+    store among ranks, and may have it still."""
     try:
         yield
     except UnavailableError as error:
+        if _HELD not in str(error):
+            raise  # Ranks that did not come.
+        if looking and f": pid {os.getpid()} on host " in str(error):
+            raise UnavailableError(
+                f"{error}; that is this process: where opening it was "
+                "interrupted it looks for the other ranks up to their "
+                "open_deadline; wait for that with lock_wait=SECONDS, or end it"
+            ) from None
         raise UnavailableError(
             f"{error}; read it with ckptree.open(), or wait for the other "
             "writer with lock_wait=SECONDS"

@@ -6,16 +6,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import re
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    TypeVar,
-)
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, TypeVar
 
 from ckptree import _engine
 from ckptree.arguments import (
@@ -33,9 +26,10 @@ from ckptree.errors import InvalidArgumentError, StateError
 if TYPE_CHECKING:
     from ckptree.options import OpenOptions
 
-Save = TypeVar("Save", bound=Callable[..., Any])
+Opened = TypeVar("Opened", bound=type)
 # Of an exception that the other ranks know of.
 _TOLD = "_ckptree_told"
+_interrupted: set[str] = set()
 # As the engine's.
 _MAX_WORLD = 4096
 _JOB = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -211,16 +205,26 @@ def open_engine(
             f"mode={mode!r} is of one process: without ranks=, or "
             "mode='write' or 'write or create'"
         )
-    return _engine.open_ranks(
-        directory,
-        create="create" in mode,
-        rank=ranks.rank,
-        world=ranks.world,
-        job=ranks.job,
-        deadline=ranks.deadline,
-        open_deadline=ranks.open_deadline,
-        options=dict(options),
-    )
+    try:
+        return _engine.open_ranks(
+            directory,
+            create="create" in mode,
+            rank=ranks.rank,
+            world=ranks.world,
+            job=ranks.job,
+            deadline=ranks.deadline,
+            open_deadline=ranks.open_deadline,
+            options=dict(options),
+        )
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            _interrupted.add(os.path.realpath(directory))
+        raise
+
+
+def was_interrupted(directory: str) -> bool:
+    """Whether this process may still look for the ranks of an opening."""
+    return os.path.realpath(directory) in _interrupted
 
 
 def check_writes(
@@ -234,9 +238,10 @@ def check_writes(
         )
 
 
-def telling(saves: Save) -> Save:
-    """A save() of a store: where it comes to nothing on one rank before the step
-    is begun, the others are told why, and do not wait for that rank."""
+def telling(store: Opened) -> Opened:
+    """A class of stores whose save() tells the other ranks why it comes to
+    nothing before the step is begun: they do not wait for this one."""
+    saves = store.save  # type: ignore[attr-defined]
 
     @functools.wraps(saves)
     def save(self: Any, *arguments: Any, **given: Any) -> Any:
@@ -248,7 +253,8 @@ def telling(saves: Save) -> Save:
                 give_up(self._engine, step, error, given)
             raise
 
-    return save  # type: ignore[return-value]
+    store.save = save  # type: ignore[attr-defined]
+    return store
 
 
 @contextlib.contextmanager

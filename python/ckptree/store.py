@@ -38,15 +38,8 @@ from ckptree.options import (
 from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy
 from ckptree.progress import showing, stopping
-from ckptree.ranks import (
-    OF_RANKS,
-    Ranks,
-    check_writes,
-    open_engine,
-    own,
-    telling,
-    told,
-)
+from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
+from ckptree.ranks import telling, told, was_interrupted
 from ckptree.records import (
     BranchInfo,
     CollectReport,
@@ -78,17 +71,10 @@ if TYPE_CHECKING:
 
 State = TypeVar("State")
 
-
-def _with_ranks(store: type[Store]) -> type[Store]:
-    """Refused arguments are told, too."""
-    store.save = telling(store.save)  # type: ignore[method-assign]
-    return store
-
-
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
-@_with_ranks
+@telling
 @checked(
     {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR, **OF_RANKS},
     save={"step": integer()},
@@ -192,7 +178,9 @@ class Store(Closing):
         directory = local_path(path)
 
         def opened() -> _engine.Store:
-            with while_opening(reading=mode == "read"):
+            with while_opening(
+                reading=mode == "read", looking=was_interrupted(directory)
+            ):
                 return with_parents(
                     directory,
                     "create" in mode,
