@@ -79,6 +79,10 @@ def own(rank, path):
         bad = {"bad": torch.nn.Linear(2, 2, device="meta")} if rank else {}
         tried(lambda: trainings.save(store, 2, {**app, **bad}).result())
 
+        note = {"note": 7} if rank else {}
+        tried(lambda: trainings.save(store, 4, app, per_rank=["mine"], **note)
+              .result())
+
         class Stateful:
             def state_dict(self):
                 raise RuntimeError("no state")
@@ -106,7 +110,8 @@ def own(rank, path):
 
 def test_each_rank_loads_its_own(tmp_path):
     for rank, (said, first) in enumerate(run(tmp_path, 2, own, tmp_path / "s")):
-        refused, failed, loaded, differs, both = said
+        refused, noted, failed, loaded, differs, both = said
+        assert "note is a str, not 7" in noted
         assert loaded == [[1, 1, 1], {str(rank): {"seen": 10 + rank}}]
         assert first == 2
         assert "bad/" in refused and "no state" in failed

@@ -12,6 +12,7 @@ from ckptree.adapters.protocol import DICT, DICT_KEY, Container
 from ckptree.adapters.torch import whole
 from ckptree.adapters.torch_parts import Wrapped
 from ckptree.arguments import (
+    ANY,
     BOOL,
     Kind,
     checked,
@@ -55,6 +56,19 @@ _APP = Kind(
     "a dict",
     lambda name, value: value if type(value) is dict else NotImplemented,
 )
+# save() of the store looks at them, and among ranks tells the others.
+_PASSED_ON = dict.fromkeys(
+    (
+        "metrics",
+        "note",
+        "overwrite",
+        "borrow",
+        "per_rank",
+        "delete_later",
+        "branch",
+    ),
+    ANY,
+)
 _CLASSES = listed(instance("a class", type), "a list of classes")
 
 
@@ -92,9 +106,7 @@ def save(
 ) -> bool: ...
 
 
-@checked(
-    {"store": _STORE, "step": integer(), "app": _APP, "per_rank": PER_RANK}
-)
+@checked({**_PASSED_ON, "store": _STORE, "step": integer(), "app": _APP})
 def save(
     store: Store | CheckpointManager,
     step: int,
