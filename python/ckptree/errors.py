@@ -13,6 +13,7 @@ NotFoundError
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
@@ -288,14 +289,29 @@ def level_of_caller() -> int:
     return level
 
 
+# As the engine says it of a lock.
+_HELD = "is held by another writer"
+
+
 @contextmanager
-def while_opening(*, reading: bool = False) -> Iterator[None]:
+def while_opening(
+    *, reading: bool = False, looking: bool = False
+) -> Iterator[None]:
     """Makes errors of the engine those of opening a store: what is not there
     is the store, and where another process writes, or nobody may write, what to
-    do is said."""
+    do is said. `looking`: this process was interrupted while it opened that
+    store among ranks, and may have it still."""
     try:
         yield
     except UnavailableError as error:
+        if _HELD not in str(error):
+            raise  # Ranks that did not come.
+        if looking and f": pid {os.getpid()} on host " in str(error):
+            raise UnavailableError(
+                f"{error}; that is this process: where opening it was "
+                "interrupted it looks for the other ranks up to their "
+                "open_deadline; wait for that with lock_wait=SECONDS, or end it"
+            ) from None
         raise UnavailableError(
             f"{error}; read it with ckptree.open(), or wait for the other "
             "writer with lock_wait=SECONDS"
@@ -334,6 +350,43 @@ _CLASSES: dict[int, Callable[[str], Exception]] = {
 def from_status(code: int, message: str) -> Exception:
     """The exception for a status of the engine."""
     return _CLASSES.get(code, InternalError)(message)
+
+
+# The first that it is. What else a caller's own code raises has no class of the
+# engine's: it is the state of the caller that is wrong.
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (KeyboardInterrupt, 1),
+    (NotImplementedError, 12),
+    (StateError, 9),
+    (AbortedError, 10),
+    (CancelledError, 1),
+    (UnavailableError, 14),
+    (CorruptionError, 15),
+    (InternalError, 13),
+    (NoSpaceError, 8),
+    (FileExistsError, 6),
+    (PermissionError, 7),
+    (NotFoundError, 5),
+    (TypeError, 3),
+    (ValueError, 3),
+    (OSError, 2),
+)
+
+
+def to_status(error: BaseException) -> tuple[int, str]:
+    """The code of the status that is nearest to an exception, and its text, for
+    those who do not get the exception itself.
+
+    >>> to_status(TypeError("f: a function is code"))
+    (3, 'TypeError: f: a function is code')
+    """
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), 9)
+    try:
+        text = str(error)
+        text.encode()
+    except Exception:
+        text = repr(type(error))
+    return code, f"{type(error).__name__}: {text}"
 
 
 def at_path(path: str, raised: BaseException) -> Exception:

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import os
 import re
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, TypeVar
 
 from ckptree import _engine
 from ckptree.arguments import (
@@ -23,6 +26,10 @@ from ckptree.errors import InvalidArgumentError, StateError
 if TYPE_CHECKING:
     from ckptree.options import OpenOptions
 
+Opened = TypeVar("Opened", bound=type)
+# Of an exception that the other ranks know of.
+_TOLD = "_ckptree_told"
+_interrupted: set[str] = set()
 # As the engine's.
 _MAX_WORLD = 4096
 _JOB = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -198,16 +205,26 @@ def open_engine(
             f"mode={mode!r} is of one process: without ranks=, or "
             "mode='write' or 'write or create'"
         )
-    return _engine.open_ranks(
-        directory,
-        create="create" in mode,
-        rank=ranks.rank,
-        world=ranks.world,
-        job=ranks.job,
-        deadline=ranks.deadline,
-        open_deadline=ranks.open_deadline,
-        options=dict(options),
-    )
+    try:
+        return _engine.open_ranks(
+            directory,
+            create="create" in mode,
+            rank=ranks.rank,
+            world=ranks.world,
+            job=ranks.job,
+            deadline=ranks.deadline,
+            open_deadline=ranks.open_deadline,
+            options=dict(options),
+        )
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            _interrupted.add(os.path.realpath(directory))
+        raise
+
+
+def was_interrupted(directory: str) -> bool:
+    """Whether this process may still look for the ranks of an opening."""
+    return os.path.realpath(directory) in _interrupted
 
 
 def check_writes(
@@ -218,6 +235,56 @@ def check_writes(
         raise StateError(
             f"{call}() is rank 0's alone: this is {ranks.named}, which has "
             f"{engine.directory} open to read"
+        )
+
+
+def telling(store: Opened) -> Opened:
+    """A class of stores whose save() tells the other ranks why it comes to
+    nothing before the step is begun: they do not wait for this one."""
+    saves = store.save  # type: ignore[attr-defined]
+
+    @functools.wraps(saves)
+    def save(self: Any, *arguments: Any, **given: Any) -> Any:
+        try:
+            return saves(self, *arguments, **given)
+        except BaseException as error:
+            if self._is_spread and not getattr(error, _TOLD, False):
+                step = arguments[0] if arguments else given.get("step")
+                give_up(self._engine, step, error, given)
+            raise
+
+    store.save = save  # type: ignore[attr-defined]
+    return store
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """What the engine raises of a step that it began it has told itself."""
+    try:
+        yield
+    except BaseException as error:
+        with contextlib.suppress(Exception):
+            setattr(error, _TOLD, True)
+        raise
+
+
+def give_up(
+    engine: _engine.Store,
+    step: Any,
+    error: BaseException,
+    options: Mapping[str, Any],
+) -> None:
+    """Tells the other ranks that this one does not save that step, and why. A
+    step that is no number at all is this rank's own mistake."""
+    branch = options.get("branch", "")
+    with contextlib.suppress(Exception):
+        _engine.give_up(
+            engine,
+            integer()("step", step),
+            error,
+            overwrite=options.get("overwrite", False) is True,
+            delete_later=options.get("delete_later", False) is True,
+            branch=branch if isinstance(branch, str) else "",
         )
 
 

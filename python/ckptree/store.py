@@ -39,6 +39,7 @@ from ckptree.paths import local_path, with_parents
 from ckptree.policies import POLICY, engine_policy
 from ckptree.progress import showing, stopping
 from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
+from ckptree.ranks import telling, told, was_interrupted
 from ckptree.records import (
     BranchInfo,
     CollectReport,
@@ -73,6 +74,7 @@ State = TypeVar("State")
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
+@telling
 @checked(
     {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR, **OF_RANKS},
     save={"step": integer()},
@@ -176,7 +178,9 @@ class Store(Closing):
         directory = local_path(path)
 
         def opened() -> _engine.Store:
-            with while_opening(reading=mode == "read"):
+            with while_opening(
+                reading=mode == "read", looking=was_interrupted(directory)
+            ):
                 return with_parents(
                     directory,
                     "create" in mode,
@@ -327,21 +331,22 @@ class Store(Closing):
 
         subtrees = own(per_rank, self._ranks)
         _rules.prefetch(state)
-        begun = _engine.save(
-            self._live(),
-            step=step,
-            state=state,
-            rules=_rules.Spread() if self._is_spread else _rules,
-            overwrite=overwrite,
-            delete_later=delete_later,
-            branch=branch,
-            metrics=metrics or {},
-            note=note,
-            metadata=to_json(metadata),
-            borrow=borrow,
-            time_ns=None if time is None else nanoseconds(time),
-            per_rank=subtrees,
-        )
+        arguments: dict[str, Any] = {
+            "overwrite": overwrite,
+            "delete_later": delete_later,
+            "branch": branch,
+            "metrics": metrics or {},
+            "note": note,
+            "metadata": to_json(metadata),
+            "borrow": borrow,
+            "time_ns": None if time is None else nanoseconds(time),
+            "per_rank": subtrees,
+        }
+        rules = _rules.Spread() if self._is_spread else _rules
+        with told():
+            begun = _engine.save(
+                self._live(), step=step, state=state, rules=rules, **arguments
+            )
         self._note(begun)
         return SaveHandle(begun)
 

@@ -51,6 +51,21 @@ Handle Save(const std::shared_ptr<OpenStore>& store, std::int64_t step,
   return handle;
 }
 
+// Of a rank whose call of save() came to nothing, because of `error`, before
+// the step was begun.
+void GiveUpStep(const std::shared_ptr<OpenStore>& store, std::int64_t step,
+                nb::handle error, bool overwrite, bool delete_later,
+                const std::string& branch) {
+  if (!store->ranked()) return;
+  const absl::Status why = StatusOf(error);
+  StepBuilder builder = Take(WithoutGil([&] {
+    return store->Begin(step, {.overwrite = overwrite,
+                               .delete_later = delete_later,
+                               .branch = branch});
+  }));
+  GiveUp(store, std::move(builder), why, nb::list());
+}
+
 }  // namespace
 
 void BindSave(nb::module_& m) {
@@ -88,6 +103,9 @@ void BindSave(nb::module_& m) {
         nb::arg("note"), nb::arg("metadata"), nb::arg("borrow"),
         nb::arg("time_ns").none() = nb::none(),
         nb::arg("per_rank") = std::vector<std::string>());
+  m.def("give_up", &GiveUpStep, nb::arg("store"), nb::arg("step"),
+        nb::arg("error"), nb::arg("overwrite"), nb::arg("delete_later"),
+        nb::arg("branch"));
   m.def(
       "map_state",
       [](nb::handle state, nb::handle rules, nb::handle on_node,

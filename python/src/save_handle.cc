@@ -4,6 +4,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -47,6 +48,78 @@ absl::Status Handle::WaitDone(std::optional<double> timeout) const {
       });
 }
 
+absl::Status StatusOf(nb::handle error) {
+  const nb::object said =
+      nb::module_::import_("ckptree.errors").attr("to_status")(error);
+  return absl::Status(static_cast<absl::StatusCode>(nb::cast<int>(said[0])),
+                      nb::cast<std::string>(said[1]));
+}
+
+void GiveUp(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
+            const absl::Status& why, nb::list kept) {
+  PyObject* const held = kept.release().ptr();
+  WithoutGil([&] {
+    StepBuilder failing = std::move(builder);
+    const auto let_go = [queue = store->release_queue(), held] {
+      queue->Add(held);
+    };
+    // Submitting it waits where there is no room, and who was interrupted waits
+    // for nothing.
+    if (!store->ranked() || !store->WaitForRoom(absl::ZeroDuration()).ok()) {
+      let_go();
+      return;
+    }
+    if (failing.status().ok()) {
+      // A value that cannot be had, and that says why, is how a step fails for
+      // a reason of the caller's.
+      const Path place = Path().Key("save()");
+      failing.SetPerRank(place);
+      failing.Put(place,
+                  {.dtype = DType::kUint8,
+                   .shape = {1},
+                   .copy = [why](auto, auto) { return why; }},
+                  Ownership::kBorrow);
+    }
+    SaveHandle handle = std::move(failing).Submit();
+    store->Begun(handle);
+    // It is thrown here, and not told again.
+    handle.OnCommitted([](const absl::Status&) {});
+    handle.OnDone(let_go);
+  });
+}
+
+namespace {
+
+// Of what is being handled.
+absl::Status StatusOfThrown() {
+  try {
+    throw;
+  } catch (const nb::python_error& error) {
+    return StatusOf(error.value());
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+}
+
+// The state, and that it is complete.
+void Fill(const std::shared_ptr<OpenStore>& store, StepBuilder* step,
+          StateWriter* writer, const Rules& rules, nb::handle state) {
+  writer->Write(state);
+  const auto sharding =
+      nb::cast<std::string>(rules.sharding_text(writer->shardings()));
+  if (!sharding.empty()) {
+    step->SetLineage(nb::cast<std::string>(rules.sharding_line), sharding);
+  }
+  Check(OutcomeOf(step->status()));
+  // Committing to it would wait, too, and hear of no signal.
+  WaitInterruptibly(
+      absl::InfiniteDuration(), [] { return false; },
+      [&](absl::Duration moment) { return store->WaitForRoom(moment); })
+      .IgnoreError();  // The save fails, and says why.
+}
+
+}  // namespace
+
 Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
                  nb::handle state, nb::handle rules_module, bool borrow,
                  const std::function<SaveHandle(StepBuilder)>& commit,
@@ -55,19 +128,15 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
   const Rules rules(rules_module);
   StateWriter writer(&*step.builder, &rules,
                      borrow ? Ownership::kBorrow : Ownership::kCopy);
-  writer.Write(state);
-  const auto sharding =
-      nb::cast<std::string>(rules.sharding_text(writer.shardings()));
-  if (!sharding.empty()) {
-    step.builder->SetLineage(nb::cast<std::string>(rules.sharding_line),
-                             sharding);
+  try {
+    Fill(store, &*step.builder, &writer, rules, state);
+  } catch (...) {
+    const absl::Status why = StatusOfThrown();
+    StepBuilder begun = *std::move(step.builder);
+    step.builder.reset();
+    GiveUp(store, std::move(begun), why, writer.Kept());
+    throw;
   }
-  Check(OutcomeOf(step.builder->status()));
-  // Committing to it would wait, too, and hear of no signal.
-  WaitInterruptibly(
-      absl::InfiniteDuration(), [] { return false; },
-      [&](absl::Duration moment) { return store->WaitForRoom(moment); })
-      .IgnoreError();  // The save fails, and says why.
 
   Handle handle{WithoutGil([&] {
                   SaveHandle begun = commit(*std::move(step.builder));

@@ -44,10 +44,20 @@ struct Handle {
   absl::Status WaitDone(std::optional<double> timeout) const;
 };
 
+// The status nearest to an exception of Python, with its class in the text.
+absl::Status StatusOf(nanobind::handle error);
+
+// Fails the step of `builder` because of `why`. Among ranks the others hear
+// that; where the step of a group is only dropped, they hear no reason. `kept`:
+// what must stay alive as long as the engine may read it.
+void GiveUp(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
+            const absl::Status& why, nanobind::list kept);
+
 // Puts `state` into what `builder` puts together; `commit` is called without
 // the GIL. Returns when the caller may change its arrays again, and puts into
 // `staged` how the save stood then. Throws what StateWriter throws, and what a
-// signal handler does: the save is cancelled then.
+// signal handler does: the save is cancelled then. Until it is committed to,
+// the other ranks of a group are told what was thrown.
 Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
                  nanobind::handle state, nanobind::handle rules_module,
                  bool borrow,

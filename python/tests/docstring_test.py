@@ -164,9 +164,10 @@ def test_every_public_name_has_an_example():
 def test_the_examples_of_the_readme_run(tmp_path):
     text = README.read_text()
     blocks = re.findall(r"<!-- doctest -->\n```python\n(.*?)```", text, re.S)
-    # The others are programs: torch_resume_test, torch_files_test, dcp_test.
+    # The others are programs: torch_resume_test, torch_files_test, dcp_test,
+    # torch_per_rank_test.
     programs = text.count("<!-- program: ")
-    assert len(blocks) + programs == text.count("```python") == 11
+    assert len(blocks) + programs == text.count("```python") == 12
     run("\n".join(blocks), {"tmp": tmp_path}, "README")
 
 

@@ -170,8 +170,9 @@ with opened() as store:
             if rank == bad:
                 assert kind == "TypeError" and message.startswith("bad: ")
             else:
-                assert kind == "CancelledError"
-                assert f"rank {bad}: the step was dropped" in message
+                assert kind == "InvalidArgumentError"
+                assert f"step 1 was not saved: rank {bad}: " in message
+                assert "TypeError: bad: " in message
         assert said[rank][2] == ["no error", "2"]
     expect(tmp_path / "s", [2], 2)
 
@@ -248,6 +249,7 @@ say(*caught(lambda: opened(open_deadline=0.5)))
     (kind, message), = run_ranks(code, 3, path, ranks=[0])[0]
     assert kind == "UnavailableError"
     assert "of 3 ranks 2 did not come within 0.5 s: 1, 2" in message
+    assert "lock_wait" not in message  # Nobody holds it.
     (kind, message), = run_ranks(code, 3, path, ranks=[1])[1]
     assert kind == "UnavailableError"
     assert "rank 1 of 3 saw no coordinator of job test" in message
@@ -367,6 +369,26 @@ os._exit(0)
     said = run_ranks(code, 2, tmp_path / "s")
     assert said[0] == [["interrupted"]] * 4 + [[1], ["None"]]
     assert said[1] == [[1], ["interrupted"]]
+
+
+def test_an_interrupted_opening_is_named_by_the_next_one(tmp_path):
+    code = """
+import signal
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    opened(open_deadline=600)
+except KeyboardInterrupt:
+    say("interrupted")
+say(*caught(lambda: ckptree.Store(path)))
+say(os.getpid())
+os._exit(0)
+"""
+    said = run_ranks(code, 2, tmp_path / "s", ranks=[0])[0]
+    (stopped,), (kind, message), (pid,) = said
+    assert (stopped, kind) == ("interrupted", "UnavailableError")
+    assert f"pid {pid} " in message
+    assert "that is this process" in message and "lock_wait=" in message
 
 
 # ---- Arguments ----

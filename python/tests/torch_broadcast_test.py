@@ -149,6 +149,32 @@ def damaged(rank, path):
             return f"{type(error).__name__}: {error}"
 
 
+def opened_before(rank, path):
+    if rank == 0:
+        store = ckptree.Store(path)
+    dist.barrier()
+    if rank == 1:
+        store = ckptree.open(path)
+    dist.barrier()
+    with store:
+        found = []
+        for step in (1, 2):
+            if rank == 0:
+                trainings.save(store, step, {"epoch": step}).result()
+            dist.barrier()
+            for wanted in (step, "latest"):
+                into = {"epoch": 0}
+                trainings.load(store, into, step=wanted, broadcast=True)
+                found.append(into["epoch"])
+            found.append(trainings.load(store, broadcast=True)["epoch"])
+    return found
+
+
+def test_a_reader_sees_the_steps_since_it_was_opened(tmp_path):
+    for found in run(tmp_path, 2, opened_before, tmp_path / "run"):
+        assert found == [1, 1, 1, 2, 2, 2]
+
+
 def test_there_has_to_be_a_group(store):
     trainings.save(store, 1, {"n": 1}).result()
     with pytest.raises(ValueError, match="not initialized"):

@@ -49,7 +49,8 @@ ROOMS = {
         r"flax(\..*)?", "ground records reading stores face orbax"),
     "torch": (
         r"torch(\..*)?",
-        "ground arrays adapters rules records restoring reading stores face"),
+        "ground arrays adapters rules ranks records restoring reading stores "
+        "face"),
 }
 # Who may import a framework, or look whether somebody else has.
 KNOW_FRAMEWORKS = ("adapters", "orbax", "flax", "torch")

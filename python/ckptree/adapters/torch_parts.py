@@ -326,7 +326,8 @@ def _open_subclass(value: torch.Tensor) -> _Opened | None:
     if type_name(value).startswith("torch.distributed."):
         raise TypeError(
             f"a {kind.__name__} is what one of several processes has of a "
-            "tensor: save full_tensor() of it"
+            "tensor: save it by dcp.save() with ckptree.torch.dcp.StoreWriter, "
+            "or full_tensor() of it"
         )
     names, context = value.__tensor_flatten__()
     if _CONTEXT in names:

@@ -12,6 +12,7 @@ from ckptree.adapters.protocol import DICT, DICT_KEY, Container
 from ckptree.adapters.torch import whole
 from ckptree.adapters.torch_parts import Wrapped
 from ckptree.arguments import (
+    ANY,
     BOOL,
     Kind,
     checked,
@@ -26,6 +27,7 @@ from ckptree.handle import SaveHandle
 from ckptree.manager import CheckpointManager
 from ckptree.options import RESTORE
 from ckptree.progress import showing
+from ckptree.ranks import PER_RANK, give_up
 from ckptree.restoring import plain, template
 from ckptree.selector import SELECTOR
 from ckptree.step import Step
@@ -54,6 +56,19 @@ _APP = Kind(
     "a dict",
     lambda name, value: value if type(value) is dict else NotImplemented,
 )
+# save() of the store looks at them, and among ranks tells the others.
+_PASSED_ON = dict.fromkeys(
+    (
+        "metrics",
+        "note",
+        "overwrite",
+        "borrow",
+        "per_rank",
+        "delete_later",
+        "branch",
+    ),
+    ANY,
+)
 _CLASSES = listed(instance("a class", type), "a list of classes")
 
 
@@ -68,6 +83,7 @@ def save(
     metadata: Any = None,
     overwrite: bool = False,
     borrow: bool = False,
+    per_rank: Iterable[str] = (),
     delete_later: bool = False,
     branch: str = "",
     time: datetime.datetime | float | None = None,
@@ -85,11 +101,12 @@ def save(
     metadata: Any = None,
     overwrite: bool = False,
     borrow: bool = False,
+    per_rank: Iterable[str] = (),
     force: bool = False,
 ) -> bool: ...
 
 
-@checked({"store": _STORE, "step": integer(), "app": _APP})
+@checked({**_PASSED_ON, "store": _STORE, "step": integer(), "app": _APP})
 def save(
     store: Store | CheckpointManager,
     step: int,
@@ -100,6 +117,7 @@ def save(
     metadata: Any = None,
     overwrite: bool = False,
     borrow: bool = False,
+    per_rank: Iterable[str] = (),
     delete_later: bool = False,
     branch: str = "",
     time: datetime.datetime | float | None = None,
@@ -121,6 +139,10 @@ def save(
         and plain values by their names.
     metrics, note, metadata, overwrite, borrow
         As Store.save() takes them.
+    per_rank : list of str
+        Of a store or manager with `ranks`: the subtrees in which each rank has
+        values of its own, under names of its own, as app["rng"]["3"]. All else
+        every rank has to have alike, and one saves it.
     delete_later, branch, time
         Of a store: as Store.save() takes them.
     force : bool
@@ -157,6 +179,7 @@ def save(
         "metadata": metadata,
         "overwrite": overwrite,
         "borrow": borrow,
+        "per_rank": per_rank,
     }
     of_stores: dict[str, Any] = {
         "delete_later": delete_later,
@@ -168,7 +191,13 @@ def save(
             raise InvalidArgumentError(
                 "force is of a CheckpointManager: a Store saves every step"
             )
-        return store.save(step, _app.state_of(app), **given, **of_stores)
+        try:
+            state = _app.state_of(app)
+        except BaseException as error:
+            if store._is_spread:
+                give_up(store._engine, step, error, {**given, **of_stores})
+            raise
+        return store.save(step, state, **given, **of_stores)
     for name, value in of_stores.items():
         if value:
             raise InvalidArgumentError(
@@ -228,6 +257,7 @@ def load(
     cast: bool | Literal["lossy"] = False,
     rename: dict[str, str] | None = None,
     classes: Iterable[type] = (),
+    per_rank: Iterable[str] = (),
     broadcast: Any = None,
     progress: Progress = None,
 ) -> dict[str, Any]: ...
@@ -240,6 +270,7 @@ def load(
         "step": SELECTOR,
         "partial": BOOL,
         "classes": _CLASSES,
+        "per_rank": PER_RANK,
         "broadcast": GROUP,
     }
 )
@@ -253,6 +284,7 @@ def load(
     cast: bool | Literal["lossy"] = False,
     rename: dict[str, str] | None = None,
     classes: Iterable[type] = (),
+    per_rank: Iterable[str] = (),
     broadcast: Any = None,
     progress: Progress = None,
 ) -> Any:
@@ -295,6 +327,10 @@ def load(
         may be made of what the step says, where the app has no such tensor:
         without one, and in the state of an optimizer that has made no step.
         Others come back as dicts of their parts.
+    per_rank : list of str
+        Subtrees of which each rank saved what lies below a name of its own:
+        what the app has there is read, as app["rng"]["3"], and what the step
+        has of other ranks is left out.
     broadcast : torch.distributed.ProcessGroup or True, optional
         All processes of the group (True: all there are) call this with apps
         that are alike, as under DistributedDataParallel: the first of them
@@ -336,9 +372,15 @@ def load(
     >>> app["epoch"], bool((app["model"].weight == model.weight).all())
     (2, True)
     """
-    if app is None and (partial or cast or rename):
+    subtrees = list(per_rank)
+    if app is None and (partial or cast or rename or subtrees):
         raise InvalidArgumentError(
-            "partial, cast and rename need an app to load into"
+            "partial, cast, rename and per_rank need an app to load into"
+        )
+    if subtrees and broadcast is not None:
+        raise InvalidArgumentError(
+            "per_rank: each rank reads what is its own, and broadcast sends "
+            "what one has read: leave one of them out"
         )
     options: RestoreOptions = {
         **RESTORE,
@@ -356,11 +398,15 @@ def load(
             template.warn_of_loss(reading)
             if app is None:
                 return _new(reading, device, allowed, meter)
-            return _into(app, reading, options, device, allowed, meter)
+            return _into(
+                app, reading, options, device, allowed, subtrees, meter
+            )
 
     if broadcast is None:
         return loaded(opened()._engine)
     with Together(broadcast) as together:
+        if not isinstance(source, Step):
+            _refresh(source)
         return loaded(together.same(opened()))
 
 
@@ -381,21 +427,23 @@ def _into(
     options: RestoreOptions,
     device: Any,
     classes: list[type],
+    per_rank: list[str],
     meter: Any,
 ) -> dict[str, Any]:
     def loading() -> InPlace:
-        return InPlace(step, options, device, classes)
+        return InPlace(step, options, device, classes, per_rank)
 
     on_meta = _meta.modules_on_meta(app)
     for name, module in on_meta.items():
         _meta.check(name, module)
     if on_meta:
-        loading().compare(template_of(app))  # Before anything changes.
+        # Before anything changes.
+        loading().compare(template_of(app, per_rank))
     for name, module in on_meta.items():
         _meta.materialize(name, module, "cpu" if device is None else device)
     into = loading()
     into.meter = meter
-    _apply(app, into.run(template_of(app)))
+    _apply(app, into.run(template_of(app, per_rank)))
     return app
 
 
@@ -439,13 +487,16 @@ def _apply(app: dict[str, Any], made: dict[str, Any]) -> None:
             raise at_path(name, error) from error
 
 
-@checked({"store": _STORE, "app": _APP, "broadcast": GROUP})
+@checked(
+    {"store": _STORE, "app": _APP, "broadcast": GROUP, "per_rank": PER_RANK}
+)
 def resume(
     store: Store | CheckpointManager,
     app: dict[str, Any],
     *,
     branch: str = "",
     device: Any = None,
+    per_rank: Iterable[str] = (),
     broadcast: Any = None,
     progress: Progress = None,
 ) -> int:
@@ -462,6 +513,8 @@ def resume(
         one.
     device : torch.device or str, optional
         Of modules on the meta device, as in load().
+    per_rank : list of str
+        As in load().
     broadcast : torch.distributed.ProcessGroup or True, optional
         As in load(). The latest step is that which the first process sees.
     progress : bool or callable, optional
@@ -503,7 +556,7 @@ def resume(
             opened = store[latest]
         except NotFoundError:
             return 0
-        load(opened, app, device=device, progress=progress)
+        load(opened, app, device=device, per_rank=per_rank, progress=progress)
         return opened.step + 1
     with Together(broadcast) as together:
         found = _newest(store, latest) if together.reads else None
@@ -511,17 +564,23 @@ def resume(
         found = together.first_of(found)
     if found is None:
         return 0
-    if isinstance(store, Store) and store.info().read_only:
-        store.refresh()  # The first process may have seen a later one.
     load(
         store,
         app,
         step=found,
         device=device,
+        per_rank=per_rank,
         broadcast=broadcast,
         progress=progress,
     )
     return int(found.rpartition("/")[2]) + 1
+
+
+def _refresh(source: Store | CheckpointManager) -> None:
+    """The process that reads may see later steps than a reader that was opened
+    long ago."""
+    if isinstance(source, Store) and source.info().read_only:
+        source.refresh()
 
 
 def _newest(store: Store | CheckpointManager, latest: Selector) -> str | None:

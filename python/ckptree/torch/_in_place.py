@@ -13,7 +13,7 @@ import bisect
 import copy
 import functools
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -101,8 +101,18 @@ def shown_before(value: Any) -> str:
     return "array" if isinstance(value, np.ndarray) else type(value).__name__
 
 
-def template_of(app: dict[str, Any]) -> dict[str, Any]:
+def template_of(
+    app: dict[str, Any], per_rank: Iterable[str] = ()
+) -> dict[str, Any]:
     """Of an app: what it has at each place, or a Slot."""
+    # Where the step has the values of all ranks, the app's are read one by one.
+    opened = {id(app)}
+    for subtree in per_rank:
+        here: Any = app
+        for key in subtree.split("/"):
+            here = here.get(key) if type(here) is dict else None
+            if here is not None:
+                opened.add(id(here))
 
     def of_object(found: _app.Object) -> Any:
         state = found.state()
@@ -116,7 +126,7 @@ def template_of(app: dict[str, Any]) -> dict[str, Any]:
         app,
         of_object,
         lambda value: Slot(value) if _app.is_plain(value) else value,
-        lambda value: value is not app and _app.is_plain(value),
+        lambda value: id(value) not in opened and _app.is_plain(value),
     )
     return made
 
@@ -139,7 +149,8 @@ def _with_slots(state: Any) -> Any:
 class InPlace(Like):
     """One load into an app. `device`: where tensors are made that have no place
     yet; `classes`: of tensors that may be made of their parts, beside those
-    that are there."""
+    that are there; `per_rank`: where a step has the values of all ranks, and
+    the app those of one."""
 
     def __init__(
         self,
@@ -147,8 +158,10 @@ class InPlace(Like):
         options: RestoreOptions,
         device: Any,
         classes: Sequence[type] = (),
+        per_rank: Iterable[str] = (),
     ) -> None:
         super().__init__(step, "", options)
+        self.per_rank = per_rank
         self.device = device
         self.classes = classes
         self.slots: dict[str, Slot] = {}
@@ -183,7 +196,26 @@ class InPlace(Like):
             covered.update(here)
             covered.add(there)
         self.claimed |= covered
-        self.unexpected = [n for n in self.unexpected if n not in covered]
+        others = [self._of_others(subtree) for subtree in self.per_rank]
+        self.unexpected = [
+            name
+            for name in self.unexpected
+            if name not in covered and not any(of(name) for of in others)
+        ]
+
+    def _of_others(self, subtree: str) -> Callable[[str], bool]:
+        """Whether a name of the step is of another rank than those that the
+        app has in that place."""
+        root = self.renames.apply(subtree) + "/"
+        own = {
+            there[len(root) :].partition("/")[0]
+            for there in map(self.renames.apply, self._named())
+            if there.startswith(root)
+        }
+        return lambda name: (
+            name.startswith(root)
+            and name[len(root) :].partition("/")[0] not in own
+        )
 
     def ask_all(self) -> dict[str, Request]:
         asked = super().ask_all()

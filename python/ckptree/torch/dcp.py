@@ -115,6 +115,7 @@ class _Attempt(NamedTuple):
     directory: str
     plan: bytes
     rank: int
+    step: int
 
 
 class _Opened(Closing):
@@ -163,9 +164,10 @@ class _Opened(Closing):
 class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     """Saves what dcp.save() and dcp.async_save() are given as steps of a store.
 
-    The number of the step is the `checkpoint_id`. Every rank makes a writer;
-    rank 0 opens the store for writing, and makes it where there is none, the
-    others open it to read. Closed by close() or `with`.
+    The number of the step is the `checkpoint_id`, which every dcp.save() has,
+    the same on all ranks. Every rank makes a writer; rank 0 opens the store
+    for writing, and makes it where there is none, the others open it to read.
+    Closed by close() or `with`: it saves no more then.
 
     Parameters
     ----------
@@ -191,7 +193,10 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     UnavailableError
         Another process writes.
     TypeError, ValueError
-        What cannot be saved, by its name.
+        What cannot be saved, by its name; no `checkpoint_id`, or another one
+        on another rank.
+    StateError
+        The writer was closed.
     UnsupportedError
         `use_collectives=False`; or two classes of planners that cache their
         plans (`enable_plan_caching=True`) in one process.
@@ -203,7 +208,6 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     >>> writer = StoreWriter(tmp / "run")
     >>> state = {"w": torch.ones(3), "step": 7}
     >>> saved = dcp.save(state, checkpoint_id=7, storage_writer=writer)
-    >>> writer.close()
     >>> with ckptree.open(tmp / "run") as store:
     ...     store[7].torch()
     {'step': 7, 'w': tensor([1., 1., 1.])}
@@ -229,6 +233,9 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         }
         self._about = _about(None, "", None)
         self._step: int | None = None
+        # Whether the next save was told its step: each is told its own.
+        self._is_named = False
+        self._is_closed = False
         self._save_id = ""
         self._is_coordinator = False
         self._save: _engine.RankedSave | None = None
@@ -275,8 +282,10 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         ckptree.errors.InvalidArgumentError: checkpoint_id is the number of...
         """
         self._give_up("the writer began another save")
+        self._is_named = False
         if checkpoint_id is not None:
             self._step = _step_of(checkpoint_id)
+            self._is_named = True
 
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any
@@ -290,12 +299,19 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         ckptree.errors.UnsupportedError: use_collectives=False: ...
         """
         self._give_up("the writer began another save")
+        # DCP calls reset() only where it has a checkpoint_id.
+        is_named, self._is_named = self._is_named, False
+        if self._is_closed:
+            raise StateError(
+                f"this StoreWriter of {self._store.path} was closed: make "
+                "another one"
+            )
         if not kwargs.get("use_collectives", True):
             raise UnsupportedError(
                 "use_collectives=False: the ranks of a save are committed "
                 "together, by rank 0: leave it out"
             )
-        if self._step is None:
+        if not is_named:
             raise InvalidArgumentError(
                 "which step? call dcp.save(state, checkpoint_id=STEP, "
                 "storage_writer=...) with its number"
@@ -341,7 +357,10 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         self._save = save
         return [
             dataclasses.replace(
-                plan, storage_data=_Attempt(self._store.path, save.plan, rank)
+                plan,
+                storage_data=_Attempt(
+                    self._store.path, save.plan, rank, self._step
+                ),
             )
             for rank, plan in enumerate(plans)
         ]
@@ -366,6 +385,11 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
             raise StateError(
                 f"the plan carries {attempt!r} as its storage_data, not what "
                 "this writer has put there: a planner keeps it"
+            )
+        if attempt.step != self._step:
+            raise InvalidArgumentError(
+                f"checkpoint_id={self._step} on rank {attempt.rank}, and "
+                f"{attempt.step} on rank 0: all ranks save the same step"
             )
         try:
             token = self._build(attempt, plan, planner)
@@ -463,6 +487,7 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         --------
         >>> writer.close()
         """
+        self._is_closed = True
         self._give_up("the writer was closed")
         self._store.close()
 
