@@ -77,28 +77,19 @@ void FilePair::Report(bool crashed, std::vector<std::string>* damage,
   if (!ragged_.empty()) ragged->push_back(ragged_);
 }
 
-void FilePair::DropTorn(const std::optional<TipNote>& tip) {
-  if (records_.empty()) return;
+std::uint64_t FilePair::DropTorn(const std::optional<TipNote>& tip) {
+  if (records_.empty()) return end_of_a();
   const auto last = std::max_element(
       records_.begin(), records_.end(), [](const auto& x, const auto& y) {
         return x.header.ordinal < y.header.ordinal;
       });
   if (last->header.block_bytes == 0 || InB(*last) ||
-      (tip.has_value() && tip->hash == last->hash)) {
-    return;
+      (tip.has_value() && tip->hash == last->hash) || BlocksAreWhole(*last)) {
+    return end_of_a();
   }
-  if (!BlocksAreWhole(*last)) records_.erase(last);
-}
-
-bool FilePair::BlocksAreWhole(const JournalRecord& record) {
-  const auto rows = DecodeRows(record.rows);
-  if (!rows.ok() || record.blocks.size() != record.header.block_bytes) {
-    return false;
-  }
-  return std::all_of(rows->begin(), rows->end(), [&](const RowChange& row) {
-    return row.what != RowChange::What::kBlock ||
-           BlockOf(record, row).has_value();
-  });
+  const std::uint64_t place = last->a_place;
+  records_.erase(last);
+  return place;
 }
 
 std::optional<ParsedRecord> FilePair::RecordAt(Copy copy,

@@ -87,8 +87,8 @@ class FilePair {
   void Report(bool crashed, std::vector<std::string>* damage,
               std::vector<std::string>* ragged) const;
   // Takes the last record back where only a has it and a block of it is not
-  // whole: it was never finished.
-  void DropTorn(const std::optional<TipNote>& tip);
+  // whole: it was never finished, or is not yet. Where the next one stands.
+  std::uint64_t DropTorn(const std::optional<TipNote>& tip);
 
  private:
   static constexpr std::array<Copy, 2> kBoth = {Copy::kA, Copy::kB};
@@ -104,7 +104,6 @@ class FilePair {
   bool InB(const JournalRecord& record) const {
     return record.b_place < copies_[1].at;
   }
-  static bool BlocksAreWhole(const JournalRecord& record);
 
   // The record at `offset` that belongs there.
   std::optional<ParsedRecord> RecordAt(Copy copy, std::uint64_t offset);

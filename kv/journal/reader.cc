@@ -215,8 +215,7 @@ class Reader {
     }
     if (last != pairs_.rend()) {
       content_.end_file = last->file();
-      content_.end_offset = last->end_of_a();
-      last->DropTorn(tip_);
+      content_.end_offset = last->DropTorn(tip_);
     }
     for (FilePair& pair : pairs_) {
       for (const JournalRecord& record : pair.records()) {

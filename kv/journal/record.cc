@@ -14,6 +14,10 @@ namespace {
 constexpr std::uint8_t kRecordLayout = 1;
 constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
 constexpr std::size_t kHeaderCheckedBytes = kRecordHeaderBytes - kChecksumBytes;
+// Of rows_bytes and block_bytes in the header.
+constexpr std::size_t kLengthsAt = 80;
+// Far above any length, and far below where a sum of some would wrap.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
 
 bool IsKind(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(CommitKind::kCreate) &&
@@ -115,10 +119,9 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
   header.block_bytes = reader.Read<std::uint64_t>();
   reader.ReadBytes(header.previous.bytes);
   // Lengths before anything that is sized by them.
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   if (header.rows_bytes > at.size() - kRecordHeaderBytes ||
-      header.block_bytes > kMost || header.a_offset > kMost ||
-      header.b_offset > kMost) {
+      header.block_bytes > kMostBytes || header.a_offset > kMostBytes ||
+      header.b_offset > kMostBytes) {
     return std::nullopt;
   }
   const auto checksum = reader.Read<std::uint64_t>();
@@ -132,6 +135,18 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
   record.hash =
       base::DigestOf(at.substr(0, kRecordHeaderBytes + header.rows_bytes));
   return record;
+}
+
+std::optional<std::uint64_t> RecordBytes(std::string_view bytes) {
+  if (bytes.size() < kRecordHeaderBytes || !bytes.starts_with(kRecordMagic)) {
+    return std::nullopt;
+  }
+  base::BigEndianReader reader(bytes);
+  reader.Skip(kLengthsAt);
+  const auto rows_bytes = reader.Read<std::uint64_t>();
+  const auto block_bytes = reader.Read<std::uint64_t>();
+  if (rows_bytes > kMostBytes || block_bytes > kMostBytes) return std::nullopt;
+  return kRecordHeaderBytes + rows_bytes + block_bytes;
 }
 
 absl::StatusOr<std::vector<RowChange>> DecodeRows(std::string_view rows) {

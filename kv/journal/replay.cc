@@ -81,6 +81,17 @@ std::optional<std::string_view> BlockOf(const JournalRecord& record,
   return bytes;
 }
 
+bool BlocksAreWhole(const JournalRecord& record) {
+  const auto rows = DecodeRows(record.rows);
+  if (!rows.ok() || record.blocks.size() != record.header.block_bytes) {
+    return false;
+  }
+  return std::all_of(rows->begin(), rows->end(), [&](const RowChange& row) {
+    return row.what != RowChange::What::kBlock ||
+           BlockOf(record, row).has_value();
+  });
+}
+
 JournalBlocks BlocksIn(const JournalContent& journal) {
   JournalBlocks blocks;
   for (const auto& [ordinal, record] : journal.records) {

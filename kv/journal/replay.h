@@ -39,6 +39,8 @@ absl::StatusOr<Overlay::Changes> ChangesOverIndex(const JournalContent& journal,
 // The bytes of a block, where a record has them whole.
 std::optional<std::string_view> BlockOf(const JournalRecord& record,
                                         const RowChange& change);
+// All of them: each block has the bytes that its row names.
+bool BlocksAreWhole(const JournalRecord& record);
 // The same as they are: with damage in them, digests of their own tell which
 // leaves are whole.
 std::optional<std::string_view> BytesOfBlock(const JournalRecord& record,

@@ -196,9 +196,14 @@ absl::Status Database::Impl::MakeIndexInMemory(Standing* standing) {
 }
 
 absl::Status Database::Impl::SeeNewCommits() {
-  CKPTREE_ASSIGN_OR_RETURN(const JournalContent journal,
-                           ReadJournal(reader_options, directory, seen.ordinal,
-                                       /*beside_writer=*/true));
+  std::optional<JournalContent> added = tail.ReadOn(seen);
+  const bool is_all = !added.has_value();
+  if (is_all) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        added, ReadJournal(reader_options, directory, seen.ordinal,
+                           /*beside_writer=*/true));
+  }
+  const JournalContent& journal = *added;
   durable_ordinal = journal.durable;
   const auto known = journal.records.find(seen.ordinal);
   const auto next = journal.records.find(seen.ordinal + 1);
@@ -239,7 +244,7 @@ absl::Status Database::Impl::SeeNewCommits() {
              known->second.hash != seen.hash) {
     return absl::AbortedError("the journal is another one");
   }
-  tail.Start(journal);
+  if (is_all) tail.Start(journal);
   return absl::OkStatus();
 }
 

@@ -6,16 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -26,6 +24,7 @@
 #include "schema/spaces.h"
 #include "tests/fault/fs_interrupt.h"
 #include "tests/kv/fixture.h"
+#include "tests/kv/other_writer.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace ckptree::kv {
@@ -38,132 +37,6 @@ using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;
 using schema::Space;
 using ::testing::Optional;
-
-constexpr const char* kWriterVariable = "CKPTREE_TEST_WRITER_STORE";
-// The key of a block of arrays that the line "block N" commits.
-std::string BlockKey(const std::string& line) {
-  return VersionKey(1, std::string("\0\0\2\0\0\0", 6) + line.back());
-}
-
-// The other process: this program, started again. Commits each line it reads
-// as the value of "line" and answers with the ordinal. "segment" adopts one,
-// "drop" drops it, "flush" flushes, "small" writes to kSmall too, "fill ..."
-// so much to a space that it alone is flushed at the next commit.
-bool RunWriterIfAsked() {
-  const char* const store = std::getenv(kWriterVariable);
-  if (store == nullptr) return false;
-  auto database = Database::Open(
-      store, Options(), Mode::kReadWrite,
-      [](const Database&, const OpenReport&) { return absl::OkStatus(); });
-  if (!database.ok()) {
-    std::cout << database.status() << std::endl;
-    _exit(1);
-  }
-  std::cout << "open" << std::endl;
-  std::uint64_t version = 0;
-  const std::string large(9 << 20, 'f');
-  for (std::string line; std::getline(std::cin, line);) {
-    if (line == "segment") {
-      ++version;
-      auto writer = SegmentWriter::Create(
-          Options(), Space::kChunks,
-          (*database)->staging_directory() + "/s" + std::to_string(version), 0);
-      if (!writer.ok() ||
-          !(*writer)
-               ->Add(VersionKey(version, "a"), std::string(9999, 'c'))
-               .ok() ||
-          !(*writer)->AddAligned(VersionKey(version, "b"), "last").ok()) {
-        _exit(2);
-      }
-      const auto staged = (*writer)->Finish();
-      if (!staged.ok() || !(*database)->Adopt({*staged}).ok()) _exit(3);
-    } else if (line == "drop") {
-      if (!(*database)
-               ->Drop(Space::kChunks,
-                      {{VersionKey(version, ""), VersionKey(version + 1, "")}})
-               .ok()) {
-        _exit(4);
-      }
-    } else if (line == "flush") {
-      if (!(*database)->Secure().ok()) _exit(5);
-    } else if (line == "rows") {
-      if (!(*database)->WriteRows().ok()) _exit(6);
-    }
-    CommitRequest request;
-    request.version = version;
-    if (line.starts_with("block")) {
-      request.batch.PutBlock(BlockKey(line), std::string(2000, 'b'));
-    } else if (line == "small") {
-      request.batch.Put(Space::kSmall, RecordKey("small"), "value");
-    } else if (line == "fill records") {
-      request.batch.Put(Space::kRecords, RecordKey("fill"), large);
-    } else if (line == "fill small") {
-      request.batch.Put(Space::kSmall, RecordKey("fill"), large);
-    }
-    request.batch.Put(Space::kRecords, RecordKey("line"), line);
-    const CommitResult result = (*database)->Commit(std::move(request));
-    std::cout << result.ordinal << std::endl;
-  }
-  _exit(0);
-}
-
-// Before main: the child never runs a test.
-const bool is_writer = RunWriterIfAsked();
-
-class OtherWriter {
- public:
-  explicit OtherWriter(const std::string& store) {
-    std::array<int, 2> to{};
-    std::array<int, 2> from{};
-    EXPECT_EQ(pipe(to.data()), 0);
-    EXPECT_EQ(pipe(from.data()), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(to[0], STDIN_FILENO);
-      dup2(from[1], STDOUT_FILENO);
-      for (const int end : {to[0], to[1], from[0], from[1]}) close(end);
-      setenv(kWriterVariable, store.c_str(), 1);
-      execl("/proc/self/exe", "writer", nullptr);
-      _exit(127);
-    }
-    close(to[0]);
-    close(from[1]);
-    to_ = to[1];
-    from_ = fdopen(from[0], "r");
-    EXPECT_EQ(Line(), "open");
-  }
-  ~OtherWriter() { Kill(); }
-
-  std::string Do(const std::string& line) {
-    const std::string text = line + "\n";
-    EXPECT_EQ(write(to_, text.data(), text.size()),
-              static_cast<ssize_t>(text.size()));
-    return Line();
-  }
-
-  // As a crash: nothing is closed.
-  void Kill() {
-    if (pid_ == 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = 0;
-    close(to_);
-    fclose(from_);
-  }
-
- private:
-  std::string Line() {
-    std::array<char, 1000> buffer{};
-    if (fgets(buffer.data(), buffer.size(), from_) == nullptr) return "gone";
-    std::string line = buffer.data();
-    line.pop_back();
-    return line;
-  }
-
-  pid_t pid_ = 0;
-  int to_ = -1;
-  FILE* from_ = nullptr;
-};
 
 class ReaderTest : public KvTest {
  protected:
@@ -180,27 +53,36 @@ TEST_F(ReaderTest, ACommitThatComesWhileTheReaderLooksHasItsBlocks) {
   MakeStore();
   OtherWriter writer(Store());
   char block = '0';
-  // Each is read for its preface first.
-  for (const auto& [file, nth] : {std::pair("/tip", 1),
-                                  {"a-0000000002", 1},
-                                  {"a-0000000002", 2},
-                                  {"b-0000000002", 1},
-                                  {"b-0000000002", 2}}) {
+  // An open reads each for its preface first, a refresh the end of the first
+  // copy alone.
+  for (const auto& [by_open, file, nth] :
+       {std::tuple(true, "/tip", 1), std::tuple(true, "a-0000000002", 1),
+        std::tuple(true, "a-0000000002", 2),
+        std::tuple(true, "b-0000000002", 1),
+        std::tuple(true, "b-0000000002", 2), std::tuple(false, "/tip", 1),
+        std::tuple(false, "a-0000000002", 1),
+        std::tuple(false, "a-0000000002", 2)}) {
     const auto disk = std::make_shared<InterruptedFs>();
     options_.file_system = disk;
-    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-    writer.Do("x");
     const std::string wanted = std::string("block ") + ++block;
-    disk->BeforeReading(
-        file, [&] { writer.Do(wanted); }, nth);
-    ASSERT_OK(reader->Refresh());
-    ASSERT_TRUE(disk->fired()) << file << nth;
+    const auto arm = [&, file = file, nth = nth] {
+      writer.Do("x");
+      disk->BeforeReading(
+          file, [&] { writer.Do(wanted); }, nth);
+    };
+    if (by_open) arm();
+    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+    if (!by_open) {
+      arm();
+      ASSERT_OK(reader->Refresh());
+    }
+    ASSERT_TRUE(disk->fired()) << file << nth << by_open;
     ASSERT_OK_AND_ASSIGN(const auto line,
                          reader->Get(Space::kRecords, RecordKey("line")));
     if (line == wanted) {
       EXPECT_THAT(reader->Get(Space::kSmall, BlockKey(wanted)),
                   IsOkAndHolds(Optional(std::string(2000, 'b'))))
-          << file << nth;
+          << file << nth << by_open;
     }
     ASSERT_OK(reader->Refresh());
     EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
@@ -275,14 +157,23 @@ TEST_F(ReaderTest, ViewsStayValidWhenTheWriterDropsTheFile) {
 TEST_F(ReaderTest, ACommitThatComesWhileTheReaderLooksIsWhole) {
   MakeStore();
   OtherWriter writer(Store());
-  for (const char* const file : {"/tip", "a-0000000002", "b-0000000002"}) {
+  for (const auto& [by_open, file] :
+       {std::pair(true, "/tip"), std::pair(true, "a-0000000002"),
+        std::pair(true, "b-0000000002"), std::pair(false, "/tip"),
+        std::pair(false, "a-0000000002")}) {
     const auto disk = std::make_shared<InterruptedFs>();
     options_.file_system = disk;
+    const auto arm = [&, file = file] {
+      writer.Do("x");
+      disk->BeforeReading(file, [&] { writer.Do("segment"); });
+    };
+    if (by_open) arm();
     ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-    writer.Do("x");
-    disk->BeforeReading(file, [&] { writer.Do("segment"); });
-    ASSERT_OK(reader->Refresh());
-    ASSERT_TRUE(disk->fired()) << file;
+    if (!by_open) {
+      arm();
+      ASSERT_OK(reader->Refresh());
+    }
+    ASSERT_TRUE(disk->fired()) << file << by_open;
     EXPECT_THAT(
         reader->Get(Space::kRecords, RecordKey("line")),
         IsOkAndHolds(Optional(::testing::AnyOf(std::string("x"), "segment"))));

@@ -282,10 +282,10 @@ TEST_F(TrialGroupTest, CoordinatorStopped) {
   Sweep(0, FaultPlan::Mode::kNotify, 9);
 }
 TEST_F(TrialGroupTest, LargeRankStopped) {
-  Sweep(1, FaultPlan::Mode::kNotify, 3);
+  Sweep(1, FaultPlan::Mode::kNotify, 2);
 }
 TEST_F(TrialGroupTest, SmallRankStopped) {
-  Sweep(3, FaultPlan::Mode::kNotify, 3);
+  Sweep(3, FaultPlan::Mode::kNotify, 1);
 }
 
 }  // namespace
