@@ -82,8 +82,8 @@ std::optional<ParsedRecord> ParseRecord(std::string_view bytes,
                                         std::uint64_t offset);
 
 // How many bytes a record that begins with `bytes` has in the first copy, its
-// blocks included: for one that reads it in two steps. Not checked but for being
-// possible; nothing where no record begins there.
+// blocks included: for one that reads it in two steps. Not checked but for
+// being possible; nothing where no record begins there.
 std::optional<std::uint64_t> RecordBytes(std::string_view bytes);
 
 // One change of a row.
