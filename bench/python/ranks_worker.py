@@ -98,6 +98,16 @@ class Ours(Contender):
         self._store.close()
 
 
+class Apart(Ours):
+    """As many processes, each with a store of its own: what sharing the
+    machine costs, and no more."""
+
+    def __init__(self, given: Given) -> None:
+        own = dict(vars(given))
+        own["directory"] = os.path.join(given.directory, str(given.rank))
+        super().__init__(Given(json.dumps({**own, "rank": 0, "world": 1})))
+
+
 class OfTorch(Contender):
     """The same arrays as DTensors over all ranks."""
 
@@ -180,6 +190,8 @@ class Orbax(Contender):
             coordinator_address=f"127.0.0.1:{given.port}",
             num_processes=given.world,
             process_id=given.rank,
+            # The disk is busy, and so are all processors.
+            heartbeat_timeout_seconds=1800,
         )
         import orbax.checkpoint as ocp
 
@@ -214,6 +226,7 @@ class Orbax(Contender):
 
 CONTENDERS = {
     "ours": Ours,
+    "apart": Apart,
     "ours by DCP": OursByDcp,
     "DCP": Dcp,
     "Orbax": Orbax,

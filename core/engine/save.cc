@@ -245,6 +245,14 @@ StepBuilder& StepBuilder::SetLineage(std::string_view name, std::string text) {
   return *this;
 }
 
+StepBuilder& StepBuilder::Fail(const absl::Status& why) {
+  impl().Add([&] {
+    return why.ok() ? absl::InvalidArgumentError("Fail() was given no error")
+                    : why;
+  });
+  return *this;
+}
+
 absl::Status StepBuilder::status() const { return impl().status; }
 
 SaveHandle StepBuilder::Commit() {

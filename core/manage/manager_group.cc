@@ -14,7 +14,6 @@
 #include "core/engine/step_builder.h"
 #include "core/manage/manager_impl.h"
 #include "core/manage/manager_ranks.h"
-#include "core/ranks/rank_peer.h"
 
 namespace ckptree {
 
@@ -111,10 +110,7 @@ absl::Status CheckpointManager::Impl::GiveUp(StepBuilder builder,
                                              const absl::Status& why) {
   if (ranks == nullptr) return why;
   // The others are told why, and not only that it was dropped.
-  auto built = internal::RankPeer::Take(&builder);
-  built->status = why;
-  const SaveHandle handle =
-      internal::RankPeer::BuilderOf(std::move(built)).Submit();
+  const SaveHandle handle = std::move(builder).Fail(why).Submit();
   handle.save_->is_of_manager.store(true);
   return why;
 }

@@ -69,18 +69,7 @@ void GiveUp(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
       let_go();
       return;
     }
-    if (failing.status().ok()) {
-      // A value that cannot be had, and that says why, is how a step fails for
-      // a reason of the caller's.
-      const Path place = Path().Key("save()");
-      failing.SetPerRank(place);
-      failing.Put(place,
-                  {.dtype = DType::kUint8,
-                   .shape = {1},
-                   .copy = [why](auto, auto) { return why; }},
-                  Ownership::kBorrow);
-    }
-    SaveHandle handle = std::move(failing).Submit();
+    SaveHandle handle = std::move(failing).Fail(why).Submit();
     store->Begun(handle);
     // It is thrown here, and not told again.
     handle.OnCommitted([](const absl::Status&) {});

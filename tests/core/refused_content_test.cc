@@ -85,5 +85,23 @@ TEST_F(RefusedContentTest, WhatIsNoJson) {
   EXPECT_EQ(*store_->Metadata(), "");
 }
 
+// For a reason of the caller's.
+TEST_F(RefusedContentTest, WhatTheCallerGivesUp) {
+  const absl::Status why = absl::OutOfRangeError("no such layer");
+  EXPECT_THAT(
+      Mistake([&](StepBuilder& step) { step.PutInt("a", 1).Fail(why); }),
+      StatusIs(absl::StatusCode::kOutOfRange,
+               AllOf(HasSubstr("step 7"), HasSubstr("no such layer"))));
+  // The first one counts.
+  EXPECT_THAT(Mistake([&](StepBuilder& step) {
+                step.PutString("a", "\xff").Fail(why);
+                EXPECT_THAT(step.status(), StatusIs(kInvalid));
+              }),
+              StatusIs(kInvalid, HasSubstr("UTF-8")));
+  EXPECT_THAT(Mistake([&](StepBuilder& step) { step.Fail(absl::OkStatus()); }),
+              StatusIs(kInvalid, HasSubstr("Fail() was given no error")));
+  EXPECT_OK(Save(8, RandomBytes(10, 1)));
+}
+
 }  // namespace
 }  // namespace ckptree::testing

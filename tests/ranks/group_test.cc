@@ -56,6 +56,25 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RankGroupTest, ::testing::Values(1, 2, 5));
 
 class RanksGroupTest : public RanksTest {};
 
+TEST_F(RanksGroupTest, WhatOneGivesUpAllHearOf) {
+  constexpr int kWorld = 3;
+  for (const int who : {0, 2}) {
+    InGroup(kWorld, [&](RankGroup& group) {
+      const Bytes rows = RowsOf(group.rank(), 1);
+      StepBuilder builder = group.Begin(1);
+      PutAll(&builder, group.rank(), kWorld, 1, rows);
+      if (group.rank() == who) {
+        builder.Fail(absl::OutOfRangeError("no such layer"));
+      }
+      EXPECT_THAT(std::move(builder).Commit().WaitCommitted(kLong),
+                  StatusIs(absl::StatusCode::kOutOfRange,
+                           HasSubstr("no such layer")));
+      ASSERT_OK(SaveAll(group, 2 + who));
+    });
+  }
+  ExpectStore({2, 4}, kWorld);
+}
+
 TEST_F(RanksGroupTest, OnlyWhatChangedIsWritten) {
   constexpr int kWorld = 3;
   const Bytes same = RandomBytes(std::size_t{4} << 20, 1);

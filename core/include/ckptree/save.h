@@ -203,6 +203,12 @@ class CKPTREE_EXPORT StepBuilder {
   // a name replaces the engine's.
   StepBuilder& SetLineage(std::string_view name, std::string text);
 
+  // The step is not to be saved: the handle says why, and so do those of other
+  // ranks that save it too. For a caller that cannot put all of its part; a
+  // mistake of before stays the one that is told. kInvalidArgument where `why`
+  // is OK.
+  StepBuilder& Fail(const absl::Status& why);
+
   // The first mistake that one call showed, or why Begin() failed.
   absl::Status status() const;
 
