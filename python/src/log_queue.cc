@@ -108,10 +108,19 @@ std::optional<LogRecord> LogQueue::Pop() {
   return record;
 }
 
-std::optional<LogRecord> LogQueue::Next() {
+void LogQueue::Wait() {
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(this, &LogQueue::HasNext));
+}
+
+std::optional<LogRecord> LogQueue::TakeOne() {
+  absl::MutexLock lock(&mu_);
   return Pop();
+}
+
+bool LogQueue::closed() const {
+  absl::MutexLock lock(&mu_);
+  return closed_;
 }
 
 std::vector<LogRecord> LogQueue::Take() {
@@ -177,10 +186,14 @@ void BindLogs(nb::module_& m) {
   // For the thread of ckptree/logs.py: severity, store, part and text.
   m.def("next_log", []() -> std::optional<Message> {
     delivering = true;  // Whatever a handler calls.
-    const std::optional<LogRecord> record =
-        WithoutGil([] { return LogQueue::OfProcess().Next(); });
-    if (!record.has_value()) return std::nullopt;
-    return ToTuple(*record);
+    LogQueue& queue = LogQueue::OfProcess();
+    // Taken with the GIL: a message that this thread holds and cannot deliver
+    // yet would be missed by DeliverLogs() on another.
+    while (true) {
+      if (const auto record = queue.TakeOne()) return ToTuple(*record);
+      if (queue.closed()) return std::nullopt;
+      WithoutGil([&queue] { queue.Wait(); });
+    }
   });
   m.def("deliver_opened", [] { Deliver(std::exchange(opened_here, {})); });
   m.def("close_logs", [] { LogQueue::OfProcess().Close(); });

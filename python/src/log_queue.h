@@ -44,12 +44,15 @@ class LogQueue {
 
   // Writes to standard error once it was closed.
   void Add(LogRecord record);
-  // Waits for one; nothing: it was closed, and none is left.
-  std::optional<LogRecord> Next();
+  // Until there is one, or it was closed.
+  void Wait();
+  // Nothing where there is none.
+  std::optional<LogRecord> TakeOne();
   // All that are there.
   std::vector<LogRecord> Take();
   // At the exit of the interpreter.
   void Close();
+  bool closed() const;
 
  private:
   bool HasNext() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
@@ -57,7 +60,7 @@ class LogQueue {
   }
   std::optional<LogRecord> Pop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::deque<LogRecord> records_ ABSL_GUARDED_BY(mu_);
   std::uint64_t dropped_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
