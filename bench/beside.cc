@@ -13,8 +13,6 @@
 //   restore                         cold, opening included, into fresh memory
 //   leaf                            one leaf by name, warm; p50 of 1000
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/fresh_memory.h"
 #include "bench/measure.h"
 #include "bench/raw_io.h"
 #include "bench/state.h"
@@ -35,29 +34,6 @@ namespace ckptree::bench {
 namespace {
 
 constexpr int kAge = 2;  // Steps that an aged store holds before a save.
-
-// Pages that nobody touched, as new arrays have: no huge ones, as memory.py
-// says.
-class FreshMemory {
- public:
-  explicit FreshMemory(std::size_t bytes)
-      : bytes_(bytes),
-        memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    if (memory_ == MAP_FAILED) Fail("no memory");
-  }
-  FreshMemory(const FreshMemory&) = delete;
-  FreshMemory& operator=(const FreshMemory&) = delete;
-  ~FreshMemory() { munmap(memory_, bytes_); }
-
-  std::span<std::byte> bytes() {
-    return {static_cast<std::byte*>(memory_), bytes_};
-  }
-
- private:
-  const std::size_t bytes_;
-  void* const memory_;
-};
 
 class Beside {
  public:

@@ -19,8 +19,19 @@ bool Incremental(const Settings& settings);
 bool SmallLeaves(const Settings& settings);
 // 10 000 steps of 64 KiB: the commit at the start and the end, open, log.
 bool ManySteps(const Settings& settings);
-// One leaf of 4 KiB by name, in a warm process.
+// One leaf of 4 KiB by name, of 1 000 steps of 200: read before; for the first
+// time, beside O_DIRECT reads of as much; and by a process of its own.
 bool Query(const Settings& settings);
+// What that process does; its exit code.
+int QueryAlone(const char* path, const char* step, const char* leaf);
+
+// 2 GiB in 128 arrays: out of files that are not in the page cache, beside
+// O_DIRECT reads, into memory that was touched before and into fresh memory.
+bool RestoreCold(const Settings& settings);
+// The same out of the page cache, beside a copy of as much.
+bool RestoreWarm(const Settings& settings);
+// The same without a copy: views of all arrays, each chunk checked before.
+bool Views(const Settings& settings);
 
 // 20 steps of 256 MiB, everything changed: delete and collect, keeping the last
 // three and every tenth; beside rm of equal files and a sync.

@@ -24,6 +24,9 @@ constexpr Case kCases[] = {
     {"small_leaves", ckptree::bench::SmallLeaves},
     {"many_steps", ckptree::bench::ManySteps},
     {"query", ckptree::bench::Query},
+    {"restore_cold", ckptree::bench::RestoreCold},
+    {"restore_warm", ckptree::bench::RestoreWarm},
+    {"views", ckptree::bench::Views},
     {"collect_whole", ckptree::bench::CollectWhole},
     {"collect_shared", ckptree::bench::CollectShared},
     {"save_beside_gc", ckptree::bench::SaveBesideCollection},
@@ -46,6 +49,9 @@ int Usage() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 5 && std::strcmp(argv[1], "--query") == 0) {
+    return ckptree::bench::QueryAlone(argv[2], argv[3], argv[4]);
+  }
   ckptree::bench::Settings settings;
   settings.directory = "build/bench-data";
   std::vector<const Case*> chosen;

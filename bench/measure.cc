@@ -16,6 +16,12 @@ double Median(std::vector<double> values) {
                                 : (values[half - 1] + values[half]) / 2;
 }
 
+double Percentile(std::vector<double> values, double p) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(
+      p * static_cast<double>(values.size() - 1))];
+}
+
 void Print(const std::string& name, const std::string& what,
            const std::vector<double>& values, const char* unit) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());

@@ -37,6 +37,9 @@ class Stopwatch {
 
 double Median(std::vector<double> values);
 
+// The value below which the share `p` of them lies.
+double Percentile(std::vector<double> values, double p);
+
 // Prints "case  what  median (min-max) unit".
 void Print(const std::string& name, const std::string& what,
            const std::vector<double>& values, const char* unit);

@@ -22,6 +22,7 @@ namespace ckptree::bench {
 namespace {
 
 constexpr std::size_t kPiece = 4 << 20;
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kThreads = 2;
 
 // Runs fn(thread, begin, end) over halves of `size`, cut at pieces.
@@ -129,6 +130,34 @@ double RawRead(const std::string& directory, std::span<std::byte> memory) {
   const double seconds = watch.Seconds();
   RemoveFiles(directory);
   return seconds;
+}
+
+RawPages::RawPages(const std::string& directory, std::size_t bytes)
+    : path_(directory + "/raw_pages"), pages_(bytes / kPage) {
+  const std::unique_ptr<std::byte, AlignedFree> memory(
+      static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
+  std::memset(memory.get(), 7, bytes);
+  WriteHalf(path_, {memory.get(), bytes});
+  fd_ = open(path_.c_str(), O_RDONLY | O_DIRECT);
+  if (fd_ < 0) Fail("cannot open " + path_ + " with O_DIRECT");
+}
+
+RawPages::~RawPages() {
+  close(fd_);
+  unlink(path_.c_str());
+}
+
+double RawPages::Read() {
+  alignas(kPage) std::byte page[kPage];
+  // Odd, so that it meets each page of a power of two once.
+  constexpr std::size_t kStride = 40503;
+  next_ = (next_ + kStride) % pages_;
+  const Stopwatch watch;
+  if (pread(fd_, page, kPage, static_cast<off_t>(next_ * kPage)) !=
+      static_cast<ssize_t>(kPage)) {
+    Fail("cannot read " + path_);
+  }
+  return watch.Seconds();
 }
 
 double HashPass(std::span<const std::byte> bytes) {

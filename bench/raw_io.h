@@ -20,6 +20,25 @@ double RawWrite(const std::string& directory, std::span<const std::byte> bytes);
 // O_DIRECT, out of two files that it writes before and removes.
 double RawRead(const std::string& directory, std::span<std::byte> memory);
 
+// A file of random places: what one small read costs.
+class RawPages {
+ public:
+  // Writes it; `bytes` is a multiple of 4096.
+  RawPages(const std::string& directory, std::size_t bytes);
+  RawPages(const RawPages&) = delete;
+  RawPages& operator=(const RawPages&) = delete;
+  ~RawPages();
+
+  // Seconds to read 4 KiB at a place that was not read before, with O_DIRECT.
+  double Read();
+
+ private:
+  const std::string path_;
+  const std::size_t pages_;
+  std::size_t next_ = 0;
+  int fd_ = -1;
+};
+
 // Seconds for one XXH3-128 pass over `bytes`, in pieces of 4 MiB by two
 // threads.
 double HashPass(std::span<const std::byte> bytes);

@@ -69,6 +69,10 @@ inline void Check(const absl::Status& status) {
   if (!status.ok()) Fail(std::string(status.message()));
 }
 
+inline std::string LeafName(std::size_t leaf) {
+  return absl::StrFormat("params/layer_%03d/w_%05d", leaf / 100, leaf);
+}
+
 // Saves `state` cut into leaves of `leaf_bytes`; returns the seconds until it
 // was committed.
 inline double SaveLeaves(Store& store, std::int64_t step, State& state,
@@ -78,7 +82,7 @@ inline double SaveLeaves(Store& store, std::int64_t step, State& state,
   StepBuilder builder = store.Begin(step);
   const std::size_t leaves = state.bytes().size() / leaf_bytes;
   for (std::size_t i = 0; i < leaves; ++i) {
-    builder.Put(absl::StrFormat("params/layer_%03d/w_%05d", i / 100, i),
+    builder.Put(LeafName(i),
                 Floats(state.bytes().subspan(i * leaf_bytes, leaf_bytes)),
                 ownership);
   }

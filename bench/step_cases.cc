@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// small_leaves, many_steps and query: the cost of names.
+// small_leaves and many_steps: the cost of names.
 
 #include <algorithm>
 #include <filesystem>
@@ -36,12 +36,6 @@ double RestoreAll(const Store& store, State& expected,
     Fail("a restore gave other bytes than were saved");
   }
   return seconds;
-}
-
-double Percentile(std::vector<double> values, double p) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(
-      p * static_cast<double>(values.size() - 1))];
 }
 
 }  // namespace
@@ -147,32 +141,6 @@ bool ManySteps(const Settings& settings) {
   return Judge(settings, "many_steps", "commit p50, last / first",
                {Median(last) / Median(first)}, 1.2, /*at_least=*/false) &&
          fresh;
-}
-
-bool Query(const Settings& settings) {
-  const std::size_t leaves = settings.quick ? 2000 : 20000;
-  State state(leaves * kLeafBytes);
-  std::vector<double> micros;
-  {
-    Store store = FreshStore(settings.directory + "/query");
-    SaveLeaves(store, 0, state, kLeafBytes, Ownership::kCopy);
-    auto step = store.OpenStep(Latest());
-    Check(step.status());
-    auto all = step->Leaves();
-    Check(all.status());
-    std::mt19937_64 random(3);
-    std::vector<std::byte> value(kLeafBytes);
-    for (int i = 0; i < 5000; ++i) {
-      const LeafInfo& leaf = (*all)[random() % all->size()];
-      const Stopwatch watch;
-      Check(step->Read(leaf.path, value));
-      micros.push_back(watch.Seconds() * 1e6);
-    }
-  }
-  std::filesystem::remove_all(settings.directory + "/query");
-  Print("query", "p99", {Percentile(micros, 0.99)}, "us");
-  return Judge(settings, "query", "one 4 KiB leaf, warm, p50 us", micros, 50,
-               /*at_least=*/false, /*absolute=*/true);
 }
 
 }  // namespace ckptree::bench
