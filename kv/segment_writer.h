@@ -30,6 +30,11 @@ struct StagedSegment {
 // Confined to one thread at a time; writers of different files are independent.
 class SegmentWriter {
  public:
+  static constexpr std::size_t kAlignment = 64;
+  // A page: at most 0.4 % more of the disk.
+  static constexpr std::size_t kLargeAlignment = 4096;
+  static constexpr std::size_t kLargeValue = std::size_t{1} << 20;
+
   // Creates `path`, which must not exist. `expected_bytes` are reserved on disk
   // (0: nothing); kResourceExhausted where they cannot be. `space` is kLeaves
   // or kChunks.
@@ -46,8 +51,10 @@ class SegmentWriter {
   // value at most 64 MiB.
   absl::Status Add(std::string_view key, std::string_view value);
 
-  // Adds `value` at a multiple of 64 in the file. Where it would not stand
-  // there a gap goes before it: a record of less than 64 zeros whose key is
+  // Adds `value` at a multiple of kAlignment in the file, so that it can be
+  // used where it is mapped; one of kLargeValue or more at a multiple of
+  // kLargeAlignment, so that the disk can put it into place. Where it
+  // would not stand there a gap goes before it: a record of zeros whose key is
   // that of the record before and a zero byte. (A gap, not a pad in the value
   // itself: RocksDB takes a value in one piece, so a pad would cost a copy of
   // it.) REQUIRES also: not the first record, nor one whose key a gap would

@@ -97,9 +97,9 @@ struct SmallKeyFields {
 };
 std::optional<BlockKeyFields> DecodeBlockKey(std::string_view key);
 // True for a gap of `chunks`: the key of a block and a zero byte. What it holds
-// is nothing but zeros, fewer than kChunkAlignment; no reader asks for it.
+// is nothing but zeros, at most so many; no reader asks for it.
 bool IsGapKey(std::string_view key);
-inline constexpr std::size_t kChunkAlignment = 64;
+inline constexpr std::size_t kMostGapBytes = 4096 + 127;
 std::optional<SmallKeyFields> DecodeSmallKey(std::string_view key);
 
 // [begin, end) of keys; made only by the functions below. An empty `end` means

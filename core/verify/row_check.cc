@@ -123,7 +123,7 @@ absl::Status CheckSmallRows(const kv::Database& database,
 }
 
 bool IsGap(std::string_view value) {
-  return value.size() < schema::kChunkAlignment &&
+  return value.size() <= schema::kMostGapBytes &&
          value.find_first_not_of('\0') == std::string_view::npos;
 }
 

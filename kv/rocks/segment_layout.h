@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 
@@ -57,6 +58,25 @@ constexpr std::optional<ValuePlace> ValueInBlock(std::uint64_t key_bytes,
     }
   }
   return std::nullopt;
+}
+
+inline constexpr std::uint64_t kMostGapBytes = 4096 + 127;
+
+// How many zeros a gap at `offset` has, whose key has `key_bytes`, so that the
+// value of the next block, with `before` bytes before it, stands at a multiple
+// of `alignment`: 4096 or less.
+constexpr std::uint64_t GapBytes(std::uint64_t alignment, std::uint64_t offset,
+                                 std::uint64_t key_bytes,
+                                 std::uint64_t before) {
+  // How many they are stands before them, in one byte or two, which moves the
+  // place by one: none of 127 and 128 may do, and then it is the next place.
+  for (const std::uint64_t digits : {std::uint64_t{1}, std::uint64_t{2}}) {
+    const std::uint64_t end = offset + BytesBefore(key_bytes, 0) - 1 + digits +
+                              kBlockTailBytes + before;
+    const std::uint64_t zeros = (alignment - end % alignment) % alignment;
+    if (VarintBytes(zeros) == digits) return zeros;
+  }
+  return alignment + 127;
 }
 
 // True for the key in `small` of a block of array bytes: version (8), part (2),

@@ -37,7 +37,6 @@ namespace {
 // RocksDB 7.8 cuts the length of a value of 4 GiB without a word.
 constexpr std::size_t kMaxSegmentValueBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxKeyBytes = std::size_t{1} << 16;
-constexpr std::uint64_t kAlignment = 64;
 
 // Reserves the space of the file while it is being created.
 class ReservingFileSystem : public rocksdb::FileSystemWrapper {
@@ -187,19 +186,18 @@ absl::Status SegmentWriter::AddAligned(std::string_view key,
   }
   CKPTREE_RETURN_IF_ERROR(impl_->CheckKey(key, value.size()));
   const std::uint64_t before = BytesBefore(key.size(), value.size());
-  if ((impl_->offset + before) % kAlignment != 0) {
+  const std::uint64_t alignment =
+      value.size() < kLargeValue ? kAlignment : kLargeAlignment;
+  if ((impl_->offset + before) % alignment != 0) {
     const std::string gap = impl_->last_key + '\0';
     if (impl_->entries == 0 || gap >= key) {
       return absl::InvalidArgumentError(
           "there is no key for a gap before an aligned record");
     }
-    const std::uint64_t empty_gap =
-        BytesBefore(gap.size(), 0) + kBlockTailBytes;
-    const std::uint64_t position = impl_->offset + empty_gap + before;
-    static constexpr char kZeros[kAlignment] = {};
-    CKPTREE_RETURN_IF_ERROR(impl_->Put(
-        gap, std::string_view(
-                 kZeros, (kAlignment - position % kAlignment) % kAlignment)));
+    static constexpr char kZeros[kMostGapBytes] = {};
+    const std::uint64_t zeros =
+        GapBytes(alignment, impl_->offset, gap.size(), before);
+    CKPTREE_RETURN_IF_ERROR(impl_->Put(gap, {kZeros, zeros}));
   }
   return impl_->Put(key, value);
 }

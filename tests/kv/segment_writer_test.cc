@@ -21,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
+#include "kv/rocks/segment_layout.h"
 #include "schema/spaces.h"
 #include "tests/kv/fixture.h"
 #include "tests/testutil/status_matchers.h"
@@ -50,9 +51,11 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
   std::vector<std::string> payloads;
   for (int i = 0; i < 200; ++i) {
     // Around every length at which a varint grows, and some long ones.
-    const std::size_t bytes = i < 150   ? static_cast<std::size_t>(i)
-                              : i < 190 ? 16384 - 300 + random() % 600
-                                        : 300000 + random() % 100000;
+    const std::size_t bytes =
+        i < 150   ? static_cast<std::size_t>(i)
+        : i < 190 ? 16384 - 300 + random() % 600
+        : i % 2   ? 300000 + random() % 100000
+                  : SegmentWriter::kLargeValue + random() % 100000;
     std::string payload(bytes, '\0');
     for (char& byte : payload) byte = static_cast<char>(random());
     payloads.push_back(std::move(payload));
@@ -73,12 +76,18 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
   EXPECT_EQ(staged.file_bytes, std::filesystem::file_size(Path()));
   const std::string file = Contents(Path());
   std::size_t at = 0;
+  int large = 0;
   for (const std::string& payload : payloads) {
     if (payload.size() < 16) continue;  // Too short to be found by itself.
     at = file.find(payload, at);
     ASSERT_NE(at, std::string::npos);
     EXPECT_EQ(at % 64, 0);
+    if (payload.size() >= SegmentWriter::kLargeValue) {
+      EXPECT_EQ(at % 4096, 0);
+      ++large;
+    }
   }
+  EXPECT_EQ(large, 5);
   ASSERT_OK(database->Adopt({staged}));
   EXPECT_FALSE(std::filesystem::exists(Path()));
   for (std::size_t i = 0; i < payloads.size(); ++i) {
@@ -88,6 +97,23 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
     const std::string_view payload = view.view();
     EXPECT_EQ(payload, payloads[i]) << i;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(payload.data()) % 64, 0) << i;
+  }
+}
+
+// Wherever a block ends, the value of the next one is aligned.
+TEST(SegmentGapTest, EachPlaceHasItsGap) {
+  constexpr std::uint64_t kKey = 15, kBefore = 29;
+  for (const std::uint64_t alignment :
+       {std::uint64_t{64}, std::uint64_t{4096}}) {
+    for (std::uint64_t offset = 0; offset < 2 * alignment; ++offset) {
+      const std::uint64_t zeros = GapBytes(alignment, offset, kKey, kBefore);
+      ASSERT_LE(zeros, kMostGapBytes);
+      ASSERT_EQ((offset + BytesBefore(kKey, zeros) + zeros + kBlockTailBytes +
+                 kBefore) %
+                    alignment,
+                0)
+          << offset;
+    }
   }
 }
 
