@@ -121,7 +121,12 @@ double RawWrite(const std::string& directory,
 }
 
 double RawRead(const std::string& directory, std::span<std::byte> memory) {
-  WriteFiles(directory, memory);
+  return RawReadOf(directory, memory, memory);
+}
+
+double RawReadOf(const std::string& directory, std::span<const std::byte> bytes,
+                 std::span<std::byte> memory) {
+  WriteFiles(directory, bytes);
   const Stopwatch watch;
   InHalves(
       memory.size(), [&](std::size_t t, std::size_t begin, std::size_t end) {

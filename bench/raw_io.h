@@ -20,6 +20,10 @@ double RawWrite(const std::string& directory, std::span<const std::byte> bytes);
 // O_DIRECT, out of two files that it writes before and removes.
 double RawRead(const std::string& directory, std::span<std::byte> memory);
 
+// The same for bytes that are written before, into other memory as large.
+double RawReadOf(const std::string& directory, std::span<const std::byte> bytes,
+                 std::span<std::byte> memory);
+
 // A file of random places: what one small read costs.
 class RawPages {
  public:

@@ -51,7 +51,7 @@ bool RestoreCold(const Settings& settings) {
   State state(BytesOf(settings));
   const double gigabytes = static_cast<double>(state.bytes().size()) / 1e9;
   const std::string path = settings.directory + "/restore";
-  std::vector<double> raw, reused, fresh, of_raw, fresh_of_raw;
+  std::vector<double> raw, raw_fresh, reused, fresh, of_raw, fresh_of_raw;
   {
     Store store = FreshStore(path);
     SaveLeaves(store, 0, state, kLeafBytes, Ownership::kBorrow);
@@ -68,8 +68,17 @@ bool RestoreCold(const Settings& settings) {
     };
     const double before = RawRead(settings.directory, memory.bytes());
     const double into_reused = cold(memory.bytes());
-    FreshMemory new_memory(memory.bytes().size());
-    const double into_fresh = cold(new_memory.bytes());
+    double into_fresh = 0;
+    {
+      FreshMemory new_memory(memory.bytes().size());
+      into_fresh = cold(new_memory.bytes());
+    }
+    {
+      FreshMemory new_memory(memory.bytes().size());
+      raw_fresh.push_back(gigabytes / RawReadOf(settings.directory,
+                                                memory.bytes(),
+                                                new_memory.bytes()));
+    }
     const double after = RawRead(settings.directory, memory.bytes());
     const double ceiling = (before + after) / 2;
     raw.push_back(gigabytes / ceiling);
@@ -80,6 +89,8 @@ bool RestoreCold(const Settings& settings) {
   }
   std::filesystem::remove_all(path);
   Print("restore_cold", "raw O_DIRECT read", raw, "GB/s");
+  Print("restore_cold", "raw O_DIRECT read into fresh memory", raw_fresh,
+        "GB/s");
   Print("restore_cold", "into memory that was touched before", reused, "GB/s");
   Print("restore_cold", "into fresh memory", fresh, "GB/s");
   const bool good =

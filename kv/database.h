@@ -160,8 +160,10 @@ class Database {
                      std::uint64_t offset,
                      std::span<std::byte> destination) const;
   // Begins to read what ReadUnchecked() will be asked for; does not wait.
+  // `destination`: where that will put it, if it is known.
   void Prefetch(schema::Space space, std::string_view key, std::uint64_t offset,
-                std::size_t bytes) const;
+                std::size_t bytes,
+                std::span<const std::byte> destination) const;
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
   // kChunks; a copy otherwise). The file's size is checked before it is mapped.
   absl::StatusOr<Value> View(schema::Space space, std::string_view key) const;

@@ -405,7 +405,13 @@ absl::Status ReadPlan::DeliverBlock(std::span<const Slice> slices,
 void ReadPlan::Prefetch(std::span<const Slice> slices) const {
   const schema::ChunkRef& first = slices.front().ref;
   const auto [begin, end] = Extent(slices);
-  database_.Prefetch(first.place, ChunkKey(first), begin, end - begin);
+  // As ReadStraight() will read it.
+  std::span<const std::byte> destination;
+  if (slices.size() == 1 && slices.front().scatter < 0) {
+    destination = {slices.front().destination, first.length};
+  }
+  database_.Prefetch(first.place, ChunkKey(first), begin, end - begin,
+                     destination);
 }
 
 std::vector<std::span<const ReadPlan::Slice>> ReadPlan::Blocks() {

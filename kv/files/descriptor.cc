@@ -13,6 +13,10 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
 }
 
+void Descriptor::Reset(int fd) {
+  const Descriptor before(std::exchange(fd_, fd));
+}
+
 int Descriptor::Release() { return std::exchange(fd_, -1); }
 
 int OpenAt(int folder, const std::string& path, int flags, mode_t mode) {

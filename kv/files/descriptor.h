@@ -22,6 +22,7 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 
   int get() const { return fd_; }  // Negative: opening failed, see errno.
+  void Reset(int fd);              // Closes what it owned.
   int Release();
 
  private:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kv/files/file_system_of.h"
+#include "kv/rocks/direct_file.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/open_files.h"
 #include "kv/rocks/record_scan.h"
@@ -45,12 +46,14 @@ std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
 
 class ChunkFile {
  public:
+  explicit ChunkFile(const std::string& path) : direct_(path) {}
+
   // Null where the file cannot be opened.
   static std::shared_ptr<const ChunkFile> Open(
       std::shared_ptr<rocksdb::FileSystem> files,
       const LiveTables::Table& table) {
     const DamagedTablesWelcome welcome;
-    auto made = std::make_shared<ChunkFile>();
+    auto made = std::make_shared<ChunkFile>(table.path);
     const rocksdb::IOStatus opened = files->NewRandomAccessFile(
         table.path, rocksdb::FileOptions(), &made->file_, nullptr);
     if (!opened.ok()) return nullptr;
@@ -69,19 +72,23 @@ class ChunkFile {
     const std::optional<std::uint64_t> start =
         Locate(key, offset, destination.size());
     if (!start.has_value()) return false;
+    const std::size_t done = direct_.Read(*start, destination);
+    destination = destination.subspan(done);
+    if (destination.empty()) return true;
     auto* const to = reinterpret_cast<char*>(destination.data());
     rocksdb::Slice read;
-    const rocksdb::IOStatus status = file_->Read(
-        *start, destination.size(), rocksdb::IOOptions(), &read, to, nullptr);
+    const rocksdb::IOStatus status =
+        file_->Read(*start + done, destination.size(), rocksdb::IOOptions(),
+                    &read, to, nullptr);
     if (!status.ok() || read.size() != destination.size()) return false;
     if (read.data() != to) std::copy_n(read.data(), read.size(), to);
     return true;
   }
 
-  void Prefetch(std::string_view key, std::uint64_t offset,
-                std::size_t bytes) const {
+  void Prefetch(std::string_view key, std::uint64_t offset, std::size_t bytes,
+                std::span<const std::byte> destination) const {
     const std::optional<std::uint64_t> start = Locate(key, offset, bytes);
-    if (!start.has_value()) return;
+    if (!start.has_value() || direct_.Wants(*start, destination)) return;
     // Only to be faster.
     file_->Prefetch(*start, bytes, rocksdb::IOOptions(), nullptr)
         .PermitUncheckedError();
@@ -108,6 +115,7 @@ class ChunkFile {
   std::shared_ptr<rocksdb::FileSystem> files_;  // Outlives the file.
   std::unique_ptr<rocksdb::FSRandomAccessFile> file_;
   std::vector<IndexEntry> index_;
+  mutable DirectFile direct_;
 };
 
 bool ChunkFiles::Read(const Instance& instance, std::string_view key,
@@ -127,15 +135,18 @@ std::shared_ptr<const ChunkFile> ChunkFiles::Find(const Instance& instance,
   if (const auto found = open_.find(table->path); found != open_.end()) {
     return found->second;
   }
-  // One still in use outlives this.
-  if (open_.size() >= static_cast<std::size_t>(OpenTableLimit())) open_.clear();
+  // One still in use outlives this. Each may be open three times.
+  if (open_.size() >= static_cast<std::size_t>(OpenTableLimit()) / 3) {
+    open_.clear();
+  }
   return open_[table->path] = ChunkFile::Open(FileSystemOf(options_), *table);
 }
 
 void ChunkFiles::Prefetch(const Instance& instance, std::string_view key,
-                          std::uint64_t offset, std::size_t bytes) {
+                          std::uint64_t offset, std::size_t bytes,
+                          std::span<const std::byte> destination) {
   const std::shared_ptr<const ChunkFile> file = Find(instance, key);
-  if (file != nullptr) file->Prefetch(key, offset, bytes);
+  if (file != nullptr) file->Prefetch(key, offset, bytes, destination);
 }
 
 void ChunkFiles::Forget() {

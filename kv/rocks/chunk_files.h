@@ -43,9 +43,11 @@ class ChunkFiles {
   bool Read(const Instance& instance, std::string_view key,
             std::uint64_t offset, std::span<std::byte> destination);
 
-  // Has these bytes of the value read into the page cache, and does not wait.
+  // Has these bytes of the value read into the page cache, and does not wait;
+  // not those that Read() would read past it, into `destination`.
   void Prefetch(const Instance& instance, std::string_view key,
-                std::uint64_t offset, std::size_t bytes);
+                std::uint64_t offset, std::size_t bytes,
+                std::span<const std::byte> destination);
 
   // The set of live files changed.
   void Forget();

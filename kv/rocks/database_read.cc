@@ -135,11 +135,12 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
 }
 
 void Database::Prefetch(schema::Space space, std::string_view key,
-                        std::uint64_t offset, std::size_t bytes) const {
+                        std::uint64_t offset, std::size_t bytes,
+                        std::span<const std::byte> destination) const {
   if (space != schema::Space::kChunks) return;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (instance.ok()) {
-    impl_->chunk_files.Prefetch(**instance, key, offset, bytes);
+    impl_->chunk_files.Prefetch(**instance, key, offset, bytes, destination);
   }
 }
 
