@@ -42,6 +42,9 @@ std::optional<schema::ItemKind> KindOf(ItemType type) {
   return std::nullopt;
 }
 
+// What Commit() copies by itself, which takes some 100 us at most.
+constexpr std::uint64_t kFewBytes = 1 << 20;
+
 absl::Status NoSave() {
   return absl::FailedPreconditionError("this handle is of no save");
 }
@@ -322,7 +325,11 @@ absl::Status StepBuilder::Impl::Prepare() {
   save->content = std::make_shared<internal::StagedContent>(
       std::move(finished), engine->options().chunk_bytes, &engine->pool(),
       [raw] { raw->SetStaged(); }, [raw] { raw->SetCopied(); });
-  return save->content->StageInline();
+  CKPTREE_RETURN_IF_ERROR(save->content->StageInline());
+  return internal::GuardedStatus("staging", [&] {
+    save->content->StageFew(kFewBytes);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace ckptree

@@ -148,6 +148,22 @@ absl::Status StagedContent::StageInline() {
   return absl::OkStatus();
 }
 
+void StagedContent::StageFew(std::uint64_t most) {
+  std::uint64_t bytes = 0;
+  for (const Slot& slot : pieces_) {
+    if (slot.stage) bytes += slot.piece.bytes;
+    if (bytes > most) return;
+  }
+  for (const SourceLeaf& leaf : content_.leaves) {
+    for (const SourceBox& box : leaf.boxes) {
+      if (box.copy) return;
+    }
+  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (!Stage(i).value_or(false)) return;
+  }
+}
+
 void StagedContent::CountDown(std::atomic<std::int64_t>* waiting,
                               const std::atomic<bool>& abandoned,
                               const std::function<void()>& none_left) {

@@ -52,6 +52,11 @@ class StagedContent {
   // failure of a copy function. To be called once, before the rest.
   absl::Status StageInline();
 
+  // Copies all on this thread where that is at most `most` bytes and no
+  // function has to be called for it: sooner done than another thread wakes up.
+  // What the pool has no room for is left.
+  void StageFew(std::uint64_t most);
+
   const StepContent& content() const { return content_; }
   std::size_t piece_count() const { return pieces_.size(); }
   const Piece& piece(std::size_t index) const { return pieces_[index].piece; }
