@@ -25,6 +25,14 @@ namespace {
 // At most so many are named in a message.
 constexpr std::size_t kNamed = 8;
 
+std::string ListOf(std::vector<std::string> ranks) {
+  if (ranks.size() > kNamed) {
+    ranks.resize(kNamed);
+    ranks.push_back("...");
+  }
+  return absl::StrJoin(ranks, ", ");
+}
+
 }  // namespace
 
 std::string TextOf(const SaveOptions& options) {
@@ -81,7 +89,8 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
   std::vector<int> missing;
   for (int rank = 1; rank < options_.world; ++rank) {
     if (std::none_of(peers_.begin(), peers_.end(), [rank](const Peer& peer) {
-          return peer.rank == static_cast<std::uint32_t>(rank) && peer.welcome;
+          return peer.rank == static_cast<std::uint32_t>(rank) &&
+                 peer.welcome && !peer.closed;
         })) {
       missing.push_back(rank);
     }
@@ -129,7 +138,7 @@ absl::Status Coordinator::Poll(bool look) {
       peers_.push_back(
           Peer{rank, nonce,
                MailReader(engine_->kv_options(), folder_.path + "/" + name), "",
-               0, false, now, std::nullopt});
+               0, false, false, now, std::nullopt});
     }
   }
   for (Peer& peer : peers_) {
@@ -163,7 +172,7 @@ absl::Status Coordinator::Judge(const RankMail& hello) const {
   // the one whose part comes first is taken.
   if (met_) return absl::OkStatus();
   for (const Peer& peer : peers_) {
-    if (peer.welcome && peer.rank == hello.rank) {
+    if (peer.welcome && !peer.closed && peer.rank == hello.rank) {
       return absl::FailedPreconditionError(
           absl::StrFormat("rank %d is there already: pid %d on %s", peer.rank,
                           peer.pid, peer.host));
@@ -179,6 +188,7 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     if (mail.code != 0) {
       // It could not open the store: then nobody can go on.
       peer->welcome = true;
+      peer->closed = true;
       if (!met_) {
         refused_ = absl::Status(
             static_cast<absl::StatusCode>(mail.code),
@@ -194,6 +204,10 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     return;
   }
   if (!peer->welcome) return;
+  if (mail.kind == MailKind::kClosed) {
+    peer->closed = true;
+    return;
+  }
   if (mail.kind == MailKind::kNotice) {
     absl::Status& notice = notices_[mail.topic];
     if (notice.ok() && mail.code != 0) {
@@ -257,6 +271,31 @@ std::string Coordinator::Describe(std::uint32_t rank) const {
                          SecondsText(kv::MonotonicNow() - newest->heard));
 }
 
+absl::Status Coordinator::HaveClosed(const StepCall& call) const {
+  // By rank: a process of it has closed; one has not.
+  std::vector<bool> closed(static_cast<std::size_t>(options_.world), false);
+  std::vector<bool> open = closed;
+  for (const Peer& peer : peers_) {
+    if (!peer.welcome || peer.rank >= closed.size()) continue;
+    (peer.closed ? closed : open)[peer.rank] = true;
+  }
+  std::vector<std::string> gone;
+  const auto& answers = calls_.at(call);
+  for (std::size_t rank = 1; rank < closed.size(); ++rank) {
+    if (!closed[rank] || open[rank]) continue;
+    // Who hands over before it closes is read in that order.
+    const auto answer = answers.find(static_cast<std::uint32_t>(rank));
+    if (answer != answers.end() && !answer->second.token.empty()) continue;
+    gone.push_back(Describe(static_cast<std::uint32_t>(rank)));
+  }
+  if (gone.empty()) return absl::OkStatus();
+  const bool one = gone.size() == 1;
+  return absl::UnavailableError(
+      absl::StrFormat("%s %s closed %s, and cannot save it: start %s again",
+                      ListOf(std::move(gone)), one ? "has" : "have",
+                      one ? "its store" : "their stores", one ? "it" : "them"));
+}
+
 // Names the ranks that have said nothing for too long.
 absl::Status Coordinator::Waited(const StepCall& call, absl::Time since) const {
   const absl::Time now = kv::MonotonicNow();
@@ -286,18 +325,13 @@ absl::Status Coordinator::Waited(const StepCall& call, absl::Time since) const {
     }
   }
   if (lost.empty()) return absl::OkStatus();
-  const std::size_t count = lost.size();
-  if (count > kNamed) {
-    lost.resize(kNamed);
-    lost.push_back("...");
-  }
-  const char* const verb = count == 1 ? "has" : "have";
+  const char* const verb = lost.size() == 1 ? "has" : "have";
   return absl::DeadlineExceededError(
       begun ? absl::StrFormat("%s %s been silent for %s while saving",
-                              absl::StrJoin(lost, ", "), verb,
+                              ListOf(std::move(lost)), verb,
                               SecondsText(options_.deadline))
             : absl::StrFormat("%s %s not begun to save it after %s",
-                              absl::StrJoin(lost, ", "), verb,
+                              ListOf(std::move(lost)), verb,
                               SecondsText(options_.deadline)));
 }
 
@@ -345,6 +379,11 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
         if (!answer.token.empty()) tokens.push_back(answer.token);
       }
       if (tokens.size() + 1 == static_cast<std::size_t>(options_.world)) break;
+      if (!HaveClosed(call).ok()) {
+        // Perhaps another process is there in its place.
+        CKPTREE_RETURN_IF_ERROR(Poll(/*look=*/true));
+        CKPTREE_RETURN_IF_ERROR(HaveClosed(call));
+      }
       CKPTREE_RETURN_IF_ERROR(Waited(call, planned));
     }
     backoff.Pause();

@@ -74,6 +74,7 @@ class Coordinator {
     std::string host;
     std::uint32_t pid = 0;
     bool welcome = false;
+    bool closed = false;  // It says nothing more.
     absl::Time heard;
     std::optional<std::int64_t> in_call_for;  // The step that it came to last.
   };
@@ -98,6 +99,10 @@ class Coordinator {
   void Welcome(const Peer& peer, const absl::Status& status);
   // "rank 3 of 8 (pid 4711 on h3, last heard of 2 s ago)".
   std::string Describe(std::uint32_t rank) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // An error names the ranks that will not hand over, as all their processes
+  // have closed.
+  absl::Status HaveClosed(const StepCall& call) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   absl::Status Waited(const StepCall& call, absl::Time since) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);

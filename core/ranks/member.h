@@ -134,7 +134,7 @@ class Member {
   std::string DescribeCoordinator() const;
 
   absl::Status WaitIdle(absl::Duration timeout);
-  // Waits for the saves there are.
+  // Waits for the saves there are, then says that no more comes.
   void Close();
 
  private:

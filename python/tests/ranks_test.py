@@ -241,6 +241,25 @@ with opened(job="again") as store:
 # ---- Opening ----
 
 
+def test_one_whose_program_ends_is_named_at_once(tmp_path):
+    code = """
+import time
+store = opened(deadline=100)
+store.save(1, {"w": np.ones(3)}).result()
+if rank == 2:
+    sys.exit()  # As where a training is done, or fails: nothing closes it.
+began = time.monotonic()
+say(*caught(lambda: store.save(2, {"w": np.ones(3)}).result()))
+say(time.monotonic() - began)
+store.close()
+"""
+    said = run_ranks(code, 3, tmp_path / "s")
+    for rank in (0, 1):
+        (kind, message), (seconds,) = said[rank]
+        assert kind == "UnavailableError" and seconds < 50
+        assert "rank 2 of 3" in message and "has closed its store" in message
+
+
 def test_ranks_that_do_not_come_are_named_by_open(tmp_path):
     code = """
 say(*caught(lambda: opened(open_deadline=0.5)))
