@@ -66,9 +66,9 @@ TEST_F(RanksGroupTest, WhatOneGivesUpAllHearOf) {
       if (group.rank() == who) {
         builder.Fail(absl::OutOfRangeError("no such layer"));
       }
-      EXPECT_THAT(std::move(builder).Commit().WaitCommitted(kLong),
-                  StatusIs(absl::StatusCode::kOutOfRange,
-                           HasSubstr("no such layer")));
+      EXPECT_THAT(
+          std::move(builder).Commit().WaitCommitted(kLong),
+          StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("no such layer")));
       ASSERT_OK(SaveAll(group, 2 + who));
     });
   }
