@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,6 +25,9 @@ namespace {
 
 // At most so many are named in a message.
 constexpr std::size_t kNamed = 8;
+
+// Where the store of rank 0 has to be opened again.
+constexpr char kOnEveryRank[] = "; every rank has to open its group again";
 
 std::string ListOf(std::vector<std::string> ranks) {
   if (ranks.size() > kNamed) {
@@ -197,6 +201,8 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
       }
       return;
     }
+    // Nothing is saved here any more: it waits for who comes after.
+    if (met_ && !engine_->database().health().ok()) return;
     const absl::Status judged = Judge(mail);
     peer->welcome = judged.ok();
     if (!judged.ok()) turned_away_ = judged;
@@ -258,7 +264,7 @@ void Coordinator::Welcome(const Peer& peer, const absl::Status& status) {
   }
 }
 
-std::string Coordinator::Describe(std::uint32_t rank) const {
+std::string Coordinator::Describe(std::uint32_t rank, bool heard) const {
   const Peer* newest = nullptr;
   for (const Peer& peer : peers_) {
     if (peer.rank == rank && peer.welcome) newest = &peer;
@@ -266,9 +272,12 @@ std::string Coordinator::Describe(std::uint32_t rank) const {
   if (newest == nullptr) {
     return absl::StrFormat("rank %d of %d", rank, options_.world);
   }
-  return absl::StrFormat("rank %d of %d (pid %d on %s, last heard of %s ago)",
-                         rank, options_.world, newest->pid, newest->host,
-                         SecondsText(kv::MonotonicNow() - newest->heard));
+  const std::string when =
+      heard ? absl::StrFormat(", last heard of %s ago",
+                              SecondsText(kv::MonotonicNow() - newest->heard))
+            : "";
+  return absl::StrFormat("rank %d of %d (pid %d on %s%s)", rank, options_.world,
+                         newest->pid, newest->host, when);
 }
 
 absl::Status Coordinator::HaveClosed(const StepCall& call) const {
@@ -286,7 +295,7 @@ absl::Status Coordinator::HaveClosed(const StepCall& call) const {
     // Who hands over before it closes is read in that order.
     const auto answer = answers.find(static_cast<std::uint32_t>(rank));
     if (answer != answers.end() && !answer->second.token.empty()) continue;
-    gone.push_back(Describe(static_cast<std::uint32_t>(rank)));
+    gone.push_back(Describe(static_cast<std::uint32_t>(rank), false));
   }
   if (gone.empty()) return absl::OkStatus();
   const bool one = gone.size() == 1;
@@ -402,8 +411,19 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
   return parts;
 }
 
-void Coordinator::Settle(const StepCall& call, const absl::Status& status,
+absl::Status Coordinator::WithAdvice(const absl::Status& status) const {
+  if (status.ok() || options_.world == 1 || !engine_->CheckUsable().ok() ||
+      engine_->database().health().ok() ||
+      absl::EndsWith(status.message(), kOnEveryRank)) {
+    return status;
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), kOnEveryRank));
+}
+
+void Coordinator::Settle(const StepCall& call, const absl::Status& outcome,
                          std::uint64_t ordinal) {
+  const absl::Status status = WithAdvice(outcome);
   RankMail mail;
   mail.kind = MailKind::kOutcome;
   mail.step = call.first;

@@ -51,8 +51,12 @@ class Coordinator {
   void End() { heartbeat_.End(); }
   // Tells all ranks how the call ended; `ordinal` is of the store's newest
   // commit by then.
-  void Settle(const StepCall& call, const absl::Status& status,
+  void Settle(const StepCall& call, const absl::Status& outcome,
               std::uint64_t ordinal);
+
+  // What rank 0 failed with; where it commits nothing more, with what to do
+  // about it.
+  absl::Status WithAdvice(const absl::Status& status) const;
 
   // Tells all ranks, and waits for none of them; `told` is of kTold. An error:
   // the disk is full, say, and they are told later.
@@ -97,8 +101,8 @@ class Coordinator {
   absl::Status Judge(const schema::RankMail& hello) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void Welcome(const Peer& peer, const absl::Status& status);
-  // "rank 3 of 8 (pid 4711 on h3, last heard of 2 s ago)".
-  std::string Describe(std::uint32_t rank) const
+  // "rank 3 of 8 (pid 4711 on h3, last heard of 2 s ago)"; or not `heard`.
+  std::string Describe(std::uint32_t rank, bool heard = true) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // An error names the ranks that will not hand over, as all their processes
   // have closed.

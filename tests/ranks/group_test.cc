@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/ranks/fixture.h"
@@ -511,16 +513,28 @@ TEST_F(RanksGroupTest, ACoordinatorThatComesBack) {
 
 // A rank is started again alone, and meets the others at their next step.
 TEST_F(RanksGroupTest, ARankThatIsStartedAgain) {
+  absl::Notification closed;
   OnAll(2, [&](int rank) {
     absl::StatusOr<RankGroup> group = Open(rank, 2);
     ASSERT_OK(group);
     EXPECT_OK(SaveAll(*group, 1));
     if (rank == 1) {
       ASSERT_OK(group->Close());
+      closed.Notify();
       group = Open(1, 2);
       ASSERT_OK(group);
+    } else {
+      closed.WaitForNotification();
+      // Until it is there again.
+      absl::Status saved;
+      do {
+        saved = SaveAll(*group, 2);
+      } while (absl::IsUnavailable(saved));
+      EXPECT_OK(saved);
     }
-    EXPECT_OK(SaveAll(*group, 2));
+    if (rank == 1) {
+      EXPECT_OK(SaveAll(*group, 2));
+    }
   });
   ExpectStore({1, 2}, 2);
 }
