@@ -139,10 +139,11 @@ absl::Status Coordinator::Poll(bool look) {
           std::any_of(peers_.begin(), peers_.end(),
                       [nonce](const Peer& p) { return p.nonce == nonce; });
       if (known) continue;
-      peers_.push_back(
-          Peer{rank, nonce,
-               MailReader(engine_->kv_options(), folder_.path + "/" + name), "",
-               0, false, false, now, std::nullopt});
+      peers_.push_back({.rank = rank,
+                        .nonce = nonce,
+                        .reader = MailReader(engine_->kv_options(),
+                                             folder_.path + "/" + name),
+                        .heard = now});
     }
   }
   for (Peer& peer : peers_) {
@@ -223,7 +224,16 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     }
     return;
   }
-  if (mail.kind == MailKind::kBegun) peer->in_call_for = mail.step;
+  if (mail.kind == MailKind::kBegun) {
+    peer->in_call_for = mail.step;
+    // One that was settled without it is no step that it passes to.
+    if (mail.nth == 0 && !settled_.contains(mail.step)) {
+      peer->begun.push_back(mail.step);
+    }
+  }
+  if (mail.kind == MailKind::kFailed && mail.nth == 1) {
+    std::erase(peer->begun, mail.step);
+  }
   if (mail.nth == 0) return;
   const StepCall call(mail.step, mail.nth);
   const auto settled = settled_.find(mail.step);
@@ -278,6 +288,39 @@ std::string Coordinator::Describe(std::uint32_t rank, bool heard) const {
             : "";
   return absl::StrFormat("rank %d of %d (pid %d on %s%s)", rank, options_.world,
                          newest->pid, newest->host, when);
+}
+
+absl::Status Coordinator::HavePassed(const StepCall& call,
+                                     absl::Time since) const {
+  // Of a step that is tried again it is not clear which call was begun.
+  if (call.second > 1) return absl::OkStatus();
+  const auto& answers = calls_.at(call);
+  for (auto peer = peers_.begin(); peer != peers_.end(); ++peer) {
+    // Who was killed at such a step may be started again in time: who is
+    // silent counts for nothing.
+    if (!peer->welcome || peer->closed || peer->heard <= since ||
+        std::count(peer->begun.begin(), peer->begun.end(), call.first) > 0) {
+      continue;
+    }
+    // Who is at an earlier step comes here yet.
+    const auto step =
+        std::find_if(peer->begun.begin(), peer->begun.end(),
+                     [&](std::int64_t other) { return other > call.first; });
+    if (step == peer->begun.end()) continue;
+    const auto answer = answers.find(peer->rank);
+    if (answer != answers.end() && !answer->second.token.empty()) continue;
+    // So may a newer process of that rank.
+    if (std::any_of(peer + 1, peers_.end(), [&](const Peer& other) {
+          return other.rank == peer->rank && other.welcome;
+        })) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s saves step %d, and rank 0 step %d: all ranks have to save the same "
+        "steps, in the same order",
+        Describe(peer->rank, /*heard=*/false), *step, call.first));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Coordinator::HaveClosed(const StepCall& call) const {
@@ -393,6 +436,7 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
         CKPTREE_RETURN_IF_ERROR(Poll(/*look=*/true));
         CKPTREE_RETURN_IF_ERROR(HaveClosed(call));
       }
+      CKPTREE_RETURN_IF_ERROR(HavePassed(call, planned));
       CKPTREE_RETURN_IF_ERROR(Waited(call, planned));
     }
     backoff.Pause();
@@ -442,6 +486,7 @@ void Coordinator::Settle(const StepCall& call, const absl::Status& outcome,
     settled = std::max(settled, call.second);
     // Ranks are at most a few steps behind.
     if (settled_.size() > 64) settled_.erase(settled_.begin());
+    for (Peer& peer : peers_) std::erase(peer.begun, call.first);
   }
   // Who misses it looks into the store.
   if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
@@ -469,10 +514,6 @@ absl::StatusOr<bool> Coordinator::Noticed(const std::string& topic) {
   return true;
 }
 
-void Coordinator::Close() {
-  schema::RankMail closed;
-  closed.kind = MailKind::kClosed;
-  mail_.Post(closed).IgnoreError();
-}
+void Coordinator::Close() { mail_.Close(); }
 
 }  // namespace ckptree::internal

@@ -47,13 +47,6 @@ RankMail MailOf(MailKind kind, const StepCall& call) {
   return mail;
 }
 
-// The last word of a process. Who misses it waits for the deadline.
-void SayClosed(MailWriter* mail) {
-  RankMail closed;
-  closed.kind = MailKind::kClosed;
-  mail->PostOrKeep(closed).IgnoreError();
-}
-
 // Meets the coordinator of a job.
 class Meeting {
  public:
@@ -193,7 +186,7 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     CKPTREE_RETURN_IF_ERROR(said);
     const absl::StatusOr<bool> welcome = meeting.AwaitWelcome(nonce, &mail);
     if (!welcome.ok()) {
-      SayClosed(&own);  // The others are not to count on it.
+      own.Close();  // The others are not to count on it.
       return welcome.status();
     }
     if (!*welcome) continue;
@@ -353,7 +346,7 @@ void Member::Close() {
   if (thread_.joinable()) {
     thread_.join();
     // After what it said of all its saves.
-    SayClosed(&mail_);
+    mail_.Close();
   }
   stager_.Stop();
 }
@@ -488,10 +481,7 @@ absl::Status Member::CheckOrder(const StepCall& call, absl::Time begun,
   const bool others = coordinator_.settled() >= settled + 2 &&
                       kv::MonotonicNow() - begun > options_.deadline;
   if (!later && !others) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "the coordinator saves step %d: all ranks have to save the same steps, "
-      "in the same order",
-      working->first));
+  return OutOfOrder(working->first);
 }
 
 absl::Status Member::Build(const Job& job, const schema::RankPlan& plan,
