@@ -202,7 +202,7 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
       }
       return;
     }
-    // Nothing is saved here any more: it waits for who comes after.
+    // Nothing is saved here any more: it waits for the one that comes after.
     if (met_ && !engine_->database().health().ok()) return;
     const absl::Status judged = Judge(mail);
     peer->welcome = judged.ok();
@@ -324,7 +324,7 @@ absl::Status Coordinator::HavePassed(const StepCall& call,
 }
 
 absl::Status Coordinator::HaveClosed(const StepCall& call) const {
-  // By rank: a process of it has closed; one has not.
+  // By rank: a process of it has closed; one is still there.
   std::vector<bool> closed(static_cast<std::size_t>(options_.world), false);
   std::vector<bool> open = closed;
   for (const Peer& peer : peers_) {
