@@ -16,6 +16,7 @@
 #include "core/engine/step_reader.h"
 #include "core/engine/usage.h"
 #include "core/engine/verifier.h"
+#include "core/process/commit_status.h"
 #include "core/process/guarded_call.h"
 #include "kv/process_use.h"
 
@@ -86,7 +87,7 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
       impl->passed_on = true;
       return unseen;
     }
-    CKPTREE_RETURN_IF_ERROR(engine()->database().health());
+    CKPTREE_RETURN_IF_ERROR(internal::CheckHealth(engine()->database()));
     if (step < 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %d: steps are not negative", step));

@@ -3,6 +3,7 @@
 // A manager of one rank among several: rank 0 decides.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -127,6 +128,35 @@ absl::Status CheckpointManager::Impl::Change(
                  });
   CKPTREE_RETURN_IF_ERROR(changed.status());
   return ranks->decides() ? absl::OkStatus() : store.engine_->Refresh();
+}
+
+absl::Status CheckpointManager::GiveUpSave(std::int64_t step,
+                                           const absl::Status& why,
+                                           const SaveArguments& arguments) {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+  if (impl_->ranks == nullptr || impl_->read_only()) return absl::OkStatus();
+  impl_->PassOnPreemption();
+  const bool asks = arguments.force || arguments.overwrite;
+  if (!asks && !impl_->ranks->MustAsk(step)) return absl::OkStatus();
+  // A begun save tells what failed before it, and here nobody would hear it.
+  CKPTREE_RETURN_IF_ERROR(
+      impl_->WaitForRoom(0, impl_->options.save_timeout, arguments.cancelled));
+  std::deque<absl::Status> untold;
+  {
+    const absl::MutexLock lock(&impl_->mu);
+    untold.swap(impl_->errors);
+  }
+  absl::StatusOr<std::optional<StepBuilder>> builder =
+      impl_->BeginAmong(step, arguments);
+  {
+    const absl::MutexLock lock(&impl_->mu);
+    impl_->errors.insert(impl_->errors.begin(), untold.begin(), untold.end());
+  }
+  CKPTREE_RETURN_IF_ERROR(builder.status());
+  if (builder->has_value()) {
+    impl_->GiveUp(**std::move(builder), why).IgnoreError();
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> CheckpointManager::ReachedPreemption(

@@ -36,6 +36,16 @@ inline absl::Status CommitStatus(const kv::CommitResult& result,
   return result.status;
 }
 
+// Why a store commits nothing more, and what to do; or OK.
+inline absl::Status CheckHealth(const kv::Database& database) {
+  const absl::Status health = database.health();
+  if (health.ok()) return health;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "a write failed before (%s), and since then the store commits nothing: "
+      "close it and open it again",
+      health.message()));
+}
+
 }  // namespace ckptree::internal
 
 #endif  // CKPTREE_CORE_PROCESS_COMMIT_STATUS_H_

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,6 +25,17 @@ namespace {
 
 // At most so many are named in a message.
 constexpr std::size_t kNamed = 8;
+
+// Where the store of rank 0 has to be opened again.
+constexpr char kOnEveryRank[] = "; every rank has to open its group again";
+
+std::string ListOf(std::vector<std::string> ranks) {
+  if (ranks.size() > kNamed) {
+    ranks.resize(kNamed);
+    ranks.push_back("...");
+  }
+  return absl::StrJoin(ranks, ", ");
+}
 
 }  // namespace
 
@@ -81,7 +93,8 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
   std::vector<int> missing;
   for (int rank = 1; rank < options_.world; ++rank) {
     if (std::none_of(peers_.begin(), peers_.end(), [rank](const Peer& peer) {
-          return peer.rank == static_cast<std::uint32_t>(rank) && peer.welcome;
+          return peer.rank == static_cast<std::uint32_t>(rank) &&
+                 peer.welcome && !peer.closed;
         })) {
       missing.push_back(rank);
     }
@@ -126,10 +139,11 @@ absl::Status Coordinator::Poll(bool look) {
           std::any_of(peers_.begin(), peers_.end(),
                       [nonce](const Peer& p) { return p.nonce == nonce; });
       if (known) continue;
-      peers_.push_back(
-          Peer{rank, nonce,
-               MailReader(engine_->kv_options(), folder_.path + "/" + name), "",
-               0, false, now, std::nullopt});
+      peers_.push_back({.rank = rank,
+                        .nonce = nonce,
+                        .reader = MailReader(engine_->kv_options(),
+                                             folder_.path + "/" + name),
+                        .heard = now});
     }
   }
   for (Peer& peer : peers_) {
@@ -163,7 +177,7 @@ absl::Status Coordinator::Judge(const RankMail& hello) const {
   // the one whose part comes first is taken.
   if (met_) return absl::OkStatus();
   for (const Peer& peer : peers_) {
-    if (peer.welcome && peer.rank == hello.rank) {
+    if (peer.welcome && !peer.closed && peer.rank == hello.rank) {
       return absl::FailedPreconditionError(
           absl::StrFormat("rank %d is there already: pid %d on %s", peer.rank,
                           peer.pid, peer.host));
@@ -179,6 +193,7 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     if (mail.code != 0) {
       // It could not open the store: then nobody can go on.
       peer->welcome = true;
+      peer->closed = true;
       if (!met_) {
         refused_ = absl::Status(
             static_cast<absl::StatusCode>(mail.code),
@@ -187,6 +202,8 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
       }
       return;
     }
+    // Nothing is saved here any more: it waits for the one that comes after.
+    if (met_ && !engine_->database().health().ok()) return;
     const absl::Status judged = Judge(mail);
     peer->welcome = judged.ok();
     if (!judged.ok()) turned_away_ = judged;
@@ -194,6 +211,10 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     return;
   }
   if (!peer->welcome) return;
+  if (mail.kind == MailKind::kClosed) {
+    peer->closed = true;
+    return;
+  }
   if (mail.kind == MailKind::kNotice) {
     absl::Status& notice = notices_[mail.topic];
     if (notice.ok() && mail.code != 0) {
@@ -203,7 +224,16 @@ void Coordinator::Take(const RankMail& mail, Peer* peer) {
     }
     return;
   }
-  if (mail.kind == MailKind::kBegun) peer->in_call_for = mail.step;
+  if (mail.kind == MailKind::kBegun) {
+    peer->in_call_for = mail.step;
+    // One that was settled without it is no step that it passes to.
+    if (mail.nth == 0 && !settled_.contains(mail.step)) {
+      peer->begun.push_back(mail.step);
+    }
+  }
+  if (mail.kind == MailKind::kFailed && mail.nth == 1) {
+    std::erase(peer->begun, mail.step);
+  }
   if (mail.nth == 0) return;
   const StepCall call(mail.step, mail.nth);
   const auto settled = settled_.find(mail.step);
@@ -244,7 +274,7 @@ void Coordinator::Welcome(const Peer& peer, const absl::Status& status) {
   }
 }
 
-std::string Coordinator::Describe(std::uint32_t rank) const {
+std::string Coordinator::Describe(std::uint32_t rank, bool heard) const {
   const Peer* newest = nullptr;
   for (const Peer& peer : peers_) {
     if (peer.rank == rank && peer.welcome) newest = &peer;
@@ -252,9 +282,70 @@ std::string Coordinator::Describe(std::uint32_t rank) const {
   if (newest == nullptr) {
     return absl::StrFormat("rank %d of %d", rank, options_.world);
   }
-  return absl::StrFormat("rank %d of %d (pid %d on %s, last heard of %s ago)",
-                         rank, options_.world, newest->pid, newest->host,
-                         SecondsText(kv::MonotonicNow() - newest->heard));
+  const std::string when =
+      heard ? absl::StrFormat(", last heard of %s ago",
+                              SecondsText(kv::MonotonicNow() - newest->heard))
+            : "";
+  return absl::StrFormat("rank %d of %d (pid %d on %s%s)", rank, options_.world,
+                         newest->pid, newest->host, when);
+}
+
+absl::Status Coordinator::HavePassed(const StepCall& call,
+                                     absl::Time since) const {
+  // Of a step that is tried again it is not clear which call was begun.
+  if (call.second > 1) return absl::OkStatus();
+  const auto& answers = calls_.at(call);
+  for (auto peer = peers_.begin(); peer != peers_.end(); ++peer) {
+    // Who was killed at such a step may be started again in time: who is
+    // silent counts for nothing.
+    if (!peer->welcome || peer->closed || peer->heard <= since ||
+        std::count(peer->begun.begin(), peer->begun.end(), call.first) > 0) {
+      continue;
+    }
+    // Who is at an earlier step comes here yet.
+    const auto step =
+        std::find_if(peer->begun.begin(), peer->begun.end(),
+                     [&](std::int64_t other) { return other > call.first; });
+    if (step == peer->begun.end()) continue;
+    const auto answer = answers.find(peer->rank);
+    if (answer != answers.end() && !answer->second.token.empty()) continue;
+    // So may a newer process of that rank.
+    if (std::any_of(peer + 1, peers_.end(), [&](const Peer& other) {
+          return other.rank == peer->rank && other.welcome;
+        })) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s saves step %d, and rank 0 step %d: all ranks have to save the same "
+        "steps, in the same order",
+        Describe(peer->rank, /*heard=*/false), *step, call.first));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::HaveClosed(const StepCall& call) const {
+  // By rank: a process of it has closed; one is still there.
+  std::vector<bool> closed(static_cast<std::size_t>(options_.world), false);
+  std::vector<bool> open = closed;
+  for (const Peer& peer : peers_) {
+    if (!peer.welcome || peer.rank >= closed.size()) continue;
+    (peer.closed ? closed : open)[peer.rank] = true;
+  }
+  std::vector<std::string> gone;
+  const auto& answers = calls_.at(call);
+  for (std::size_t rank = 1; rank < closed.size(); ++rank) {
+    if (!closed[rank] || open[rank]) continue;
+    // Who hands over before it closes is read in that order.
+    const auto answer = answers.find(static_cast<std::uint32_t>(rank));
+    if (answer != answers.end() && !answer->second.token.empty()) continue;
+    gone.push_back(Describe(static_cast<std::uint32_t>(rank), false));
+  }
+  if (gone.empty()) return absl::OkStatus();
+  const bool one = gone.size() == 1;
+  return absl::UnavailableError(
+      absl::StrFormat("%s %s closed %s, and cannot save it: start %s again",
+                      ListOf(std::move(gone)), one ? "has" : "have",
+                      one ? "its store" : "their stores", one ? "it" : "them"));
 }
 
 // Names the ranks that have said nothing for too long.
@@ -286,18 +377,13 @@ absl::Status Coordinator::Waited(const StepCall& call, absl::Time since) const {
     }
   }
   if (lost.empty()) return absl::OkStatus();
-  const std::size_t count = lost.size();
-  if (count > kNamed) {
-    lost.resize(kNamed);
-    lost.push_back("...");
-  }
-  const char* const verb = count == 1 ? "has" : "have";
+  const char* const verb = lost.size() == 1 ? "has" : "have";
   return absl::DeadlineExceededError(
       begun ? absl::StrFormat("%s %s been silent for %s while saving",
-                              absl::StrJoin(lost, ", "), verb,
+                              ListOf(std::move(lost)), verb,
                               SecondsText(options_.deadline))
             : absl::StrFormat("%s %s not begun to save it after %s",
-                              absl::StrJoin(lost, ", "), verb,
+                              ListOf(std::move(lost)), verb,
                               SecondsText(options_.deadline)));
 }
 
@@ -345,6 +431,12 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
         if (!answer.token.empty()) tokens.push_back(answer.token);
       }
       if (tokens.size() + 1 == static_cast<std::size_t>(options_.world)) break;
+      if (!HaveClosed(call).ok()) {
+        // Perhaps another process is there in its place.
+        CKPTREE_RETURN_IF_ERROR(Poll(/*look=*/true));
+        CKPTREE_RETURN_IF_ERROR(HaveClosed(call));
+      }
+      CKPTREE_RETURN_IF_ERROR(HavePassed(call, planned));
       CKPTREE_RETURN_IF_ERROR(Waited(call, planned));
     }
     backoff.Pause();
@@ -363,8 +455,19 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
   return parts;
 }
 
-void Coordinator::Settle(const StepCall& call, const absl::Status& status,
+absl::Status Coordinator::WithAdvice(const absl::Status& status) const {
+  if (status.ok() || options_.world == 1 || !engine_->CheckUsable().ok() ||
+      engine_->database().health().ok() ||
+      absl::EndsWith(status.message(), kOnEveryRank)) {
+    return status;
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), kOnEveryRank));
+}
+
+void Coordinator::Settle(const StepCall& call, const absl::Status& outcome,
                          std::uint64_t ordinal) {
+  const absl::Status status = WithAdvice(outcome);
   RankMail mail;
   mail.kind = MailKind::kOutcome;
   mail.step = call.first;
@@ -383,6 +486,7 @@ void Coordinator::Settle(const StepCall& call, const absl::Status& status,
     settled = std::max(settled, call.second);
     // Ranks are at most a few steps behind.
     if (settled_.size() > 64) settled_.erase(settled_.begin());
+    for (Peer& peer : peers_) std::erase(peer.begun, call.first);
   }
   // Who misses it looks into the store.
   if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
@@ -410,10 +514,6 @@ absl::StatusOr<bool> Coordinator::Noticed(const std::string& topic) {
   return true;
 }
 
-void Coordinator::Close() {
-  schema::RankMail closed;
-  closed.kind = MailKind::kClosed;
-  mail_.Post(closed).IgnoreError();
-}
+void Coordinator::Close() { mail_.Close(); }
 
 }  // namespace ckptree::internal

@@ -6,6 +6,7 @@
 #define CKPTREE_CORE_RANKS_COORDINATOR_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,8 +52,12 @@ class Coordinator {
   void End() { heartbeat_.End(); }
   // Tells all ranks how the call ended; `ordinal` is of the store's newest
   // commit by then.
-  void Settle(const StepCall& call, const absl::Status& status,
+  void Settle(const StepCall& call, const absl::Status& outcome,
               std::uint64_t ordinal);
+
+  // What rank 0 failed with; where it commits nothing more, with what to do
+  // about it.
+  absl::Status WithAdvice(const absl::Status& status) const;
 
   // Tells all ranks, and waits for none of them; `told` is of kTold. An error:
   // the disk is full, say, and they are told later.
@@ -71,11 +76,15 @@ class Coordinator {
     std::uint32_t rank = 0;
     std::uint64_t nonce = 0;
     MailReader reader;
-    std::string host;
+    std::string host = {};
     std::uint32_t pid = 0;
     bool welcome = false;
-    absl::Time heard;
-    std::optional<std::int64_t> in_call_for;  // The step that it came to last.
+    bool closed = false;  // It says nothing more.
+    absl::Time heard = {};
+    // The step that it came to last.
+    std::optional<std::int64_t> in_call_for = {};
+    // Of its calls the steps that are not settled.
+    std::deque<std::int64_t> begun = {};
   };
   struct Answer {
     std::string token;  // Empty: none yet.
@@ -96,8 +105,16 @@ class Coordinator {
   absl::Status Judge(const schema::RankMail& hello) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void Welcome(const Peer& peer, const absl::Status& status);
-  // "rank 3 of 8 (pid 4711 on h3, last heard of 2 s ago)".
-  std::string Describe(std::uint32_t rank) const
+  // "rank 3 of 8 (pid 4711 on h3, last heard of 2 s ago)"; or not `heard`.
+  std::string Describe(std::uint32_t rank, bool heard = true) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // An error names a rank that has said something since, and that it saves a
+  // later step, while it has not begun this call.
+  absl::Status HavePassed(const StepCall& call, absl::Time since) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // An error names the ranks that will not hand over, as all their processes
+  // have closed.
+  absl::Status HaveClosed(const StepCall& call) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   absl::Status Waited(const StepCall& call, absl::Time since) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);

@@ -106,6 +106,13 @@ absl::Status CoordinatorGone() {
       "group again on every rank");
 }
 
+absl::Status OutOfOrder(std::int64_t step) {
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the coordinator saves step %d: all ranks have to save the same steps, "
+      "in the same order",
+      step));
+}
+
 std::deque<RankMail> CoordinatorMail::TakeTold(const std::string& topic) {
   const auto told = told_.find(topic);
   if (told == told_.end()) return {};

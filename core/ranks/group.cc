@@ -167,6 +167,7 @@ StepBuilder GroupRank::Begin(std::int64_t step, const SaveOptions& options) {
   if (ends_.coordinator != nullptr) {
     StepBuilder begun = store_.Begin(step, options);
     built = RankPeer::Take(&begun);
+    built->status = ends_.coordinator->WithAdvice(built->status);
   } else {
     built = std::make_unique<RankPeer::Impl>(engine, step);
     built->status = [&]() -> absl::Status {

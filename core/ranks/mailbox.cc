@@ -144,6 +144,12 @@ absl::StatusOr<bool> MailWriter::Repair(const std::string& record) {
   return false;
 }
 
+void MailWriter::Close() {
+  schema::RankMail closed;
+  closed.kind = schema::MailKind::kClosed;
+  PostOrKeep(closed).IgnoreError();
+}
+
 void MailWriter::Beat() {
   {
     const absl::MutexLock lock(&mu_);

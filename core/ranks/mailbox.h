@@ -59,6 +59,8 @@ class MailWriter {
   absl::Status PostOrKeep(const schema::RankMail& mail);
   // Post() of a kBeat, if the last record is that old; also what was kept.
   void Beat();
+  // Says that no more comes. Who misses it learns it at the deadline.
+  void Close();
 
  private:
   absl::Status Add(const schema::RankMail& mail, bool keep);

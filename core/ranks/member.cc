@@ -177,17 +177,19 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     hello.code = static_cast<std::uint32_t>(engine.status().raw_code());
     hello.text = std::string(engine.status().message());
     if (engine.ok()) hello.uuid = (*engine)->store_record().uuid;
-    const absl::Status said =
-        MailWriter(meeting.kv_options(), meeting.folder().Of(hello.rank, nonce),
-                   BeatOf(options.deadline))
-            .Post(hello);
+    MailWriter own(meeting.kv_options(), meeting.folder().Of(hello.rank, nonce),
+                   BeatOf(options.deadline));
+    const absl::Status said = own.Post(hello);
     // Of a coordinator that is gone nothing is to be learned.
     if (!mail.Poll().ok() && mail.WelcomeOf(nonce) == nullptr) continue;
     CKPTREE_RETURN_IF_ERROR(engine.status());
     CKPTREE_RETURN_IF_ERROR(said);
-    CKPTREE_ASSIGN_OR_RETURN(const bool welcome,
-                             meeting.AwaitWelcome(nonce, &mail));
-    if (!welcome) continue;
+    const absl::StatusOr<bool> welcome = meeting.AwaitWelcome(nonce, &mail);
+    if (!welcome.ok()) {
+      own.Close();  // The others are not to count on it.
+      return welcome.status();
+    }
+    if (!*welcome) continue;
     return std::unique_ptr<Member>(new Member(
         *std::move(engine), options, meeting.folder(), nonce, std::move(mail)));
   }
@@ -341,7 +343,11 @@ void Member::Close() {
     const absl::MutexLock lock(&mu_);
     closing_ = true;
   }
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+    // After what it said of all its saves.
+    mail_.Close();
+  }
   stager_.Stop();
 }
 
@@ -475,10 +481,7 @@ absl::Status Member::CheckOrder(const StepCall& call, absl::Time begun,
   const bool others = coordinator_.settled() >= settled + 2 &&
                       kv::MonotonicNow() - begun > options_.deadline;
   if (!later && !others) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "the coordinator saves step %d: all ranks have to save the same steps, "
-      "in the same order",
-      working->first));
+  return OutOfOrder(working->first);
 }
 
 absl::Status Member::Build(const Job& job, const schema::RankPlan& plan,

@@ -99,6 +99,8 @@ class CoordinatorMail {
 
 // kUnavailable: it has ended, or another one has its place.
 absl::Status CoordinatorGone();
+// kFailedPrecondition: it saves `step`, and not that of this rank.
+absl::Status OutOfOrder(std::int64_t step);
 
 // Thread-safe, but for Meet().
 class Member {
@@ -134,7 +136,7 @@ class Member {
   std::string DescribeCoordinator() const;
 
   absl::Status WaitIdle(absl::Duration timeout);
-  // Waits for the saves there are.
+  // Waits for the saves there are, then says that no more comes.
   void Close();
 
  private:

@@ -153,7 +153,8 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
 
 }  // namespace
 
-absl::Status CheckUnion(const std::vector<PartOfStep>& parts) {
+absl::Status CheckUnion(const std::vector<PartOfStep>& parts,
+                        std::int64_t most) {
   std::vector<Found> all;
   for (const PartOfStep& part : parts) {
     std::uint32_t ordinal = 0;
@@ -179,7 +180,8 @@ absl::Status CheckUnion(const std::vector<PartOfStep>& parts) {
   });
   std::vector<Found> same;
   const Found* leaf = nullptr;  // The last one that has nothing below it.
-  for (std::size_t i = 0; i < all.size();) {
+  std::int64_t entries = 0;     // Of the step: what ranks share counts once.
+  for (std::size_t i = 0; i < all.size(); ++entries) {
     same.clear();
     const std::string& path = all[i].entry->path;
     for (; i < all.size() && all[i].entry->path == path; ++i) {
@@ -193,6 +195,12 @@ absl::Status CheckUnion(const std::vector<PartOfStep>& parts) {
     const EntryKind kind = same.front().entry->kind;
     if (IsLeaf(kind) || kind == EntryKind::kTie) leaf = &all[i - same.size()];
     CKPTREE_RETURN_IF_ERROR(CheckLeaf(same));
+  }
+  if (entries > most) {
+    return Refused(
+        "%d entries of all ranks together (leaves, ties, nodes): a step has at "
+        "most %d",
+        entries, most);
   }
   // A tie whose target no part has is in no part either.
   for (const PartOfStep& part : parts) {

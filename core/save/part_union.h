@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "schema/limits.h"
 #include "schema/part_handoff.h"
 #include "schema/tree.h"
 
@@ -31,8 +32,9 @@ struct PartOfStep {
 // by two of them, or by boxes that overlap or leave a hole (empty ones do
 // neither); where they
 // disagree about a path; where a leaf is below another; where a tie has no
-// target.
-absl::Status CheckUnion(const std::vector<PartOfStep>& parts);
+// target; where they have more than `most` entries together.
+absl::Status CheckUnion(const std::vector<PartOfStep>& parts,
+                        std::int64_t most = schema::kMaxTreeEntries);
 
 // Two ranks that were not given alike what all ranks have alike.
 struct Disagreement {

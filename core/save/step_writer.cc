@@ -115,7 +115,7 @@ void StepWriter::WriteLoop() {
 }
 
 absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
-  CKPTREE_RETURN_IF_ERROR(context_.database->health());
+  CKPTREE_RETURN_IF_ERROR(CheckHealth(*context_.database));
   if (save->cancelled()) return absl::CancelledError("it was cancelled");
   CKPTREE_RETURN_IF_ERROR(CheckClock());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t free,

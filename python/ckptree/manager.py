@@ -31,7 +31,7 @@ from ckptree.options import (
 )
 from ckptree.policies import POLICY, engine_policy, of_metrics
 from ckptree.progress import showing
-from ckptree.ranks import OF_RANKS, Ranks, own
+from ckptree.ranks import OF_RANKS, Ranks, own, telling, told
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
 from ckptree.store import Store
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 State = TypeVar("State")
 
 
+@telling
 @checked(
     {
         "step": integer(),
@@ -255,6 +256,7 @@ class CheckpointManager(Closing):
             raise
         store._managed = self._engine
         self._store = store
+        self._is_spread = store._is_spread
         self._ranks = ranks
         self._last: SaveHandle | None = None
         self._saves: list[_engine.SaveHandle] = []
@@ -336,18 +338,21 @@ class CheckpointManager(Closing):
         from ckptree import _rules
 
         subtrees = own(per_rank, self._ranks)
-        begun = self._engine.save(
-            step=step,
-            state=state,
-            rules=_rules.Prefetching(state, spread=self._store._is_spread),
-            metrics=metrics or {},
-            metadata=to_json(metadata),
-            note=note,
-            force=force,
-            overwrite=overwrite,
-            borrow=borrow,
-            per_rank=subtrees,
-        )
+        document = to_json(metadata)
+        rules = _rules.Prefetching(state, spread=self._is_spread)
+        with told():
+            begun = self._engine.save(
+                step=step,
+                state=state,
+                rules=rules,
+                metrics=metrics or {},
+                metadata=document,
+                note=note,
+                force=force,
+                overwrite=overwrite,
+                borrow=borrow,
+                per_rank=subtrees,
+            )
         if begun is None:
             return False
         self._last = SaveHandle(begun)

@@ -239,8 +239,8 @@ def check_writes(
 
 
 def telling(store: Opened) -> Opened:
-    """A class of stores whose save() tells the other ranks why it comes to
-    nothing before the step is begun: they do not wait for this one."""
+    """A class of stores or managers whose save() tells the other ranks why it
+    comes to nothing before the step is begun: they do not wait for this one."""
     saves = store.save  # type: ignore[attr-defined]
 
     @functools.wraps(saves)
@@ -269,13 +269,25 @@ def told() -> Iterator[None]:
 
 
 def give_up(
-    engine: _engine.Store,
+    engine: _engine.Store | _engine.Manager,
     step: Any,
     error: BaseException,
     options: Mapping[str, Any],
 ) -> None:
     """Tells the other ranks that this one does not save that step, and why. A
     step that is no number at all is this rank's own mistake."""
+    if isinstance(engine, _engine.Manager):
+        # It asks whether the step is saved: who was interrupted waits for
+        # nobody.
+        if isinstance(error, Exception):
+            with contextlib.suppress(Exception):
+                engine.give_up_save(
+                    integer()("step", step),
+                    error,
+                    force=options.get("force", False) is True,
+                    overwrite=options.get("overwrite", False) is True,
+                )
+        return
     branch = options.get("branch", "")
     with contextlib.suppress(Exception):
         _engine.give_up(

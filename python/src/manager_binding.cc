@@ -199,6 +199,21 @@ std::optional<Handle> Save(const Manager& self, std::int64_t step,
   return handle;
 }
 
+// Of a rank whose call of save() came to nothing, because of `error`, before
+// rank 0 was asked about the step.
+void GiveUpSave(const Manager& self, std::int64_t step, nb::handle error,
+                bool force, bool overwrite) {
+  const absl::Status why = StatusOf(error);
+  SaveArguments arguments;
+  arguments.force = force;
+  arguments.overwrite = overwrite;
+  Check(Waiting(self,
+                [&](CheckpointManager& manager, const Cancelled& cancelled) {
+                  arguments.cancelled = cancelled;
+                  return manager.GiveUpSave(step, why, arguments);
+                }));
+}
+
 // Until nothing of its own, or of the store, is in flight, a moment at a time,
 // for Ctrl-C; tells of no failure.
 absl::Status Settle(const Manager& self, SavesOf whose,
@@ -246,6 +261,8 @@ void BindSaving(nb::class_<Manager>& manager) {
            nb::arg("rules"), nb::arg("metrics"), nb::arg("metadata"),
            nb::arg("note"), nb::arg("force"), nb::arg("overwrite"),
            nb::arg("borrow"), nb::arg("per_rank") = std::vector<std::string>())
+      .def("give_up_save", &GiveUpSave, nb::arg("step"), nb::arg("error"),
+           nb::arg("force"), nb::arg("overwrite"))
       .def("wait_until_finished", &WaitUntilFinished, nb::arg("timeout").none())
       // For all saves to the store; what failed stays to be told.
       .def(

@@ -78,6 +78,70 @@ with opened(deadline=60) as store:
         assert reader.verify("deep").ok
 
 
+@pytest.mark.parametrize("bad", [0, 1])
+def test_the_others_hear_why_of_a_manager(tmp_path, bad):
+    refused = {name: REFUSED[name] for name in REFUSED if name != "time"}
+    calls = "\n".join(
+        f"    tried({10 * n}, {given})"
+        for n, (given, *_) in enumerate(refused.values(), start=1)
+    )
+    code = f"""
+import time
+ranks = ckptree.Ranks(rank, world, "test", 60, 60)
+manager = ckptree.CheckpointManager(path, ranks=ranks, save_interval_steps=10)
+
+def tried(step, state=None, bad={bad}, **options):
+    given = {{"w": np.arange(5000) * step}}
+    if rank == bad:
+        given.update(state or {{}})
+    else:
+        options = {{}}
+    say(*caught(lambda: manager.save(step, given, **options)))
+    say(*caught(manager.wait_until_finished))
+
+with manager:
+    began = time.monotonic()
+    tried(2, bad=None)  # The first one.
+{calls}
+    # One that nobody saves is this rank's own mistake.
+    tried(71, metadata={{1: 2}})
+    tried(80, force="no")
+    say("seconds", time.monotonic() - began)
+    tried(90, bad=None)
+    say(*caught(manager.check_for_errors))
+"""
+    said = run_ranks(code, 2, tmp_path / "s")
+    nothing = ["no error", "None"]
+    for rank in range(2):
+        lines = iter(said[rank])
+        assert [next(lines), next(lines)] == [["no error", "True"], nothing]
+        for n, (name, (_, here, _)) in enumerate(refused.items(), start=1):
+            (kind, message), then = next(lines), next(lines)
+            if rank == bad:
+                assert kind == here and name in message
+                assert then == nothing
+                continue
+            assert [kind, message] == ["no error", "True"]
+            kind, message = then
+            assert kind == "InvalidArgumentError"
+            assert f"step {10 * n} was not saved: rank {bad}: " in message
+            assert f"{here}: " in message and name in message
+        kind, message = next(lines)
+        expected = "TypeError" if rank == bad else "no error"
+        assert (kind, message == "False") == (expected, rank != bad)
+        assert next(lines) == nothing
+        kind, _ = next(lines)
+        assert kind == expected
+        kind, message = next(lines)
+        assert rank == bad or "force is a bool" in message
+        what, seconds = next(lines)
+        assert what == "seconds" and seconds < 30
+        assert list(lines) == [["no error", "True"], nothing, nothing]
+    with ckptree.open(tmp_path / "s") as reader:
+        assert list(reader) == [2, 90]
+        assert reader.verify("deep").ok
+
+
 def test_the_same_step_is_tried_again(tmp_path):
     """No call is joined with another one's next call."""
     code = """

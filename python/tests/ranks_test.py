@@ -182,8 +182,13 @@ def test_one_that_does_not_come_to_a_save_is_named(tmp_path):
 with opened(deadline=3) as store:
     if rank != 2:
         say(*caught(save(store, 1).result))
+        if rank == 0:
+            open(path + "/../go", "w").close()
+    else:
+        open(path + "/../go").close()
     say(*caught(save(store, 2).result))
 """
+    os.mkfifo(tmp_path / "go")
     said = run_ranks(code, 3, tmp_path / "s")
     for rank in (0, 1):
         kind, message = said[rank][0]
@@ -198,7 +203,8 @@ with opened(deadline=3) as store:
 
 def test_a_failure_that_nobody_saw_is_raised_by_flush(tmp_path):
     code = STATE + """
-with opened(deadline=2) as store:
+with opened() as store:
+    # Rank 1 is at a later step already: nobody waits for it.
     if rank == 0:
         save(store, 1)
         say(*caught(store.flush))
@@ -207,7 +213,8 @@ with opened(deadline=2) as store:
 """
     said = run_ranks(code, 2, tmp_path / "s")
     failed, again, saved = said[0]
-    assert failed[0] == "UnavailableError" and "rank 1 of 2" in failed[1]
+    assert failed[0] == "StateError" and "rank 1 of 2" in failed[1]
+    assert "saves step 2, and rank 0 step 1" in failed[1]
     assert again == ["no error", "None"]
     assert saved == said[1][0] == ["no error", "2"]
 
@@ -239,6 +246,25 @@ with opened(job="again") as store:
 
 
 # ---- Opening ----
+
+
+def test_one_whose_program_ends_is_named_at_once(tmp_path):
+    code = """
+import time
+store = opened(deadline=100)
+store.save(1, {"w": np.ones(3)}).result()
+if rank == 2:
+    sys.exit()  # As where a training is done, or fails: nothing closes it.
+began = time.monotonic()
+say(*caught(lambda: store.save(2, {"w": np.ones(3)}).result()))
+say(time.monotonic() - began)
+store.close()
+"""
+    said = run_ranks(code, 3, tmp_path / "s")
+    for rank in (0, 1):
+        (kind, message), (seconds,) = said[rank]
+        assert kind == "UnavailableError" and seconds < 50
+        assert "rank 2 of 3" in message and "has closed its store" in message
 
 
 def test_ranks_that_do_not_come_are_named_by_open(tmp_path):

@@ -241,6 +241,66 @@ def test_the_program_of_the_readme_runs(tmp_path, monkeypatch):
     assert len(read_dcp(tmp_path / "all")["w"]) == 500
 
 
+def test_an_import_from_a_shell(tmp_path, capfd):
+    from ckptree.torch.__main__ import main
+
+    # One of each, by its name alone; a folder of several; each into one store.
+    weights = tensors(("float32", "bfloat16"))
+    del weights[""], weights["../x"], weights["/"], weights["ünï.\0"]
+    torch.save(weights, tmp_path / "w-1.pt")
+    safetensors_torch.save_file(weights, tmp_path / "w-2.safetensors")
+    dcp.save(weights, checkpoint_id=tmp_path / "w-3")
+    with ckptree.Store(tmp_path / "other") as other:
+        other.save(4, weights).result()
+        shards = export_checkpoint(other, tmp_path / "w-4", max_shard_bytes=64)
+    assert len(list(shards.glob("*.safetensors"))) > 1
+    for step in (500, 600):
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        torch.save({"w": torch.ones(step)}, folder / "model.bin")
+        torch.save(Unknown(), folder / "training_args.bin")
+    store = str(tmp_path / "store")
+
+    def run(name, *options):
+        code = main(["import", str(tmp_path / name), store, *options])
+        said = capfd.readouterr()
+        return code, said.out if code == 0 else said.err
+
+    for name in ("w-1.pt", "w-2.safetensors", "w-3", "w-4"):
+        assert run(name) == (0, f"{store}: 1 steps\n")
+    assert run("w-1.pt", "--step", "9", "--item", "ema")[0] == 0
+    code, said = run("out")
+    assert code == 1 and "training_args" in said and "code" in said
+    skipped = ("--skip", "training_*")
+    assert run("out", *skipped, "--step", "600") == (0, f"{store}: 1 steps\n")
+    assert run("out", *skipped) == (0, f"{store}: 2 steps\n")
+    with ckptree.open(store) as reader:
+        assert list(reader) == [1, 2, 3, 4, 9, 500, 600]
+        for step in (1, 2, 3, 4):
+            assert same(reader[step].torch(), weights)
+        assert same(reader[9].torch()["ema"], weights)
+        assert len(reader[500].torch()["w"]) == 500
+
+    # Errors by name, and usage.
+    assert "step 1 is there already" in run("w-1.pt")[1]
+    (tmp_path / "cut-7.pt").write_bytes(b"PK")
+    assert "cut-7.pt is cut or damaged" in run("cut-7.pt")[1]
+    torch.save(weights, tmp_path / "last.pt")
+    assert "pass step=" in run("last.pt")[1]
+    new = str(tmp_path / "new")
+    assert main(["import", str(tmp_path / "nothing"), new]) == 1
+    assert "there is no file or folder" in capfd.readouterr().err
+    assert not os.path.exists(new)
+    for wrong in (["import"], ["import", "a", "b", "--format", "zip"], []):
+        with pytest.raises(SystemExit) as refused:
+            main(wrong)
+        assert refused.value.code == 2
+    with pytest.raises(SystemExit) as helped:
+        main(["import", "--help"])
+    assert helped.value.code == 0
+    assert "safetensors" in capfd.readouterr().out
+
+
 def test_nothing_is_overwritten_unless_asked(store, tmp_path):
     store.save(1, {"w": torch.ones(2), "v": torch.zeros(3)}).result()
     store.save(2, {"w": torch.full((2,), 2.0)}).result()

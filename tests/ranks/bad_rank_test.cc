@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "ckptree/ranks.h"
 #include "core/ranks/group.h"
@@ -59,27 +61,64 @@ TEST_F(RanksBadRankTest, TwoJobsOnOneStore) {
 
 TEST_F(RanksBadRankTest, AnotherStepThanTheOthers) {
   OnAll(kWorld, [&](int rank) {
-    RankOptions options = Options(rank, kWorld);
-    options.deadline = absl::Milliseconds(1500);
-    absl::StatusOr<RankGroup> group = RankGroup::Open(path(), options);
+    // Nobody waits for the deadline.
+    absl::StatusOr<RankGroup> group = Open(rank, kWorld);
     ASSERT_OK(group);
-    // Rank 2 counts from 1, the others from 0.
-    const std::int64_t step = rank == 2 ? 11 : 10;
-    if (rank == 2) {
-      EXPECT_THAT(SaveAll(*group, step),
-                  StatusIs(absl::StatusCode::kFailedPrecondition,
-                           AllOf(HasSubstr("step 11 was not saved"),
-                                 HasSubstr("saves step 20"))));
-    } else {
-      EXPECT_THAT(SaveAll(*group, step),
-                  StatusIs(absl::StatusCode::kDeadlineExceeded,
-                           HasSubstr("rank 2 of 3")))
-          << rank;
+    // Rank 2 counts from 1, the others from 0; then from 2, and they from 3.
+    for (const std::int64_t own : {11, 22}) {
+      const std::int64_t others = own == 11 ? 10 : 23;
+      if (rank == 2) {
+        EXPECT_THAT(
+            SaveAll(*group, own),
+            StatusIs(absl::StatusCode::kFailedPrecondition,
+                     AllOf(HasSubstr(absl::StrFormat("step %d was not", own)),
+                           HasSubstr("all ranks have to save the same"))));
+      } else {
+        EXPECT_THAT(
+            SaveAll(*group, others),
+            StatusIs(absl::StatusCode::kFailedPrecondition,
+                     AllOf(HasSubstr("rank 2 of 3"),
+                           HasSubstr(absl::StrFormat(
+                               "and rank 0 step %d: all ranks have to save the "
+                               "same steps",
+                               others)))))
+            << rank;
+      }
+      EXPECT_OK(SaveAll(*group, own + 9)) << rank;
     }
-    EXPECT_OK(SaveAll(*group, 20)) << rank;
     EXPECT_OK(group->Close());
   });
-  ExpectStore({20}, kWorld);
+  ExpectStore({20, 31}, kWorld);
+}
+
+// Who comes late to a step that has failed without it saves no other step than
+// the others; nor does who is ahead.
+TEST_F(RanksBadRankTest, ARankBehindTheOthers) {
+  absl::Notification ahead;
+  InGroup(kWorld, [&](RankGroup& group) {
+    const int rank = group.rank();
+    if (rank == 1) ahead.WaitForNotification();
+    const auto begin = [&](std::int64_t step, const Bytes& rows) {
+      StepBuilder builder = group.Begin(step);
+      PutAll(&builder, rank, kWorld, step, rows);
+      if (rank == 2 && step == 1) builder.Fail(absl::OutOfRangeError("no"));
+      return std::move(builder).Commit();
+    };
+    const Bytes first = RowsOf(rank, 1);
+    EXPECT_THAT(begin(1, first).WaitCommitted(kLong),
+                StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("no")));
+    std::vector<Bytes> rows;
+    std::vector<SaveHandle> handles;
+    for (const std::int64_t step : {2, 3, 4}) {
+      rows.push_back(RowsOf(rank, step));
+      handles.push_back(begin(step, rows.back()));
+      if (rank == 0 && step == 2) ahead.Notify();
+    }
+    for (SaveHandle& handle : handles) {
+      EXPECT_OK(handle.WaitCommitted(kLong)) << rank;
+    }
+  });
+  ExpectStore({2, 3, 4}, kWorld);
 }
 
 // The disk of one host is full: no rank has the step, all are told why, and

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/ranks/fixture.h"
@@ -387,23 +389,46 @@ TEST_F(RanksGroupTest, OptionsThatDiffer) {
 }
 
 TEST_F(RanksGroupTest, ARankThatDoesNotComeIsNamed) {
+  absl::Notification failed;
   OnAll(3, [&](int rank) {
     RankOptions options = Options(rank, 3);
     options.deadline = absl::Milliseconds(1500);
     absl::StatusOr<RankGroup> group = RankGroup::Open(path(), options);
     ASSERT_OK(group);
-    if (rank != 2) {
+    if (rank == 2) {
+      failed.WaitForNotification();
+    } else {
       EXPECT_THAT(SaveAll(*group, 1),
                   StatusIs(absl::StatusCode::kDeadlineExceeded,
                            AllOf(HasSubstr("rank 2 of 3"),
                                  HasSubstr("not begun to save it"))))
           << rank;
+      if (rank == 0) failed.Notify();
     }
     // They meet again.
     EXPECT_OK(SaveAll(*group, 2)) << rank;
     EXPECT_OK(group->Close());
   });
   ExpectStore({2}, 3);
+}
+
+// Nor is it waited for where it has come to a later step: there they meet.
+TEST_F(RanksGroupTest, ARankThatLeavesOneOutIsNamedAtOnce) {
+  InGroup(3, [&](RankGroup& group) {
+    for (const std::int64_t step : {1, 2, 3, 4}) {
+      if (group.rank() == 2 && step % 2 == 1) continue;
+      const absl::Status saved = SaveAll(group, step);
+      if (step % 2 == 0) {
+        EXPECT_OK(saved) << group.rank();
+        continue;
+      }
+      EXPECT_THAT(saved, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  AllOf(HasSubstr("rank 2 of 3"),
+                                        HasSubstr("and rank 0 step"))))
+          << group.rank();
+    }
+  });
+  ExpectStore({2, 4}, 3);
 }
 
 TEST_F(RanksGroupTest, OpenFailsOnAllRanks) {
@@ -511,16 +536,28 @@ TEST_F(RanksGroupTest, ACoordinatorThatComesBack) {
 
 // A rank is started again alone, and meets the others at their next step.
 TEST_F(RanksGroupTest, ARankThatIsStartedAgain) {
+  absl::Notification closed;
   OnAll(2, [&](int rank) {
     absl::StatusOr<RankGroup> group = Open(rank, 2);
     ASSERT_OK(group);
     EXPECT_OK(SaveAll(*group, 1));
     if (rank == 1) {
       ASSERT_OK(group->Close());
+      closed.Notify();
       group = Open(1, 2);
       ASSERT_OK(group);
+    } else {
+      closed.WaitForNotification();
+      // Until it is there again.
+      absl::Status saved;
+      do {
+        saved = SaveAll(*group, 2);
+      } while (absl::IsUnavailable(saved));
+      EXPECT_OK(saved);
     }
-    EXPECT_OK(SaveAll(*group, 2));
+    if (rank == 1) {
+      EXPECT_OK(SaveAll(*group, 2));
+    }
   });
   ExpectStore({1, 2}, 2);
 }

@@ -305,6 +305,62 @@ TEST_F(RanksManagerTest, AFailureIsToldOnAllRanks) {
   ExpectStore({20}, kWorld);
 }
 
+// In place of Save(): for a reason that the manager does not see.
+TEST_F(RanksManagerTest, WhatOneGivesUpAllHearOf) {
+  constexpr int kWorld = 3;
+  InGroup(kWorld, [&](RankGroup& group) {
+    CheckpointManager manager = Over(group, {.save_interval_steps = 2});
+    ASSERT_OK(Save(manager, group, 2));
+    std::int64_t step = 2;
+    for (const int bad : {0, 2}) {
+      // Of a step that is not due nobody hears.
+      if (group.rank() == bad) {
+        EXPECT_OK(manager.GiveUpSave(step + 1, absl::OutOfRangeError("odd")));
+      }
+      step += 2;
+      if (group.rank() == bad) {
+        EXPECT_OK(manager.GiveUpSave(step, absl::OutOfRangeError("no layer")));
+        EXPECT_OK(manager.WaitUntilFinished(kLong));
+      } else {
+        EXPECT_EQ(*Save(manager, group, step), true);
+        EXPECT_THAT(std::string(manager.WaitUntilFinished(kLong).message()),
+                    AllOf(HasSubstr("no layer"), HasSubstr("step"),
+                          HasSubstr("rank " + std::to_string(bad))));
+      }
+      // The same step, where it can be saved.
+      EXPECT_EQ(*Save(manager, group, step, {.force = true}), true);
+      EXPECT_OK(manager.WaitUntilFinished(kLong));
+    }
+  });
+  ExpectStore({2, 4, 6}, kWorld);
+}
+
+// What failed before is told by the next call that tells.
+TEST_F(RanksManagerTest, GivingUpTellsNoOtherFailure) {
+  for (const int bad : {0, 1}) {
+    InGroup(2, [&](RankGroup& group) {
+      CheckpointManager manager = Over(group);
+      ASSERT_OK(manager.Save(10 + 100 * bad, [&](StepBuilder& builder) {
+        builder.PutInt("seed", group.rank());
+        return absl::OkStatus();
+      }));
+      const auto failed = StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr("seed is not the same"));
+      const std::int64_t step = 20 + 100 * bad;
+      if (group.rank() == bad) {
+        manager.GiveUpSave(step, absl::OutOfRangeError("x")).IgnoreError();
+        EXPECT_THAT(manager.WaitUntilFinished(kLong), failed);
+      } else {
+        EXPECT_THAT(Save(manager, group, step).status(), failed);
+      }
+      EXPECT_OK(manager.WaitUntilFinished(kLong));
+      EXPECT_EQ(*Save(manager, group, 30 + 100 * bad), true);
+      EXPECT_OK(manager.WaitUntilFinished(kLong));
+    });
+  }
+  ExpectStore({30, 130}, 2);
+}
+
 // Without a wait in between: the next save tells it, on all ranks.
 TEST_F(RanksManagerTest, TheNextSaveTellsAFailure) {
   constexpr int kWorld = 3;

@@ -3,7 +3,7 @@
 """How several processes save one step, searched exhaustively: a coordinator and
 a rank that meet in a shared folder, save two steps, and try a step again that
 failed; with crashes, restarts, deadlines that pass, a rank that is started
-twice, messages that are seen late.
+twice, one that closes and may be started again, messages that are seen late.
 
   model.py                  the search, then every mutant
   model.py --mutant NAME    one wrong rule: the way to it is printed
@@ -15,7 +15,8 @@ What must hold, in every state:
   * the part of a process that was told "committed" is in the store; that of one
     that was told "failed" is not, and never will be. "Unknown" may be said
     where nobody can know.
-Where nothing fails every step is committed, and everybody is told.
+Where nothing fails every step is committed, and everybody is told; also where
+the rank closes between two steps, and another process goes on in its place.
 
 A file is seen late: who reads a mailbox or the journal sees any beginning of it
 that is not shorter than what he saw before. A name is seen at once or later."""
@@ -52,6 +53,8 @@ MUTANTS = {
     "a deadline is a failure": "the commit comes after it",
     "what is not seen is not there": "the commit was there, and not seen yet",
     "the restart is a failure": "the commit was there before it",
+    "to close is a failure": "the commit comes after the rank has closed",
+    "who closed has closed for ever": "who is started again is never met",
 }
 
 
@@ -87,6 +90,27 @@ def put(pairs, key, value):
 def post(state, who, record):
   return state._replace(
       mail=put(state.mail, who, get(state.mail, who) + (record,)))
+
+
+def put_at(ranks, i, now):
+  return ranks[:i] + (now,) + ranks[i + 1:]
+
+
+def say_closed(state, process):
+  return post(state, ("r", process.nonce), ("closed", process.incarnation))
+
+
+def second(state):
+  """Another process of the rank, where there may be one: it counts from where
+  the coordinator is."""
+  done = [record[2] for record in committed(state.journal)]
+  left = [step for step in STEPS if step not in done]
+  if len(state.ranks) > 1 or not left:
+    return None
+  over = [record[1][-1] for record in get(state.mail, ("c", state.job))
+          if record[0] == "outcome" and record[1][-2] == left[0]]
+  return first(left[0])._replace(
+      nonce=2, incarnation=state.job, nth=max(over, default=0) + 1)
 
 
 def committed(journal):
@@ -131,24 +155,33 @@ class Rules:
     yield from self.of_coordinator(state)
     for i, rank in enumerate(state.ranks):
       yield from self.of_rank(state, i, rank)
+    yield from self.again(state)
     if state.faults == self.most_faults:
       return
     faulty = state._replace(faults=state.faults + 1)
     if state.coordinator.at != "end":
       yield "the coordinator crashes and is started again", restart(faulty)
-    if len(state.ranks) == 1:
-      done = [record[2] for record in committed(state.journal)]
-      left = [step for step in STEPS if step not in done]
-      if left:
-        # It counts from where the coordinator is.
-        over = [record[1][-1] for record in get(state.mail, ("c", state.job))
-                if record[0] == "outcome" and record[1][-2] == left[0]]
-        again = first(left[0])._replace(
-            nonce=2, incarnation=state.job, nth=max(over, default=0) + 1)
-        yield "the rank is started a second time", faulty._replace(
-            ranks=state.ranks + (again,))
-        yield "the rank crashes and is started again", faulty._replace(
-            ranks=(state.ranks[0]._replace(at="end"), again))
+    made = second(state)
+    if made is not None:
+      yield "the rank is started a second time", faulty._replace(
+          ranks=state.ranks + (made,))
+      yield "the rank crashes and is started again", faulty._replace(
+          ranks=(state.ranks[0]._replace(at="crashed"), made))
+    for i, rank in enumerate(state.ranks):
+      if rank.at == "idle":
+        yield f"rank {rank.nonce}: closes", faulty._replace(
+            ranks=put_at(state.ranks, i, rank._replace(at="closed")),
+            mail=say_closed(state, rank).mail)
+
+  @staticmethod
+  def again(state):
+    """Without a fault: a rank closes between two steps, and the process that is
+    started in its place is there before anybody misses it."""
+    made, (old, *_) = second(state), state.ranks
+    if made is None or old.at != "idle" or old.incarnation != state.job:
+      return
+    yield "the rank closes, and is started again", say_closed(
+        state, old)._replace(ranks=(old._replace(at="closed"), made))
 
   def of_coordinator(self, state):
     me = state.coordinator
@@ -175,6 +208,8 @@ class Rules:
           if record == ("failed", self.call(me), me.incarnation):
             yield goes("hears of a failure", me._replace(at="settle"))
             break
+      if self.has_closed(state, me):
+        yield goes("hears that the rank closed", me._replace(at="settle"))
       if state.faults < self.most_faults:
         what, then = goes("the deadline passes", me._replace(at="settle"))
         yield what, then._replace(faults=state.faults + 1)
@@ -212,6 +247,20 @@ class Rules:
         yield goes(f"{what}, and cannot remove the folder", then, mail=mail,
                    faults=state.faults + 1)
 
+  def has_closed(self, state, me):
+    """Whether each process of the rank has, and has not handed over: who reads
+    that it closed has read all that it said before."""
+    closed = []
+    for rank in state.ranks:
+      said = get(state.mail, ("r", rank.nonce))
+      if any(r[0] == "handoff" and self.may_take(me, r) for r in said):
+        return False
+      if rank.incarnation == me.incarnation:
+        closed.append(("closed", me.incarnation) in said)
+    if self.mutant == "who closed has closed for ever":
+      return any(closed)
+    return bool(closed) and all(closed)
+
   def may_take(self, me, record):
     _, attempt, _, content = record
     if self.mutant == "any handoff of the step is taken":
@@ -222,7 +271,7 @@ class Rules:
     """A call gives its answer at "told"; at "ask" it looks itself."""
 
     def goes(what, now, **others):
-      ranks = state.ranks[:i] + (now,) + state.ranks[i + 1:]
+      ranks = put_at(state.ranks, i, now)
       return f"rank {me.nonce}: {what}", state._replace(ranks=ranks, **others)
 
     def told(what, now=me):
@@ -240,6 +289,9 @@ class Rules:
                   ("failed", self.call(me), me.incarnation)).mail
     if me.at == "idle":
       yield goes(f"saves {self.content(me)}", me._replace(at="seek"))
+    elif me.at == "end":
+      yield goes("closes", me._replace(at="closed"),
+                 mail=say_closed(state, me).mail)
     elif me.at == "seek":
       for record in box:
         if record[:2] == ("plan", self.call(me)):
@@ -287,6 +339,13 @@ class Rules:
           theirs = True
         yield told("failed" if not (record[2] and theirs) else "committed")
         break
+      if self.mutant == "to close is a failure" and late:
+        # By the rules it goes on waiting: who closes waits for its saves.
+        what, then = goes("closes", me._replace(at="closed"),
+                          mail=say_closed(state, me).mail,
+                          answers=state.answers + (
+                              (me.nonce, self.content(me), "failed"),))
+        yield what, then._replace(faults=state.faults + 1)
       if restarted:
         if self.mutant == "the restart is a failure":
           yield told("failed")

@@ -217,6 +217,12 @@ class CKPTREE_EXPORT CheckpointManager {
   absl::Status EndSave(StepBuilder builder);
   // As EndSave(), and no array may be changed before LastSave().WaitStaged().
   absl::Status SubmitSave(StepBuilder builder);
+  // In place of Save(), over ranks, where this one has nothing to save for that
+  // step: asks as Save() would, and where the step is to be saved it fails on
+  // all ranks because of `why`, which this manager does not tell again. What
+  // failed before stays to be told. Without ranks it does nothing.
+  absl::Status GiveUpSave(std::int64_t step, const absl::Status& why,
+                          const SaveArguments& arguments = {});
   // Of the save that was begun last.
   SaveHandle LastSave() const;
 

@@ -77,9 +77,9 @@ struct RankOptions {
 // it said which, and the store does not tell either.
 //
 // A lost coordinator: saves of the other ranks end, and every rank has to open
-// its group again. A lost rank: the coordinator names it at the deadline; the
-// same rank may be started again alone, and meets the others at their next
-// step.
+// its group again. A lost rank: the coordinator names it at the deadline, or at
+// once where it has closed its group; the same rank may be started again alone,
+// and meets the others at their next step.
 //
 // Threads, crashes and forks as with Store. All ranks need the store's folder,
 // and the time that a shared file system takes to show a file.
@@ -115,7 +115,7 @@ class CKPTREE_EXPORT RankGroup {
   // As Store::Flush(), of this rank's saves.
   absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration());
   // Waits for this rank's saves, then closes the store. Does not wait for other
-  // ranks.
+  // ranks, which are told: a step that they save without it is kUnavailable.
   absl::Status Close();
 
  private:

@@ -200,10 +200,13 @@ def save(
         return store.save(step, state, **given, **of_stores)
     for name, value in of_stores.items():
         if value:
-            raise InvalidArgumentError(
+            refused = InvalidArgumentError(
                 f"{name} is of a Store, not of a CheckpointManager: "
                 f"{shown(value)}"
             )
+            if store._is_spread:
+                give_up(store._engine, step, refused, {**given, "force": force})
+            raise refused
     due = _WhenDue(app)
     try:
         return store.save(step, due, **given, force=force)

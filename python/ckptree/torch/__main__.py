@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m ckptree.torch import: files of torch.save() and of safetensors, and
+folders of DCP, into a store."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+import ckptree
+from ckptree.paths import local_path
+from ckptree.torch import _found, import_checkpoint
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0, 1 where it failed, 2 for wrong usage, 130 for Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ckptree.torch",
+        description="Moves checkpoints of PyTorch into ckptree.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    what = (
+        "saves files of torch.save() (.pt, .pth, .bin, .ckpt), of safetensors "
+        "(one, or shards with their index) and folders of DCP to a store"
+    )
+    verb = verbs.add_parser("import", help=what, description=what)
+    verb.add_argument(
+        "source",
+        help="a file or folder; or a folder of several, whose names end with "
+        "their steps: checkpoint-500, step_500.pt",
+    )
+    verb.add_argument("destination", help="a store; made where there is none")
+    verb.add_argument(
+        "--step",
+        type=int,
+        help="its number, where the name does not end with it; of a folder of "
+        "several only this one",
+    )
+    verb.add_argument(
+        "--format",
+        choices=(_found.TORCH, _found.DCP, _found.SAFETENSORS),
+        help="what it is, where the name does not say it",
+    )
+    verb.add_argument(
+        "--item", default="", help="the name to put the state under: model"
+    )
+    verb.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="names of files in folders that are left out, as "
+        "training_args.bin; may be given again",
+    )
+    given = parser.parse_args(arguments)
+    shown = sys.stderr.isatty()
+
+    def progress(done: int, of: int) -> None:
+        if shown:
+            end = "\n" if done == of else ""
+            print(
+                f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True
+            )
+
+    try:
+        # No store is made where there is nothing to put into it.
+        _found.look(
+            pathlib.Path(local_path(given.source)), given.format, given.skip
+        )
+        with ckptree.Store(given.destination) as store:
+            steps = import_checkpoint(
+                store,
+                given.source,
+                step=given.step,
+                format=given.format,
+                item=given.item,
+                skip=given.skip,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        print(
+            "stopped: what was saved stays; the same call goes on",
+            file=sys.stderr,
+        )
+        return 130
+    except (
+        ckptree.Error,
+        OSError,
+        ValueError,
+        NotImplementedError,
+        ImportError,
+    ) as error:
+        print(f"python -m ckptree.torch: {error}", file=sys.stderr)
+        return 1
+    print(f"{given.destination}: {len(steps)} steps")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
