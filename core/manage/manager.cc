@@ -507,17 +507,19 @@ bool CheckpointManager::SavedForPreemption() const {
 // ---- changing ----
 
 absl::Status CheckpointManager::Delete(std::int64_t step,
-                                       const DeleteOptions& options) {
+                                       const DeleteOptions& options,
+                                       const std::function<bool()>& cancelled) {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  return impl_->Change("Delete", step, [&] {
+  return impl_->Change("Delete", step, cancelled, [&] {
     return impl_->store.Delete(AtStep(step, impl_->Branch()), options);
   });
 }
 
-absl::Status CheckpointManager::DeleteAfter(std::int64_t step,
-                                            const DeleteOptions& options) {
+absl::Status CheckpointManager::DeleteAfter(
+    std::int64_t step, const DeleteOptions& options,
+    const std::function<bool()>& cancelled) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
-  return impl_->Change("DeleteAfter", step, [&]() -> absl::Status {
+  return impl_->Change("DeleteAfter", step, cancelled, [&]() -> absl::Status {
     const std::string branch = impl_->Branch();
     CKPTREE_RETURN_IF_ERROR(
         impl_->store.Resolve(AtStep(step, branch)).status());
@@ -531,11 +533,12 @@ absl::Status CheckpointManager::DeleteAfter(std::int64_t step,
   });
 }
 
-absl::Status CheckpointManager::ForkFrom(std::int64_t step,
-                                         std::string_view branch) {
+absl::Status CheckpointManager::ForkFrom(
+    std::int64_t step, std::string_view branch,
+    const std::function<bool()>& cancelled) {
   CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
   CKPTREE_RETURN_IF_ERROR(impl_->Change(
-      "ForkFrom", step, [&] { return impl_->Fork(step, branch); }));
+      "ForkFrom", step, cancelled, [&] { return impl_->Fork(step, branch); }));
   const absl::MutexLock lock(&impl_->mu);
   impl_->branch = std::string(branch);
   return absl::OkStatus();

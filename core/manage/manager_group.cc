@@ -118,10 +118,11 @@ absl::Status CheckpointManager::Impl::GiveUp(StepBuilder builder,
 
 absl::Status CheckpointManager::Impl::Change(
     std::string_view call, std::int64_t step,
+    const std::function<bool()>& cancelled,
     absl::FunctionRef<absl::Status()> change) const {
   if (ranks == nullptr) return change();
   const absl::StatusOr<bool> changed =
-      ranks->Ask(call, step, ManagerRanks::Waits::kAlways, nullptr,
+      ranks->Ask(call, step, ManagerRanks::Waits::kAlways, cancelled,
                  [&]() -> absl::StatusOr<ManagerRanks::Decision> {
                    CKPTREE_RETURN_IF_ERROR(change());
                    return Decided(false);

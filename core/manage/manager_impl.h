@@ -145,6 +145,7 @@ struct CheckpointManager::Impl {
   absl::Status GiveUp(StepBuilder builder, const absl::Status& why);
   // `change` of the store, which rank 0 makes, and all of them see.
   absl::Status Change(std::string_view call, std::int64_t step,
+                      const std::function<bool()>& cancelled,
                       absl::FunctionRef<absl::Status()> change) const;
   // Rank 0 hears of a preemption that came to this one.
   void PassOnPreemption() const;

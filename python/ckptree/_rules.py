@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ckptree import adapters
+from ckptree.adapters import variables
 from ckptree.arrays import shardings
 from ckptree.adapters.protocol import (
     ATTRIBUTE,
@@ -28,8 +29,6 @@ from ckptree.adapters.protocol import (
 from ckptree.arrays.dtypes import NUMBERS
 
 DTYPES = NUMBERS
-SHARDING_LINE = shardings.LINE
-sharding_text = shardings.to_text
 ARRAY_TYPE = np.ndarray
 
 _DICTS = (OrderedDict, defaultdict, Counter)
@@ -78,6 +77,19 @@ def adapt(value: Any) -> Container | Pieces | Content:
     if not found:
         raise TypeError(refusal(value))
     return found
+
+
+def lineage(
+    spread: dict[str, shardings.LeafSharding],
+    states: dict[str, list[tuple[str, ...]]],
+) -> dict[str, str]:
+    """What is noted of a state, by the names of its lines: how leaves were
+    spread, and where states of NNX were."""
+    lines = {
+        shardings.LINE: shardings.to_text(spread),
+        variables.LINE: variables.to_text(states),
+    }
+    return {name: text for name, text in lines.items() if text}
 
 
 class Spread:

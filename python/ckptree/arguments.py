@@ -65,14 +65,23 @@ def refuse(name: str, value: Any, what: str) -> InvalidArgumentError:
 
 
 def no_option(call: str, name: str, known: Iterable[str]) -> TypeError:
-    """The error of an option that a call does not have.
+    """The error of an option that a call does not have; `call`: the qualified
+    name of its function.
 
-    >>> no_option("save()", "metric", ["note", "metrics"])
-    TypeError("save() has no option 'metric': did you mean 'metrics'?")
+    >>> no_option("Store.save", "metric", ["note", "metrics"])
+    TypeError("Store.save() has no option 'metric': did you mean 'metrics'?")
+    >>> no_option("Latest.__init__", "count", ["n"])
+    TypeError("Latest() has no option 'count': it has n")
     """
-    meant = difflib.get_close_matches(name, list(known), n=1)
-    hint = f": did you mean {meant[0]!r}?" if meant else ""
-    return TypeError(f"{call} has no option {name!r}{hint}")
+    names = sorted(known)
+    meant = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {meant[0]!r}?" if meant else f"it has {_list(names)}"
+    called = call.removesuffix(".__init__")
+    return TypeError(f"{called}() has no option {name!r}: {hint}")
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 # ---- Kinds ----
@@ -219,7 +228,7 @@ def mapping(kind: Kind, what: str) -> Kind:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{name}: a key is a str, not {shown(key)}")
-            UTF8(f"{name}: a key", key)
+            TEXT(f"{name}: a key", key)
         return {k: kind(f"{name}[{k!r}]", v) for k, v in value.items()}
 
     return Kind(what, convert)
@@ -300,8 +309,7 @@ BOOL = Kind(
     "a bool",
     lambda name, value: bool(value) if _is_bool(value) else NotImplemented,
 )
-TEXT = instance("a str", str)
-UTF8 = Kind("a str", _utf8)
+TEXT = Kind("a str", _utf8)
 PATH = Kind("a str or os.PathLike", _path)
 FUNCTION = Kind("a function", _function)
 COUNT = integer(low=0)
@@ -320,10 +328,10 @@ _BY_NAME: dict[str, Kind] = {
     "after": ANY,
     "arrays": choice("numpy", "jax", "torch"),
     "best_fn": optional(FUNCTION),
-    "best_metric": UTF8,
+    "best_metric": TEXT,
     "best_mode": optional(choice("min", "max")),
     "borrow": BOOL,
-    "branch": UTF8,
+    "branch": TEXT,
     "bytes_per_second": COUNT,
     "callback": FUNCTION,
     "cast": CAST,
@@ -353,7 +361,7 @@ _BY_NAME: dict[str, Kind] = {
     "mode": choice("write or create", "write", "create", "read"),
     "move": BOOL,
     "name": TEXT,
-    "note": UTF8,
+    "note": TEXT,
     "overwrite": BOOL,
     "partial": Kind(_SELECTION.what, _selection),
     "path": PATH,
@@ -443,7 +451,7 @@ def _checking(function: Made, kinds: Mapping[str, Kind]) -> Made:
             if name in by_name:
                 given[name] = by_name[name](name, value)
             elif not open_ended:
-                raise no_option(f"{function.__qualname__}()", name, by_name)
+                raise no_option(function.__qualname__, name, by_name)
         return function(*taken, **given)
 
     return call  # type: ignore[return-value]

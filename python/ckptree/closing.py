@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import _thread
+import io
+import sys
 import threading
-from typing import TYPE_CHECKING, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,6 +41,33 @@ class Interrupt:
     KeyboardInterrupt."""
 
     __del__ = staticmethod(_thread.interrupt_main)
+
+
+class _NotFlushed:
+    """A stream, but that it cannot be flushed when the interpreter ends."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def flush(self) -> None:
+        self._stream.flush()
+        if sys.is_finalizing():
+            raise OSError("a save failed in the exit")
+
+
+def close_at_exit(close: Callable[[], object]) -> None:
+    """For atexit. Where `close` fails Python says so on stderr, and the process
+    ends with 120, as always when something failed after the program. Python has
+    no call for that; but it looks whether stderr can be flushed, when all
+    functions of atexit were called."""
+    try:
+        close()
+    except Exception:
+        sys.stderr = _NotFlushed(sys.stderr or io.StringIO())
+        raise
 
 
 def close_behind(close: Callable[[], object]) -> None:

@@ -158,11 +158,19 @@ class StorageError(Error, OSError):
 
 class PermissionDeniedError(StorageError, PermissionError):
     """Files cannot be made or read: they are another user's, or the disk is
-    mounted read-only.
+    mounted read-only. `errno` says which: EACCES, EPERM or EROFS.
 
-    >>> issubclass(ckptree.PermissionDeniedError, PermissionError)
-    True
+    >>> ckptree.PermissionDeniedError("a: Read-only file system").errno
+    30
     """
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*said)
+        # The engine says it as the system does.
+        text = str(said[-1]) if said else ""
+        known = (errno.EROFS, errno.EPERM)
+        said_so = [number for number in known if os.strerror(number) in text]
+        self.errno = said_so[0] if said_so else errno.EACCES
 
 
 class InternalError(Error, RuntimeError):

@@ -16,7 +16,7 @@ from ckptree.changes import (
 )
 from ckptree.errors import NotFoundError
 from ckptree.records import LeafDetail, LeafStats, LeafType, StepInfo
-from ckptree.selector import selector_text
+from ckptree.selector import on_branch, selector_text
 from ckptree.table import Table
 
 if TYPE_CHECKING:
@@ -147,9 +147,8 @@ def _number(
         return None
     from ckptree.arrays import values
 
-    selector = f"{branch}/{step}" if branch else str(step)
     try:
-        opened = _engine.restore(store, selector)
+        opened = _engine.restore(store, on_branch(branch, step))
         (value,) = values.read(opened, [info])
     except NotFoundError:
         return None  # Removed since then.

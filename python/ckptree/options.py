@@ -113,7 +113,7 @@ def takes(
         def call(*arguments: Any, **given: Any) -> Any:
             if not known.issuperset(given):
                 unknown = next(name for name in given if name not in known)
-                raise no_option(f"{function.__qualname__}()", unknown, known)
+                raise no_option(function.__qualname__, unknown, known)
             return function(*arguments, **{**defaults, **given})
 
         added = [

@@ -5,12 +5,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ckptree.arguments import Kind
+from ckptree.arguments import TEXT, Kind
 from ckptree.errors import InvalidArgumentError
 from ckptree.records import StepInfo, StepUsage, TagInfo
 
 # A number, a text like "latest~2" or "best:loss:min", or a record of the step.
 Selector = int | str | StepInfo | StepUsage | TagInfo
+
+
+def on_branch(branch: str, step: int) -> str:
+    """The step of that number.
+
+    >>> on_branch("", 3), on_branch("warm", 3)
+    ('3', 'warm/3')
+    """
+    return f"{branch}/{step}" if branch else str(step)
 
 
 def selector_text(step: Selector) -> str:
@@ -20,9 +29,9 @@ def selector_text(step: Selector) -> str:
     ('3', 'latest')
     """
     if isinstance(step, (StepInfo, StepUsage, TagInfo)):
-        return f"{step.branch}/{step.step}" if step.branch else str(step.step)
+        return on_branch(step.branch, step.step)
     if isinstance(step, str):
-        return step
+        return TEXT("step", step)  # type: ignore[no-any-return]
     if isinstance(step, bool) or not hasattr(step, "__index__"):
         raise TypeError(
             f"a step is an int or a str like 'latest', not {step!r}"
@@ -37,7 +46,9 @@ def selector_text(step: Selector) -> str:
 
 
 def _selector(name: str, value: Any) -> Any:
-    if isinstance(value, (str, StepInfo, StepUsage, TagInfo)):
+    if isinstance(value, str):
+        return TEXT(name, value)
+    if isinstance(value, (StepInfo, StepUsage, TagInfo)):
         return value
     number = not isinstance(value, bool) and hasattr(value, "__index__")
     return value if number else NotImplemented

@@ -15,12 +15,13 @@ from typing import (
 )
 
 from ckptree import _engine, history
-from ckptree.arguments import ANY, Kind, checked
-from ckptree.errors import StateError
+from ckptree.arguments import ANY, TEXT, Kind, checked
+from ckptree.errors import NotFoundError, StateError
 from ckptree.leaf import Leaf, small_values
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
 from ckptree.records import LeafDetail, PartInfo, StatsRow, StepInfo
+from ckptree.selector import on_branch
 from ckptree.table import Table
 
 if TYPE_CHECKING:
@@ -179,6 +180,10 @@ class Step(Mapping[str, Leaf]):
             raise TypeError(
                 f"leaves have names like 'params/w'; {name!r} is not a name"
             )
+        try:
+            TEXT("name", name)
+        except ValueError as error:
+            raise NotFoundError(f"step {self.step}: {error}") from None
         found = self._engine.find(name)
         if found.tie_to is not None:
             tied = self._engine.find(found.tie_to)
@@ -407,8 +412,7 @@ class Step(Mapping[str, Leaf]):
     @property
     def _name(self) -> str:
         # A selector means another step after the next save; this stays.
-        info = self.info
-        return f"{info.branch}/{info.step}" if info.branch else str(info.step)
+        return on_branch(self.info.branch, self.info.step)
 
     def _leaf_names(self) -> dict[str, _engine.LeafInfo]:
         if self._names is None:

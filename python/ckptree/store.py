@@ -20,7 +20,7 @@ from typing import (
 
 from ckptree import _engine, history, logs
 from ckptree.arguments import checked, either, integer, listed, optional, TEXT
-from ckptree.closing import Closing, Interrupt, close_behind
+from ckptree.closing import Closing, Interrupt, close_at_exit, close_behind
 from ckptree.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -104,7 +104,8 @@ class Store(Closing):
     Thread-safe. After fork() (multiprocessing, a DataLoader) every call in the
     child is a StateError, and so is opening for writing there, whether or not
     the store was closed before; reading is possible. At the exit of the
-    interpreter saves in flight are finished.
+    interpreter saves in flight are finished; where one fails, the process ends
+    with 120, and the failure is on stderr.
 
     Parameters
     ----------
@@ -1106,4 +1107,4 @@ def close_all() -> None:
 atexit.register(_engine.release_functions)
 logs.stop_at_exit()
 # Whoever registers later is called earlier: what saves at exit still can.
-atexit.register(close_all)
+atexit.register(close_at_exit, close_all)

@@ -344,18 +344,20 @@ void BindCatalog(nb::class_<Manager>& manager) {
       .def(
           "delete",
           [](const Manager& self, std::int64_t step, bool tagged) {
-            Check(self.With([&](CheckpointManager& m) {
-              return m.Delete(step, {.tagged = tagged});
-            }));
+            Check(Waiting(
+                self, [&](CheckpointManager& m, const Cancelled& cancelled) {
+                  return m.Delete(step, {.tagged = tagged}, cancelled);
+                }));
           },
           nb::arg("step"), nb::arg("tagged") = false)
       .def(
           "delete_after",
           [](const Manager& self, std::int64_t step, bool tagged) {
             Check(Settle(self, SavesOf::kStore, {}));
-            Check(self.With([&](CheckpointManager& m) {
-              return m.DeleteAfter(step, {.tagged = tagged});
-            }));
+            Check(Waiting(
+                self, [&](CheckpointManager& m, const Cancelled& cancelled) {
+                  return m.DeleteAfter(step, {.tagged = tagged}, cancelled);
+                }));
           },
           nb::arg("step"), nb::arg("tagged") = false)
       .def(
@@ -363,9 +365,10 @@ void BindCatalog(nb::class_<Manager>& manager) {
           [](const Manager& self, std::int64_t step,
              const std::string& branch) {
             Check(Settle(self, SavesOf::kStore, {}));
-            Check(self.With([&](CheckpointManager& m) {
-              return m.ForkFrom(step, branch);
-            }));
+            Check(Waiting(
+                self, [&](CheckpointManager& m, const Cancelled& cancelled) {
+                  return m.ForkFrom(step, branch, cancelled);
+                }));
           },
           nb::arg("step"), nb::arg("branch"))
       .def_prop_ro("branch",

@@ -94,10 +94,10 @@ absl::Status StatusOfThrown() {
 void Fill(const std::shared_ptr<OpenStore>& store, StepBuilder* step,
           StateWriter* writer, const Rules& rules, nb::handle state) {
   writer->Write(state);
-  const auto sharding =
-      nb::cast<std::string>(rules.sharding_text(writer->shardings()));
-  if (!sharding.empty()) {
-    step->SetLineage(nb::cast<std::string>(rules.sharding_line), sharding);
+  const nb::object lines =
+      rules.lineage(writer->shardings(), writer->variables());
+  for (const auto [name, text] : nb::borrow<nb::dict>(lines)) {
+    step->SetLineage(nb::cast<std::string>(name), nb::cast<std::string>(text));
   }
   Check(OutcomeOf(step->status()));
   // Committing to it would wait, too, and hear of no signal.

@@ -32,8 +32,7 @@ struct Rules {
   nanobind::object adapt;
   nanobind::object container;       // A Container, or None for what is a leaf.
   nanobind::object dtypes;          // NumPy's dtypes to numbers of ours.
-  nanobind::object sharding_text;   // What is noted of shardings, or nothing.
-  nanobind::object sharding_line;   // The name that it has in the lineage.
+  nanobind::object lineage;         // What is noted of a state.
   nanobind::object array_type;      // numpy.ndarray
   nanobind::object container_type;  // _rules.Container
   nanobind::object pieces_type;     // _rules.Pieces

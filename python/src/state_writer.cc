@@ -19,10 +19,7 @@ void StateWriter::Write(nb::handle state) {
   std::optional<Node> root = OpenContainer(state, path_);
   if (!root.has_value()) {
     const nb::object adapted = Adapt(state);
-    if (nb::isinstance(adapted, rules_->container_type)) {
-      root = OpenContainerOf(adapted, path_);
-      kept_.append(adapted);
-    }
+    if (nb::isinstance(adapted, rules_->container_type)) root = Open(adapted);
   }
   if (!root.has_value() || root->type == EntryKind::kNone || root->IsLeaf()) {
     const std::string message = absl::StrCat(
@@ -38,6 +35,17 @@ void StateWriter::Write(nb::handle state) {
   path_.push_back(DictKey(Key{std::string(kRootItem)}));
   WriteNode(*root, root->tag.empty() ? std::string(kRootMark)
                                      : absl::StrCat(kRootMark, " ", root->tag));
+}
+
+Node StateWriter::Open(const nb::object& container) {
+  Node node = OpenContainerOf(container, path_);
+  kept_.append(container);
+  const nb::object variables = container.attr("variables");
+  if (!variables.is_none()) {
+    const std::string name = path_.empty() ? "" : NameOf(path_);
+    variables_[ToText(name)] = variables();
+  }
+  return node;
 }
 
 void StateWriter::WriteValue(nb::handle value) {
@@ -66,8 +74,7 @@ void StateWriter::WriteValue(nb::handle value) {
       WriteContent(adapted);
       return;
     }
-    node = OpenContainerOf(adapted, path_);
-    kept_.append(adapted);
+    node = Open(adapted);
   }
   ancestors_.Enter(value, path_);
   if (node->Implied()) {

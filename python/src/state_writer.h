@@ -33,10 +33,15 @@ class StateWriter {
   nanobind::list Kept();
   // Of leaves that were spread over devices, by their names.
   const nanobind::dict& shardings() const { return shardings_; }
+  // Of containers that have variables, by their names, of which that of the
+  // whole state is empty: see _rules.Container.
+  const nanobind::dict& variables() const { return variables_; }
   // True where memory was put that the caller may change once it was copied.
   bool copies() const { return copies_; }
 
  private:
+  // Of what `adapt` made a container of.
+  Node Open(const nanobind::object& container);
   void WriteValue(nanobind::handle value);
   bool WriteScalar(nanobind::handle value);
   void WriteNode(const Node& node, const std::string& tag);
@@ -71,6 +76,7 @@ class StateWriter {
   // The same by what Pieces say: the places of paths.
   nanobind::dict memories_;
   nanobind::dict shardings_;
+  nanobind::dict variables_;
   std::vector<Path> met_;
 };
 

@@ -48,6 +48,13 @@ auto AskLong(const StorePtr& store, Use use) {
       [store, use = std::move(use)] { return store->With(use); });
 }
 
+// For changes: one waits for a commit that is on its way, however long the disk
+// or a function of a policy takes for it. `use` owns what it uses.
+template <typename Use>
+void Change(const StorePtr& store, Use use) {
+  Check(AskLong(store, std::move(use)));
+}
+
 // For what may take long: in a thread of its own.
 template <typename Result, typename Use>
 Result WithWork(const StorePtr& store, nb::handle progress, Use&& use) {
@@ -174,9 +181,9 @@ void BindChanges(nb::class_<OpenStore>& store) {
           [](const StorePtr& self, const std::vector<std::string>& steps,
              bool tagged) {
             const auto selectors = Parse(steps);
-            Check(With(self, [&](Store& s) {
+            Change(self, [selectors, tagged](Store& s) {
               return s.Delete(selectors, {.tagged = tagged});
-            }));
+            });
           },
           nb::arg("steps"), nb::arg("tagged"))
       .def(
@@ -184,29 +191,29 @@ void BindChanges(nb::class_<OpenStore>& store) {
           [](const StorePtr& self, const std::string& name,
              const std::string& step, bool move) {
             const StepSelector selector = Take(ParseSelector(step));
-            Check(With(self, [&](Store& s) {
+            Change(self, [name, selector, move](Store& s) {
               return s.Tag(name, selector, {.move = move});
-            }));
+            });
           },
           nb::arg("name"), nb::arg("step"), nb::arg("move"))
       .def(
           "untag",
           [](const StorePtr& self, const std::string& name) {
-            Check(With(self, [&](Store& s) { return s.Untag(name); }));
+            Change(self, [name](Store& s) { return s.Untag(name); });
           },
           nb::arg("name"))
       .def(
           "pin",
           [](const StorePtr& self, const std::string& step) {
             const StepSelector selector = Take(ParseSelector(step));
-            Check(With(self, [&](Store& s) { return s.Pin(selector); }));
+            Change(self, [selector](Store& s) { return s.Pin(selector); });
           },
           nb::arg("step"))
       .def(
           "unpin",
           [](const StorePtr& self, const std::string& step) {
             const StepSelector selector = Take(ParseSelector(step));
-            Check(With(self, [&](Store& s) { return s.Unpin(selector); }));
+            Change(self, [selector](Store& s) { return s.Unpin(selector); });
           },
           nb::arg("step"))
       .def(
@@ -214,14 +221,15 @@ void BindChanges(nb::class_<OpenStore>& store) {
           [](const StorePtr& self, const std::string& step,
              const std::string& branch) {
             const StepSelector selector = Take(ParseSelector(step));
-            Check(
-                With(self, [&](Store& s) { return s.Fork(selector, branch); }));
+            Change(self, [selector, branch](Store& s) {
+              return s.Fork(selector, branch);
+            });
           },
           nb::arg("step"), nb::arg("branch"))
       .def(
           "drop_branch",
           [](const StorePtr& self, const std::string& branch) {
-            Check(With(self, [&](Store& s) { return s.DropBranch(branch); }));
+            Change(self, [branch](Store& s) { return s.DropBranch(branch); });
           },
           nb::arg("branch"))
       .def(

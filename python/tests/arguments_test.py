@@ -17,14 +17,13 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 # For each name: what is of a wrong type, and what can never be meant.
 FLAG = ((None, "x", 1, 1.5, []), ())
-TEXT = ((None, 1, 1.5, [], b"x"), ())
-UTF8 = (TEXT[0], ("\ud800",))
+TEXT = ((None, 1, 1.5, [], b"x"), ("\ud800",))
 FUNCTION = ((1.5, "x", []), ())
 COUNT = (("x", 1.5, [], True), (-1, 10**30))
 POSITIVE = (("x", 1.5, [], True), (0, -1, 10**30))
 NUMBER = (("x", 1.5, [], True), (10**30,))
 SECONDS = (("x", [], "1.5"), (-1, float("nan"), 10**400))
-SELECTOR = ((1.5, None, [], True), ())
+SELECTOR = ((1.5, None, [], True), ("\ud800",))
 ANYTHING = ((), ())
 
 ROWS = {
@@ -34,10 +33,10 @@ ROWS = {
     "arrays": ((3, None), ("x",)),
     "before": SELECTOR,
     "best_fn": FUNCTION,
-    "best_metric": UTF8,
+    "best_metric": TEXT,
     "best_mode": ((3, []), ("most",)),
     "borrow": FLAG,
-    "branch": UTF8,
+    "branch": TEXT,
     "broadcast": ((3, "gloo", False, []), ()),
     "bytes_per_second": COUNT,
     "callback": (*FUNCTION[:1], ()),
@@ -60,8 +59,8 @@ ROWS = {
     "host": FLAG,
     "glob": TEXT,
     "interval": POSITIVE,
-    "item": UTF8,
-    "items": (("w", 3, None, [3]), ()),
+    "item": TEXT,
+    "items": (("w", 3, None, [3]), (["\ud800"],)),
     "job": (TEXT[0], ("", "a/b")),
     "keep_checkpoints_without_metrics": FLAG,
     "keep_period": POSITIVE,
@@ -86,16 +85,16 @@ ROWS = {
     "move": FLAG,
     "n": COUNT,
     "name": TEXT,
-    "note": UTF8,
+    "note": TEXT,
     "now": (("x", []), ()),
     "numpy": FLAG,
     "open_deadline": (SECONDS[0], (0, *SECONDS[1])),
     "overwrite": FLAG,
-    "partial": ((None, 3, [3]), ([], ())),
+    "partial": ((None, 3, [3]), ([], (), "\ud800", ["\ud800"])),
     "path": ((None, 3, []), ()),
     "per_rank": (("w", 3, None, [3]), (["a*/b"],)),
     "permissions": (COUNT[0], (-1, 0, 10**30)),
-    "policy": ((3, ["latest(1)"]), ()),
+    "policy": ((3, ["latest(1)"]), ("\ud800",)),
     "preempted": FLAG,
     "preservation": ((3, ["latest(1)"]), ("newest",)),
     "progress": ((3, "x", []), ()),
@@ -103,7 +102,7 @@ ROWS = {
     "rank": COUNT,
     "ranks": ((3, "x", (0, 1)), ()),
     "read_only": FLAG,
-    "rename": ((3, ["a"], {3: "a"}, {"a": 3}), ()),
+    "rename": ((3, ["a"], {3: "a"}, {"a": 3}), ({"a": "\ud800"},)),
     "save_decision": ((1.5, "x"), ()),
     "save_interval_steps": POSITIVE,
     "save_on_steps": ((3, "x", [1.5], None), ([10**30],)),
@@ -350,7 +349,14 @@ def test_a_message_says_what_it_is(store):
             lambda s: ckptree.CheckpointManager(s.path, max_to_kep=3),
             "did you mean 'max_to_keep'",
         ),
-        (lambda s: s.save(1, STATE, xyz=1), r"Store.save\(\) .* 'xyz'$"),
+        (
+            lambda s: s.save(1, STATE, xyz=1),
+            r"^Store.save\(\) has no option 'xyz': it has .*, metrics, ",
+        ),
+        (
+            lambda s: ckptree.Latest(count=3),
+            r"^Latest\(\) has no option 'count': it has n$",
+        ),
     ],
 )
 def test_an_option_that_is_misspelt_is_named(store, call, said):

@@ -125,6 +125,47 @@ def test_a_call_that_waits(tmp_path, name):
     assert (done.stderr, done.stdout.splitlines()) == ("", said)
 
 
+# What waits for the commit that is on its way, and how it is seen.
+CHANGES = {
+    "delete": ("store.delete(0)", "list(store) == [1]"),
+    "tag": ("store.tag('a', 0)", "store.tags() != []"),
+    "untag": ("store.untag('b')", "store.tags() == []"),
+    "pin": ("store.pin(0)", "store.step_info(0).pinned"),
+    "unpin": ("store.unpin(0)", "not store.step_info(0).pinned"),
+    "fork": ("store.fork(0, 'b')", "len(store.branches()) == 2"),
+    "drop_branch": ("store.drop_branch('c')", "len(store.branches()) == 1"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_that_waits_for_a_commit(tmp_path, name):
+    change, made = CHANGES[name]
+    before = {
+        "untag": "store.tag('b', 0)",
+        "unpin": "store.pin(0)",
+        "drop_branch": "store.fork(0, 'c')",
+    }
+    code = BEGIN + STORE + "store.save(0, {'w': array}).result()\n"
+    code += before.get(name, "") + HELD.removeprefix(STORE) + f"""
+try:
+    interrupt({name!r})
+    {change}
+except KeyboardInterrupt:
+    print("interrupted", go_on.is_set())
+go_on.set()
+handle.result()
+try:
+    {change}
+except (KeyError, FileExistsError):
+    pass  # It had been begun, and was made when the commit had ended.
+print({made}, store.verify().ok)
+store.close()
+"""
+    done = run(code, tmp_path / "s")
+    said = "interrupted False\nTrue True\n"
+    assert (done.stderr, done.stdout) == ("", said)
+
+
 DELETED = """
 try:
     interrupt("release")

@@ -97,14 +97,43 @@ def test_back_and_forth(tmp_path):
         same(manager.restore(0, args=theirs.args.StandardRestore()), first)
 
 
-def test_what_a_store_saved_without_orbax_is_as_it_lies(tmp_path):
-    state = nnx.state(Model(0))
+def exported_by_a_store(tmp_path, state):
+    """As exported(), of a step that ckptree.Store saved."""
     with ckptree.Store(tmp_path / "s") as store:
-        store.save(0, {"model": state}).result(timeout=60)
+        store.save(0, state).result(timeout=60)
     ours.export_orbax(tmp_path / "s", tmp_path / "theirs")
-    with theirs.CheckpointManager(tmp_path / "theirs") as manager:
-        asked = theirs.args.Composite(model=theirs.args.StandardRestore())
-        found = manager.restore(0, args=asked)["model"]
-    other = nnx.state(Model(1))
-    nnx.replace_by_pure_dict(other, nnx.restore_int_paths(found))
-    same(nnx.to_pure_dict(other), nnx.to_pure_dict(state))
+    return theirs.CheckpointManager(tmp_path / "theirs")
+
+
+def test_what_a_store_saved_comes_back_into_states(tmp_path):
+    saved, other = Model(0), Model(1)
+    optimizer = nnx.Optimizer(saved, optax.adam(0.1), wrt=nnx.Param)
+    # As a module, below other keys, and as a state.
+    whole = {"model": saved, "rest": {"my opt": [optimizer], "lr": 0.5}}
+    whole["again"] = nnx.state(saved)
+    moments = {"my opt": [moments_of(other)], "lr": 0.0}
+    asked = theirs.args.Composite(
+        model=theirs.args.StandardRestore(nnx.state(other)),
+        again=theirs.args.PyTreeRestore(nnx.state(other)),
+        rest=theirs.args.StandardRestore(moments),
+    )
+    with exported_by_a_store(tmp_path, whole) as manager:
+        found = manager.restore(0, args=asked)
+    for name in ("model", "again"):
+        same(nnx.to_pure_dict(found[name]), nnx.to_pure_dict(nnx.state(saved)))
+    (restored,) = found["rest"]["my opt"]
+    wanted = moments_of(saved)
+    same(nnx.to_pure_dict(restored), nnx.to_pure_dict(wanted))
+    assert found["rest"]["lr"] == 0.5
+
+
+def test_a_state_that_is_the_whole_step(tmp_path):
+    state = nnx.state(Model(0))
+    state["plain"] = {"w": np.arange(2.0)}
+    with exported_by_a_store(tmp_path, state) as manager:
+        asked = {name: theirs.args.PyTreeRestore() for name in state}
+        found = manager.restore(0, args=theirs.args.Composite(**asked))
+    same(found["plain"], {"w": np.arange(2.0)})
+    (kernel,) = found["layers"]["0"]["kernel"].items()
+    assert kernel[0] == "value"
+    same(kernel[1], nnx.to_pure_dict(state)["layers"][0]["kernel"])

@@ -169,6 +169,48 @@ raise SystemExit(3)
         assert 1 in reader
 
 
+# No file may grow beyond a mebibyte from then on.
+FAILS = """
+import atexit, resource, sys, numpy as np, ckptree
+store = ckptree.Store(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+array = np.random.default_rng(1).random(1 << 20)
+"""
+WAYS_OUT = {
+    "the end": "",
+    "an exit code": "sys.exit(3)",
+    "no stderr": "sys.stderr = None",
+    # Such a call comes after all that the package does at the exit.
+    "a later word": """
+from ckptree.closing import close_at_exit
+atexit.unregister(close_at_exit)
+atexit.register(lambda: print("late", file=sys.stderr, flush=True))
+atexit.register(close_at_exit, ckptree.close_all)
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_a_save_that_fails_in_the_exit_fails_the_process(tmp_path, way):
+    code = FAILS + 'store.save(1, {"w": array})\n' + WAYS_OUT[way]
+    done = run(code, tmp_path / "s")
+    assert done.returncode == 120, done.stderr
+    if way != "no stderr":
+        assert "step 1" in done.stderr and "File too large" in done.stderr
+    assert done.stderr.endswith("late\n") == (way == "a later word")
+
+
+def test_a_save_whose_failure_was_met_fails_no_process(tmp_path):
+    code = FAILS + """
+try:
+    store.save(1, {"w": array}).result()
+except OSError:
+    print("met")
+"""
+    done = run(code, tmp_path / "s")
+    assert (done.returncode, done.stdout) == (0, "met\n"), done.stderr
+
+
 # A program of its own: what else is imported here may swallow exceptions, in
 # callbacks of the garbage collector for one.
 INTERRUPTED = '''

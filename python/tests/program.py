@@ -17,10 +17,10 @@ def run(code, *arguments, timeout=120, **options):
     )
 
 
-# What a program of several ranks begins with: `say(...)` is what it tells, and
-# `caught(call)` the error of a call.
+# What a program of several ranks begins with: `say(...)` is what it tells,
+# `caught(call)` the error of a call, and `interrupted(call)` ends one.
 RANK = """
-import json, os, sys, ckptree, numpy as np
+import json, os, signal, sys, ckptree, numpy as np
 rank, world, path, *rest = sys.argv[1:]
 rank, world = int(rank), int(world)
 
@@ -36,6 +36,17 @@ def caught(call):
         return ["no error", str(call())]
     except Exception as error:
         return [type(error).__name__, str(error)]
+
+def interrupted(call):
+    # As Ctrl-C does, while it waits.
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        return str(call())
+    except KeyboardInterrupt:
+        return "interrupted"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 def opened(deadline=60, job="test", open_deadline=60, **options):
     ranks = ckptree.Ranks(rank, world, job, deadline, open_deadline)

@@ -10,7 +10,7 @@ import pytest
 from program import RANK, run_ranks
 
 BEGIN = RANK + """
-import itertools, signal
+import itertools, time
 
 def managed(deadline=60, **options):
     ranks = ckptree.Ranks(rank, world, "test", deadline, 60)
@@ -178,6 +178,40 @@ with managed(deadline=1) as manager:
         assert f"rank 1 of 2: rank 0 did not come to {call}" in message
     assert said[0] == said[1][2:] == [[True]]
     expect(tmp_path / "s", [6], 2)
+
+
+def test_ctrl_c_while_rank_0_does_not_come(tmp_path):
+    """It ends the wait, not only what comes after the deadline; the same call
+    once more hears of what rank 0 did."""
+    code = """
+go = path + "/../go"
+with managed(deadline=20) as manager:
+    for step in range(5):
+        save(manager, step)
+    manager.wait_until_finished()
+    for call in (
+        lambda: manager.delete(1),
+        lambda: manager.delete_after(3),
+        lambda: manager.fork_from(2, "warm"),
+    ):
+        if rank == 1:
+            begun = time.monotonic()
+            say(interrupted(call), time.monotonic() - begun < 20)
+            say(manager.branch)
+            open(go, "w").close()
+        else:
+            open(go).close()
+        call()
+        say(manager.all_steps(), manager.branch)
+"""
+    os.mkfifo(tmp_path / "go")
+    said = run(code, 2, tmp_path / "s")
+    made = [[[0, 2, 3, 4], ""], [[0, 2, 3], ""], [[], "warm"]]
+    assert said[0] == made
+    stopped = [["interrupted", True], [""]]
+    assert said[1] == [line for end in made for line in (*stopped, end)]
+    with ckptree.open(tmp_path / "s") as reader:
+        assert list(reader) == [0, 2, 3]
 
 
 @pytest.mark.parametrize("world", [2, 4])

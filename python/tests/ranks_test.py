@@ -362,19 +362,6 @@ with opened() as store:
 
 def test_ctrl_c_ends_every_wait(tmp_path):
     code = STATE + """
-import signal
-
-def interrupted(call):
-    # As Ctrl-C does, while it waits.
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        return str(call())
-    except KeyboardInterrupt:
-        return "interrupted"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
 go = os.path.join(os.path.dirname(path), "go")
 with opened(max_saves_in_flight=1) as store:
     if rank == 1:

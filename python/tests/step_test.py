@@ -37,6 +37,8 @@ def test_a_step_is_a_mapping_of_leaves(step):
     assert step.get("no") is None
     with pytest.raises(KeyError, match="params/w"):
         step["params/ww"]
+    with pytest.raises(KeyError, match="name is text that UTF-8 can hold"):
+        step["\ud800"]
     with pytest.raises(KeyError, match="params/b"):
         step["params"]
     with pytest.raises(KeyError, match="is a none, not a leaf"):

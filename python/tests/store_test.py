@@ -290,12 +290,13 @@ def test_many_threads_use_one_store(store):
 
 
 READ_ONLY = """
-import ckptree, sys
+import ckptree, errno, sys
 for make in (ckptree.Store, ckptree.Store.open, ckptree.CheckpointManager):
     try:
         make(sys.argv[1])
     except ckptree.PermissionDeniedError as error:
-        print(isinstance(error, PermissionError), error)
+        known = isinstance(error, PermissionError)
+        print(known and error.errno == errno.EROFS, error)
 with ckptree.open(sys.argv[1]) as reader:
     print(reader.restore(1))
 """

@@ -246,6 +246,15 @@ TEST_F(RanksManagerTest, Rank0DoesNotCome) {
       EXPECT_THAT(
           Save(manager, *group, 5, {.cancelled = [] { return true; }}).status(),
           StatusIs(absl::StatusCode::kCancelled, HasSubstr("save(5)")));
+      const auto stop = [] { return true; };
+      const absl::Status stopped[] = {manager.Delete(5, {}, stop),
+                                      manager.DeleteAfter(5, {}, stop),
+                                      manager.ForkFrom(5, "sweep", stop)};
+      for (const absl::Status& status : stopped) {
+        EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled,
+                                     HasSubstr("(5) was stopped")));
+      }
+      EXPECT_EQ(manager.branch(), "");
     }
     together.arrive_and_wait();
     const auto saved = Save(manager, *group, 6);

@@ -272,18 +272,24 @@ class CKPTREE_EXPORT CheckpointManager {
 
   // ---- changing ----
 
+  // `cancelled`, of all three: over ranks, as that of SaveArguments. A rank
+  // that it stopped has not heard of the change, which rank 0 may still make:
+  // the same call once more hears of it.
+  //
   // kNotFound; kFailedPrecondition: pinned, or tagged.
-  absl::Status Delete(std::int64_t step, const DeleteOptions& options = {});
+  absl::Status Delete(std::int64_t step, const DeleteOptions& options = {},
+                      const std::function<bool()>& cancelled = {});
 
   // To go on from an older step one says what becomes of the later ones. Waits
   // for saves in flight to the store.
   //
   // Deletes them, all or (where one is pinned, or tagged) none.
-  absl::Status DeleteAfter(std::int64_t step,
-                           const DeleteOptions& options = {});
+  absl::Status DeleteAfter(std::int64_t step, const DeleteOptions& options = {},
+                           const std::function<bool()>& cancelled = {});
   // Leaves them on their branch, and goes on on a new one, with the same
   // policy.
-  absl::Status ForkFrom(std::int64_t step, std::string_view branch);
+  absl::Status ForkFrom(std::int64_t step, std::string_view branch,
+                        const std::function<bool()>& cancelled = {});
 
   const std::string& directory() const;
   std::string branch() const;

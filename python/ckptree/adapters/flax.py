@@ -41,10 +41,6 @@ _GRAPHS: tuple[type, ...] = tuple(
     if hasattr(nnx, name)
 )
 
-
-# States, modules and optimizers.
-WITH_VARIABLES: tuple[type, ...] = (nnx.State, *_GRAPHS)
-
 # Older versions split modules into objects of another type.
 _VARIABLES: tuple[type, ...] = (
     nnx.Variable,
@@ -54,20 +50,22 @@ _VARIABLES: tuple[type, ...] = (
 
 def has_variables(value: Any) -> bool:
     """Whether it is a state, a module or an optimizer of NNX."""
-    return isinstance(value, WITH_VARIABLES)
+    return isinstance(value, (nnx.State, *_GRAPHS))
 
 
-def is_variable(value: Any) -> bool:
+def _is_variable(value: Any) -> bool:
     """Whether it is a variable, or what stands for one in a state."""
     return isinstance(value, _VARIABLES)
 
 
-def parts(value: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """Variables and other leaves of a state, a module or an optimizer, and the
-    keys that lead to them."""
-    state = value if isinstance(value, nnx.State) else nnx.split(value)[1]
-    found, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=is_variable)
-    return [(tuple(map(_key, path)), part) for path, part in found]
+def _others(state: Any) -> list[tuple[str, ...]]:
+    """The keys that lead to leaves which are no variables."""
+    if all(map(_is_variable, jax.tree.leaves(state, is_leaf=_is_variable))):
+        return []  # As nearly always.
+    found, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=_is_variable)
+    return [
+        tuple(map(_key, path)) for path, part in found if not _is_variable(part)
+    ]
 
 
 def _key(part: Any) -> str:
@@ -106,6 +104,7 @@ def _state_container(state: Any) -> Container:
         "",
         [(DICT_KEY, key, plain[key]) for key in keys],
         rebuild,
+        variables=lambda: _others(state),
     )
 
 

@@ -42,6 +42,9 @@ class Container(NamedTuple):
     tag: str
     children: list[tuple[int, Any, Any]]  # Kind and key of the path, value.
     rebuild: Callable[[list[Any]], Any]
+    # Of what has variables of NNX, whose values the children are: the keys that
+    # lead to its other leaves. A save asks for them.
+    variables: Callable[[], list[tuple[str, ...]]] | None = None
 
 
 class Pieces(NamedTuple):

@@ -21,7 +21,7 @@ from ckptree.orbax._manager_arguments import ordered_metrics
 from ckptree.orbax._sharding import to_plain
 from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax._tree_save import save as tree_item
-from ckptree.orbax._variables import as_orbax_saves
+from ckptree.orbax._variables import as_orbax_saves, variables_of
 from ckptree.paths import local_path
 from ckptree.progress import showing
 
@@ -390,10 +390,9 @@ def export_orbax(
     """Writes the steps of a store, or `steps`, as Orbax's CheckpointManager
     would: at destination/STEP. Returns the steps. ValueError: the destination
     has something in it. Files of handlers of your own: NotImplementedError.
-    A variable of NNX becomes a dict with `value`, as Orbax has it; of states
-    that this package did not save, but ckptree.Store did, it is the value: fill
-    these by nnx.replace_by_pure_dict(). `progress` is that of
-    import_checkpoint()."""
+    A variable of NNX becomes a dict with `value`, as Orbax has it: with a state
+    as the template Orbax restores it, whoever saved the step. `progress` is
+    that of import_checkpoint()."""
     with showing(progress, "export", " steps", rare=True) as meter:
         return _export(source, destination, steps, meter)
 
@@ -464,7 +463,7 @@ def _arguments(ocp: Any, step: Step, directory: str) -> dict[str, Any]:
 
     def restore(item: _items.StoredItem) -> Any:
         tree = _tree_restore.restore(item, sharding=first)
-        return as_orbax_saves(tree, item.about)
+        return as_orbax_saves(tree, variables_of(item))
 
     made: dict[str, Any] = {}
     for name in _items.names(step):

@@ -15,7 +15,6 @@ from ckptree.adapters.protocol import Container
 from ckptree.orbax import _processes
 from ckptree.orbax._items import Item
 from ckptree.orbax._option_states import tell
-from ckptree.orbax._variables import Noticing, Variables, with_variables
 from ckptree.orbax.type_handlers import SaveArgs, as_save_args, is_of_orbax
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ def map_leaves(
     *,
     leaves: tuple[type, ...] = (),
     on_node: Callable[[str, str, bool, str], None] | None = None,
-    rules: Any = _rules,
 ) -> Any:
     """`tree` with other leaves, by their names under the root. Where `leaves`
     are told, which would be containers, objects of Orbax's own are some,
@@ -53,7 +51,7 @@ def map_leaves(
         {ROOT: tree},
         Leaves(lambda value: isinstance(value, leaves) or is_of_orbax(value))
         if leaves
-        else rules,
+        else _rules,
         on_node or (lambda name, kind, empty, tag: None),
         on_leaf,
     )
@@ -82,9 +80,8 @@ def save(tree: Any, save_args: Any, check: Check | None = None) -> Item:
         of_jax.see(name.removeprefix(ROOT), leaf)
         return leaf
 
-    noticing = Noticing()
     try:
-        made = map_leaves(tree, on_leaf, rules=noticing)
+        made = map_leaves(tree, on_leaf)
     except TypeError as error:
         raise ValueError(str(error)) from error
     if conversions:
@@ -92,19 +89,7 @@ def save(tree: Any, save_args: Any, check: Check | None = None) -> Item:
         raise ValueError(f"save_args has {lacking}, which the item lacks")
     if save_args is None:
         made = tree  # The same objects: those that did not change are known.
-    of_nnx = _about_variables(tree) if noticing.found else {}
-    return Item(made, {**of_jax.about(), **of_nnx})
-
-
-def _about_variables(tree: Any) -> dict[str, Any]:
-    found = Variables()
-
-    def on_leaf(name: str, leaf: Any) -> Any:
-        found.see(name, leaf)
-        return leaf
-
-    map_leaves(tree, on_leaf, leaves=with_variables())
-    return found.about()
+    return Item(made, of_jax.about())
 
 
 def copied(items: Mapping[str, Item]) -> dict[str, Item]:

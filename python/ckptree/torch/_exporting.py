@@ -9,7 +9,7 @@ import pathlib
 from typing import TYPE_CHECKING, Mapping
 
 from ckptree.arguments import (
-    UTF8,
+    TEXT,
     Kind,
     checked,
     instance,
@@ -61,7 +61,7 @@ _STRINGS = optional(
         ),
         "step": SELECTOR,
         "format": _found.FORMAT,
-        "item": UTF8,
+        "item": TEXT,
         "max_shard_bytes": optional(integer(low=1)),
         "metadata": _STRINGS,
     }

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping
 from ckptree.arguments import (
     BOOL,
     INT64,
-    TEXTS,
-    UTF8,
+    TEXT,
     checked,
     instance,
     integer,
+    listed,
     optional,
 )
 from ckptree.errors import (
@@ -27,6 +27,7 @@ from ckptree.errors import (
 )
 from ckptree.paths import local_path
 from ckptree.progress import showing
+from ckptree.selector import on_branch
 from ckptree.store import Store
 from ckptree.torch import (
     _dcp_files,
@@ -46,8 +47,9 @@ if TYPE_CHECKING:
         "store": instance("a ckptree.Store", Store),
         "step": optional(integer(low=0)),
         "format": _found.FORMAT,
-        "item": UTF8,
-        "skip": TEXTS,
+        "item": TEXT,
+        # Names of files may be no UTF-8.
+        "skip": listed(instance("a str", str), "a list of str"),
         "verify": BOOL,
     }
 )
@@ -206,8 +208,7 @@ def import_checkpoint(
 
 
 def _verify(store: Store, step: int, branch: str) -> None:
-    selector = f"{branch}/{step}" if branch else step
-    report = store.verify("full", steps=[selector])
+    report = store.verify("full", steps=[on_branch(branch, step)])
     if not report.ok:
         found = "; ".join(map(str, report.findings))
         raise CorruptionError(
