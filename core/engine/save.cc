@@ -55,6 +55,10 @@ absl::Status SaveHandle::WaitStaged(absl::Duration timeout) {
   return save_ == nullptr ? NoSave() : save_->WaitStaged(timeout);
 }
 
+bool SaveHandle::WaitStagedOrDone(absl::Duration timeout) const {
+  return save_ == nullptr || save_->WaitStagedOrDone(timeout);
+}
+
 void SaveHandle::WaitCopied() {
   if (save_ != nullptr) save_->WaitCopied();
 }

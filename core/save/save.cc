@@ -29,6 +29,12 @@ absl::Status Save::WaitStaged(absl::Duration timeout) {
   return *result_;
 }
 
+bool Save::WaitStagedOrDone(absl::Duration timeout) const {
+  absl::MutexLock lock(&mu_);
+  return mu_.AwaitWithTimeout(absl::Condition(this, &Save::StagedOrDone),
+                              timeout);
+}
+
 void Save::WaitCopied() {
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(this, &Save::CopiedOrDone));

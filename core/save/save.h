@@ -93,7 +93,9 @@ class Save {
   absl::Status WaitCommitted(absl::Duration timeout);
   // How it ended; kUnavailable before. Does not count as asking for a failure.
   absl::Status Result() const;
-  // Until it is over; false: it goes on. Sees no result.
+  // Until it is staged, or over; until it is over. False: it goes on. They see
+  // no result.
+  bool WaitStagedOrDone(absl::Duration timeout) const;
   bool WaitDone(absl::Duration timeout) const;
   bool Staged() const;
   bool Done() const;

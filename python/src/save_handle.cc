@@ -36,6 +36,16 @@ absl::Status Handle::Wait(std::optional<double> timeout,
   return status;
 }
 
+absl::Status Handle::WaitStagedOrDone() const {
+  return WaitInterruptibly(
+      absl::InfiniteDuration(), [this] { return save.Done(); },
+      [this](absl::Duration moment) {
+        return save.WaitStagedOrDone(moment)
+                   ? absl::OkStatus()
+                   : absl::DeadlineExceededError("the save goes on");
+      });
+}
+
 absl::Status Handle::WaitDone(std::optional<double> timeout) const {
   const absl::Duration duration = ToDuration(timeout);
   if (store->forked()) return store->CheckProcess();
@@ -143,7 +153,9 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
   if (!writer.copies()) return handle;
   // The caller may change the arrays as soon as this returns.
   try {
-    *staged = handle.Wait(std::nullopt, &SaveHandle::WaitStaged);
+    *staged = store->ranked()
+                  ? handle.WaitStagedOrDone()
+                  : handle.Wait(std::nullopt, &SaveHandle::WaitStaged);
   } catch (...) {
     // Interrupted: their bytes must not be read any more.
     handle.save.Cancel();

@@ -40,7 +40,8 @@ struct Handle {
 
   absl::Status Wait(std::optional<double> timeout,
                     absl::Status (SaveHandle::*wait)(absl::Duration));
-  // Sees no result: a failure is raised elsewhere.
+  // They see no result: a failure is raised elsewhere.
+  absl::Status WaitStagedOrDone() const;
   absl::Status WaitDone(std::optional<double> timeout) const;
 };
 
@@ -55,9 +56,11 @@ void GiveUp(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
 
 // Puts `state` into what `builder` puts together; `commit` is called without
 // the GIL. Returns when the caller may change its arrays again, and puts into
-// `staged` how the save stood then. Throws what StateWriter throws, and what a
-// signal handler does: the save is cancelled then. Until it is committed to,
-// the other ranks of a group are told what was thrown.
+// `staged` how the save stood then; OK among ranks, where a failure of others
+// may have come by then or not, and is the handle's to tell. Throws what
+// StateWriter throws, and what a signal handler does: the save is cancelled
+// then. Until it is committed to, the other ranks of a group are told what was
+// thrown.
 Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
                  nanobind::handle state, nanobind::handle rules_module,
                  bool borrow,

@@ -98,6 +98,11 @@ TEST_F(RefusedContentTest, WhatTheCallerGivesUp) {
                 EXPECT_THAT(step.status(), StatusIs(kInvalid));
               }),
               StatusIs(kInvalid, HasSubstr("UTF-8")));
+  // Who waits for the memory alone is told nothing.
+  StepBuilder given_up = store_->Begin(9);
+  SaveHandle handle = given_up.PutInt("a", 1).Fail(why).Submit();
+  EXPECT_TRUE(handle.WaitStagedOrDone(absl::InfiniteDuration()));
+  EXPECT_THAT(handle.WaitStaged(), StatusIs(absl::StatusCode::kOutOfRange));
   EXPECT_THAT(Mistake([&](StepBuilder& step) { step.Fail(absl::OkStatus()); }),
               StatusIs(kInvalid, HasSubstr("Fail() was given no error")));
   EXPECT_OK(Save(8, RandomBytes(10, 1)));

@@ -60,6 +60,9 @@ class CKPTREE_EXPORT SaveHandle {
   // kDeadlineExceeded after `timeout`, and the save goes on; kCancelled; or the
   // error that ended the save.
   absl::Status WaitStaged(absl::Duration timeout = absl::InfiniteDuration());
+  // The same, and tells no error, which is left for another call to tell. False
+  // after `timeout`.
+  bool WaitStagedOrDone(absl::Duration timeout) const;
 
   // Waits until the step is durable and visible to readers. kDeadlineExceeded
   // after `timeout`, and the save goes on. kUnknown: a write failed in such a
