@@ -53,6 +53,19 @@ void JournalTail::Start(const JournalContent& content) {
                       false, nullptr});
 }
 
+bool JournalTail::WatchesAll() const {
+  const absl::StatusOr<std::vector<std::string>> names =
+      ListDirectory(options_, directory_);
+  if (!names.ok()) return false;
+  return std::ranges::all_of(*names, [this](const std::string& name) {
+    const std::optional<JournalFileId> id = ParseJournalFileName(name);
+    return !id.has_value() || id->file < watched_.front().file ||
+           std::ranges::any_of(watched_, [&](const Place& place) {
+             return place.file == id->file;
+           });
+  });
+}
+
 absl::StatusOr<bool> JournalTail::IsListed(std::uint64_t file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                            ListDirectory(options_, directory_));
@@ -180,7 +193,7 @@ std::optional<JournalContent> JournalTail::ReadOn(const ChainPoint& seen) {
   }
   // Behind the last one is what was made ahead, and nothing in a later file:
   // whoever began one may have found that these records are void.
-  if (content.records.empty() || !IsEmpty(&next) ||
+  if (content.records.empty() || !IsEmpty(&next) || !WatchesAll() ||
       !std::all_of(watched_.begin() + 1, watched_.end(),
                    [this](Place& place) { return IsEmpty(&place); })) {
     return std::nullopt;

@@ -65,6 +65,9 @@ class JournalTail {
   // The record at the place of the next one, with its blocks; nothing where it
   // is not whole.
   std::optional<JournalRecord> NextRecord(const Place& place) const;
+  // Whether each file of the folder from that of the next record on is watched:
+  // a writer may have begun one behind others that were made ahead since.
+  bool WatchesAll() const;
   // Whether the folder shows the file.
   absl::StatusOr<bool> IsListed(std::uint64_t file) const;
 

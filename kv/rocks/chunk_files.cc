@@ -16,6 +16,7 @@
 #include "kv/rocks/record_scan.h"
 #include "kv/rocks/segment_layout.h"
 #include "kv/rocks/table_parts.h"
+#include "kv/segment_writer.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/slice.h"
 
@@ -85,6 +86,15 @@ class ChunkFile {
     return true;
   }
 
+  std::size_t descriptors() const { return 1 + direct_.descriptors(); }
+  // How many more a read of so many bytes may open.
+  std::size_t descriptors_for(std::size_t bytes) const {
+    const bool may_be_direct = bytes >= SegmentWriter::kLargeValue;
+    return may_be_direct && direct_.descriptors() == 0
+               ? DirectFile::kDescriptors
+               : 0;
+  }
+
   void Prefetch(std::string_view key, std::uint64_t offset, std::size_t bytes,
                 std::span<const std::byte> destination) const {
     const std::optional<std::uint64_t> start = Locate(key, offset, bytes);
@@ -120,32 +130,49 @@ class ChunkFile {
 
 bool ChunkFiles::Read(const Instance& instance, std::string_view key,
                       std::uint64_t offset, std::span<std::byte> destination) {
-  const std::shared_ptr<const ChunkFile> file = Find(instance, key);
+  const std::shared_ptr<const ChunkFile> file =
+      Find(instance, key, destination.size());
   return file != nullptr && file->Read(key, offset, destination);
 }
 
 std::shared_ptr<const ChunkFile> ChunkFiles::Find(const Instance& instance,
-                                                  std::string_view key) {
+                                                  std::string_view key,
+                                                  std::size_t bytes) {
   // Held while a file is opened: two threads that want the same one open it
   // once.
   const absl::MutexLock lock(&mutex_);
   const LiveTables::Table* const table =
       live_.Find(instance, schema::Space::kChunks, key);
   if (table == nullptr) return nullptr;
+  std::shared_ptr<const ChunkFile> file;
   if (const auto found = open_.find(table->path); found != open_.end()) {
-    return found->second;
+    file = found->second;
+    if (file == nullptr || HasRoom(file->descriptors_for(bytes))) return file;
+  } else {
+    file = ChunkFile::Open(FileSystemOf(options_), *table);
+    const std::size_t more =
+        file == nullptr ? 0
+                        : file->descriptors() + file->descriptors_for(bytes);
+    if (HasRoom(more)) return open_[table->path] = file;
   }
-  // One still in use outlives this. Each may be open three times.
-  if (open_.size() >= static_cast<std::size_t>(OpenTableLimit()) / 3) {
-    open_.clear();
+  // Those still in use outlive this.
+  open_.clear();
+  return open_[table->path] = file;
+}
+
+bool ChunkFiles::HasRoom(std::size_t descriptors) const {
+  if (descriptors == 0) return true;
+  for (const auto& [path, file] : open_) {
+    // One that cannot be read is remembered as such.
+    descriptors += file == nullptr ? 1 : file->descriptors();
   }
-  return open_[table->path] = ChunkFile::Open(FileSystemOf(options_), *table);
+  return descriptors <= static_cast<std::size_t>(OpenTableLimit());
 }
 
 void ChunkFiles::Prefetch(const Instance& instance, std::string_view key,
                           std::uint64_t offset, std::size_t bytes,
                           std::span<const std::byte> destination) {
-  const std::shared_ptr<const ChunkFile> file = Find(instance, key);
+  const std::shared_ptr<const ChunkFile> file = Find(instance, key, bytes);
   if (file != nullptr) file->Prefetch(key, offset, bytes, destination);
 }
 

@@ -53,8 +53,13 @@ class ChunkFiles {
   void Forget();
 
  private:
+  // For a read of so many bytes.
   std::shared_ptr<const ChunkFile> Find(const Instance& instance,
-                                        std::string_view key);
+                                        std::string_view key,
+                                        std::size_t bytes);
+  // Whether as many more may be open.
+  bool HasRoom(std::size_t descriptors) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   absl::Mutex mutex_;

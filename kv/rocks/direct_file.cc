@@ -55,6 +55,7 @@ double ShareInCache(int fd, std::uint64_t offset, std::size_t bytes) {
 
 int DirectFile::Direct() {
   absl::call_once(once_, [this] {
+    opened_.store(true);
     direct_.Reset(OpenAt(AT_FDCWD, path_, O_RDONLY | O_DIRECT));
     if (direct_.get() >= 0) {
       cached_.Reset(OpenAt(AT_FDCWD, path_, O_RDONLY));

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_KV_ROCKS_DIRECT_FILE_H_
 #define CKPTREE_KV_ROCKS_DIRECT_FILE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,6 +29,11 @@ class DirectFile {
   DirectFile(const DirectFile&) = delete;
   DirectFile& operator=(const DirectFile&) = delete;
 
+  // How many descriptors it has open by now; those that it opens at its first
+  // read.
+  std::size_t descriptors() const { return opened_.load() ? kDescriptors : 0; }
+  static constexpr std::size_t kDescriptors = 2;
+
   // True where Read() would do it: the place in the file and that in memory are
   // at a page, it is large, little of it is in the page cache, and the file can
   // be opened like this.
@@ -43,6 +49,7 @@ class DirectFile {
 
   const std::string path_;
   absl::once_flag once_;
+  std::atomic<bool> opened_{false};
   Descriptor direct_{-1};
   Descriptor cached_{-1};  // To ask what is in the page cache.
 };
