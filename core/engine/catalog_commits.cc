@@ -58,6 +58,7 @@ CatalogCommits::CatalogCommits(CommitContext context)
       keeper_(*context_.keeper) {}
 
 absl::Status CatalogCommits::Commit(kv::CommitRequest request) {
+  CKPTREE_RETURN_IF_ERROR(CheckHealth(database_));
   return CommitStatus(database_.Commit(std::move(request)), "the change");
 }
 
