@@ -257,7 +257,7 @@ store.save(1, {"w": np.random.default_rng(1).random(1 << 20)}, borrow=True)
 
 def test_at_the_exit_nothing_is_lost(tmp_path):
     done = run(AT_EXIT, tmp_path / "s")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 120, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["ERROR"]
     assert f"store {tmp_path / 's'}: step 1" in lines[0]
@@ -275,7 +275,7 @@ class Asks(logging.Handler):
 logging.getLogger("ckptree").addHandler(Asks())
 """
     done = run(code, tmp_path / "s")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 120, done.stderr
     assert "asked ERROR" in done.stdout
 
 
