@@ -484,9 +484,11 @@ def test_saves_that_nobody_waits_for_are_two_at_most(store):
 
 def test_saves_that_nobody_waits_for_hold_the_memory_of_two(tmp_path):
     go_on, two = threading.Event(), threading.Event()
+    held = threading.Event()
     alive = []
 
     def hold(steps):
+        held.set()
         assert go_on.wait(timeout=60)
         return [True for _ in steps]
 
@@ -503,7 +505,9 @@ def test_saves_that_nobody_waits_for_hold_the_memory_of_two(tmp_path):
         saving = threading.Thread(target=save_all, args=(store,))
         saving.start()
         assert two.wait(timeout=60)
-        # The first is held up where it commits: the third waits.
+        # The first is held up where it commits, and needs its memory no more:
+        # the third waits.
+        assert held.wait(timeout=60)
         counters = store.counters()
         assert counters.saves_in_flight == 2
         assert counters.staging_bytes_in_use <= 2 * 8 << 20
