@@ -38,7 +38,7 @@ inline absl::Status CommitStatus(const kv::CommitResult& result,
 
 // Why a store commits nothing more, and what to do; or OK.
 inline absl::Status CheckHealth(const kv::Database& database) {
-  const absl::Status health = database.health();
+  absl::Status health = database.health();
   if (health.ok()) return health;
   return absl::FailedPreconditionError(absl::StrFormat(
       "a write failed before (%s), and since then the store commits nothing: "
