@@ -8,6 +8,7 @@ and once at the end; what it raises stops the call, and is raised by it.
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Union
@@ -20,6 +21,21 @@ Progress = Union[bool, Function, None]
 
 # The bytes that a leaf counts for which is no array.
 SMALL = 8
+
+
+def steps_on_stderr() -> Function:
+    """For a command that moves steps: one line with their number, where stderr
+    is a terminal."""
+    shown = sys.stderr.isatty()
+
+    def show(done: int, of: int) -> None:
+        if shown:
+            end = "\n" if done == of else ""
+            print(
+                f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True
+            )
+
+    return show
 
 
 class _Bar:

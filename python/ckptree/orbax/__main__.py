@@ -8,6 +8,7 @@ import argparse
 import sys
 
 from ckptree.orbax._transfer import export_orbax, import_checkpoint
+from ckptree.progress import steps_on_stderr
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,18 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
         )
     given = parser.parse_args(arguments)
     move = import_checkpoint if given.verb == "import" else export_orbax
-    shown = sys.stderr.isatty()
-
-    def progress(done: int, of: int) -> None:
-        if shown:
-            end = "\n" if done == of else ""
-            print(
-                f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True
-            )
-
     try:
         steps = move(
-            given.source, given.destination, steps=given.step, progress=progress
+            given.source,
+            given.destination,
+            steps=given.step,
+            progress=steps_on_stderr(),
         )
     except KeyboardInterrupt:
         print(

@@ -10,6 +10,7 @@ import sys
 
 import ckptree
 from ckptree.paths import local_path
+from ckptree.progress import steps_on_stderr
 from ckptree.torch import _found, import_checkpoint
 
 
@@ -54,15 +55,6 @@ def main(arguments: list[str] | None = None) -> int:
         "training_args.bin; may be given again",
     )
     given = parser.parse_args(arguments)
-    shown = sys.stderr.isatty()
-
-    def progress(done: int, of: int) -> None:
-        if shown:
-            end = "\n" if done == of else ""
-            print(
-                f"\r{done} of {of} steps", end=end, file=sys.stderr, flush=True
-            )
-
     try:
         # No store is made where there is nothing to put into it.
         _found.look(
@@ -76,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
                 format=given.format,
                 item=given.item,
                 skip=given.skip,
-                progress=progress,
+                progress=steps_on_stderr(),
             )
     except KeyboardInterrupt:
         print(
