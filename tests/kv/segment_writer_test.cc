@@ -22,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "kv/database.h"
 #include "kv/rocks/segment_layout.h"
+#include "schema/keys.h"
 #include "schema/spaces.h"
 #include "tests/kv/fixture.h"
 #include "tests/testutil/status_matchers.h"
@@ -99,6 +100,9 @@ TEST_F(SegmentWriterTest, PayloadsAreAlignedInTheFileAndInTheMapping) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(payload.data()) % 64, 0) << i;
   }
 }
+
+// What `verify` takes for a gap is what the writer makes.
+static_assert(kMostGapBytes == schema::kMostGapBytes);
 
 // Wherever a block ends, the value of the next one is aligned.
 TEST(SegmentGapTest, EachPlaceHasItsGap) {
