@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ckptree_bench [--quick] [--guard] [--dir DIR] [CASE...]: measures the engine
-// beside what the machine can do, in the same run.
+// ckptree_bench [--quick] [--guard] [--json] [--dir DIR] [CASE...]: measures
+// the engine beside what the machine can do, in the same run. --json: one
+// figure a line, as data. --list: the names of the cases. --machine: what the
+// machine itself does now.
 
 #include <cstdio>
 #include <cstring>
@@ -10,6 +12,8 @@
 #include <vector>
 
 #include "bench/cases.h"
+#include "bench/raw_io.h"
+#include "bench/state.h"
 
 namespace {
 
@@ -37,10 +41,33 @@ constexpr Case kCases[] = {
     {"ranks_open", ckptree::bench::RanksOpen},
 };
 
+// Raw writes, raw reads and copies of as many bytes, by which it is seen
+// whether the machine does its own work alone.
+void MeasureMachine(const ckptree::bench::Settings& settings) {
+  constexpr std::size_t kBytes = std::size_t{256} << 20;
+  constexpr int kTurns = 5;
+  ckptree::bench::State state(kBytes);
+  ckptree::bench::State memory(kBytes);
+  std::vector<double> write, read, copy;
+  for (int i = 0; i < kTurns; ++i) {
+    const auto rate = [](double seconds) { return kBytes / seconds / 1e9; };
+    const std::string& directory = settings.directory;
+    write.push_back(rate(ckptree::bench::RawWrite(directory, state.bytes())));
+    read.push_back(rate(
+        ckptree::bench::RawReadOf(directory, state.bytes(), memory.bytes())));
+    copy.push_back(
+        rate(ckptree::bench::CopyPass(state.bytes(), memory.bytes())));
+  }
+  ckptree::bench::Print("machine", "raw O_DIRECT write", write, "GB/s");
+  ckptree::bench::Print("machine", "raw O_DIRECT read", read, "GB/s");
+  ckptree::bench::Print("machine", "memcpy", copy, "GB/s");
+}
+
 int Usage() {
   std::fprintf(stderr,
-               "usage: ckptree_bench [--quick] [--guard] [--dir DIR] "
-               "[CASE...]\ncases:");
+               "usage: ckptree_bench [--quick] [--guard] [--json] [--dir DIR] "
+               "[CASE...]\n       ckptree_bench --list\n"
+               "       ckptree_bench --machine [--json] [--dir DIR]\ncases:");
   for (const Case& one : kCases) std::fprintf(stderr, " %s", one.name);
   std::fprintf(stderr, "\n");
   return 2;
@@ -55,12 +82,20 @@ int main(int argc, char** argv) {
   ckptree::bench::Settings settings;
   settings.directory = "build/bench-data";
   std::vector<const Case*> chosen;
+  bool machine = false;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg == "--quick") {
       settings.quick = true;
     } else if (arg == "--guard") {
       settings.guard = true;
+    } else if (arg == "--json") {
+      ckptree::bench::WriteFiguresAsJson();
+    } else if (arg == "--machine") {
+      machine = true;
+    } else if (arg == "--list") {
+      for (const Case& one : kCases) std::printf("%s\n", one.name);
+      return 0;
     } else if (arg == "--dir" && i + 1 < argc) {
       settings.directory = argv[++i];
     } else {
@@ -77,6 +112,10 @@ int main(int argc, char** argv) {
   }
   std::filesystem::create_directories(settings.directory);
   bool good = true;
+  if (machine) {
+    MeasureMachine(settings);
+    chosen.clear();
+  }
   for (const Case* one : chosen) good = one->run(settings) && good;
   std::filesystem::remove_all(settings.directory);
   if (!good) std::fprintf(stderr, "ckptree_bench: a floor was missed\n");

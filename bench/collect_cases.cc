@@ -98,7 +98,7 @@ CollectReport Collected(Store& store, const CollectOptions& options) {
 bool CollectWhole(const Settings& settings) {
   const int steps = settings.quick ? 12 : 20;
   State state((settings.quick ? 64 : 256) * kMiB);
-  std::vector<double> ours, beside, ratios, written;
+  std::vector<double> ours, beside, written;
   const std::string path = settings.directory + "/collect";
   for (int round = 0; round < (settings.quick ? 2 : 3); ++round) {
     Store store = QuietStore(path);
@@ -118,16 +118,24 @@ bool CollectWhole(const Settings& settings) {
     if (report.versions != sizes.size()) Fail("something was kept");
     written.push_back(static_cast<double>(report.bytes_written) / 1e6);
     beside.push_back(RemoveFiles(settings.directory, sizes, state));
-    ratios.push_back(ours.back() / beside.back());
     Check(store.Close());
     std::filesystem::remove_all(path);
   }
-  Print("collect_whole", "rm of equal files + sync", beside, "s");
-  Print("collect_whole", "delete and collect", ours, "s");
-  const bool small = Judge(settings, "collect_whole", "written, MB", written, 1,
-                           /*at_least=*/false);
-  return Judge(settings, "collect_whole", "time / rm", ratios, 2,
-               /*at_least=*/false) &&
+  const bool small = Report(settings, {.name = "collect_whole",
+                                       .what = "nothing shared: written",
+                                       .unit = "MB",
+                                       .values = written,
+                                       .floor = 1,
+                                       .at_least = false});
+  return Report(settings,
+                {.name = "collect_whole",
+                 .what = "nothing shared: steps deleted and collected",
+                 .unit = "s",
+                 .values = ours,
+                 .beside = "rm of equal files and a sync",
+                 .beside_values = beside,
+                 .floor = 2,
+                 .at_least = false}) &&
          small;
 }
 
@@ -135,7 +143,7 @@ bool CollectShared(const Settings& settings) {
   const int pairs = settings.quick ? 3 : 10;
   State state((settings.quick ? 64 : 256) * kMiB);
   const std::string path = settings.directory + "/collect";
-  std::vector<double> seconds, ratios;
+  std::vector<double> seconds, written, living;
   {
     Store store = QuietStore(path);
     SavePairs(store, state, pairs);
@@ -144,14 +152,21 @@ bool CollectShared(const Settings& settings) {
     const CollectReport report = Collected(store, {.min_dead_fraction = 0});
     seconds.push_back(watch.Seconds());
     const double live = static_cast<double>(state.bytes().size()) / 2 * pairs;
-    ratios.push_back(static_cast<double>(report.bytes_written) / live);
+    written.push_back(static_cast<double>(report.bytes_written) / 1e6);
+    living.push_back(live / 1e6);
     if (static_cast<double>(report.bytes_freed) < live) Fail("too little died");
     Check(store.Close());
   }
   std::filesystem::remove_all(path);
-  Print("collect_shared", "collect", seconds, "s");
-  return Judge(settings, "collect_shared", "written / live bytes", ratios, 1.3,
-               /*at_least=*/false);
+  Print("collect_shared", "half shared: collected", seconds, "s");
+  return Report(settings, {.name = "collect_shared",
+                           .what = "half shared: written",
+                           .unit = "MB",
+                           .values = written,
+                           .beside = "the living bytes",
+                           .beside_values = living,
+                           .floor = 1.3,
+                           .at_least = false});
 }
 
 bool SaveBesideCollection(const Settings& settings) {
@@ -188,10 +203,14 @@ bool SaveBesideCollection(const Settings& settings) {
   }
   std::filesystem::remove_all(path);
   if (rewritten == 0 || busy.size() < 5) Fail("collection was over too soon");
-  Print("save_beside_gc", "save of 16 MiB, idle", idle, "ms");
-  Print("save_beside_gc", "the same beside collection", busy, "ms");
-  return Judge(settings, "save_beside_gc", "busy / idle",
-               {Median(busy) / Median(idle)}, 1.5, /*at_least=*/false);
+  return Report(settings, {.name = "save_beside_gc",
+                           .what = "save of 16 MiB beside collection",
+                           .unit = "ms",
+                           .values = {Median(busy)},
+                           .beside = "the same on an idle store",
+                           .beside_values = idle,
+                           .floor = 1.5,
+                           .at_least = false});
 }
 
 bool KeepThree(const Settings& settings) {
@@ -215,12 +234,24 @@ bool KeepThree(const Settings& settings) {
   const auto after = static_cast<double>(BytesBelow(path));
   std::filesystem::remove_all(path);
   const auto mib = [](double bytes) { return bytes / kMiB; };
-  bool good = Judge(settings, "keep_3", "save and delete, p50 ms", commits, 10,
-                    /*at_least=*/false, /*absolute=*/true);
-  good &= Judge(settings, "keep_3", "largest, MiB",
-                {mib(static_cast<double>(largest))}, 96, /*at_least=*/false);
-  return Judge(settings, "keep_3", "after close, MiB", {mib(after)}, 32,
-               /*at_least=*/false) &&
+  bool good = Report(settings, {.name = "keep_3",
+                                .what = "64 KiB saved and deleted",
+                                .unit = "ms",
+                                .values = commits,
+                                .floor = 10,
+                                .at_least = false});
+  good &= Report(settings, {.name = "keep_3",
+                            .what = "the store, when it was largest",
+                            .unit = "MiB",
+                            .values = {mib(static_cast<double>(largest))},
+                            .floor = 96,
+                            .at_least = false});
+  return Report(settings, {.name = "keep_3",
+                           .what = "the store, closed",
+                           .unit = "MiB",
+                           .values = {mib(after)},
+                           .floor = 32,
+                           .at_least = false}) &&
          good;
 }
 
@@ -244,8 +275,12 @@ bool DeleteManyLeaves(const Settings& settings) {
     Check(store.Close());
   }
   std::filesystem::remove_all(path);
-  return Judge(settings, "delete_100k", "delete and collect, s", seconds, 2,
-               /*at_least=*/false, /*absolute=*/true);
+  return Report(settings, {.name = "delete_100k",
+                           .what = "a step deleted and collected",
+                           .unit = "s",
+                           .values = seconds,
+                           .floor = 2,
+                           .at_least = false});
 }
 
 }  // namespace ckptree::bench

@@ -80,7 +80,7 @@ bool ManagerLoop(const Settings& settings) {
   State state(kStepBytes);
   const std::string path = settings.directory + "/manager";
   std::filesystem::remove_all(path);
-  std::vector<double> ratios, saves, by_hand;
+  std::vector<double> saves, by_hand;
   {
     auto manager = CheckpointManager::Open(path, {.max_to_keep = kKept});
     Check(manager.status());
@@ -103,16 +103,20 @@ bool ManagerLoop(const Settings& settings) {
       }
       saves.push_back(seconds[0] / kBlock * 1e3);
       by_hand.push_back(seconds[1] / kBlock * 1e3);
-      ratios.push_back(seconds[0] / seconds[1]);
     }
     if (manager->AllSteps()->size() != kKept) Fail("other steps are left");
     Check(manager->Close());
   }
   std::filesystem::remove_all(path);
-  Print("manager", "save, keep 3", saves, "ms");
-  Print("manager", "fsync loop by hand", by_hand, "ms");
-  bool good = Judge(settings, "manager", "save / by hand", ratios, 4,
-                    /*at_least=*/false);
+  bool good =
+      Report(settings, {.name = "manager",
+                        .what = "64 KiB saved and waited for, three kept",
+                        .unit = "ms",
+                        .values = saves,
+                        .beside = "write, fsync, rename, unlink by hand",
+                        .beside_values = by_hand,
+                        .floor = 4,
+                        .at_least = false});
 
   // One decision over all the steps there are.
   Store store = FreshStore(path);
@@ -136,10 +140,14 @@ bool ManagerLoop(const Settings& settings) {
     for (int i = 0; i < 20; ++i) {
       milliseconds.push_back(Evaluate(store, policy));
     }
-    const std::string what =
-        absl::StrFormat("decision over %d steps, ms: %s", steps, Text(policy));
-    good &= Judge(settings, "manager", what, milliseconds, 1,
-                  /*at_least=*/false, /*absolute=*/true);
+    good &=
+        Report(settings,
+               {.name = "manager",
+                .what = absl::StrFormat("decision over all: %s", Text(policy)),
+                .unit = "ms",
+                .values = milliseconds,
+                .floor = 1,
+                .at_least = false});
   }
   Check(store.Close());
   std::filesystem::remove_all(path);

@@ -119,21 +119,38 @@ bool Query(const Settings& settings) {
     alone.push_back(OfItsOwn(path, few[static_cast<std::size_t>(i)]) * 1e3);
   }
   std::filesystem::remove_all(path);
-  Print("query", "cold: one O_DIRECT read of 4 KiB", raw, "us");
-  Print("query", "cold: one leaf of an open step", cold.read, "us");
-  Print("query", "cold: the step being opened", cold.opened, "us");
-  Print("query", "warm: the step being opened", warm.opened, "us");
-  bool good = Judge(settings, "query", "warm: one leaf of an open step, p50 us",
-                    warm.read, 6, /*at_least=*/false, /*absolute=*/true);
-  good = Judge(settings, "query", "warm: p99, us",
-               {Percentile(warm.read, 0.99)}, 40, /*at_least=*/false,
-               /*absolute=*/true) &&
-         good;
-  good = Judge(settings, "query", "cold: a leaf / one O_DIRECT read",
-               {Median(cold.read) / Median(raw)}, 1.3, /*at_least=*/false) &&
-         good;
-  return Judge(settings, "query", "by a process of its own, ms", alone, 25,
-               /*at_least=*/false, /*absolute=*/true) &&
+  Print("query", "the step being opened, read before", warm.opened, "us");
+  Print("query", "the step being opened, for the first time", cold.opened,
+        "us");
+  bool good = Report(settings, {.name = "query",
+                                .what = "leaf of an open step, read before",
+                                .unit = "us",
+                                .values = warm.read,
+                                .floor = 6,
+                                .goal = 4,
+                                .at_least = false});
+  good &= Report(settings, {.name = "query",
+                            .what = "the same, p99",
+                            .unit = "us",
+                            .values = {Percentile(warm.read, 0.99)},
+                            .floor = 40,
+                            .at_least = false});
+  good &= Report(settings, {.name = "query",
+                            .what = "the same, for the first time",
+                            .unit = "us",
+                            .values = cold.read,
+                            .beside = "one O_DIRECT read of 4 KiB",
+                            .beside_values = {Median(raw)},
+                            .floor = 1.3,
+                            .goal = 1.1,
+                            .at_least = false});
+  return Report(settings, {.name = "query",
+                           .what = "the same, by a process of its own",
+                           .unit = "ms",
+                           .values = alone,
+                           .floor = 25,
+                           .goal = 12,
+                           .at_least = false}) &&
          good;
 }
 

@@ -77,10 +77,13 @@ bool RanksCommit(const Settings& settings) {
     Check(store.Close());
   }
   std::filesystem::remove_all(path);
-  const std::string what =
-      absl::StrFormat("commit of %d parts, s", layout.world);
-  return Judge(settings, "ranks_commit", what, seconds, 1, /*at_least=*/false,
-               /*absolute=*/true);
+  return Report(settings,
+                {.name = "ranks_commit",
+                 .what = absl::StrFormat("commit of %d parts", layout.world),
+                 .unit = "s",
+                 .values = seconds,
+                 .floor = 1,
+                 .at_least = false});
 }
 
 bool RanksOpen(const Settings& settings) {
@@ -114,10 +117,15 @@ bool RanksOpen(const Settings& settings) {
   std::filesystem::remove_all(path);
   Print("ranks_open", "open of the store", stores, "ms");
   Print("ranks_open", "first array of all parts", leaves, "ms");
-  const std::string what = absl::StrFormat("open of %d parts x %d pieces, ms",
-                                           layout.world, layout.arrays);
-  return Judge(settings, "ranks_open", what, opens, 100, /*at_least=*/false,
-               /*absolute=*/true);
+  return Report(settings,
+                {.name = "ranks_open",
+                 .what = absl::StrFormat("open of a step of %d parts x %d "
+                                         "pieces",
+                                         layout.world, layout.arrays),
+                 .unit = "ms",
+                 .values = opens,
+                 .floor = 100,
+                 .at_least = false});
 }
 
 }  // namespace ckptree::bench

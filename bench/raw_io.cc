@@ -165,6 +165,28 @@ double RawPages::Read() {
   return watch.Seconds();
 }
 
+RawSyncs::RawSyncs(const std::string& directory, std::size_t bytes)
+    : path_(directory + "/raw_syncs"), bytes_(bytes, 'x') {
+  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  if (fd_ < 0) Fail("cannot open " + path_);
+  Write();
+}
+
+RawSyncs::~RawSyncs() {
+  close(fd_);
+  unlink(path_.c_str());
+}
+
+double RawSyncs::Write() {
+  const Stopwatch watch;
+  if (pwrite(fd_, bytes_.data(), bytes_.size(), 0) !=
+          static_cast<ssize_t>(bytes_.size()) ||
+      fdatasync(fd_) != 0) {
+    Fail("cannot write " + path_);
+  }
+  return watch.Seconds();
+}
+
 double HashPass(std::span<const std::byte> bytes) {
   const Stopwatch watch;
   InHalves(bytes.size(), [&](std::size_t, std::size_t begin, std::size_t end) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace ckptree::bench {
 
@@ -40,6 +41,25 @@ class RawPages {
   const std::string path_;
   const std::size_t pages_;
   std::size_t next_ = 0;
+  int fd_ = -1;
+};
+
+// A file of which the same bytes are written again and again, each time until
+// they are on the disk: what one small commit costs at least.
+class RawSyncs {
+ public:
+  // Writes it, so that no block of it is new later.
+  RawSyncs(const std::string& directory, std::size_t bytes);
+  RawSyncs(const RawSyncs&) = delete;
+  RawSyncs& operator=(const RawSyncs&) = delete;
+  ~RawSyncs();
+
+  // Seconds of one write of all of it and one fdatasync.
+  double Write();
+
+ private:
+  const std::string path_;
+  const std::vector<char> bytes_;
   int fd_ = -1;
 };
 

@@ -51,7 +51,7 @@ bool RestoreCold(const Settings& settings) {
   State state(BytesOf(settings));
   const double gigabytes = static_cast<double>(state.bytes().size()) / 1e9;
   const std::string path = settings.directory + "/restore";
-  std::vector<double> raw, raw_fresh, reused, fresh, of_raw, fresh_of_raw;
+  std::vector<double> raw, raw_fresh, reused, fresh;
   {
     Store store = FreshStore(path);
     SaveLeaves(store, 0, state, kLeafBytes, Ownership::kBorrow);
@@ -84,20 +84,30 @@ bool RestoreCold(const Settings& settings) {
     raw.push_back(gigabytes / ceiling);
     reused.push_back(gigabytes / into_reused);
     fresh.push_back(gigabytes / into_fresh);
-    of_raw.push_back(ceiling / into_reused);
-    fresh_of_raw.push_back(ceiling / into_fresh);
   }
   std::filesystem::remove_all(path);
-  Print("restore_cold", "raw O_DIRECT read", raw, "GB/s");
-  Print("restore_cold", "raw O_DIRECT read into fresh memory", raw_fresh,
-        "GB/s");
-  Print("restore_cold", "into memory that was touched before", reused, "GB/s");
-  Print("restore_cold", "into fresh memory", fresh, "GB/s");
-  const bool good =
-      Judge(settings, "restore_cold", "into touched memory / raw", of_raw, 0.92,
-            /*at_least=*/true);
-  return Judge(settings, "restore_cold", "into fresh memory / raw",
-               fresh_of_raw, 0.85, /*at_least=*/true) &&
+  bool good = Report(settings, {.name = "restore_cold",
+                                .what = "out of the disk, into touched memory",
+                                .unit = "GB/s",
+                                .values = reused,
+                                .beside = "raw O_DIRECT read",
+                                .beside_values = raw,
+                                .floor = 0.92,
+                                .goal = 0.98});
+  good &= Report(settings, {.name = "restore_cold",
+                            .what = "out of the disk, into fresh memory",
+                            .unit = "GB/s",
+                            .values = fresh,
+                            .beside = "raw O_DIRECT read",
+                            .beside_values = raw,
+                            .floor = 0.85,
+                            .goal = 0.95});
+  return Report(settings, {.name = "restore_cold",
+                           .what = "the same",
+                           .unit = "GB/s",
+                           .values = fresh,
+                           .beside = "raw read into fresh memory",
+                           .beside_values = raw_fresh}) &&
          good;
 }
 
@@ -105,7 +115,7 @@ bool RestoreWarm(const Settings& settings) {
   State state(BytesOf(settings));
   const double gigabytes = static_cast<double>(state.bytes().size()) / 1e9;
   const std::string path = settings.directory + "/restore";
-  std::vector<double> copy, restore, of_copy;
+  std::vector<double> copy, restore;
   {
     Store store = FreshStore(path);
     SaveLeaves(store, 0, state, kLeafBytes, Ownership::kBorrow);
@@ -118,14 +128,17 @@ bool RestoreWarm(const Settings& settings) {
       CheckEqual(memory.bytes(), state.bytes());
       copy.push_back(gigabytes / ceiling);
       restore.push_back(gigabytes / seconds);
-      of_copy.push_back(ceiling / seconds);
     }
   }
   std::filesystem::remove_all(path);
-  Print("restore_warm", "memcpy into touched memory", copy, "GB/s");
-  Print("restore_warm", "into touched memory", restore, "GB/s");
-  return Judge(settings, "restore_warm", "restore / memcpy", of_copy, 0.5,
-               /*at_least=*/true);
+  return Report(settings, {.name = "restore_warm",
+                           .what = "out of the page cache, touched memory",
+                           .unit = "GB/s",
+                           .values = restore,
+                           .beside = "memcpy",
+                           .beside_values = copy,
+                           .floor = 0.5,
+                           .goal = 0.8});
 }
 
 bool Views(const Settings& settings) {
@@ -167,9 +180,13 @@ bool Views(const Settings& settings) {
     }
   }
   std::filesystem::remove_all(path);
-  Print("views", "for the first time", first, "GB/s");
-  return Judge(settings, "views", "views of all, again, GB/s", again, 10,
-               /*at_least=*/true, /*absolute=*/true);
+  Print("views", "views of all, for the first time", first, "GB/s");
+  return Report(settings, {.name = "views",
+                           .what = "views of all, checked before",
+                           .unit = "GB/s",
+                           .values = again,
+                           .floor = 10,
+                           .goal = 25});
 }
 
 }  // namespace ckptree::bench

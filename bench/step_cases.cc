@@ -61,7 +61,8 @@ bool SmallLeaves(const Settings& settings) {
   std::vector<std::byte> memory(state.bytes().size(), std::byte{1});
   for (int i = 0; i < 3; ++i) {
     if (!DropCaches() && i == 0) {
-      std::printf("small_leaves   (the page cache could not be dropped)\n");
+      std::fprintf(stderr,
+                   "small_leaves: the page cache could not be dropped\n");
     }
     auto store = Store::Open(settings.directory + "/small");
     Check(store.status());
@@ -70,11 +71,24 @@ bool SmallLeaves(const Settings& settings) {
   std::filesystem::remove_all(settings.directory + "/small");
   Print("small_leaves", "raw O_DIRECT write of the same bytes", raw,
         "k leaves/s");
-  Print("small_leaves", "save, fresh store", saved, "k leaves/s");
-  bool good = Judge(settings, "small_leaves", "save, aged store, k leaves/s",
-                    aged_saved, 100, /*at_least=*/true, /*absolute=*/true);
-  return Judge(settings, "small_leaves", "cold restore, aged, k leaves/s",
-               restored, 100, /*at_least=*/true, /*absolute=*/true) &&
+  bool good = Report(settings, {.name = "small_leaves",
+                                .what = "saved into a fresh store",
+                                .unit = "k leaves/s",
+                                .values = saved,
+                                .floor = 200,
+                                .goal = 400});
+  good &= Report(settings, {.name = "small_leaves",
+                            .what = "saved into one of up to 100 such steps",
+                            .unit = "k leaves/s",
+                            .values = aged_saved,
+                            .floor = 180,
+                            .goal = 300});
+  return Report(settings, {.name = "small_leaves",
+                           .what = "restored out of that, cold",
+                           .unit = "k leaves/s",
+                           .values = restored,
+                           .floor = 300,
+                           .goal = 600}) &&
          good;
 }
 
@@ -86,12 +100,13 @@ bool ManySteps(const Settings& settings) {
   const std::string path = settings.directory + "/many";
   {
     Store store = FreshStore(path);
+    RawSyncs raw(settings.directory, state.bytes().size());
     for (int i = 0; i < steps; ++i) {
       state.Touch(4096, static_cast<std::uint64_t>(i) + 1);
       commits.push_back(
           SaveLeaves(store, i, state, 64 << 10, Ownership::kCopy) * 1e3);
-      if (i % window == 0) {
-        sync.push_back(RawWrite(settings.directory, state.bytes()) * 1e3);
+      if (i >= steps - window && i % (window / 10) == 0) {
+        for (int j = 0; j < 5; ++j) sync.push_back(raw.Write() * 1e3);
       }
     }
     // A reader beside the writer.
@@ -128,19 +143,33 @@ bool ManySteps(const Settings& settings) {
     log.push_back(list.Seconds() * 1e3);
   }
   std::filesystem::remove_all(path);
-  Print("many_steps", "raw O_DIRECT write + sync of 64 KiB", sync, "ms");
   Print("many_steps", "commit, first tenth", first, "ms");
-  Print("many_steps", "commit, last tenth", last, "ms");
+  bool good = Report(settings, {.name = "many_steps",
+                                .what = "commit, last tenth",
+                                .unit = "ms",
+                                .values = last,
+                                .beside = "one write and fdatasync of 64 KiB",
+                                .beside_values = sync,
+                                .floor = 1.2,
+                                .goal = 1.05,
+                                .at_least = false});
   Print("many_steps", "commit p99, last tenth", {Percentile(last, 0.99)}, "ms");
   Print("many_steps", "open, cold", open, "ms");
   Print("many_steps", "list all steps", log, "ms");
   Print("many_steps", "refresh, one new step", one_new, "us");
-  const bool fresh =
-      Judge(settings, "many_steps", "refresh, nothing new, us", nothing_new, 50,
-            /*at_least=*/false, /*absolute=*/true);
-  return Judge(settings, "many_steps", "commit p50, last / first",
-               {Median(last) / Median(first)}, 1.2, /*at_least=*/false) &&
-         fresh;
+  good &= Report(settings, {.name = "many_steps",
+                            .what = "refresh, nothing new",
+                            .unit = "us",
+                            .values = nothing_new,
+                            .floor = 50,
+                            .at_least = false});
+  return Report(settings, {.name = "many_steps",
+                           .what = "commit, last tenth / first",
+                           .unit = "x",
+                           .values = {Median(last) / Median(first)},
+                           .floor = 1.2,
+                           .at_least = false}) &&
+         good;
 }
 
 }  // namespace ckptree::bench
