@@ -153,12 +153,17 @@ class Database {
                                                  std::string_view key) const;
   // kNotFound where the key is absent. One copy from the file's block at most.
   absl::StatusOr<Value> Read(schema::Space space, std::string_view key) const;
-  // Bytes of a value of kChunks from `offset` on, straight from its file: no
-  // copy, and NOTHING IS CHECKED. False where that cannot be, for whatever
-  // reason: Read() does it, or says what is wrong.
+  // Bytes of an array block, of kChunks or kSmall, from `offset` on, straight
+  // from its file: no copy, and NOTHING IS CHECKED. False where that cannot be,
+  // for whatever reason: Read() does it, or says what is wrong.
   bool ReadUnchecked(schema::Space space, std::string_view key,
                      std::uint64_t offset,
                      std::span<std::byte> destination) const;
+  // A leaf record of kSmall, which once written is never another one, straight
+  // from its file; the block that it is in has its checksum. Also one that was
+  // deleted since. Nothing where that cannot be, as above.
+  std::optional<std::string> ReadWritten(schema::Space space,
+                                         std::string_view key) const;
   // Begins to read what ReadUnchecked() will be asked for; does not wait.
   // `destination`: where that will put it, if it is known.
   void Prefetch(schema::Space space, std::string_view key, std::uint64_t offset,

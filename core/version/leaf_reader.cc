@@ -147,6 +147,11 @@ absl::StatusOr<schema::LeafRecord> ReadLeaf(const kv::Database& database,
                                             std::uint16_t part,
                                             const schema::MapRun& run) {
   const std::string key = KeyOf(part, run.place, run.version, run.source);
+  if (const auto straight = database.ReadWritten(run.place, key)) {
+    // Else the database says what is wrong with it.
+    auto record = schema::DecodeLeafRecord(*straight);
+    if (record.ok()) return record;
+  }
   CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> value,
                            database.Get(run.place, key));
   if (!value.has_value()) return Missing(run.place, key);

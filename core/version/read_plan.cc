@@ -378,10 +378,7 @@ absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
 absl::Status ReadPlan::DeliverBlock(std::span<const Slice> slices,
                                     Scratch* scratch) {
   const Slice& first = slices.front();
-  if (first.ref.place == schema::Space::kChunks &&
-      ReadStraight(slices, scratch)) {
-    return absl::OkStatus();
-  }
+  if (ReadStraight(slices, scratch)) return absl::OkStatus();
   absl::StatusOr<kv::Value> value =
       database_.Read(first.ref.place, ChunkKey(first.ref));
   if (value.ok()) {

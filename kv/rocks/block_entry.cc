@@ -48,6 +48,53 @@ std::optional<FirstEntry> ParseFirst(std::string_view bytes) {
   return FirstEntry{*head, key};
 }
 
+std::optional<std::string_view> FindPut(std::string_view block,
+                                        std::string_view key) {
+  // A block with a hash index of its own counts its restarts in 31 bits; ours
+  // have none, and so few.
+  const std::string_view entries = BlockEntries(block);
+  if (entries.empty()) return std::nullopt;
+  const std::uint64_t restarts = (block.size() - entries.size()) / 4 - 1;
+  const auto restart = [&](std::uint64_t i) -> std::string_view {
+    const std::uint64_t at =
+        LittleEndian32(block.substr(entries.size() + 4 * i, 4));
+    return at < entries.size() ? entries.substr(at) : std::string_view();
+  };
+  // The last restart below the key: of several entries with one key the first
+  // is the newest.
+  std::uint64_t first = 0;
+  for (std::uint64_t end = restarts; first + 1 < end;) {
+    const std::uint64_t middle = first + (end - first) / 2;
+    const std::optional<FirstEntry> entry = ParseFirst(restart(middle));
+    if (!entry.has_value()) return std::nullopt;
+    const bool below =
+        entry->key.substr(0, entry->key.size() - kKeySuffixBytes) < key;
+    (below ? first : end) = middle;
+  }
+  std::string at;
+  for (std::string_view rest = restart(first); !rest.empty();) {
+    const std::optional<EntryHead> head = ParseHead(rest);
+    if (!head.has_value() || head->shared > at.size() ||
+        head->unshared > rest.size() - head->number_bytes ||
+        head->value_bytes > rest.size() - head->number_bytes - head->unshared) {
+      return std::nullopt;
+    }
+    at.resize(head->shared);
+    at.append(rest.substr(head->number_bytes, head->unshared));
+    if (at.size() < kKeySuffixBytes) return std::nullopt;
+    const std::string_view found =
+        std::string_view(at).substr(0, at.size() - kKeySuffixBytes);
+    if (found == key) {
+      if (at[found.size()] != kPut) return std::nullopt;
+      return rest.substr(head->number_bytes + head->unshared,
+                         head->value_bytes);
+    }
+    if (found > key) return std::nullopt;
+    rest.remove_prefix(head->number_bytes + head->unshared + head->value_bytes);
+  }
+  return std::nullopt;
+}
+
 bool FrameSingle(std::string_view key, std::string* block) {
   const auto place = ValueInBlock(key.size(), block->size());
   if (!place.has_value()) return false;

@@ -42,6 +42,11 @@ struct FirstEntry {
 };
 std::optional<FirstEntry> ParseFirst(std::string_view bytes);
 
+// The value that the newest put of `key`, without a suffix, has in a block that
+// is whole; nothing where it is not there, or was deleted. Stands in `block`.
+std::optional<std::string_view> FindPut(std::string_view block,
+                                        std::string_view key);
+
 // Makes everything of a block with one record but its value what it would be
 // for `key`; false where no value gives a block of that size.
 bool FrameSingle(std::string_view key, std::string* block);

@@ -60,9 +60,19 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
                     to->Fail(absl::UnknownError(absl::StrFormat(
                         "a write that opening depends on failed: %s", text)));
                   })),
-      chunk_files(options_in),
+      table_files(std::make_shared<TableFiles>(options_in)),
       table_search(options_in),
-      tail(reader_options, directory) {}
+      tail(reader_options, directory) {
+  watcher->Follow(
+      {.changed =
+           [weak = std::weak_ptr(table_files)] {
+             if (const auto files = weak.lock()) files->NoteChange();
+           },
+       .removed =
+           [weak = std::weak_ptr(table_files)](std::string_view path) {
+             if (const auto files = weak.lock()) files->NoteRemoved(path);
+           }});
+}
 
 absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Reading() const {
   CKPTREE_ASSIGN_OR_RETURN(RowView view, ReadingRows());

@@ -24,11 +24,11 @@
 #include "kv/journal/tail.h"
 #include "kv/options.h"
 #include "kv/process_mark.h"
-#include "kv/rocks/chunk_files.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/mapped_files.h"
 #include "kv/rocks/place_guard.h"
 #include "kv/rocks/standing.h"
+#include "kv/rocks/table_files.h"
 #include "kv/rocks/table_search.h"
 #include "kv/rocks/watcher.h"
 #include "kv/store_directory.h"
@@ -150,12 +150,13 @@ struct Database::Impl {
   // The set of live files changed.
   void ForgetFiles() {
     mapped.Forget();
-    chunk_files.Forget();
+    table_files->Forget();
     table_search.Forget();
   }
 
   MappedFiles mapped;
-  ChunkFiles chunk_files;
+  // Shared with what RocksDB's background work tells.
+  const std::shared_ptr<TableFiles> table_files;
   TableSearch table_search;
 
   // Before instance_mutex. Held over I/O: one refresh, one change of the set of

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +28,7 @@
 #include "kv/rocks/iterator_impl.h"
 #include "kv/rocks/leaf_copies.h"
 #include "kv/rocks/mapped_files.h"
+#include "kv/rocks/segment_layout.h"
 #include "kv/value.h"
 #include "rocksdb/db.h"
 #include "rocksdb/options.h"
@@ -128,19 +130,51 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
 bool Database::ReadUnchecked(schema::Space space, std::string_view key,
                              std::uint64_t offset,
                              std::span<std::byte> destination) const {
-  if (space != schema::Space::kChunks) return false;
-  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
-  return instance.ok() &&
-         impl_->chunk_files.Read(**instance, key, offset, destination);
+  if (space != schema::Space::kChunks &&
+      (space != schema::Space::kSmall || !IsArrayBlock(key))) {
+    return false;
+  }
+  const absl::StatusOr<Impl::RowView> view = impl_->ReadingRows();
+  if (!view.ok()) return false;
+  if (view->overlay != nullptr && space == schema::Space::kSmall) {
+    if (const Overlay::Found found = view->overlay->Get(space, key);
+        found.known) {
+      if (!found.value.has_value() || offset > found.value->size() ||
+          destination.size() > found.value->size() - offset) {
+        return false;
+      }
+      std::memcpy(destination.data(), found.value->data() + offset,
+                  destination.size());
+      return true;
+    }
+  }
+  return impl_->table_files->Read(*view->instance, space, key, offset,
+                                  destination);
+}
+
+std::optional<std::string> Database::ReadWritten(schema::Space space,
+                                                 std::string_view key) const {
+  if (space != schema::Space::kSmall) return std::nullopt;
+  const absl::StatusOr<Impl::RowView> view = impl_->ReadingRows();
+  if (!view.ok()) return std::nullopt;
+  if (view->overlay != nullptr) {
+    if (const Overlay::Found found = view->overlay->Get(space, key);
+        found.known) {
+      if (!found.value.has_value()) return std::nullopt;
+      return std::string(*found.value);
+    }
+  }
+  return impl_->table_files->ReadChecked(*view->instance, key);
 }
 
 void Database::Prefetch(schema::Space space, std::string_view key,
                         std::uint64_t offset, std::size_t bytes,
                         std::span<const std::byte> destination) const {
-  if (space != schema::Space::kChunks) return;
+  if (space != schema::Space::kChunks && space != schema::Space::kSmall) return;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (instance.ok()) {
-    impl_->chunk_files.Prefetch(**instance, key, offset, bytes, destination);
+    impl_->table_files->Prefetch(**instance, space, key, offset, bytes,
+                                 destination);
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include "kv/rocks/live_tables.h"
 
+#include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <vector>
 
 #include "rocksdb/db.h"
@@ -11,29 +11,46 @@
 
 namespace ckptree::kv {
 
-const LiveTables::Table* LiveTables::Find(const Instance& instance,
-                                          schema::Space space,
-                                          std::string_view key) {
+LiveTables::Tables LiveTables::Find(const Instance& instance,
+                                    schema::Space space, std::string_view key) {
   if (!listed_) List(instance);
-  const auto& tables = by_first_key_[static_cast<std::size_t>(space)];
-  const auto after = tables.upper_bound(key);
-  if (after == tables.begin()) return nullptr;
-  const Table& table = std::prev(after)->second;
-  return key > table.last_key ? nullptr : &table;
+  const OfSpace& of = spaces_[static_cast<std::size_t>(space)];
+  const auto after =
+      std::upper_bound(of.tables.begin(), of.tables.end(), key,
+                       [](std::string_view k, const Table& table) {
+                         return k < table.first_key;
+                       });
+  Tables found;
+  for (auto i = static_cast<std::size_t>(after - of.tables.begin());
+       i-- > 0 && of.reach[i] >= key;) {
+    if (of.tables[i].last_key >= key) found.push_back(&of.tables[i]);
+  }
+  return found;
 }
 
 void LiveTables::List(const Instance& instance) {
-  for (auto& tables : by_first_key_) tables.clear();
+  for (OfSpace& of : spaces_) of = OfSpace();
   std::vector<rocksdb::LiveFileMetaData> files;
   instance.db()->GetLiveFilesMetaData(&files);
   for (const rocksdb::LiveFileMetaData& file : files) {
-    for (const schema::Space of :
-         {schema::Space::kLeaves, schema::Space::kChunks}) {
-      const auto index = static_cast<std::size_t>(of);
-      if (file.column_family_name != schema::kSpaceNames[index]) continue;
-      by_first_key_[index][file.smallestkey] = {
-          file.largestkey, file.directory + "/" + file.relative_filename,
-          file.size};
+    for (const schema::Space space :
+         {schema::Space::kSmall, schema::Space::kLeaves,
+          schema::Space::kChunks}) {
+      if (file.column_family_name != schema::NameOf(space)) continue;
+      spaces_[static_cast<std::size_t>(space)].tables.push_back(
+          {file.smallestkey, file.largestkey,
+           file.directory + "/" + file.relative_filename, file.size});
+    }
+  }
+  for (OfSpace& of : spaces_) {
+    std::sort(of.tables.begin(), of.tables.end(),
+              [](const Table& a, const Table& b) {
+                return a.first_key < b.first_key;
+              });
+    for (const Table& table : of.tables) {
+      of.reach.push_back(of.reach.empty()
+                             ? table.last_key
+                             : std::max(of.reach.back(), table.last_key));
     }
   }
   listed_ = true;

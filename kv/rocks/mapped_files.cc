@@ -59,8 +59,9 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::FindListed(
     const std::shared_ptr<const Instance>& instance, schema::Space space,
     std::string_view key) {
-  const LiveTables::Table* const table = live_.Find(*instance, space, key);
-  if (table == nullptr) return nullptr;
+  const LiveTables::Tables tables = live_.Find(*instance, space, key);
+  if (tables.empty()) return nullptr;
+  const LiveTables::Table* const table = tables.front();
   if (const auto found = mapped_.find(table->path); found != mapped_.end()) {
     return found->second;
   }

@@ -29,6 +29,10 @@ constexpr std::size_t kBlockBytes = 16 * kKiB;
 
 using schema::Space;
 
+// A read of `small` mostly asks for one record: a page of them is read and
+// checked at once.
+constexpr std::size_t kSmallBlockBytes = 4 * kKiB;
+
 // Array bytes of a small save have a block of their own, so that damage of one
 // is damage of no other and each is found by its own head; all else of `small`
 // shares blocks.
@@ -39,7 +43,8 @@ class SmallBlocks : public rocksdb::FlushBlockPolicy {
     const std::size_t user_bytes = key.size() - kKeySuffixBytes;
     const bool alone =
         IsArrayBlock({key.data(), user_bytes}) && key[user_bytes] != 0;
-    const bool next = bytes_ > 0 && (alone || alone_ || bytes_ >= kBlockBytes);
+    const bool next =
+        bytes_ > 0 && (alone || alone_ || bytes_ >= kSmallBlockBytes);
     alone_ = alone;
     bytes_ = (next ? 0 : bytes_) + key.size() + value.size();
     return next;

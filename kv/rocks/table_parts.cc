@@ -4,12 +4,10 @@
 
 #include <algorithm>
 
+#include "base/digest.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/slice.h"
 #include "rocksdb/table.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 namespace ckptree::kv {
 namespace {
@@ -33,7 +31,7 @@ constexpr std::uint64_t kMaxBlockBytes = 64 << 20;
 // compression type is mixed in.
 std::uint32_t BlockChecksum(std::string_view block, char type) {
   constexpr std::uint32_t kPrime = 0x6b9083d9;
-  return static_cast<std::uint32_t>(XXH3_64bits(block.data(), block.size())) ^
+  return static_cast<std::uint32_t>(base::ChecksumOf(block)) ^
          static_cast<unsigned char>(type) * kPrime;
 }
 

@@ -29,6 +29,17 @@ class Listener : public rocksdb::EventListener {
     *auto_recovery = false;
   }
 
+  void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo&) override {
+    Changed();
+  }
+  void OnCompactionCompleted(rocksdb::DB*,
+                             const rocksdb::CompactionJobInfo&) override {
+    Changed();
+  }
+  void OnTableFileDeleted(const rocksdb::TableFileDeletionInfo& info) override {
+    if (watcher_->events().removed) watcher_->events().removed(info.file_path);
+  }
+
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
                          rocksdb::Status* error) override {
     if (reason == rocksdb::BackgroundErrorReason::kCompaction &&
@@ -54,6 +65,10 @@ class Listener : public rocksdb::EventListener {
   }
 
  private:
+  void Changed() {
+    if (watcher_->events().changed) watcher_->events().changed();
+  }
+
   const std::shared_ptr<Watcher> watcher_;
   absl::Mutex mutex_;
   std::string said_ ABSL_GUARDED_BY(mutex_);

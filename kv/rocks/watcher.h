@@ -5,8 +5,10 @@
 #ifndef CKPTREE_KV_ROCKS_WATCHER_H_
 #define CKPTREE_KV_ROCKS_WATCHER_H_
 
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,12 +21,23 @@ class EventListener;
 
 namespace ckptree::kv {
 
+// What becomes of tables. Called in RocksDB's threads, which hold no lock of
+// its then.
+struct TableEvents {
+  std::function<void()> changed;  // A flush or a compaction made others.
+  std::function<void(std::string_view path)> removed;
+};
+
 // Knows the first error that makes the handle dead.
 //
-// Thread-safe.
+// Thread-safe, but for Follow().
 class Watcher {
  public:
   explicit Watcher(LogFn log) : log_(std::move(log)) {}
+
+  // Once, before anything is opened.
+  void Follow(TableEvents events) { events_ = std::move(events); }
+  const TableEvents& events() const { return events_; }
 
   // Makes the handle dead; the first one counts. Logged where the handle is
   // open: until then an open returns it, or tries again.
@@ -38,6 +51,7 @@ class Watcher {
 
  private:
   const LogFn log_;
+  TableEvents events_;
   mutable absl::Mutex mutex_;
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

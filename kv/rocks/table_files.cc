@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Hot path: per chunk, and per leaf that is read.
+
+#include "kv/rocks/table_files.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kv/files/file_system_of.h"
+#include "kv/rocks/block_entry.h"
+#include "kv/rocks/direct_file.h"
+#include "kv/rocks/guard.h"
+#include "kv/rocks/open_files.h"
+#include "kv/rocks/record_scan.h"
+#include "kv/rocks/segment_layout.h"
+#include "kv/rocks/table_parts.h"
+#include "kv/segment_writer.h"
+#include "kv/store_directory.h"
+#include "rocksdb/env.h"
+#include "rocksdb/file_system.h"
+#include "rocksdb/slice.h"
+
+namespace ckptree::kv {
+namespace {
+
+// Above the block of many records that a table of `small` has; one record of
+// that size has a block alone, and is RocksDB's to read.
+constexpr std::uint64_t kMostShared = std::uint64_t{256} << 10;
+
+// What the index of a damaged table would be.
+std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
+                                     std::uint64_t file_bytes) {
+  ScanHow how;
+  how.one_record = true;
+  how.headers_only = true;
+  std::vector<IndexEntry> index;
+  for (FoundRecord& record : FindRecords(file, file_bytes, how)) {
+    const std::uint64_t before = BytesBefore(record.key.size(), record.size);
+    index.push_back(
+        {std::move(record.key),
+         {record.offset - before, before + record.size + kRestartsBytes}});
+  }
+  std::sort(index.begin(), index.end(),
+            [](const IndexEntry& a, const IndexEntry& b) {
+              return a.last_key < b.last_key;
+            });
+  return index;
+}
+
+}  // namespace
+
+class TableFile {
+ public:
+  explicit TableFile(const std::string& path) : direct_(path) {}
+
+  // Null where the file cannot be opened, or where it is no table of `small`
+  // with a whole index.
+  static std::shared_ptr<const TableFile> Open(
+      std::shared_ptr<rocksdb::FileSystem> files, schema::Space space,
+      const LiveTables::Table& table) {
+    const DamagedTablesWelcome welcome;
+    auto made = std::make_shared<TableFile>(table.path);
+    const rocksdb::IOStatus opened = files->NewRandomAccessFile(
+        table.path, rocksdb::FileOptions(), &made->file_, nullptr);
+    if (!opened.ok()) return nullptr;
+    made->files_ = std::move(files);
+    TableTail tail(made->file_.get(), table.bytes);
+    if (auto index = tail.ReadIndex(); index.has_value()) {
+      made->index_ = *std::move(index);
+    } else if (space == schema::Space::kChunks) {
+      made->index_ = IndexByHeads(made->file_.get(), table.bytes);
+    } else {
+      return nullptr;
+    }
+    // Reads of `small` ask for a few pages here and there.
+    if (space == schema::Space::kSmall) {
+      made->file_->Hint(rocksdb::FSRandomAccessFile::kRandom);
+    }
+    return made;
+  }
+
+  // Whether a block of array bytes is that of `key`: by the index, or by its
+  // head, where the index has a shorter key that is above it.
+  bool Has(std::string_view key) const {
+    const auto entry = Entry(key);
+    if (entry == index_.end()) return false;
+    if (entry->last_key == key) return true;
+    std::string head(BytesBefore(key.size(), entry->place.size), '\0');
+    if (head.size() > entry->place.size ||
+        !ReadAt(entry->place.offset, std::as_writable_bytes(std::span(head)))) {
+      return false;
+    }
+    const std::optional<FirstEntry> first = ParseFirst(head);
+    return first.has_value() &&
+           first->key.substr(0, first->key.size() - kKeySuffixBytes) == key;
+  }
+
+  bool Read(std::string_view key, std::uint64_t offset,
+            std::span<std::byte> destination) const {
+    const std::optional<std::uint64_t> start =
+        Locate(key, offset, destination.size());
+    if (!start.has_value()) return false;
+    const std::size_t done = direct_.Read(*start, destination);
+    destination = destination.subspan(done);
+    return destination.empty() || ReadAt(*start + done, destination);
+  }
+
+  std::optional<std::string> ReadChecked(std::string_view key) const {
+    const auto entry = Entry(key);
+    if (entry == index_.end() || entry->place.size > kMostShared) {
+      return std::nullopt;
+    }
+    const std::size_t size = entry->place.size;
+    // No pages of its own for each read.
+    thread_local std::string block;
+    block.resize(size + kBlockTrailerBytes);
+    if (!ReadAt(entry->place.offset,
+                std::as_writable_bytes(std::span(block)))) {
+      return std::nullopt;
+    }
+    const std::string_view bytes = std::string_view(block).substr(0, size);
+    if (BlockChecksum(bytes, block[size]) !=
+        LittleEndian32(std::string_view(block).substr(size + 1))) {
+      return std::nullopt;
+    }
+    const std::optional<std::string_view> value = FindPut(bytes, key);
+    if (!value.has_value()) return std::nullopt;
+    return std::string(*value);
+  }
+
+  std::size_t descriptors() const { return 1 + direct_.descriptors(); }
+  // How many more a read of so many bytes may open.
+  std::size_t descriptors_for(std::size_t bytes) const {
+    const bool may_be_direct = bytes >= SegmentWriter::kLargeValue;
+    return may_be_direct && direct_.descriptors() == 0
+               ? DirectFile::kDescriptors
+               : 0;
+  }
+
+  void Prefetch(std::string_view key, std::uint64_t offset, std::size_t bytes,
+                std::span<const std::byte> destination) const {
+    const std::optional<std::uint64_t> start = Locate(key, offset, bytes);
+    if (!start.has_value() || direct_.Wants(*start, destination)) return;
+    // Only to be faster.
+    file_->Prefetch(*start, bytes, rocksdb::IOOptions(), nullptr)
+        .PermitUncheckedError();
+  }
+
+ private:
+  using Index = std::vector<IndexEntry>;
+
+  Index::const_iterator Entry(std::string_view key) const {
+    return std::lower_bound(
+        index_.begin(), index_.end(), key,
+        [](const IndexEntry& e, std::string_view k) { return e.last_key < k; });
+  }
+
+  bool ReadAt(std::uint64_t offset, std::span<std::byte> destination) const {
+    auto* const to = reinterpret_cast<char*>(destination.data());
+    rocksdb::Slice read;
+    const rocksdb::IOStatus status = file_->Read(
+        offset, destination.size(), rocksdb::IOOptions(), &read, to, nullptr);
+    if (!status.ok() || read.size() != destination.size()) return false;
+    if (read.data() != to) std::copy_n(read.data(), read.size(), to);
+    return true;
+  }
+
+  // Where in the file these bytes of the value of `key` stand.
+  std::optional<std::uint64_t> Locate(std::string_view key,
+                                      std::uint64_t offset,
+                                      std::size_t bytes) const {
+    const auto entry = Entry(key);
+    if (entry == index_.end()) return std::nullopt;
+    const std::optional<ValuePlace> value =
+        ValueInBlock(key.size(), entry->place.size);
+    if (!value.has_value() || bytes > value->size ||
+        offset > value->size - bytes) {
+      return std::nullopt;
+    }
+    return entry->place.offset + value->offset + offset;
+  }
+
+  std::shared_ptr<rocksdb::FileSystem> files_;  // Outlives the file.
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file_;
+  Index index_;
+  mutable DirectFile direct_;
+};
+
+bool TableFiles::Read(const Instance& instance, schema::Space space,
+                      std::string_view key, std::uint64_t offset,
+                      std::span<std::byte> destination) {
+  const Files files = Find(instance, space, key, destination.size());
+  for (const auto& file : files) {
+    // Each table of `small` ends with the marker, and so its range may have any
+    // key.
+    if (space == schema::Space::kSmall && !file->Has(key)) continue;
+    if (file->Read(key, offset, destination)) return true;
+  }
+  return false;
+}
+
+std::optional<std::string> TableFiles::ReadChecked(const Instance& instance,
+                                                   std::string_view key) {
+  for (const auto& file : Find(instance, schema::Space::kSmall, key, 0)) {
+    std::optional<std::string> value = file->ReadChecked(key);
+    if (value.has_value()) return value;
+  }
+  return std::nullopt;
+}
+
+TableFiles::Files TableFiles::Find(const Instance& instance,
+                                   schema::Space space, std::string_view key,
+                                   std::size_t bytes) {
+  // Held while a file is opened: two threads that want the same one open it
+  // once.
+  const absl::MutexLock lock(&mutex_);
+  Files files;
+  for (const LiveTables::Table* const table :
+       live_.Find(instance, space, key)) {
+    std::shared_ptr<const TableFile> file =
+        OpenOne(instance, space, *table, bytes);
+    if (file != nullptr) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::shared_ptr<const TableFile> TableFiles::OpenOne(
+    const Instance& instance, schema::Space space,
+    const LiveTables::Table& table, std::size_t bytes) {
+  const auto found = open_.find(table.path);
+  std::shared_ptr<const TableFile> file;
+  if (found != open_.end()) {
+    found->second.used = ++uses_;
+    file = found->second.file;
+    if (file != nullptr) MakeRoom(file->descriptors_for(bytes), table.path);
+    return file;
+  }
+  // Tables of `small` may be in the memory of this process alone.
+  file = TableFile::Open(space == schema::Space::kSmall
+                             ? instance.env()->GetFileSystem()
+                             : FileSystemOf(options_),
+                         space, table);
+  if (file != nullptr) {
+    MakeRoom(file->descriptors() + file->descriptors_for(bytes), table.path);
+  }
+  open_[table.path] = {file, ++uses_};
+  return file;
+}
+
+void TableFiles::MakeRoom(std::size_t descriptors, const std::string& but) {
+  if (descriptors == 0) return;
+  for (const auto& [path, open] : open_) {
+    // One that cannot be read is remembered as such.
+    descriptors += open.file == nullptr ? 1 : open.file->descriptors();
+  }
+  while (descriptors > static_cast<std::size_t>(OpenTableLimit())) {
+    auto oldest = open_.end();
+    for (auto it = open_.begin(); it != open_.end(); ++it) {
+      if (it->first == but) continue;
+      if (oldest == open_.end() || it->second.used < oldest->second.used) {
+        oldest = it;
+      }
+    }
+    if (oldest == open_.end()) return;
+    const auto& file = oldest->second.file;
+    descriptors -= file == nullptr ? 1 : file->descriptors();
+    open_.erase(oldest);
+  }
+}
+
+void TableFiles::Prefetch(const Instance& instance, schema::Space space,
+                          std::string_view key, std::uint64_t offset,
+                          std::size_t bytes,
+                          std::span<const std::byte> destination) {
+  for (const auto& file : Find(instance, space, key, bytes)) {
+    if (space == schema::Space::kSmall && !file->Has(key)) continue;
+    file->Prefetch(key, offset, bytes, destination);
+  }
+}
+
+void TableFiles::Forget() {
+  const absl::MutexLock lock(&mutex_);
+  live_.Forget();
+  open_.clear();
+}
+
+void TableFiles::NoteChange() {
+  const absl::MutexLock lock(&mutex_);
+  live_.Forget();
+}
+
+void TableFiles::NoteRemoved(std::string_view path) {
+  const absl::MutexLock lock(&mutex_);
+  // A name that was listed may spell the same folder in another way.
+  const std::string_view name = BaseName(path);
+  std::erase_if(
+      open_, [name](const auto& open) { return BaseName(open.first) == name; });
+}
+
+}  // namespace ckptree::kv
