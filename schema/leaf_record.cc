@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -304,6 +305,22 @@ absl::StatusOr<LeafRecord> Decode(std::string_view body, pb::LeafRecord* in) {
   return record;
 }
 
+// What the digest of a value begins with; the digests of its chunks follow.
+void BeginChunked(std::uint64_t byte_length, std::span<const Box> boxes,
+                  std::string* text) {
+  text->push_back('c');
+  base::AppendBig(byte_length, text);
+  base::AppendBig(static_cast<std::uint32_t>(boxes.size()), text);
+  for (const Box& box : boxes) {
+    base::AppendBig(static_cast<std::uint32_t>(box.shape.size()), text);
+    for (const auto* dims : {&box.start, &box.shape, &box.chunk_shape}) {
+      for (const std::int64_t dim : *dims) {
+        base::AppendBig(static_cast<std::uint64_t>(dim), text);
+      }
+    }
+  }
+}
+
 void Encode(const LeafRecord& record, pb::LeafRecord* message) {
   message->set_since_version(record.since_version);
   message->set_since_step(record.since_step);
@@ -348,25 +365,30 @@ std::int64_t ChunkCount(const Box& box) {
 }
 
 base::Digest ValueDigest(const LeafRecord& record) {
+  if (record.is_inline) return InlineValueDigest(record.inline_value);
   std::string text;
-  text.reserve(64 + record.inline_value.size() +
-               kDigestBytes * record.chunks.size());
-  text.push_back(record.is_inline ? 'i' : 'c');
-  base::AppendBig(record.byte_length, &text);
-  if (record.is_inline) {
-    text.append(record.inline_value);
-    return base::DigestOf(text);
-  }
-  base::AppendBig(static_cast<std::uint32_t>(record.boxes.size()), &text);
-  for (const Box& box : record.boxes) {
-    base::AppendBig(static_cast<std::uint32_t>(box.shape.size()), &text);
-    for (const auto* dims : {&box.start, &box.shape, &box.chunk_shape}) {
-      for (const std::int64_t dim : *dims) {
-        base::AppendBig(static_cast<std::uint64_t>(dim), &text);
-      }
-    }
-  }
+  text.reserve(64 + kDigestBytes * record.chunks.size());
+  BeginChunked(record.byte_length, record.boxes, &text);
   for (const ChunkRef& chunk : record.chunks) text.append(chunk.digest.view());
+  return base::DigestOf(text);
+}
+
+base::Digest InlineValueDigest(std::string_view value) {
+  thread_local std::string text;
+  text.assign(1, 'i');
+  base::AppendBig(static_cast<std::uint64_t>(value.size()), &text);
+  text.append(value);
+  return base::DigestOf(text);
+}
+
+base::Digest ChunkValueDigest(std::uint64_t byte_length, const Box* box,
+                              const base::Digest& chunk) {
+  thread_local std::string text;
+  text.clear();
+  BeginChunked(byte_length,
+               box == nullptr ? std::span<const Box>() : std::span(box, 1),
+               &text);
+  text.append(chunk.view());
   return base::DigestOf(text);
 }
 

@@ -83,6 +83,11 @@ struct LeafRecord {
 // Digest over the value alone (inline bytes or chunk digests, boxes, length):
 // equal values chunked alike have equal digests. Used for the step digest.
 base::Digest ValueDigest(const LeafRecord& record);
+// Of a value in its record; of one chunk of these raw bytes, `box` null where
+// it is no array.
+base::Digest InlineValueDigest(std::string_view value);
+base::Digest ChunkValueDigest(std::uint64_t byte_length, const Box* box,
+                              const base::Digest& chunk);
 
 // Appends the enveloped record to `out`.
 void EncodeLeafRecord(const LeafRecord& record, std::string* out);

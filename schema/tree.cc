@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,11 +43,11 @@ absl::Status EntryError(const TreeEntry& entry, std::string_view what) {
       absl::StrFormat("tree: %s: %s", TextOf(entry.path), what));
 }
 
-bool PathLess(const TreeEntry& entry, std::string_view path) {
-  return entry.path < path;
+bool PathLess(const TreeEntry* entry, std::string_view path) {
+  return entry->path < path;
 }
 
-absl::Status CheckEntries(const std::vector<TreeEntry>& entries) {
+absl::Status CheckEntries(std::span<const TreeEntry* const> entries) {
   if (static_cast<std::int64_t>(entries.size()) > kMaxTreeEntries) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tree: %d entries, at most %d are allowed",
@@ -52,44 +55,44 @@ absl::Status CheckEntries(const std::vector<TreeEntry>& entries) {
   }
   std::int64_t leaves = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const TreeEntry& entry = entries[i];
+    const TreeEntry& entry = *entries[i];
     if (const char* fault = ReadPathBytes(entry.path, nullptr)) {
       return EntryError(entry, absl::StrFormat("entry %d: %s", i, fault));
     }
     if (const char* fault = EntryFault(entry)) return EntryError(entry, fault);
     if (IsLeaf(entry.kind)) ++leaves;
-    if (i > 0 && !(entries[i - 1].path < entry.path)) {
+    if (i == 0) continue;
+    const TreeEntry& before = *entries[i - 1];
+    const int order = before.path.compare(entry.path);
+    if (order >= 0) {
       return EntryError(
-          entry, entries[i - 1].path == entry.path
+          entry, order == 0
                      ? std::string("it is there twice")
                      : absl::StrFormat("it stands after %s, which is greater",
-                                       TextOf(entries[i - 1].path)));
+                                       TextOf(before.path)));
     }
     // What is below an entry follows it at once.
-    if (i > 0 &&
-        (IsLeaf(entries[i - 1].kind) ||
-         entries[i - 1].kind == EntryKind::kTie) &&
-        entry.path.starts_with(entries[i - 1].path)) {
-      return EntryError(entry,
-                        absl::StrFormat("it is below %s, which is a leaf (%s)",
-                                        TextOf(entries[i - 1].path),
-                                        Name(entries[i - 1].kind)));
+    if ((IsLeaf(before.kind) || before.kind == EntryKind::kTie) &&
+        entry.path.starts_with(before.path)) {
+      return EntryError(
+          entry, absl::StrFormat("it is below %s, which is a leaf (%s)",
+                                 TextOf(before.path), Name(before.kind)));
     }
   }
   if (leaves > kMaxLeaves) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "tree: %d leaves, at most %d are allowed", leaves, kMaxLeaves));
   }
-  for (const TreeEntry& entry : entries) {
-    if (entry.kind != EntryKind::kTie) continue;
+  for (const TreeEntry* const entry : entries) {
+    if (entry->kind != EntryKind::kTie) continue;
     const auto target =
         std::lower_bound(entries.begin(), entries.end(),
-                         std::string_view(entry.tie_to), PathLess);
-    if (target == entries.end() || target->path != entry.tie_to ||
-        !IsLeaf(target->kind)) {
-      return EntryError(entry,
+                         std::string_view(entry->tie_to), PathLess);
+    if (target == entries.end() || (*target)->path != entry->tie_to ||
+        !IsLeaf((*target)->kind)) {
+      return EntryError(*entry,
                         absl::StrFormat("it is tied to %s, which is no leaf",
-                                        TextOf(entry.tie_to)));
+                                        TextOf(entry->tie_to)));
     }
   }
   return absl::OkStatus();
@@ -193,6 +196,14 @@ absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {
 }
 
 absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
+  std::vector<const TreeEntry*> all;
+  all.reserve(entries.size());
+  for (const TreeEntry& entry : entries) all.push_back(&entry);
+  return EncodeTreeOf(all);
+}
+
+absl::StatusOr<EncodedTree> EncodeTreeOf(
+    std::span<const TreeEntry* const> entries) {
   if (absl::Status status = CheckEntries(entries); !status.ok()) return status;
   EncodedTree tree;
   TreeRoot root;
@@ -200,15 +211,13 @@ absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
        begin += static_cast<std::size_t>(kLeavesPerTreePage)) {
     const std::size_t end = std::min(
         entries.size(), begin + static_cast<std::size_t>(kLeavesPerTreePage));
-    TreePage page;
-    page.entries.assign(entries.begin() + static_cast<std::ptrdiff_t>(begin),
-                        entries.begin() + static_cast<std::ptrdiff_t>(end));
-    std::string bytes = EncodeTreePage(page);
+    const auto page = entries.subspan(begin, end - begin);
+    std::string bytes = EncodePageOf(page);
     const base::Digest digest = base::DigestOf(bytes);
-    root.pages.push_back({digest, entries[begin].path, root.leaf_count,
-                          static_cast<std::uint32_t>(end - begin)});
-    for (const TreeEntry& entry : page.entries) {
-      if (IsLeaf(entry.kind)) ++root.leaf_count;
+    root.pages.push_back({digest, page.front()->path, root.leaf_count,
+                          static_cast<std::uint32_t>(page.size())});
+    for (const TreeEntry* const entry : page) {
+      if (IsLeaf(entry->kind)) ++root.leaf_count;
     }
     root.entry_count += static_cast<std::uint32_t>(end - begin);
     tree.pages.emplace_back(digest, std::move(bytes));
@@ -216,6 +225,31 @@ absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
   tree.root = EncodeTreeRoot(root);
   tree.digest = base::DigestOf(tree.root);
   return tree;
+}
+
+absl::StatusOr<std::vector<TreeEntry>> DecodeTree(const EncodedTree& tree) {
+  const absl::StatusOr<TreeRoot> root = DecodeTreeRoot(tree.root);
+  if (!root.ok()) return root.status();
+  std::map<base::Digest, std::string_view> pages;
+  for (const auto& [digest, page] : tree.pages) pages[digest] = page;
+  std::vector<TreeEntry> entries;
+  entries.reserve(root->entry_count);
+  for (std::size_t i = 0; i < root->pages.size(); ++i) {
+    const TreePageRef& ref = root->pages[i];
+    const auto page = pages.find(ref.digest);
+    if (page == pages.end()) {
+      return RootFault(absl::StrFormat("page %d is missing", i));
+    }
+    absl::StatusOr<TreePage> decoded = DecodeTreePage(page->second);
+    if (!decoded.ok()) return decoded.status();
+    if (decoded->entries.size() != ref.entry_count ||
+        decoded->entries.front().path != ref.first_path) {
+      return RootFault(absl::StrFormat("page %d is another one", i));
+    }
+    std::move(decoded->entries.begin(), decoded->entries.end(),
+              std::back_inserter(entries));
+  }
+  return entries;
 }
 
 }  // namespace ckptree::schema

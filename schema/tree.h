@@ -6,6 +6,7 @@
 #define CKPTREE_SCHEMA_TREE_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +52,7 @@ struct TreeRoot {
 };
 
 std::string EncodeTreePage(const TreePage& page);
+std::string EncodePageOf(std::span<const TreeEntry* const> entries);
 absl::StatusOr<TreePage> DecodeTreePage(std::string_view bytes);
 std::string EncodeTreeRoot(const TreeRoot& root);
 absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes);
@@ -66,7 +68,13 @@ struct EncodedTree {
 // ascending, two are equal, a leaf or tie has entries below it, a tie's target
 // is missing or no leaf, a path or shape breaks a limit, or an entry has fields
 // that its kind does not allow.
+absl::StatusOr<EncodedTree> EncodeTreeOf(
+    std::span<const TreeEntry* const> entries);
 absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries);
+
+// All entries of a tree. kDataLoss where a page that the root names is missing,
+// or is not what the root says of it.
+absl::StatusOr<std::vector<TreeEntry>> DecodeTree(const EncodedTree& tree);
 
 }  // namespace ckptree::schema
 

@@ -152,11 +152,18 @@ class PageReader {
 }  // namespace
 
 std::string EncodeTreePage(const TreePage& page) {
+  std::vector<const TreeEntry*> entries;
+  entries.reserve(page.entries.size());
+  for (const TreeEntry& entry : page.entries) entries.push_back(&entry);
+  return EncodePageOf(entries);
+}
+
+std::string EncodePageOf(std::span<const TreeEntry* const> entries) {
   pb::TreePage out;
   std::unordered_map<std::string_view, std::uint32_t> tags;
   std::string_view before;
-  for (std::size_t i = 0; i < page.entries.size(); ++i) {
-    const TreeEntry& entry = page.entries[i];
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const TreeEntry& entry = *entries[i];
     const std::size_t shared = SharedLength(before, entry.path);
     out.add_shared(static_cast<std::uint32_t>(shared));
     out.add_suffix_length(

@@ -10,7 +10,6 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/version/base_loader.h"
-#include "core/version/dead_blocks.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {

@@ -80,23 +80,24 @@ absl::Status CatchUp(Engine* engine, const schema::RankPlan& plan,
 }
 
 // Null where the base has no such part, or one that cannot be read.
-absl::StatusOr<std::shared_ptr<const BasePart>> BaseOf(
+absl::StatusOr<std::shared_ptr<const CompactPart>> BaseOf(
     Engine* engine, const schema::RankPlan& plan, std::uint16_t rank,
     const std::function<absl::Status()>& check) {
   if (plan.base == 0 || plan.full) return nullptr;
   if (auto known = engine->part_memory().Find(plan.base, rank)) return known;
   CKPTREE_RETURN_IF_ERROR(CatchUp(engine, plan, check));
-  const auto read = [&]() -> absl::StatusOr<std::shared_ptr<const BasePart>> {
+  const auto read =
+      [&]() -> absl::StatusOr<std::shared_ptr<const CompactPart>> {
     CKPTREE_ASSIGN_OR_RETURN(BaseState base,
                              LoadBaseTable(engine->database(), plan.branch));
     const auto part = base.table.find(rank);
     if (base.version != plan.base || part == base.table.end()) return nullptr;
     CKPTREE_ASSIGN_OR_RETURN(base.parts[rank],
-                             LoadPart(engine->database(), part->second));
+                             LoadCompactPart(engine->database(), part->second));
     CKPTREE_RETURN_IF_ERROR(CheckBlocksAreThere(engine->database(), base));
     return base.parts[rank];
   };
-  absl::StatusOr<std::shared_ptr<const BasePart>> base = read();
+  absl::StatusOr<std::shared_ptr<const CompactPart>> base = read();
   if (!absl::IsDataLoss(base.status())) return base;
   engine->logger().Log(
       LogSeverity::kWarning, "save",
@@ -112,11 +113,13 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
   PartResult result;
   const schema::StepRecord& record = handoff.record;
   result.record = record.parts.front();
-  result.tree.digest = result.record.tree;
-  result.tree.root = handoff.tree_root;
+  schema::EncodedTree tree;
+  tree.digest = result.record.tree;
+  tree.root = handoff.tree_root;
   for (const std::string& page : handoff.tree_pages) {
-    result.tree.pages.emplace_back(base::DigestOf(page), page);
+    tree.pages.emplace_back(base::DigestOf(page), page);
   }
+  result.tree = std::make_shared<const schema::EncodedTree>(std::move(tree));
   for (const auto& [key, value] : handoff.segments) {
     const auto fields = schema::DecodeSegmentKey(key);
     CKPTREE_ASSIGN_OR_RETURN(const schema::SegmentRow row,
@@ -250,7 +253,7 @@ absl::StatusOr<PartResult> BuildPart(
   absl::StatusOr<PartResult> result = absl::UnknownError("");
   engine->arena().execute([&] {
     result = [&]() -> absl::StatusOr<PartResult> {
-      CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const BasePart> base,
+      CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const CompactPart> base,
                                BaseOf(engine, plan, builder.rank, check));
       CKPTREE_ASSIGN_OR_RETURN(PartResult built,
                                WritePart(task, content, base.get()));
@@ -309,9 +312,9 @@ absl::StatusOr<std::string> HandOver(const Engine& engine,
   handoff.layout = std::move(part.layout);
   // Where the paths and boxes are the base's, so is the tree.
   if (!handoff.layout.as_base) {
-    handoff.tree_root = std::move(part.tree.root);
-    for (auto& [digest, page] : part.tree.pages) {
-      handoff.tree_pages.push_back(std::move(page));
+    handoff.tree_root = part.tree->root;
+    for (const auto& [digest, page] : part.tree->pages) {
+      handoff.tree_pages.push_back(page);
     }
   }
   for (BuiltSegment& segment : part.segments) {

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <string_view>
-#include <unordered_map>
 
 #include "base/status_macros.h"
 #include "ckptree/dtype.h"
@@ -36,6 +34,12 @@ Statistics StatisticsOf(const SourceLeaf& leaf,
                            elements);
 }
 
+// Of a packed leaf.
+Statistics RunStatistics(const SourceLeaf& leaf,
+                         std::span<const std::byte> bytes) {
+  return StatisticsOf(leaf, bytes, ElementCount(leaf.boxes[0].box.shape));
+}
+
 // Index of the leaf's first chunk of box `b`.
 std::size_t FirstChunk(const std::vector<schema::Box>& boxes, std::size_t b) {
   std::size_t first = 0;
@@ -43,29 +47,6 @@ std::size_t FirstChunk(const std::vector<schema::Box>& boxes, std::size_t b) {
     first += static_cast<std::size_t>(schema::ChunkCount(boxes[i]));
   }
   return first;
-}
-
-// The base's reference for this chunk: same box, same bytes.
-const ChunkRef* FindShared(const ComparedLeaf& leaf, const SourceLeaf& source,
-                           const StagedContent::Piece& piece,
-                           const Digest& digest, std::uint64_t bytes,
-                           std::size_t* index) {
-  if (leaf.base == nullptr || leaf.base->record.is_inline) return nullptr;
-  const LeafRecord& record = leaf.base->record;
-  std::size_t first = 0;
-  if (!source.boxes.empty()) {
-    const schema::Box& box = source.boxes[piece.box].box;
-    const auto it = std::find(record.boxes.begin(), record.boxes.end(), box);
-    if (it == record.boxes.end()) return nullptr;
-    first = FirstChunk(record.boxes,
-                       static_cast<std::size_t>(it - record.boxes.begin()));
-  } else if (!record.boxes.empty()) {
-    return nullptr;
-  }
-  *index = first + static_cast<std::size_t>(piece.cell);
-  if (*index >= record.chunks.size()) return nullptr;
-  const ChunkRef& ref = record.chunks[*index];
-  return ref.digest == digest && ref.raw_length == bytes ? &ref : nullptr;
 }
 
 schema::TableSlice SliceOf(const SourceLeaf& leaf, std::uint32_t box,
@@ -86,32 +67,21 @@ std::uint64_t Order(std::uint32_t leaf, std::size_t chunk) {
   return (std::uint64_t{leaf} << 32) | chunk;
 }
 
-bool SameChunks(const SourceLeaf& source, const ComparedLeaf& leaf) {
-  if (leaf.base == nullptr) return false;
-  const LeafRecord& record = leaf.base->record;
-  if (record.is_inline || record.boxes.size() != source.boxes.size() ||
-      record.byte_length != source.byte_length) {
-    return false;
-  }
-  for (std::size_t b = 0; b < source.boxes.size(); ++b) {
-    if (!(record.boxes[b] == source.boxes[b].box)) return false;
-  }
-  return record.chunks == leaf.refs;
-}
-
 }  // namespace
 
 PartCompare::PartCompare(const PartTask& task, StagedContent* content,
-                         const BasePart* base, BlockSink* sink)
+                         const CompactPart* base, bool all_records,
+                         BlockSink* sink)
     : task_(task),
       staged_(*content),
       content_(content->content()),
       base_(base),
+      all_records_(all_records),
       sink_(*sink),
       leaves_(content_.leaves.size()) {}
 
 absl::Status PartCompare::Run() {
-  Match();
+  CKPTREE_RETURN_IF_ERROR(Match());
   CKPTREE_RETURN_IF_ERROR(ComparePieces());
   CompareInline();
   LeaveThinPacks();
@@ -121,42 +91,103 @@ absl::Status PartCompare::Run() {
 }
 
 // Finds the base's leaf of the same path, kind, type and shape.
-void PartCompare::Match() {
-  if (base_ == nullptr) return;
-  if (base_->tree == content_.tree.digest) {
-    for (std::size_t i = 0; i < leaves_.size(); ++i) {
-      leaves_[i].base = base_->leaves[i].get();
-    }
-    return;
+absl::Status PartCompare::Match() {
+  if (base_ == nullptr) return absl::OkStatus();
+  if (base_->tree_digest() == content_.tree->digest) {
+    for (std::uint32_t i = 0; i < leaves_.size(); ++i) leaves_[i].base = i;
+    return absl::OkStatus();
   }
-  std::unordered_map<std::string_view,
-                     std::pair<const schema::TreeEntry*, const BaseLeaf*>>
-      known;
-  std::size_t ordinal = 0;
-  for (const schema::TreeEntry& entry : *base_->entries) {
-    if (!IsLeaf(entry.kind)) continue;
-    known.emplace(entry.path,
-                  std::pair(&entry, base_->leaves[ordinal++].get()));
-  }
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::TreeEntry> entries,
+                           schema::DecodeTree(*base_->tree()));
+  // Both ascend.
+  std::size_t i = 0;
+  std::uint32_t ordinal = 0;
+  for (const schema::TreeEntry& old : entries) {
+    if (!IsLeaf(old.kind)) continue;
+    const std::uint32_t of_base = ordinal++;
+    while (i < leaves_.size() && content_.leaves[i].entry.path < old.path) ++i;
+    if (i == leaves_.size()) break;
     const schema::TreeEntry& entry = content_.leaves[i].entry;
-    const auto it = known.find(entry.path);
-    if (it == known.end()) continue;
-    const schema::TreeEntry& old = *it->second.first;
-    if (old.kind == entry.kind && old.dtype == entry.dtype &&
-        old.packed == entry.packed && old.shape == entry.shape) {
-      leaves_[i].base = it->second.second;
+    if (entry.path == old.path && old.kind == entry.kind &&
+        old.dtype == entry.dtype && old.packed == entry.packed &&
+        old.shape == entry.shape) {
+      leaves_[i].base = of_base;
     }
   }
+  return absl::OkStatus();
 }
 
 bool PartCompare::WantsStatistics(const SourceLeaf& leaf) const {
   return task_.statistics && leaf.entry.kind == EntryKind::kArray;
 }
 
+std::span<const Statistics> PartCompare::statistics(std::size_t ordinal) const {
+  if (!WantsStatistics(content_.leaves[ordinal])) return {};
+  return std::span(statistics_)
+      .subspan(leaves_[ordinal].first_chunk, leaves_[ordinal].chunk_count);
+}
+
+std::optional<ChunkRef> PartCompare::FindShared(
+    const ComparedLeaf& leaf, const SourceLeaf& source,
+    const StagedContent::Piece& piece, const Digest& digest,
+    std::uint64_t bytes, const Statistics** statistics) const {
+  *statistics = nullptr;
+  if (leaf.base == kNoBase || base_->is_inline(leaf.base)) return std::nullopt;
+  const LeafRecord* const record = base_->record(leaf.base);
+  if (record == nullptr) {
+    // It has one chunk, and its digest says of which box and length.
+    if (leaf.chunk_count != 1 || source.boxes.size() > 1) return std::nullopt;
+    const Digest value = schema::ChunkValueDigest(
+        source.byte_length,
+        source.boxes.empty() ? nullptr : &source.boxes[0].box, digest);
+    if (value != base_->value(leaf.base)) return std::nullopt;
+    return base_->Reference(leaf.base, digest);
+  }
+  std::size_t first = 0;
+  if (!source.boxes.empty()) {
+    const schema::Box& box = source.boxes[piece.box].box;
+    const auto it = std::find(record->boxes.begin(), record->boxes.end(), box);
+    if (it == record->boxes.end()) return std::nullopt;
+    first = FirstChunk(record->boxes,
+                       static_cast<std::size_t>(it - record->boxes.begin()));
+  } else if (!record->boxes.empty()) {
+    return std::nullopt;
+  }
+  const std::size_t index = first + static_cast<std::size_t>(piece.cell);
+  if (index >= record->chunks.size()) return std::nullopt;
+  const ChunkRef& ref = record->chunks[index];
+  if (ref.digest != digest || ref.raw_length != bytes) return std::nullopt;
+  if (index < record->statistics.size()) {
+    *statistics = &record->statistics[index];
+  }
+  return ref;
+}
+
+bool PartCompare::SameChunks(std::size_t ordinal) const {
+  const SourceLeaf& source = content_.leaves[ordinal];
+  const ComparedLeaf& leaf = leaves_[ordinal];
+  if (leaf.base == kNoBase || base_->is_inline(leaf.base)) return false;
+  const std::span<const ComparedChunk> now = chunks(ordinal);
+  const LeafRecord* const record = base_->record(leaf.base);
+  // Without a record it has one chunk, which is shared where it is the same.
+  if (record == nullptr) return now.size() == 1 && now[0].block == kNotWritten;
+  if (record->boxes.size() != source.boxes.size() ||
+      record->byte_length != source.byte_length) {
+    return false;
+  }
+  for (std::size_t b = 0; b < source.boxes.size(); ++b) {
+    if (!(record->boxes[b] == source.boxes[b].box)) return false;
+  }
+  return std::equal(now.begin(), now.end(), record->chunks.begin(),
+                    record->chunks.end(),
+                    [](const ComparedChunk& chunk, const ChunkRef& ref) {
+                      return chunk.ref == ref;
+                    });
+}
+
 // Step 3 for chunked leaves (and step 4 at once), step 3 for runs.
 absl::Status PartCompare::ComparePieces() {
-  PrepareRefs();
+  PrepareChunks();
   FirstError error;
   tbb::parallel_for(
       tbb::blocked_range<std::size_t>(0, staged_.piece_count(), 1),
@@ -175,68 +206,51 @@ absl::Status PartCompare::ComparePieces() {
   return error.status();
 }
 
-void PartCompare::PrepareRefs() {
-  tbb::parallel_for(
-      tbb::blocked_range<std::size_t>(0, leaves_.size(), 1024),
-      [this](const tbb::blocked_range<std::size_t>& range) {
-        for (std::size_t i = range.begin(); i != range.end(); ++i) {
-          const SourceLeaf& source = content_.leaves[i];
-          std::size_t count = 0;
-          if (source.form == LeafForm::kPacked) {
-            count = 1;
-          } else if (source.form == LeafForm::kChunked) {
-            for (std::uint32_t b = 0; b < source.boxes.size(); ++b) {
-              count += static_cast<std::size_t>(
-                  staged_.grid(static_cast<std::uint32_t>(i), b).count());
-            }
-          }
-          leaves_[i].refs.resize(count);
-          leaves_[i].block.assign(count, kNotWritten);
-          if (WantsStatistics(source)) leaves_[i].statistics.resize(count);
-        }
-      });
-  // Values cut linearly have no boxes: their pieces say how many chunks.
-  for (std::size_t i = 0; i < staged_.piece_count(); ++i) {
-    const StagedContent::Piece& piece = staged_.piece(i);
-    if (piece.run || !content_.leaves[piece.leaf].boxes.empty()) continue;
-    ComparedLeaf& leaf = leaves_[piece.leaf];
-    leaf.refs.resize(leaf.refs.size() + 1);
-    leaf.block.push_back(kNotWritten);
+void PartCompare::PrepareChunks() {
+  std::uint32_t chunks = 0;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    const SourceLeaf& source = content_.leaves[i];
+    std::int64_t count = 0;
+    if (source.form == LeafForm::kPacked) {
+      count = 1;
+    } else if (source.form == LeafForm::kChunked) {
+      count = staged_.chunk_count(static_cast<std::uint32_t>(i));
+    }
+    leaves_[i].first_chunk = chunks;
+    leaves_[i].chunk_count = static_cast<std::uint32_t>(count);
+    chunks += leaves_[i].chunk_count;
   }
+  chunks_.resize(chunks);
+  if (task_.statistics) statistics_.resize(chunks);
 }
 
 absl::Status PartCompare::CompareChunk(std::size_t index) {
   const StagedContent::Piece& piece = staged_.piece(index);
   const SourceLeaf& source = content_.leaves[piece.leaf];
-  ComparedLeaf& leaf = leaves_[piece.leaf];
-  std::size_t at = static_cast<std::size_t>(piece.cell);
+  const ComparedLeaf& leaf = leaves_[piece.leaf];
+  std::size_t at = leaf.first_chunk + static_cast<std::size_t>(piece.cell);
   for (std::uint32_t b = 0; b < piece.box; ++b) {
     at += static_cast<std::size_t>(staged_.grid(piece.leaf, b).count());
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
                            staged_.Bytes(index, piece.leaf, &scratch_.local()));
-  ChunkRef& ref = leaf.refs[at];
+  ChunkRef& ref = chunks_[at].ref;
   ref.digest = base::DigestOf(bytes);
   task_.counters->compared.fetch_add(bytes.size(), std::memory_order_relaxed);
-  std::size_t old = 0;
-  if (const ChunkRef* shared =
-          FindShared(leaf, source, piece, ref.digest, bytes.size(), &old)) {
+  const Statistics* known = nullptr;
+  const auto shared =
+      FindShared(leaf, source, piece, ref.digest, bytes.size(), &known);
+  if (WantsStatistics(source)) {
+    statistics_[at] = known != nullptr
+                          ? *known
+                          : StatisticsOf(source, bytes, Elements(piece));
+  }
+  if (shared.has_value()) {
     ref = *shared;
-    if (!leaf.statistics.empty()) {
-      const std::vector<Statistics>& known = leaf.base->record.statistics;
-      if (old < known.size()) {
-        leaf.statistics[at] = known[old];
-      } else {
-        leaf.statistics[at] = StatisticsOf(source, bytes, Elements(piece));
-      }
-    }
     task_.counters->unchanged.fetch_add(bytes.size(),
                                         std::memory_order_relaxed);
   } else {
-    if (!leaf.statistics.empty()) {
-      leaf.statistics[at] = StatisticsOf(source, bytes, Elements(piece));
-    }
-    CKPTREE_RETURN_IF_ERROR(WriteChunk(piece, source, at, bytes, &leaf));
+    CKPTREE_RETURN_IF_ERROR(WriteChunk(piece, source, at, bytes));
   }
   staged_.Release(index);
   return absl::OkStatus();
@@ -250,9 +264,8 @@ std::optional<std::int64_t> PartCompare::Elements(
 
 absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
                                      const SourceLeaf& source, std::size_t at,
-                                     std::span<const std::byte> bytes,
-                                     ComparedLeaf* leaf) {
-  ChunkRef& ref = leaf->refs[at];
+                                     std::span<const std::byte> bytes) {
+  ChunkRef& ref = chunks_[at].ref;
   const auto size = static_cast<std::uint32_t>(bytes.size());
   ref.length = ref.raw_length = ref.block_length = size;
   std::vector<schema::TableSlice> slices;
@@ -266,8 +279,9 @@ absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
   slices[0].length = slices[0].raw_length = size;
   slices[0].digest = ref.digest;
   CKPTREE_ASSIGN_OR_RETURN(
-      leaf->block[at],
-      sink_.Write(Order(piece.leaf, at), bytes, std::move(slices)));
+      chunks_[at].block,
+      sink_.Write(Order(piece.leaf, at - leaves_[piece.leaf].first_chunk),
+                  bytes, std::move(slices)));
   task_.counters->written.fetch_add(size, std::memory_order_relaxed);
   return absl::OkStatus();
 }
@@ -279,23 +293,25 @@ absl::Status PartCompare::CompareRun(std::size_t index) {
     ComparedLeaf& leaf = leaves_[i];
     CKPTREE_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
                              staged_.Bytes(index, i, &scratch_.local()));
-    ChunkRef& ref = leaf.refs[0];
+    ChunkRef& ref = chunks_[leaf.first_chunk].ref;
     ref.digest = base::DigestOf(bytes);
-    std::size_t old = 0;
-    const ChunkRef* shared =
-        FindShared(leaf, source, piece, ref.digest, bytes.size(), &old);
-    if (shared != nullptr) {
-      ref = *shared;
-      if (!leaf.statistics.empty() && !leaf.base->record.statistics.empty()) {
-        leaf.statistics[0] = leaf.base->record.statistics[0];
-        continue;
-      }
-    } else {
-      leaf.changed = true;
+    const Statistics* known = nullptr;
+    const auto shared =
+        FindShared(leaf, source, piece, ref.digest, bytes.size(), &known);
+    const Digest digest = ref.digest;
+    if (shared.has_value()) ref = *shared;
+    // The base may have more boxes of it than this one.
+    leaf.changed = !shared.has_value() || !SameChunks(i);
+    if (leaf.changed) {
+      ref = ChunkRef();
+      ref.digest = digest;
     }
-    if (!leaf.statistics.empty()) {
-      leaf.statistics[0] =
-          StatisticsOf(source, bytes, ElementCount(source.boxes[0].box.shape));
+    if (!WantsStatistics(source)) continue;
+    Statistics& statistics = statistics_[leaf.first_chunk];
+    if (known != nullptr) {
+      statistics = *known;
+    } else if (leaf.changed || all_records_) {
+      statistics = RunStatistics(source, bytes);
     }
   }
   task_.counters->compared.fetch_add(piece.bytes, std::memory_order_relaxed);
@@ -312,19 +328,12 @@ void PartCompare::CompareInline() {
           ComparedLeaf& leaf = leaves_[i];
           if (source.form == LeafForm::kPacked) continue;
           if (source.form == LeafForm::kChunked) {
-            leaf.changed = !SameChunks(source, leaf);
+            leaf.changed = !SameChunks(i);
             continue;
           }
-          leaf.changed = leaf.base == nullptr || !leaf.base->record.is_inline ||
-                         leaf.base->record.inline_value != source.value;
-          if (!WantsStatistics(source)) continue;
-          if (!leaf.changed && !leaf.base->record.statistics.empty()) {
-            leaf.statistics = leaf.base->record.statistics;
-            continue;
-          }
-          leaf.statistics.assign(
-              1, StatisticsOf(source, std::as_bytes(std::span(source.value)),
-                              ElementCount(source.entry.shape)));
+          leaf.changed = leaf.base == kNoBase || !base_->is_inline(leaf.base) ||
+                         base_->value(leaf.base) !=
+                             schema::InlineValueDigest(source.value);
         }
       });
 }
@@ -334,38 +343,45 @@ void PartCompare::CompareInline() {
 void PartCompare::LeaveThinPacks() {
   if (base_ == nullptr) return;
   std::map<schema::Block, std::uint64_t> live;
-  const auto name = [](const ChunkRef& ref) {
-    return schema::Block{schema::BlockKind::kChunk, ref.place, ref.version,
-                         ref.n};
+  // Neighbours are in one pack: it is seldom looked for.
+  auto last = live.end();
+  const auto live_of = [&](const ChunkRef& ref) -> std::uint64_t& {
+    const schema::Block name = {schema::BlockKind::kChunk, ref.place,
+                                ref.version, ref.n};
+    if (last == live.end() || last->first != name) {
+      last = live.try_emplace(name, 0).first;
+    }
+    return last->second;
   };
-  const auto kept = [](const ComparedLeaf& leaf) {
-    return !leaf.changed && leaf.refs.size() == 1 &&
-           leaf.refs[0].length != leaf.refs[0].block_length;
+  const auto kept = [this](std::size_t i) -> const ChunkRef* {
+    if (leaves_[i].changed || leaves_[i].chunk_count != 1) return nullptr;
+    const ChunkRef& ref = chunks_[leaves_[i].first_chunk].ref;
+    return ref.length != ref.block_length ? &ref : nullptr;
   };
-  for (const ComparedLeaf& leaf : leaves_) {
-    if (kept(leaf)) live[name(leaf.refs[0])] += leaf.refs[0].length;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    if (const ChunkRef* ref = kept(i)) live_of(*ref) += ref->length;
   }
   if (live.empty()) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    ComparedLeaf& leaf = leaves_[i];
-    if (content_.leaves[i].form == LeafForm::kPacked && kept(leaf) &&
-        2 * live[name(leaf.refs[0])] < leaf.refs[0].block_length) {
-      leaf.rewrite = true;
-    }
+    if (content_.leaves[i].form != LeafForm::kPacked) continue;
+    const ChunkRef* const ref = kept(i);
+    leaves_[i].rewrite =
+        ref != nullptr && 2 * live_of(*ref) < ref->block_length;
   }
 }
 
 // Step 4 for packed leaves.
 absl::Status PartCompare::WritePacks() {
   std::vector<Pack> packs;
+  std::uint64_t unchanged = 0;
   for (std::size_t i = 0; i < staged_.piece_count(); ++i) {
     const StagedContent::Piece& piece = staged_.piece(i);
     if (!piece.run) continue;
     for (std::uint32_t l = piece.leaf; l < piece.leaf_end; ++l) {
-      ComparedLeaf& leaf = leaves_[l];
+      const ComparedLeaf& leaf = leaves_[l];
       const std::uint64_t size = content_.leaves[l].byte_length;
       if (!leaf.changed && !leaf.rewrite) {
-        task_.counters->unchanged.fetch_add(size, std::memory_order_relaxed);
+        unchanged += size;
         continue;
       }
       // Values of a cache line and more start on one: views need no copy.
@@ -375,11 +391,13 @@ absl::Status PartCompare::WritePacks() {
       }
       Pack& pack = packs.back();
       pack.bytes = (pack.bytes + align - 1) / align * align;
-      leaf.refs[0].offset = static_cast<std::uint32_t>(pack.bytes);
+      chunks_[leaf.first_chunk].ref.offset =
+          static_cast<std::uint32_t>(pack.bytes);
       pack.bytes += size;
       pack.members.emplace_back(i, l);
     }
   }
+  task_.counters->unchanged.fetch_add(unchanged, std::memory_order_relaxed);
   FirstError error;
   tbb::parallel_for(std::size_t{0}, packs.size(), [&](std::size_t p) {
     if (error.any()) return;
@@ -399,7 +417,11 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
     const SourceLeaf& source = content_.leaves[l];
     CKPTREE_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
                              staged_.Bytes(piece, l, &scratch_.local()));
-    ChunkRef& ref = leaves_[l].refs[0];
+    const ComparedLeaf& leaf = leaves_[l];
+    if (leaf.rewrite && !all_records_ && WantsStatistics(source)) {
+      statistics_[leaf.first_chunk] = RunStatistics(source, bytes);
+    }
+    ChunkRef& ref = chunks_[leaf.first_chunk].ref;
     std::memset(payload.data() + filled, 0, ref.offset - filled);
     std::memcpy(payload.data() + ref.offset, bytes.data(), bytes.size());
     filled = ref.offset + bytes.size();
@@ -415,7 +437,9 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
       const std::uint32_t block,
       sink_.Write(Order(pack.members[0].second, 0),
                   std::span(payload).first(pack.bytes), std::move(slices)));
-  for (const auto& [piece, l] : pack.members) leaves_[l].block[0] = block;
+  for (const auto& [piece, l] : pack.members) {
+    chunks_[leaves_[l].first_chunk].block = block;
+  }
   task_.counters->written.fetch_add(pack.bytes, std::memory_order_relaxed);
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@
 #include "core/save/block_sink.h"
 #include "core/save/part_task.h"
 #include "core/save/staged_content.h"
-#include "core/version/base_part.h"
+#include "core/version/compact_part.h"
 #include "schema/leaf_record.h"
 #include "tbb/enumerable_thread_specific.h"
 
@@ -24,29 +24,47 @@ namespace ckptree::internal {
 
 inline constexpr std::uint32_t kNotWritten = 0xffffffff;
 
+inline constexpr std::uint32_t kNoBase = 0xffffffff;
+
 // What is found out about one leaf.
 struct ComparedLeaf {
-  const BaseLeaf* base = nullptr;  // Same path, kind, type and shape.
-  bool changed = false;            // The value differs from the base.
-  bool rewrite = false;            // Equal, but leaves its pack.
-  std::vector<schema::ChunkRef> refs;
-  std::vector<Statistics> statistics;
-  // Parallel to refs: index in the sink, kNotWritten where the base's is kept.
-  std::vector<std::uint32_t> block;
+  // Which leaf of the base has the same path, kind, type and shape.
+  std::uint32_t base = kNoBase;
+  bool changed = false;  // The value differs from the base.
+  bool rewrite = false;  // Equal, but leaves its pack.
+  // Its chunks in what PartCompare has of all leaves.
+  std::uint32_t first_chunk = 0;
+  std::uint32_t chunk_count = 0;
+};
+
+// A chunk of a leaf.
+struct ComparedChunk {
+  schema::ChunkRef ref;
+  // Index in the sink, kNotWritten where the base's is kept.
+  std::uint32_t block = kNotWritten;
 };
 
 // Runs inside a TBB arena and spreads over it. Confined to one thread.
 class PartCompare {
  public:
-  // All outlive this; `base` may be null.
+  // All outlive this; `base` may be null. With `all_records` every leaf gets a
+  // new record, whether or not it changed.
   PartCompare(const PartTask& task, StagedContent* content,
-              const BasePart* base, BlockSink* sink);
+              const CompactPart* base, bool all_records, BlockSink* sink);
 
   // Finds out what changed and hands it to the sink; releases every piece.
   absl::Status Run();
 
-  // By ordinal; filled by Run(). The caller may move out of them.
-  std::vector<ComparedLeaf>& leaves() { return leaves_; }
+  // By ordinal; filled by Run().
+  const std::vector<ComparedLeaf>& leaves() const { return leaves_; }
+  std::span<const ComparedChunk> chunks(std::size_t ordinal) const {
+    return std::span(chunks_).subspan(leaves_[ordinal].first_chunk,
+                                      leaves_[ordinal].chunk_count);
+  }
+  // For each chunk of a leaf that gets a new record; none where the leaf has
+  // no statistics, or is in its record.
+  std::span<const Statistics> statistics(std::size_t ordinal) const;
+  bool WantsStatistics(const SourceLeaf& leaf) const;
 
  private:
   struct Pack {
@@ -54,15 +72,21 @@ class PartCompare {
     std::uint64_t bytes = 0;
   };
 
-  void Match();
-  bool WantsStatistics(const SourceLeaf& leaf) const;
+  absl::Status Match();
   std::optional<std::int64_t> Elements(const StagedContent::Piece& piece) const;
   absl::Status ComparePieces();
-  void PrepareRefs();
+  void PrepareChunks();
+  // What the base has of this piece: the same box, the same bytes, or nothing.
+  // `statistics`: the base's, null where it does not say.
+  std::optional<schema::ChunkRef> FindShared(
+      const ComparedLeaf& leaf, const SourceLeaf& source,
+      const StagedContent::Piece& piece, const base::Digest& digest,
+      std::uint64_t bytes, const Statistics** statistics) const;
+  bool SameChunks(std::size_t ordinal) const;
   absl::Status CompareChunk(std::size_t index);
   absl::Status WriteChunk(const StagedContent::Piece& piece,
                           const SourceLeaf& source, std::size_t at,
-                          std::span<const std::byte> bytes, ComparedLeaf* leaf);
+                          std::span<const std::byte> bytes);
   absl::Status CompareRun(std::size_t index);
   void CompareInline();
   void LeaveThinPacks();
@@ -73,9 +97,12 @@ class PartCompare {
   const PartTask& task_;
   StagedContent& staged_;
   const StepContent& content_;
-  const BasePart* const base_;
+  const CompactPart* const base_;
+  const bool all_records_;
   BlockSink& sink_;
   std::vector<ComparedLeaf> leaves_;
+  std::vector<ComparedChunk> chunks_;
+  std::vector<Statistics> statistics_;  // Parallel to chunks_, or empty.
   tbb::enumerable_thread_specific<std::vector<std::byte>> scratch_;
   tbb::enumerable_thread_specific<std::vector<std::byte>> pack_scratch_;
 };

@@ -13,7 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/digest.h"
-#include "core/version/base_part.h"
+#include "core/version/compact_part.h"
 
 namespace ckptree::internal {
 
@@ -24,7 +24,7 @@ namespace ckptree::internal {
 class PartMemory {
  public:
   void Keep(std::uint64_t version, std::uint16_t part,
-            std::shared_ptr<const BasePart> content) {
+            std::shared_ptr<const CompactPart> content) {
     const absl::MutexLock lock(&mu_);
     kept_[part] = {version, std::move(content)};
   }
@@ -43,8 +43,8 @@ class PartMemory {
   }
 
   // Null where it is not that one.
-  std::shared_ptr<const BasePart> Find(std::uint64_t version,
-                                       std::uint16_t part) const {
+  std::shared_ptr<const CompactPart> Find(std::uint64_t version,
+                                          std::uint16_t part) const {
     const absl::MutexLock lock(&mu_);
     const auto it = kept_.find(part);
     return it == kept_.end() || it->second.first != version ? nullptr
@@ -54,7 +54,7 @@ class PartMemory {
  private:
   mutable absl::Mutex mu_;
   std::map<std::uint16_t,
-           std::pair<std::uint64_t, std::shared_ptr<const BasePart>>>
+           std::pair<std::uint64_t, std::shared_ptr<const CompactPart>>>
       kept_ ABSL_GUARDED_BY(mu_);
   std::map<std::uint16_t, std::pair<std::uint64_t, base::Digest>> elsewhere_
       ABSL_GUARDED_BY(mu_);

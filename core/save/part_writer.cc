@@ -6,14 +6,14 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
+#include <span>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ckptree/path.h"
+#include "core/array/leaf_statistics.h"
 #include "core/save/part_compare.h"
 #include "core/save/split_leaves.h"
-#include "core/version/dead_blocks.h"
 #include "core/version/leaf_share.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -31,7 +31,25 @@ using schema::LeafRecord;
 // together again.
 constexpr std::size_t kMaxMapSources = 256;
 
-absl::Status CheckRecord(const SourceLeaf& source, const BaseLeaf& leaf,
+// Leaves whose records are made in one go, and kept in one piece of memory.
+constexpr std::size_t kRecordsTogether = 256;
+
+// A leaf that gets a new record.
+struct FreshLeaf {
+  std::uint32_t ordinal = 0;
+  std::uint32_t at = 0;  // Of its record in that of those made with it.
+  std::uint32_t record_bytes = 0;
+  base::Digest value;
+  std::uint64_t nan = 0;
+  std::uint64_t inf = 0;
+  std::uint64_t new_bytes = 0;
+  // See CompactPartBuilder::NewLeaf.
+  schema::ChunkRef chunk;
+  bool has_chunk = false;
+  std::shared_ptr<const LeafRecord> record;
+};
+
+absl::Status CheckRecord(const SourceLeaf& source, std::size_t chunks,
                          std::string_view encoded) {
   if (encoded.size() <= std::size_t{schema::kMaxRecordBytes}) {
     return absl::OkStatus();
@@ -39,19 +57,34 @@ absl::Status CheckRecord(const SourceLeaf& source, const BaseLeaf& leaf,
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: with %d chunks its record has %d bytes, at most %d are possible: "
       "give it larger chunks",
-      Path::Decode(source.entry.path).value_or(Path()).Text(),
-      leaf.record.chunks.size(), encoded.size(), schema::kMaxRecordBytes));
+      Path::Decode(source.entry.path).value_or(Path()).Text(), chunks,
+      encoded.size(), schema::kMaxRecordBytes));
+}
+
+bool IsWhole(const SourceLeaf& source) {
+  return source.boxes.empty() ||
+         (source.boxes.size() == 1 &&
+          source.boxes[0].box.shape == source.entry.shape);
+}
+
+// Whether the map of the base is so long that all records are to be written
+// together again.
+bool IsScattered(const CompactPart* base) {
+  return base != nullptr && (base->map().SourceCount() > kMaxMapSources ||
+                             base->map_bytes() > base->all_record_bytes());
 }
 
 class PartWriter {
  public:
-  PartWriter(const PartTask& task, StagedContent* content, const BasePart* base)
+  PartWriter(const PartTask& task, StagedContent* content,
+             const CompactPart* base)
       : task_(task),
         content_(content->content()),
         base_(base),
+        dense_(IsScattered(base)),
         segment_settings_(MakeSegmentSettings()),
         sink_(segment_settings_),
-        compare_(task, content, base, &sink_),
+        compare_(task, content, base, dense_, &sink_),
         leaves_(compare_.leaves()) {}
 
   absl::StatusOr<PartResult> Run() {
@@ -91,78 +124,96 @@ class PartWriter {
     return settings;
   }
 
-  // Takes the references and statistics of leaf `i`.
-  LeafRecord MakeRecord(std::size_t i) {
+  // Fills in `record`, whose memory is used again.
+  void MakeRecord(std::size_t i, LeafRecord* record) const {
     const SourceLeaf& source = content_.leaves[i];
-    ComparedLeaf& leaf = leaves_[i];
-    LeafRecord record;
-    record.since_version =
-        leaf.changed ? task_.version : leaf.base->record.since_version;
-    record.since_step =
-        leaf.changed ? task_.step : leaf.base->record.since_step;
-    record.byte_length = source.byte_length;
-    if (source.form == LeafForm::kInline) {
-      record.is_inline = true;
-      record.inline_value = source.value;
-    } else {
-      record.boxes.reserve(source.boxes.size());
-      for (const SourceBox& box : source.boxes) {
-        record.boxes.push_back(box.box);
+    const ComparedLeaf& leaf = leaves_[i];
+    const Since since = leaf.changed ? Since{task_.version, task_.step}
+                                     : base_->since(leaf.base);
+    record->since_version = since.version;
+    record->since_step = since.step;
+    record->byte_length = source.byte_length;
+    record->is_inline = source.form == LeafForm::kInline;
+    record->boxes.clear();
+    record->chunks.clear();
+    record->statistics.clear();
+    if (record->is_inline) {
+      record->inline_value = source.value;
+      if (compare_.WantsStatistics(source)) {
+        record->statistics.push_back(
+            ComputeStatistics(source.entry.dtype, source.entry.packed,
+                              std::as_bytes(std::span(source.value)),
+                              ElementCount(source.entry.shape)));
       }
-      record.chunks = std::move(leaf.refs);
-      for (std::size_t c = 0; c < record.chunks.size(); ++c) {
-        if (leaf.block[c] == kNotWritten) continue;
-        const BlockSink::Place& place = sink_.place(leaf.block[c]);
-        record.chunks[c].place = place.place;
-        record.chunks[c].n = place.n;
-        record.chunks[c].version = task_.version;
-        record.chunks[c].part = task_.part;
-      }
+      return;
     }
-    record.statistics = std::move(leaf.statistics);
-    return record;
+    record->inline_value.clear();
+    for (const SourceBox& box : source.boxes) record->boxes.push_back(box.box);
+    for (const ComparedChunk& chunk : compare_.chunks(i)) {
+      ChunkRef& ref = record->chunks.emplace_back(chunk.ref);
+      if (chunk.block == kNotWritten) continue;
+      const BlockSink::Place& place = sink_.place(chunk.block);
+      ref.place = place.place;
+      ref.n = place.n;
+      ref.version = task_.version;
+      ref.part = task_.part;
+    }
+    const std::span<const Statistics> statistics = compare_.statistics(i);
+    record->statistics.assign(statistics.begin(), statistics.end());
   }
 
-  bool Dense() const {
-    if (base_ == nullptr) return false;
-    std::uint64_t record_bytes = 0;
-    for (const auto& leaf : base_->leaves) record_bytes += leaf->encoded_bytes;
-    return base_->map.SourceCount() > kMaxMapSources ||
-           base_->map_bytes > record_bytes;
+  // What the next save and this one's totals need of a record.
+  void Note(const LeafRecord& record, FreshLeaf* leaf) const {
+    for (const Statistics& statistics : record.statistics) {
+      leaf->nan += statistics.nan;
+      leaf->inf += statistics.inf;
+    }
+    for (const ChunkRef& ref : record.chunks) {
+      if (ref.version == task_.version) leaf->new_bytes += ref.raw_length;
+    }
+    if (record.is_inline && record.since_version == task_.version) {
+      leaf->new_bytes += record.byte_length;
+    }
+    if (!IsCompact(record.is_inline, IsWhole(content_.leaves[leaf->ordinal]),
+                   record.byte_length, record.chunks)) {
+      leaf->record = std::make_shared<const LeafRecord>(record);
+    } else if (!record.is_inline) {
+      leaf->chunk = record.chunks[0];
+      leaf->has_chunk = true;
+    }
   }
 
   // Records of the leaves that changed, or of all where the map got too long;
   // decides where they go.
   void MakeRecords() {
-    dense_ = Dense();
-    std::vector<std::uint32_t> fresh;
     for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
       if (leaves_[i].changed || leaves_[i].rewrite || dense_) {
-        fresh.push_back(i);
+        fresh_.emplace_back().ordinal = i;
       }
     }
-    fresh_.resize(fresh.size());
-    encoded_.resize(fresh.size());
-    tbb::parallel_for(
-        tbb::blocked_range<std::size_t>(0, fresh.size(), 256),
-        [this, &fresh](const tbb::blocked_range<std::size_t>& range) {
-          for (std::size_t f = range.begin(); f != range.end(); ++f) {
-            auto leaf = std::make_shared<BaseLeaf>();
-            leaf->record = MakeRecord(fresh[f]);
-            leaf->value_digest = schema::ValueDigest(leaf->record);
-            leaf->version = task_.version;
-            leaf->source = fresh[f];
-            schema::EncodeLeafRecord(leaf->record, &encoded_[f]);
-            leaf->encoded_bytes =
-                static_cast<std::uint32_t>(encoded_[f].size());
-            fresh_[f] = std::move(leaf);
-          }
-        });
-    for (const std::string& record : encoded_) record_bytes_ += record.size();
-    for (auto& leaf : fresh_) {
-      leaf->place =
-          records_are_small() ? schema::Space::kSmall : schema::Space::kLeaves;
-    }
+    encoded_.resize((fresh_.size() + kRecordsTogether - 1) / kRecordsTogether);
+    tbb::parallel_for(std::size_t{0}, encoded_.size(), [this](std::size_t e) {
+      LeafRecord record;
+      std::string& encoded = encoded_[e];
+      const std::size_t first = e * kRecordsTogether;
+      const std::size_t end = std::min(fresh_.size(), first + kRecordsTogether);
+      for (std::size_t f = first; f < end; ++f) {
+        FreshLeaf& leaf = fresh_[f];
+        MakeRecord(leaf.ordinal, &record);
+        leaf.value = schema::ValueDigest(record);
+        leaf.at = static_cast<std::uint32_t>(encoded.size());
+        schema::EncodeLeafRecord(record, &encoded);
+        leaf.record_bytes =
+            static_cast<std::uint32_t>(encoded.size() - leaf.at);
+        Note(record, &leaf);
+      }
+    });
+    for (const std::string& records : encoded_) record_bytes_ += records.size();
+  }
+
+  std::string_view encoded(std::size_t f) const {
+    return std::string_view(encoded_[f / kRecordsTogether])
+        .substr(fresh_[f].at, fresh_[f].record_bytes);
   }
 
   // After MakeRecords(): they ride in the batch.
@@ -178,15 +229,17 @@ class PartWriter {
                              record_bytes_));
     for (std::size_t f = 0; f < fresh_.size(); ++f) {
       if (f % 4096 == 0) CKPTREE_RETURN_IF_ERROR(task_.check());
-      const SourceLeaf& leaf = content_.leaves[fresh_[f]->source];
-      CKPTREE_RETURN_IF_ERROR(CheckRecord(leaf, *fresh_[f], encoded_[f]));
-      schema::TableSlice slice;
+      const std::uint32_t ordinal = fresh_[f].ordinal;
+      const SourceLeaf& leaf = content_.leaves[ordinal];
+      CKPTREE_RETURN_IF_ERROR(
+          CheckRecord(leaf, leaves_[ordinal].chunk_count, encoded(f)));
+      schema::TableEntry entry;
+      schema::TableSlice& slice = entry.slices.emplace_back();
       slice.path = base::DigestOf(leaf.entry.path);
-      slice.length = slice.raw_length =
-          static_cast<std::uint32_t>(encoded_[f].size());
-      slice.digest = fresh_[f]->value_digest;
-      CKPTREE_RETURN_IF_ERROR(builder->Add(fresh_[f]->source + 1, encoded_[f],
-                                           {0, {std::move(slice)}}));
+      slice.length = slice.raw_length = fresh_[f].record_bytes;
+      slice.digest = fresh_[f].value;
+      CKPTREE_RETURN_IF_ERROR(
+          builder->Add(ordinal + 1, encoded(f), std::move(entry)));
     }
     CKPTREE_ASSIGN_OR_RETURN(leaf_segment_, builder->Finish());
     return absl::OkStatus();
@@ -198,8 +251,8 @@ class PartWriter {
     for (std::size_t f = 0; records_are_small() && f < fresh_.size(); ++f) {
       records.emplace_back(schema::SmallKey(task_.version, task_.part,
                                             schema::BlockKind::kLeafRecord,
-                                            fresh_[f]->source + 1),
-                           std::move(encoded_[f]));
+                                            fresh_[f].ordinal + 1),
+                           std::string(encoded(f)));
     }
     for (const auto& [n, payload] : sink_.small()) {
       records.emplace_back(schema::SmallKey(task_.version, task_.part,
@@ -241,95 +294,126 @@ class PartWriter {
   // The base of the next save, and what follows from it.
   PartResult Result() const {
     PartResult result;
-    auto next = std::make_shared<BasePart>();
-    next->tree = content_.tree.digest;
-    next->entries =
-        base_ != nullptr && base_->tree == content_.tree.digest
-            ? base_->entries
-            : std::make_shared<const std::vector<schema::TreeEntry>>(
-                  content_.entries);
-    next->leaves.resize(leaves_.size());
-    for (const auto& leaf : fresh_) next->leaves[leaf->source] = leaf;
-    base::DigestStream digest;
-    digest.Update(content_.tree.digest.view());
+    const schema::Space place =
+        records_are_small() ? schema::Space::kSmall : schema::Space::kLeaves;
+    CompactPartBuilder next(base_, leaves_.size());
     std::size_t matched = 0;
+    // The runs of the base's map by the ordinal that was asked for last.
+    std::size_t run = 0;
+    const auto stands_at = [this, &run](std::uint32_t ordinal) {
+      const std::vector<schema::MapRun>& runs = base_->map().runs();
+      while (ordinal >= runs[run].first + runs[run].count) ++run;
+      const schema::MapRun& of = runs[run];
+      return schema::MapRun{0, 1, of.place, of.version,
+                            of.source + (ordinal - of.first)};
+    };
+    auto fresh = fresh_.begin();
+    for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
+      if (fresh == fresh_.end() || fresh->ordinal != i) {
+        // The leaves of the base are matched in its order.
+        next.Keep(leaves_[i].base, stands_at(leaves_[i].base));
+        ++matched;
+        continue;
+      }
+      CompactPartBuilder::NewLeaf added;
+      added.at = {0, 1, place, task_.version, i};
+      added.value = fresh->value;
+      added.since = leaves_[i].changed ? Since{task_.version, task_.step}
+                                       : base_->since(leaves_[i].base);
+      added.byte_length = content_.leaves[i].byte_length;
+      added.record_bytes = fresh->record_bytes;
+      added.nan = fresh->nan;
+      added.inf = fresh->inf;
+      if (fresh->has_chunk) added.chunk = &fresh->chunk;
+      added.record = fresh->record;
+      next.Add(std::move(added));
+      result.new_bytes += fresh->new_bytes;
+      ++fresh;
+    }
+    const bool same_tree =
+        base_ != nullptr && base_->tree_digest() == content_.tree->digest;
+    const bool together = dense_ || base_ == nullptr || matched == 0;
+    const std::uint64_t map_bytes =
+        together
+            ? 0
+            : base_->map_bytes() + schema::EncodeLeafMap(next.map()).size();
+    result.tree = same_tree ? base_->tree() : content_.tree;
+    result.next = next.Finish(result.tree, map_bytes);
+    Count(&result);
+    result.logical_bytes = result.next->logical_bytes();
+    result.dead = DeadBlocks(base_, *result.next);
+    result.record.part = task_.part;
+    result.record.tree = content_.tree->digest;
+    result.record.map = result.next->map();
+    return result;
+  }
+
+  // Digest and totals.
+  void Count(PartResult* result) const {
+    const CompactPart& next = *result->next;
+    base::DigestStream digest;
+    digest.Update(content_.tree->digest.view());
     LeafTotals own;
     SplitWriter split;
-    const auto ordinal_of = BaseOrdinals();
-    for (std::size_t i = 0; i < leaves_.size(); ++i) {
-      std::shared_ptr<const BaseLeaf>& leaf = next->leaves[i];
-      if (leaf == nullptr) {
-        leaf = base_->leaves[ordinal_of.empty() ? i : ordinal_of[i]];
-        ++matched;
+    std::vector<schema::Box> boxes;
+    auto no_number = next.nonfinite().begin();
+    for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
+      digest.Update(next.value(i).view());
+      const bool nonfinite =
+          no_number != next.nonfinite().end() && no_number->ordinal == i;
+      if (nonfinite) {
+        result->nan_count += no_number->nan;
+        result->inf_count += no_number->inf;
+        ++no_number;
       }
-      next->map.Append(leaf->place, leaf->version, leaf->source);
-      digest.Update(leaf->value_digest.view());
-      result.logical_bytes += leaf->record.byte_length;
-      std::uint64_t nan = 0, inf = 0;
-      for (const Statistics& statistics : leaf->record.statistics) {
-        nan += statistics.nan;
-        inf += statistics.inf;
+      if (!task_.among_others) {
+        own.Add(leaves_[i].changed, nonfinite);
+        continue;
       }
-      result.nan_count += nan;
-      result.inf_count += inf;
-      const schema::TreeEntry& entry = content_.leaves[i].entry;
-      switch (task_.among_others ? ShareOf(entry, leaf->record.boxes)
-                                 : Share::kAll) {
+      const SourceLeaf& leaf = content_.leaves[i];
+      boxes.clear();
+      for (const SourceBox& box : leaf.boxes) boxes.push_back(box.box);
+      switch (ShareOf(leaf.entry, boxes)) {
         case Share::kAll:
-          own.Add(leaves_[i].changed, nan + inf > 0);
+          own.Add(leaves_[i].changed, nonfinite);
           break;
         case Share::kSome:
-          split.Add(entry.path, leaves_[i].changed, nan + inf > 0);
+          split.Add(leaf.entry.path, leaves_[i].changed, nonfinite);
           break;
         case Share::kNothing:
           break;
       }
-      if (leaf->version != task_.version) continue;
-      for (const ChunkRef& ref : leaf->record.chunks) {
-        if (ref.version == task_.version) result.new_bytes += ref.raw_length;
-      }
-      if (leaf->record.is_inline &&
-          leaf->record.since_version == task_.version) {
-        result.new_bytes += leaf->record.byte_length;
-      }
     }
-    result.digest = digest.Finish();
-    result.leaf_count = own.leaves;
-    result.changed_leaves = own.changed;
-    result.nonfinite_leaves = own.nonfinite;
-    result.dead = DeadBlocks(base_, *next);
-    next->map_bytes =
-        dense_ || base_ == nullptr || matched == 0
-            ? 0
-            : base_->map_bytes + schema::EncodeLeafMap(next->map).size();
-    result.record.part = task_.part;
-    result.record.tree = content_.tree.digest;
-    result.record.map = next->map;
-    result.tree = content_.tree;
-    result.next = std::move(next);
-    if (task_.among_others) {
-      result.layout = Layout();
-      result.layout.split = std::move(split).Finish();
-    }
-    return result;
+    result->digest = digest.Finish();
+    result->leaf_count = own.leaves;
+    result->changed_leaves = own.changed;
+    result->nonfinite_leaves = own.nonfinite;
+    if (!task_.among_others) return;
+    result->layout = Layout();
+    result->layout.split = std::move(split).Finish();
+  }
+
+  // REQUIRES: the base has the same tree. A value that it has without a record
+  // is whole there.
+  bool HasBoxesOfBase(std::size_t i) const {
+    const SourceLeaf& leaf = content_.leaves[i];
+    const schema::LeafRecord* const old = base_->record(i);
+    if (old == nullptr) return IsWhole(leaf);
+    const auto same = [](const SourceBox& a, const schema::Box& b) {
+      return a.box.start == b.start && a.box.shape == b.shape;
+    };
+    return std::equal(leaf.boxes.begin(), leaf.boxes.end(), old->boxes.begin(),
+                      old->boxes.end(), same);
   }
 
   schema::PartLayout Layout() const {
     schema::PartLayout layout;
     layout.replicated = content_.replicated;
     layout.ties = content_.ties_elsewhere;
-    layout.as_base = base_ != nullptr && base_->tree == content_.tree.digest;
+    layout.as_base =
+        base_ != nullptr && base_->tree_digest() == content_.tree->digest;
     for (std::size_t i = 0; layout.as_base && i < leaves_.size(); ++i) {
-      const std::vector<SourceBox>& now = content_.leaves[i].boxes;
-      const schema::LeafRecord& old = base_->leaves[i]->record;
-      const auto same = [](const SourceBox& a, const schema::Box& b) {
-        return a.box.start == b.start && a.box.shape == b.shape;
-      };
-      // A value in its record has no boxes there, and is whole.
-      layout.as_base =
-          old.is_inline ? content_.leaves[i].form == LeafForm::kInline
-                        : std::equal(now.begin(), now.end(), old.boxes.begin(),
-                                     old.boxes.end(), same);
+      layout.as_base = HasBoxesOfBase(i);
     }
     if (layout.as_base) return layout;
     for (std::size_t i = 0; i < content_.leaves.size(); ++i) {
@@ -347,35 +431,18 @@ class PartWriter {
     return layout;
   }
 
-  // Base ordinal by new ordinal; empty where they are the same.
-  std::vector<std::size_t> BaseOrdinals() const {
-    std::vector<std::size_t> ordinals;
-    if (base_ == nullptr || base_->tree == content_.tree.digest) {
-      return ordinals;
-    }
-    std::unordered_map<const BaseLeaf*, std::size_t> known;
-    for (std::size_t i = 0; i < base_->leaves.size(); ++i) {
-      known.emplace(base_->leaves[i].get(), i);
-    }
-    ordinals.resize(leaves_.size());
-    for (std::size_t i = 0; i < leaves_.size(); ++i) {
-      if (leaves_[i].base != nullptr) ordinals[i] = known.at(leaves_[i].base);
-    }
-    return ordinals;
-  }
-
   const PartTask& task_;
   const StepContent& content_;
-  const BasePart* const base_;
+  const CompactPart* const base_;
+  const bool dense_;  // All records are made anew.
   const SegmentSettings segment_settings_;
   BlockSink sink_;
   PartCompare compare_;
-  std::vector<ComparedLeaf>& leaves_;
+  const std::vector<ComparedLeaf>& leaves_;
 
-  bool dense_ = false;
-  std::vector<std::shared_ptr<BaseLeaf>> fresh_;  // By ordinal, ascending.
-  std::vector<std::string> encoded_;              // Parallel to fresh_.
-  std::uint64_t record_bytes_ = 0;                // Of encoded_.
+  std::vector<FreshLeaf> fresh_;      // By ordinal, ascending.
+  std::vector<std::string> encoded_;  // The records of kRecordsTogether each.
+  std::uint64_t record_bytes_ = 0;    // Of encoded_.
   std::optional<BuiltSegment> leaf_segment_;
 };
 
@@ -383,7 +450,7 @@ class PartWriter {
 
 absl::StatusOr<PartResult> WritePart(const PartTask& task,
                                      StagedContent* content,
-                                     const BasePart* base) {
+                                     const CompactPart* base) {
   const auto writer = std::make_shared<PartWriter>(task, content, base);
   absl::StatusOr<PartResult> result = writer->Run();
   if (result.ok()) result->leftovers = writer;

@@ -18,7 +18,7 @@
 #include "core/save/block_sink.h"
 #include "core/save/part_task.h"
 #include "core/save/staged_content.h"
-#include "core/version/base_part.h"
+#include "core/version/compact_part.h"
 #include "schema/dead_list.h"
 #include "schema/part_handoff.h"
 #include "schema/step_record.h"
@@ -28,7 +28,8 @@ namespace ckptree::internal {
 // What a part contributes to the commit, and the base of the next save.
 struct PartResult {
   schema::PartRecord record;
-  schema::EncodedTree tree;  // No root where another process has the base's.
+  // Without a root where another process has the base's. Never null.
+  std::shared_ptr<const schema::EncodedTree> tree;
   std::vector<BuiltSegment> segments;
   // Key and value of each record for `small`, header included, ascending.
   std::vector<std::pair<std::string, std::string>> small;
@@ -52,7 +53,8 @@ struct PartResult {
   schema::PartLayout layout;
   std::optional<schema::PartOrigin> origin;
 
-  std::shared_ptr<const BasePart> next;  // Null where another process has it.
+  std::shared_ptr<const CompactPart>
+      next;  // Null where another process has it.
   // What the work leaves to be freed: best when nobody waits any more.
   std::shared_ptr<const void> leftovers;
 };
@@ -62,7 +64,7 @@ struct PartResult {
 // nothing but files in the staging folder is left.
 absl::StatusOr<PartResult> WritePart(const PartTask& task,
                                      StagedContent* content,
-                                     const BasePart* base);
+                                     const CompactPart* base);
 
 // The digest of a step from those of its parts, ascending by number.
 base::Digest StepDigest(const std::vector<base::Digest>& parts);

@@ -3,7 +3,6 @@
 // StepWriter: a step that several processes have between them.
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,35 +33,10 @@ using schema::TreeEntry;
 // What a part says that it holds: its tree is there, or stored.
 absl::StatusOr<std::vector<TreeEntry>> EntriesOf(const kv::Database& database,
                                                  const PartResult& part) {
-  if (part.next != nullptr) return *part.next->entries;
-  std::vector<TreeEntry> entries;
-  if (part.tree.root.empty()) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
-                             StepTree::Open(database, part.tree.digest));
-    entries.reserve(tree->entry_count());
-    CKPTREE_RETURN_IF_ERROR(
-        tree->ForEach("", [&entries](const StepTree::Entry& entry) {
-          entries.push_back(*entry.entry);
-        }));
-    return entries;
-  }
-  CKPTREE_ASSIGN_OR_RETURN(const schema::TreeRoot root,
-                           schema::DecodeTreeRoot(part.tree.root));
-  entries.reserve(root.entry_count);
-  std::map<base::Digest, std::string_view> pages;
-  for (const auto& [digest, page] : part.tree.pages) pages[digest] = page;
-  for (const schema::TreePageRef& ref : root.pages) {
-    const auto page = pages.find(ref.digest);
-    if (page == pages.end()) {
-      return absl::DataLossError(absl::StrFormat(
-          "a page of the tree of part %d is missing", part.record.part));
-    }
-    CKPTREE_ASSIGN_OR_RETURN(schema::TreePage decoded,
-                             schema::DecodeTreePage(page->second));
-    std::move(decoded.entries.begin(), decoded.entries.end(),
-              std::back_inserter(entries));
-  }
-  return entries;
+  if (!part.tree->root.empty()) return schema::DecodeTree(*part.tree);
+  CKPTREE_ASSIGN_OR_RETURN(const schema::EncodedTree tree,
+                           ReadEncodedTree(database, part.tree->digest));
+  return schema::DecodeTree(tree);
 }
 
 // The leaves of which a stored part has less than the whole.
@@ -123,10 +97,13 @@ absl::Status StepWriter::LookInto(const PartResult& part,
                                   std::vector<TreeEntry>* entries,
                                   std::vector<schema::BoxedLeaf>* boxed) const {
   if (part.layout.as_base) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const BasePart> base,
-                             TipPart(tip_.table.at(part.record.part)));
-    *entries = *base->entries;
-    *boxed = BoxesOf(*base);
+    absl::StatusOr<std::shared_ptr<const BasePart>> base = nullptr;
+    context_.arena->execute([&] {
+      base = LoadPart(*context_.database, tip_.table.at(part.record.part));
+    });
+    CKPTREE_RETURN_IF_ERROR(base.status());
+    *entries = *(*base)->entries;
+    *boxed = BoxesOf(**base);
     return absl::OkStatus();
   }
   *boxed = part.layout.boxed;
@@ -173,7 +150,7 @@ absl::Status StepWriter::CountLeaves(Attempt* attempt) {
 absl::Status StepWriter::CheckParts(const Attempt& attempt) const {
   const std::vector<PartResult>& parts = attempt.parts;
   for (const PartResult& part : parts) {
-    if (part.tree.root.empty() && !IsTreeOfBase(part)) {
+    if (part.tree->root.empty() && !IsTreeOfBase(part)) {
       return absl::DataLossError(absl::StrFormat(
           "rank %d did not say what its part holds", part.record.part));
     }

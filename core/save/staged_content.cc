@@ -136,6 +136,20 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
   uncopied_.store(uncopied);
 }
 
+std::int64_t StagedContent::chunk_count(std::uint32_t leaf_index) const {
+  const SourceLeaf& leaf = content_.leaves[leaf_index];
+  // Values that are no arrays are cut linearly.
+  if (leaf.boxes.empty()) {
+    return static_cast<std::int64_t>((leaf.byte_length + chunk_bytes_ - 1) /
+                                     chunk_bytes_);
+  }
+  std::int64_t count = 0;
+  for (std::uint32_t b = 0; b < leaf.boxes.size(); ++b) {
+    count += grid(leaf_index, b).count();
+  }
+  return count;
+}
+
 absl::Status StagedContent::StageInline() {
   for (SourceLeaf& leaf : content_.leaves) {
     if (leaf.form != LeafForm::kInline || leaf.boxes.empty()) continue;

@@ -61,7 +61,9 @@ class StagedContent {
   std::size_t piece_count() const { return pieces_.size(); }
   const Piece& piece(std::size_t index) const { return pieces_[index].piece; }
 
-  // The grid of a box of a chunked leaf.
+  // Of a chunked leaf.
+  std::int64_t chunk_count(std::uint32_t leaf) const;
+  // The grid of a box of one.
   const ChunkGrid& grid(std::uint32_t leaf, std::uint32_t box) const {
     return grids_[first_grid_[leaf] + box];
   }

@@ -13,7 +13,6 @@
 #include "ckptree/version.h"
 #include "core/save/step_writer.h"
 #include "core/version/base_loader.h"
-#include "core/version/dead_blocks.h"
 #include "core/version/step_removal.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -34,21 +33,21 @@ constexpr std::size_t kRowBytes = 16 << 10;
 
 bool StepWriter::IsTreeOfBase(const PartResult& part) const {
   const auto base = tip_.table.find(part.record.part);
-  return base != tip_.table.end() && base->second.tree == part.tree.digest;
+  return base != tip_.table.end() && base->second.tree == part.tree->digest;
 }
 
 absl::Status StepWriter::AddTree(const PartResult& part,
                                  kv::CommitRequest* request) {
   if (IsTreeOfBase(part)) return absl::OkStatus();
   using schema::Space;
-  const std::string root_key = schema::TreeKey(part.tree.digest);
+  const std::string root_key = schema::TreeKey(part.tree->digest);
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> known,
                            context_.database->Get(Space::kRecords, root_key));
   if (known.has_value()) return absl::OkStatus();
   std::size_t bytes = 0;
-  for (const auto& [digest, page] : part.tree.pages) bytes += page.size();
+  for (const auto& [digest, page] : part.tree->pages) bytes += page.size();
   kv::WriteBatch ahead;
-  for (const auto& [digest, page] : part.tree.pages) {
+  for (const auto& [digest, page] : part.tree->pages) {
     kv::WriteBatch& batch = bytes > kTreeBatchBytes ? ahead : request->batch;
     batch.Put(Space::kRecords, schema::TreePageKey(digest), page);
     if (ahead.bytes() > kTreeBatchBytes) {
@@ -56,7 +55,7 @@ absl::Status StepWriter::AddTree(const PartResult& part,
     }
   }
   if (!ahead.empty()) request->before.push_back(std::move(ahead));
-  request->batch.Put(Space::kRecords, root_key, part.tree.root);
+  request->batch.Put(Space::kRecords, root_key, part.tree->root);
   return absl::OkStatus();
 }
 
@@ -108,8 +107,8 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   std::set<base::Digest> trees;
   for (const PartResult& part : attempt->parts) {
     if (IsTreeOfBase(part)) continue;
-    trees.insert(part.tree.digest);
-    for (const auto& [digest, page] : part.tree.pages) trees.insert(digest);
+    trees.insert(part.tree->digest);
+    for (const auto& [digest, page] : part.tree->pages) trees.insert(digest);
   }
   if (!trees.empty()) context_.keeper->HoldTrees(std::move(trees));
   std::vector<base::Digest> digests;
@@ -305,13 +304,14 @@ absl::Status StepWriter::MayOverwrite(const Save& save,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const BasePart>> StepWriter::TipPart(
+absl::StatusOr<std::shared_ptr<const CompactPart>> StepWriter::TipPart(
     const schema::PartRecord& part) const {
   if (const auto it = tip_.parts.find(part.part); it != tip_.parts.end()) {
     return it->second;
   }
-  absl::StatusOr<std::shared_ptr<const BasePart>> read = nullptr;
-  context_.arena->execute([&] { read = LoadPart(*context_.database, part); });
+  absl::StatusOr<std::shared_ptr<const CompactPart>> read = nullptr;
+  context_.arena->execute(
+      [&] { read = LoadCompactPart(*context_.database, part); });
   return read;
 }
 
@@ -327,7 +327,8 @@ absl::Status StepWriter::AddLostParts(const Attempt& attempt,
                                     return p.record.part == n && !p.whole;
                                   });
     if (kept) continue;
-    const absl::StatusOr<std::shared_ptr<const BasePart>> lost = TipPart(part);
+    const absl::StatusOr<std::shared_ptr<const CompactPart>> lost =
+        TipPart(part);
     if (absl::IsDataLoss(lost.status())) continue;
     CKPTREE_RETURN_IF_ERROR(lost.status());
     std::vector<schema::BlockRun> runs = schema::RunsOf(BlocksOfPart(**lost));

@@ -410,15 +410,18 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
     std::stable_sort(leaves_.begin(), leaves_.end(), by_path);
   }
   StepContent content = std::move(content_);
-  content.leaves.reserve(leaves_.size());
-  for (SourceLeaf& leaf : leaves_) {
-    if (content.leaves.empty() ||
-        content.leaves.back().entry.path != leaf.entry.path) {
-      content.leaves.push_back(std::move(leaf));
+  // In place, up to `kept`: leaves are given once each by most callers, and
+  // none is moved.
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    SourceLeaf& leaf = leaves_[i];
+    if (i == 0 || leaves_[kept - 1].entry.path != leaf.entry.path) {
+      if (kept != i) leaves_[kept] = std::move(leaf);
+      ++kept;
       continue;
     }
     // A second box of the leaf before.
-    SourceLeaf& first = content.leaves.back();
+    SourceLeaf& first = leaves_[kept - 1];
     CKPTREE_ASSIGN_OR_RETURN(const Path path, Path::Decode(leaf.entry.path));
     if (leaf.entry.kind != EntryKind::kArray || leaf.entry != first.entry) {
       return Invalid("%s was put twice", path.Text());
@@ -435,6 +438,8 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
     first.byte_length += leaf.byte_length;
     first.boxes.push_back(std::move(box));
   }
+  leaves_.resize(kept);
+  content.leaves = std::move(leaves_);
   if (of_rank()) KeepOwn(&content);
   if (static_cast<std::int64_t>(content.leaves.size()) > schema::kMaxLeaves) {
     return Invalid("%d leaves: a step has at most %d", content.leaves.size(),
@@ -462,19 +467,19 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
     content.bytes += leaf.byte_length;
   }
 
-  content.entries.reserve(content.leaves.size() + nodes_.size());
-  for (const SourceLeaf& leaf : content.leaves) {
-    content.entries.push_back(leaf.entry);
-  }
+  std::vector<const schema::TreeEntry*> entries;
+  entries.reserve(content.leaves.size() + nodes_.size());
+  for (const SourceLeaf& leaf : content.leaves) entries.push_back(&leaf.entry);
   if (!nodes_.empty()) {
-    std::move(nodes_.begin(), nodes_.end(),
-              std::back_inserter(content.entries));
-    std::sort(content.entries.begin(), content.entries.end(),
-              [](const schema::TreeEntry& a, const schema::TreeEntry& b) {
-                return a.path < b.path;
+    for (const schema::TreeEntry& node : nodes_) entries.push_back(&node);
+    std::sort(entries.begin(), entries.end(),
+              [](const schema::TreeEntry* a, const schema::TreeEntry* b) {
+                return a->path < b->path;
               });
   }
-  CKPTREE_ASSIGN_OR_RETURN(content.tree, schema::EncodeTree(content.entries));
+  CKPTREE_ASSIGN_OR_RETURN(schema::EncodedTree tree,
+                           schema::EncodeTreeOf(entries));
+  content.tree = std::make_shared<const schema::EncodedTree>(std::move(tree));
   return content;
 }
 

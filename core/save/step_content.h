@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,8 +58,8 @@ struct SourceLeaf {
 // The finished content of one part of a save.
 struct StepContent {
   std::vector<SourceLeaf> leaves;  // In the order of their ordinals.
-  schema::EncodedTree tree;
-  std::vector<schema::TreeEntry> entries;  // Of the tree; leaves, nodes, ties.
+  // Of the entries of the leaves, of nodes and ties. Never null.
+  std::shared_ptr<const schema::EncodedTree> tree;
   std::vector<std::pair<std::string, schema::ItemKind>> items;
   std::vector<std::pair<std::string, double>> metrics;
   std::string custom_metadata;

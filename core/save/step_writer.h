@@ -32,8 +32,8 @@
 #include "core/save/split_leaves.h"
 #include "core/save/stager.h"
 #include "core/save/staging_pool.h"
-#include "core/version/base_part.h"
 #include "core/version/catalog.h"
+#include "core/version/compact_part.h"
 #include "kv/database.h"
 #include "tbb/task_arena.h"
 
@@ -163,7 +163,7 @@ class StepWriter : public SaveSink {
   absl::Status AddTree(const PartResult& part, kv::CommitRequest* request);
   absl::Status AddLostParts(const Attempt& attempt,
                             schema::DeadList* dead) const;
-  absl::StatusOr<std::shared_ptr<const BasePart>> TipPart(
+  absl::StatusOr<std::shared_ptr<const CompactPart>> TipPart(
       const schema::PartRecord& part) const;
   absl::Status MayOverwrite(const Save& save,
                             const schema::StepRecord& old) const;

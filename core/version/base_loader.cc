@@ -2,6 +2,7 @@
 
 #include "core/version/base_loader.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -24,6 +25,37 @@
 namespace ckptree::internal {
 
 using schema::Space;
+
+namespace {
+
+// Records in memory at once where all of a part are looked at.
+constexpr std::uint32_t kLeavesAtOnce = 32 << 10;
+
+CompactPartBuilder::NewLeaf NewLeafOf(const BaseLeaf& leaf,
+                                      const schema::TreeEntry& entry) {
+  const schema::LeafRecord& record = leaf.record;
+  CompactPartBuilder::NewLeaf added;
+  added.at = {0, 1, leaf.place, leaf.version, leaf.source};
+  added.value = leaf.value_digest;
+  added.since = {record.since_version, record.since_step};
+  added.byte_length = record.byte_length;
+  added.record_bytes = leaf.encoded_bytes;
+  for (const Statistics& statistics : record.statistics) {
+    added.nan += statistics.nan;
+    added.inf += statistics.inf;
+  }
+  const bool whole =
+      record.boxes.empty() ||
+      (record.boxes.size() == 1 && record.boxes[0].shape == entry.shape);
+  if (!IsCompact(record.is_inline, whole, record.byte_length, record.chunks)) {
+    added.record = std::make_shared<const schema::LeafRecord>(record);
+  } else if (!record.is_inline) {
+    added.chunk = &record.chunks[0];
+  }
+  return added;
+}
+
+}  // namespace
 
 absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
                                       std::uint32_t branch) {
@@ -117,6 +149,40 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
   return base;
 }
 
+absl::StatusOr<std::shared_ptr<const CompactPart>> LoadCompactPart(
+    const kv::Database& database, const schema::PartRecord& part) {
+  CKPTREE_ASSIGN_OR_RETURN(schema::EncodedTree tree,
+                           ReadEncodedTree(database, part.tree));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::TreeEntry> entries,
+                           schema::DecodeTree(tree));
+  const auto of_tree = std::count_if(
+      entries.begin(), entries.end(),
+      [](const schema::TreeEntry& entry) { return IsLeaf(entry.kind); });
+  if (of_tree != std::ptrdiff_t{part.map.size()}) {
+    return absl::DataLossError(
+        absl::StrFormat("tree %s has %d leaves, its map %d", part.tree.Hex(),
+                        of_tree, part.map.size()));
+  }
+  CompactPartBuilder builder(nullptr, part.map.size());
+  std::vector<std::shared_ptr<const BaseLeaf>> leaves;
+  std::uint32_t first = 0;  // The ordinal of the first of them.
+  for (const schema::TreeEntry& entry : entries) {
+    if (!IsLeaf(entry.kind)) continue;
+    const auto ordinal = static_cast<std::uint32_t>(builder.size());
+    if (ordinal == first + leaves.size()) {
+      first = ordinal;
+      std::vector<std::uint32_t> ordinals(
+          std::min(part.map.size() - first, kLeavesAtOnce));
+      std::iota(ordinals.begin(), ordinals.end(), first);
+      CKPTREE_ASSIGN_OR_RETURN(
+          leaves, ReadLeaves(database, part.part, part.map, ordinals));
+    }
+    builder.Add(NewLeafOf(*leaves[ordinal - first], entry));
+  }
+  return builder.Finish(
+      std::make_shared<const schema::EncodedTree>(std::move(tree)), 0);
+}
+
 absl::StatusOr<BaseState> LoadBaseTable(const kv::Database& database,
                                         std::uint32_t branch) {
   BaseState base;
@@ -137,7 +203,8 @@ absl::StatusOr<BaseState> LoadBase(const kv::Database& database,
                                    std::uint32_t branch) {
   CKPTREE_ASSIGN_OR_RETURN(BaseState base, LoadBaseTable(database, branch));
   for (const auto& [number, part] : base.table) {
-    CKPTREE_ASSIGN_OR_RETURN(base.parts[number], LoadPart(database, part));
+    CKPTREE_ASSIGN_OR_RETURN(base.parts[number],
+                             LoadCompactPart(database, part));
   }
   return base;
 }
@@ -146,11 +213,20 @@ absl::Status CheckBlocksAreThere(const kv::Database& database,
                                  const BaseState& base) {
   // By key: slices of a pack share one.
   std::set<std::string> chunks, small;
+  const auto note = [&](const schema::ChunkRef& ref) {
+    (ref.place == Space::kSmall ? small : chunks).insert(ChunkKey(ref));
+  };
   for (const auto& [number, part] : base.parts) {
-    for (const auto& leaf : part->leaves) {
-      for (const schema::ChunkRef& ref : leaf->record.chunks) {
-        (ref.place == Space::kSmall ? small : chunks).insert(ChunkKey(ref));
-      }
+    for (const CompactPart::PackBlock& block : part->blocks()) {
+      schema::ChunkRef ref;
+      ref.place = block.place;
+      ref.version = block.version;
+      ref.part = block.part;
+      ref.n = block.n;
+      note(ref);
+    }
+    for (const auto& record : part->records()) {
+      for (const schema::ChunkRef& ref : record->chunks) note(ref);
     }
   }
   const auto missing = [](Space space, std::string_view key) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reads versions as bases: maps, trees and leaf records in memory.
+// Reads versions into memory: maps, trees and leaf records, or what a save is
+// compared with.
 
 #ifndef CKPTREE_CORE_VERSION_BASE_LOADER_H_
 #define CKPTREE_CORE_VERSION_BASE_LOADER_H_
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/version/base_part.h"
+#include "core/version/compact_part.h"
 #include "kv/database.h"
 #include "schema/step_record.h"
 
@@ -37,6 +39,10 @@ absl::StatusOr<std::shared_ptr<BasePart>> LoadPartEntries(
 
 // One part, all its leaf records. Runs in a TBB arena.
 absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
+    const kv::Database& database, const schema::PartRecord& part);
+
+// The same in columns; it never has all records at once. Runs in a TBB arena.
+absl::StatusOr<std::shared_ptr<const CompactPart>> LoadCompactPart(
     const kv::Database& database, const schema::PartRecord& part);
 
 // The tip of `branch`, and which parts it has; none of them is read.

@@ -137,4 +137,23 @@ absl::Status StepTree::ForEach(std::string_view prefix,
   return absl::OkStatus();
 }
 
+absl::StatusOr<schema::EncodedTree> ReadEncodedTree(
+    const kv::Database& database, const base::Digest& digest) {
+  schema::EncodedTree tree;
+  tree.digest = digest;
+  CKPTREE_ASSIGN_OR_RETURN(
+      tree.root,
+      ReadAddressed(database, "tree", schema::TreeKey(digest), digest));
+  CKPTREE_ASSIGN_OR_RETURN(const schema::TreeRoot root,
+                           schema::DecodeTreeRoot(tree.root));
+  for (const schema::TreePageRef& ref : root.pages) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        std::string page,
+        ReadAddressed(database, "tree page", schema::TreePageKey(ref.digest),
+                      ref.digest));
+    tree.pages.emplace_back(ref.digest, std::move(page));
+  }
+  return tree;
+}
+
 }  // namespace ckptree::internal

@@ -70,6 +70,11 @@ class StepTree {
   mutable std::vector<std::shared_ptr<const Page>> pages_ ABSL_GUARDED_BY(mu_);
 };
 
+// A tree as it is stored. kDataLoss where it is missing, or its bytes are not
+// its digest's.
+absl::StatusOr<schema::EncodedTree> ReadEncodedTree(
+    const kv::Database& database, const base::Digest& digest);
+
 }  // namespace ckptree::internal
 
 #endif  // CKPTREE_CORE_VERSION_STEP_TREE_H_
