@@ -130,13 +130,13 @@ bool Query(const Settings& settings) {
                                 .goal = 4,
                                 .at_least = false});
   good &= Report(settings, {.name = "query",
-                            .what = "the same, p99",
+                            .what = "leaf of an open step, read before, p99",
                             .unit = "us",
                             .values = {Percentile(warm.read, 0.99)},
                             .floor = 40,
                             .at_least = false});
   good &= Report(settings, {.name = "query",
-                            .what = "the same, for the first time",
+                            .what = "leaf of an open step, for the first time",
                             .unit = "us",
                             .values = cold.read,
                             .beside = "one O_DIRECT read of 4 KiB",
@@ -145,7 +145,7 @@ bool Query(const Settings& settings) {
                             .goal = 1.1,
                             .at_least = false});
   return Report(settings, {.name = "query",
-                           .what = "the same, by a process of its own",
+                           .what = "leaf by a process of its own",
                            .unit = "ms",
                            .values = alone,
                            .floor = 25,

@@ -103,7 +103,7 @@ bool RestoreCold(const Settings& settings) {
                             .floor = 0.85,
                             .goal = 0.95});
   return Report(settings, {.name = "restore_cold",
-                           .what = "the same",
+                           .what = "out of the disk, into fresh memory",
                            .unit = "GB/s",
                            .values = fresh,
                            .beside = "raw read into fresh memory",

@@ -54,7 +54,7 @@ bool FullSave(const Settings& settings) {
                                 .floor = 0.65});
   raw.erase(raw.begin());
   good &= Report(settings, {.name = "full_save",
-                            .what = "the same, memory copied, from the 2nd on",
+                            .what = "all changed, durable, memory copied",
                             .unit = "GB/s",
                             .values = copied_save,
                             .beside = "raw O_DIRECT write",
@@ -62,7 +62,7 @@ bool FullSave(const Settings& settings) {
                             .floor = 0.85,
                             .goal = 0.95});
   return Report(settings, {.name = "full_save",
-                           .what = "wait for the copy, from the 2nd on",
+                           .what = "wait for that copy, from the 2nd save on",
                            .unit = "s",
                            .values = stall,
                            .beside = "memcpy into touched memory",

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/run python|orbax|ranks [--quick] [--guard] [CASE...]: measures the
-package beside what the machine, the engine alone and other packages do, in the
-same run.
-
-Each case runs in a process of its own.
+"""Measures the package beside what the machine, the engine alone and other
+packages do, in the same run; `bench/run` calls it. Each case runs in a process
+of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import subprocess
 import sys
 from typing import Callable
 
-from measure import Report, Settings
+from measure import NoDevice, Report, Settings
 
 # The program of each case is imported where it runs: it says what JAX is.
 CASES = {
@@ -36,12 +34,15 @@ CASES = {
     "ranks_leaves": ("ranks_cases", "leaves"),
 }
 
-USAGE = """usage: bench/run python [--quick] [--guard] [--dir DIR] [--mib N]
-           [CASE...]
+USAGE = """usage: bench/python [--quick] [--guard] [--json] [--dir DIR]
+           [--mib N] [--minutes N] [CASE...]
+       bench/python --list
 cases: """ + " ".join(CASES)
 
-# Exit codes of a case: floors were missed; nothing is known about some.
+# Exit codes of a case: floors were missed; nothing is known about some; there
+# is no accelerator.
 MISSED, NOT_MEASURED = 3, 4  # 1 is an exception.
+NO_DEVICE = 5
 
 
 def main(arguments: list[str]) -> int:
@@ -50,15 +51,22 @@ def main(arguments: list[str]) -> int:
     directory = "build/bench-data"
     alone = False
     mib: int | None = None
+    minutes = 30.0
     while arguments:
         argument = arguments.pop(0)
-        if argument in ("--quick", "--guard"):
+        if argument in ("--quick", "--guard", "--json"):
             options.append(argument)
         elif argument == "--dir" and arguments:
             directory = arguments.pop(0)
         elif argument == "--mib" and arguments:
             options += [argument, arguments[0]]
             mib = int(arguments.pop(0))
+        elif argument == "--minutes" and arguments:
+            options += [argument, arguments[0]]
+            minutes = float(arguments.pop(0))
+        elif argument == "--list":
+            print("\n".join(CASES))
+            return 0
         elif argument == "--alone":
             alone = True
         elif argument in CASES:
@@ -71,10 +79,10 @@ def main(arguments: list[str]) -> int:
             print(USAGE, file=sys.stderr)
             return 2
     settings = Settings(
-        "--quick" in options, "--guard" in options, directory, mib
+        "--quick" in options, "--guard" in options, directory, mib, minutes
     )
     if alone:
-        return run_case(chosen[0], settings)
+        return run_case(chosen[0], settings, "--json" in options)
     return run_all(
         chosen or [name for name in CASES if name.startswith("py_")],
         options,
@@ -83,16 +91,23 @@ def main(arguments: list[str]) -> int:
 
 
 def run_all(names: list[str], options: list[str], settings: Settings) -> int:
-    from peers import versions
+    if "--json" not in options:
+        from peers import versions
 
-    print(f"beside: {versions()}", flush=True)
+        print(f"beside: {versions()}", flush=True)
     results = {name: run_alone(name, options, settings) for name in names}
-    said = {MISSED: "a floor was missed", NOT_MEASURED: "NOT ALL WAS MEASURED"}
+    if set(results.values()) == {NO_DEVICE}:
+        return NO_DEVICE
+    said = {
+        MISSED: "a floor was missed",
+        NOT_MEASURED: "NOT ALL WAS MEASURED",
+        NO_DEVICE: "there is no accelerator",
+    }
     for name, result in results.items():
         if result != 0:
             what = said.get(result, "DID NOT RUN")
-            print(f"bench/run python: {name}: {what}", file=sys.stderr)
-    if set(results.values()) - {0, MISSED, NOT_MEASURED}:
+            print(f"bench/python: {name}: {what}", file=sys.stderr)
+    if set(results.values()) - {0, MISSED, NOT_MEASURED, NO_DEVICE}:
         return 2
     return 1 if settings.guard and any(results.values()) else 0
 
@@ -115,11 +130,15 @@ def run_alone(name: str, options: list[str], settings: Settings) -> int:
         shutil.rmtree(settings.directory, ignore_errors=True)
 
 
-def run_case(name: str, settings: Settings) -> int:
+def run_case(name: str, settings: Settings, as_json: bool) -> int:
     module, function = CASES[name]
     case: Callable[[Report], None] = getattr(__import__(module), function)
-    report = Report(name, settings)
-    case(report)
+    report = Report(name, settings, as_json)
+    try:
+        case(report)
+    except NoDevice as error:
+        print(f"bench/python: {name}: {error}", file=sys.stderr)
+        return NO_DEVICE
     if not report.passed:
         return MISSED
     return NOT_MEASURED if report.not_measured else 0

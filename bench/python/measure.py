@@ -4,6 +4,8 @@ bench/measure.h."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import statistics
 import sys
@@ -11,17 +13,25 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, NoReturn
 
+sys.path.append(
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "../report")
+)
+
+import text  # noqa: E402
+from figure import Figure, Row  # noqa: E402
+
+
+class NoDevice(Exception):
+    """There is no accelerator to measure."""
+
 
 @dataclass
 class Settings:
     quick: bool  # Small data.
-    guard: bool  # Fail where a figure is beyond its floor.
+    guard: bool  # Fail where a figure is beyond its floor and the slack.
     directory: str
     mib: int | None = None  # Of the state of ranks_large; None: as it comes.
-    # What a guard forgives, because shared machines are noisy: of a ratio taken
-    # in the same run, and of a figure that has nothing to lean on.
-    slack: float = 1.5
-    absolute_slack: float = 3.0
+    minutes: float = 30  # Of soak.
 
     @property
     def repeats(self) -> int:
@@ -30,18 +40,49 @@ class Settings:
 
 @dataclass
 class Report:
-    """The lines of one case, and whether its floors held."""
+    """The figures of one case, and whether its floors held. `as_json`: each is
+    written as one object a line, with no verdict, for bench/report."""
 
     case: str
     settings: Settings
+    as_json: bool = False
     passed: bool = True
     not_measured: list[str] = field(default_factory=list)
 
-    def show(self, what: str, values: list[float], unit: str) -> None:
-        self._print(
-            f"{what:<46} {median(values):10.4g} "
-            f"({min(values):.4g}-{max(values):.4g}) {unit}"
+    def figure(
+        self,
+        what: str,
+        unit: str,
+        values: list[float],
+        beside: tuple[str, list[float]] | None = None,
+        floor: float | None = None,
+        goal: float | None = None,
+        at_least: bool = True,
+    ) -> None:
+        """What was measured each time, and what the ceiling or the peer of that
+        name did in the same turns, in the same unit. Floor and goal are of the
+        median of the ratio to it, or of the median where nothing is beside;
+        `at_least=False` where less is better. `what` is for somebody who has
+        not read the case: the tables of the pages have it."""
+        name, theirs = beside or ("", [])
+        figure = Figure(
+            self.case,
+            what,
+            unit,
+            values,
+            name,
+            theirs,
+            floor,
+            goal,
+            at_least,
         )
+        row = Row.of(figure)
+        self.passed = self.passed and row.within_slack
+        shown = json.dumps(figure.to_json()) if self.as_json else text.line(row)
+        print(shown, flush=True)
+
+    def show(self, what: str, values: list[float], unit: str) -> None:
+        self.figure(what, unit, values)
 
     def at_least(
         self,
@@ -51,9 +92,10 @@ class Report:
         goal: float | None = None,
         absolute: bool = False,
     ) -> None:
-        """Compares the median with its floor and its goal, where there are
-        such. `absolute`: it is no ratio to what this run measured."""
-        self._judge(what, values, floor, goal, absolute, least=True)
+        """figure() of a ratio that the case itself has made. `absolute`: it is
+        no ratio to what this run measured."""
+        unit = "" if absolute else "x"
+        self.figure(what, unit, values, None, floor, goal)
 
     def at_most(
         self,
@@ -63,45 +105,16 @@ class Report:
         goal: float | None = None,
         absolute: bool = False,
     ) -> None:
-        self._judge(what, values, floor, goal, absolute, least=False)
-
-    def _judge(
-        self,
-        what: str,
-        values: list[float],
-        floor: float | None,
-        goal: float | None,
-        absolute: bool,
-        least: bool,
-    ) -> None:
-        figure = median(values)
-        sign = ">=" if least else "<="
-        text = f"{what:<46} {figure:10.4g} "
-        if floor is not None:
-            slack = (
-                self.settings.absolute_slack
-                if absolute
-                else self.settings.slack
-            )
-            limit = floor / slack if least else floor * slack
-            met = _holds(figure, floor, least)
-            passed = _holds(figure, limit, least)
-            missed = "missed, within the slack" if passed else "MISSED"
-            text += f" floor {sign} {floor:g}: {'met' if met else missed}"
-            self.passed = self.passed and passed
-        if goal is not None:
-            reached = "met" if _holds(figure, goal, least) else "not yet"
-            comma = "" if floor is None else ","
-            text += f"{comma} goal {sign} {goal:g}: {reached}"
-        self._print(text)
+        unit = "" if absolute else "x"
+        self.figure(what, unit, values, None, floor, goal, at_least=False)
 
     def skip(self, what: str, why: str) -> None:
         """A floor that nothing is known about has not been met."""
         self.not_measured.append(what)
-        self._print(f"{what:<46} NOT MEASURED: {why}")
-
-    def _print(self, text: str) -> None:
-        print(f"{self.case:<11} {text}", flush=True)
+        if self.as_json:
+            print(json.dumps({"what": what, "why": why}), flush=True)
+        else:
+            print(f"{self.case:<14} {what} NOT MEASURED: {why}", flush=True)
 
 
 def median(values: list[float]) -> float:
@@ -141,9 +154,5 @@ def take_turns(
 
 def fail(message: str) -> NoReturn:
     """A benchmark that did not run has no figure."""
-    print(f"bench/run python: {message}", file=sys.stderr)
+    print(f"bench/python: {message}", file=sys.stderr)
     sys.exit(2)
-
-
-def _holds(figure: float, bound: float, least: bool) -> bool:
-    return figure >= bound if least else figure <= bound

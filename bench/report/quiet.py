@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the machine does our work alone. A figure of one that does not says
+more about the others than about us.
+
+The rule, before the cases and after them:
+
+* In one of ten seconds the processors are busy for at most a tenth of their
+  time, while nothing of ours runs.
+* Of five readings of raw writes, raw reads and copies of 256 MiB (the median
+  of five each) two that follow each other are alike, and like the two from
+  before the cases: none of the three takes more than 1.35 times as long in one
+  as in another. A disk of a virtual machine that is slow for one moment does
+  not count; one that stays so does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+MOST_SPREAD = 1.35
+MOST_BUSY = 0.1
+_READINGS = 5
+SECONDS = 10
+
+Reading = dict[str, float]  # What was done, and GB/s.
+
+
+@dataclass
+class Quiet:
+    """`measure` makes one reading. A look that found no quiet is never
+    forgotten."""
+
+    measure: Callable[[], Reading]
+    most_spread: float = MOST_SPREAD
+    most_busy: float = MOST_BUSY
+    readings: list[Reading] = field(default_factory=list)  # The alike ones.
+    busy: list[float] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def look(self) -> bool:
+        """Whether the machine was quiet whenever it was looked at."""
+        self.busy.append(least_busy(self.most_busy))
+        if self.busy[-1] > self.most_busy:
+            self.complaints.append(
+                f"others keep the processors busy for {self.busy[-1]:.0%} of "
+                f"their time, at most {self.most_busy:.0%}"
+            )
+        last: list[Reading] = []
+        for _ in range(_READINGS):
+            last = [*last[-1:], self.measure()]
+            if len(last) == 2 and not self._apart([*self.readings, *last]):
+                self.readings += last
+                return not self.complaints
+        self.readings += last
+        self.complaints += self._apart(self.readings)
+        return False
+
+    def spreads(self) -> dict[str, float]:
+        """Of each kind, the fastest reading over the slowest."""
+        return _spreads(self.readings)
+
+    def _apart(self, readings: list[Reading]) -> list[str]:
+        found = []
+        for what, spread in _spreads(readings).items():
+            if spread > self.most_spread:
+                rates = ", ".join(f"{r[what]:.3g}" for r in readings)
+                found.append(
+                    f"{what}: {rates} GB/s differ by {spread:.2f} x, at most "
+                    f"{self.most_spread:g} x"
+                )
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "readings_gb_per_s": self.readings,
+            "spread": self.spreads(),
+            "most_spread": self.most_spread,
+            "busy": [round(share, 3) for share in self.busy],
+            "most_busy": self.most_busy,
+            "quiet": not self.complaints,
+        }
+
+
+def _spreads(readings: list[Reading]) -> dict[str, float]:
+    found = {}
+    for what in readings[0] if readings else ():
+        rates = [reading[what] for reading in readings]
+        found[what] = round(max(rates) / min(rates), 3)
+    return found
+
+
+def least_busy(enough: float) -> float:
+    """The share of their time for which all processors were busy, in the
+    quietest of some seconds; the first is taken that is good enough. Nothing is
+    looked at where anything is."""
+    if enough >= 1:
+        return 0.0
+    least = 1.0
+    for _ in range(SECONDS):
+        before = _processor_times()
+        time.sleep(1)
+        after = _processor_times()
+        total = sum(after) - sum(before)
+        idle = sum(after[3:5]) - sum(before[3:5])  # And waiting for a disk.
+        least = min(least, 1 - idle / max(1, total))
+        if least <= enough:
+            break
+    return least
+
+
+def _processor_times() -> list[int]:
+    """user, nice, system, idle, iowait, irq, softirq, steal."""
+    with open("/proc/stat") as file:
+        return [int(word) for word in file.readline().split()[1:9]]

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the pages, between markers, from a document of figures:
+
+    <!-- figures: NAME -->
+    ...
+    <!-- figures: end -->
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import document
+import machine
+from document import Document
+from figure import Row
+
+_MARKED = re.compile(
+    r"(?P<begin><!-- figures: (?P<name>\w+) -->\n)(?P<body>.*?)"
+    r"(?P<end><!-- figures: end -->\n)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Which cases one is of, and which packages it stands beside."""
+
+    cases: re.Pattern[str]
+    versions: tuple[str, ...]
+
+
+_LIBRARIES = ("RocksDB", "oneTBB", "Abseil", "xxHash", "Highway", "GCC")
+TABLES = {
+    "engine": Table(re.compile(r"(?!py_|orbax_|ranks_|device)"), _LIBRARIES),
+    "python": Table(
+        re.compile(r"py_|orbax_|device"),
+        ("Python", *machine.PEERS),
+    ),
+    "ranks": Table(
+        re.compile(r"ranks_"),
+        ("Python", "numpy", "jax", "orbax-checkpoint", "torch"),
+    ),
+}
+# What the README begins with: the case, the beginning of the figure, and what
+# it is called there.
+HEAD = (
+    (
+        "full_save",
+        "all changed, durable, memory lent",
+        "2 GiB saved, durable, memory lent",
+    ),
+    (
+        "incremental_1",
+        "1 % of the chunks changed: written",
+        "bytes written when 1 % of the chunks changed",
+    ),
+    (
+        "restore_cold",
+        "out of the disk, into touched memory",
+        "2 GiB restored out of the disk, into memory that was there",
+    ),
+    (
+        "query",
+        "leaf of an open step, read before",
+        "one 4 KiB leaf of 1 000 steps by name, read before",
+    ),
+    (
+        "query",
+        "leaf of an open step, for the first time",
+        "the same, for the first time",
+    ),
+)
+
+
+def written(page: str, found: Document) -> str:
+    """`page` with its tables made anew. ValueError where a marker names no
+    table."""
+
+    def table(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name == "head":
+            body = _head(found)
+        elif name in TABLES:
+            body = _table(TABLES[name], found)
+        else:
+            raise ValueError(f"there is no table of figures named {name}")
+        return match["begin"] + body + match["end"]
+
+    return _MARKED.sub(table, page)
+
+
+def names(page: str) -> list[str]:
+    """The tables that a page has."""
+    return [match["name"] for match in _MARKED.finditer(page)]
+
+
+def _head(found: Document) -> str:
+    lines = ["| `bench/run`, see [Performance](#performance) | |", "|---|---|"]
+    rows = document.rows(found)
+    for case, begin, said in HEAD:
+        for row in rows:
+            if row.case == case and row.what.startswith(begin):
+                lines.append(f"| {said} | {_figure(row)} |")
+                break
+    return "\n".join(lines) + "\n"
+
+
+def _figure(row: Row) -> str:
+    if row.ratio is None:
+        return f"{row.ours.text()} {row.unit}"
+    return f"{row.ratio.text()} x {row.beside}"
+
+
+def _table(table: Table, found: Document) -> str:
+    cases = {
+        name: case
+        for name, case in found["cases"].items()
+        if table.cases.match(name)
+    }
+    if not cases:
+        return "Not measured yet.\n"
+    lines = [_caption(table, found, cases), ""]
+    lines.append("| case | figure | beside it | ratio | floor | goal |")
+    lines.append("|---|---|---|---|---|---|")
+    rows = document.rows({"cases": cases})
+    shown = [
+        row
+        for row in rows
+        if row.ratio or row.floor is not None or row.goal is not None
+    ]
+    before = ""
+    for row in shown:
+        case = f"`{row.case}` " if row.case != before else ""
+        before = row.case
+        beside = "" if row.theirs is None else _beside(row)
+        ratio = "" if row.ratio is None else row.ratio.text()
+        lines.append(
+            f"| {case}{row.what} | {row.ours.text()} {row.unit} | {beside} | "
+            f"{ratio} | {_bound(row, 'floor')} | {_bound(row, 'goal')} |"
+        )
+    lines.append("")
+    lines.append(_sum(shown, cases))
+    return "\n".join(lines) + "\n"
+
+
+def _beside(row: Row) -> str:
+    assert row.theirs is not None
+    return f"{row.beside}: {row.theirs.text()}"
+
+
+def _bound(row: Row, name: str) -> str:
+    bound = row.floor if name == "floor" else row.goal
+    met = row.met if name == "floor" else row.goal_met
+    if bound is None:
+        return ""
+    said = "met" if met else "**missed**" if name == "floor" else "not yet"
+    return f"{'≥' if row.at_least else '≤'} {bound:g}: {said}"
+
+
+def _caption(table: Table, found: Document, cases: dict[str, Any]) -> str:
+    used = sorted({case["run"] for case in cases.values()})
+    runs = [found["runs"][i] for i in used]
+    dates = sorted({run["date"][:10] for run in runs})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    versions: dict[str, str] = {}
+    for run in runs:
+        versions |= run["versions"]
+    named = ", ".join(
+        f"{name} {versions[name]}"
+        for name in table.versions
+        if name in versions
+    )
+    return (
+        f"On {machine.text(found['machine'])}; {runs[-1]['system']}, Linux "
+        f"{runs[-1]['kernel']}; {named}; {when}. Medians, and the range in "
+        "which all turns were."
+    )
+
+
+def _sum(rows: list[Row], cases: dict[str, Any]) -> str:
+    floors = [row for row in rows if row.met is not None]
+    goals = [row for row in rows if row.goal_met is not None]
+    said = (
+        f"Floors met: {sum(bool(row.met) for row in floors)} of {len(floors)}; "
+        f"goals: {sum(bool(row.goal_met) for row in goals)} of {len(goals)}."
+    )
+    lacking = [
+        f"{name}: {missing['what']} ({missing['why']})"
+        for name, case in cases.items()
+        for missing in case["not_measured"]
+    ] + [
+        f"{name} ({case['failed']})"
+        for name, case in cases.items()
+        if case["failed"]
+    ]
+    return said + (f" Not measured: {'; '.join(lacking)}." if lacking else "")
