@@ -5,6 +5,7 @@
 #include "core/save/part_compare.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 
@@ -189,14 +190,22 @@ bool PartCompare::SameChunks(std::size_t ordinal) const {
 absl::Status PartCompare::ComparePieces() {
   PrepareChunks();
   FirstError error;
+  // Each thread has a stretch of them, but of those that are being fetched: who
+  // fetches goes from the first to the last, a pool ahead of who compares.
+  const bool in_order = staged_.fetched_count() > 0;
+  std::atomic<std::size_t> next{0};
   tbb::parallel_for(
       tbb::blocked_range<std::size_t>(0, staged_.piece_count(), 1),
-      [this, &error](const tbb::blocked_range<std::size_t>& range) {
-        for (std::size_t i = range.begin(); i != range.end(); ++i) {
+      [&](const tbb::blocked_range<std::size_t>& range) {
+        for (std::size_t at = range.begin(); at != range.end(); ++at) {
           if (error.any()) return;
+          const std::size_t i = in_order ? next.fetch_add(1) : at;
           absl::Status status = task_.check();
           if (status.ok()) {
             staged_.Take(i);
+            status = staged_.FetchTaken(i);
+          }
+          if (status.ok()) {
             status = staged_.piece(i).run ? CompareRun(i) : CompareChunk(i);
           }
           error.Note(status);

@@ -79,6 +79,7 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
     Piece piece;
     bool borrowed;
     bool caller;
+    bool fetched;
   };
   std::vector<Plan> plans;
   for (std::uint32_t i = 0; i < content_.leaves.size(); ++i) {
@@ -87,6 +88,7 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
     if (leaf.form == LeafForm::kPacked) {
       const bool borrowed = leaf.boxes.empty() || leaf.boxes[0].borrow;
       const bool caller = !leaf.boxes.empty();
+      const bool fetched = caller && leaf.boxes[0].copy != nullptr;
       const std::uint64_t bytes = Align64(leaf.byte_length);
       if (!plans.empty() && plans.back().piece.run &&
           plans.back().borrowed == borrowed &&
@@ -96,8 +98,10 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
         plans.back().piece.bytes += bytes;
         plans.back().piece.leaf_end = i + 1;
         plans.back().caller |= caller;
+        plans.back().fetched |= fetched;
       } else {
-        plans.push_back({{i, i + 1, 0, 0, bytes, true}, borrowed, caller});
+        plans.push_back(
+            {{i, i + 1, 0, 0, bytes, true}, borrowed, caller, fetched});
       }
       continue;
     }
@@ -107,8 +111,10 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
       for (std::int64_t cell = 0; cell < grid.count(); ++cell) {
         const auto bytes = static_cast<std::uint64_t>(
             BytesOfElements(leaf, grid.cell_elements(cell)));
-        plans.push_back(
-            {{i, i + 1, b, cell, bytes, false}, leaf.boxes[b].borrow, true});
+        plans.push_back({{i, i + 1, b, cell, bytes, false},
+                         leaf.boxes[b].borrow,
+                         true,
+                         leaf.boxes[b].copy != nullptr});
       }
     }
     if (leaf.boxes.empty()) {
@@ -119,6 +125,7 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
             {{i, i + 1, 0, static_cast<std::int64_t>(at / chunk_bytes_), bytes,
               false},
              true,
+             false,
              false});
       }
     }
@@ -129,6 +136,8 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
     pieces_[i].piece = plans[i].piece;
     pieces_[i].needs_caller = plans[i].caller;
     pieces_[i].stage = plans[i].caller && !plans[i].borrowed;
+    pieces_[i].fetched = plans[i].fetched;
+    fetched_count_ += pieces_[i].stage && plans[i].fetched ? 1 : 0;
     waiting += plans[i].caller ? 1 : 0;
     uncopied += pieces_[i].stage ? 1 : 0;
   }
@@ -233,25 +242,38 @@ absl::Status StagedContent::CopyPiece(const Slot& slot,
 
 absl::StatusOr<bool> StagedContent::Stage(std::size_t index) {
   Slot& slot = pieces_[index];
-  if (!slot.stage || slot.state.load(std::memory_order_relaxed) != kIdle) {
-    return true;
-  }
+  if (!slot.stage || !IsIdle(slot)) return true;
   std::optional<StagingPool::Lease> lease = pool_->TryAcquire(slot.piece.bytes);
   if (!lease.has_value()) return false;
+  CKPTREE_RETURN_IF_ERROR(StageInto(&slot, *std::move(lease)));
+  return true;
+}
+
+absl::Status StagedContent::StageFetched(std::size_t index) {
+  Slot& slot = pieces_[index];
+  if (!slot.stage || !IsIdle(slot)) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(
+      StagingPool::Lease lease,
+      pool_->Acquire(slot.piece.bytes, absl::InfiniteFuture(), &abandoned_));
+  return StageInto(&slot, std::move(lease));
+}
+
+absl::Status StagedContent::StageInto(Slot* slot, StagingPool::Lease lease) {
   std::uint8_t idle = kIdle;
-  if (!slot.state.compare_exchange_strong(idle, kCopying)) return true;
-  const absl::Status status = CopyPiece(slot, lease->bytes());
+  if (!slot->state.compare_exchange_strong(idle, kCopying)) {
+    return absl::OkStatus();
+  }
+  const absl::Status status = CopyPiece(*slot, lease.bytes());
   if (status.ok()) {
-    slot.lease = *std::move(lease);
-    staged_bytes_.fetch_add(slot.piece.bytes, std::memory_order_relaxed);
+    slot->lease = std::move(lease);
+    staged_bytes_.fetch_add(slot->piece.bytes, std::memory_order_relaxed);
   }
   {
     absl::MutexLock lock(&copying_mu_);
-    slot.state.store(status.ok() ? kCopied : kIdle);
+    slot->state.store(status.ok() ? kCopied : kIdle);
   }
-  if (!status.ok()) return status;
-  CallerFree(&slot);
-  return true;
+  if (status.ok()) CallerFree(slot);
+  return status;
 }
 
 void StagedContent::Take(std::size_t index) {
@@ -262,6 +284,18 @@ void StagedContent::Take(std::size_t index) {
   copying_mu_.Await(absl::Condition(
       +[](Slot* s) { return s->state.load() != kCopying; }, &slot));
   slot.state.store(kTaken);
+}
+
+absl::Status StagedContent::FetchTaken(std::size_t index) {
+  Slot& slot = pieces_[index];
+  if (!slot.stage || !slot.fetched || slot.lease) return absl::OkStatus();
+  std::optional<StagingPool::Lease> lease = pool_->TryAcquire(slot.piece.bytes);
+  if (!lease.has_value()) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(CopyPiece(slot, lease->bytes()));
+  slot.lease = *std::move(lease);
+  staged_bytes_.fetch_add(slot.piece.bytes, std::memory_order_relaxed);
+  CallerFree(&slot);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::span<const std::byte>> StagedContent::Bytes(
@@ -313,6 +347,7 @@ void StagedContent::Release(std::size_t index) {
 
 void StagedContent::Abandon() {
   abandoned_.store(true);
+  pool_->WakeCancelled();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     if (pieces_[i].state.load() == kDone) continue;
     Take(i);

@@ -72,8 +72,22 @@ class StagedContent {
   // full. False where the pool is full: stop trying.
   absl::StatusOr<bool> Stage(std::size_t index);
 
+  // Whether a copy function of the caller's is what copies the piece, and how
+  // many such pieces are to be copied.
+  bool fetched(std::size_t index) const { return pieces_[index].fetched; }
+  std::size_t fetched_count() const { return fetched_count_; }
+
+  // The same as Stage() for a fetched piece, and waits for room in the pool:
+  // such memory cannot be read in place. kCancelled after Abandon().
+  absl::Status StageFetched(std::size_t index);
+
   // Takes the piece for the save; waits where it is just being copied.
   void Take(std::size_t index);
+
+  // Fetches a taken piece of a copy function's into the pool, unless that has
+  // no room: Bytes() then calls the function, each time. To be called by who
+  // took it, before Bytes().
+  absl::Status FetchTaken(std::size_t index);
 
   // The row-major bytes of a taken piece's chunk, or of one leaf of its run:
   // in the pool, in the caller's memory, or in `scratch` (grown as needed).
@@ -98,9 +112,15 @@ class StagedContent {
     std::atomic<std::uint8_t> state{kIdle};
     std::atomic<bool> needs_caller{false};  // Until copied or released.
     bool stage = false;                     // Worth a copy.
+    bool fetched = false;                   // By a copy function.
     StagingPool::Lease lease;
   };
 
+  bool IsIdle(const Slot& slot) const {
+    return slot.state.load(std::memory_order_relaxed) == kIdle;
+  }
+  // Copies it unless it is taken by now.
+  absl::Status StageInto(Slot* slot, StagingPool::Lease lease);
   absl::Status CopyPiece(const Slot& slot, std::span<std::byte> destination);
   absl::Status FetchChunk(const SourceLeaf& leaf, const Piece& piece,
                           std::span<std::byte> destination);
@@ -115,6 +135,7 @@ class StagedContent {
   const std::function<void()> staged_;
   const std::function<void()> copied_;
   std::vector<Slot> pieces_;
+  std::size_t fetched_count_ = 0;
   std::vector<ChunkGrid> grids_;
   std::vector<std::uint32_t> first_grid_;  // By leaf.
   std::vector<std::uint64_t> run_offset_;  // By leaf: in its run's lease.

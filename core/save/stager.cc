@@ -2,11 +2,14 @@
 
 #include "core/save/stager.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
+#include "core/process/disk_threads.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "kv/monotonic.h"
@@ -14,6 +17,13 @@
 #include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
+namespace {
+
+// While one piece is on its way from a device the next is asked for, and memory
+// is got for a third.
+constexpr std::size_t kFetches = 4;
+
+}  // namespace
 
 Stager::Stager(const kv::Database* database, tbb::task_arena* arena,
                StagingPool* pool, absl::Duration idle, const Logger* logger)
@@ -84,23 +94,32 @@ void Stager::Loop() {
   }
 }
 
-// Copies until the pool is full; what is left is read in place when the save
-// has its turn, so a full pool delays the caller and blocks nobody.
 void Stager::StageOne(const std::shared_ptr<Save>& save) {
   const std::shared_ptr<StagedContent> content = save->staged_content();
   if (content == nullptr) return;  // Already over.
   const absl::Time start = kv::MonotonicNow();
+  if (content->fetched_count() < content->piece_count()) {
+    CopyHost(*save, content.get());
+  }
+  if (content->fetched_count() > 0) Fetch(*save, content.get());
+  const absl::MutexLock lock(&mu_);
+  bytes_ += content->staged_bytes();
+  seconds_ += absl::ToDoubleSeconds(kv::MonotonicNow() - start);
+}
+
+// Copies until the pool is full; what is left is read in place when the save
+// has its turn, so a full pool delays the caller and blocks nobody.
+void Stager::CopyHost(const Save& save, StagedContent* content) {
   std::atomic<bool> full{false};
   arena_->execute([&] {
     tbb::parallel_for(
         tbb::blocked_range<std::size_t>(0, content->piece_count(), 1),
         [&](const tbb::blocked_range<std::size_t>& range) {
           for (std::size_t i = range.begin(); i != range.end(); ++i) {
-            if (full.load(std::memory_order_relaxed) || save->cancelled()) {
+            if (full.load(std::memory_order_relaxed) || save.cancelled()) {
               return;
             }
-            // A copy function that fails does so again at the save's turn,
-            // where it fails the save.
+            if (content->fetched(i)) continue;
             bool copied = false;
             GuardedStatus("staging", [&]() -> absl::Status {
               CKPTREE_ASSIGN_OR_RETURN(copied, content->Stage(i));
@@ -111,9 +130,34 @@ void Stager::StageOne(const std::shared_ptr<Save>& save) {
         },
         tbb::simple_partitioner());
   });
-  const absl::MutexLock lock(&mu_);
-  bytes_ += content->staged_bytes();
-  seconds_ += absl::ToDoubleSeconds(kv::MonotonicNow() - start);
+}
+
+// What only a function can copy cannot be read in place: where the pool is full
+// this goes on as room comes free, ahead of the save. Whoever copies out of a
+// device mostly waits for it, and nobody waits for this thread but later saves,
+// which have their turn later, too.
+void Stager::Fetch(const Save& save, StagedContent* content) {
+  // Runs first: the save looks at them twice.
+  std::vector<std::size_t> pieces;
+  for (const bool run : {true, false}) {
+    for (std::size_t i = 0; i < content->piece_count(); ++i) {
+      if (content->fetched(i) && content->piece(i).run == run) {
+        pieces.push_back(i);
+      }
+    }
+  }
+  std::atomic<std::size_t> next{0};
+  RunOnDiskThreads(std::min(pieces.size(), kFetches), [&] {
+    while (!save.cancelled()) {
+      const std::size_t i = next.fetch_add(1);
+      if (i >= pieces.size()) return;
+      // What fails does so again at the save's turn, where it fails the save;
+      // without memory for the pool that copies into its own.
+      const absl::Status status = GuardedStatus(
+          "staging", [&] { return content->StageFetched(pieces[i]); });
+      if (!status.ok()) next.store(pieces.size());
+    }
+  });
 }
 
 }  // namespace ckptree::internal

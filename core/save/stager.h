@@ -46,6 +46,8 @@ class Stager {
  private:
   void Loop();
   void StageOne(const std::shared_ptr<Save>& save);
+  void CopyHost(const Save& save, StagedContent* content);
+  void Fetch(const Save& save, StagedContent* content);
 
   bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return stopping_ || !queue_.empty();

@@ -79,7 +79,9 @@ struct StoreOptions {
 
   // Bound of the memory that copied values wait in; 0: an eighth of the memory
   // that the machine, or the process's cgroup, has, at most 4 GiB. A step that
-  // is larger is staged piece by piece, as fast as pieces are written.
+  // is larger is staged piece by piece, as fast as pieces are written. Beyond
+  // it a thread that writes takes one piece of memory of its own where the pool
+  // is full and an array has a copy function.
   std::size_t staging_bytes = 0;
   // Staging memory goes back to the system once no save was in flight for
   // this long.

@@ -44,9 +44,13 @@ struct BoxSpec {
 
 // Fills `destination` with the bytes [offset, offset + destination.size()) of
 // the tensor's box, row-major: for memory that the processor cannot read, as
-// that of a device. Called from several threads at once, each byte at least
-// once, until the save is staged; must not throw. An error fails the save with
-// this code and message.
+// that of a device. Returns when they are there. Called from several threads at
+// once, a chunk or less at a time, until the save is staged, where the staging
+// pool has room ahead of the save; each byte once, and again of arrays below
+// 32 KiB that the pool has no room for, and of what failed. `destination` is
+// memory of StoreOptions::host_allocator, but for what is below 256 bytes, lent
+// (Ownership::kBorrow), or met while the pool was full. Must not throw. An
+// error fails the save with this code, the array's path and the message.
 using CopyFn = std::function<absl::Status(std::uint64_t offset,
                                           std::span<std::byte> destination)>;
 
