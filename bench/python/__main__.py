@@ -16,8 +16,11 @@ from measure import NoDevice, Report, Settings
 
 # The program of each case is imported where it runs: it says what JAX is.
 CASES = {
-    "py_save": ("save_cases", "save"),
-    "py_restore": ("save_cases", "restore"),
+    "py_save_numpy": ("save_cases", "of_numpy"),
+    "py_save_jax": ("save_cases", "of_jax"),
+    "py_restore_numpy": ("restore_cases", "of_numpy"),
+    "py_restore_torch": ("restore_cases", "of_torch"),
+    "py_restore_jax": ("restore_cases", "of_jax"),
     "py_stall": ("stall_case", "stall"),
     "py_small": ("small_case", "small"),
     "py_daily": ("daily_case", "daily"),
@@ -32,6 +35,8 @@ CASES = {
     "ranks_large": ("ranks_cases", "large"),
     "ranks_small": ("ranks_cases", "small"),
     "ranks_leaves": ("ranks_cases", "leaves"),
+    "soak": ("soak_case", "soak"),
+    "device": ("device_case", "device"),
 }
 
 USAGE = """usage: bench/python [--quick] [--guard] [--json] [--dir DIR]
@@ -113,10 +118,13 @@ def run_all(names: list[str], options: list[str], settings: Settings) -> int:
 
 
 def run_alone(name: str, options: list[str], settings: Settings) -> int:
-    environment = dict(os.environ, JAX_PLATFORMS="cpu")
+    environment = dict(os.environ)
+    if name != "device":
+        environment["JAX_PLATFORMS"] = "cpu"
     # Its messages are not for this table.
     environment.setdefault("ABSL_MIN_LOG_LEVEL", "2")
-    if name == "py_reshard":
+    environment.setdefault("ICECHUNK_LOG", "error")
+    if name in ("py_reshard", "py_restore_jax"):
         environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     shutil.rmtree(settings.directory, ignore_errors=True)
     os.makedirs(settings.directory)

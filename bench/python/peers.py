@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import warnings
 from typing import Any, Callable, TypeVar
 
 from measure import Report
@@ -132,6 +133,98 @@ class TorchSave(Peer):
         return _unflat({name: t.numpy() for name, t in loaded.items()}, like)
 
 
+class Dcp(Peer):
+    """torch.distributed.checkpoint of one process, into tensors that are
+    there, as its users have them."""
+
+    name = "DCP"
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed.checkpoint as dcp
+
+        self._torch = torch
+        self._module = dcp
+
+    def save(self, path: str, tree: Tree) -> None:
+        named = flat(tree)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # That it is one process.
+            self._module.save(
+                {name: self._torch.from_numpy(a) for name, a in named.items()},
+                checkpoint_id=path,
+                no_dist=True,
+            )
+
+    def restore(self, path: str, like: Tree) -> Tree:
+        made = {
+            name: self._torch.empty_like(self._torch.from_numpy(a))
+            for name, a in flat(like).items()
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._module.load(made, checkpoint_id=path, no_dist=True)
+        return _unflat({name: t.numpy() for name, t in made.items()}, like)
+
+
+class H5(Peer):
+    name = "h5py"
+
+    def __init__(self) -> None:
+        import h5py
+
+        self._module = h5py
+
+    def save(self, path: str, tree: Tree) -> None:
+        with self._module.File(path, "w") as file:
+            for name, array in flat(tree).items():
+                file.create_dataset(name, data=array)
+
+    def restore(self, path: str, like: Tree) -> Tree:
+        with self._module.File(path, "r") as file:
+            return _unflat({name: file[name][()] for name in flat(like)}, like)
+
+
+class Icechunk(Peer):
+    """Arrays of Zarr in a repository in the local file system, each one chunk,
+    not compressed: its fastest."""
+
+    name = "Icechunk"
+
+    def __init__(self) -> None:
+        import icechunk
+        import zarr
+
+        self._icechunk = icechunk
+        self._zarr = zarr
+
+    def _storage(self, path: str) -> Any:
+        return self._icechunk.local_filesystem_storage(os.path.abspath(path))
+
+    def save(self, path: str, tree: Tree) -> None:
+        repository = self._icechunk.Repository.open_or_create(
+            self._storage(path)
+        )
+        session = repository.writable_session("main")
+        root = self._zarr.group(session.store, overwrite=True)
+        for name, array in flat(tree).items():
+            made = root.create_array(
+                name,
+                shape=array.shape,
+                chunks=array.shape,
+                dtype=array.dtype,
+                compressors=None,
+            )
+            made[...] = array
+        session.commit("a step")
+
+    def restore(self, path: str, like: Tree) -> Tree:
+        repository = self._icechunk.Repository.open(self._storage(path))
+        session = repository.readonly_session("main")
+        root = self._zarr.open_group(session.store, mode="r")
+        return _unflat({name: root[name][...] for name in flat(like)}, like)
+
+
 Kind = TypeVar("Kind", bound=Peer)
 
 
@@ -149,7 +242,15 @@ def there(report: Report, *kinds: Callable[[], Kind]) -> list[Kind]:
 
 def versions() -> str:
     shown = []
-    for package in ("orbax-checkpoint", "safetensors", "torch", "jax", "numpy"):
+    for package in (
+        "orbax-checkpoint",
+        "safetensors",
+        "torch",
+        "h5py",
+        "icechunk",
+        "jax",
+        "numpy",
+    ):
         try:
             shown.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""py_save and py_restore: the cost of the bytes."""
+"""py_save_*: the cost of the bytes."""
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
-from typing import Any, Callable
+from typing import Callable
 
 import ckptree
 from beside import Beside
 from files import forget, make_durable
-from measure import Report, fail, ratios, seconds, take_turns
+from measure import Report, seconds, take_turns
 from peers import (
+    H5,
+    Dcp,
+    Icechunk,
     Orbax,
     Peer,
     PlainOrbax,
@@ -21,7 +23,7 @@ from peers import (
     TorchSave,
     there,
 )
-from states import JaxState, NumpyState, leaves_of, same, touch_pages
+from states import JaxState, NumpyState
 
 _LEAF_BYTES = 16 << 20
 _AGE = 2  # Steps that an aged store holds before a save.
@@ -29,19 +31,24 @@ _AGE = 2  # Steps that an aged store holds before a save.
 State = NumpyState | JaxState
 
 
-def save(report: Report) -> None:
-    """Until it is durable, everything changed, into a new store and into one
-    that holds steps."""
-    _save(report, "NumPy", NumpyState, Safetensors, TorchSafetensors, TorchSave)
-    _save(report, "JAX", JaxState, Orbax, PlainOrbax)
-
-
-def restore(report: Report) -> None:
-    """From the disk into new arrays, opening included."""
-    _restore(
-        report, "NumPy", NumpyState, Safetensors, TorchSafetensors, TorchSave
+# Until it is durable, everything changed, into a new store and into one that
+# holds steps.
+def of_numpy(report: Report) -> None:
+    _save(
+        report,
+        "NumPy",
+        NumpyState,
+        Safetensors,
+        TorchSafetensors,
+        TorchSave,
+        Dcp,
+        H5,
+        Icechunk,
     )
-    _restore(report, "JAX", JaxState, Orbax, PlainOrbax)
+
+
+def of_jax(report: Report) -> None:
+    _save(report, "JAX", JaxState, Orbax, PlainOrbax)
 
 
 def _leaves(report: Report) -> int:
@@ -101,125 +108,42 @@ def _save(
             took[name] += more[name]
     aged.close()
 
-    def rate(name: str, times: list[float]) -> None:
-        report.show(f"{kind}: {name}", [gigabytes / t for t in times], "GB/s")
+    def rates(times: list[float]) -> list[float]:
+        return [gigabytes / t for t in times]
 
-    rate("raw O_DIRECT write", took["raw"])
-    rate("engine alone, fresh store", took["C++ fresh"])
-    rate("save, lent, fresh store", took["fresh"])
-    rate("save, lent, aged store", took["aged"])
+    for peer in others:
+        report.show(
+            f"{kind}: {peer.name}, as it is", rates(as_is[peer.name]), "GB/s"
+        )
     if "copied" in took:
-        rate("save, copied, aged store", took["copied"])
-    for peer in others:
-        rate(f"{peer.name}, durable", took[peer.name])
-        rate(f"{peer.name}, as it is", as_is[peer.name])
+        report.figure(
+            f"{kind}: saved, copied, aged store",
+            "GB/s",
+            rates(took["copied"]),
+            ("raw O_DIRECT write", rates(took["raw"])),
+        )
     for age in ("fresh", "aged"):
-        report.at_least(
-            f"{kind}: save / engine alone, {age}",
-            ratios(took[f"C++ {age}"], took[age]),
-            0.95,
+        report.figure(
+            f"{kind}: saved, lent, {age} store",
+            "GB/s",
+            rates(took[age]),
+            ("the engine alone", rates(took[f"C++ {age}"])),
+            floor=0.95,
         )
-    report.at_least(
-        f"{kind}: save / raw, fresh",
-        ratios(took["raw"], took["fresh"]),
-        None,
+    report.figure(
+        f"{kind}: saved, lent, fresh store",
+        "GB/s",
+        rates(took["fresh"])[: settings.repeats],
+        ("raw O_DIRECT write", rates(took["raw"])),
         goal=0.88,
     )
     for peer in others:
-        report.at_least(
-            f"{kind}: save / {peer.name}, durable",
-            ratios(took[peer.name], took["aged"]),
-            1,
-        )
-
-
-def _restore(
-    report: Report,
-    kind: str,
-    state_kind: type[NumpyState] | type[JaxState],
-    *peers: Callable[[], Peer],
-) -> None:
-    settings = report.settings
-    state = state_kind(_leaves(report), _LEAF_BYTES)
-    gigabytes = _leaves(report) * _LEAF_BYTES / 1e9
-    store_path = os.path.join(settings.directory, "store")
-    with ckptree.Store(store_path) as store:
-        store.save(0, state.tree, borrow=True).result()
-
-    def cold(path: str, read: Callable[[], Any]) -> float:
-        forget(path)
-        restored: list[Any] = []
-
-        def run() -> None:
-            restored.append(read())
-            touch_pages(array for _, array in leaves_of(restored[0]))
-
-        taken = seconds(run)
-        if not same(state.tree, restored[0]):
-            fail("a restore gave other bytes than were saved")
-        restored.clear()
-        gc.collect()
-        forget(path)  # The next one starts without it.
-        return taken
-
-    def by_us(like: Any) -> Any:
-        with ckptree.open(store_path) as reader:
-            return reader.restore("latest", like=like)
-
-    others = there(report, *peers)
-    paths = {
-        peer.name: os.path.join(settings.directory, f"peer{i}")
-        for i, peer in enumerate(others)
-    }
-    for peer in others:
-        peer.save(paths[peer.name], state.tree)
-        forget(paths[peer.name])
-    forget(store_path)
-
-    def by_peer(peer: Peer) -> Callable[[], float]:
-        path = paths[peer.name]
-        return lambda: cold(path, lambda: peer.restore(path, state.tree))
-
-    with Beside(settings, _leaves(report), _LEAF_BYTES) as beside:
-        contenders = {
-            "raw": beside.doing("raw_read"),
-            "C++": beside.doing("restore"),
-            "like": lambda: cold(store_path, lambda: by_us(state.tree)),
-        }
-        if kind == "NumPy":
-            contenders["plain"] = lambda: cold(store_path, lambda: by_us(None))
-        contenders |= {peer.name: by_peer(peer) for peer in others}
-        took = take_turns(settings.repeats, contenders)
-    shutil.rmtree(store_path)
-    for path in paths.values():
-        _remove(path)
-
-    def rate(name: str, times: list[float]) -> None:
-        report.show(f"{kind}: {name}", [gigabytes / t for t in times], "GB/s")
-
-    rate("raw O_DIRECT read", took["raw"])
-    rate("engine alone, cold, fresh memory", took["C++"])
-    rate("restore, cold, with a template", took["like"])
-    if "plain" in took:
-        rate("restore, cold, without", took["plain"])
-    for peer in others:
-        rate(f"{peer.name}, cold", took[peer.name])
-    report.at_least(
-        f"{kind}: restore / engine alone",
-        ratios(took["C++"], took["like"]),
-        0.95,
-    )
-    report.at_least(
-        f"{kind}: restore / raw",
-        ratios(took["raw"], took["like"]),
-        None,
-        goal=0.88,
-    )
-    for peer in others:
-        report.at_least(
-            f"{kind}: restore / {peer.name}",
-            ratios(took[peer.name], took["like"]),
-            1,
+        report.figure(
+            f"{kind}: saved, lent, aged store",
+            "GB/s",
+            rates(took["aged"])[: settings.repeats],
+            (f"{peer.name}, made durable", rates(took[peer.name])),
+            floor=1,
         )
 
 

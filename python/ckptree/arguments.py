@@ -9,7 +9,6 @@ and the engine gets plain ints, floats and bools, whatever NumPy made of them.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import math
@@ -74,6 +73,8 @@ def no_option(call: str, name: str, known: Iterable[str]) -> TypeError:
     TypeError("Latest() has no option 'count': it has n")
     """
     names = sorted(known)
+    import difflib  # Takes as long as many modules do, and is rarely used.
+
     meant = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {meant[0]!r}?" if meant else f"it has {_list(names)}"
     called = call.removesuffix(".__init__")

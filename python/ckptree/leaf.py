@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from ckptree.errors import Error
 from ckptree.records import LeafDetail, LeafStats
@@ -42,13 +42,14 @@ class Leaf:
         step: _engine.Step,
         info: _engine.LeafInfo,
         name: str | None = None,
-        detail: LeafDetail | None = None,
+        read: Callable[[], dict[str, Any]] | None = None,
         owner: object = None,
     ) -> None:
         self._step = step
         self._info = info
         self._name = info.name if name is None else name
-        self._detail = detail
+        self._detail: LeafDetail | None = None
+        self._read = read  # Its record, where it is not read alone.
         self._owner = owner  # The store, as in Step.
 
     @property
@@ -162,7 +163,10 @@ class Leaf:
         (48, 1)
         """
         if self._detail is None:
-            (fields,) = self._step.details([self._info])
+            if self._read is not None:
+                fields = self._read()
+            else:
+                (fields,) = self._step.details([self._info])
             self._detail = LeafDetail.of(fields)
         return self._detail
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import islice
 from typing import (
     TYPE_CHECKING,
@@ -20,7 +21,7 @@ from ckptree.errors import NotFoundError, StateError
 from ckptree.leaf import Leaf, small_values
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
-from ckptree.records import LeafDetail, PartInfo, StatsRow, StepInfo
+from ckptree.records import PartInfo, StatsRow, StepInfo
 from ckptree.selector import on_branch
 from ckptree.table import Table
 
@@ -204,7 +205,8 @@ class Step(Mapping[str, Leaf]):
         return name in self._leaf_names()
 
     def leaves(self, glob: str = "") -> list[Leaf]:
-        """The leaves whose names match. Their records are read at once.
+        """The leaves whose names match. When the record of one of them is asked
+        for (`detail`, `nbytes`, `stats`, ...) those of all are read at once.
 
         Parameters
         ----------
@@ -232,15 +234,15 @@ class Step(Mapping[str, Leaf]):
         )
 
     def _described(self, chosen: list[_engine.LeafInfo]) -> list[Leaf]:
-        details = self._engine.details(chosen)
+        records = _Records(self._engine, chosen)
         return [
             Leaf(
                 self._engine,
                 info,
-                detail=LeafDetail.of(fields),
+                read=functools.partial(records.of, i),
                 owner=self._owner,
             )
-            for info, fields in zip(chosen, details)
+            for i, info in enumerate(chosen)
         ]
 
     def stats(self, glob: str = "") -> Table[StatsRow]:
@@ -457,6 +459,25 @@ class Step(Mapping[str, Leaf]):
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
+
+
+class _Records:
+    """Of some leaves of a step, read all at once when the first of them is
+    asked for. For any thread; two of them may both read."""
+
+    def __init__(
+        self, step: _engine.Step, chosen: list[_engine.LeafInfo]
+    ) -> None:
+        self._step = step
+        self._chosen = chosen
+        self._found: list[dict[str, Any]] | None = None
+
+    def of(self, index: int) -> dict[str, Any]:
+        """A dict that belongs to the caller."""
+        found = self._found
+        if found is None:
+            found = self._found = self._step.details(self._chosen)
+        return dict(found[index])
 
 
 def _of_store(store: Any, step: str) -> Any:

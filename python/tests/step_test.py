@@ -3,6 +3,7 @@
 
 import random
 
+import ckptree
 import numpy as np
 import pytest
 
@@ -157,3 +158,36 @@ def test_a_deleted_step_that_is_open_stays_readable(store, step):
     store.delete(3)
     assert 3 not in store
     assert step["params/w"][1999, 599] == 1200000 - 1
+
+
+class _Counting:
+    """A step of the engine that counts how often records are asked for."""
+
+    def __init__(self, step):
+        self._step = step
+        self.asked = []
+
+    def details(self, leaves):
+        self.asked.append(len(leaves))
+        return self._step.details(leaves)
+
+    def __getattr__(self, name):
+        return getattr(self._step, name)
+
+
+def test_records_of_many_leaves_are_read_at_once_and_not_before(tmp_path):
+    with ckptree.Store(tmp_path / "run") as store:
+        store.save(1, {f"w{i}": np.full(3, i) for i in range(20)}).result()
+        step = store[1]
+        step._engine = counting = _Counting(step._engine)
+        leaves = step.leaves()
+        names = [(leaf.name, leaf.dtype, leaf.shape) for leaf in leaves]
+        assert len(names) == 20 and counting.asked == []
+        assert [leaf.stats.max for leaf in reversed(leaves)] == [
+            float(leaf.name[1:]) for leaf in reversed(leaves)
+        ]
+        assert counting.asked == [20]
+        assert [leaf.detail for leaf in leaves] == [
+            step[leaf.name].detail for leaf in leaves
+        ]
+        assert counting.asked == [20] + 20 * [1]

@@ -37,7 +37,7 @@ def figure(case, what, values, **more):
                       "values": values, "beside": "", "beside_values": [],
                       "floor": None, "goal": None, "at_least": True} | more))
 if "--list" in sys.argv:
-    print("full_save", "broken")
+    print("full_save", "broken", "nowhere")
 elif "--machine" in sys.argv:
     path = os.path.join(here, "rates")
     with open(path) as file:
@@ -47,6 +47,9 @@ elif "--machine" in sys.argv:
     figure("machine", "raw O_DIRECT write", [float(rates[0])])
 elif "broken" in sys.argv:
     sys.exit(2)
+elif "nowhere" in sys.argv:
+    print("there is no accelerator", file=sys.stderr)
+    sys.exit(5)
 else:
     with open(os.path.join(here, "ratio")) as file:
         ratio = float(file.read())
@@ -164,6 +167,14 @@ class RunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("broken DID NOT RUN: exit code 2", done.stderr)
         self.assertEqual(self.tree.run("gone").returncode, 2)
+
+    def test_no_accelerator_has_an_exit_code_of_its_own(self):
+        done = self.tree.run("--guard", "nowhere")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("there is no accelerator", done.stderr)
+        done = self.tree.run("--json", "nowhere", "full_save")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(json.loads(done.stdout)["cases"]), ["full_save"])
 
     def test_json_is_one_document(self):
         done = self.tree.run("--json", "full_save")
