@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,9 +37,7 @@ using ::ckptree::testing::PatternSource;
 using ::ckptree::testing::Soon;
 using ::ckptree::testing::StoreKind;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 using StoreTest = ::ckptree::testing::ObjectStoreTest;
 
