@@ -61,8 +61,8 @@ Commit = collections.namedtuple(
 # `fresh`: segments it uploaded for the commit in hand.
 Writer = collections.namedtuple(
     "Writer", "at life tries tip era made sent base born fresh asked answers")
-# chain: what was created, by ordinal - 1. lost: how many of these names are free
-# again, by a mutant.
+# chain: what was created, by ordinal - 1. lost: how many of these names are
+# free again, by a mutant.
 # flying: requests that may still do something. reader: (next, taken, wrong).
 State = collections.namedtuple(
     "State", "chain lost flying segments committed failed writers reader")

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv/conditional_put.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "kv/object_store.h"
+#include "kv/objects/wait.h"
+
+namespace ckptree::kv {
+namespace {
+
+// kUnknown: absent.
+absl::StatusOr<PutOutcome> LookAt(ObjectStore& store, const std::string& name,
+                                  std::string_view bytes,
+                                  const std::string& write_id,
+                                  const Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> found,
+                           store.Head(name, call));
+  if (!found.has_value()) return PutOutcome::kUnknown;
+  if (found->write_id.has_value()) {
+    return *found->write_id == write_id ? PutOutcome::kCreated
+                                        : PutOutcome::kExists;
+  }
+  // The bytes hold the id.
+  if (found->size != bytes.size()) return PutOutcome::kExists;
+  std::string there(bytes.size(), '\0');
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::size_t read,
+      store.GetRange(name, 0, std::as_writable_bytes(std::span(there)), call));
+  return read == bytes.size() && there == bytes ? PutOutcome::kCreated
+                                                : PutOutcome::kExists;
+}
+
+}  // namespace
+
+std::string NewWriteId() {
+  std::array<char, 16> bits;
+  std::size_t have = 0;
+  while (have < bits.size()) {
+    const ssize_t got = getrandom(bits.data() + have, bits.size() - have, 0);
+    if (got > 0) have += static_cast<std::size_t>(got);
+  }
+  return absl::BytesToHexString(std::string(bits.data(), bits.size()));
+}
+
+absl::StatusOr<PutAnswer> PutSettled(ObjectStore& store,
+                                     const std::string& name,
+                                     std::string_view bytes,
+                                     const std::string& write_id,
+                                     const Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(PutAnswer answer,
+                           store.PutIfAbsent(name, bytes, write_id, call));
+  for (int tries = 1; answer.outcome != PutOutcome::kCreated; ++tries) {
+    absl::StatusOr<PutOutcome> seen =
+        LookAt(store, name, bytes, write_id, call);
+    if (seen.ok() && *seen != PutOutcome::kUnknown) {
+      return PutAnswer{*seen, absl::OkStatus()};
+    }
+    if (!seen.ok()) answer.reason = seen.status();
+    const absl::Status over = CheckCall(call, absl::StrCat("creating ", name));
+    if (!over.ok()) {
+      return PutAnswer{PutOutcome::kUnknown,
+                       answer.reason.ok() ? over : answer.reason};
+    }
+    WaitOrEnd(call, PauseBefore(tries, absl::ZeroDuration()));
+    if (!seen.ok()) continue;  // It is looked at again first.
+    absl::StatusOr<PutAnswer> again =
+        store.PutIfAbsent(name, bytes, write_id, call);
+    answer = again.ok()
+                 ? *std::move(again)
+                 : PutAnswer{PutOutcome::kUnknown, std::move(again).status()};
+  }
+  return answer;
+}
+
+absl::Status ProveConditionalPut(ObjectStore& store, const std::string& prefix,
+                                 const Call& call) {
+  const std::string id = NewWriteId();
+  const std::string name =
+      absl::StrCat(prefix, prefix.empty() ? "" : "/", "proof-", id);
+  CKPTREE_ASSIGN_OR_RETURN(const PutAnswer first,
+                           PutSettled(store, name, id, id, call));
+  if (first.outcome == PutOutcome::kUnknown) return first.reason;
+  const std::string other = NewWriteId();
+  CKPTREE_ASSIGN_OR_RETURN(const PutAnswer second,
+                           PutSettled(store, name, other, other, call));
+  if (second.outcome == PutOutcome::kUnknown) return second.reason;
+  // It stays where it cannot be deleted; it is in nobody's way.
+  store.Delete(std::span(&name, 1), call).IgnoreError();
+  if (first.outcome != PutOutcome::kCreated ||
+      second.outcome != PutOutcome::kExists) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        store.address(), " does not create an object only where it is absent ",
+        "(asked twice, it ",
+        second.outcome == PutOutcome::kCreated ? "replaced the first"
+                                               : "created neither",
+        "): two writers would overwrite each other; nothing is written there"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::kv

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv/objects/file_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "kv/conditional_put.h"
+#include "kv/files/descriptor.h"
+#include "kv/files/status.h"
+#include "kv/object_store.h"
+#include "kv/objects/names.h"
+#include "kv/objects/wait.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::size_t kBuffer = std::size_t{4} << 20;
+constexpr std::size_t kNamesOfPage = 1000;
+// No name of an object begins with a dot.
+constexpr char kUploads[] = ".uploads";
+
+class BytesSource : public ObjectSource {
+ public:
+  explicit BytesSource(std::string_view bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  absl::Status Read(std::uint64_t offset,
+                    std::span<std::byte> into) const override {
+    bytes_.copy(reinterpret_cast<char*>(into.data()), into.size(),
+                static_cast<std::size_t>(offset));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string_view bytes_;
+};
+
+absl::Status SyncFolder(const std::string& path) {
+  const Descriptor folder(OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY));
+  if (folder.get() < 0 || fsync(folder.get()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("syncing ", path));
+  }
+  return absl::OkStatus();
+}
+
+std::string ParentOf(const std::string& path) {
+  return path.substr(0, std::max<std::size_t>(1, path.rfind('/')));
+}
+
+// Makes it, and what is missing above it; each is synced where it stands in.
+absl::Status MakeFolders(const std::string& path) {
+  struct stat found;
+  if (stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) {
+    return absl::OkStatus();
+  }
+  CKPTREE_RETURN_IF_ERROR(MakeFolders(ParentOf(path)));
+  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("making ", path));
+  }
+  return SyncFolder(ParentOf(path));
+}
+
+absl::Status WriteAll(int fd, std::span<const std::byte> piece,
+                      const std::string& what) {
+  while (!piece.empty()) {
+    const ssize_t done = write(fd, piece.data(), piece.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return ErrnoStatus(errno, what);
+    piece = piece.subspan(static_cast<std::size_t>(done));
+  }
+  return absl::OkStatus();
+}
+
+absl::Time ModifiedOf(const struct stat& file) {
+  return absl::TimeFromTimespec(file.st_mtim);
+}
+
+class FileStore : public ObjectStore {
+ public:
+  FileStore(std::string address, std::string folder)
+      : address_(std::move(address)), folder_(std::move(folder)) {}
+
+  const std::string& address() const override { return address_; }
+
+  absl::StatusOr<PutAnswer> PutIfAbsent(const std::string& name,
+                                        std::string_view bytes,
+                                        const std::string& write_id,
+                                        const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckWriteId(write_id));
+    if (bytes.size() > kMaxConditionalBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is too large to be created conditionally"));
+    }
+    std::string scratch;
+    CKPTREE_RETURN_IF_ERROR(Write(name, BytesSource(bytes), call, &scratch));
+    const std::string path = PathOf(name);
+    const bool linked = link(scratch.c_str(), path.c_str()) == 0;
+    const int error = linked ? 0 : errno;
+    // Over a network the answer to a link that was made may be lost, and its
+    // repetition fails.
+    struct stat file;
+    const bool made =
+        linked || (stat(scratch.c_str(), &file) == 0 && file.st_nlink > 1);
+    unlink(scratch.c_str());
+    if (!made && error == EEXIST) {
+      return PutAnswer{PutOutcome::kExists, absl::OkStatus()};
+    }
+    if (!made) return ErrnoStatus(error, absl::StrCat("creating ", path));
+    if (absl::Status synced = SyncFolder(ParentOf(path)); !synced.ok()) {
+      return PutAnswer{PutOutcome::kUnknown, std::move(synced)};
+    }
+    return PutAnswer{PutOutcome::kCreated, absl::OkStatus()};
+  }
+
+  absl::Status Put(const std::string& name, const ObjectSource& source,
+                   const Call& call) override {
+    std::string scratch;
+    CKPTREE_RETURN_IF_ERROR(Write(name, source, call, &scratch));
+    const std::string path = PathOf(name);
+    if (std::rename(scratch.c_str(), path.c_str()) != 0) {
+      const int error = errno;
+      unlink(scratch.c_str());
+      return ErrnoStatus(error, absl::StrCat("renaming to ", path));
+    }
+    return SyncFolder(ParentOf(path));
+  }
+
+  absl::StatusOr<std::size_t> GetRange(const std::string& name,
+                                       std::uint64_t offset,
+                                       std::span<std::byte> into,
+                                       const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    const std::string path = PathOf(name);
+    const Descriptor file(OpenAt(AT_FDCWD, path, O_RDONLY));
+    if (file.get() < 0) {
+      return ErrnoStatus(errno, absl::StrCat("reading ", path));
+    }
+    std::size_t have = 0;
+    while (have < into.size()) {
+      CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("reading ", path)));
+      const ssize_t got = pread(file.get(), into.data() + have,
+                                std::min(kBuffer, into.size() - have),
+                                static_cast<off_t>(offset + have));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return ErrnoStatus(errno, absl::StrCat("reading ", path));
+      if (got == 0) break;
+      have += static_cast<std::size_t>(got);
+    }
+    return have;
+  }
+
+  absl::StatusOr<std::optional<ObjectInfo>> Head(const std::string& name,
+                                                 const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    const std::string path = PathOf(name);
+    CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("asking of ", path)));
+    struct stat file;
+    if (stat(path.c_str(), &file) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+      return ErrnoStatus(errno, absl::StrCat("asking of ", path));
+    }
+    if (!S_ISREG(file.st_mode)) return std::nullopt;
+    return ObjectInfo{name, static_cast<std::uint64_t>(file.st_size),
+                      ModifiedOf(file), std::nullopt};
+  }
+
+  absl::StatusOr<ObjectPage> List(const std::string& prefix,
+                                  const std::string& after,
+                                  const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectPrefix(prefix));
+    std::vector<std::string> names;
+    const std::size_t slash = prefix.rfind('/');
+    const std::string within =
+        slash == std::string::npos ? "" : prefix.substr(0, slash);
+    CKPTREE_RETURN_IF_ERROR(Collect(within.empty() ? folder_ : PathOf(within),
+                                    within, call, &names));
+    std::erase_if(names, [&](const std::string& name) {
+      return !name.starts_with(prefix) || name <= after;
+    });
+    std::ranges::sort(names);
+    ObjectPage page;
+    for (const std::string& name : names) {
+      if (page.objects.size() == kNamesOfPage) {
+        page.more = true;
+        break;
+      }
+      CKPTREE_ASSIGN_OR_RETURN(std::optional<ObjectInfo> info,
+                               Head(name, call));
+      if (info.has_value()) page.objects.push_back(*std::move(info));
+    }
+    return page;
+  }
+
+  absl::Status Delete(std::span<const std::string> names,
+                      const Call& call) override {
+    for (const std::string& name : names) {
+      CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+      CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("deleting ", name)));
+      const std::string path = PathOf(name);
+      if (unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
+        return ErrnoStatus(errno, absl::StrCat("deleting ", path));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<Upload>> ListUploads(const std::string& prefix,
+                                                  const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectPrefix(prefix));
+    std::vector<std::string> names;
+    const std::string folder = UploadsFolder();
+    CKPTREE_RETURN_IF_ERROR(Collect(folder, "", call, &names));
+    std::vector<Upload> uploads;
+    for (const std::string& file : names) {
+      const std::size_t end = file.rfind('~');
+      if (end == std::string::npos) continue;  // Not of this engine.
+      Upload upload{absl::StrReplaceAll(file.substr(0, end), {{"%", "/"}}),
+                    file.substr(end + 1)};
+      if (upload.name.starts_with(prefix)) {
+        uploads.push_back(std::move(upload));
+      }
+    }
+    return uploads;
+  }
+
+  absl::Status AbortUpload(const Upload& upload, const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(upload.name));
+    CKPTREE_RETURN_IF_ERROR(CheckWriteId(upload.id));
+    CKPTREE_RETURN_IF_ERROR(CheckCall(call, "removing an unfinished upload"));
+    const std::string path = UploadPath(upload);
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("deleting ", path));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string PathOf(const std::string& name) const {
+    return absl::StrCat(folder_, "/", name);
+  }
+  std::string UploadsFolder() const {
+    return absl::StrCat(folder_, "/", kUploads);
+  }
+  // The names of files are shorter than those of objects may be.
+  std::string UploadPath(const Upload& upload) const {
+    return absl::StrCat(UploadsFolder(), "/",
+                        absl::StrReplaceAll(upload.name, {{"/", "%"}}), "~",
+                        upload.id);
+  }
+
+  // Writes all of it to a scratch file, synced, and makes the folder that the
+  // object belongs in.
+  absl::Status Write(const std::string& name, const ObjectSource& source,
+                     const Call& call, std::string* scratch) {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    CKPTREE_RETURN_IF_ERROR(MakeFolders(UploadsFolder()));
+    *scratch = UploadPath({name, NewWriteId()});
+    const std::string what = absl::StrCat("writing ", PathOf(name));
+    absl::Status written = [&]() -> absl::Status {
+      const Descriptor file(
+          OpenAt(AT_FDCWD, *scratch, O_WRONLY | O_CREAT | O_EXCL, 0666));
+      if (file.get() < 0) return ErrnoStatus(errno, what);
+      std::vector<std::byte> piece(static_cast<std::size_t>(
+          std::min<std::uint64_t>(kBuffer, source.size())));
+      for (std::uint64_t at = 0; at < source.size(); at += piece.size()) {
+        CKPTREE_RETURN_IF_ERROR(CheckCall(call, what));
+        const std::span<std::byte> some(
+            piece.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
+                              piece.size(), source.size() - at)));
+        CKPTREE_RETURN_IF_ERROR(source.Read(at, some));
+        CKPTREE_RETURN_IF_ERROR(WriteAll(file.get(), some, what));
+      }
+      CKPTREE_RETURN_IF_ERROR(CheckCall(call, what));
+      if (fsync(file.get()) != 0) return ErrnoStatus(errno, what);
+      return MakeFolders(ParentOf(PathOf(name)));
+    }();
+    if (!written.ok()) unlink(scratch->c_str());
+    return written;
+  }
+
+  // Appends the names of all files below `folder`, which stands for `name`.
+  absl::Status Collect(const std::string& folder, const std::string& name,
+                       const Call& call, std::vector<std::string>* names) {
+    CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("listing ", folder)));
+    std::error_code error;
+    std::filesystem::directory_iterator entry(folder, error);
+    for (; !error && entry != std::filesystem::directory_iterator();
+         entry.increment(error)) {
+      const std::string last = entry->path().filename().string();
+      const std::string whole =
+          name.empty() ? last : absl::StrCat(name, "/", last);
+      if (last.starts_with(".")) continue;
+      std::error_code gone;  // What is deleted in the meantime is not there.
+      if (entry->is_directory(gone)) {
+        CKPTREE_RETURN_IF_ERROR(
+            Collect(entry->path().string(), whole, call, names));
+      } else if (!gone) {
+        names->push_back(whole);
+      }
+    }
+    if (error && error != std::errc::no_such_file_or_directory &&
+        error != std::errc::not_a_directory) {
+      return ErrnoStatus(error.value(), absl::StrCat("listing ", folder));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string address_;
+  const std::string folder_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenFileStore(
+    const std::string& address, const std::string& folder) {
+  std::string path = folder;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  CKPTREE_RETURN_IF_ERROR(MakeFolders(path));
+  return std::make_unique<FileStore>(address, std::move(path));
+}
+
+}  // namespace ckptree::kv

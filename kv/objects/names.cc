@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv/objects/names.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::size_t kMaxName = 200;
+
+bool IsNameLetter(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
+         c == '_' || c == '-' || c == '/';
+}
+
+absl::Status CheckParts(std::string_view name, bool whole) {
+  if (name.size() > kMaxName || !std::ranges::all_of(name, IsNameLetter)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the name of an object is of letters, digits and ._-/ and at most ",
+        kMaxName, " long"));
+  }
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    const bool open = !whole && end == name.size();
+    if ((part.empty() && !open) || part.starts_with(".")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the name '", std::string(name),
+          "' of an object has a part that is empty or begins with a dot"));
+    }
+    begin = end + 1;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckObjectName(std::string_view name) {
+  return CheckParts(name, /*whole=*/true);
+}
+
+absl::Status CheckObjectPrefix(std::string_view prefix) {
+  return CheckParts(prefix, /*whole=*/false);
+}
+
+absl::Status CheckWriteId(std::string_view write_id) {
+  if (write_id.size() == 32 && std::ranges::all_of(write_id, [](char c) {
+        return absl::ascii_isdigit(static_cast<unsigned char>(c)) ||
+               (c >= 'a' && c <= 'f');
+      })) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "a write id is 32 lower-case hexadecimal digits");
+}
+
+absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
+  const std::size_t colon = address.find("://");
+  if (colon == std::string::npos) {
+    return absl::InvalidArgumentError(
+        "the address of an object store is like s3://bucket/prefix, "
+        "rados://pool/namespace or file:///folder");
+  }
+  ObjectAddress parsed;
+  parsed.scheme = address.substr(0, colon);
+  std::string_view rest = std::string_view(address).substr(colon + 3);
+  if (parsed.scheme != "file" && parsed.scheme != "s3" &&
+      parsed.scheme != "rados") {
+    return absl::InvalidArgumentError(
+        "an address begins with file://, s3:// or rados://");
+  }
+  if (parsed.scheme == "file") {
+    if (!rest.starts_with("/")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the address '", address, "' names no absolute folder: file:///..."));
+    }
+    parsed.path = rest;
+    return parsed;
+  }
+  // user:secret@host, ?X-Amz-Signature=: it is not shown.
+  if (rest.find_first_of("@?#:%") != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an address ", parsed.scheme,
+        "://... holds no user, secret, port or parameter; credentials come "
+        "from the environment, the endpoint from an option"));
+  }
+  const std::size_t slash = rest.find('/');
+  parsed.place = rest.substr(0, slash);
+  if (slash != std::string_view::npos) {
+    while (rest.ends_with("/") && rest.size() > slash + 1) {
+      rest.remove_suffix(1);
+    }
+    parsed.path = rest.substr(slash + 1);
+  }
+  if (parsed.place.empty() ||
+      parsed.place.find("..") != std::string_view::npos ||
+      !std::ranges::all_of(parsed.place, IsNameLetter)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the address '", address, "' names no ",
+                     parsed.scheme == "s3" ? "bucket" : "pool"));
+  }
+  if (!parsed.path.empty()) {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(parsed.path));
+  }
+  return parsed;
+}
+
+}  // namespace ckptree::kv

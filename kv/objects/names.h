@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What objects may be called, and addresses of stores.
+
+#ifndef CKPTREE_KV_OBJECTS_NAMES_H_
+#define CKPTREE_KV_OBJECTS_NAMES_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ckptree::kv {
+
+// kInvalidArgument unless it is as ObjectStore has it.
+absl::Status CheckObjectName(std::string_view name);
+// Likewise of the beginning of a name, which may be empty.
+absl::Status CheckObjectPrefix(std::string_view prefix);
+
+// 32 lower-case hexadecimal digits.
+absl::Status CheckWriteId(std::string_view write_id);
+
+struct ObjectAddress {
+  std::string scheme;  // file, s3, rados
+  std::string place;   // A bucket, a pool; empty for a file.
+  std::string path;    // A prefix, a namespace, an absolute folder.
+};
+// kInvalidArgument, which shows no more of it than the scheme where it could
+// hold a secret.
+absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_OBJECTS_NAMES_H_

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kv/object_store.h"
+#include "kv/objects/file_store.h"
+#include "kv/objects/names.h"
+#include "kv/objects/rados_store.h"
+#include "kv/objects/s3_store.h"
+
+namespace ckptree::kv {
+
+bool HasObjectStore(std::string_view scheme) {
+#ifdef CKPTREE_WITH_S3
+  if (scheme == "s3") return true;
+#endif
+#ifdef CKPTREE_WITH_RADOS
+  if (scheme == "rados") return true;
+#endif
+  return scheme == "file";
+}
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
+    const std::string& address, const ObjectStoreOptions& options,
+    const Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const ObjectAddress parsed,
+                           ParseObjectAddress(address));
+  if (parsed.scheme == "file") return OpenFileStore(address, parsed.path);
+#ifdef CKPTREE_WITH_S3
+  if (parsed.scheme == "s3") {
+    return OpenS3Store(address, parsed, options);
+  }
+#endif
+#ifdef CKPTREE_WITH_RADOS
+  if (parsed.scheme == "rados") {
+    return OpenRadosStore(address, parsed, options, call);
+  }
+#endif
+  return absl::UnimplementedError(absl::StrCat(
+      address, ": this build of ckptree is without ", parsed.scheme, "://; ",
+      parsed.scheme == "s3" ? "libcurl, OpenSSL and pugixml" : "librados",
+      " were not there (scripts/install_packages remote)"));
+}
+
+}  // namespace ckptree::kv

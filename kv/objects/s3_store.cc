@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv/objects/s3_store.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "kv/conditional_put.h"
+#include "kv/object_store.h"
+#include "kv/objects/http.h"
+#include "kv/objects/names.h"
+#include "kv/objects/s3_answer.h"
+#include "kv/objects/s3_client.h"
+#include "kv/objects/text.h"
+
+namespace ckptree::kv {
+namespace {
+
+constexpr std::uint64_t kInOnePart = std::uint64_t{64} << 20;
+// S3 takes at most 10 000 parts, and none but the last below 5 MiB.
+constexpr std::uint64_t kPartSize = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMaxParts = 9000;
+// How many at a time: this many parts are in memory.
+constexpr std::size_t kPartsAtOnce = 4;
+constexpr std::size_t kDeletesAtOnce = 16;
+constexpr char kWriteId[] = "x-amz-meta-ckptree-write-id";
+
+absl::Time ParseHttpTime(const std::string& text) {
+  absl::Time time = absl::InfinitePast();
+  absl::ParseTime("%a, %d %b %Y %H:%M:%S GMT", text, &time, nullptr);
+  return time;
+}
+
+class S3Store : public ObjectStore {
+ public:
+  S3Store(std::string address, const std::string& prefix,
+          std::unique_ptr<S3Client> client)
+      : address_(std::move(address)),
+        base_(prefix.empty() ? "" : absl::StrCat(prefix, "/")),
+        client_(std::move(client)) {}
+
+  const std::string& address() const override { return address_; }
+
+  absl::StatusOr<PutAnswer> PutIfAbsent(const std::string& name,
+                                        std::string_view bytes,
+                                        const std::string& write_id,
+                                        const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    CKPTREE_RETURN_IF_ERROR(CheckWriteId(write_id));
+    if (bytes.size() > kMaxConditionalBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is too large to be created conditionally"));
+    }
+    S3Reply reply =
+        client_->Send({.method = "PUT",
+                       .key = base_ + name,
+                       .headers = {"If-None-Match: *",
+                                   absl::StrCat(kWriteId, ": ", write_id)},
+                       .body = bytes},
+                      call, /*once=*/true);
+    switch (reply.verdict.meaning) {
+      case S3Meaning::kDone:
+        return PutAnswer{PutOutcome::kCreated, absl::OkStatus()};
+      case S3Meaning::kTaken:
+        return PutAnswer{PutOutcome::kExists, absl::OkStatus()};
+      default:
+        break;
+    }
+    if (reply.verdict.certainly_undone) return reply.verdict.error;
+    return PutAnswer{PutOutcome::kUnknown, std::move(reply.verdict.error)};
+  }
+
+  absl::Status Put(const std::string& name, const ObjectSource& source,
+                   const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    if (source.size() > kInOnePart) return PutInParts(name, source, call);
+    std::string bytes(static_cast<std::size_t>(source.size()), '\0');
+    CKPTREE_RETURN_IF_ERROR(
+        source.Read(0, std::as_writable_bytes(std::span(bytes))));
+    return client_
+        ->Send({.method = "PUT", .key = base_ + name, .body = bytes}, call)
+        .verdict.error;
+  }
+
+  absl::StatusOr<std::size_t> GetRange(const std::string& name,
+                                       std::uint64_t offset,
+                                       std::span<std::byte> into,
+                                       const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    if (into.empty()) {
+      CKPTREE_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> info,
+                               Head(name, call));
+      if (info.has_value()) return 0;
+      return absl::NotFoundError(absl::StrCat(name, " is not there"));
+    }
+    const S3Reply reply = client_->Send(
+        {.method = "GET",
+         .key = base_ + name,
+         // An answer from a cache could be of before the object was made.
+         .headers = {absl::StrCat("Range: bytes=", offset, "-",
+                                  offset + into.size() - 1),
+                     "Cache-Control: no-cache"},
+         .into = into},
+        call);
+    if (reply.verdict.meaning == S3Meaning::kPastEnd) return 0;
+    CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+    const HttpAnswer& answer = reply.answer;
+    const std::optional<S3Range> range =
+        ParseContentRange(answer.Header("content-range"));
+    // Without a range it is the whole object.
+    std::uint64_t total = 0;
+    const bool whole = answer.status == 200 && offset == 0 &&
+                       ParseNumber(answer.Header("content-length"), &total);
+    if (range.has_value()) total = range->total;
+    if ((!range.has_value() && !whole) ||
+        (range.has_value() && range->first != offset) || total < offset ||
+        answer.filled != std::min<std::uint64_t>(into.size(), total - offset)) {
+      return absl::UnknownError(absl::StrCat(
+          "GET ", name, ": the server answered with other bytes than those ",
+          "from ", offset));
+    }
+    return answer.filled;
+  }
+
+  absl::StatusOr<std::optional<ObjectInfo>> Head(const std::string& name,
+                                                 const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    const S3Reply reply =
+        client_->Send({.method = "HEAD", .key = base_ + name}, call);
+    if (reply.verdict.meaning == S3Meaning::kAbsent) {
+      // It does not say whether the bucket is there.
+      const S3Reply why = client_->Send({.method = "GET",
+                                         .key = base_ + name,
+                                         .headers = {"Range: bytes=0-0"}},
+                                        call);
+      if (why.verdict.meaning == S3Meaning::kAbsent) return std::nullopt;
+      if (why.verdict.meaning == S3Meaning::kDone ||
+          why.verdict.meaning == S3Meaning::kPastEnd) {
+        return Head(name, call);  // It was made in the meantime.
+      }
+      return why.verdict.error;
+    }
+    CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+    ObjectInfo info;
+    info.name = name;
+    info.modified = ParseHttpTime(reply.answer.Header("last-modified"));
+    if (!ParseNumber(reply.answer.Header("content-length"), &info.size)) {
+      return absl::UnknownError(absl::StrCat("HEAD ", name, ": no length"));
+    }
+    const std::string id = reply.answer.Header(kWriteId);
+    if (!id.empty()) info.write_id = id;
+    return info;
+  }
+
+  absl::StatusOr<ObjectPage> List(const std::string& prefix,
+                                  const std::string& after,
+                                  const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectPrefix(prefix));
+    S3Request request{
+        .method = "GET",
+        .query = {{"list-type", "2"}, {"prefix", base_ + prefix}}};
+    std::string from = after.empty() ? "" : base_ + after;
+    while (true) {
+      if (!from.empty()) request.query["start-after"] = from;
+      const S3Reply reply = client_->Send(request, call);
+      CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+      CKPTREE_ASSIGN_OR_RETURN(S3List list,
+                               ParseS3List(reply.answer.body, base_));
+      if (!list.page.objects.empty() || !list.page.more || list.last <= from) {
+        return std::move(list.page);
+      }
+      from = list.last;  // A page of what is not ours.
+    }
+  }
+
+  absl::Status Delete(std::span<const std::string> names,
+                      const Call& call) override {
+    for (std::size_t at = 0; at < names.size(); at += kDeletesAtOnce) {
+      std::vector<S3Request> requests;
+      for (const std::string& name :
+           names.subspan(at, std::min(kDeletesAtOnce, names.size() - at))) {
+        CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+        requests.push_back({.method = "DELETE", .key = base_ + name});
+      }
+      for (const S3Reply& reply : client_->Send(requests, call)) {
+        if (reply.verdict.meaning != S3Meaning::kAbsent) {
+          CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<Upload>> ListUploads(const std::string& prefix,
+                                                  const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectPrefix(prefix));
+    std::vector<Upload> all;
+    S3Request request{.method = "GET",
+                      .query = {{"prefix", base_ + prefix}, {"uploads", ""}}};
+    while (true) {
+      const S3Reply reply = client_->Send(request, call);
+      CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+      CKPTREE_ASSIGN_OR_RETURN(S3Uploads found,
+                               ParseS3Uploads(reply.answer.body, base_));
+      std::ranges::move(found.uploads, std::back_inserter(all));
+      if (!found.more || found.key_marker.empty()) return all;
+      request.query["key-marker"] = found.key_marker;
+      request.query["upload-id-marker"] = found.id_marker;
+    }
+  }
+
+  absl::Status AbortUpload(const Upload& upload, const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(CheckObjectName(upload.name));
+    const S3Reply reply = client_->Send({.method = "DELETE",
+                                         .key = base_ + upload.name,
+                                         .query = {{"uploadId", upload.id}}},
+                                        call);
+    return reply.verdict.meaning == S3Meaning::kAbsent ? absl::OkStatus()
+                                                       : reply.verdict.error;
+  }
+
+ private:
+  absl::Status PutInParts(const std::string& name, const ObjectSource& source,
+                          const Call& call) {
+    const std::string id = NewWriteId();
+    const S3Reply begun =
+        client_->Send({.method = "POST",
+                       .key = base_ + name,
+                       .query = {{"uploads", ""}},
+                       .headers = {absl::StrCat(kWriteId, ": ", id)}},
+                      call);
+    CKPTREE_RETURN_IF_ERROR(begun.verdict.error);
+    const Upload upload{name, S3Text(begun.answer.body, "UploadId")};
+    if (upload.id.empty()) {
+      return absl::UnknownError(
+          absl::StrCat("POST ", name, ": the server named no upload"));
+    }
+    absl::Status done = SendParts(upload, id, source, call);
+    if (!done.ok()) {
+      // The call may be over; what is left is seen by ListUploads.
+      AbortUpload(upload, Call::Within(absl::Seconds(5), call.cancelled))
+          .IgnoreError();
+    }
+    return done;
+  }
+
+  // `id`: what the object is known by once it is whole.
+  absl::Status SendParts(const Upload& upload, const std::string& id,
+                         const ObjectSource& source, const Call& call) {
+    const std::uint64_t size =
+        std::max(kPartSize, (source.size() + kMaxParts - 1) / kMaxParts);
+    std::string list = "<CompleteMultipartUpload>";
+    std::vector<std::string> bytes(kPartsAtOnce);
+    std::uint64_t at = 0;
+    for (std::size_t number = 1; at < source.size();) {
+      std::vector<S3Request> requests;
+      while (requests.size() < kPartsAtOnce && at < source.size()) {
+        std::string& part = bytes[requests.size()];
+        part.resize(
+            static_cast<std::size_t>(std::min(size, source.size() - at)));
+        CKPTREE_RETURN_IF_ERROR(
+            source.Read(at, std::as_writable_bytes(std::span(part))));
+        requests.push_back(
+            {.method = "PUT",
+             .key = base_ + upload.name,
+             .query = {{"partNumber", absl::StrCat(number + requests.size())},
+                       {"uploadId", upload.id}},
+             .body = part});
+        at += part.size();
+      }
+      for (const S3Reply& reply : client_->Send(requests, call)) {
+        CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+        const std::string tag = reply.answer.Header("etag");
+        if (tag.empty() || tag.find("<") != std::string_view::npos) {
+          return absl::UnknownError(
+              absl::StrCat("PUT ", upload.name, ": a part without an ETag"));
+        }
+        absl::StrAppend(&list, "<Part><PartNumber>", number++,
+                        "</PartNumber><ETag>", tag, "</ETag></Part>");
+      }
+    }
+    list += "</CompleteMultipartUpload>";
+    const S3Reply reply = client_->Send({.method = "POST",
+                                         .key = base_ + upload.name,
+                                         .query = {{"uploadId", upload.id}},
+                                         .body = list},
+                                        call);
+    const bool done =
+        reply.verdict.meaning == S3Meaning::kDone &&
+        S3Root(reply.answer.body) == "CompleteMultipartUploadResult";
+    if (done) return absl::OkStatus();
+    // It is said before it is done, and may fail after that. Or the answer to
+    // an earlier try was lost, and the upload is gone because it is complete.
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there,
+                             Head(upload.name, call));
+    if (reply.verdict.meaning == S3Meaning::kAbsent && there.has_value() &&
+        there->write_id == id) {
+      return absl::OkStatus();
+    }
+    if (!reply.verdict.error.ok()) return reply.verdict.error;
+    return absl::UnavailableError(absl::StrCat(
+        "POST ", upload.name, ": the server did not put the parts together: ",
+        S3Root(reply.answer.body)));
+  }
+
+  const std::string address_;
+  const std::string base_;  // Before each name.
+  const std::unique_ptr<S3Client> client_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenS3Store(
+    const std::string& address, const ObjectAddress& parsed,
+    const ObjectStoreOptions& options) {
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<S3Client> client,
+                           S3Client::Open(parsed.place, options));
+  return std::make_unique<S3Store>(address, parsed.path, std::move(client));
+}
+
+}  // namespace ckptree::kv

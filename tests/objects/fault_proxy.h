@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Stands between a client of S3 and its server, and does what networks do.
+
+#ifndef CKPTREE_TESTS_OBJECTS_FAULT_PROXY_H_
+#define CKPTREE_TESTS_OBJECTS_FAULT_PROXY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "kv/files/descriptor.h"
+
+namespace ckptree::testing {
+
+enum class Fault : std::uint8_t {
+  kNone,
+  kLoseRequest,     // The connection ends; nothing arrives.
+  kLoseAnswer,      // It arrives; the connection ends.
+  kLateRequest,     // The connection ends; it arrives at Release().
+  kTwice,           // It arrives twice; the second answer is given.
+  kCutAnswer,       // Half of the answer, then the connection ends.
+  kCorruptRequest,  // A bit of the body is another.
+  kSilence,         // It arrives; nothing is answered until Release().
+  kAnswer,          // Does not arrive; what Arm() was given is answered.
+  kAnswerAfter,     // It arrives; what Arm() was given is answered.
+};
+
+// Takes one request from each connection. Thread-safe.
+class FaultProxy {
+ public:
+  // In front of the server at 127.0.0.1:`port`.
+  explicit FaultProxy(int port);
+  ~FaultProxy();
+  FaultProxy(const FaultProxy&) = delete;
+  FaultProxy& operator=(const FaultProxy&) = delete;
+
+  std::string url() const;
+
+  // The next `count` requests of `method` meet the fault.
+  void Arm(Fault fault, const std::string& method, int count = 1,
+           const std::string& answer = "");
+  // How many have, since Arm().
+  int fired();
+  // What waits for it goes on; returns after late requests were answered.
+  void Release();
+  // Answers GETs of this path itself; counted by served().
+  void Serve(const std::string& path, std::function<std::string()> body);
+  int served();
+
+ private:
+  struct Message;
+  void Accept();
+  void Take(int client);
+  std::string Ask(const Message& request) const;
+  Fault Meet(const std::string& method, std::string* answer);
+  bool MayGo() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !holding_; }
+
+  const int port_;
+  int own_port_ = 0;
+  kv::Descriptor listener_{-1};
+  absl::Mutex mu_;
+  Fault fault_ ABSL_GUARDED_BY(mu_) = Fault::kNone;
+  std::string method_ ABSL_GUARDED_BY(mu_);
+  std::string answer_ ABSL_GUARDED_BY(mu_);
+  int left_ ABSL_GUARDED_BY(mu_) = 0;
+  int fired_ ABSL_GUARDED_BY(mu_) = 0;
+  bool holding_ ABSL_GUARDED_BY(mu_) = false;
+  int held_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string path_ ABSL_GUARDED_BY(mu_);
+  std::function<std::string()> body_ ABSL_GUARDED_BY(mu_);
+  int served_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::thread> takers_ ABSL_GUARDED_BY(mu_);
+  std::thread accepter_;
+};
+
+}  // namespace ckptree::testing
+
+#endif  // CKPTREE_TESTS_OBJECTS_FAULT_PROXY_H_
