@@ -65,7 +65,7 @@ const ChunkRef* FindShared(const ComparedLeaf& leaf, const SourceLeaf& source,
   *index = first + static_cast<std::size_t>(piece.cell);
   if (*index >= record.chunks.size()) return nullptr;
   const ChunkRef& ref = record.chunks[*index];
-  return ref.digest == digest && ref.raw_length == bytes ? &ref : nullptr;
+  return ref.digest == digest && ref.length == bytes ? &ref : nullptr;
 }
 
 schema::TableSlice SliceOf(const SourceLeaf& leaf, std::uint32_t box,
@@ -254,7 +254,7 @@ absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
                                      ComparedLeaf* leaf) {
   ChunkRef& ref = leaf->refs[at];
   const auto size = static_cast<std::uint32_t>(bytes.size());
-  ref.length = ref.raw_length = ref.block_length = size;
+  ref.length = ref.block_length = size;
   std::vector<schema::TableSlice> slices;
   if (source.boxes.empty()) {
     slices.push_back(SliceOf(source, 0, nullptr));
@@ -263,7 +263,7 @@ absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
         staged_.grid(piece.leaf, piece.box).cell(piece.cell);
     slices.push_back(SliceOf(source, piece.box, &cell));
   }
-  slices[0].length = slices[0].raw_length = size;
+  slices[0].length = size;
   slices[0].digest = ref.digest;
   CKPTREE_ASSIGN_OR_RETURN(
       leaf->block[at],
@@ -403,12 +403,12 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
     std::memset(payload.data() + filled, 0, ref.offset - filled);
     std::memcpy(payload.data() + ref.offset, bytes.data(), bytes.size());
     filled = ref.offset + bytes.size();
-    ref.length = ref.raw_length = static_cast<std::uint32_t>(bytes.size());
+    ref.length = static_cast<std::uint32_t>(bytes.size());
     ref.block_length = static_cast<std::uint32_t>(pack.bytes);
     schema::TableSlice& slice =
         slices.emplace_back(SliceOf(source, 0, nullptr));
     slice.offset = ref.offset;
-    slice.length = slice.raw_length = ref.length;
+    slice.length = ref.length;
     slice.digest = ref.digest;
   }
   CKPTREE_ASSIGN_OR_RETURN(

@@ -182,8 +182,7 @@ class PartWriter {
       CKPTREE_RETURN_IF_ERROR(CheckRecord(leaf, *fresh_[f], encoded_[f]));
       schema::TableSlice slice;
       slice.path = base::DigestOf(leaf.entry.path);
-      slice.length = slice.raw_length =
-          static_cast<std::uint32_t>(encoded_[f].size());
+      slice.length = static_cast<std::uint32_t>(encoded_[f].size());
       slice.digest = fresh_[f]->value_digest;
       CKPTREE_RETURN_IF_ERROR(builder->Add(fresh_[f]->source + 1, encoded_[f],
                                            {0, {std::move(slice)}}));
@@ -286,7 +285,7 @@ class PartWriter {
       }
       if (leaf->version != task_.version) continue;
       for (const ChunkRef& ref : leaf->record.chunks) {
-        if (ref.version == task_.version) result.new_bytes += ref.raw_length;
+        if (ref.version == task_.version) result.new_bytes += ref.length;
       }
       if (leaf->record.is_inline &&
           leaf->record.since_version == task_.version) {

@@ -44,9 +44,6 @@ absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
         "bytes [%d, %d) of a block of %d", ref.offset,
         std::uint64_t{ref.offset} + ref.length, payload.size()));
   }
-  if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
-    return absl::UnimplementedError("a codec that this engine does not have");
-  }
   return payload.substr(ref.offset, ref.length);
 }
 
@@ -140,11 +137,11 @@ absl::Status ReadPlan::AddValue(const Path& path,
   std::uint64_t at = 0;
   for (std::size_t c = 0; c < record.chunks.size(); ++c) {
     const schema::ChunkRef& ref = record.chunks[c];
-    if (at + ref.raw_length > destination.size()) break;
+    if (at + ref.length > destination.size()) break;
     slices_.push_back({ref, destination.data() + at, -1,
                        static_cast<std::uint32_t>(names_.size() - 1),
                        static_cast<std::uint32_t>(c)});
-    at += ref.raw_length;
+    at += ref.length;
   }
   if (at != destination.size()) {
     return absl::DataLossError(
@@ -211,10 +208,10 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
       const auto cell_bytes = static_cast<std::uint64_t>(
           entry.packed ? (in_cell * BitWidth(entry.dtype) + 7) / 8
                        : in_cell * element_bytes);
-      if (ref.raw_length != cell_bytes) {
+      if (ref.length != cell_bytes) {
         bad = absl::DataLossError(
             absl::StrFormat("%s: chunk %d has %d bytes, its box %d",
-                            path.Text(), chunk, ref.raw_length, cell_bytes));
+                            path.Text(), chunk, ref.length, cell_bytes));
         return;
       }
       Slice slice{ref, nullptr, -1, name_index,
@@ -309,9 +306,6 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   bool in_runs = true;
   for (const Slice& slice : slices) {
     const schema::ChunkRef& ref = slice.ref;
-    if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
-      return false;
-    }
     wanted += ref.length;
     in_runs = in_runs && slice.scatter < 0;
   }
