@@ -23,8 +23,8 @@ class BlockCoder {
   BlockCoder& operator=(BlockCoder&&) noexcept;
 
   // The coding of `payload`, good until the next call; empty where it would not
-  // be kMostOfRaw of it or less, also where there is no memory for it. `digest`
-  // is that of the payload. REQUIRES: at most 16 MiB.
+  // be kMostOfRaw of it or less. `digest` is that of the payload. REQUIRES: at
+  // most 16 MiB.
   std::string_view Encode(std::span<const std::byte> payload,
                           const base::Digest& digest);
 

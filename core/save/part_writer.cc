@@ -69,6 +69,9 @@ class PartWriter {
     CKPTREE_RETURN_IF_ERROR(chunks);
     CKPTREE_RETURN_IF_ERROR(leaves);
     AddBlocks(&result);
+    result.times = sink_.times();
+    task_.counters->coded.fetch_add(sink_.coded_bytes());
+    task_.counters->coded_to.fetch_add(sink_.coded_to());
     return result;
   }
 
@@ -85,6 +88,7 @@ class PartWriter {
     settings.header.attempt = task_.attempt;
     settings.limits = task_.segments;
     settings.small = task_.small;
+    settings.coding = task_.coding;
     settings.bytes_at_most = content_.bytes;
     // With a base most is likely to be unchanged: let the files grow instead.
     settings.bytes_expected = base_ == nullptr ? content_.bytes : 0;
@@ -185,6 +189,7 @@ class PartWriter {
       slice.length = static_cast<std::uint32_t>(encoded_[f].size());
       slice.digest = fresh_[f]->value_digest;
       CKPTREE_RETURN_IF_ERROR(builder->Add(fresh_[f]->source + 1, encoded_[f],
+                                           encoded_[f].size(),
                                            {0, {std::move(slice)}}));
     }
     CKPTREE_ASSIGN_OR_RETURN(leaf_segment_, builder->Finish());

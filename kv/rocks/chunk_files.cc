@@ -68,18 +68,21 @@ class ChunkFile {
     return made;
   }
 
-  bool Read(std::string_view key, std::uint64_t offset,
-            std::span<std::byte> destination) const {
-    const std::optional<std::uint64_t> start =
-        Locate(key, offset, destination.size());
-    if (!start.has_value()) return false;
-    const std::size_t done = direct_.Read(*start, destination);
+  bool Read(std::string_view key, std::uint64_t value_bytes,
+            std::uint64_t offset, std::span<std::byte> destination) const {
+    const std::optional<ValuePlace> value = Find(key);
+    if (!value.has_value() || value->size != value_bytes ||
+        !IsIn(*value, offset, destination.size())) {
+      return false;
+    }
+    const std::uint64_t start = value->offset + offset;
+    const std::size_t done = direct_.Read(start, destination);
     destination = destination.subspan(done);
     if (destination.empty()) return true;
     auto* const to = reinterpret_cast<char*>(destination.data());
     rocksdb::Slice read;
     const rocksdb::IOStatus status =
-        file_->Read(*start + done, destination.size(), rocksdb::IOOptions(),
+        file_->Read(start + done, destination.size(), rocksdb::IOOptions(),
                     &read, to, nullptr);
     if (!status.ok() || read.size() != destination.size()) return false;
     if (read.data() != to) std::copy_n(read.data(), read.size(), to);
@@ -95,31 +98,41 @@ class ChunkFile {
                : 0;
   }
 
-  void Prefetch(std::string_view key, std::uint64_t offset, std::size_t bytes,
+  void Prefetch(std::string_view key, std::uint64_t value_bytes,
+                std::uint64_t offset, std::size_t bytes,
                 std::span<const std::byte> destination) const {
-    const std::optional<std::uint64_t> start = Locate(key, offset, bytes);
-    if (!start.has_value() || direct_.Wants(*start, destination)) return;
+    const std::optional<ValuePlace> value = Find(key);
+    if (!value.has_value()) return;
+    if (value->size != value_bytes) {
+      if (bytes != value_bytes) return;
+      offset = 0;
+      bytes = value->size;
+      destination = {};
+    }
+    if (!IsIn(*value, offset, bytes)) return;
+    const std::uint64_t start = value->offset + offset;
+    if (direct_.Wants(start, destination)) return;
     // Only to be faster.
-    file_->Prefetch(*start, bytes, rocksdb::IOOptions(), nullptr)
+    file_->Prefetch(start, bytes, rocksdb::IOOptions(), nullptr)
         .PermitUncheckedError();
   }
 
- private:
-  // Where in the file these bytes of the value of `key` stand.
-  std::optional<std::uint64_t> Locate(std::string_view key,
-                                      std::uint64_t offset,
-                                      std::size_t bytes) const {
+  // Where in the file the value of `key` stands, and its bytes.
+  std::optional<ValuePlace> Find(std::string_view key) const {
     const auto entry = std::lower_bound(
         index_.begin(), index_.end(), key,
         [](const IndexEntry& e, std::string_view k) { return e.last_key < k; });
     if (entry == index_.end()) return std::nullopt;
-    const std::optional<ValuePlace> value =
+    std::optional<ValuePlace> value =
         ValueInBlock(key.size(), entry->place.size);
-    if (!value.has_value() || bytes > value->size ||
-        offset > value->size - bytes) {
-      return std::nullopt;
-    }
-    return entry->place.offset + value->offset + offset;
+    if (value.has_value()) value->offset += entry->place.offset;
+    return value;
+  }
+
+ private:
+  static bool IsIn(const ValuePlace& value, std::uint64_t offset,
+                   std::size_t bytes) {
+    return bytes <= value.size && offset <= value.size - bytes;
   }
 
   std::shared_ptr<rocksdb::FileSystem> files_;  // Outlives the file.
@@ -129,10 +142,20 @@ class ChunkFile {
 };
 
 bool ChunkFiles::Read(const Instance& instance, std::string_view key,
-                      std::uint64_t offset, std::span<std::byte> destination) {
+                      std::uint64_t value_bytes, std::uint64_t offset,
+                      std::span<std::byte> destination) {
   const std::shared_ptr<const ChunkFile> file =
       Find(instance, key, destination.size());
-  return file != nullptr && file->Read(key, offset, destination);
+  return file != nullptr && file->Read(key, value_bytes, offset, destination);
+}
+
+std::optional<std::uint64_t> ChunkFiles::ValueBytes(const Instance& instance,
+                                                    std::string_view key) {
+  const std::shared_ptr<const ChunkFile> file = Find(instance, key, 0);
+  if (file == nullptr) return std::nullopt;
+  const std::optional<ValuePlace> value = file->Find(key);
+  if (!value.has_value()) return std::nullopt;
+  return value->size;
 }
 
 std::shared_ptr<const ChunkFile> ChunkFiles::Find(const Instance& instance,
@@ -170,10 +193,12 @@ bool ChunkFiles::HasRoom(std::size_t descriptors) const {
 }
 
 void ChunkFiles::Prefetch(const Instance& instance, std::string_view key,
-                          std::uint64_t offset, std::size_t bytes,
+                          std::uint64_t value_bytes, std::uint64_t offset,
+                          std::size_t bytes,
                           std::span<const std::byte> destination) {
   const std::shared_ptr<const ChunkFile> file = Find(instance, key, bytes);
-  if (file != nullptr) file->Prefetch(key, offset, bytes, destination);
+  if (file == nullptr) return;
+  file->Prefetch(key, value_bytes, offset, bytes, destination);
 }
 
 void ChunkFiles::Forget() {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,15 +40,22 @@ class ChunkFiles {
   // Files are read below `options`, damaged or not: RocksDB does not see them.
   explicit ChunkFiles(const Options& options) : options_(options) {}
 
-  // Fills `destination` with the bytes of the value of `key` from `offset` on.
+  // Fills `destination` with the bytes of the value of `key`, which has
+  // `value_bytes`, from `offset` on.
   bool Read(const Instance& instance, std::string_view key,
-            std::uint64_t offset, std::span<std::byte> destination);
+            std::uint64_t value_bytes, std::uint64_t offset,
+            std::span<std::byte> destination);
+
+  // The bytes of the value of `key`. REQUIRES: it is there.
+  std::optional<std::uint64_t> ValueBytes(const Instance& instance,
+                                          std::string_view key);
 
   // Has these bytes of the value read into the page cache, and does not wait;
-  // not those that Read() would read past it, into `destination`.
+  // not those that Read() would read past it, into `destination`. Of a value of
+  // other than `value_bytes` all, where all was asked for.
   void Prefetch(const Instance& instance, std::string_view key,
-                std::uint64_t offset, std::size_t bytes,
-                std::span<const std::byte> destination);
+                std::uint64_t value_bytes, std::uint64_t offset,
+                std::size_t bytes, std::span<const std::byte> destination);
 
   // The set of live files changed.
   void Forget();

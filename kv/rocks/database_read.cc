@@ -126,21 +126,31 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
 }
 
 bool Database::ReadUnchecked(schema::Space space, std::string_view key,
-                             std::uint64_t offset,
+                             std::uint64_t value_bytes, std::uint64_t offset,
                              std::span<std::byte> destination) const {
   if (space != schema::Space::kChunks) return false;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
-  return instance.ok() &&
-         impl_->chunk_files.Read(**instance, key, offset, destination);
+  return instance.ok() && impl_->chunk_files.Read(**instance, key, value_bytes,
+                                                  offset, destination);
+}
+
+std::optional<std::uint64_t> Database::ValueBytes(schema::Space space,
+                                                  std::string_view key) const {
+  if (space != schema::Space::kChunks) return std::nullopt;
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
+  if (!instance.ok()) return std::nullopt;
+  return impl_->chunk_files.ValueBytes(**instance, key);
 }
 
 void Database::Prefetch(schema::Space space, std::string_view key,
-                        std::uint64_t offset, std::size_t bytes,
+                        std::uint64_t value_bytes, std::uint64_t offset,
+                        std::size_t bytes,
                         std::span<const std::byte> destination) const {
   if (space != schema::Space::kChunks) return;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (instance.ok()) {
-    impl_->chunk_files.Prefetch(**instance, key, offset, bytes, destination);
+    impl_->chunk_files.Prefetch(**instance, key, value_bytes, offset, bytes,
+                                destination);
   }
 }
 

@@ -39,7 +39,13 @@ class ChunkFilesTest : public KvTest {
                                                  std::uint64_t offset,
                                                  std::size_t bytes) {
     std::string read(bytes, '?');
-    if (!database.ReadUnchecked(Space::kChunks, key, offset,
+    const std::uint64_t whole =
+        database.ValueBytes(Space::kChunks, key).value_or(0);
+    // Of no other value.
+    EXPECT_FALSE(
+        database.ReadUnchecked(Space::kChunks, key, whole + 1, offset,
+                               std::as_writable_bytes(std::span(read))));
+    if (!database.ReadUnchecked(Space::kChunks, key, whole, offset,
                                 std::as_writable_bytes(std::span(read)))) {
       return std::nullopt;
     }
@@ -105,8 +111,11 @@ TEST_F(ChunkFilesTest, WhatIsNotThereIsLeftToTheDatabase) {
   EXPECT_EQ(ReadStraight(*database, ChunkKey(6, 1), 0, 1), std::nullopt);
   EXPECT_EQ(ReadStraight(*database, ChunkKey(8, 1), 0, 1), std::nullopt);
   std::byte byte{};
-  EXPECT_FALSE(database->ReadUnchecked(Space::kLeaves, ChunkKey(7, 1), 0,
+  EXPECT_FALSE(database->ReadUnchecked(Space::kLeaves, ChunkKey(7, 1), 1003, 0,
                                        std::span(&byte, 1)));
+  EXPECT_EQ(database->ValueBytes(Space::kChunks, ChunkKey(7, 1)),
+            Payload(7, 1, 1000).size());
+  EXPECT_EQ(database->ValueBytes(Space::kLeaves, ChunkKey(7, 1)), std::nullopt);
   ASSERT_OK(
       database->Drop(Space::kChunks, {{VersionKey(7, ""), VersionKey(8, "")}}));
   EXPECT_EQ(ReadStraight(*database, ChunkKey(7, 1), 0, 3), std::nullopt);
