@@ -71,17 +71,13 @@ void PutPlaneHead(PlaneKind kind, std::size_t length, std::byte* to) {
   }
 }
 
-struct FreeCoder {
-  void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
-};
-using CoderContext = std::unique_ptr<ZSTD_CCtx, FreeCoder>;
-
-CoderContext MakeCoderContext(bool look_for_repeats) {
-  CoderContext context(ZSTD_createCCtx());
+// Null where there is no memory.
+ZSTD_CCtx* MakeCoder(bool look_for_repeats) {
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
   if (context == nullptr) return nullptr;
   const auto set = [&](ZSTD_cParameter parameter, int value) {
     // A library without it makes other frames, which are as good.
-    static_cast<void>(ZSTD_CCtx_setParameter(context.get(), parameter, value));
+    static_cast<void>(ZSTD_CCtx_setParameter(context, parameter, value));
   };
   set(ZSTD_c_compressionLevel, look_for_repeats ? 1 : ZSTD_minCLevel());
   if (!look_for_repeats) {
@@ -96,6 +92,12 @@ CoderContext MakeCoderContext(bool look_for_repeats) {
 
 struct BlockCoder::State {
   State() : words(kCellBytes), sample(kSampleBytes) {}
+  ~State() {
+    ZSTD_freeCCtx(entropy);
+    ZSTD_freeCCtx(repeats);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   PlanOfBlock Plan(std::span<const std::byte> payload);
   // Writes one cell; returns its bytes. REQUIRES: room for the raw bytes and
@@ -117,8 +119,8 @@ struct BlockCoder::State {
   std::vector<std::byte> words;  // The planes of one cell, or of the sample.
   std::vector<std::byte> sample;
   std::vector<std::byte> coded;
-  CoderContext entropy = MakeCoderContext(false);
-  CoderContext repeats = MakeCoderContext(true);
+  ZSTD_CCtx* const entropy = MakeCoder(false);
+  ZSTD_CCtx* const repeats = MakeCoder(true);
 };
 
 BlockCoder::BlockCoder() = default;
@@ -167,7 +169,7 @@ PlanOfBlock BlockCoder::State::Plan(std::span<const std::byte> payload) {
 std::size_t BlockCoder::State::Compress(const std::byte* plane,
                                         std::size_t count,
                                         bool look_for_repeats, std::byte* to) {
-  ZSTD_CCtx* const context = (look_for_repeats ? repeats : entropy).get();
+  ZSTD_CCtx* const context = look_for_repeats ? repeats : entropy;
   if (context == nullptr) return 0;
   const std::size_t bytes =
       ZSTD_compress2(context, to, count - 1, plane, count);

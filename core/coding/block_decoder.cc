@@ -22,10 +22,6 @@
 namespace ckptree::internal {
 namespace {
 
-struct FreeDecoder {
-  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
-};
-
 absl::Status BadCell(std::size_t cell, std::string_view what) {
   return absl::DataLossError(
       absl::StrFormat("a coded block: cell %d: %s", cell, what));
@@ -38,6 +34,11 @@ const std::byte* CodedBytes(std::string_view text) {
 }  // namespace
 
 struct BlockDecoder::State {
+  State() : planes(kCellBytes) {}
+  ~State() { ZSTD_freeDCtx(context); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
   absl::Status DecodeCell(const CodedHead& head, std::size_t cell,
                           std::string_view coded, std::span<std::byte> raw);
   // To `to`, which has `count` bytes.
@@ -45,7 +46,7 @@ struct BlockDecoder::State {
                            std::byte* to, std::size_t count);
 
   std::vector<std::byte> planes;
-  std::unique_ptr<ZSTD_DCtx, FreeDecoder> context;
+  ZSTD_DCtx* const context = ZSTD_createDCtx();
 };
 
 BlockDecoder::BlockDecoder() = default;
@@ -61,7 +62,7 @@ absl::Status BlockDecoder::State::DecodeFrame(std::size_t cell,
     return BadCell(cell, "a frame is not of its plane");
   }
   const std::size_t done =
-      ZSTD_decompressDCtx(context.get(), to, count, frame.data(), frame.size());
+      ZSTD_decompressDCtx(context, to, count, frame.data(), frame.size());
   if (ZSTD_isError(done) != 0) {
     return BadCell(cell,
                    absl::StrFormat("zstd says: %s", ZSTD_getErrorName(done)));
@@ -125,8 +126,6 @@ absl::Status BlockDecoder::DecodeCells(const CodedHead& head, std::size_t first,
                                        std::span<std::byte> raw) {
   if (state_ == nullptr) {
     auto state = std::make_unique<State>();
-    state->planes.resize(kCellBytes);
-    state->context.reset(ZSTD_createDCtx());
     if (state->context == nullptr) {
       return absl::ResourceExhaustedError("no memory to decode with");
     }
