@@ -155,18 +155,26 @@ class Database {
   absl::StatusOr<Value> Read(schema::Space space, std::string_view key) const;
   // Bytes of an array block, of kChunks or kSmall, from `offset` on, straight
   // from its file: no copy, and NOTHING IS CHECKED. False where that cannot be,
-  // for whatever reason: Read() does it, or says what is wrong.
+  // for whatever reason: Read() does it, or says what is wrong. REQUIRES: the
+  // value has `value_bytes`; false where its bytes are others.
   bool ReadUnchecked(schema::Space space, std::string_view key,
-                     std::uint64_t offset,
+                     std::uint64_t value_bytes, std::uint64_t offset,
                      std::span<std::byte> destination) const;
   // A leaf record of kSmall, which once written is never another one, straight
   // from its file; the block that it is in has its checksum. Also one that was
   // deleted since. Nothing where that cannot be, as above.
   std::optional<std::string> ReadWritten(schema::Space space,
                                          std::string_view key) const;
+  // The bytes that a value of kChunks has, as the index of its file says.
+  // Nothing where that cannot be told, nor of other spaces. REQUIRES: the key
+  // is there; of another the bytes of some value.
+  std::optional<std::uint64_t> ValueBytes(schema::Space space,
+                                          std::string_view key) const;
   // Begins to read what ReadUnchecked() will be asked for; does not wait.
-  // `destination`: where that will put it, if it is known.
-  void Prefetch(schema::Space space, std::string_view key, std::uint64_t offset,
+  // `destination`: where that will put it, if it is known. Where the value has
+  // other bytes than `value_bytes` all of it, if all was asked for.
+  void Prefetch(schema::Space space, std::string_view key,
+                std::uint64_t value_bytes, std::uint64_t offset,
                 std::size_t bytes,
                 std::span<const std::byte> destination) const;
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
@@ -249,14 +257,15 @@ class Database {
                     std::uint64_t* dropped = nullptr);
 
   // Writes `files` of `space`, neighbours in key order, again as one file with
-  // the records that `keep` (called in this thread) lets through, and removes
-  // them; none where nothing is kept. REQUIRES: what made records dead is
-  // committed, and Secure() since. Returns the new file's bytes. An error
-  // leaves the files as they were, and the handle alive but where the MANIFEST
-  // could not be written; kDataLoss: a file is damaged.
+  // the records that `rewrite` (called in this thread) lets through, some of
+  // them with another value, and removes them; none where nothing is kept.
+  // REQUIRES: what made records dead is committed, and Secure() since. Returns
+  // the new file's bytes. An error leaves the files as they were, and the
+  // handle alive but where the MANIFEST could not be written; kDataLoss: a file
+  // is damaged.
   absl::StatusOr<std::uint64_t> Rewrite(schema::Space space,
                                         const std::vector<LiveFile>& files,
-                                        KeepFn keep);
+                                        RewriteFn rewrite);
 
   // Of the newest commit: made here, or seen by the last Refresh().
   std::uint64_t newest_ordinal() const;

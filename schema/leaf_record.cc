@@ -51,13 +51,11 @@ void EncodeChunks(const std::vector<ChunkRef>& chunks, pb::LeafRecord* out) {
   std::string* digests = out->mutable_digests();
   digests->reserve(kDigestBytes * chunks.size());
   std::int64_t last = 0;
-  bool decoded_alike = true;
   bool alone = true;  // Each in a block of its own.
   for (const ChunkRef& chunk : chunks) {
     digests->append(chunk.digest.view());
     out->add_n(std::int64_t{chunk.n} - last);
     last = chunk.n;
-    decoded_alike &= chunk.raw_length == chunk.length;
     alone &= chunk.block_length == chunk.length;
   }
   const auto u32 = [](auto value) { return static_cast<std::uint32_t>(value); };
@@ -67,11 +65,6 @@ void EncodeChunks(const std::vector<ChunkRef>& chunks, pb::LeafRecord* out) {
   FillColumn(
       chunks, [](const ChunkRef& c) { return c.length; }, 0u,
       out->mutable_length());
-  if (!decoded_alike) {
-    FillColumn(
-        chunks, [](const ChunkRef& c) { return c.raw_length; }, 0u,
-        out->mutable_raw_length());
-  }
   if (!alone) {
     FillColumn(
         chunks, [](const ChunkRef& c) { return c.block_length; }, 0u,
@@ -86,13 +79,10 @@ void EncodeChunks(const std::vector<ChunkRef>& chunks, pb::LeafRecord* out) {
   FillColumn(
       chunks, [&](const ChunkRef& c) { return u32(c.place); },
       u32(Space::kChunks), out->mutable_place());
-  FillColumn(
-      chunks, [&](const ChunkRef& c) { return u32(c.codec); }, 0u,
-      out->mutable_codec());
 }
 
 absl::Status CheckChunk(const ChunkRef& chunk, std::uint32_t part,
-                        std::uint32_t place, std::uint32_t codec) {
+                        std::uint32_t place) {
   if (chunk.version == 0) return LeafFault("a chunk is of version 0");
   if (part >= static_cast<std::uint32_t>(kMaxParts)) {
     return LeafFault(absl::StrFormat("a chunk is of part %d", part));
@@ -101,24 +91,15 @@ absl::Status CheckChunk(const ChunkRef& chunk, std::uint32_t part,
       place != static_cast<std::uint32_t>(Space::kSmall)) {
     return LeafFault(absl::StrFormat("a chunk is in space %d", place));
   }
-  if (codec > static_cast<std::uint32_t>(Codec::kZstd)) {
-    return LeafFault(
-        absl::StrFormat("a chunk has the unknown codec %d", codec));
-  }
   const std::uint32_t sequence = SequenceOf(chunk.n);
   if (sequence == kHeaderSequence || sequence > kMaxSequence) {
     return LeafFault("a chunk has no number of a block");
   }
-  if (chunk.length == 0 || chunk.raw_length == 0 ||
-      chunk.raw_length > kMaxChunkBytes ||
-      chunk.block_length > kMaxChunkBytes ||
+  if (chunk.length == 0 || chunk.block_length > kMaxChunkBytes ||
       std::int64_t{chunk.offset} + chunk.length > chunk.block_length) {
-    return LeafFault(absl::StrFormat(
-        "a chunk of %d bytes (%d decoded) at offset %d of a block of %d",
-        chunk.length, chunk.raw_length, chunk.offset, chunk.block_length));
-  }
-  if (chunk.codec == Codec::kNone && chunk.length != chunk.raw_length) {
-    return LeafFault("a chunk that is not coded changes its length");
+    return LeafFault(
+        absl::StrFormat("a chunk of %d bytes at offset %d of a block of %d",
+                        chunk.length, chunk.offset, chunk.block_length));
   }
   return absl::OkStatus();
 }
@@ -132,9 +113,8 @@ absl::Status DecodeChunks(const pb::LeafRecord& in, LeafRecord* record) {
                                      digests.size(), count));
   }
   if (!ColumnFits(in.version(), count) || !ColumnFits(in.length(), count) ||
-      !ColumnFits(in.raw_length(), count) || !ColumnFits(in.offset(), count) ||
-      !ColumnFits(in.part(), count) || !ColumnFits(in.place(), count) ||
-      !ColumnFits(in.codec(), count) || !ColumnFits(in.block_length(), count)) {
+      !ColumnFits(in.offset(), count) || !ColumnFits(in.part(), count) ||
+      !ColumnFits(in.place(), count) || !ColumnFits(in.block_length(), count)) {
     return LeafFault("a column does not have one value per chunk");
   }
   record->chunks.resize(static_cast<std::size_t>(count));
@@ -148,20 +128,16 @@ absl::Status DecodeChunks(const pb::LeafRecord& in, LeafRecord* record) {
     chunk.n = static_cast<std::uint32_t>(n);
     chunk.version = ColumnAt(in.version(), i, std::uint64_t{0});
     chunk.length = ColumnAt(in.length(), i, 0u);
-    chunk.raw_length = ColumnAt(in.raw_length(), i, chunk.length);
     chunk.block_length = ColumnAt(in.block_length(), i, chunk.length);
     chunk.offset = ColumnAt(in.offset(), i, 0u);
     const auto part = ColumnAt(in.part(), i, 0u);
     const auto place =
         ColumnAt(in.place(), i, static_cast<std::uint32_t>(Space::kChunks));
-    const auto codec = ColumnAt(in.codec(), i, 0u);
     chunk.part = static_cast<std::uint16_t>(part);
     chunk.place = static_cast<Space>(place);
-    chunk.codec = static_cast<Codec>(codec);
     chunk.digest = base::Digest::FromBytes(std::string_view(digests).substr(
         kDigestBytes * static_cast<std::size_t>(i), kDigestBytes));
-    if (absl::Status status = CheckChunk(chunk, part, place, codec);
-        !status.ok()) {
+    if (absl::Status status = CheckChunk(chunk, part, place); !status.ok()) {
       return status;
     }
   }
@@ -273,7 +249,7 @@ absl::Status CheckLength(const LeafRecord& record) {
     return absl::OkStatus();
   }
   std::uint64_t total = 0;  // At most 2^31 chunks of 2^24 bytes.
-  for (const ChunkRef& chunk : record.chunks) total += chunk.raw_length;
+  for (const ChunkRef& chunk : record.chunks) total += chunk.length;
   // Each chunk of a packed array ends with up to seven bits of nothing.
   const std::uint64_t slack = record.boxes.empty() || record.chunks.empty()
                                   ? 0

@@ -17,26 +17,21 @@
 
 namespace ckptree::schema {
 
-enum class Codec : std::uint8_t {  // ON DISK: never renumber.
-  kNone = 0,
-  kZstd = 1,
-};
-
 // Where a run of a leaf's bytes lies: `length` bytes at `offset` of the payload
-// of block (place, version, part, n). `digest` is of the raw (decoded) bytes of
-// this leaf alone, though a pack holds several leaves.
+// of block (place, version, part, n). How the payload stands in its file, plain
+// or coded, is not said here: it may change while the reference does not.
+// `digest` is of the bytes of this leaf alone, though a pack holds several
+// leaves.
 struct ChunkRef {
   Space place = Space::kChunks;  // kChunks or kSmall.
   std::uint64_t version = 0;
   std::uint16_t part = 0;
   std::uint32_t n = 0;
   std::uint32_t offset = 0;
-  std::uint32_t length = 0;      // As stored.
-  std::uint32_t raw_length = 0;  // After decoding; equal for Codec::kNone.
+  std::uint32_t length = 0;
   // Payload bytes of the whole block: `length`, or those of the pack. A save
   // leaves a pack behind when less than half of it is still referred to.
   std::uint32_t block_length = 0;
-  Codec codec = Codec::kNone;
   base::Digest digest;
 
   friend bool operator==(const ChunkRef&, const ChunkRef&) = default;

@@ -136,6 +136,7 @@ std::string EncodePartHandoff(const PartHandoff& handoff) {
     out.add_small_keys(key);
     out.add_small_values(value);
   }
+  out.set_coded(handoff.coded);
   out.set_attempt(handoff.attempt);
   out.set_session(handoff.session);
   out.set_world(handoff.world);
@@ -168,6 +169,7 @@ absl::StatusOr<PartHandoff> DecodePartHandoff(std::string_view bytes) {
       (!handoff.dead.parts.empty() && handoff.dead.parts[0].part != part)) {
     return HandoffFault("its dead list is of another part");
   }
+  handoff.coded = in.coded();
   handoff.tree_root = in.tree_root();
   if (handoff.tree_root.empty() && handoff.record.base == 0) {
     return HandoffFault("it has neither a tree nor a base");

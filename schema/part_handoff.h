@@ -75,6 +75,7 @@ struct PartHandoff {
   std::vector<std::string> tree_pages;
   // Keys and values of rows and of `small`, as they will be written.
   std::vector<std::pair<std::string, std::string>> segments;
+  bool coded = false;  // A block in one of these is.
   std::vector<std::pair<std::string, std::string>> small;
 
   // Which save it is of (see RankPlan), and whose part.

@@ -68,8 +68,6 @@ struct TableSlice {
   std::vector<std::int64_t> shape;  // no arrays.
   std::uint32_t offset = 0;
   std::uint32_t length = 0;
-  std::uint32_t raw_length = 0;
-  Codec codec = Codec::kNone;
   base::Digest digest;
 
   friend bool operator==(const TableSlice&, const TableSlice&) = default;

@@ -43,9 +43,7 @@ class SliceReader {
     const auto count = static_cast<int>(count_);
     if (in_.digests().size() % kDigestBytes != 0 ||
         in_.paths().size() != in_.digests().size() ||
-        !ColumnFits(in_.length(), count) ||
-        !ColumnFits(in_.raw_length(), count) ||
-        !ColumnFits(in_.offset(), count) || !ColumnFits(in_.codec(), count) ||
+        !ColumnFits(in_.length(), count) || !ColumnFits(in_.offset(), count) ||
         !ColumnFits(in_.rank(), count)) {
       return "columns of unequal length";
     }
@@ -61,17 +59,9 @@ class SliceReader {
     slice->path = DigestAt(in_.paths(), i);
     slice->digest = DigestAt(in_.digests(), i);
     slice->length = ColumnAt(in_.length(), i, 0u);
-    slice->raw_length = ColumnAt(in_.raw_length(), i, slice->length);
     slice->offset = ColumnAt(in_.offset(), i, 0u);
-    const std::uint32_t codec = ColumnAt(in_.codec(), i, 0u);
-    if (codec > static_cast<std::uint32_t>(Codec::kZstd)) {
-      return "an unknown codec";
-    }
-    slice->codec = static_cast<Codec>(codec);
-    if (slice->length == 0 || slice->raw_length == 0 ||
-        slice->raw_length > kMaxChunkBytes ||
-        std::int64_t{slice->offset} + slice->length > kMaxChunkBytes ||
-        (slice->codec == Codec::kNone && slice->length != slice->raw_length)) {
+    if (slice->length == 0 ||
+        std::int64_t{slice->offset} + slice->length > kMaxChunkBytes) {
       return "a slice has lengths that cannot be";
     }
     const std::uint32_t rank = ColumnAt(in_.rank(), i, 0u);
@@ -104,7 +94,6 @@ std::string EncodeSegmentTable(const SegmentTable& table) {
   pb::SegmentTable out;
   std::vector<const TableSlice*> slices;
   std::uint32_t last = 0;
-  bool decoded_alike = true;
   for (const TableEntry& entry : table.entries) {
     out.add_n(entry.n - last);
     last = entry.n;
@@ -112,7 +101,6 @@ std::string EncodeSegmentTable(const SegmentTable& table) {
       slices.push_back(&slice);
       out.mutable_paths()->append(slice.path.view());
       out.mutable_digests()->append(slice.digest.view());
-      decoded_alike &= slice.raw_length == slice.length;
       for (const auto* dims : {&slice.start, &slice.shape}) {
         for (const std::int64_t dim : *dims) {
           out.add_dims(static_cast<std::uint64_t>(dim));
@@ -129,16 +117,8 @@ std::string EncodeSegmentTable(const SegmentTable& table) {
   using Slice = const TableSlice*;
   FillColumn(
       slices, [](Slice s) { return s->length; }, 0u, out.mutable_length());
-  if (!decoded_alike) {
-    FillColumn(
-        slices, [](Slice s) { return s->raw_length; }, 0u,
-        out.mutable_raw_length());
-  }
   FillColumn(
       slices, [](Slice s) { return s->offset; }, 0u, out.mutable_offset());
-  FillColumn(
-      slices, [](Slice s) { return static_cast<std::uint32_t>(s->codec); }, 0u,
-      out.mutable_codec());
   FillColumn(
       slices,
       [](Slice s) { return static_cast<std::uint32_t>(s->shape.size()); }, 0u,

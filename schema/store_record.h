@@ -15,7 +15,7 @@
 
 namespace ckptree::schema {
 
-// Written once, first, and never changed.
+// Written first of all; changed where a feature is put in.
 struct StoreRecord {
   std::string uuid;  // 16 bytes.
   std::uint32_t format = 0;

@@ -14,6 +14,7 @@
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/version/base_loader.h"
+#include "core/version/store_features.h"
 #include "kv/lease.h"
 #include "schema/keys.h"
 
@@ -26,6 +27,9 @@ using schema::Space;
 // live on is dead, or after so many saves.
 constexpr std::uint64_t kLookAgainBytes = 64 << 20;
 constexpr std::uint64_t kLookAgainVersions = 64;
+// Where the store codes, so many versions after its own a block is coded when
+// it is written again: those that a policy still thins are not worth the time.
+constexpr std::uint64_t kColdVersions = 16;
 
 }  // namespace
 
@@ -345,13 +349,39 @@ absl::Status Collector::RewriteFiles(Pass* pass) {
   RewriteLimits limits;
   limits.min_dead_fraction = pass->options.min_dead_fraction;
   limits.newest = context_.keeper->newest();
-  for (const RewriteGroup& group : ChooseRewrites(files, limits)) {
+  RewriteHow how;
+  how.bytes_per_second = pass->options.bytes_per_second;
+  if (context_.code && limits.newest > kColdVersions) {
+    how.code_up_to = limits.newest - kColdVersions;
+  }
+  if (pass->options.pack && limits.newest > 0) {
+    how.code_up_to = limits.newest - 1;
+  }
+  std::vector<RewriteGroup> groups = ChooseRewrites(files, limits);
+  const std::size_t chosen = groups.size();
+  std::set<std::string> taken;
+  for (const RewriteGroup& group : groups) {
+    for (const SegmentFile& file : group.files) taken.insert(file.file.path);
+  }
+  if (pass->options.pack) {
+    for (const SegmentFile& file : files) {
+      if (taken.contains(file.file.path)) continue;
+      if (Stopping(*pass)) return absl::CancelledError("collection stopped");
+      if (!WorthPacking(*context_.database, file, how.code_up_to)) continue;
+      groups.push_back({{file}});
+    }
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const RewriteGroup& group = groups[g];
     if (Stopping(*pass)) return absl::CancelledError("collection stopped");
     if (unsecured_) CKPTREE_RETURN_IF_ERROR(Secure());
-    CKPTREE_ASSIGN_OR_RETURN(
-        const RewriteResult result,
-        RewriteGroupOf(context_.database, group, pass->options.bytes_per_second,
-                       [&] { return Stopping(*pass); }));
+    const bool chunks = group.files.front().file.space == Space::kChunks;
+    if (chunks && how.code_up_to > 0) {
+      CKPTREE_RETURN_IF_ERROR(AddFeature(context_.database, kCodedFeature));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const RewriteResult result,
+                             RewriteGroupOf(context_.database, group, how,
+                                            [&] { return Stopping(*pass); }));
     if (!result.damaged.empty()) {
       for (const std::string& text : result.damaged) {
         context_.logger->Log(LogSeverity::kWarning, "collect", text);
@@ -360,6 +390,7 @@ absl::Status Collector::RewriteFiles(Pass* pass) {
       continue;
     }
     pass->report.files_rewritten += group.files.size();
+    if (g >= chosen) pass->report.files_packed += group.files.size();
     pass->report.bytes_written += result.bytes_written;
     CKPTREE_RETURN_IF_ERROR(pass->Tell());
   }

@@ -44,6 +44,7 @@ struct CollectorContext {
   std::function<absl::StatusOr<std::map<std::uint64_t, std::string>>()> leased;
   bool background = true;
   std::uint64_t bytes_per_second = 0;  // Of the background.
+  bool code = false;  // Code what is written again; see StoreOptions::coding.
 };
 
 // A pass, in this order (core/collect/README.md):

@@ -11,8 +11,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "core/coding/block_coder.h"
+#include "core/collect/rewrite_coder.h"
 #include "core/version/open_check.h"
 #include "core/version/row_scan.h"
+#include "core/version/store_features.h"
 
 namespace ckptree::internal {
 namespace {
@@ -33,6 +36,9 @@ constexpr std::uint64_t kSettled = 16;
 // about this much a block, and at most this much a file otherwise.
 constexpr std::uint64_t kOverheadOfBlock = 192;
 constexpr std::uint64_t kOverheadOfFile = 4096;
+// What says whether a file is worth packing: so many blocks, of each so much.
+constexpr std::size_t kSampledBlocks = 16;
+constexpr std::uint64_t kSampledBytes = 64 << 10;
 
 bool Before(Space space, std::string_view key, const SegmentFile& file) {
   return std::pair(space, key) <
@@ -80,13 +86,34 @@ std::uint64_t Entries(const SegmentFile& file) {
   return entries;
 }
 
+// By the index of the file, which says what each value takes.
+double ShareOfLiving(const kv::Database& database, const SegmentFile& file) {
+  if (file.file.space != Space::kChunks || file.damaged ||
+      file.live_bytes == 0) {
+    return 1;
+  }
+  std::uint64_t stored = 0;
+  for (const std::string& key : LivingBlocks(file)) {
+    const std::optional<std::uint64_t> bytes =
+        database.ValueBytes(Space::kChunks, key);
+    if (!bytes.has_value()) return 1;
+    stored += *bytes;
+  }
+  return std::min(
+      1.0, static_cast<double>(stored) / static_cast<double>(file.live_bytes));
+}
+
 // Records that a rewrite keeps: the living blocks, header and table of every
 // segment that has a row. Gaps go: nothing is aligned any more.
 class Keep {
  public:
-  Keep(const RewriteGroup& group, std::uint64_t bytes_per_second,
+  Keep(const RewriteGroup& group, const RewriteHow& how,
        const std::function<bool()>& hurry)
-      : bytes_per_second_(bytes_per_second), hurry_(hurry) {
+      : bytes_per_second_(how.bytes_per_second),
+        code_up_to_(group.files.front().file.space == Space::kChunks
+                        ? how.code_up_to
+                        : 0),
+        hurry_(hurry) {
     for (const SegmentFile& file : group.files) {
       for (const auto& segment : file.segments) {
         rows_[{segment.key.version, segment.key.part, segment.key.builder}] =
@@ -96,18 +123,29 @@ class Keep {
     }
   }
 
-  bool operator()(std::string_view key, std::size_t bytes) {
-    Throttle(bytes);
+  kv::Rewritten operator()(std::string_view key, std::string_view value,
+                           std::string* changed) {
+    Throttle(value.size());
     const auto block = schema::DecodeBlockKey(key);
-    if (!block.has_value()) return !schema::IsGapKey(key);
+    if (!block.has_value()) {
+      return schema::IsGapKey(key) ? kv::Rewritten::kDropped
+                                   : kv::Rewritten::kAsItIs;
+    }
     const auto row =
         rows_.find({block->version, block->part, schema::BuilderOf(block->n)});
     if (row == rows_.end() ||
         row->second->IsDead(schema::SequenceOf(block->n))) {
-      return false;
+      return kv::Rewritten::kDropped;
     }
     ++kept_;
-    return true;
+    const std::uint32_t sequence = schema::SequenceOf(block->n);
+    const bool is_block = sequence != schema::kHeaderSequence &&
+                          sequence != schema::kTableSequence;
+    if (!is_block || block->version > code_up_to_ ||
+        !coder_.Code(value, changed)) {
+      return kv::Rewritten::kAsItIs;
+    }
+    return kv::Rewritten::kChanged;
   }
 
   bool complete() const { return kept_ == expected_; }
@@ -134,6 +172,8 @@ class Keep {
   using Name = std::tuple<std::uint64_t, std::uint16_t, std::uint8_t>;
   std::map<Name, const schema::SegmentRow*> rows_;
   const std::uint64_t bytes_per_second_;
+  const std::uint64_t code_up_to_;
+  RewriteCoder coder_;
   const std::function<bool()>& hurry_;
   std::uint64_t expected_ = 0;
   std::uint64_t kept_ = 0;
@@ -192,7 +232,10 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     files.push_back(std::move(entry));
   }
   CKPTREE_RETURN_IF_ERROR(AddSegments(database, &files));
+  CKPTREE_ASSIGN_OR_RETURN(const bool coded,
+                           HasFeature(database, kCodedFeature));
   for (SegmentFile& file : files) {
+    if (coded) file.share = ShareOfLiving(database, file);
     bool some_died = file.segments.empty();
     for (const auto& segment : file.segments) {
       some_died |= !segment.row.dead.empty();
@@ -209,12 +252,61 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
                              database.CountEntries(file.file));
     const std::uint64_t alive = Entries(file);
     if (there <= alive) continue;
+    const auto living = static_cast<std::uint64_t>(
+        file.share * static_cast<double>(file.live_bytes));
     const std::uint64_t kept =
-        file.live_bytes + alive * kOverheadOfBlock + kOverheadOfFile;
+        living + alive * kOverheadOfBlock + kOverheadOfFile;
     file.dead_bytes = std::max<std::uint64_t>(
         1, file.file.bytes - std::min(kept, file.file.bytes));
   }
   return files;
+}
+
+std::vector<std::string> LivingBlocks(const SegmentFile& file) {
+  std::vector<std::string> keys;
+  for (const SegmentFile::Segment& segment : file.segments) {
+    for (std::uint32_t s = 1; s <= segment.row.block_count; ++s) {
+      if (segment.row.IsDead(s)) continue;
+      keys.push_back(
+          schema::BlockKey(segment.key.version, segment.key.part,
+                           schema::BlockNumber(segment.key.builder, s)));
+    }
+  }
+  return keys;
+}
+
+bool WorthPacking(const kv::Database& database, const SegmentFile& file,
+                  std::uint64_t code_up_to) {
+  if (file.file.space != Space::kChunks || file.damaged || file.in_flight) {
+    return false;
+  }
+  std::vector<std::string> keys = LivingBlocks(file);
+  std::erase_if(keys, [&](const std::string& key) {
+    const auto block = schema::DecodeBlockKey(key);
+    return !block.has_value() || block->version > code_up_to;
+  });
+  if (keys.empty()) return false;
+  const std::size_t count = std::min(keys.size(), kSampledBlocks);
+  BlockCoder coder;
+  std::vector<std::byte> sample;
+  double before = 0;
+  double after = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string& key = keys[i * keys.size() / count];
+    const std::optional<std::uint64_t> bytes =
+        database.ValueBytes(Space::kChunks, key);
+    if (!bytes.has_value() || *bytes == 0) continue;
+    sample.resize(std::min(*bytes, kSampledBytes));
+    if (!database.ReadUnchecked(Space::kChunks, key, *bytes, 0, sample)) {
+      continue;
+    }
+    // The bytes of a coded block look like noise to the coder, but for its
+    // head: no need to know which it is.
+    const auto size = static_cast<double>(*bytes);
+    before += size;
+    after += size * coder.ShareBySample(sample);
+  }
+  return before > 0 && after <= BlockCoder::kMostOfRaw * before;
 }
 
 std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
@@ -273,14 +365,15 @@ std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
 }
 
 absl::StatusOr<RewriteResult> RewriteGroupOf(
-    kv::Database* database, const RewriteGroup& group,
-    std::uint64_t bytes_per_second, const std::function<bool()>& hurry) {
+    kv::Database* database, const RewriteGroup& group, const RewriteHow& how,
+    const std::function<bool()>& hurry) {
   std::vector<kv::LiveFile> files;
   for (const SegmentFile& file : group.files) files.push_back(file.file);
-  Keep keep(group, bytes_per_second, hurry);
+  Keep keep(group, how, hurry);
   const absl::StatusOr<std::uint64_t> written = database->Rewrite(
       files.front().space, files,
-      [&keep](std::string_view key, std::size_t n) { return keep(key, n); });
+      [&keep](std::string_view key, std::string_view value,
+              std::string* changed) { return keep(key, value, changed); });
   if (absl::IsDataLoss(written.status())) {
     return MarkDamaged(database, group, written.status());
   }

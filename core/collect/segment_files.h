@@ -29,6 +29,9 @@ struct SegmentFile {
   std::uint64_t live_bytes = 0;
   std::uint64_t dead_bytes = 0;  // Still there; about right.
   std::uint64_t died_at = 0;     // The newest of its segments'.
+  // Bytes that a byte of a living block takes in it: less than 1 where blocks
+  // are coded. About right.
+  double share = 1;
   bool damaged = false;
   bool in_flight = false;  // Of a save that is not committed yet.
 };
@@ -39,6 +42,9 @@ struct SegmentFile {
 absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     const kv::Database& database,
     const std::function<std::uint64_t()>& version_in_flight);
+
+// The living blocks of a file of chunks in key order, each by its key.
+std::vector<std::string> LivingBlocks(const SegmentFile& file);
 
 struct RewriteLimits {
   double min_dead_fraction = 0.25;  // 0: every file with a dead byte; 1: none.
@@ -56,6 +62,18 @@ struct RewriteGroup {
 std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
                                          const RewriteLimits& limits);
 
+// Whether a file would be a twentieth smaller with its plain blocks of versions
+// up to `code_up_to` coded, by a sample of them.
+bool WorthPacking(const kv::Database& database, const SegmentFile& file,
+                  std::uint64_t code_up_to);
+
+struct RewriteHow {
+  std::uint64_t bytes_per_second = 0;
+  // Plain blocks of chunks of this version and older become coded where that is
+  // worth it; 0: none. REQUIRES otherwise: the store has the feature.
+  std::uint64_t code_up_to = 0;
+};
+
 struct RewriteResult {
   std::uint64_t bytes_written = 0;
   std::vector<std::string> damaged;  // One line each; nothing was changed.
@@ -66,8 +84,8 @@ struct RewriteResult {
 // what is committed is flushed. Once `hurry` says so the bound no longer holds:
 // somebody waits for the end.
 absl::StatusOr<RewriteResult> RewriteGroupOf(
-    kv::Database* database, const RewriteGroup& group,
-    std::uint64_t bytes_per_second, const std::function<bool()>& hurry);
+    kv::Database* database, const RewriteGroup& group, const RewriteHow& how,
+    const std::function<bool()>& hurry);
 
 }  // namespace ckptree::internal
 

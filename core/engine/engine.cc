@@ -79,6 +79,7 @@ std::string NewUuid() {
 Engine::Engine(std::string directory, StoreOptions options)
     : directory_(std::move(directory)),
       options_(std::move(options)),
+      coding_(options_.coding),
       pid_(getpid()),
       logger_(options_.log),
       pool_(options_.staging_bytes != 0 ? options_.staging_bytes
@@ -298,6 +299,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.arena = arena_.get();
   context.uuid = store_.uuid;
   context.statistics = options_.statistics;
+  context.coding = &coding_;
   context.on_progress = options_.on_progress;
   // The journal's ceiling counts where its records are whole.
   context.highest_version =
@@ -322,6 +324,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   collection.leased = [this] { return kv::LeasedVersions(directory_); };
   collection.background = options_.collect;
   collection.bytes_per_second = options_.collect_bytes_per_second;
+  collection.code = options_.coding != Coding::kNone;
   collector_ = std::make_unique<Collector>(std::move(collection));
   return absl::OkStatus();
 }

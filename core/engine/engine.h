@@ -29,6 +29,7 @@
 #include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
+#include "core/save/coding_choice.h"
 #include "core/save/part_memory.h"
 #include "core/save/staging_pool.h"
 #include "core/save/step_writer.h"
@@ -90,6 +91,8 @@ class Engine {
   void RunPaused(absl::FunctionRef<void()> work);
   Retention& retention() { return *retention_; }
   const StoreOptions& options() const { return options_; }
+  // Thread-safe.
+  CodingChoice& coding() { return coding_; }
   const schema::StoreRecord& store_record() const { return store_; }
   const std::string& directory() const { return directory_; }
   // Damage that was met at open or by the last Refresh().
@@ -137,6 +140,7 @@ class Engine {
 
   const std::string directory_;
   const StoreOptions options_;
+  CodingChoice coding_;
   const pid_t pid_;
   Logger logger_;
   StagingPool pool_;

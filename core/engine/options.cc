@@ -49,6 +49,10 @@ std::string PrometheusText(const Stats& stats) {
   counter("written_bytes_total", "New bytes of values.", stats.bytes_written);
   counter("unchanged_bytes_total", "Bytes shared with a base.",
           stats.bytes_unchanged);
+  counter("coded_bytes_total", "New bytes of values that were coded.",
+          stats.bytes_coded);
+  counter("coded_to_bytes_total", "What coded bytes take on the disk.",
+          stats.bytes_coded_to);
   counter("read_bytes_total", "Bytes read from chunks.", stats.bytes_read);
   counter("chunks_written_total", "Chunks written.", stats.chunks_written);
   counter("leaf_records_written_total", "Leaf records written.",

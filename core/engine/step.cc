@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
 #include "core/engine/step_reader.h"
+#include "core/version/block_payload.h"
 #include "schema/keys.h"
 
 namespace ckptree {
@@ -337,12 +338,17 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
       BoxSpec box = boxes.empty() ? BoxSpec() : std::move(boxes[i]);
       absl::StatusOr<kv::Value> block =
           reader_->engine().database().View(ref.place, internal::ChunkKey(ref));
+      const bool mapped = block.ok() && block->mapped();
+      absl::StatusOr<internal::BlockPayload> payload =
+          block.ok() ? internal::BlockPayload::Of(ref, *std::move(block))
+                     : absl::StatusOr<internal::BlockPayload>(block.status());
       absl::StatusOr<std::string_view> bytes =
-          block.ok() ? internal::CheckedSlice(ref, block->view())
-                     : absl::StatusOr<std::string_view>(block.status());
+          payload.ok() ? internal::CheckedSlice(ref, payload->view())
+                       : absl::StatusOr<std::string_view>(payload.status());
       if (!bytes.ok()) {
-        absl::StatusOr<kv::Value> found = internal::SearchBlock(
-            reader_->engine().database(), ref, bytes.status());
+        const absl::StatusOr<internal::BlockPayload> found =
+            internal::SearchBlock(reader_->engine().database(), ref,
+                                  bytes.status());
         if (found.ok()) {
           CKPTREE_ASSIGN_OR_RETURN(const std::string_view whole,
                                    internal::CheckedSlice(ref, found->view()));
@@ -360,13 +366,13 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
       }
       const auto* begin = reinterpret_cast<const std::byte*>(bytes->data());
       // What is not mapped would keep the database open.
-      if (!block->mapped() ||
+      if (!mapped || payload->coded() ||
           reinterpret_cast<std::uintptr_t>(begin) % 64 != 0) {
         copy(std::move(box), *bytes);
         continue;
       }
       impl->pieces.push_back({std::move(box), {begin, bytes->size()}});
-      impl->blocks.push_back(*std::move(block));
+      impl->blocks.push_back((*std::move(payload)).TakeValue());
     }
   }
   CKPTREE_RETURN_IF_ERROR(

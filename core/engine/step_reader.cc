@@ -12,6 +12,7 @@
 #include "core/array/chunk_grid.h"
 #include "core/engine/subtree.h"
 #include "core/version/base_loader.h"
+#include "core/version/block_payload.h"
 #include "core/version/leaf_reader.h"
 #include "schema/keys.h"
 
@@ -38,6 +39,15 @@ std::size_t Distance(std::string_view a, std::string_view b,
     }
   }
   return row[b.size()];
+}
+
+// What of its block's value is of `ref`: of coded blocks its part by length.
+std::uint64_t StoredBytes(const kv::Database& database,
+                          const schema::ChunkRef& ref) {
+  const std::uint64_t block = ref.block_length;
+  const std::uint64_t value =
+      database.ValueBytes(ref.place, ChunkKey(ref)).value_or(block);
+  return value >= block ? ref.length : value * ref.length / block;
 }
 
 constexpr char kStepGoneUrl[] = "ckptree/step-gone";
@@ -334,7 +344,7 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
       }
       detail.chunk_count += record.chunks.size();
       for (const schema::ChunkRef& ref : record.chunks) {
-        detail.stored_bytes += ref.length;
+        detail.stored_bytes += StoredBytes(engine_->database(), ref);
       }
       for (const schema::Box& box : record.boxes) {
         detail.boxes.push_back({box.start, box.shape});

@@ -8,7 +8,9 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -18,6 +20,7 @@
 #include "core/verify/verify_walk.h"
 #include "core/version/base_loader.h"
 #include "kv/lease.h"
+#include "schema/keys.h"
 
 namespace ckptree::internal {
 namespace {
@@ -152,6 +155,50 @@ absl::StatusOr<std::vector<CollectPlan>> FreedAlone(const Overlay& settled,
   return plans;
 }
 
+absl::StatusOr<std::vector<SegmentFile>> FilesOf(Engine* engine) {
+  return ListSegmentFiles(engine->database(), [engine] {
+    StepWriter* const writer = engine->writer();
+    return writer == nullptr ? std::uint64_t{0} : writer->version_in_flight();
+  });
+}
+
+// What blocks take in their files.
+class StoredSizes {
+ public:
+  explicit StoredSizes(const std::vector<SegmentFile>& files) {
+    for (const SegmentFile& file : files) {
+      if (file.share >= 1) continue;
+      for (const SegmentFile::Segment& segment : file.segments) {
+        shares_[{segment.key.version, segment.key.part, segment.key.builder}] =
+            file.share;
+      }
+    }
+  }
+
+  std::uint64_t Of(const std::vector<CollectPlan>& plans) const {
+    double bytes = 0;
+    for (const CollectPlan& plan : plans) {
+      for (const schema::DeadPart& part : plan.freed) {
+        for (const schema::BlockRun& run : part.runs) {
+          bytes += ShareOf(part.part, run) * static_cast<double>(run.bytes);
+        }
+      }
+    }
+    return static_cast<std::uint64_t>(bytes);
+  }
+
+ private:
+  double ShareOf(std::uint16_t part, const schema::BlockRun& run) const {
+    if (run.place != schema::Space::kChunks) return 1;
+    const auto found =
+        shares_.find({run.version, part, schema::BuilderOf(run.first_n)});
+    return found == shares_.end() ? 1 : found->second;
+  }
+
+  std::map<std::tuple<std::uint64_t, std::uint16_t, std::uint8_t>, double>
+      shares_;
+};
+
 absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
   CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
   UsageReport report;
@@ -159,6 +206,9 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
                            overlay.Settle());
   report.pending_bytes = BytesOf(pending);
   report.kept = overlay.Kept();
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
+                           FilesOf(engine));
+  const StoredSizes stored(files);
   for (const StepRecordPtr& record : engine->catalog().AllSteps()) {
     if (!overlay.chain().versions().contains(record->version)) continue;
     StepUsage step;
@@ -170,18 +220,17 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> freed,
                              FreedAlone(overlay, record->version));
     step.unique_bytes = BytesOf(freed);
+    step.unique_stored_bytes = stored.Of(freed);
     report.logical_bytes += step.logical_bytes;
     report.steps.push_back(std::move(step));
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
-                           ListSegmentFiles(engine->database(), [engine] {
-                             StepWriter* const writer = engine->writer();
-                             return writer == nullptr
-                                        ? std::uint64_t{0}
-                                        : writer->version_in_flight();
-                           }));
   report.files = files.size();
-  for (const SegmentFile& file : files) report.dead_bytes += file.dead_bytes;
+  for (const SegmentFile& file : files) {
+    report.dead_bytes += file.dead_bytes;
+    report.living_bytes += file.live_bytes;
+    report.living_stored_bytes += static_cast<std::uint64_t>(
+        file.share * static_cast<double>(file.live_bytes));
+  }
   CKPTREE_ASSIGN_OR_RETURN(report.file_bytes, engine->database().FileBytes());
   return report;
 }
@@ -209,6 +258,9 @@ absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
     freed.bytes += plan.bytes();
     freed.blocks += plan.blocks();
   }
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
+                           FilesOf(engine));
+  freed.stored_bytes = StoredSizes(files).Of(plans);
   freed.kept = overlay.Kept();
   std::erase_if(freed.kept, [&versions](const KeptVersion& kept) {
     return !versions.contains(kept.version);

@@ -318,7 +318,7 @@ class Verifier {
           now.inf_count += statistics.inf;
         }
         for (const schema::ChunkRef& ref : record.chunks) {
-          if (ref.version == now.version) now.new_bytes += ref.raw_length;
+          if (ref.version == now.version) now.new_bytes += ref.length;
         }
         if (record.is_inline && record.since_version == now.version) {
           now.new_bytes += record.byte_length;

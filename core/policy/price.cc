@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/version/version_shares.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {
@@ -79,6 +80,9 @@ absl::StatusOr<std::size_t> OldestBeyond(const kv::Database& database,
                                          std::uint64_t bytes) {
   if (steps.empty()) return std::size_t{0};
   const Timeline timeline(steps);
+  CKPTREE_ASSIGN_OR_RETURN(const auto shares, SharesByVersion(database));
+  // A version that is not stored yet will take what the newest one takes.
+  const double of_new = shares.empty() ? 1 : shares.rbegin()->second;
   // By the greatest index of a step that needs them.
   std::vector<std::uint64_t> needed(steps.size(), 0);
   std::uint64_t always = 0;
@@ -87,6 +91,14 @@ absl::StatusOr<std::size_t> OldestBeyond(const kv::Database& database,
                          std::uint64_t size) {
     const Timeline::Users users = timeline.Between(born, last);
     if (!users.any) return;
+    if (!shares.empty()) {
+      const auto share = shares.find(born);
+      const bool is_new = born > shares.rbegin()->first;
+      size = static_cast<std::uint64_t>(static_cast<double>(size) *
+                                        (share != shares.end() ? share->second
+                                         : is_new              ? of_new
+                                                               : 1.0));
+    }
     std::uint64_t& sum = users.fixed ? always : needed.at(users.index);
     sum += size;
     found += size;

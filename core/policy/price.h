@@ -33,7 +33,8 @@ struct PriceHead {
 // How many of the first `steps` must go for the fixed ones and the rest to need
 // at most `bytes`; all but the last at most. A block lives from the version
 // that wrote it to the one before the version whose dead list names it, and is
-// needed by whatever step is between.
+// needed by whatever step is between. The bytes are those on the disk: of coded
+// blocks what they take, about.
 absl::StatusOr<std::size_t> OldestBeyond(const kv::Database& database,
                                          const PriceHead& head,
                                          const std::vector<PricedStep>& steps,

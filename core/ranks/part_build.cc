@@ -134,6 +134,7 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
     segment.staged.first_key = schema::SegmentHeaderKey(*fields);
     segment.staged.last_key = schema::SegmentTableKey(*fields);
     segment.blocks = row.block_count;
+    segment.coded = handoff.coded && fields->space == schema::Space::kChunks;
     CKPTREE_ASSIGN_OR_RETURN(segment.staged.file_bytes,
                              kv::FileSize(kv_options, segment.staged.path));
     result.segments.push_back(std::move(segment));
@@ -246,6 +247,7 @@ absl::StatusOr<PartResult> BuildPart(
   task.step = plan.step;
   task.part = builder.rank;
   task.statistics = engine->options().statistics;
+  task.coding = engine->coding().Next();
   task.among_others = true;
   task.small = SmallLimits::ForParts(plan.world);
   task.check = check;
@@ -257,6 +259,7 @@ absl::StatusOr<PartResult> BuildPart(
                                BaseOf(engine, plan, builder.rank, check));
       CKPTREE_ASSIGN_OR_RETURN(PartResult built,
                                WritePart(task, content, base.get()));
+      engine->coding().Note(task.coding.code, built.times);
       built.whole = base == nullptr;
       return built;
     }();
@@ -318,6 +321,7 @@ absl::StatusOr<std::string> HandOver(const Engine& engine,
     }
   }
   for (BuiltSegment& segment : part.segments) {
+    handoff.coded = handoff.coded || segment.coded;
     handoff.segments.emplace_back(std::move(segment.row_key),
                                   std::move(segment.row_value));
   }

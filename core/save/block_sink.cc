@@ -8,7 +8,9 @@
 #include <bit>
 
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
 #include "base/status_macros.h"
+#include "core/process/thread_times.h"
 #include "schema/keys.h"
 #include "tbb/task_group.h"
 
@@ -65,18 +67,19 @@ absl::StatusOr<std::unique_ptr<SegmentBuilder>> SegmentBuilder::Open(
       new SegmentBuilder(std::move(header), std::move(writer)));
 }
 
-absl::Status SegmentBuilder::Add(std::uint32_t sequence,
-                                 std::string_view payload,
+absl::Status SegmentBuilder::Add(std::uint32_t sequence, std::string_view value,
+                                 std::uint64_t payload_bytes,
                                  schema::TableEntry entry) {
   const std::uint32_t n = schema::BlockNumber(header_.builder, sequence);
   const std::string key = schema::BlockKey(header_.version, header_.part, n);
   CKPTREE_RETURN_IF_ERROR(header_.space == schema::Space::kChunks
-                              ? writer_->AddAligned(key, payload)
-                              : writer_->Add(key, payload));
+                              ? writer_->AddAligned(key, value)
+                              : writer_->Add(key, value));
   if (row_.block_count == 0) row_.first_n = n;
   row_.last_n = n;
   ++row_.block_count;
-  row_.bytes += payload.size();
+  row_.bytes += payload_bytes;
+  coded_ = coded_ || value.size() != payload_bytes;
   table_bytes_ += TableBytes(entry);
   entry.n = n;
   table_.entries.push_back(std::move(entry));
@@ -95,6 +98,7 @@ absl::StatusOr<BuiltSegment> SegmentBuilder::Finish() {
                                      header_.space, header_.builder);
   built.row_value = schema::EncodeSegmentRow(row_);
   built.blocks = row_.block_count;
+  built.coded = coded_;
   return built;
 }
 
@@ -190,8 +194,12 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
     lane->sequence = 0;
   }
   const std::uint32_t sequence = ++lane->sequence;
-  CKPTREE_RETURN_IF_ERROR(
-      lane->builder->Add(sequence, payload, {0, std::move(slices)}));
+  const std::string_view value = ValueOf(payload, slices, lane);
+  CKPTREE_RETURN_IF_ERROR(Timed(lane, [&] {
+    return lane->builder->Add(sequence, value, payload.size(),
+                              {0, std::move(slices)});
+  }));
+  lane->times.bytes += payload.size();
   {
     absl::MutexLock lock(&mu_);
     places_[index] = {schema::Space::kChunks,
@@ -205,8 +213,57 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
   return absl::OkStatus();
 }
 
+std::string_view BlockSink::ValueOf(
+    std::string_view payload, const std::vector<schema::TableSlice>& slices,
+    Lane* lane) {
+  const CodingChoice::Way& way = settings_.coding;
+  // To know what coding would cost and bring, one chunk is enough.
+  const bool only_try = !way.code && way.measure && !lane->tried;
+  if (!way.code && !only_try) return payload;
+  lane->tried = true;
+  const ThreadTimes before = way.measure ? ThreadTimes::Now() : ThreadTimes();
+  const base::Digest digest =
+      slices.size() == 1 && slices[0].length == payload.size()
+          ? slices[0].digest
+          : base::DigestOf(payload);
+  const std::string_view coded =
+      lane->coder.Encode(std::as_bytes(std::span(payload)), digest);
+  const std::string_view value = coded.empty() ? payload : coded;
+  lane->times.coded_bytes += payload.size();
+  lane->times.coded_to += value.size();
+  if (way.measure) {
+    lane->times.coding += ThreadTimes::Now().computed - before.computed;
+  }
+  if (only_try || coded.empty()) return payload;
+  coded_bytes_.fetch_add(payload.size(), std::memory_order_relaxed);
+  coded_to_.fetch_add(value.size(), std::memory_order_relaxed);
+  return value;
+}
+
+absl::Status BlockSink::Timed(Lane* lane,
+                              absl::FunctionRef<absl::Status()> write) {
+  if (!settings_.coding.measure) return write();
+  const ThreadTimes before = ThreadTimes::Now();
+  absl::Status status = write();
+  const ThreadTimes after = ThreadTimes::Now();
+  lane->times.computed += after.computed - before.computed;
+  lane->times.waited += after.SleptSince(before);
+  return status;
+}
+
+LaneTimes BlockSink::times() const {
+  const absl::MutexLock lock(&mu_);
+  LaneTimes all;
+  for (const auto& lane : lanes_) all.Add(lane->times);
+  return all;
+}
+
 absl::Status BlockSink::FinishLane(Lane* lane) {
-  CKPTREE_ASSIGN_OR_RETURN(BuiltSegment built, lane->builder->Finish());
+  BuiltSegment built;
+  CKPTREE_RETURN_IF_ERROR(Timed(lane, [&]() -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(built, lane->builder->Finish());
+    return absl::OkStatus();
+  }));
   lane->builder.reset();
   absl::MutexLock lock(&mu_);
   segments_.push_back(std::move(built));

@@ -7,6 +7,7 @@
 #define CKPTREE_CORE_SAVE_BLOCK_SINK_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,9 +18,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/coding/block_coder.h"
+#include "core/save/coding_choice.h"
 #include "kv/options.h"
 #include "kv/segment_writer.h"
 #include "schema/keys.h"
@@ -67,6 +71,7 @@ struct SegmentSettings {
   std::uint64_t bytes_expected = 0;
   // Never more than these, but for the padding of packs.
   std::uint64_t bytes_at_most = 0;
+  CodingChoice::Way coding;
 };
 
 // A finished segment and the row that will stand for it.
@@ -75,6 +80,7 @@ struct BuiltSegment {
   std::string row_key;
   std::string row_value;
   std::uint64_t blocks = 0;
+  bool coded = false;  // At least one of them.
 };
 
 // The file of a segment in its staging folder.
@@ -91,9 +97,10 @@ class SegmentBuilder {
       std::uint8_t builder, std::uint64_t reserve_bytes);
 
   // Adds a block; `sequence` ascends. Chunks (aligned in the file) or records
-  // by the segment's space.
-  absl::Status Add(std::uint32_t sequence, std::string_view payload,
-                   schema::TableEntry entry);
+  // by the segment's space. `value` is the payload, or the coding of one of
+  // `payload_bytes`.
+  absl::Status Add(std::uint32_t sequence, std::string_view value,
+                   std::uint64_t payload_bytes, schema::TableEntry entry);
 
   std::uint64_t bytes() const { return row_.bytes; }
   // At most so many bytes has its table by now.
@@ -111,6 +118,7 @@ class SegmentBuilder {
   schema::SegmentTable table_;
   std::uint64_t table_bytes_ = 0;
   schema::SegmentRow row_;
+  bool coded_ = false;
 };
 
 // Takes chunks in any order from many threads. Thread-safe until Seal().
@@ -145,6 +153,12 @@ class BlockSink {
   }
   std::vector<BuiltSegment>& segments() { return segments_; }
   std::uint64_t bytes() const { return bytes_; }
+  // After Finish(): what the lanes did. `coded_bytes` and `coded_to` are there
+  // in any case, the times where they are asked for.
+  LaneTimes times() const;
+  // Those of chunks that were written coded, and what they take.
+  std::uint64_t coded_bytes() const { return coded_bytes_.load(); }
+  std::uint64_t coded_to() const { return coded_to_.load(); }
 
  private:
   struct Pending {
@@ -158,6 +172,9 @@ class BlockSink {
     std::unique_ptr<SegmentBuilder> builder;
     std::uint32_t sequence = 0;
     std::uint64_t roll_bytes = 0;  // The segment ends beyond this.
+    BlockCoder coder;
+    bool tried = false;  // The coder, where nothing is coded.
+    LaneTimes times;
   };
 
   // Of the segment of this builder.
@@ -170,10 +187,17 @@ class BlockSink {
                        std::string_view payload,
                        std::vector<schema::TableSlice> slices);
   absl::Status FinishLane(Lane* lane);
+  // The value for `payload`: that itself, or its coding, which is good until
+  // the next call.
+  std::string_view ValueOf(std::string_view payload,
+                           const std::vector<schema::TableSlice>& slices,
+                           Lane* lane);
+  // Runs what writes, and notes in the lane what its time went into.
+  absl::Status Timed(Lane* lane, absl::FunctionRef<absl::Status()> write);
 
   const SegmentSettings settings_;
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::vector<Place> places_;  // Guarded by mu_ until Seal().
   std::vector<Pending> pending_ ABSL_GUARDED_BY(mu_);
   bool buffering_ ABSL_GUARDED_BY(mu_) = true;
@@ -181,6 +205,8 @@ class BlockSink {
   std::vector<Lane*> idle_ ABSL_GUARDED_BY(mu_);
   int next_builder_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t bytes_ = 0;  // Guarded by mu_ until Seal().
+  std::atomic<std::uint64_t> coded_bytes_{0};
+  std::atomic<std::uint64_t> coded_to_{0};
 
   std::vector<std::pair<std::uint32_t, std::string>> small_;
   std::vector<BuiltSegment> segments_;  // Guarded by mu_ until Finish().

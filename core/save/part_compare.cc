@@ -157,7 +157,7 @@ std::optional<ChunkRef> PartCompare::FindShared(
   const std::size_t index = first + static_cast<std::size_t>(piece.cell);
   if (index >= record->chunks.size()) return std::nullopt;
   const ChunkRef& ref = record->chunks[index];
-  if (ref.digest != digest || ref.raw_length != bytes) return std::nullopt;
+  if (ref.digest != digest || ref.length != bytes) return std::nullopt;
   if (index < record->statistics.size()) {
     *statistics = &record->statistics[index];
   }
@@ -276,7 +276,7 @@ absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
                                      std::span<const std::byte> bytes) {
   ChunkRef& ref = chunks_[at].ref;
   const auto size = static_cast<std::uint32_t>(bytes.size());
-  ref.length = ref.raw_length = ref.block_length = size;
+  ref.length = ref.block_length = size;
   std::vector<schema::TableSlice> slices;
   if (source.boxes.empty()) {
     slices.push_back(SliceOf(source, 0, nullptr));
@@ -285,7 +285,7 @@ absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
         staged_.grid(piece.leaf, piece.box).cell(piece.cell);
     slices.push_back(SliceOf(source, piece.box, &cell));
   }
-  slices[0].length = slices[0].raw_length = size;
+  slices[0].length = size;
   slices[0].digest = ref.digest;
   CKPTREE_ASSIGN_OR_RETURN(
       chunks_[at].block,
@@ -434,12 +434,12 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
     std::memset(payload.data() + filled, 0, ref.offset - filled);
     std::memcpy(payload.data() + ref.offset, bytes.data(), bytes.size());
     filled = ref.offset + bytes.size();
-    ref.length = ref.raw_length = static_cast<std::uint32_t>(bytes.size());
+    ref.length = static_cast<std::uint32_t>(bytes.size());
     ref.block_length = static_cast<std::uint32_t>(pack.bytes);
     schema::TableSlice& slice =
         slices.emplace_back(SliceOf(source, 0, nullptr));
     slice.offset = ref.offset;
-    slice.length = slice.raw_length = ref.length;
+    slice.length = ref.length;
     slice.digest = ref.digest;
   }
   CKPTREE_ASSIGN_OR_RETURN(

@@ -21,6 +21,8 @@ struct SaveCounters {
   std::atomic<std::uint64_t> compared{0};
   std::atomic<std::uint64_t> written{0};
   std::atomic<std::uint64_t> unchanged{0};
+  std::atomic<std::uint64_t> coded{0};     // Of those written.
+  std::atomic<std::uint64_t> coded_to{0};  // What these take.
 };
 
 // One part of a save: what it is of, and where it goes.
@@ -38,6 +40,7 @@ struct PartTask {
   SegmentLimits segments;
   SmallLimits small;
   bool statistics = true;
+  CodingChoice::Way coding;
   // The part is one of several: PartResult::layout is to be filled in.
   bool among_others = false;
   // Asked between pieces: an error stops the part (cancelled).

@@ -102,6 +102,9 @@ class PartWriter {
     CKPTREE_RETURN_IF_ERROR(chunks);
     CKPTREE_RETURN_IF_ERROR(leaves);
     AddBlocks(&result);
+    result.times = sink_.times();
+    task_.counters->coded.fetch_add(sink_.coded_bytes());
+    task_.counters->coded_to.fetch_add(sink_.coded_to());
     return result;
   }
 
@@ -118,6 +121,7 @@ class PartWriter {
     settings.header.attempt = task_.attempt;
     settings.limits = task_.segments;
     settings.small = task_.small;
+    settings.coding = task_.coding;
     settings.bytes_at_most = content_.bytes;
     // With a base most is likely to be unchanged: let the files grow instead.
     settings.bytes_expected = base_ == nullptr ? content_.bytes : 0;
@@ -169,7 +173,7 @@ class PartWriter {
       leaf->inf += statistics.inf;
     }
     for (const ChunkRef& ref : record.chunks) {
-      if (ref.version == task_.version) leaf->new_bytes += ref.raw_length;
+      if (ref.version == task_.version) leaf->new_bytes += ref.length;
     }
     if (record.is_inline && record.since_version == task_.version) {
       leaf->new_bytes += record.byte_length;
@@ -236,10 +240,10 @@ class PartWriter {
       schema::TableEntry entry;
       schema::TableSlice& slice = entry.slices.emplace_back();
       slice.path = base::DigestOf(leaf.entry.path);
-      slice.length = slice.raw_length = fresh_[f].record_bytes;
+      slice.length = fresh_[f].record_bytes;
       slice.digest = fresh_[f].value;
-      CKPTREE_RETURN_IF_ERROR(
-          builder->Add(ordinal + 1, encoded(f), std::move(entry)));
+      CKPTREE_RETURN_IF_ERROR(builder->Add(
+          ordinal + 1, encoded(f), encoded(f).size(), std::move(entry)));
     }
     CKPTREE_ASSIGN_OR_RETURN(leaf_segment_, builder->Finish());
     return absl::OkStatus();

@@ -42,6 +42,7 @@ struct PartResult {
   std::uint64_t new_bytes = 0;
   std::uint64_t records_written = 0;
   std::uint64_t chunks_written = 0;
+  LaneTimes times;  // See BlockSink::times().
   std::uint64_t nan_count = 0;
   std::uint64_t inf_count = 0;
   std::uint64_t nonfinite_leaves = 0;

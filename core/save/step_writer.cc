@@ -15,6 +15,7 @@
 #include "core/process/guarded_call.h"
 #include "core/save/lineage.h"
 #include "core/version/base_loader.h"
+#include "core/version/store_features.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {
@@ -94,6 +95,8 @@ void StepWriter::WriteLoop() {
       stats_.bytes_hashed += save.counters.compared.load();
       stats_.bytes_written += save.counters.written.load();
       stats_.bytes_unchanged += save.counters.unchanged.load();
+      stats_.bytes_coded += save.counters.coded.load();
+      stats_.bytes_coded_to += save.counters.coded_to.load();
     }
     if (const absl::Status thrown = save.Finish(status, version);
         !thrown.ok()) {
@@ -237,6 +240,7 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
   task.part = 0;
   task.segments = segments_;
   task.statistics = context_.statistics;
+  task.coding = context_.coding->Next();
   task.counters = &save->counters;
   const std::thread::id self = std::this_thread::get_id();
   task.check = [this, save, self]() -> absl::Status {
@@ -259,6 +263,7 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
         needed, database.FreeBytes().value_or(0)));
   }
   CKPTREE_RETURN_IF_ERROR(part.status());
+  context_.coding->Note(task.coding.code, part->times);
   attempt->parts.push_back(*std::move(part));
   return absl::OkStatus();
 }
@@ -266,12 +271,17 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
 // Step 5.
 absl::Status StepWriter::Adopt(Attempt* attempt) {
   std::vector<kv::StagedSegment> segments;
+  bool coded = false;
   for (const PartResult& part : attempt->parts) {
     for (const BuiltSegment& segment : part.segments) {
       segments.push_back(segment.staged);
+      coded = coded || segment.coded;
     }
   }
   if (segments.empty()) return absl::OkStatus();
+  if (coded) {
+    CKPTREE_RETURN_IF_ERROR(AddFeature(context_.database, kCodedFeature));
+  }
   return context_.database->Adopt(segments);
 }
 

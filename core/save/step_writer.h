@@ -48,6 +48,7 @@ struct WriterContext {
   tbb::task_arena* arena = nullptr;
   std::string uuid;
   bool statistics = true;
+  CodingChoice* coding = nullptr;
   std::function<void(const Progress&)> on_progress;
   std::uint64_t highest_version = 0;  // Ever used; the next save's is above.
   ChainKeeper* keeper = nullptr;

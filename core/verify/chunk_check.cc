@@ -13,7 +13,7 @@
 #include "core/array/chunk_grid.h"
 #include "core/array/leaf_statistics.h"
 #include "core/process/first_error.h"
-#include "core/version/read_plan.h"
+#include "core/version/block_payload.h"
 #include "schema/keys.h"
 #include "tbb/parallel_for.h"
 
@@ -90,13 +90,13 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
       damage->AddSlice(ChunkBlock(of), of.offset,
                        absl::StrFormat("%s: %s", where, what));
     };
-    absl::StatusOr<kv::Value> value = database.Read(ref.place, key);
+    absl::StatusOr<BlockPayload> payload = ReadPayload(database, ref);
     std::uint64_t bytes = 0;
     for (std::size_t i = begin; i < end; ++i) {
       const Slice& slice = slices[i];
       const auto check = [&]() -> absl::StatusOr<std::string_view> {
-        if (!value.ok()) return value.status();
-        return CheckedSlice(*slice.ref, value->view());
+        if (!payload.ok()) return payload.status();
+        return CheckedSlice(*slice.ref, payload->view());
       };
       auto found = check();
       if (!found.ok()) {
@@ -104,7 +104,7 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
         // damage.
         auto other = SearchBlock(database, *slice.ref, found.status());
         if (other.ok()) {
-          value = std::move(other);
+          payload = std::move(other);
           found = check();
         }
       }
@@ -115,7 +115,7 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
                             : std::string_view(why.data(), why.size()));
         continue;
       }
-      bytes = value->view().size();
+      bytes = payload->view().size();
       const auto& known = slice.leaf->record.statistics;
       if (!options.statistics || slice.chunk >= known.size()) continue;
       const Statistics now = ComputeStatistics(

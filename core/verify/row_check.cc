@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/coding/coded_block.h"
 #include "core/version/open_check.h"
+#include "core/version/store_features.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "schema/store_record.h"
@@ -127,6 +129,46 @@ bool IsGap(std::string_view value) {
          value.find_first_not_of('\0') == std::string_view::npos;
 }
 
+// Of a block of chunks.
+std::uint64_t PayloadBytes(const schema::TableEntry& entry) {
+  std::uint64_t bytes = 0;
+  for (const schema::TableSlice& slice : entry.slices) {
+    bytes = std::max(bytes, std::uint64_t{slice.offset} + slice.length);
+  }
+  return bytes;
+}
+
+// A block of a segment as it stands in its file.
+struct StoredBlock {
+  std::uint32_t n = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t payload = 0;  // What the coding says where it is one.
+};
+
+// Tells plain blocks from coded ones by the table, which has the lengths of the
+// payloads; returns what is wrong with any of them.
+std::vector<std::string> JudgeLengths(
+    const std::optional<schema::SegmentTable>& table,
+    std::vector<StoredBlock>* blocks) {
+  std::vector<std::string> wrong;
+  std::size_t at = 0;
+  for (StoredBlock& block : *blocks) {
+    if (!table.has_value() || block.payload == block.bytes) continue;
+    while (at < table->entries.size() && table->entries[at].n < block.n) ++at;
+    if (at == table->entries.size() || table->entries[at].n != block.n)
+      continue;
+    const std::uint64_t payload = PayloadBytes(table->entries[at]);
+    if (block.bytes == payload) {
+      block.payload = payload;  // Plain, whatever it looks like.
+    } else if (block.payload != payload) {
+      wrong.push_back(
+          absl::StrFormat("block %d is the coding of %d bytes instead of %d",
+                          schema::SequenceOf(block.n), block.payload, payload));
+    }
+  }
+  return wrong;
+}
+
 // One segment against its row.
 absl::Status CheckSegment(const kv::Database& database, std::string_view key,
                           const schema::SegmentKeyFields& fields,
@@ -143,6 +185,7 @@ absl::Status CheckSegment(const kv::Database& database, std::string_view key,
   std::optional<schema::SegmentTable> table;
   std::uint64_t blocks = 0, bytes = 0, dead_bytes = 0;
   std::vector<std::uint32_t> numbers;
+  std::vector<StoredBlock> found;
   for (; scan.Valid(); scan.Next()) {
     if (fields.space == Space::kChunks && schema::IsGapKey(scan.key())) {
       if (!IsGap(scan.value())) bad("a gap that holds something");
@@ -174,17 +217,28 @@ absl::Status CheckSegment(const kv::Database& database, std::string_view key,
       }
       continue;
     }
-    if (row.IsDead(sequence)) {
-      dead_bytes += scan.value().size();
-      continue;
+    StoredBlock& stored = found.emplace_back();
+    stored.n = block->n;
+    stored.bytes = stored.payload = scan.value().size();
+    if (fields.space == Space::kChunks && IsCodedBlock(scan.value())) {
+      stored.payload = CodedPayloadBytes(scan.value());
     }
-    ++blocks;
-    bytes += scan.value().size();
-    numbers.push_back(block->n);
   }
   if (!scan.status().ok()) {
     bad(std::string(scan.status().message()));
     return absl::OkStatus();
+  }
+  bool coded = false;
+  for (const std::string& what : JudgeLengths(table, &found)) bad(what);
+  for (const StoredBlock& stored : found) {
+    coded = coded || stored.payload != stored.bytes;
+    if (row.IsDead(schema::SequenceOf(stored.n))) {
+      dead_bytes += stored.payload;
+      continue;
+    }
+    ++blocks;
+    bytes += stored.payload;
+    numbers.push_back(stored.n);
   }
   // The dead ones may be gone already.
   const std::uint64_t alive = row.block_count - row.dead_count();
@@ -207,6 +261,11 @@ absl::Status CheckSegment(const kv::Database& database, std::string_view key,
                     table->entries.front().n == row.first_n &&
                     table->entries.back().n == row.last_n;
   if (!same) bad("its table lists other blocks than there are");
+  if (coded) {
+    CKPTREE_ASSIGN_OR_RETURN(const bool known,
+                             HasFeature(database, kCodedFeature));
+    if (!known) bad("blocks are coded, and the store does not say so");
+  }
   return absl::OkStatus();
 }
 

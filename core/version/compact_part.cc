@@ -97,7 +97,7 @@ schema::ChunkRef CompactPart::Reference(std::size_t ordinal,
   ref.part = block.part;
   ref.n = block.n;
   ref.offset = leaf.offset;
-  ref.length = ref.raw_length = leaf.length;
+  ref.length = leaf.length;
   ref.block_length = block.bytes;
   ref.digest = digest;
   return ref;
@@ -116,9 +116,7 @@ bool IsCompact(bool is_inline, bool whole, std::uint64_t byte_length,
                std::span<const schema::ChunkRef> chunks) {
   if (is_inline) return true;
   if (!whole || chunks.size() != 1) return false;
-  const schema::ChunkRef& ref = chunks[0];
-  return ref.codec == schema::Codec::kNone && ref.length == ref.raw_length &&
-         ref.length == byte_length;
+  return chunks[0].length == byte_length;
 }
 
 CompactPartBuilder::CompactPartBuilder(const CompactPart* from,

@@ -22,8 +22,8 @@ namespace {
 
 using schema::Space;
 
-// Features that this engine knows. None yet: format 0 has no options.
-constexpr std::string_view kKnownFeatures[] = {"none"};
+// Features that this engine knows.
+constexpr std::string_view kKnownFeatures[] = {kCodedFeature};
 
 bool IsKnownFeature(std::string_view name) {
   return std::find(std::begin(kKnownFeatures), std::end(kKnownFeatures),

@@ -16,6 +16,9 @@
 
 namespace ckptree::internal {
 
+// Features by name. Blocks of arrays may be coded; of `incompat`.
+inline constexpr std::string_view kCodedFeature = "coded";
+
 struct OpenFindings {
   schema::StoreRecord store;
   std::vector<std::string> damage;  // One line each, names what it hurts.

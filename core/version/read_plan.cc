@@ -23,6 +23,7 @@
 #include "core/process/disk_threads.h"
 #include "core/process/first_error.h"
 #include "core/process/guarded_call.h"
+#include "core/version/block_payload.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "tbb/blocked_range.h"
@@ -34,20 +35,6 @@ namespace {
 
 auto BlockOrder(const schema::ChunkRef& ref) {
   return std::tie(ref.place, ref.version, ref.part, ref.n);
-}
-
-// The slice within the payload, bounds checked.
-absl::StatusOr<std::string_view> SliceOf(const schema::ChunkRef& ref,
-                                         std::string_view payload) {
-  if (std::uint64_t{ref.offset} + ref.length > payload.size()) {
-    return absl::DataLossError(absl::StrFormat(
-        "bytes [%d, %d) of a block of %d", ref.offset,
-        std::uint64_t{ref.offset} + ref.length, payload.size()));
-  }
-  if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
-    return absl::UnimplementedError("a codec that this engine does not have");
-  }
-  return payload.substr(ref.offset, ref.length);
 }
 
 // Reads of this many blocks in flight keep a disk busy: on fewer processors,
@@ -76,45 +63,7 @@ void MakePages(std::span<std::byte> memory) {
 #endif
 }
 
-// True where `bytes` are those of `ref`.
-bool IsSaved(const schema::ChunkRef& ref, const std::byte* bytes) {
-  return base::DigestOf(std::span(bytes, ref.length)) == ref.digest;
-}
-
 }  // namespace
-
-std::string ChunkKey(const schema::ChunkRef& ref) {
-  return ref.place == schema::Space::kSmall
-             ? schema::SmallKey(ref.version, ref.part,
-                                schema::BlockKind::kChunk, ref.n)
-             : schema::BlockKey(ref.version, ref.part, ref.n);
-}
-
-absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
-                                              std::string_view block_value) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
-                           SliceOf(ref, block_value));
-  if (base::DigestOf(bytes) != ref.digest) {
-    return absl::DataLossError("the bytes are not those that were saved");
-  }
-  return bytes;
-}
-
-absl::StatusOr<kv::Value> SearchBlock(const kv::Database& database,
-                                      const schema::ChunkRef& ref,
-                                      const absl::Status& why) {
-  switch (why.code()) {
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kUnknown:  // The disk cannot read some of it.
-      break;
-    default:
-      return why;
-  }
-  return database.Search(
-      ref.place, ChunkKey(ref),
-      [&ref](std::string_view block) { return CheckedSlice(ref, block).ok(); });
-}
 
 absl::Status ReadPlan::AddValue(const Path& path,
                                 const schema::LeafRecord& record,
@@ -140,11 +89,11 @@ absl::Status ReadPlan::AddValue(const Path& path,
   std::uint64_t at = 0;
   for (std::size_t c = 0; c < record.chunks.size(); ++c) {
     const schema::ChunkRef& ref = record.chunks[c];
-    if (at + ref.raw_length > destination.size()) break;
+    if (at + ref.length > destination.size()) break;
     slices_.push_back({ref, destination.data() + at, -1,
                        static_cast<std::uint32_t>(names_.size() - 1),
                        static_cast<std::uint32_t>(c)});
-    at += ref.raw_length;
+    at += ref.length;
   }
   if (at != destination.size()) {
     return absl::DataLossError(
@@ -211,10 +160,10 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
       const auto cell_bytes = static_cast<std::uint64_t>(
           entry.packed ? (in_cell * BitWidth(entry.dtype) + 7) / 8
                        : in_cell * element_bytes);
-      if (ref.raw_length != cell_bytes) {
+      if (ref.length != cell_bytes) {
         bad = absl::DataLossError(
             absl::StrFormat("%s: chunk %d has %d bytes, its box %d",
-                            path.Text(), chunk, ref.raw_length, cell_bytes));
+                            path.Text(), chunk, ref.length, cell_bytes));
         return;
       }
       Slice slice{ref, nullptr, -1, name_index,
@@ -302,6 +251,10 @@ absl::Status ReadPlan::Place(const Slice& slice, std::string_view value) {
   return absl::OkStatus();
 }
 
+bool ReadPlan::IsSaved(const schema::ChunkRef& ref, const std::byte* bytes) {
+  return base::DigestOf(std::span(bytes, ref.length)) == ref.digest;
+}
+
 bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   const schema::ChunkRef& first = slices.front().ref;
   const auto [begin, end] = Extent(slices);
@@ -309,9 +262,6 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   bool in_runs = true;
   for (const Slice& slice : slices) {
     const schema::ChunkRef& ref = slice.ref;
-    if (ref.codec != schema::Codec::kNone || ref.raw_length != ref.length) {
-      return false;
-    }
     wanted += ref.length;
     in_runs = in_runs && slice.scatter < 0;
   }
@@ -320,8 +270,8 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   if (in_runs && (slices.size() == 1 || 4 * wanted < end - begin)) {
     for (const Slice& slice : slices) {
       const std::span<std::byte> to(slice.destination, slice.ref.length);
-      if (!database_.ReadUnchecked(slice.ref.place, key, slice.ref.offset,
-                                   to) ||
+      if (!database_.ReadUnchecked(slice.ref.place, key, first.block_length,
+                                   slice.ref.offset, to) ||
           !IsSaved(slice.ref, to.data())) {
         return false;
       }
@@ -329,14 +279,15 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
     bytes_read_.fetch_add(wanted, std::memory_order_relaxed);
     return true;
   }
-  if (scratch->size() < end - begin) scratch->resize(end - begin);
-  if (!database_.ReadUnchecked(first.place, key, begin,
-                               std::span(*scratch).first(end - begin))) {
+  std::vector<std::byte>& read = scratch->bytes;
+  if (read.size() < end - begin) read.resize(end - begin);
+  if (!database_.ReadUnchecked(first.place, key, first.block_length, begin,
+                               std::span(read).first(end - begin))) {
     return false;
   }
   const schema::ChunkRef* checked = nullptr;  // One for several boxes.
   for (const Slice& slice : slices) {
-    const std::byte* const bytes = scratch->data() + (slice.ref.offset - begin);
+    const std::byte* const bytes = read.data() + (slice.ref.offset - begin);
     if (slice.scatter >= 0 && (checked == nullptr || *checked != slice.ref)) {
       if (!IsSaved(slice.ref, bytes)) return false;
       checked = &slice.ref;
@@ -378,18 +329,22 @@ absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
 absl::Status ReadPlan::DeliverBlock(std::span<const Slice> slices,
                                     Scratch* scratch) {
   const Slice& first = slices.front();
-  if (ReadStraight(slices, scratch)) return absl::OkStatus();
-  absl::StatusOr<kv::Value> value =
-      database_.Read(first.ref.place, ChunkKey(first.ref));
-  if (value.ok()) {
-    bytes_read_.fetch_add(value->view().size(), std::memory_order_relaxed);
+  if (ReadStraight(slices, scratch) ||
+      (first.ref.place == schema::Space::kChunks &&
+       ReadCoded(slices, scratch))) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<BlockPayload> payload =
+      ReadPayload(database_, first.ref);
+  if (payload.ok()) {
+    bytes_read_.fetch_add(payload->view().size(), std::memory_order_relaxed);
   }
   for (const Slice& slice : slices) {
     const absl::Status status =
-        value.ok() ? Place(slice, value->view()) : value.status();
+        payload.ok() ? Place(slice, payload->view()) : payload.status();
     if (status.ok()) continue;
     // Of a block with a damaged byte all but the leaf that it is in is whole.
-    const absl::StatusOr<kv::Value> found =
+    const absl::StatusOr<BlockPayload> found =
         SearchBlock(database_, slice.ref, status);
     if (found.ok() && Place(slice, found->view()).ok()) continue;
     return absl::Status(
@@ -407,8 +362,8 @@ void ReadPlan::Prefetch(std::span<const Slice> slices) const {
   if (slices.size() == 1 && slices.front().scatter < 0) {
     destination = {slices.front().destination, first.length};
   }
-  database_.Prefetch(first.place, ChunkKey(first), begin, end - begin,
-                     destination);
+  database_.Prefetch(first.place, ChunkKey(first), first.block_length, begin,
+                     end - begin, destination);
 }
 
 std::vector<std::span<const ReadPlan::Slice>> ReadPlan::Blocks() {

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
 #include "ckptree/tensor.h"
+#include "core/coding/block_decoder.h"
 #include "kv/database.h"
 #include "schema/leaf_record.h"
 #include "schema/tree.h"
@@ -74,11 +75,17 @@ class ReadPlan {
   };
 
   // Memory that is used again for the next block.
-  using Scratch = std::vector<std::byte>;
+  struct Scratch {
+    std::vector<std::byte> bytes;  // Of payloads.
+    std::vector<std::byte> coded;
+    BlockDecoder decoder;
+  };
 
   // Where in their block they begin and end.
   static std::pair<std::uint64_t, std::uint64_t> Extent(
       std::span<const Slice> slices);
+  // True where `bytes` are those of `ref`.
+  static bool IsSaved(const schema::ChunkRef& ref, const std::byte* bytes);
   // Begins to read a block.
   void Prefetch(std::span<const Slice> slices) const;
   // Remembers what is about to be written, where that is much.
@@ -96,6 +103,12 @@ class ReadPlan {
   // where that is not possible, or where they are not the bytes that were
   // saved: the whole block, as the database reads and checks it, tells why.
   bool ReadStraight(std::span<const Slice> slices, Scratch* scratch);
+  // The same of a block that is coded; only the cells that were asked for where
+  // all slices are of one leaf.
+  bool ReadCoded(std::span<const Slice> slices, Scratch* scratch);
+  // The cells [first, second) of its block that the slices need.
+  std::pair<std::size_t, std::size_t> CellsOf(
+      std::span<const Slice> slices) const;
   // The bytes of `slice` at the beginning of `bytes`, to where they belong.
   void Deliver(const Slice& slice, const std::byte* bytes) const;
   absl::Status Place(const Slice& slice, std::string_view payload);
@@ -112,20 +125,6 @@ class ReadPlan {
   std::uint64_t total_ = 0;  // Of all slices, in bytes; so `done_`.
   std::atomic<std::uint64_t> done_{0};
 };
-
-// The key of a chunk's block.
-std::string ChunkKey(const schema::ChunkRef& ref);
-
-// The bytes of `ref` within its block's value, checked against bounds, length
-// and digest. kDataLoss says what is wrong, not where.
-absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
-                                              std::string_view block_value);
-
-// A block whose bytes of `ref` are those that were saved, looked for past
-// damage beside them, where `why` may be that.
-absl::StatusOr<kv::Value> SearchBlock(const kv::Database& database,
-                                      const schema::ChunkRef& ref,
-                                      const absl::Status& why);
 
 }  // namespace ckptree::internal
 

@@ -128,7 +128,7 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
 }
 
 bool Database::ReadUnchecked(schema::Space space, std::string_view key,
-                             std::uint64_t offset,
+                             std::uint64_t value_bytes, std::uint64_t offset,
                              std::span<std::byte> destination) const {
   if (space != schema::Space::kChunks &&
       (space != schema::Space::kSmall || !IsArrayBlock(key))) {
@@ -139,8 +139,8 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
   if (view->overlay != nullptr && space == schema::Space::kSmall) {
     if (const Overlay::Found found = view->overlay->Get(space, key);
         found.known) {
-      if (!found.value.has_value() || offset > found.value->size() ||
-          destination.size() > found.value->size() - offset) {
+      if (!found.value.has_value() || found.value->size() != value_bytes ||
+          offset > value_bytes || destination.size() > value_bytes - offset) {
         return false;
       }
       std::memcpy(destination.data(), found.value->data() + offset,
@@ -148,8 +148,8 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
       return true;
     }
   }
-  return impl_->table_files->Read(*view->instance, space, key, offset,
-                                  destination);
+  return impl_->table_files->Read(*view->instance, space, key, value_bytes,
+                                  offset, destination);
 }
 
 std::optional<std::string> Database::ReadWritten(schema::Space space,
@@ -167,14 +167,23 @@ std::optional<std::string> Database::ReadWritten(schema::Space space,
   return impl_->table_files->ReadChecked(*view->instance, key);
 }
 
+std::optional<std::uint64_t> Database::ValueBytes(schema::Space space,
+                                                  std::string_view key) const {
+  if (space != schema::Space::kChunks) return std::nullopt;
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
+  if (!instance.ok()) return std::nullopt;
+  return impl_->table_files->ValueBytes(**instance, key);
+}
+
 void Database::Prefetch(schema::Space space, std::string_view key,
-                        std::uint64_t offset, std::size_t bytes,
+                        std::uint64_t value_bytes, std::uint64_t offset,
+                        std::size_t bytes,
                         std::span<const std::byte> destination) const {
   if (space != schema::Space::kChunks && space != schema::Space::kSmall) return;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (instance.ok()) {
-    impl_->table_files->Prefetch(**instance, space, key, offset, bytes,
-                                 destination);
+    impl_->table_files->Prefetch(**instance, space, key, value_bytes, offset,
+                                 bytes, destination);
   }
 }
 

@@ -231,7 +231,8 @@ absl::Status Database::Drop(schema::Space space,
 }
 
 absl::StatusOr<std::uint64_t> Database::Rewrite(
-    schema::Space space, const std::vector<LiveFile>& files, KeepFn keep) {
+    schema::Space space, const std::vector<LiveFile>& files,
+    RewriteFn rewrite) {
   Impl& impl = *impl_;
   CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
   if (!HoldsSegments(space)) {
@@ -267,7 +268,7 @@ absl::StatusOr<std::uint64_t> Database::Rewrite(
   std::vector<std::string> made;
   rocksdb::Status status;
   {
-    const RewriteScope scope(keep);
+    const RewriteScope scope(rewrite);
     status = instance->db()->CompactFiles(options, instance->family(space),
                                           names, kBottomLevel,
                                           /*output_path_id=*/-1, &made);

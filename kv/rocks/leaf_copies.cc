@@ -152,12 +152,14 @@ absl::Status RewriteLeafCopies(const Instance& instance,
   reading.fill_cache = false;
   const std::unique_ptr<rocksdb::Iterator> kept(
       instance.db()->NewIterator(reading, instance.family(Space::kLeaves)));
-  const auto keep = [&](std::string_view key, std::size_t) {
+  const auto keep = [&](std::string_view key, std::string_view, std::string*) {
     while (kept->Valid() && KeyOf(*kept) < key) kept->Next();
     // Also at an end: see IndexCursor::Next.
     if (!kept->Valid()) kept->Seek(key);
     // What cannot be read may be there.
-    return kept->Valid() ? KeyOf(*kept) == key : !kept->status().ok();
+    const bool there =
+        kept->Valid() ? KeyOf(*kept) == key : !kept->status().ok();
+    return there ? Rewritten::kAsItIs : Rewritten::kDropped;
   };
   rocksdb::CompactionOptions options;
   options.compression = rocksdb::kNoCompression;

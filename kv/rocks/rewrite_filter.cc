@@ -13,31 +13,39 @@ namespace ckptree::kv {
 namespace {
 
 // CompactFiles runs its compaction, filter included, in the thread that calls.
-thread_local const KeepFn* keep_of_this_thread = nullptr;
+thread_local const RewriteFn* rewrite_of_this_thread = nullptr;
 
 class Filter : public rocksdb::CompactionFilter {
  public:
-  explicit Filter(const KeepFn& keep) : keep_(keep) {}
+  explicit Filter(const RewriteFn& rewrite) : rewrite_(rewrite) {}
 
   Decision FilterV2(int, const rocksdb::Slice& key, ValueType,
-                    const rocksdb::Slice& value, std::string*,
+                    const rocksdb::Slice& value, std::string* changed,
                     std::string*) const override {
-    return keep_(key.ToStringView(), value.size()) ? Decision::kKeep
-                                                   : Decision::kRemove;
+    changed->clear();
+    switch (rewrite_(key.ToStringView(), value.ToStringView(), changed)) {
+      case Rewritten::kDropped:
+        return Decision::kRemove;
+      case Rewritten::kChanged:
+        return Decision::kChangeValue;
+      case Rewritten::kAsItIs:
+        break;
+    }
+    return Decision::kKeep;
   }
 
   const char* Name() const override { return "ckptree.rewrite"; }
 
  private:
-  const KeepFn keep_;
+  const RewriteFn rewrite_;
 };
 
 class Factory : public rocksdb::CompactionFilterFactory {
  public:
   std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
       const rocksdb::CompactionFilter::Context&) override {
-    if (keep_of_this_thread == nullptr) return nullptr;
-    return std::make_unique<Filter>(*keep_of_this_thread);
+    if (rewrite_of_this_thread == nullptr) return nullptr;
+    return std::make_unique<Filter>(*rewrite_of_this_thread);
   }
 
   const char* Name() const override { return "ckptree.rewrite"; }
@@ -45,13 +53,13 @@ class Factory : public rocksdb::CompactionFilterFactory {
 
 }  // namespace
 
-RewriteScope::RewriteScope(KeepFn keep) : keep_(keep) {
-  keep_of_this_thread = &keep_;
+RewriteScope::RewriteScope(RewriteFn rewrite) : rewrite_(rewrite) {
+  rewrite_of_this_thread = &rewrite_;
 }
 
-RewriteScope::~RewriteScope() { keep_of_this_thread = nullptr; }
+RewriteScope::~RewriteScope() { rewrite_of_this_thread = nullptr; }
 
-bool RewriteScope::Active() { return keep_of_this_thread != nullptr; }
+bool RewriteScope::Active() { return rewrite_of_this_thread != nullptr; }
 
 std::shared_ptr<rocksdb::CompactionFilterFactory> MakeRewriteFilterFactory() {
   return std::make_shared<Factory>();

@@ -122,7 +122,7 @@ rocksdb::ColumnFamilyOptions SpaceOptions(
   // The defaults start rewriting a store once it is a month old.
   options.ttl = 0;
   options.periodic_compaction_seconds = 0;
-  // The codec of a chunk stands in its reference.
+  // Arrays are coded above this wall, where their words are known.
   options.compression = rocksdb::kNoCompression;
   options.bottommost_compression = rocksdb::kDisableCompressionOption;
   options.enable_blob_files = false;

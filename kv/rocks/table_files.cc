@@ -98,14 +98,17 @@ class TableFile {
            first->key.substr(0, first->key.size() - kKeySuffixBytes) == key;
   }
 
-  bool Read(std::string_view key, std::uint64_t offset,
-            std::span<std::byte> destination) const {
-    const std::optional<std::uint64_t> start =
-        Locate(key, offset, destination.size());
-    if (!start.has_value()) return false;
-    const std::size_t done = direct_.Read(*start, destination);
+  bool Read(std::string_view key, std::uint64_t value_bytes,
+            std::uint64_t offset, std::span<std::byte> destination) const {
+    const std::optional<ValuePlace> value = Find(key);
+    if (!value.has_value() || value->size != value_bytes ||
+        !IsIn(*value, offset, destination.size())) {
+      return false;
+    }
+    const std::uint64_t start = value->offset + offset;
+    const std::size_t done = direct_.Read(start, destination);
     destination = destination.subspan(done);
-    return destination.empty() || ReadAt(*start + done, destination);
+    return destination.empty() || ReadAt(start + done, destination);
   }
 
   std::optional<std::string> ReadChecked(std::string_view key) const {
@@ -140,13 +143,33 @@ class TableFile {
                : 0;
   }
 
-  void Prefetch(std::string_view key, std::uint64_t offset, std::size_t bytes,
+  void Prefetch(std::string_view key, std::uint64_t value_bytes,
+                std::uint64_t offset, std::size_t bytes,
                 std::span<const std::byte> destination) const {
-    const std::optional<std::uint64_t> start = Locate(key, offset, bytes);
-    if (!start.has_value() || direct_.Wants(*start, destination)) return;
+    const std::optional<ValuePlace> value = Find(key);
+    if (!value.has_value()) return;
+    if (value->size != value_bytes) {
+      if (bytes != value_bytes) return;
+      offset = 0;
+      bytes = value->size;
+      destination = {};
+    }
+    if (!IsIn(*value, offset, bytes)) return;
+    const std::uint64_t start = value->offset + offset;
+    if (direct_.Wants(start, destination)) return;
     // Only to be faster.
-    file_->Prefetch(*start, bytes, rocksdb::IOOptions(), nullptr)
+    file_->Prefetch(start, bytes, rocksdb::IOOptions(), nullptr)
         .PermitUncheckedError();
+  }
+
+  // Where in the file the value of `key` stands, and its bytes.
+  std::optional<ValuePlace> Find(std::string_view key) const {
+    const auto entry = Entry(key);
+    if (entry == index_.end()) return std::nullopt;
+    std::optional<ValuePlace> value =
+        ValueInBlock(key.size(), entry->place.size);
+    if (value.has_value()) value->offset += entry->place.offset;
+    return value;
   }
 
  private:
@@ -168,19 +191,9 @@ class TableFile {
     return true;
   }
 
-  // Where in the file these bytes of the value of `key` stand.
-  std::optional<std::uint64_t> Locate(std::string_view key,
-                                      std::uint64_t offset,
-                                      std::size_t bytes) const {
-    const auto entry = Entry(key);
-    if (entry == index_.end()) return std::nullopt;
-    const std::optional<ValuePlace> value =
-        ValueInBlock(key.size(), entry->place.size);
-    if (!value.has_value() || bytes > value->size ||
-        offset > value->size - bytes) {
-      return std::nullopt;
-    }
-    return entry->place.offset + value->offset + offset;
+  static bool IsIn(const ValuePlace& value, std::uint64_t offset,
+                   std::size_t bytes) {
+    return bytes <= value.size && offset <= value.size - bytes;
   }
 
   std::shared_ptr<rocksdb::FileSystem> files_;  // Outlives the file.
@@ -190,16 +203,25 @@ class TableFile {
 };
 
 bool TableFiles::Read(const Instance& instance, schema::Space space,
-                      std::string_view key, std::uint64_t offset,
-                      std::span<std::byte> destination) {
+                      std::string_view key, std::uint64_t value_bytes,
+                      std::uint64_t offset, std::span<std::byte> destination) {
   const Files files = Find(instance, space, key, destination.size());
   for (const auto& file : files) {
     // Each table of `small` ends with the marker, and so its range may have any
     // key.
     if (space == schema::Space::kSmall && !file->Has(key)) continue;
-    if (file->Read(key, offset, destination)) return true;
+    if (file->Read(key, value_bytes, offset, destination)) return true;
   }
   return false;
+}
+
+std::optional<std::uint64_t> TableFiles::ValueBytes(const Instance& instance,
+                                                    std::string_view key) {
+  for (const auto& file : Find(instance, schema::Space::kChunks, key, 0)) {
+    const std::optional<ValuePlace> value = file->Find(key);
+    if (value.has_value()) return value->size;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> TableFiles::ReadChecked(const Instance& instance,
@@ -272,12 +294,12 @@ void TableFiles::MakeRoom(std::size_t descriptors, const std::string& but) {
 }
 
 void TableFiles::Prefetch(const Instance& instance, schema::Space space,
-                          std::string_view key, std::uint64_t offset,
-                          std::size_t bytes,
+                          std::string_view key, std::uint64_t value_bytes,
+                          std::uint64_t offset, std::size_t bytes,
                           std::span<const std::byte> destination) {
   for (const auto& file : Find(instance, space, key, bytes)) {
     if (space == schema::Space::kSmall && !file->Has(key)) continue;
-    file->Prefetch(key, offset, bytes, destination);
+    file->Prefetch(key, value_bytes, offset, bytes, destination);
   }
 }
 

@@ -48,19 +48,26 @@ class TableFiles {
   explicit TableFiles(const Options& options) : options_(options) {}
 
   // Fills `destination` with the bytes of the array block `key`, of `small` or
-  // `chunks`, from `offset` on. NOTHING IS CHECKED: for a caller that knows a
-  // digest.
+  // `chunks`, whose value has `value_bytes`, from `offset` on. NOTHING IS
+  // CHECKED: for a caller that knows a digest.
   bool Read(const Instance& instance, schema::Space space, std::string_view key,
-            std::uint64_t offset, std::span<std::byte> destination);
+            std::uint64_t value_bytes, std::uint64_t offset,
+            std::span<std::byte> destination);
+
+  // The bytes of the value of `key`, of `chunks`. REQUIRES: it is there.
+  std::optional<std::uint64_t> ValueBytes(const Instance& instance,
+                                          std::string_view key);
 
   // The value of a leaf record in `small`; its block has its checksum.
   std::optional<std::string> ReadChecked(const Instance& instance,
                                          std::string_view key);
 
   // Has these bytes of an array block read into the page cache, and does not
-  // wait; not those that Read() would read past it, into `destination`.
+  // wait; not those that Read() would read past it, into `destination`. Of a
+  // value of other than `value_bytes` all, where all was asked for.
   void Prefetch(const Instance& instance, schema::Space space,
-                std::string_view key, std::uint64_t offset, std::size_t bytes,
+                std::string_view key, std::uint64_t value_bytes,
+                std::uint64_t offset, std::size_t bytes,
                 std::span<const std::byte> destination);
 
   // The set of tables changed.

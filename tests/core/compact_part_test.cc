@@ -107,7 +107,7 @@ class Saves {
         schema::ChunkRef& ref = record.chunks.emplace_back();
         ref.version = version_;
         ref.n = chunks == 1 ? 1 + i / 16 : 1000 + 4 * i + std::uint32_t(c);
-        ref.length = ref.raw_length = 300;
+        ref.length = 300;
         ref.offset = chunks == 1 ? 300 * (i % 16) : 0;
         ref.block_length = chunks == 1 ? 4800 : 300;
         ref.digest = base::DigestOf(absl::StrFormat("%d", random_()));
@@ -212,7 +212,7 @@ TEST(CompactPartTest, ALeafOfAPackTakesFewBytes) {
     schema::ChunkRef ref;
     ref.version = 1;
     ref.n = 1 + i / 16;
-    ref.length = ref.raw_length = 4096;
+    ref.length = 4096;
     ref.block_length = 1 << 16;
     CompactPartBuilder::NewLeaf leaf;
     leaf.at = {0, 1, Space::kLeaves, 1, i};

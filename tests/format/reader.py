@@ -10,6 +10,7 @@ order of FORMAT.md. Needs xxhash. The store must not be open for writing. Rows
 are read from the journal; of `db/` only arrays and leaf records are.
 """
 
+import ctypes
 import functools
 import itertools
 import json
@@ -222,17 +223,78 @@ def read_chunks(store, record):
   length = column(record, 11, zeros)
   columns = [column(record, n, d) for n, d in (
       (9, zeros), (16, zeros), (17, [3 for _ in zeros]), (13, zeros),
-      (12, length), (18, zeros))]
+      (19, length))]
   n = 0
   for i, delta in enumerate(numbers(record, 10)):
-    version, part, place, offset, raw, codec = (values[i] for values in columns)
+    version, part, place, offset, block = (values[i] for values in columns)
     n += unzigzag(delta)
     space = {1: "small", 3: "chunks"}[place]
     payload = dump(store, space)[block_key(space, version, part, 2, n)]
+    if space == "chunks" and len(payload) < block:
+      if b"coded" not in features(store):
+        raise Damaged("a coded block in a store without that feature")
+      payload = decoded(payload, block)
+    if len(payload) != block:
+      raise Damaged("a block of another length")
     chunk = payload[offset:offset + length[i]]
-    if codec != 0 or len(chunk) != raw:
-      raise Damaged("a codec that this reader does not have")
     yield checked(chunk, digests[16 * i:16 * i + 16], "chunk")
+
+
+@functools.cache
+def features(store):
+  """The names of those that a reader must know."""
+  return open_envelope(1, dump(store, "records")[b"\x00"]).get(5, [])
+
+
+def decoded(stored, length):
+  """The payload of a coded block of `length` bytes."""
+  count = -(-length // 65536)
+  end = 24 + 12 * count
+  coding, width, rotated, cell, raw = struct.unpack_from(">BBBBI", stored)
+  if xxhash.xxh3_64_digest(stored[:end]) != stored[end:end + 8]:
+    raise Damaged("the head of a coded block is damaged")
+  if (coding, cell, raw) != (1, 16, length) or rotated > 1:
+    raise Damaged("a coded block of another kind")
+  payload, before = bytearray(), 0
+  for i in range(count):
+    ends, checksum = struct.unpack_from(">I8s", stored, 24 + 12 * i)
+    body, before = stored[end + 8 + before:end + 8 + ends], ends
+    if xxhash.xxh3_64_digest(body) != checksum:
+      raise Damaged("a cell is damaged")
+    payload += decoded_cell(body, width, rotated, min(65536, raw - 65536 * i))
+  if end + 8 + before != len(stored):
+    raise Damaged("bytes of no cell")
+  return checked(bytes(payload), stored[8:24], "coded block")
+
+
+def decoded_cell(body, width, rotated, size):
+  words, at = bytearray(size // width * width), 5 * width
+  for b in range(width):
+    kind, length = struct.unpack_from(">BI", body, 5 * b)
+    plane, at = body[at:at + length], at + length
+    if kind == 1:
+      plane = plane * (size // width)
+    elif kind == 2:
+      plane = unzstd(plane, size // width)
+    words[b::width] = plane
+  if rotated:
+    bits = 8 * width
+    for word in range(0, len(words), width):
+      value = int.from_bytes(words[word:word + width], "little")
+      value = value >> 1 | (value & 1) << (bits - 1)
+      words[word:word + width] = value.to_bytes(width, "little")
+  return bytes(words) + body[at:]
+
+
+def unzstd(frame, size):
+  library = ctypes.CDLL("libzstd.so.1")
+  library.ZSTD_decompress.restype = ctypes.c_size_t
+  out = ctypes.create_string_buffer(size)
+  done = library.ZSTD_decompress(
+      out, ctypes.c_size_t(size), frame, ctypes.c_size_t(len(frame)))
+  if done != size:
+    raise Damaged("a plane is damaged")
+  return out.raw[:size]
 
 
 def read_value(store, entry, record):

@@ -8,12 +8,15 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/digest.h"
 #include "ckptree/path.h"
+#include "core/coding/block_coder.h"
+#include "core/coding/coded_block.h"
 #include "kv/journal/preface.h"
 #include "kv/journal/record.h"
 #include "kv/write_batch.h"
@@ -28,6 +31,7 @@
 namespace ckptree::fuzz {
 namespace {
 
+using namespace std::string_literals;
 using namespace std::string_view_literals;
 
 // Numbers the seeds of one target.
@@ -181,6 +185,21 @@ void AddJournal(Folder folder) {
   folder.Add('\3' + encoded.rows);
 }
 
+void AddCoded(Folder folder) {
+  std::string words;
+  for (int i = 0; i < 700; ++i) {
+    words += {static_cast<char>(i * 37 % 256), static_cast<char>(i % 3)};
+  }
+  internal::BlockCoder coder;
+  const std::string stored(
+      coder.Encode(std::as_bytes(std::span(words)), base::DigestOf(words)));
+  const std::size_t head = internal::CodedHeadBytes(words.size());
+  folder.Add('\0' + stored);
+  // Width, map, length; what a cell of them is.
+  folder.Add("\1\2\1\x05\x78"s + stored.substr(head));
+  folder.Add('\2' + words);
+}
+
 void AddTexts(Folder command, Folder arguments, Folder slice) {
   for (const std::string_view seed :
        {"latest~2:params/out/bias[:4]"sv, "best:loss:max~1:a/b"sv,
@@ -218,6 +237,7 @@ int main(int argc, char** argv) {
   ckptree::fuzz::AddRecords({corpus, "record"}, {corpus, "tree"},
                             {corpus, "leaf"}, {corpus, "segment"});
   ckptree::fuzz::AddJournal({corpus, "journal"});
+  ckptree::fuzz::AddCoded({corpus, "coded"});
   ckptree::fuzz::AddTexts({corpus, "command"}, {corpus, "arguments"},
                           {corpus, "slice"});
   return 0;

@@ -64,6 +64,7 @@ LIBRARIES = {
     "rocksdb": r"rocksdb/",
     "tbb": r"(tbb|oneapi)/",
     "xxhash": r"xxhash\.h$",
+    "zstd": r"zstd\.h$",
 }
 
 OURS = ("base", "bench", "ckptree", "core", "kv", "python", "schema", "scripts",
@@ -94,12 +95,13 @@ class Rule:
 CORE = {
     "process": "",
     "array": "process",
-    "version": "process array",
+    "coding": "",
+    "version": "process array coding",
     "policy": "process array version",
-    "verify": "process array version",
-    "collect": "process array version policy verify",
-    "save": "process array version policy verify collect",
-    "engine": "process array version policy verify collect save",
+    "verify": "process array coding version",
+    "collect": "process array coding version policy verify",
+    "save": "process array coding version policy verify collect",
+    "engine": "process array coding version policy verify collect save",
     "ranks": "process array version policy verify collect save engine",
     "manage": "process array version policy verify collect save engine ranks",
     "repair": "process array version policy verify collect save engine",
@@ -109,6 +111,7 @@ CORE = {
 FACE = {
     "process": "options",
     "array": "",
+    "coding": "",
     "version": "selector step store tensor",
     "policy": "policy preservation save_decision",
     "verify": "store",
@@ -176,6 +179,10 @@ RULES = [
     *rooms_rules("kv", KV, [r"base/.*", r"kv/[^/]*", r"schema/spaces\.h"],
                  ["absl", "rocksdb", "xxhash"], system=True),
     Rule(r"core/include/.*\.h", [r"ckptree/.*"], ["absl"]),
+    # No entropy coder elsewhere.
+    Rule(r"core/coding/.*", [r"base/.*", r"core/coding/.*",
+                             r"schema/limits\.h"],
+         ["absl", "highway", "zstd"]),
     *rooms_rules("core", CORE,
                  [r"base/.*", FORMAT_TYPES, r"kv/[^/]*", r"schema/.*"],
                  ["absl", "highway", "tbb"], face=FACE, system=True),
@@ -199,7 +206,7 @@ RULES = [
     # What reads bytes or text from outside, and nothing that opens a store.
     Rule(r"tests/fuzz/.*",
          [r"(base|schema)/.*", r"kv/write_batch\.h",
-          r"kv/journal/(preface|record)\.h",
+          r"kv/journal/(preface|record)\.h", r"core/coding/.*",
           r"ckptree/(preservation|selector|tensor)\.h", FORMAT_TYPES,
           r"tools/.*",
           r"tests/fuzz/.*", r"tests/schema/samples\.h"], ["absl", "json"]),

@@ -162,13 +162,15 @@ TEST_F(DirectFileTest, AChunkComesStraightFromTheDisk) {
     const std::string value = Payload(3, n, 2 * kLarge);
     const std::span to(memory.get() + shift, value.size());
     std::ranges::fill(to, std::byte{0});
-    EXPECT_TRUE(database->ReadUnchecked(Space::kChunks, ChunkKey(3, n), 0, to));
+    EXPECT_TRUE(database->ReadUnchecked(Space::kChunks, ChunkKey(3, n),
+                                        value.size(), 0, to));
     EXPECT_EQ(Text(to), value) << n;
   };
   read(1, 0);  // Opens the file, and reads its index.
   Forget(files[0].path);
   for (const int n : {1, 2, 3}) {
-    database->Prefetch(Space::kChunks, ChunkKey(3, n), 0, 2 * kLarge,
+    database->Prefetch(Space::kChunks, ChunkKey(3, n),
+                       Payload(3, n, 2 * kLarge).size(), 0, 2 * kLarge,
                        std::span(memory.get(), 2 * kLarge));
     read(n, 0);
   }

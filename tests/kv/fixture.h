@@ -118,6 +118,18 @@ class KvTest : public ::testing::Test {
     return (*writer)->Finish();
   }
 
+  // Writes files again with the records that `keep` (key, bytes) is true of.
+  template <typename Keep>
+  static absl::StatusOr<std::uint64_t> RewriteKeeping(
+      Database& database, schema::Space space,
+      const std::vector<LiveFile>& files, Keep keep) {
+    const auto rewrite = [&keep](std::string_view key, std::string_view value,
+                                 std::string*) {
+      return keep(key, value.size()) ? Rewritten::kAsItIs : Rewritten::kDropped;
+    };
+    return database.Rewrite(space, files, rewrite);
+  }
+
   static std::string ChunkKey(std::uint64_t version, int i) {
     return VersionKey(version, VersionKey(static_cast<std::uint64_t>(i), ""));
   }

@@ -44,7 +44,7 @@ TEST_F(IndexRebuildTest, WhatIsTakenInCanBeReadDroppedAndRewritten) {
   const auto no_gaps = [](std::string_view key, std::size_t) {
     return !IsGap(key);
   };
-  ASSERT_OK(database_->Rewrite(Space::kChunks, files, no_gaps));
+  ASSERT_OK(RewriteKeeping(*database_, Space::kChunks, files, no_gaps));
   ASSERT_NO_FATAL_FAILURE(Close());
   // What an index has in addition to its tables may be anything.
   fs::remove(Db() + "/CURRENT");
@@ -81,10 +81,10 @@ TEST_F(IndexRebuildTest, WhatIsTakenInCanBeReadDroppedAndRewritten) {
              file.first_key >= Key(35, 0);
     });
     const std::string dead = Key(22, 1 + static_cast<std::uint32_t>(round));
-    ASSERT_OK(database_->Rewrite(Space::kChunks, now,
-                                 [&](std::string_view key, std::size_t) {
-                                   return !IsGap(key) && key != dead;
-                                 }));
+    ASSERT_OK(RewriteKeeping(*database_, Space::kChunks, now,
+                             [&](std::string_view key, std::size_t) {
+                               return !IsGap(key) && key != dead;
+                             }));
     models_[Space::kChunks].erase(dead);
     models_[Space::kRecords] = All(*database_, Space::kRecords);
     ASSERT_NO_FATAL_FAILURE(ExpectAllThere(*database_));
@@ -126,8 +126,8 @@ TEST_F(IndexRebuildTest, InputAndOutputOfACompactionAreTakenTogether) {
   std::erase_if(files, [&](const LiveFile& file) {
     return file.space != Space::kChunks || file.first_key >= Key(4, 0);
   });
-  ASSERT_OK(database_->Rewrite(
-      Space::kChunks, files,
+  ASSERT_OK(RewriteKeeping(
+      *database_, Space::kChunks, files,
       [](std::string_view key, std::size_t) { return !IsGap(key); }));
   ASSERT_NO_FATAL_FAILURE(Close());
   for (const auto& entry : fs::directory_iterator(kept)) {

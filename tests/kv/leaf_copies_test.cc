@@ -262,11 +262,11 @@ TEST_F(LeafCopiesTest, RewriteRewritesBoth) {
       return static_cast<unsigned char>(key.back()) % 3 == 0;
     };
     int told = 0;
-    ASSERT_OK(database->Rewrite(Space::kLeaves, first_,
-                                [&](std::string_view key, std::size_t) {
-                                  ++told;
-                                  return !dead(key);
-                                }));
+    ASSERT_OK(RewriteKeeping(*database, Space::kLeaves, first_,
+                             [&](std::string_view key, std::size_t) {
+                               ++told;
+                               return !dead(key);
+                             }));
     EXPECT_EQ(told, 120);
     std::erase_if(written_, [&](const auto& it) { return dead(it.first); });
     FindFiles(*database);
@@ -276,8 +276,8 @@ TEST_F(LeafCopiesTest, RewriteRewritesBoth) {
     EXPECT_THAT(database->CountEntries(second_[0]), IsOkAndHolds(80));
     EXPECT_OK(database->CheckFile(second_[0]));
     EXPECT_OK(database->CheckLeafCopies(first_[0]));
-    EXPECT_THAT(database->Rewrite(Space::kLeaves, second_,
-                                  [](auto, auto) { return true; }),
+    EXPECT_THAT(RewriteKeeping(*database, Space::kLeaves, second_,
+                               [](auto, auto) { return true; }),
                 StatusIs(absl::StatusCode::kInvalidArgument));
   }
   FlipByte(first_[0].path, 100);
@@ -291,8 +291,8 @@ TEST_F(LeafCopiesTest, RewriteBesideADamagedCopy) {
   {
     ASSERT_OK_AND_ASSIGN(const auto database, Open());
     FindFiles(*database);
-    ASSERT_OK(database->Rewrite(Space::kLeaves, first_,
-                                [](auto, auto) { return true; }));
+    ASSERT_OK(RewriteKeeping(*database, Space::kLeaves, first_,
+                             [](auto, auto) { return true; }));
     EXPECT_TRUE(ScanAll(*database) == written_);
     EXPECT_OK(database->health());
   }
@@ -328,8 +328,8 @@ TEST_F(LeafCopiesTest, MendsWhereOneIsMissing) {
   DatabasePeer::DropFile(*database, first_[0]);
   DatabasePeer::DropFile(*database, second_[1]);
   // One that a compaction made cannot be adopted as it is.
-  ASSERT_OK(database->Rewrite(Space::kLeaves, {first_[2], first_[3]},
-                              [](auto, auto) { return true; }));
+  ASSERT_OK(RewriteKeeping(*database, Space::kLeaves, {first_[2], first_[3]},
+                           [](auto, auto) { return true; }));
   FindFiles(*database);
   DatabasePeer::DropFile(*database, second_.back());
   FindFiles(*database);

@@ -104,9 +104,9 @@ TEST_F(MemoryIndexTest, TheStoreIsReadWithoutAWriteToTheDisk) {
                     return it.space == Space::kLeaves;
                   }))));
   std::string straight(5, '?');
-  EXPECT_TRUE(
-      database_->ReadUnchecked(Space::kChunks, Key(2, 3), 7,
-                               std::as_writable_bytes(std::span(straight))));
+  EXPECT_TRUE(database_->ReadUnchecked(
+      Space::kChunks, Key(2, 3), models_[Space::kChunks][Key(2, 3)].size(), 7,
+      std::as_writable_bytes(std::span(straight))));
   EXPECT_EQ(straight, models_[Space::kChunks][Key(2, 3)].substr(7, 5));
   EXPECT_OK(database_->Close());
 }

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,13 +82,13 @@ TEST_F(RewriteTest, KeepsWhatItIsToldToInOneFile) {
                        database_->View(Space::kChunks, ChunkKey(2, 3)));
   const std::set<std::string> dead = {ChunkKey(2, 3), ChunkKey(3, 1)};
   int told = 0;
-  ASSERT_OK(database_->Rewrite(Space::kChunks, {files[1], files[2]},
-                               [&](std::string_view key, std::size_t bytes) {
-                                 if (IsGap(key)) return false;
-                                 ++told;
-                                 EXPECT_GT(bytes, kBytes);
-                                 return !dead.contains(std::string(key));
-                               }));
+  ASSERT_OK(RewriteKeeping(*database_, Space::kChunks, {files[1], files[2]},
+                           [&](std::string_view key, std::size_t bytes) {
+                             if (IsGap(key)) return false;
+                             ++told;
+                             EXPECT_GT(bytes, kBytes);
+                             return !dead.contains(std::string(key));
+                           }));
   EXPECT_EQ(told, 2 * kRecords);
   for (const std::string& key : dead) wanted.erase(key);
   EXPECT_EQ(Keys(), wanted);
@@ -108,15 +110,15 @@ TEST_F(RewriteTest, KeepsWhatItIsToldToInOneFile) {
 
 TEST_F(RewriteTest, NothingKeptLeavesNoFile) {
   ASSERT_OK(
-      database_->Rewrite(Space::kChunks, {Files()[0]},
-                         [](std::string_view, std::size_t) { return false; }));
+      RewriteKeeping(*database_, Space::kChunks, {Files()[0]},
+                     [](std::string_view, std::size_t) { return false; }));
   EXPECT_EQ(Files().size(), 3);
   EXPECT_EQ(Keys().size(), 3 * kRecords);
 }
 
 TEST_F(RewriteTest, IsThereAfterAnOpen) {
-  ASSERT_OK(database_->Rewrite(
-      Space::kChunks, Files(),
+  ASSERT_OK(RewriteKeeping(
+      *database_, Space::kChunks, Files(),
       [](std::string_view key, std::size_t) { return !IsGap(key); }));
   EXPECT_EQ(Files().size(), 1);
   database_.reset();
@@ -137,35 +139,66 @@ TEST_F(RewriteTest, ADamagedFileIsLeftAndTheHandleLives) {
   const auto keep = [](std::string_view key, std::size_t) {
     return !IsGap(key);
   };
-  EXPECT_THAT(database_->Rewrite(Space::kChunks, {files[2], files[3]}, keep),
-              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(
+      RewriteKeeping(*database_, Space::kChunks, {files[2], files[3]}, keep),
+      StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_OK(database_->health());
   EXPECT_EQ(Files().size(), 4);
   EXPECT_EQ(Put(*database_, "a", "1").outcome, Outcome::kCommitted);
-  EXPECT_OK(database_->Rewrite(Space::kChunks, {files[0], files[1]}, keep));
+  EXPECT_OK(
+      RewriteKeeping(*database_, Space::kChunks, {files[0], files[1]}, keep));
   EXPECT_EQ(Files().size(), 3);
   // Also where it is the first block.
   testing::FlipByte(files[3].path, 40);
-  EXPECT_THAT(database_->Rewrite(Space::kChunks, {files[3]}, keep),
+  EXPECT_THAT(RewriteKeeping(*database_, Space::kChunks, {files[3]}, keep),
               Not(IsOk()));
   EXPECT_OK(database_->health());
   EXPECT_EQ(Files().size(), 3);
+}
+
+TEST_F(RewriteTest, GivesValuesAnew) {
+  const std::string changed = ChunkKey(2, 3);
+  ASSERT_OK(database_->Rewrite(
+      Space::kChunks, {Files()[1]},
+      [&](std::string_view key, std::string_view value, std::string* other) {
+        EXPECT_TRUE(other->empty());
+        if (IsGap(key)) return Rewritten::kDropped;
+        if (key != changed) return Rewritten::kAsItIs;
+        *other = value.substr(0, 100);
+        return Rewritten::kChanged;
+      }));
+  database_.reset();
+  ASSERT_OK_AND_ASSIGN(database_, Open());
+  for (int i = 0; i < kRecords; ++i) {
+    const std::string key = ChunkKey(2, i);
+    const std::string value = Payload(2, i, kBytes);
+    const std::string expected = key == changed ? value.substr(0, 100) : value;
+    ASSERT_OK_AND_ASSIGN(const Value read,
+                         database_->Read(Space::kChunks, key));
+    EXPECT_EQ(read.view(), expected);
+    EXPECT_EQ(database_->ValueBytes(Space::kChunks, key), expected.size());
+    std::string straight(expected.size(), '?');
+    EXPECT_TRUE(
+        database_->ReadUnchecked(Space::kChunks, key, expected.size(), 0,
+                                 std::as_writable_bytes(std::span(straight))));
+    EXPECT_EQ(straight, expected);
+  }
 }
 
 TEST_F(RewriteTest, OtherCompactionsKeepEverything) {
   // Of this space there are none; a rewrite that failed leaves no scope behind.
   EXPECT_FALSE(RewriteScope::Active());
   testing::FlipByte(Files()[0].path, 5000);
-  EXPECT_THAT(database_->Rewrite(Space::kChunks, {Files()[0]},
-                                 [](std::string_view, std::size_t) {
-                                   EXPECT_TRUE(RewriteScope::Active());
-                                   return true;
-                                 }),
+  EXPECT_THAT(RewriteKeeping(*database_, Space::kChunks, {Files()[0]},
+                             [](std::string_view, std::size_t) {
+                               EXPECT_TRUE(RewriteScope::Active());
+                               return true;
+                             }),
               Not(IsOk()));
   EXPECT_FALSE(RewriteScope::Active());
   EXPECT_THAT(
-      database_->Rewrite(Space::kSmall, {},
-                         [](std::string_view, std::size_t) { return true; }),
+      RewriteKeeping(*database_, Space::kSmall, {},
+                     [](std::string_view, std::size_t) { return true; }),
       StatusIs(absl::StatusCode::kInvalidArgument));
 }
 

@@ -44,7 +44,13 @@ class TableFilesTest : public KvTest {
                                                  std::uint64_t offset,
                                                  std::size_t bytes) {
     std::string read(bytes, '?');
-    if (!database.ReadUnchecked(Space::kChunks, key, offset,
+    const std::uint64_t whole =
+        database.ValueBytes(Space::kChunks, key).value_or(0);
+    // Of no other value.
+    EXPECT_FALSE(
+        database.ReadUnchecked(Space::kChunks, key, whole + 1, offset,
+                               std::as_writable_bytes(std::span(read))));
+    if (!database.ReadUnchecked(Space::kChunks, key, whole, offset,
                                 std::as_writable_bytes(std::span(read)))) {
       return std::nullopt;
     }
@@ -110,8 +116,11 @@ TEST_F(TableFilesTest, WhatIsNotThereIsLeftToTheDatabase) {
   EXPECT_EQ(ReadStraight(*database, ChunkKey(6, 1), 0, 1), std::nullopt);
   EXPECT_EQ(ReadStraight(*database, ChunkKey(8, 1), 0, 1), std::nullopt);
   std::byte byte{};
-  EXPECT_FALSE(database->ReadUnchecked(Space::kLeaves, ChunkKey(7, 1), 0,
+  EXPECT_FALSE(database->ReadUnchecked(Space::kLeaves, ChunkKey(7, 1), 1003, 0,
                                        std::span(&byte, 1)));
+  EXPECT_EQ(database->ValueBytes(Space::kChunks, ChunkKey(7, 1)),
+            Payload(7, 1, 1000).size());
+  EXPECT_EQ(database->ValueBytes(Space::kLeaves, ChunkKey(7, 1)), std::nullopt);
   ASSERT_OK(
       database->Drop(Space::kChunks, {{VersionKey(7, ""), VersionKey(8, "")}}));
   EXPECT_EQ(ReadStraight(*database, ChunkKey(7, 1), 0, 3), std::nullopt);
@@ -214,7 +223,8 @@ class SmallTablesTest : public TableFilesTest {
     std::string read(bytes, '?');
     if (!database.ReadUnchecked(
             Space::kSmall, SmallKey(version, 2, static_cast<std::uint32_t>(n)),
-            offset, std::as_writable_bytes(std::span(read)))) {
+            PackOf(version, n).size(), offset,
+            std::as_writable_bytes(std::span(read)))) {
       return std::nullopt;
     }
     return read;
@@ -286,7 +296,12 @@ TEST_F(SmallTablesTest, ReadsRecordsAndAnyBytesOfArrays) {
     EXPECT_EQ(ReadPack(*database, 3, 1, 1, PackOf(3, 1).size()), std::nullopt);
     // A record is no array block, and not read unchecked.
     std::byte byte{};
-    EXPECT_FALSE(database->ReadUnchecked(Space::kSmall, SmallKey(3, 1, 1), 0,
+    EXPECT_FALSE(database->ReadUnchecked(Space::kSmall, SmallKey(3, 1, 1),
+                                         RecordOf(3, 1).size(), 0,
+                                         std::span(&byte, 1)));
+    // Nor is a block that is said to have other bytes.
+    EXPECT_FALSE(database->ReadUnchecked(Space::kSmall, SmallKey(3, 2, 1),
+                                         PackOf(3, 1).size() + 1, 0,
                                          std::span(&byte, 1)));
     EXPECT_EQ(database->ReadWritten(Space::kLeaves, SmallKey(3, 1, 1)),
               std::nullopt);

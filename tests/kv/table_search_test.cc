@@ -37,7 +37,7 @@ class TableSearchTest : public IndexRebuildTest {
                   std::string_view value, Way way) {
     if (way == Way::kRead) {
       std::string straight(value.size(), '?');
-      if (database.ReadUnchecked(space, key, 0,
+      if (database.ReadUnchecked(space, key, value.size(), 0,
                                  std::as_writable_bytes(std::span(straight))) &&
           straight == value) {
         return true;

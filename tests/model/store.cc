@@ -18,6 +18,8 @@ StoreOptions Options(int threads, bool read_only) {
   options.threads = threads;
   options.read_only = read_only;
   options.collect = false;  // The calls of a trial are always the same.
+  // Of large arrays some are worth it, and others are not.
+  options.coding = Coding::kPlanes;
   options.staging_bytes = std::size_t{64} << 20;
   options.log = [](LogSeverity, std::string_view, std::string_view) {};
   return options;

@@ -46,12 +46,11 @@ TEST(LeafRecordTest, RefusesWhatCannotBe) {
   RefuseLeaf([](R* r) { r->chunks[0].place = Space::kLeaves; }, "space 2");
   RefuseLeaf([](R* r) { r->chunks[0].place = static_cast<Space>(77); },
              "space 77");
-  RefuseLeaf([](R* r) { r->chunks[0].codec = static_cast<Codec>(2); },
-             "unknown codec 2");
   RefuseLeaf([](R* r) { r->chunks[1].part = 4096; }, "part 4096");
   RefuseLeaf([](R* r) { r->chunks[1].n = kTableSequence; }, "no number");
   RefuseLeaf([](R* r) { r->chunks[1].n = BlockNumber(1, 0); }, "no number");
-  RefuseLeaf([](R* r) { r->chunks[0].raw_length = 35; }, "changes its length");
+  RefuseLeaf([](R* r) { r->chunks[0].length = 35; }, "the chunks have 59");
+  RefuseLeaf([](R* r) { r->chunks[0].block_length = 35; }, "a block of 35");
   RefuseLeaf([](R* r) { r->chunks[0].length = 0; }, "a chunk of 0 bytes");
   RefuseLeaf([](R* r) { r->chunks[0].offset = kMaxChunkBytes; }, "at offset");
   RefuseLeaf([](R* r) { r->boxes[0].start[0] = -1; }, "out of range");
@@ -156,10 +155,7 @@ TEST(LeafRecordTest, RandomRecordsRoundTrip) {
       chunk.n =
           BlockNumber(static_cast<std::uint8_t>(below(256)), 1 + sequence);
       chunk.length = 1 + static_cast<std::uint32_t>(below(1000));
-      chunk.raw_length = chunk.length;
       if (!alike && below(2) != 0) {
-        chunk.codec = Codec::kZstd;
-        chunk.raw_length += 5;
         chunk.offset = static_cast<std::uint32_t>(below(1000));
       }
       chunk.block_length = chunk.offset + chunk.length;
@@ -167,7 +163,7 @@ TEST(LeafRecordTest, RandomRecordsRoundTrip) {
         chunk.block_length += static_cast<std::uint32_t>(below(1000));
       }
       chunk.digest = base::DigestOf(std::to_string(random()));
-      record.byte_length += chunk.raw_length;
+      record.byte_length += chunk.length;
       record.chunks.push_back(chunk);
       if (alike) record.statistics.push_back(SampleStatistics());
     }

@@ -48,13 +48,11 @@ inline LeafRecord SampleLeaf() {
   chunk.version = 7;
   chunk.n = BlockNumber(0, 1);
   chunk.length = 36;
-  chunk.raw_length = 36;
   chunk.block_length = 36;
   chunk.digest = base::DigestOf("first");
   record.chunks.push_back(chunk);
   chunk.n = BlockNumber(0, 2);
   chunk.length = 24;
-  chunk.raw_length = 24;
   chunk.block_length = 24;
   chunk.digest = base::DigestOf("second");
   record.chunks.push_back(chunk);
@@ -181,14 +179,11 @@ inline SegmentTable SampleTable() {
   whole.start = {0, 0};
   whole.shape = {3, 3};
   whole.length = 36;
-  whole.raw_length = 36;
   whole.digest = base::DigestOf("first");
   TableSlice slice;
   slice.path = base::DigestOf("other");
   slice.offset = 8;
   slice.length = 20;
-  slice.raw_length = 40;
-  slice.codec = Codec::kZstd;
   slice.digest = base::DigestOf("slice");
   return {{{BlockNumber(3, 1), {whole}}, {BlockNumber(3, 4), {slice, whole}}}};
 }

@@ -350,7 +350,7 @@ TEST(SegmentTest, RefusesTablesThatCannotBe) {
   refuse([](T* t) { t->entries[1].n = t->entries[0].n; });
   refuse([](T* t) { t->entries[0].n = kTableSequence; });
   refuse([](T* t) { t->entries[0].slices.clear(); });
-  refuse([](T* t) { t->entries[0].slices[0].codec = static_cast<Codec>(7); });
+  refuse([](T* t) { t->entries[0].slices[0].offset = kMaxChunkBytes; });
   refuse([](T* t) { t->entries[0].slices[0].length = 0; });
   refuse([](T* t) { t->entries[0].slices[0].shape[0] = -3; });
   refuse([](T* t) { t->entries[0].slices[0].shape.push_back(1); });

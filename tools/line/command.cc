@@ -77,6 +77,7 @@ constexpr FlagSpec kGcFlags[] = {
     {"dry-run", 0, "", "only say what would be freed"},
     {"budget", 0, "RATE", "bytes a second for writing files again: 200MB/s"},
     {"full", 0, "", "write every file with a dead byte again"},
+    {"pack", 0, "", "code what is smaller so, of all saves but the newest"},
     {"output", 'o', "FORMAT", "table or json", "table|json"},
     {"json", 0, "", "the same as -o json"},
     {"bytes", 0, "", "sizes as exact numbers of bytes"},

@@ -33,6 +33,8 @@ Table StepTable(const UsageReport& usage, bool exact) {
                  {"dead_bytes", usage.dead_bytes},
                  {"files", usage.files},
                  {"file_bytes", usage.file_bytes},
+                 {"living_bytes", usage.living_bytes},
+                 {"living_stored_bytes", usage.living_stored_bytes},
                  {"kept", KeptJson(usage.kept)}};
   table.columns = {{.name = "step", .title = "STEP", .right = true},
                    {.name = "logical_bytes", .title = "SIZE", .right = true},
@@ -40,7 +42,8 @@ Table StepTable(const UsageReport& usage, bool exact) {
                    {.name = "unique_bytes", .title = "UNIQUE", .right = true},
                    {.name = "shared_bytes", .title = "SHARED", .right = true},
                    {.name = "branch"},
-                   {.name = "version"}};
+                   {.name = "version"},
+                   {.name = "unique_stored_bytes"}};
   for (const StepUsage& step : usage.steps) {
     Cell number = StepCell(step.step);
     number.text = StepText(step.branch, step.step);
@@ -48,7 +51,8 @@ Table StepTable(const UsageReport& usage, bool exact) {
         {std::move(number), BytesCell(step.logical_bytes, exact),
          BytesCell(step.new_bytes, exact), BytesCell(step.unique_bytes, exact),
          BytesCell(SharedBytes(step.logical_bytes, step.unique_bytes), exact),
-         TextCell(step.branch), CountCell(step.version)});
+         TextCell(step.branch), CountCell(step.version),
+         BytesCell(step.unique_stored_bytes, exact)});
   }
   return table;
 }
@@ -58,6 +62,12 @@ std::string TotalText(const UsageReport& usage, bool exact) {
       "%s, %s in all, in %s of files\n",
       CountText(usage.steps.size(), "step", "steps"),
       SizeText(usage.logical_bytes, exact), SizeText(usage.file_bytes, exact));
+  if (usage.living_stored_bytes < usage.living_bytes) {
+    absl::StrAppendFormat(&text,
+                          "%s of arrays and records take %s: some are coded\n",
+                          SizeText(usage.living_bytes, exact),
+                          SizeText(usage.living_stored_bytes, exact));
+  }
   if (usage.pending_bytes > 0) {
     absl::StrAppendFormat(&text,
                           "%s of removed steps: `ckptree gc` frees them\n",
@@ -161,7 +171,7 @@ absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
   if (options.format == Format::kTable) {
     session.out().Write(absl::StrFormat(
         "removing %s would free %s\n", CountText(steps.size(), "step", "steps"),
-        SizeText(freed->bytes, options.exact_bytes)));
+        SizeText(freed->stored_bytes, options.exact_bytes)));
     session.out().Write(KeptText(freed->kept));
     return kExitOk;
   }
@@ -170,6 +180,7 @@ absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
   table.rows_name = "kept";
   table.extra = {{"steps", std::move(names)},
                  {"free_bytes", freed->bytes},
+                 {"free_stored_bytes", freed->stored_bytes},
                  {"free_blocks", freed->blocks}};
   table.columns = {{.name = "step"}, {.name = "version"}, {.name = "why"}};
   for (const KeptVersion& kept : freed->kept) {

@@ -77,6 +77,7 @@ Json ReportJson(const CollectReport& report) {
           {"bytes_left", report.bytes_left},
           {"files_dropped", report.files_dropped},
           {"files_rewritten", report.files_rewritten},
+          {"files_packed", report.files_packed},
           {"bytes_written", report.bytes_written},
           {"file_bytes_before", report.file_bytes_before},
           {"file_bytes_after", report.file_bytes_after},
@@ -91,9 +92,15 @@ std::string ReportText(const CollectReport& report, bool exact) {
       report.files_dropped == 0) {
     text = "there was nothing to free\n";
   } else {
-    text = absl::StrFormat("%s removed: %s\n",
-                           CountText(report.versions, "step", "steps"),
-                           FreedText(report, exact));
+    if (report.versions > 0 || report.files_packed == 0) {
+      text = absl::StrFormat("%s removed: %s\n",
+                             CountText(report.versions, "step", "steps"),
+                             FreedText(report, exact));
+    }
+    if (report.files_packed > 0) {
+      absl::StrAppendFormat(&text, "%s packed\n",
+                            CountText(report.files_packed, "file", "files"));
+    }
     absl::StrAppendFormat(
         &text, "files: %d dropped, %d written again (%s), %s -> %s\n",
         report.files_dropped, report.files_rewritten,
@@ -127,6 +134,7 @@ absl::StatusOr<int> RunGc(Session& session) {
   CollectOptions options;
   options.bytes_per_second = *budget;
   if (session.arguments().Has("full")) options.min_dead_fraction = 0;
+  options.pack = session.arguments().Has("pack");
   const absl::StatusOr<CollectReport> report =
       RunCollect(session, *store, options, "gc");
   if (!report.ok()) return report.status();

@@ -32,6 +32,13 @@ struct CollectOptions {
   // merged. Files without a living byte are dropped in any case, at no cost.
   double min_dead_fraction = 0.25;
 
+  // Also writes files again in which arrays of any step but the newest would
+  // take a twentieth less coded (see Coding::kPlanes): for steps that are kept
+  // for long, once. Each such file is read and written once; a sample of it
+  // says whether it is worth it. A collection that was stopped goes on where it
+  // was.
+  bool pack = false;
+
   // Bound of the bytes that rewriting reads; 0: none.
   std::uint64_t bytes_per_second = 0;
 
@@ -63,6 +70,7 @@ struct CollectReport {
   std::uint64_t files_dropped = 0;  // Without a living byte.
   std::uint64_t files_rewritten = 0;
   std::uint64_t bytes_written = 0;  // By rewriting.
+  std::uint64_t files_packed = 0;   // Of those rewritten: CollectOptions::pack.
   // Of all files of the database and the journal.
   std::uint64_t file_bytes_before = 0;
   std::uint64_t file_bytes_after = 0;

@@ -6,7 +6,8 @@
 //   absl::StatusOr<ckptree::FreedBytes> freed =
 //       store.WouldFree({ckptree::AtStep(100), ckptree::AtStep(200)});
 //
-// Computed from records: no array is read, and nothing is changed.
+// Computed from records and the indexes of files: no array is read, and nothing
+// is changed.
 
 #ifndef CKPTREE_USAGE_H_
 #define CKPTREE_USAGE_H_
@@ -33,6 +34,8 @@ struct StepUsage {
   // Of stored blocks that go when this step alone is deleted; the rest is
   // shared with others.
   std::uint64_t unique_bytes = 0;
+  // What these take on the disk: less where arrays are coded. About right.
+  std::uint64_t unique_stored_bytes = 0;
 };
 
 // All steps, and what the store has on disk beside them.
@@ -45,15 +48,20 @@ struct UsageReport {
   std::uint64_t dead_bytes = 0;
   // On disk now. The journal and the tables of records are in file_bytes and
   // not in files.
-  std::uint64_t files = 0;             // Of arrays and leaves.
-  std::uint64_t file_bytes = 0;        // Of all files of the store.
+  std::uint64_t files = 0;       // Of arrays and leaves.
+  std::uint64_t file_bytes = 0;  // Of all files of the store.
+  // Of the living blocks in those of arrays and leaves, and what they take
+  // there.
+  std::uint64_t living_bytes = 0;
+  std::uint64_t living_stored_bytes = 0;
   std::vector<KeptVersion> kept = {};  // Deleted steps that cannot go yet.
 };
 
 // What deleting some steps would free, and what it would not.
 struct FreedBytes {
-  std::uint64_t bytes = 0;   // On disk.
-  std::uint64_t blocks = 0;  // Pieces of arrays, and records of leaves.
+  std::uint64_t bytes = 0;         // Of arrays and leaf records.
+  std::uint64_t stored_bytes = 0;  // What these take on the disk, about.
+  std::uint64_t blocks = 0;        // Pieces of arrays, and records of leaves.
   std::vector<KeptVersion> kept = {};  // Whose bytes would stay, and why.
 };
 
