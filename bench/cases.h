@@ -48,6 +48,11 @@ bool ManagerLoop(const Settings& settings);
 // A step of 100 000 leaves, deleted and collected.
 bool DeleteManyLeaves(const Settings& settings);
 
+// The state of a small training in mixed precision, coded: its ratio, the coder
+// on one core, and saves of it to a disk of 0.5 GB/s and to this one, plain and
+// coded.
+bool Space(const Settings& settings);
+
 // The commit of 1024 ranks' parts, in one process.
 bool RanksCommit(const Settings& settings);
 // The open of a step of 64 parts, of 10 000 pieces each.

@@ -37,6 +37,7 @@ constexpr Case kCases[] = {
     {"keep_3", ckptree::bench::KeepThree},
     {"manager", ckptree::bench::ManagerLoop},
     {"delete_100k", ckptree::bench::DeleteManyLeaves},
+    {"space", ckptree::bench::Space},
     {"ranks_commit", ckptree::bench::RanksCommit},
     {"ranks_open", ckptree::bench::RanksOpen},
 };
