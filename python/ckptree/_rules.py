@@ -23,12 +23,14 @@ from ckptree.adapters.protocol import (
     DICT_KEY,
     OBJECT,
     Container,
+    Fetched,
     Pieces,
     type_name,
 )
 from ckptree.arrays.dtypes import NUMBERS
 
 DTYPES = NUMBERS
+FETCHED_TYPE = Fetched
 ARRAY_TYPE = np.ndarray
 
 _DICTS = (OrderedDict, defaultdict, Counter)
@@ -103,31 +105,6 @@ class Spread:
         part = getattr(adapters.owner(value), "part", None)
         found = None if part is None else part(value)
         return adapt(value) if found is None else found
-
-
-def prefetch(state: Any) -> None:
-    """Starts all copies from devices before the first is waited for."""
-    for adapter in adapters.imported():
-        adapter.prefetch(state)
-
-
-class Prefetching:
-    """The rules for one state, which start its copies from devices when the
-    first of them is asked for: where a save was decided on. Where several
-    processes save it (`spread`), they are those of Spread."""
-
-    def __init__(self, state: Any, *, spread: bool = False) -> None:
-        self._state = state
-        self._spread = Spread() if spread else None
-        self._begun = False
-
-    def __getattr__(self, name: str) -> Any:
-        if not self._begun:
-            self._begun = True
-            prefetch(self._state)
-        if self._spread is not None:
-            return getattr(self._spread, name)
-        return globals()[name]
 
 
 def refusal(value: Any) -> str:

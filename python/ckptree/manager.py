@@ -307,7 +307,7 @@ class CheckpointManager(Closing):
         overwrite : bool
             Replaces a step of that number, whatever the decision is.
         borrow : bool
-            Copies nothing.
+            As Store.save() has it.
         per_rank : list of str
             With `ranks`: the subtrees in which each rank has values of its
             own, as Store.save() takes them.
@@ -339,7 +339,7 @@ class CheckpointManager(Closing):
 
         subtrees = own(per_rank, self._ranks)
         document = to_json(metadata)
-        rules = _rules.Prefetching(state, spread=self._is_spread)
+        rules = _rules.Spread() if self._is_spread else _rules
         with told():
             begun = self._engine.save(
                 step=step,

@@ -291,7 +291,8 @@ class Store(Closing):
         branch : str
             A fork to save to; "": the main branch.
         borrow : bool
-            Copies nothing: do not change arrays before handle.wait_staged().
+            Waits for no copy, and copies nothing of the host: do not change
+            arrays, and donate none of a device, before handle.wait_staged().
         time : datetime.datetime or float, optional
             Of the step, for policies and listings, with its zone or in
             seconds since 1970: of a step that was saved before, elsewhere.
@@ -331,7 +332,6 @@ class Store(Closing):
         from ckptree import _rules
 
         subtrees = own(per_rank, self._ranks)
-        _rules.prefetch(state)
         arguments: dict[str, Any] = {
             "overwrite": overwrite,
             "delete_later": delete_later,

@@ -24,6 +24,7 @@ void BindManager(nanobind::module_& m);
 void BindHistory(nanobind::module_& m);
 void BindLogs(nanobind::module_& m);
 void BindArrayMemory(nanobind::module_& m);
+void BindStagingMemory(nanobind::module_& m);
 void BindView(nanobind::module_& m);
 void BindInventory(nanobind::module_& m);
 

@@ -29,6 +29,7 @@ NB_MODULE(_engine, m) {
   ckptree::python::BindManager(m);
   ckptree::python::BindHistory(m);
   ckptree::python::BindArrayMemory(m);
+  ckptree::python::BindStagingMemory(m);
   ckptree::python::BindLogs(m);
   ckptree::python::BindView(m);
   ckptree::python::BindInventory(m);

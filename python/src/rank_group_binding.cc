@@ -16,6 +16,7 @@
 #include "python/src/errors.h"
 #include "python/src/log_queue.h"
 #include "python/src/records.h"
+#include "python/src/staging_memory.h"
 #include "python/src/waiting.h"
 
 namespace nb = nanobind;
@@ -56,6 +57,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   const std::string name = FromFileName(directory);
   const std::shared_ptr<StoreLog> log = StoreLog::Of(name);
   store.log = log->Sink();
+  store.host_allocator = StagingMemory();
   absl::StatusOr<RankGroup> group =
       LeaveOnSignal([name, options] { return RankGroup::Open(name, options); });
   const absl::Status status = group.status();

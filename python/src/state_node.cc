@@ -60,7 +60,8 @@ Rules::Rules(nb::handle module)
       array_type(module.attr("ARRAY_TYPE")),
       container_type(module.attr("Container")),
       pieces_type(module.attr("Pieces")),
-      content_type(module.attr("Content")) {}
+      content_type(module.attr("Content")),
+      fetched_type(module.attr("FETCHED_TYPE")) {}
 
 std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
   PyObject* const object = value.ptr();

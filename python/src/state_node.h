@@ -37,6 +37,7 @@ struct Rules {
   nanobind::object container_type;  // _rules.Container
   nanobind::object pieces_type;     // _rules.Pieces
   nanobind::object content_type;    // _rules.Content
+  nanobind::object fetched_type;    // protocol.Fetched
 };
 
 struct Child {

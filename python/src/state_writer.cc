@@ -4,13 +4,17 @@
 
 #include <nanobind/stl/string.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "python/src/errors.h"
 #include "python/src/numpy_array.h"
 #include "python/src/path_error.h"
+#include "python/src/python_function.h"
 
 namespace nb = nanobind;
 
@@ -192,17 +196,49 @@ void StateWriter::WritePieces(nb::handle pieces) {
   for (const nb::handle piece : pieces.attr("boxes")) {
     const auto pair = nb::cast<nb::tuple>(piece);
     const nb::object array = nb::borrow(pair[1]);
-    Tensor tensor = ToTensor(array, dtype);
+    const bool fetched = nb::isinstance(array, rules_->fetched_type);
+    Tensor tensor = fetched ? ToFetched(array, dtype) : ToTensor(array, dtype);
     if (!pair[0].is_none()) {
       tensor.start = ToShape(pair[0]);
       tensor.global_shape = global_shape;
     }
     tensor.tag = tag;
     kept_.append(array);
-    copies_ = copies_ || (!frozen && ownership_ == Ownership::kCopy);
-    step_->Put(HerePath(), std::move(tensor),
-               frozen ? Ownership::kBorrow : ownership_);
+    copies_ =
+        copies_ || ((fetched || !frozen) && ownership_ == Ownership::kCopy);
+    Ownership ownership = frozen ? Ownership::kBorrow : ownership_;
+    if (fetched) ownership = Ownership::kCopy;
+    step_->Put(HerePath(), std::move(tensor), ownership);
   }
+}
+
+Tensor StateWriter::ToFetched(nb::handle box, DType dtype) {
+  Tensor tensor;
+  tensor.dtype = dtype;
+  tensor.shape = ToShape(box.attr("shape"));
+  tensor.copy =
+      [fetch = PythonFunction(nb::borrow<nb::callable>(box.attr("fetch")))](
+          std::uint64_t offset, std::span<std::byte> destination) {
+        PyObject* held = nullptr;  // By the arguments.
+        fetch.Call(
+            [&] {
+              nb::object into = nb::steal(PyMemoryView_FromMemory(
+                  reinterpret_cast<char*>(destination.data()),
+                  static_cast<Py_ssize_t>(destination.size()), PyBUF_WRITE));
+              if (!into.is_valid()) throw nb::python_error();
+              held = into.ptr();
+              return nb::make_tuple(offset, into);
+            },
+            [&](nb::handle) {
+              // The memory goes to another piece: nobody may keep it.
+              PyObject* const released =
+                  PyObject_CallMethod(held, "release", nullptr);
+              if (released == nullptr) throw nb::python_error();
+              Py_DECREF(released);
+            });
+        return absl::OkStatus();
+      };
+  return tensor;
 }
 
 void StateWriter::WriteContent(nb::handle content) {

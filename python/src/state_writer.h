@@ -36,7 +36,8 @@ class StateWriter {
   // Of containers that have variables, by their names, of which that of the
   // whole state is empty: see _rules.Container.
   const nanobind::dict& variables() const { return variables_; }
-  // True where memory was put that the caller may change once it was copied.
+  // True where memory was put that the caller may change, or give away, once it
+  // was copied.
   bool copies() const { return copies_; }
 
  private:
@@ -49,6 +50,8 @@ class StateWriter {
   void WriteArray(nanobind::handle array);
   void WriteLargeInt(nanobind::handle value);
   void WritePieces(nanobind::handle pieces);
+  // What the engine asks for, which is never lent: it is copied in any case.
+  Tensor ToFetched(nanobind::handle box, DType dtype);
   void WriteContent(nanobind::handle content);
   // A whole array of a type that is known to be frozen; false where it is not
   // as plain as that.

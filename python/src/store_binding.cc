@@ -16,6 +16,7 @@
 #include "python/src/errors.h"
 #include "python/src/log_queue.h"
 #include "python/src/records.h"
+#include "python/src/staging_memory.h"
 #include "python/src/waiting.h"
 
 namespace nb = nanobind;
@@ -90,6 +91,7 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   const std::string name = FromFileName(directory);
   const std::shared_ptr<StoreLog> log = StoreLog::Of(name);
   options.log = log->Sink();
+  options.host_allocator = StagingMemory();
   const absl::Duration wait = ToDuration(lock_wait);
   std::optional<absl::StatusOr<Store>> opened;
   const auto open = [&] {

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ckptree.adapters import jax as adapter
+from ckptree.adapters import jax_alike
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 DTYPES = """bool int4 uint4 int8 int32 uint8 uint32 float16 bfloat16 float32
@@ -19,22 +19,22 @@ COUNT = 300  # Of each; no multiple of what is sent at once.
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    monkeypatch.setattr(adapter, "_ALIKE_AT_LEAST", COUNT)
+    monkeypatch.setattr(jax_alike, "_ALIKE_AT_LEAST", COUNT)
     # Several reads for each shape.
-    monkeypatch.setattr(adapter, "_BYTES_AT_ONCE", 4096)
+    monkeypatch.setattr(jax_alike, "_BYTES_AT_ONCE", 4096)
 
 
 @pytest.fixture
 def groups(monkeypatch):
     """The sizes of those that are restored so."""
     found = []
-    real = adapter._load_group
+    real = jax_alike.load
 
     def load(step, requests, group, on_devices):
         found.append(len(group))
         real(step, requests, group, on_devices)
 
-    monkeypatch.setattr(adapter, "_load_group", load)
+    monkeypatch.setattr(jax_alike, "load", load)
     return found
 
 

@@ -451,17 +451,3 @@ def test_a_sharding_is_of_something_there_is(store, templated):
         assert len(getattr(found["c"], "devices", lambda: "1")()) == 1
         with pytest.raises(ValueError, match="sharding=.*'a/kernel'"):
             store.restore(1, sharding={"a": {"kernel": split}}, **options)
-
-
-def test_a_manager_prefetches_what_it_saves(tmp_path, monkeypatch):
-    from ckptree import _rules
-
-    seen = []
-    monkeypatch.setattr(_rules, "prefetch", seen.append)
-    state = {"w": jnp.arange(4)}
-    with ckptree.CheckpointManager(tmp_path / "s") as manager:
-        assert manager.save(1, state)
-        assert not manager.save(0, state)  # Nothing is copied for that.
-        manager.wait_until_finished()
-        assert manager.restore(1)["w"].tolist() == [0, 1, 2, 3]
-    assert len(seen) == 1 and seen[0] is state

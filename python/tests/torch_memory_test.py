@@ -10,7 +10,7 @@ torch = pytest.importorskip(
 )
 
 import ckptree.torch
-from ckptree.adapters import torch_memory
+from ckptree.adapters import boxes, torch_memory
 
 
 class Played(torch_memory.Staging):
@@ -156,11 +156,10 @@ def test_chunks_are_not_cut_where_that_can_be(tmp_path, device):
 
 
 def test_a_dimension_of_which_no_index_fits(device):
-    cut = list(torch_memory._cut((2, 3, 40000), 4, ()))
-    assert len(cut) == 2 * 3 * 3
-    boxes = {(start, shape) for start, shape in cut}
-    assert ((1, 2, 32768), (1, 1, 40000 - 32768)) in boxes
-    assert list(torch_memory._cut((), 8, ())) == [((), ())]
+    parts = list(boxes.cut((2, 3, 40000), 4, (), 64 << 10))
+    assert len(parts) == 2 * 3 * 3
+    assert ((1, 2, 32768), (1, 1, 40000 - 32768)) in parts
+    assert list(boxes.cut((), 8, (), 64 << 10)) == [((), ())]
 
 
 @pytest.mark.skipif(

@@ -67,7 +67,7 @@ def register(
     ...             **dict(zip(value.things, made))))
     >>> ours.container = container
     >>> ours.is_leaf = lambda value: False
-    >>> ours.pieces = ours.describe = ours.prefetch = lambda value: None
+    >>> ours.pieces = ours.describe = lambda value: None
     >>> sys.modules["bags_for_ckptree"] = ours
     >>> register(__name__, "bags_for_ckptree", "Bags")
     >>> with ckptree.Store(tmp / "run") as store:

@@ -114,7 +114,3 @@ def pieces(value: Any) -> Pieces | None:
 
 def describe(value: Any) -> Expected | None:
     return None
-
-
-def prefetch(state: Any) -> None:
-    pass

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 import numpy as np
 
 from ckptree.arrays import casting, dtypes, memory
+from ckptree.adapters import jax_alike, jax_device
+from ckptree.adapters.boxes import cut
 from ckptree.adapters.protocol import (
     ATTRIBUTE,
     CUSTOM,
@@ -32,10 +34,12 @@ from ckptree.adapters.protocol import (
     OBJECT,
     Container,
     Expected,
+    Fetched,
     Pieces,
     Request,
     type_name,
 )
+from ckptree.adapters.jax_alike import PRNG_TAG, dtype_of, is_weak
 from ckptree.arrays.shardings import LeafSharding
 from ckptree.arrays.values import kind_of
 
@@ -59,47 +63,27 @@ if TYPE_CHECKING:
     from ckptree.arrays.values import ReadRequest
 
     Index = tuple[tuple[int, ...], tuple[int, ...]]  # start, shape
-    _Boxes = list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]]
+    _Boxes = list[
+        tuple[tuple[int, ...] | None, np.ndarray[Any, Any] | Fetched]
+    ]
 
 PLACE = "sharding"
 PLACE_TYPE = "jax.sharding.Sharding"
 
-PRNG_TAG = "prng:"
-
-# Read at once and then sent to devices: what a restore needs of the host's
-# memory, where no array is larger. An array is cut only above the second limit:
-# a chunk that is read for one of its boxes often has bytes of others, too. A
-# CPU takes the memory over, so that more at once costs nothing.
+# Read at once and then sent to devices, while the next is read: twice that is
+# what a restore needs of the host's memory, where no array is spread and
+# larger. Such an array is cut only above the second limit: a chunk that is read
+# for one of its boxes often has bytes of others, too. A CPU takes the memory
+# over, so that more at once costs nothing.
 _BYTES_AT_ONCE = 64 << 20
 _BYTES_OF_ONE_ARRAY = 1 << 30
 _BYTES_AT_ONCE_ON_CPU = 1 << 30
-
-# Very many small arrays of one shape, type and place are sent as few and taken
-# apart there: JAX takes 10 us and more over each that is sent by itself. What
-# does that is compiled for each shape and type, which has to be worth it.
-_ALIKE_AT_ONCE = 128
-_ALIKE_AT_LEAST = 8192
-_ALIKE_BYTES = 4 << 10
 
 # jax.Array is made known to isinstance() by its own kinds of arrays.
 _Array = jax.Array
 
 
 # ---- Saving ----
-
-
-def prefetch(state: Any) -> None:
-    """Starts the copies of all arrays of `state` to the host."""
-    if jax.default_backend() == "cpu":
-        return
-    try:
-        leaves = jax.tree_util.tree_leaves(state)
-    except Exception:
-        return  # No pytree: the save itself says what is wrong, or nothing is.
-    for leaf in leaves:
-        if isinstance(leaf, _Array) and not isinstance(leaf, jax.core.Tracer):
-            if not leaf.is_deleted() and not _is_key(leaf.dtype):
-                leaf.copy_to_host_async()
 
 
 def is_leaf(value: Any) -> bool:
@@ -145,7 +129,8 @@ def pieces(value: Any) -> Pieces | None:
     """The shards of an array of JAX that this process has; None of others.
 
     On a CPU they are views: JAX does not give memory away that a view holds, so
-    no donation can change it under a save.
+    no donation can change it under a save. On other devices they are fetched a
+    piece at a time, and must not be donated before the save is staged.
     """
     return _pieces(value, spread=False)
 
@@ -184,7 +169,7 @@ def _pieces(value: Any, *, spread: bool) -> Pieces | None:
         boxes,
         tag,
         True,
-        view=None if is_key else _view,
+        view=None if is_key or not _are_views(boxes) else _view,
         sharding=sharding,
         own=spread and own,
     )
@@ -197,7 +182,7 @@ def _boxes(value: Any, shape: tuple[int, ...]) -> tuple[_Boxes, bool]:
     for shard in value.addressable_shards:
         if shard.replica_id != 0:
             continue
-        data = np.asarray(shard.data)
+        data = jax_device.memory_of(shard.data)
         if data.shape == shape:
             return [(None, data)], True
         start, _ = _box(shard.index, shape)
@@ -211,10 +196,13 @@ def _spread(value: Any, shape: tuple[int, ...]) -> tuple[_Boxes, bool]:
     if value.is_fully_addressable:
         # Spread over the devices of this process alone: the others have one of
         # that name, too.
+        if value.is_fully_replicated:
+            here = value.addressable_data(0)
+            return [(None, jax_device.memory_of(here))], False
         return [(None, np.asarray(value))], False
     everywhere = {d.process_index for d in value.sharding.device_set}
     if value.is_fully_replicated and len(everywhere) == jax.process_count():
-        return [(None, np.asarray(value.addressable_data(0)))], False
+        return [(None, jax_device.memory_of(value.addressable_data(0)))], False
     return _boxes(value, shape)
 
 
@@ -224,9 +212,13 @@ def _view(value: Any) -> np.ndarray[Any, Any] | None:
     if type(value.sharding) is not jax.sharding.SingleDeviceSharding:
         return None
     try:
-        return np.asarray(value)
+        return np.asarray(value) if jax_device.is_on_host(value) else None
     except RuntimeError:
         return None  # It was deleted.
+
+
+def _are_views(found: _Boxes) -> bool:
+    return not any(isinstance(box, Fetched) for _, box in found)
 
 
 def _plain(sharding: Any) -> LeafSharding | None:
@@ -311,17 +303,22 @@ def load(
     on_devices: list[list[Any]] = [[] for _ in requests]
     batch: list[_Job] = []
     size = 0
+    sent: list[Any] = []
 
     def run() -> None:
-        nonlocal batch, size
-        _run(step, requests, batch, on_devices, changed)
+        nonlocal batch, size, sent
+        now = _run(step, requests, batch, on_devices, changed)
+        # Memory of the host is held until it has arrived.
+        if not stays_on_host(batch):
+            jax.block_until_ready(sent)
+            sent = now
         batch, size = [], 0
 
     with memory.without_collection():
         _check_dtypes(requests)
-        groups, others = _alike(requests)
+        groups, others = jax_alike.find(requests)
     for group in groups:
-        _load_group(step, requests, group, on_devices)
+        jax_alike.load(step, requests, group, on_devices)
     for i in others:
         request = requests[i]
         jobs = _jobs(i, request.info, request.place)
@@ -329,7 +326,13 @@ def load(
         sizes = [item * math.prod(job.shape) for job in jobs]
         if batch and size + sum(sizes) > _at_once(request, jobs):
             run()
+        # One box of a chunk is not read here for another box of it.
+        whole = len(jobs) > 1 and sum(sizes) <= _BYTES_OF_ONE_ARRAY
         for job, job_bytes in zip(jobs, sizes):
+            if job_bytes > _BYTES_AT_ONCE and not whole:
+                if not stays_on_host([job]):
+                    _load_large(step, requests, job, on_devices, changed)
+                    continue
             if batch and size + job_bytes > _BYTES_OF_ONE_ARRAY:
                 run()
             batch.append(job)
@@ -343,18 +346,19 @@ def load(
     return arrays, changed
 
 
-def _dtype(request: Request) -> str:
-    return request.dtype or request.info.dtype_name
-
-
 def _at_once(request: Request, jobs: list[_Job]) -> int:
-    if _dtype(request) != request.info.dtype_name:
+    if dtype_of(request) != request.info.dtype_name:
         return _BYTES_AT_ONCE  # Copied to another type.
-    for job in jobs:
-        platforms = {device.platform for device in job.devices}
-        if (platforms or {jax.default_backend()}) != {"cpu"}:
-            return _BYTES_AT_ONCE
-    return _BYTES_AT_ONCE_ON_CPU
+    return _BYTES_AT_ONCE_ON_CPU if stays_on_host(jobs) else _BYTES_AT_ONCE
+
+
+def stays_on_host(jobs: Sequence[_Job]) -> bool:
+    """Whether what is read becomes the memory of all devices."""
+    return all(
+        device.platform == "cpu" for job in jobs for device in job.devices
+    ) and (
+        all(job.devices for job in jobs) or jax.default_backend() == "cpu"
+    )
 
 
 def made(value: Any, expected: Expected, *, lossy: bool) -> Any:
@@ -377,7 +381,7 @@ def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
 def _check_dtypes(requests: Sequence[Request]) -> None:
     checked: set[str] = set()
     for request in requests:
-        name = _dtype(request)
+        name = dtype_of(request)
         if name in checked:
             continue
         checked.add(name)
@@ -415,8 +419,9 @@ def _run(
     jobs: list[_Job],
     on_devices: list[list[Any]],
     changed: dict[int, str],
-) -> None:
-    """Reads the boxes of `jobs` in one pass and sends them to their devices."""
+) -> list[Any]:
+    """Reads the boxes of `jobs` in one pass and sends them to their devices;
+    what was sent."""
     hosts = []
     reads: list[ReadRequest] = []
     for job in jobs:
@@ -430,118 +435,67 @@ def _run(
     placed: list[tuple[int, Any, Any]] = []
     unplaced: list[tuple[int, Any]] = []
     for job, host in zip(jobs, hosts):
-        name = _dtype(requests[job.request])
-        if dtypes.NAMES[host.dtype] != name:
-            dtype, lossy = dtypes.by_name(name), requests[job.request].lossy
-            try:
-                host = casting.array(host, dtype, lossy=lossy)
-            except casting.Changed as what:
-                changed.setdefault(job.request, str(what))
-                host = casting.array(host, dtype, lossy=True)
+        host = _converted(requests, job, host, changed)
         if not job.devices:
             unplaced.append((job.request, host))
         placed += [(job.request, host, device) for device in job.devices]
     sent = jax.device_put([h for _, h, _ in placed], [d for _, _, d in placed])
     for (request, _, _), array in zip(placed, sent):
         on_devices[request].append(array)
-    sent = jax.device_put([host for _, host in unplaced])
-    for (request, _), array in zip(unplaced, sent):
+    others = jax.device_put([host for _, host in unplaced])
+    for (request, _), array in zip(unplaced, others):
         on_devices[request].append(array)
+    return [*sent, *others]
 
 
-def _alike(
+def _converted(
     requests: Sequence[Request],
-) -> tuple[list[list[int]], Sequence[int]]:
-    """The places of requests of which very many are alike, and of the
-    others."""
-    if len(requests) < _ALIKE_AT_LEAST:
-        return [], range(len(requests))
-    found: dict[Any, list[int]] = {}
-    for i, request in enumerate(requests):
-        info = request.info
-        key = (
-            info.dtype,
-            info.shape,
-            request.place,
-            request.dtype,
-            info.tag,
-            _is_weak(request),
-        )
-        found.setdefault(key, []).append(i)
-    groups: list[list[int]] = []
-    others: list[int] = []
-    for alike in found.values():
-        if _worth_it(requests[alike[0]], len(alike)):
-            groups.append(alike)
-        else:
-            others += alike
-    return groups, sorted(others)
+    job: _Job,
+    host: np.ndarray[Any, Any],
+    changed: dict[int, str],
+) -> np.ndarray[Any, Any]:
+    """Of the type that is asked for."""
+    name = dtype_of(requests[job.request])
+    if dtypes.NAMES[host.dtype] == name:
+        return host
+    dtype, lossy = dtypes.by_name(name), requests[job.request].lossy
+    try:
+        return casting.array(host, dtype, lossy=lossy)
+    except casting.Changed as what:
+        changed.setdefault(job.request, str(what))
+        return casting.array(host, dtype, lossy=True)
 
 
-def _worth_it(request: Request, count: int) -> bool:
-    info, place = request.info, request.place
-    item = dtypes.to_numpy(info.dtype).itemsize
-    return (
-        count >= _ALIKE_AT_LEAST
-        and 0 < item * math.prod(info.shape) <= _ALIKE_BYTES
-        and _dtype(request) == info.dtype_name
-        and not _is_weak(request)
-        and not info.tag.startswith(PRNG_TAG)
-        and (place is None or _is_one_device(place))
-    )
-
-
-def _is_one_device(place: Any) -> bool:
-    """Whether it is a device's own memory, as functions of jit give it."""
-    if type(place) is not jax.sharding.SingleDeviceSharding:
-        return False
-    (device,) = place.device_set
-    if device.process_index != jax.process_index():
-        return False
-    return bool(place == jax.device_put(0, device).sharding)
-
-
-def _load_group(
+def _load_large(
     step: _engine.Step,
     requests: Sequence[Request],
-    group: Sequence[int],
+    job: _Job,
     on_devices: list[list[Any]],
+    changed: dict[int, str],
 ) -> None:
-    """Arrays of one shape, type and place."""
-    info, place = requests[group[0]].info, requests[group[0]].place
-    dtype = dtypes.to_numpy(info.dtype)
-    row = dtype.itemsize * math.prod(info.shape)
-    most = max(1, _BYTES_AT_ONCE // (row * _ALIKE_AT_ONCE)) * _ALIKE_AT_ONCE
-    for first in range(0, len(group), most):
-        some = group[first : first + most]
-        # Whole blocks: what takes them apart is compiled for one length.
-        rows = -(-len(some) // _ALIKE_AT_ONCE) * _ALIKE_AT_ONCE
-        host = memory.empty((rows, *info.shape), dtype)
-        host[len(some) :] = 0
-        with memory.without_collection():
-            reads: list[ReadRequest] = [
-                (requests[i].info, host[j : j + 1], None, None)
-                for j, i in enumerate(some)
-            ]
-        step.read(reads)
-        blocks = [
-            host[j : j + _ALIKE_AT_ONCE] for j in range(0, rows, _ALIKE_AT_ONCE)
-        ]
-        with memory.without_collection():
-            made = (
-                array
-                for block in jax.device_put(blocks, place)
-                for array in _apart(block)
-            )
-            for i, array in zip(some, made):
-                on_devices[i].append(array)
+    """A box that is put together on its devices, piece by piece."""
+    info = requests[job.request].info
+    saved = dtypes.to_numpy(info.dtype)
+    dtype = dtypes.by_name(dtype_of(requests[job.request]))
+    devices = job.devices or [None]
+    made = [
+        jax.numpy.zeros(job.shape, dtype, device=device) for device in devices
+    ]
+    grid = step.details([info])[0]["chunk_shape"]
+    sent: list[Any] = []
+    for start, shape in cut(job.shape, saved.itemsize, grid, _BYTES_AT_ONCE):
+        host = memory.empty(shape, saved)
+        there = tuple(a + b for a, b in zip(job.start, start))
+        step.read([(info, host, there, shape)])
+        host = _converted(requests, job, host, changed)
+        jax.block_until_ready(sent)
+        sent = [jax.device_put(host, device) for device in devices]
+        made = [_put_at(whole, part, start) for whole, part in zip(made, sent)]
+    on_devices[job.request] += made
 
 
-def _each(block: Any) -> Any:
-    return tuple(block[i] for i in range(_ALIKE_AT_ONCE))
-
-
-_apart = jax.jit(_each)
+# In place, where a device can.
+_put_at = jax.jit(jax.lax.dynamic_update_slice, donate_argnums=0)
 
 
 def _assemble(request: Request, parts: list[Any]) -> Any:
@@ -554,13 +508,13 @@ def _assemble(request: Request, parts: list[Any]) -> Any:
         return keys if sharding is None else jax.device_put(keys, sharding)
     if sharding is None:
         # A weak type gives way to others.
-        return _weakened(parts[0]) if _is_weak(request) else parts[0]
+        return _weakened(parts[0]) if is_weak(request) else parts[0]
     if len(parts) == 1:
         if parts[0].sharding is sharding or parts[0].sharding == sharding:
             return parts[0]
     # Without parts it is of other processes alone.
     return jax.make_array_from_single_device_arrays(
-        info.shape, sharding, parts, dtype=dtypes.by_name(_dtype(request))
+        info.shape, sharding, parts, dtype=dtypes.by_name(dtype_of(request))
     )
 
 
@@ -577,11 +531,6 @@ def _spread_keys(data: Any, impl: str, sharding: Any) -> Any:
         f"keys on devices of several processes want a NamedSharding, not "
         f"{sharding}"
     )
-
-
-def _is_weak(request: Request) -> bool:
-    like = request.like
-    return like is not None and bool(getattr(like, "weak_type", False))
 
 
 def _weakened(array: Any) -> Any:

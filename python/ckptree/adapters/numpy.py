@@ -55,7 +55,3 @@ def describe(value: Any) -> Expected | None:
     name = dtypes.NAMES[value.dtype]  # TypeError: not one of ours.
     scalar = value if isinstance(value, np.generic) else None
     return Expected("array", name, value.shape, like=scalar)
-
-
-def prefetch(state: Any) -> None:
-    pass

@@ -47,14 +47,29 @@ class Container(NamedTuple):
     variables: Callable[[], list[tuple[str, ...]]] | None = None
 
 
+class Fetched(NamedTuple):
+    """A box whose bytes are not in the memory of the host."""
+
+    shape: tuple[int, ...]
+    # fetch(offset, into) fills `into`, a memoryview of bytes that can be
+    # written to, with the row-major bytes of the box from `offset` on. Called
+    # from threads of the engine, several at once, a chunk or less at a time,
+    # until the save is staged; `into` is gone when it returns. What it raises
+    # fails the save, with the path.
+    fetch: Callable[[int, memoryview], None]
+
+
 class Pieces(NamedTuple):
     """An array, whole (start None) or as boxes that do not overlap."""
 
     dtype: Any  # A key of dtypes.NUMBERS: of NumPy or PyTorch.
     shape: tuple[int, ...]
-    boxes: list[tuple[tuple[int, ...] | None, np.ndarray[Any, Any]]]
+    boxes: list[
+        tuple[tuple[int, ...] | None, np.ndarray[Any, Any] | Fetched]
+    ]
     tag: str
-    frozen: bool  # Nobody can change the memory.
+    # Nobody can change the memory; what is fetched may be taken away, though.
+    frozen: bool
     memory: Any = None  # Equal where the same memory is met again.
     # Where no array of this very type can change: the extension takes others
     # as buffers, or as this views them, and does not ask again. None: all.
@@ -128,9 +143,6 @@ class Adapter(Protocol):
 
     def describe(self, value: Any) -> Expected | None:
         """What a leaf of a template asks for; None: it is not ours."""
-
-    def prefetch(self, state: Any) -> None:
-        """Starts copies of arrays to the host, before any is waited for."""
 
 
 class InParts(Protocol):

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, Sequence
 import numpy as np
 
 from ckptree.arrays import casting
-from ckptree.adapters import torch_memory, torch_parts
+from ckptree.adapters import torch_device, torch_memory, torch_parts
 from ckptree.adapters.protocol import (
     ANY_SIZE,
     Container,
     Expected,
+    Fetched,
     Pieces,
     Request,
     type_name,
@@ -85,16 +86,24 @@ def pieces(value: Any) -> Pieces | Container | None:
     _check(value)
     if value.device.type == "meta":
         raise ValueError("a tensor on the meta device has no values to save")
-    tensor = value.detach().resolve_conj().resolve_neg()
-    on_host = tensor.cpu()
-    # What was copied here nobody else can change.
-    frozen = on_host.untyped_storage().data_ptr() != (
-        value.untyped_storage().data_ptr()
-    )
+    memory: np.ndarray[Any, Any] | Fetched
+    frozen = False
+    device = torch_device.of(value)
+    if device is not None:
+        memory = Fetched(
+            tuple(value.shape), torch_device.Source(device, value).fetch
+        )
+    else:
+        on_host = value.detach().resolve_conj().resolve_neg().cpu()
+        # What was copied here nobody else can change.
+        frozen = on_host.untyped_storage().data_ptr() != (
+            value.untyped_storage().data_ptr()
+        )
+        memory = array_of(on_host)
     return Pieces(
         value.dtype,
         tuple(value.shape),
-        [(None, array_of(on_host))],
+        [(None, memory)],
         "",
         frozen,
         memory=memory_of(value),
@@ -147,10 +156,6 @@ def describe(value: Any) -> Expected | None:
         arrays="torch",
         like=value,
     )
-
-
-def prefetch(state: Any) -> None:
-    pass  # pieces() copies a tensor as soon as it is met.
 
 
 def is_place(given: Any) -> bool:

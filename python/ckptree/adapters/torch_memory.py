@@ -10,10 +10,10 @@ tensor once.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Sequence
 
+from ckptree.adapters.boxes import cut
 from ckptree.adapters.torch_dtypes import array_of
 
 import torch  # After torch_dtypes, which says what to install.
@@ -182,34 +182,8 @@ def _pieces(step: _engine.Step, wanted: list[Want]) -> Iterator[_Piece]:
     }
     for info, tensor in wanted:
         grid = grids.get(info.name, ())
-        for start, shape in _cut(tuple(tensor.shape), tensor.itemsize, grid):
+        for start, shape in cut(
+            tuple(tensor.shape), tensor.itemsize, grid, BUFFER_BYTES
+        ):
             nbytes = math.prod(shape) * tensor.itemsize
             yield _Piece(info, tensor, start, shape, nbytes)
-
-
-def _cut(
-    shape: tuple[int, ...], itemsize: int, grid: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Boxes that fit into a buffer, (start, shape). They end where chunks do,
-    where that is possible: a chunk that is cut is read once for each part."""
-    none: tuple[Any, ...] = (0,) * len(shape)
-    if math.prod(shape) * itemsize <= BUFFER_BYTES:
-        yield none, shape
-        return
-    # The first dimension of which one index fits.
-    axis = next(
-        i
-        for i in range(len(shape))
-        if math.prod(shape[i + 1 :]) * itemsize <= BUFFER_BYTES
-    )
-    inner = shape[axis + 1 :]
-    count = BUFFER_BYTES // (math.prod(inner) * itemsize)
-    if len(grid) == len(shape) and 0 < grid[axis] <= count:
-        count -= count % grid[axis]
-    for outer in itertools.product(*map(range, shape[:axis])):
-        for first in range(0, shape[axis], count):
-            extent = min(count, shape[axis] - first)
-            yield (
-                (*outer, first, *none[axis + 1 :]),
-                (*(1 for _ in outer), extent, *inner),
-            )
