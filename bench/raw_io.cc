@@ -165,6 +165,34 @@ double RawPages::Read() {
   return watch.Seconds();
 }
 
+RawSyncs::RawSyncs(const std::string& directory, std::size_t bytes)
+    : path_(directory + "/raw_syncs"), bytes_(bytes) {
+  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  const std::string zeros(bytes, '\0');
+  if (fd_ < 0 ||
+      pwrite(fd_, zeros.data(), bytes, 0) != static_cast<ssize_t>(bytes) ||
+      fsync(fd_) != 0) {
+    Fail("cannot write " + path_);
+  }
+}
+
+RawSyncs::~RawSyncs() {
+  close(fd_);
+  std::filesystem::remove(path_);
+}
+
+double RawSyncs::Write(std::span<const std::byte> bytes) {
+  if (next_ + bytes.size() > bytes_) next_ = 0;
+  const Stopwatch watch;
+  if (pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(next_)) !=
+          static_cast<ssize_t>(bytes.size()) ||
+      fdatasync(fd_) != 0) {
+    Fail("cannot write " + path_);
+  }
+  next_ += bytes.size();
+  return watch.Seconds();
+}
+
 double HashPass(std::span<const std::byte> bytes) {
   const Stopwatch watch;
   InHalves(bytes.size(), [&](std::size_t, std::size_t begin, std::size_t end) {

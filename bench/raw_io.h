@@ -43,6 +43,25 @@ class RawPages {
   int fd_ = -1;
 };
 
+// A file that was filled before: what one synced write into it costs.
+class RawSyncs {
+ public:
+  RawSyncs(const std::string& directory, std::size_t bytes);
+  RawSyncs(const RawSyncs&) = delete;
+  RawSyncs& operator=(const RawSyncs&) = delete;
+  ~RawSyncs();
+
+  // Seconds to write `bytes` behind those of the last call, from the start
+  // again where the file ends, and to fdatasync them.
+  double Write(std::span<const std::byte> bytes);
+
+ private:
+  const std::string path_;
+  const std::size_t bytes_;
+  std::size_t next_ = 0;
+  int fd_ = -1;
+};
+
 // Seconds for one XXH3-128 pass over `bytes`, in pieces of 4 MiB by two
 // threads.
 double HashPass(std::span<const std::byte> bytes);

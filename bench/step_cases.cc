@@ -82,14 +82,16 @@ bool ManySteps(const Settings& settings) {
   const int steps = settings.quick ? 1000 : 10000;
   const int window = steps / 10;
   State state(64 << 10);
-  std::vector<double> commits, sync, nothing_new, one_new;
+  std::vector<double> commits, sync, one_sync, nothing_new, one_new;
   const std::string path = settings.directory + "/many";
   {
     Store store = FreshStore(path);
+    RawSyncs raw(settings.directory, std::size_t{16} << 20);
     for (int i = 0; i < steps; ++i) {
       state.Touch(4096, static_cast<std::uint64_t>(i) + 1);
       commits.push_back(
           SaveLeaves(store, i, state, 64 << 10, Ownership::kCopy) * 1e3);
+      if (i % 10 == 0) one_sync.push_back(raw.Write(state.bytes()) * 1e3);
       if (i % window == 0) {
         sync.push_back(RawWrite(settings.directory, state.bytes()) * 1e3);
       }
@@ -129,6 +131,7 @@ bool ManySteps(const Settings& settings) {
   }
   std::filesystem::remove_all(path);
   Print("many_steps", "raw O_DIRECT write + sync of 64 KiB", sync, "ms");
+  Print("many_steps", "one write + fdatasync of 64 KiB", one_sync, "ms");
   Print("many_steps", "commit, first tenth", first, "ms");
   Print("many_steps", "commit, last tenth", last, "ms");
   Print("many_steps", "commit p99, last tenth", {Percentile(last, 0.99)}, "ms");
@@ -138,9 +141,12 @@ bool ManySteps(const Settings& settings) {
   const bool fresh =
       Judge(settings, "many_steps", "refresh, nothing new, us", nothing_new, 50,
             /*at_least=*/false, /*absolute=*/true);
+  const bool near = Judge(settings, "many_steps", "commit p50 / one fdatasync",
+                          {Median(commits) / Median(one_sync)}, 1.2,
+                          /*at_least=*/false);
   return Judge(settings, "many_steps", "commit p50, last / first",
                {Median(last) / Median(first)}, 1.2, /*at_least=*/false) &&
-         fresh;
+         near && fresh;
 }
 
 }  // namespace ckptree::bench
