@@ -17,6 +17,13 @@ bool FullSave(const Settings& settings);
 bool Incremental(const Settings& settings);
 // 100 000 leaves of 4 KiB: save, and restore from an aged store.
 bool SmallLeaves(const Settings& settings);
+// What save, restore, verify and collection of 512 MiB take in memory beside
+// the caller's arrays, and what a store keeps of each of 100 000 and 1 M
+// leaves.
+bool Memory(const Settings& settings);
+// What its processes do; the exit code.
+int MemoryAlone(const char* what, const char* path, const char* size,
+                const char* answer);
 // 10 000 steps of 64 KiB: the commit at the start and the end, open, log.
 bool ManySteps(const Settings& settings);
 // One leaf of 4 KiB by name, of 1 000 steps of 200: read before; for the first

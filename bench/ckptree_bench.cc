@@ -27,6 +27,7 @@ constexpr Case kCases[] = {
     {"incremental_1", ckptree::bench::Incremental},
     {"small_leaves", ckptree::bench::SmallLeaves},
     {"many_steps", ckptree::bench::ManySteps},
+    {"memory", ckptree::bench::Memory},
     {"query", ckptree::bench::Query},
     {"restore_cold", ckptree::bench::RestoreCold},
     {"restore_warm", ckptree::bench::RestoreWarm},
@@ -79,6 +80,9 @@ int Usage() {
 int main(int argc, char** argv) {
   if (argc == 5 && std::strcmp(argv[1], "--query") == 0) {
     return ckptree::bench::QueryAlone(argv[2], argv[3], argv[4]);
+  }
+  if (argc == 6 && std::strcmp(argv[1], "--memory") == 0) {
+    return ckptree::bench::MemoryAlone(argv[2], argv[3], argv[4], argv[5]);
   }
   ckptree::bench::Settings settings;
   settings.directory = "build/bench-data";

@@ -24,6 +24,7 @@ CASES = {
     "py_stall": ("stall_case", "stall"),
     "py_small": ("small_case", "small"),
     "py_daily": ("daily_case", "daily"),
+    "py_million": ("million_case", "million"),
     "py_one": ("one_case", "one"),
     "py_reshard": ("reshard_case", "reshard"),
     "py_memory": ("memory_case", "memory"),

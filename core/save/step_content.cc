@@ -196,18 +196,18 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                    tensor.size_bytes, ShapeText(tensor.shape),
                    Name(tensor.dtype), *bytes);
   }
-  box.box.start = tensor.start;
-  box.box.shape = tensor.shape;
   box.box.chunk_shape =
       DefaultChunkShape(tensor.dtype, tensor.packed, tensor.shape,
                         static_cast<std::int64_t>(chunk_bytes_));
+  box.box.start = std::move(tensor.start);
+  box.box.shape = std::move(tensor.shape);
   if (!tensor.chunk_shape.empty()) {
     const auto chunk =
         ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
     const bool positive =
         std::all_of(tensor.chunk_shape.begin(), tensor.chunk_shape.end(),
                     [](std::int64_t d) { return d >= 1; });
-    if (tensor.chunk_shape.size() != tensor.shape.size() || !positive ||
+    if (tensor.chunk_shape.size() != box.box.shape.size() || !positive ||
         tensor.packed || !chunk.has_value() ||
         *chunk > schema::kMaxChunkBytes) {
       return Invalid("%s: chunk shape %s is not possible (at most %d bytes)",
