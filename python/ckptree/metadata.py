@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import warnings
 from typing import Any
@@ -29,6 +28,8 @@ def to_json(metadata: Any) -> str:
     """
     if metadata is None:
         return ""
+    import json  # Here, for a process that reads one leaf goes without.
+
     try:
         text = json.dumps(metadata, allow_nan=False)
         if json.loads(text) != metadata:
@@ -79,6 +80,8 @@ def as_json_has_it(value: Any) -> Any:
     Traceback (most recent call last):
     ValueError: JSON has one key '1' for two of the same dict
     """
+    import json
+
     return json.loads(json.dumps(value), object_pairs_hook=_dict_of)
 
 
@@ -97,7 +100,11 @@ def from_json(text: str) -> Any:
     >>> from_json('{"seed": 1}'), from_json("")
     ({'seed': 1}, None)
     """
-    return json.loads(text) if text else None
+    if not text:
+        return None
+    import json
+
+    return json.loads(text)
 
 
 # Of times, and seconds that are too many in any case.
