@@ -29,6 +29,8 @@ class Value {
   // True where the bytes stand in a mapping of their file: nothing of the
   // database is needed any more, and closing it does not wait for this.
   bool mapped() const;
+  // Whether its bytes were compared with the digest that the read was given.
+  bool checked() const;
 
  private:
   friend class Database;

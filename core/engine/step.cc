@@ -335,11 +335,14 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
     for (std::size_t i = 0; i < record.chunks.size(); ++i) {
       const schema::ChunkRef& ref = record.chunks[i];
       BoxSpec box = boxes.empty() ? BoxSpec() : std::move(boxes[i]);
-      absl::StatusOr<kv::Value> block =
-          reader_->engine().database().View(ref.place, internal::ChunkKey(ref));
+      // A block that is one chunk is compared once, not for each view.
+      const bool alone = internal::IsWholeBlock(ref);
+      absl::StatusOr<kv::Value> block = reader_->engine().database().View(
+          ref.place, internal::ChunkKey(ref), alone ? &ref.digest : nullptr);
       absl::StatusOr<std::string_view> bytes =
-          block.ok() ? internal::CheckedSlice(ref, block->view())
-                     : absl::StatusOr<std::string_view>(block.status());
+          !block.ok()        ? absl::StatusOr<std::string_view>(block.status())
+          : block->checked() ? block->view()
+                             : internal::CheckedSlice(ref, block->view());
       if (!bytes.ok()) {
         absl::StatusOr<kv::Value> found = internal::SearchBlock(
             reader_->engine().database(), ref, bytes.status());

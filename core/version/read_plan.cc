@@ -57,6 +57,10 @@ constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
 // Of all threads: what falls into its place by pieces is read there first.
 constexpr std::uint64_t kScratchBytes = 32 << 20;
 
+// From here on a chunk is hashed as it comes, piece by piece: the cache of a
+// processor does not keep all of it.
+constexpr std::size_t kWorthPieces = std::size_t{512} << 10;
+
 // About a chunk.
 constexpr std::size_t kPagesAtOnce = std::size_t{4} << 20;
 
@@ -88,6 +92,11 @@ std::string ChunkKey(const schema::ChunkRef& ref) {
              ? schema::SmallKey(ref.version, ref.part,
                                 schema::BlockKind::kChunk, ref.n)
              : schema::BlockKey(ref.version, ref.part, ref.n);
+}
+
+bool IsWholeBlock(const schema::ChunkRef& ref) {
+  return ref.codec == schema::Codec::kNone && ref.raw_length == ref.length &&
+         ref.offset == 0 && ref.length == ref.block_length;
 }
 
 absl::StatusOr<std::string_view> CheckedSlice(const schema::ChunkRef& ref,
@@ -302,6 +311,22 @@ absl::Status ReadPlan::Place(const Slice& slice, std::string_view value) {
   return absl::OkStatus();
 }
 
+bool ReadPlan::ReadAndCheck(const std::string& key, const schema::ChunkRef& ref,
+                            std::span<std::byte> to) const {
+  return database_.ReadUnchecked(ref.place, key, ref.offset, to) &&
+         IsSaved(ref, to.data());
+}
+
+bool ReadPlan::ReadInPieces(const std::string& key, const schema::ChunkRef& ref,
+                            std::span<std::byte> to) const {
+  base::DigestStream digest;
+  return database_.ReadUnchecked(ref.place, key, ref.offset, to,
+                                 [&digest](std::span<const std::byte> piece) {
+                                   digest.Update(piece);
+                                 }) &&
+         digest.Finish() == ref.digest;
+}
+
 bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   const schema::ChunkRef& first = slices.front().ref;
   const auto [begin, end] = Extent(slices);
@@ -320,9 +345,9 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   if (in_runs && (slices.size() == 1 || 4 * wanted < end - begin)) {
     for (const Slice& slice : slices) {
       const std::span<std::byte> to(slice.destination, slice.ref.length);
-      if (!database_.ReadUnchecked(slice.ref.place, key, slice.ref.offset,
-                                   to) ||
-          !IsSaved(slice.ref, to.data())) {
+      // After the copy: what the caller gets is what was checked.
+      if (!(to.size() < kWorthPieces ? ReadAndCheck(key, slice.ref, to)
+                                     : ReadInPieces(key, slice.ref, to))) {
         return false;
       }
     }

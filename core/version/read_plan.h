@@ -96,6 +96,12 @@ class ReadPlan {
   // where that is not possible, or where they are not the bytes that were
   // saved: the whole block, as the database reads and checks it, tells why.
   bool ReadStraight(std::span<const Slice> slices, Scratch* scratch);
+  // A chunk into its place, where it is compared with its digest: after it was
+  // read, or as it comes.
+  bool ReadAndCheck(const std::string& key, const schema::ChunkRef& ref,
+                    std::span<std::byte> to) const;
+  bool ReadInPieces(const std::string& key, const schema::ChunkRef& ref,
+                    std::span<std::byte> to) const;
   // The bytes of `slice` at the beginning of `bytes`, to where they belong.
   void Deliver(const Slice& slice, const std::byte* bytes) const;
   absl::Status Place(const Slice& slice, std::string_view payload);
@@ -115,6 +121,9 @@ class ReadPlan {
 
 // The key of a chunk's block.
 std::string ChunkKey(const schema::ChunkRef& ref);
+
+// Whether the bytes of `ref` are all of its block, as they were given.
+bool IsWholeBlock(const schema::ChunkRef& ref);
 
 // The bytes of `ref` within its block's value, checked against bounds, length
 // and digest. kDataLoss says what is wrong, not where.
