@@ -23,6 +23,8 @@ constexpr Case kCases[] = {
     {"incremental_1", ckptree::bench::Incremental},
     {"small_leaves", ckptree::bench::SmallLeaves},
     {"many_steps", ckptree::bench::ManySteps},
+    {"long_run", ckptree::bench::LongRun},
+    {"processors", ckptree::bench::Processors},
     {"query", ckptree::bench::Query},
     {"restore_cold", ckptree::bench::RestoreCold},
     {"restore_warm", ckptree::bench::RestoreWarm},
