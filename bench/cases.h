@@ -26,6 +26,10 @@ int MemoryAlone(const char* what, const char* path, const char* size,
                 const char* answer);
 // 10 000 steps of 64 KiB: the commit at the start and the end, open, log.
 bool ManySteps(const Settings& settings);
+// 100 000 steps of one leaf of 4 KiB: open, list, the history of the leaf.
+bool LongRun(const Settings& settings);
+// Save, restore and verify of 1 GiB with 1 to 16 threads.
+bool Processors(const Settings& settings);
 // One leaf of 4 KiB by name, of 1 000 steps of 200: read before; for the first
 // time, beside O_DIRECT reads of as much; and by a process of its own.
 bool Query(const Settings& settings);

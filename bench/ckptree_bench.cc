@@ -28,6 +28,8 @@ constexpr Case kCases[] = {
     {"small_leaves", ckptree::bench::SmallLeaves},
     {"many_steps", ckptree::bench::ManySteps},
     {"memory", ckptree::bench::Memory},
+    {"long_run", ckptree::bench::LongRun},
+    {"processors", ckptree::bench::Processors},
     {"query", ckptree::bench::Query},
     {"restore_cold", ckptree::bench::RestoreCold},
     {"restore_warm", ckptree::bench::RestoreWarm},

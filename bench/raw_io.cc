@@ -216,6 +216,18 @@ bool DropCaches() {
   return file.good();
 }
 
+void RememberFiles(const std::string& directory) {
+  std::vector<char> buffer(std::size_t{1} << 20);
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(directory)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    while (
+        file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()))) {
+    }
+  }
+}
+
 void ForgetFiles(const std::string& directory) {
   for (const auto& entry :
        std::filesystem::recursive_directory_iterator(directory)) {

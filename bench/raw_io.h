@@ -74,6 +74,9 @@ double CopyPass(std::span<const std::byte> bytes,
 // Drops the page cache; false where that is not allowed.
 bool DropCaches();
 
+// Has all files below `directory` in the page cache.
+void RememberFiles(const std::string& directory);
+
 // Syncs the files of a directory and drops them from the page cache.
 void ForgetFiles(const std::string& directory);
 

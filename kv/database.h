@@ -19,6 +19,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/digest.h"
 #include "kv/commit_kind.h"
 #include "kv/iterator.h"
 #include "kv/options.h"
@@ -145,6 +146,14 @@ class Database {
   absl::Status Refresh();
   // kRead: another number than before where rows may be other ones since.
   std::uint64_t view() const;
+  // kRead: which rows of kRecords may be other ones, or gone, or new, in `view`
+  // than in an earlier one; nothing where all may. Those before the earlier one
+  // are forgotten.
+  struct Changes {
+    std::uint64_t view = 0;
+    std::vector<std::string> keys;  // In no order, some more than once.
+  };
+  std::optional<Changes> ChangesSince(std::uint64_t view);
 
   // ---- reading ----
 
@@ -156,10 +165,14 @@ class Database {
   // Bytes of an array block, of kChunks or kSmall, from `offset` on, straight
   // from its file: no copy, and NOTHING IS CHECKED. False where that cannot be,
   // for whatever reason: Read() does it, or says what is wrong. REQUIRES: the
-  // value has `value_bytes`; false where its bytes are others.
-  bool ReadUnchecked(schema::Space space, std::string_view key,
-                     std::uint64_t value_bytes, std::uint64_t offset,
-                     std::span<std::byte> destination) const;
+  // value has `value_bytes`; false where its bytes are others. `on_piece` is
+  // called for all of them, in order, each time some of them have come, while a
+  // processor's cache still has them; for some of them where it becomes false.
+  using PieceFn = absl::FunctionRef<void(std::span<const std::byte> piece)>;
+  bool ReadUnchecked(
+      schema::Space space, std::string_view key, std::uint64_t value_bytes,
+      std::uint64_t offset, std::span<std::byte> destination,
+      PieceFn on_piece = [](std::span<const std::byte>) {}) const;
   // A leaf record of kSmall, which once written is never another one, straight
   // from its file; the block that it is in has its checksum. Also one that was
   // deleted since. Nothing where that cannot be, as above.
@@ -179,7 +192,12 @@ class Database {
                 std::span<const std::byte> destination) const;
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
   // kChunks; a copy otherwise). The file's size is checked before it is mapped.
-  absl::StatusOr<Value> View(schema::Space space, std::string_view key) const;
+  // A mapped value that has the bytes of `saved`, where that is given, is
+  // compared with its digest, in place of its block's checksum; one of 64 KiB or
+  // more once while its file stays mapped, which is until the file goes. Of one
+  // that has other bytes nothing is checked.
+  absl::StatusOr<Value> View(schema::Space space, std::string_view key,
+                             const Saved* saved = nullptr) const;
   // The last resort for a value that stands in a table and that none of these
   // gives: looks past damage beside it. `accept` is asked about all that it may
   // be, and must know: array bytes by their digest, others, which are only

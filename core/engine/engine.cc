@@ -422,13 +422,25 @@ absl::Status Engine::Refresh() {
   // Refresh, list, refresh again: what was listed is then complete.
   CKPTREE_RETURN_IF_ERROR(database_->Refresh());
   {
-    const absl::MutexLock lock(&mu_);
-    // What could not be read is tried again.
-    if (loaded_view_ == database_->view() && bad_rows_.empty()) {
-      return absl::OkStatus();
+    const absl::MutexLock one(&reload_mu_);
+    std::uint64_t loaded = 0;
+    bool whole = false;
+    {
+      const absl::MutexLock lock(&mu_);
+      loaded = loaded_view_;
+      // What could not be read is tried again.
+      whole = bad_rows_.empty() && catalog_.CheckListed().ok();
+    }
+    if (whole && loaded == database_->view()) return absl::OkStatus();
+    const auto changes = database_->ChangesSince(loaded);
+    if (whole && changes.has_value() &&
+        catalog_.Update(*database_, changes->keys)) {
+      const absl::MutexLock lock(&mu_);
+      loaded_view_ = changes->view;
+    } else {
+      ReloadCatalog();
     }
   }
-  ReloadCatalog();
   return database_->Refresh();
 }
 

@@ -165,6 +165,9 @@ class Engine {
   std::vector<std::string> warnings_ ABSL_GUARDED_BY(mu_);  // Of the open.
   // Rows that the last look at the catalog could not read.
   std::vector<std::string> bad_rows_ ABSL_GUARDED_BY(mu_);
+  // Held over I/O, before mu_: one after the other, so that none puts back what
+  // a later one saw.
+  absl::Mutex reload_mu_;
   std::uint64_t loaded_view_ ABSL_GUARDED_BY(mu_) = 0;  // Of the database.
   std::map<base::Digest, std::weak_ptr<const StepTree>> trees_
       ABSL_GUARDED_BY(mu_);

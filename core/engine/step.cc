@@ -336,15 +336,20 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
     for (std::size_t i = 0; i < record.chunks.size(); ++i) {
       const schema::ChunkRef& ref = record.chunks[i];
       BoxSpec box = boxes.empty() ? BoxSpec() : std::move(boxes[i]);
-      absl::StatusOr<kv::Value> block =
-          reader_->engine().database().View(ref.place, internal::ChunkKey(ref));
+      // A block that is one chunk is compared once, not for each view.
+      const kv::Saved saved{ref.block_length, ref.digest};
+      absl::StatusOr<kv::Value> block = reader_->engine().database().View(
+          ref.place, internal::ChunkKey(ref),
+          internal::IsWholeBlock(ref) ? &saved : nullptr);
       const bool mapped = block.ok() && block->mapped();
+      const bool checked = block.ok() && block->checked();
       absl::StatusOr<internal::BlockPayload> payload =
           block.ok() ? internal::BlockPayload::Of(ref, *std::move(block))
                      : absl::StatusOr<internal::BlockPayload>(block.status());
       absl::StatusOr<std::string_view> bytes =
-          payload.ok() ? internal::CheckedSlice(ref, payload->view())
-                       : absl::StatusOr<std::string_view>(payload.status());
+          !payload.ok() ? absl::StatusOr<std::string_view>(payload.status())
+          : checked     ? payload->view()
+                        : internal::CheckedSlice(ref, payload->view());
       if (!bytes.ok()) {
         const absl::StatusOr<internal::BlockPayload> found =
             internal::SearchBlock(reader_->engine().database(), ref,

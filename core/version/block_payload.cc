@@ -37,6 +37,10 @@ std::string ChunkKey(const schema::ChunkRef& ref) {
              : schema::BlockKey(ref.version, ref.part, ref.n);
 }
 
+bool IsWholeBlock(const schema::ChunkRef& ref) {
+  return ref.offset == 0 && ref.length == ref.block_length;
+}
+
 absl::StatusOr<BlockPayload> BlockPayload::Of(const schema::ChunkRef& ref,
                                               kv::Value value) {
   BlockPayload payload;

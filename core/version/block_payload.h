@@ -20,6 +20,9 @@ namespace ckptree::internal {
 // The key of a chunk's block.
 std::string ChunkKey(const schema::ChunkRef& ref);
 
+// Whether the bytes of `ref` are all of its block.
+bool IsWholeBlock(const schema::ChunkRef& ref);
+
 // Owns what its bytes stand on. Thread-compatible.
 class BlockPayload {
  public:

@@ -29,6 +29,22 @@ absl::Status ForEachRow(const kv::Database& database, schema::Row row,
   return status;
 }
 
+// What a row of a map of the catalog is now.
+template <typename Rows, typename Map, typename Key, typename Decode>
+absl::StatusOr<std::function<void(Rows&)>> ChangeIn(
+    Map Rows::*map, std::optional<Key> key,
+    std::optional<std::string_view> value, Decode decode) {
+  if (!value.has_value()) {
+    return [map, key](Rows& rows) {
+      if (key.has_value()) (rows.*map).erase(*key);
+    };
+  }
+  CKPTREE_ASSIGN_OR_RETURN(auto record, decode(*value));
+  return [map, key, record = std::move(record)](Rows& rows) {
+    if (key.has_value()) (rows.*map)[*key] = record;
+  };
+}
+
 std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
                        std::string_view branch) {
   const std::string owner =
@@ -40,69 +56,90 @@ std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
 
 }  // namespace
 
+absl::StatusOr<Catalog::Change> Catalog::ChangeOf(
+    std::string_view key, std::optional<std::string_view> value) {
+  switch (key.empty() ? schema::Row::kStore
+                      : static_cast<schema::Row>(key.front())) {
+    case schema::Row::kStep: {
+      const auto fields = schema::DecodeStepKey(key);
+      if (!value.has_value()) {
+        return [fields](Rows& rows) {
+          if (!fields.has_value()) return;
+          const auto steps = rows.steps.find(fields->branch);
+          if (steps != rows.steps.end()) steps->second.erase(fields->step);
+        };
+      }
+      CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
+                               schema::DecodeStepRecord(*value));
+      if (!fields.has_value() || fields->step != record.step ||
+          fields->branch != record.branch) {
+        return absl::DataLossError("its record is of another step");
+      }
+      return
+          [row = std::make_shared<const schema::StepRecord>(std::move(record))](
+              Rows& rows) { rows.steps[row->branch][row->step] = row; };
+    }
+    case schema::Row::kBranch:
+      return ChangeIn(&Rows::branches, schema::DecodeBranchKey(key), value,
+                      schema::DecodeBranchRecord);
+    case schema::Row::kTag:
+      return ChangeIn(&Rows::tags, schema::DecodeTagKey(key), value,
+                      schema::DecodeTagRecord);
+    case schema::Row::kPin:
+      return ChangeIn(&Rows::pins,
+                      schema::DecodeVersionKey(schema::Row::kPin, key), value,
+                      schema::DecodePinRecord);
+    case schema::Row::kSettings:
+      return ChangeIn(
+          &Rows::settings, schema::DecodeSettingsKey(key), value,
+          [](std::string_view bytes)
+              -> absl::StatusOr<std::shared_ptr<const schema::BranchSettings>> {
+            CKPTREE_ASSIGN_OR_RETURN(schema::BranchSettings settings,
+                                     schema::DecodeBranchSettings(bytes));
+            return std::make_shared<const schema::BranchSettings>(
+                std::move(settings));
+          });
+    default:
+      return nullptr;
+  }
+}
+
 std::vector<std::string> Catalog::Load(const kv::Database& database) {
   Rows rows;
   std::vector<std::string> problems;
-  rows.unseen.Update(ForEachRow(
-      database, schema::Row::kStep, &problems,
-      [&rows](std::string_view key, std::string_view value) -> absl::Status {
-        const auto fields = schema::DecodeStepKey(key);
-        CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
-                                 schema::DecodeStepRecord(value));
-        if (!fields.has_value() || fields->step != record.step ||
-            fields->branch != record.branch) {
-          return absl::DataLossError("its record is of another step");
-        }
-        StepRecordPtr& row = rows.steps[record.branch][record.step];
-        row = std::make_shared<const schema::StepRecord>(std::move(record));
-        return absl::OkStatus();
-      }));
-  rows.unseen.Update(ForEachRow(
-      database, schema::Row::kBranch, &problems,
-      [&rows](std::string_view key, std::string_view value) -> absl::Status {
-        CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
-                                 schema::DecodeBranchRecord(value));
-        if (const auto number = schema::DecodeBranchKey(key)) {
-          rows.branches[*number] = std::move(branch);
-        }
-        return absl::OkStatus();
-      }));
-  rows.unseen.Update(ForEachRow(
-      database, schema::Row::kTag, &problems,
-      [&rows](std::string_view key, std::string_view value) -> absl::Status {
-        CKPTREE_ASSIGN_OR_RETURN(const schema::TagRecord tag,
-                                 schema::DecodeTagRecord(value));
-        if (auto name = schema::DecodeTagKey(key)) {
-          rows.tags[*std::move(name)] = tag;
-        }
-        return absl::OkStatus();
-      }));
-  rows.unseen.Update(ForEachRow(
-      database, schema::Row::kPin, &problems,
-      [&rows](std::string_view key, std::string_view value) -> absl::Status {
-        CKPTREE_ASSIGN_OR_RETURN(const schema::PinRecord pin,
-                                 schema::DecodePinRecord(value));
-        if (auto version = schema::DecodeVersionKey(schema::Row::kPin, key)) {
-          rows.pins[*version] = pin;
-        }
-        return absl::OkStatus();
-      }));
-  if (!problems.empty()) rows.damage = problems.front();
-  rows.unseen.Update(ForEachRow(
-      database, schema::Row::kSettings, &problems,
-      [&rows](std::string_view key, std::string_view value) -> absl::Status {
-        CKPTREE_ASSIGN_OR_RETURN(schema::BranchSettings settings,
-                                 schema::DecodeBranchSettings(value));
-        if (const auto branch = schema::DecodeSettingsKey(key)) {
-          rows.settings[*branch] =
-              std::make_shared<const schema::BranchSettings>(
-                  std::move(settings));
-        }
-        return absl::OkStatus();
-      }));
+  for (const schema::Row kind :
+       {schema::Row::kStep, schema::Row::kBranch, schema::Row::kTag,
+        schema::Row::kPin, schema::Row::kSettings}) {
+    rows.unseen.Update(ForEachRow(
+        database, kind, &problems,
+        [&rows](std::string_view key, std::string_view value) -> absl::Status {
+          CKPTREE_ASSIGN_OR_RETURN(const Change change, ChangeOf(key, value));
+          change(rows);
+          return absl::OkStatus();
+        }));
+    // Settings are not what a step is chosen by.
+    if (kind == schema::Row::kPin && !problems.empty()) {
+      rows.damage = problems.front();
+    }
+  }
   absl::MutexLock lock(&mu_);
   rows_ = std::move(rows);
   return problems;
+}
+
+bool Catalog::Update(const kv::Database& database,
+                     const std::vector<std::string>& keys) {
+  std::vector<Change> changes;
+  for (const std::string& key : keys) {
+    const auto value = database.Get(schema::Space::kRecords, key);
+    if (!value.ok()) return false;
+    absl::StatusOr<Change> change = ChangeOf(key, *value);
+    if (!change.ok()) return false;
+    if (*change != nullptr) changes.push_back(*std::move(change));
+  }
+  absl::MutexLock lock(&mu_);
+  for (const Change& change : changes) change(rows_);
+  return true;
 }
 
 const Catalog::StepRows& Catalog::StepsOf(std::uint32_t branch) const {

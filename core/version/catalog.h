@@ -6,6 +6,7 @@
 #define CKPTREE_CORE_VERSION_CATALOG_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,11 @@ class Catalog {
   // left out and reported; the others are there.
   std::vector<std::string> Load(const kv::Database& database)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Reads the rows of `keys` again, and all of them change at once. False, and
+  // nothing is changed, where that is not possible: Load() says why.
+  bool Update(const kv::Database& database,
+              const std::vector<std::string>& keys) ABSL_LOCKS_EXCLUDED(mu_);
 
   StepRecordPtr Find(std::uint32_t branch, std::int64_t step) const;
   std::vector<StepRecordPtr> Steps(std::uint32_t branch) const;  // Ascending.
@@ -101,6 +107,12 @@ class Catalog {
     std::string damage;
     absl::Status unseen;  // Why some rows could not be looked at.
   };
+
+  // What `value`, the row of `key`, is; kDataLoss where it does not decode.
+  // Rows that are none of the catalog's give nothing.
+  using Change = std::function<void(Rows&)>;
+  static absl::StatusOr<Change> ChangeOf(std::string_view key,
+                                         std::optional<std::string_view> value);
 
   absl::StatusOr<std::uint32_t> BranchCalled(std::string_view name) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);

@@ -44,6 +44,10 @@ constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
 // Of all threads: what falls into its place by pieces is read there first.
 constexpr std::uint64_t kScratchBytes = 32 << 20;
 
+// From here on a chunk is hashed as it comes, piece by piece: the cache of a
+// processor does not keep all of it.
+constexpr std::size_t kWorthPieces = std::size_t{512} << 10;
+
 // About a chunk.
 constexpr std::size_t kPagesAtOnce = std::size_t{4} << 20;
 
@@ -255,6 +259,24 @@ bool ReadPlan::IsSaved(const schema::ChunkRef& ref, const std::byte* bytes) {
   return base::DigestOf(std::span(bytes, ref.length)) == ref.digest;
 }
 
+bool ReadPlan::ReadAndCheck(const std::string& key, const schema::ChunkRef& ref,
+                            std::span<std::byte> to) const {
+  return database_.ReadUnchecked(ref.place, key, ref.block_length, ref.offset,
+                                 to) &&
+         IsSaved(ref, to.data());
+}
+
+bool ReadPlan::ReadInPieces(const std::string& key, const schema::ChunkRef& ref,
+                            std::span<std::byte> to) const {
+  base::DigestStream digest;
+  return database_.ReadUnchecked(ref.place, key, ref.block_length, ref.offset,
+                                 to,
+                                 [&digest](std::span<const std::byte> piece) {
+                                   digest.Update(piece);
+                                 }) &&
+         digest.Finish() == ref.digest;
+}
+
 bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   const schema::ChunkRef& first = slices.front().ref;
   const auto [begin, end] = Extent(slices);
@@ -270,9 +292,9 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
   if (in_runs && (slices.size() == 1 || 4 * wanted < end - begin)) {
     for (const Slice& slice : slices) {
       const std::span<std::byte> to(slice.destination, slice.ref.length);
-      if (!database_.ReadUnchecked(slice.ref.place, key, first.block_length,
-                                   slice.ref.offset, to) ||
-          !IsSaved(slice.ref, to.data())) {
+      // After the copy: what the caller gets is what was checked.
+      if (!(to.size() < kWorthPieces ? ReadAndCheck(key, slice.ref, to)
+                                     : ReadInPieces(key, slice.ref, to))) {
         return false;
       }
     }

@@ -109,6 +109,12 @@ class ReadPlan {
   // The cells [first, second) of its block that the slices need.
   std::pair<std::size_t, std::size_t> CellsOf(
       std::span<const Slice> slices) const;
+  // A chunk into its place, where it is compared with its digest: after it was
+  // read, or as it comes.
+  bool ReadAndCheck(const std::string& key, const schema::ChunkRef& ref,
+                    std::span<std::byte> to) const;
+  bool ReadInPieces(const std::string& key, const schema::ChunkRef& ref,
+                    std::span<std::byte> to) const;
   // The bytes of `slice` at the beginning of `bytes`, to where they belong.
   void Deliver(const Slice& slice, const std::byte* bytes) const;
   absl::Status Place(const Slice& slice, std::string_view payload);

@@ -43,6 +43,8 @@
 namespace ckptree::kv {
 namespace {
 
+// More rows than these are read from the beginning as fast as one by one.
+constexpr std::size_t kMostChanged = std::size_t{1} << 16;
 constexpr std::size_t kVerifyReadahead = std::size_t{2} << 20;
 
 }  // namespace
@@ -63,15 +65,19 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
       table_files(std::make_shared<TableFiles>(options_in)),
       table_search(options_in),
       tail(reader_options, directory) {
-  watcher->Follow(
-      {.changed =
-           [weak = std::weak_ptr(table_files)] {
-             if (const auto files = weak.lock()) files->NoteChange();
-           },
-       .removed =
-           [weak = std::weak_ptr(table_files)](std::string_view path) {
-             if (const auto files = weak.lock()) files->NoteRemoved(path);
-           }});
+  watcher->Follow({.changed =
+                       [weak = std::weak_ptr(table_files)] {
+                         if (const auto files = weak.lock())
+                           files->NoteChange();
+                       },
+                   .removed =
+                       [weak = std::weak_ptr(table_files),
+                        also = std::weak_ptr(mapped)](std::string_view path) {
+                         if (const auto files = weak.lock())
+                           files->NoteRemoved(path);
+                         if (const auto files = also.lock())
+                           files->NoteRemoved(path);
+                       }});
 }
 
 absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Reading() const {
@@ -104,16 +110,45 @@ void Database::Impl::Replace(std::shared_ptr<Instance> with, bool is_following,
     instance.swap(with);
     overlay.swap(over);
     following = is_following;
-    ++views;
+    CountView();
   }
   // Not before: a reader might list the files of the old one again.
   ForgetFiles();
 }
 
-void Database::Impl::ReplaceOverlay(std::shared_ptr<const Overlay> over) {
+void Database::Impl::ReplaceOverlay(std::shared_ptr<const Overlay> over,
+                                    std::vector<std::string> changed) {
   const absl::MutexLock hold(&instance_mutex);
   overlay.swap(over);
-  ++views;
+  changed_keys += changed.size();
+  if (changed_keys > kMostChanged) {
+    CountView();
+  } else {
+    view_changes.push_back({++views, std::move(changed)});
+  }
+}
+
+void Database::Impl::CountView() {
+  view_changes.clear();
+  changed_keys = 0;
+  changes_from = ++views;
+}
+
+std::optional<Database::Changes> Database::ChangesSince(std::uint64_t view) {
+  const absl::MutexLock hold(&impl_->instance_mutex);
+  if (view < impl_->changes_from) return std::nullopt;
+  while (!impl_->view_changes.empty() &&
+         impl_->view_changes.front().view <= view) {
+    impl_->changed_keys -= impl_->view_changes.front().keys.size();
+    impl_->view_changes.pop_front();
+  }
+  impl_->changes_from = view;
+  Changes changes;
+  changes.view = impl_->views.load();
+  for (const Impl::ViewChanges& one : impl_->view_changes) {
+    changes.keys.insert(changes.keys.end(), one.keys.begin(), one.keys.end());
+  }
+  return changes;
 }
 
 std::uint64_t Database::view() const { return impl_->views.load(); }

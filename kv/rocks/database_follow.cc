@@ -230,6 +230,10 @@ absl::Status Database::Impl::SeeNewCommits() {
         })) {
       return absl::AbortedError("files were removed");
     }
+    std::vector<std::string> changed;
+    for (const auto& [key, value] : changes) {
+      if (key.space == Space::kRecords) changed.push_back(key.key);
+    }
     over = over == nullptr ? Overlay::Make(std::move(changes), {})
                            : over->With(std::move(changes));
     if (over->bytes() > kMostOverlay) {
@@ -239,7 +243,7 @@ absl::Status Database::Impl::SeeNewCommits() {
     seen = journal.tip;
     newest_ordinal = journal.tip.ordinal;
     session = journal.highest_session;
-    ReplaceOverlay(std::move(over));
+    ReplaceOverlay(std::move(over), std::move(changed));
   } else if (known == journal.records.end() ||
              known->second.hash != seen.hash) {
     return absl::AbortedError("the journal is another one");
@@ -326,7 +330,7 @@ bool Database::Impl::ReadRowsFromJournal(const absl::Status& met) {
     // A commit that came since is not in it.
     if (keeper != nullptr && keeper->tip() != standing.journal.tip) continue;
     overlay = over;
-    ++views;
+    CountView();
     rows_in_memory = true;
     break;
   }

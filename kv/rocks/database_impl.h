@@ -6,7 +6,9 @@
 #define CKPTREE_KV_ROCKS_DATABASE_IMPL_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,8 +66,12 @@ struct Database::Impl {
   absl::StatusOr<RowView> ReadingRows() const;
   void Replace(std::shared_ptr<Instance> instance, bool is_following,
                std::shared_ptr<const Overlay> overlay = nullptr);
-  // Over the instance there is.
-  void ReplaceOverlay(std::shared_ptr<const Overlay> overlay);
+  // Over the instance there is; `changed`: the keys of `records` that are
+  // other ones in it.
+  void ReplaceOverlay(std::shared_ptr<const Overlay> overlay,
+                      std::vector<std::string> changed);
+  // All rows may be other ones.
+  void CountView() ABSL_EXCLUSIVE_LOCKS_REQUIRED(instance_mutex);
 
   // database_follow.cc: opens for reading, beside a writer or without one.
   absl::Status OpenForReading(OpenReport* found)
@@ -146,16 +152,30 @@ struct Database::Impl {
   std::atomic<std::uint64_t> durable_ordinal = 0;
   std::atomic<std::uint64_t> session = 0;
   std::atomic<std::uint64_t> views = 0;  // Counts what readers are shown.
+  // What each view since `changes_from` changed, oldest first.
+  struct ViewChanges {
+    std::uint64_t view = 0;
+    std::vector<std::string> keys;  // Of `records`.
+  };
+  std::deque<ViewChanges> view_changes ABSL_GUARDED_BY(instance_mutex);
+  std::uint64_t changes_from ABSL_GUARDED_BY(instance_mutex) = 0;
+  std::size_t changed_keys ABSL_GUARDED_BY(instance_mutex) = 0;
 
-  // The set of live files changed.
+  // All files are others now, or may be.
   void ForgetFiles() {
-    mapped.Forget();
+    mapped->Forget();
     table_files->Forget();
     table_search.Forget();
   }
+  // Some of this instance's came or went.
+  void NoteFilesChanged() {
+    mapped->NoteChange();
+    table_files->NoteChange();
+    table_search.Forget();
+  }
 
-  MappedFiles mapped;
   // Shared with what RocksDB's background work tells.
+  const std::shared_ptr<MappedFiles> mapped = std::make_shared<MappedFiles>();
   const std::shared_ptr<TableFiles> table_files;
   TableSearch table_search;
 

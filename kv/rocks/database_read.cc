@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/database.h"
 #include "kv/files/status.h"
@@ -52,6 +53,7 @@ struct Value::Impl {
   std::optional<std::string> found;
   rocksdb::PinnableSlice pinned;
   std::optional<MappedRecord> mapped;
+  bool checked = false;
 };
 
 Value::Value() = default;
@@ -73,6 +75,8 @@ Value::~Value() {
 bool Value::mapped() const {
   return impl_ != nullptr && impl_->mapped.has_value();
 }
+
+bool Value::checked() const { return impl_ != nullptr && impl_->checked; }
 
 std::string_view Value::view() const {
   if (impl_ == nullptr) return {};
@@ -129,7 +133,8 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
 
 bool Database::ReadUnchecked(schema::Space space, std::string_view key,
                              std::uint64_t value_bytes, std::uint64_t offset,
-                             std::span<std::byte> destination) const {
+                             std::span<std::byte> destination,
+                             PieceFn on_piece) const {
   if (space != schema::Space::kChunks &&
       (space != schema::Space::kSmall || !IsArrayBlock(key))) {
     return false;
@@ -145,11 +150,12 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
       }
       std::memcpy(destination.data(), found.value->data() + offset,
                   destination.size());
+      on_piece(destination);
       return true;
     }
   }
   return impl_->table_files->Read(*view->instance, space, key, value_bytes,
-                                  offset, destination);
+                                  offset, destination, on_piece);
 }
 
 std::optional<std::string> Database::ReadWritten(schema::Space space,
@@ -187,8 +193,8 @@ void Database::Prefetch(schema::Space space, std::string_view key,
   }
 }
 
-absl::StatusOr<Value> Database::View(schema::Space space,
-                                     std::string_view key) const {
+absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
+                                     const Saved* saved) const {
   if (space != schema::Space::kLeaves && space != schema::Space::kChunks) {
     return Read(space, key);
   }
@@ -196,7 +202,7 @@ absl::StatusOr<Value> Database::View(schema::Space space,
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
   absl::StatusOr<std::shared_ptr<const MappedFile>> file =
-      impl_->mapped.Find(instance, space, key);
+      impl_->mapped->Find(instance, space, key);
   // Of leaf records there is a second copy.
   const bool only_copy = space != schema::Space::kLeaves;
   if (only_copy && absl::IsDataLoss(file.status())) {
@@ -205,11 +211,13 @@ absl::StatusOr<Value> Database::View(schema::Space space,
   // A follower still holds open what the writer has removed since.
   if (!file.ok() || *file == nullptr) return Read(space, key);
   absl::StatusOr<std::optional<MappedRecord>> record =
-      MappedRecord::Find(*std::move(file), key);
+      MappedRecord::Find(*std::move(file), key, saved);
   if (!record.ok() && only_copy) return std::move(record).status();
   if (!record.ok() || !record->has_value()) return Read(space, key);
   auto value = std::make_unique<Value::Impl>();
   value->mapped = *std::move(record);
+  value->checked =
+      saved != nullptr && value->mapped->value().size() == saved->bytes;
   return Value(std::move(value));
 }
 

@@ -158,7 +158,7 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
   if (status.ok()) {
     status = ToStatus(instance->db()->IngestExternalFiles(arguments),
                       absl::StrFormat("adopting %d segments", segments.size()));
-    impl.ForgetFiles();
+    impl.NoteFilesChanged();
   }
   if (!status.ok()) {
     for (const std::string& copy : copies.external_files) {
@@ -226,7 +226,7 @@ absl::Status Database::Drop(schema::Space space,
       instance->db(), instance->family(space), pointers.data(), pointers.size(),
       /*include_end=*/false);
   if (dropped != nullptr) *dropped += before - CountFiles(*instance, space);
-  impl.ForgetFiles();
+  impl.NoteFilesChanged();
   return ToStatus(status, "dropping files");
 }
 
@@ -273,7 +273,7 @@ absl::StatusOr<std::uint64_t> Database::Rewrite(
                                           names, kBottomLevel,
                                           /*output_path_id=*/-1, &made);
   }
-  impl.ForgetFiles();
+  impl.NoteFilesChanged();
   CKPTREE_RETURN_IF_ERROR(
       ToStatus(status, absl::StrFormat("rewriting %d files from %s",
                                        files.size(), files.front().path)));

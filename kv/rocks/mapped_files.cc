@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -21,6 +22,7 @@
 #include "kv/rocks/instance.h"
 #include "kv/rocks/open_files.h"
 #include "kv/rocks/rocksdb_options.h"
+#include "kv/store_directory.h"
 #include "rocksdb/env.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
@@ -37,9 +39,24 @@ class MappedFile {
 
   rocksdb::SstFileReader& reader() const { return reader_; }
 
+  // Whether the value of `key` was found to have this digest.
+  bool Has(const std::string& key, const base::Digest& digest) const {
+    const absl::MutexLock lock(&mutex_);
+    const auto known = digests_.find(key);
+    return known != digests_.end() && known->second == digest;
+  }
+  void Remember(std::string key, const base::Digest& digest) const {
+    const absl::MutexLock lock(&mutex_);
+    digests_[std::move(key)] = digest;
+  }
+
  private:
   const std::shared_ptr<rocksdb::Env> env_;
   mutable rocksdb::SstFileReader reader_;
+  mutable absl::Mutex mutex_;
+  // By key; of a file no more than one for 64 KiB.
+  mutable std::unordered_map<std::string, base::Digest> digests_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
@@ -92,6 +109,19 @@ void MappedFiles::Forget() {
   mapped_.clear();
 }
 
+void MappedFiles::NoteChange() {
+  const absl::MutexLock lock(&mutex_);
+  live_.Forget();
+}
+
+void MappedFiles::NoteRemoved(std::string_view path) {
+  const absl::MutexLock lock(&mutex_);
+  const std::string_view name = BaseName(path);
+  std::erase_if(mapped_, [name](const auto& file) {
+    return BaseName(file.first) == name;
+  });
+}
+
 struct MappedRecord::Impl {
   ProcessMark mark;
   std::shared_ptr<const MappedFile> file;  // Outlives the iterator.
@@ -99,10 +129,12 @@ struct MappedRecord::Impl {
 };
 
 absl::StatusOr<std::optional<MappedRecord>> MappedRecord::Find(
-    std::shared_ptr<const MappedFile> file, std::string_view key) {
+    std::shared_ptr<const MappedFile> file, std::string_view key,
+    const Saved* saved) {
   auto impl = std::make_unique<Impl>();
   rocksdb::ReadOptions options;
-  options.verify_checksums = true;
+  // A digest says more than the checksum of the block.
+  options.verify_checksums = saved == nullptr;
   options.fill_cache = false;
   impl->iterator.reset(file->reader().NewIterator(options));
   impl->file = std::move(file);
@@ -112,6 +144,15 @@ absl::StatusOr<std::optional<MappedRecord>> MappedRecord::Find(
   }
   if (!impl->iterator->Valid() || impl->iterator->key() != key) {
     return std::nullopt;
+  }
+  const std::string_view value = impl->iterator->value().ToStringView();
+  const std::string name(key);
+  if (saved != nullptr && saved->bytes == value.size() &&
+      !impl->file->Has(name, saved->digest)) {
+    if (base::DigestOf(value) != saved->digest) {
+      return absl::DataLossError("the bytes are not those that were saved");
+    }
+    if (value.size() >= kRemembered) impl->file->Remember(name, saved->digest);
   }
   return std::optional<MappedRecord>(MappedRecord(std::move(impl)));
 }

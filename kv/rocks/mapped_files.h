@@ -5,6 +5,7 @@
 #ifndef CKPTREE_KV_ROCKS_MAPPED_FILES_H_
 #define CKPTREE_KV_ROCKS_MAPPED_FILES_H_
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,8 +15,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/digest.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/live_tables.h"
+#include "kv/value.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -35,8 +38,12 @@ class MappedFiles {
       const std::shared_ptr<const Instance>& instance, schema::Space space,
       std::string_view key);
 
-  // The set of live files changed.
+  // All files are others now.
   void Forget();
+  // Some came or went; those that are still there stay mapped.
+  void NoteChange();
+  // RocksDB removed this one: its bytes are free when nothing maps it.
+  void NoteRemoved(std::string_view path);
 
  private:
   absl::StatusOr<std::shared_ptr<const MappedFile>> FindListed(
@@ -54,9 +61,16 @@ class MappedRecord {
  public:
   struct Impl;
   // Nothing where the key is absent. kDataLoss where its block fails its
-  // checksum.
+  // checksum or, where `saved` is given, the value has as many bytes and another
+  // digest: that is compared once for each mapping of the file, of values of
+  // kRemembered bytes and more. Of a value of other bytes than `saved` has
+  // nothing is checked.
   static absl::StatusOr<std::optional<MappedRecord>> Find(
-      std::shared_ptr<const MappedFile> file, std::string_view key);
+      std::shared_ptr<const MappedFile> file, std::string_view key,
+      const Saved* saved);
+
+  // What is remembered of smaller ones would be much beside them.
+  static constexpr std::size_t kRemembered = std::size_t{64} << 10;
 
   MappedRecord(MappedRecord&&) noexcept;
   MappedRecord& operator=(MappedRecord&&) noexcept;

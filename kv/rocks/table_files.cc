@@ -30,6 +30,9 @@ namespace {
 // that size has a block alone, and is RocksDB's to read.
 constexpr std::uint64_t kMostShared = std::uint64_t{256} << 10;
 
+// The cache of a processor still has these when they are looked at.
+constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+
 // What the index of a damaged table would be.
 std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
                                      std::uint64_t file_bytes) {
@@ -99,16 +102,24 @@ class TableFile {
   }
 
   bool Read(std::string_view key, std::uint64_t value_bytes,
-            std::uint64_t offset, std::span<std::byte> destination) const {
+            std::uint64_t offset, std::span<std::byte> destination,
+            TableFiles::PieceFn on_piece) const {
     const std::optional<ValuePlace> value = Find(key);
     if (!value.has_value() || value->size != value_bytes ||
         !IsIn(*value, offset, destination.size())) {
       return false;
     }
     const std::uint64_t start = value->offset + offset;
-    const std::size_t done = direct_.Read(start, destination);
-    destination = destination.subspan(done);
-    return destination.empty() || ReadAt(start + done, destination);
+    std::size_t done = direct_.Read(start, destination);
+    if (done > 0) on_piece(destination.first(done));
+    while (done < destination.size()) {
+      const auto piece = destination.subspan(
+          done, std::min(kPieceBytes, destination.size() - done));
+      if (!ReadAt(start + done, piece)) return false;
+      on_piece(piece);
+      done += piece.size();
+    }
+    return true;
   }
 
   std::optional<std::string> ReadChecked(std::string_view key) const {
@@ -204,13 +215,15 @@ class TableFile {
 
 bool TableFiles::Read(const Instance& instance, schema::Space space,
                       std::string_view key, std::uint64_t value_bytes,
-                      std::uint64_t offset, std::span<std::byte> destination) {
+                      std::uint64_t offset, std::span<std::byte> destination,
+                      PieceFn on_piece) {
   const Files files = Find(instance, space, key, destination.size());
   for (const auto& file : files) {
     // Each table of `small` ends with the marker, and so its range may have any
     // key.
     if (space == schema::Space::kSmall && !file->Has(key)) continue;
-    if (file->Read(key, value_bytes, offset, destination)) return true;
+    // What was told of it is of no use for another one.
+    return file->Read(key, value_bytes, offset, destination, on_piece);
   }
   return false;
 }

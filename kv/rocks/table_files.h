@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "kv/options.h"
 #include "kv/rocks/instance.h"
@@ -47,12 +48,15 @@ class TableFiles {
   // not see them.
   explicit TableFiles(const Options& options) : options_(options) {}
 
+  // Called for the bytes that were read, piece by piece, in order.
+  using PieceFn = absl::FunctionRef<void(std::span<const std::byte> piece)>;
+
   // Fills `destination` with the bytes of the array block `key`, of `small` or
   // `chunks`, whose value has `value_bytes`, from `offset` on. NOTHING IS
   // CHECKED: for a caller that knows a digest.
   bool Read(const Instance& instance, schema::Space space, std::string_view key,
             std::uint64_t value_bytes, std::uint64_t offset,
-            std::span<std::byte> destination);
+            std::span<std::byte> destination, PieceFn on_piece);
 
   // The bytes of the value of `key`, of `chunks`. REQUIRES: it is there.
   std::optional<std::uint64_t> ValueBytes(const Instance& instance,

@@ -17,7 +17,7 @@ namespace ckptree::kv {
 
 void DatabasePeer::SetOverlay(Database& database,
                               std::shared_ptr<const Overlay> overlay) {
-  database.impl_->ReplaceOverlay(std::move(overlay));
+  database.impl_->ReplaceOverlay(std::move(overlay), {});
 }
 
 void DatabasePeer::DropFile(Database& database, const LiveFile& file) {

@@ -9,6 +9,8 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "tests/core/fixture.h"
 
@@ -489,6 +491,74 @@ TEST_F(ReadTest, AReaderFollowsAWriter) {
   EXPECT_TRUE(reader.OpenStep(AtStep(2))->Value("w")->bytes == bytes);
   EXPECT_THAT(reader.OpenStep(AtStep(1)), StatusIs(kNotFound));
   EXPECT_TRUE(held.Value("w")->bytes == bytes);
+}
+
+// All that a reader is told of what is there.
+std::string Told(const Store& store) {
+  std::string told;
+  const std::vector<BranchInfo> branches = store.Branches().value();
+  for (const BranchInfo& branch : branches) {
+    told += "branch " + branch.name;
+    const auto policy = store.Policy(branch.name);
+    if (policy.ok()) told += " " + Text(policy->policy);
+    told += "\n";
+    const std::vector<StepInfo> steps = store.Steps(branch.name).value();
+    for (const StepInfo& step : steps) {
+      told += std::to_string(step.step) + " " + std::to_string(step.version) +
+              " " + step.note + (step.pinned ? " pinned" : "");
+      for (const std::string& tag : step.tags) told += " " + tag;
+      told += "\n";
+    }
+  }
+  const std::vector<TagInfo> tags = store.Tags().value();
+  for (const TagInfo& tag : tags) {
+    told += tag.name + " " + std::to_string(tag.version) + "\n";
+  }
+  return told;
+}
+
+TEST_F(ReadTest, ARefreshShowsWhatAnOpenShows) {
+  ASSERT_OK(Save(1, RandomBytes(100, 1)));
+  auto opened = Store::Open(path(), ReadOnly());
+  ASSERT_OK(opened);
+  Store reader = *std::move(opened);
+  std::set<std::string> seen;
+  const auto expect_same = [&](int line) {
+    ASSERT_OK(reader.Refresh());
+    auto fresh = Store::Open(path(), ReadOnly());
+    ASSERT_OK(fresh);
+    EXPECT_EQ(Told(reader), Told(*fresh)) << "line " << line;
+    EXPECT_TRUE(seen.insert(Told(reader)).second) << "line " << line;
+  };
+  expect_same(__LINE__);
+  for (int step = 2; step < 7; ++step) {
+    ASSERT_OK(Save(step, RandomBytes(100, 1)));
+    expect_same(__LINE__);
+  }
+  ASSERT_OK(store_->Tag("good", 3));
+  expect_same(__LINE__);
+  ASSERT_OK(store_->Pin(4));
+  expect_same(__LINE__);
+  ASSERT_OK(store_->Unpin(4));
+  ASSERT_OK(store_->Tag("better", 4));
+  expect_same(__LINE__);
+  ASSERT_OK(store_->Delete(2));
+  expect_same(__LINE__);
+  ASSERT_OK(store_->Delete(3, {.tagged = true}));
+  expect_same(__LINE__);
+  ASSERT_OK(Save(4, RandomBytes(100, 2), {.overwrite = true}));
+  expect_same(__LINE__);
+  ASSERT_OK(store_->Fork(5, "side"));
+  expect_same(__LINE__);
+  ASSERT_OK(Save(6, RandomBytes(100, 3), {.branch = "side"}));
+  expect_same(__LINE__);
+  ASSERT_OK(store_->SetPolicy(LatestN{2}));
+  expect_same(__LINE__);
+  // The policy removes steps in the commit of the save.
+  ASSERT_OK(Save(9, RandomBytes(100, 4)));
+  expect_same(__LINE__);
+  ASSERT_OK(store_->DropBranch("side"));
+  expect_same(__LINE__);
 }
 
 }  // namespace

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/core/fixture.h"
+#include "tests/testutil/flip_byte.h"
 
 namespace ckptree::testing {
 namespace {
@@ -80,6 +84,54 @@ TEST_F(ViewTest, AViewOutlivesTheStoreAndHoldsNothingUp) {
   store_.reset();
   std::filesystem::remove_all(path());
   EXPECT_TRUE(is_there());
+}
+
+// Where in the files of the store the first chunk of `bytes` stands.
+std::pair<std::string, std::size_t> PlaceOf(const std::string& store,
+                                            const Bytes& bytes) {
+  const std::string wanted(reinterpret_cast<const char*>(bytes.data()), 4096);
+  for (const auto& entry : std::filesystem::directory_iterator(store + "/db")) {
+    if (entry.path().extension() != ".sst") continue;
+    std::string all(entry.file_size(), '\0');
+    std::ifstream(entry.path(), std::ios::binary)
+        .read(all.data(), static_cast<std::streamsize>(all.size()));
+    const std::size_t at = all.find(wanted);
+    if (at != std::string::npos) return {entry.path(), at};
+  }
+  ADD_FAILURE() << "no file has these bytes";
+  return {};
+}
+
+TEST_F(ViewTest, AChunkIsComparedByTheFirstViewOfAProcessAlone) {
+  const Bytes large = RandomBytes(3 << 20, 1);
+  StepBuilder put = store_->Begin(1);
+  put.Put("large", Uint8s(large));
+  ASSERT_OK(Commit(std::move(put)));
+  ASSERT_OK(Restored(Latest()).View("large"));
+  // Other files come: what is mapped stays so.
+  const Bytes more = RandomBytes(3 << 20, 2);
+  StepBuilder next = store_->Begin(2);
+  next.Put("large", Uint8s(more));
+  ASSERT_OK(Commit(std::move(next)));
+  for (const Bytes* const bytes : {&large, &more}) {
+    const auto [file, at] = PlaceOf(dir_ / "store", *bytes);
+    FlipByte(file, at + 30000);
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const Step step, store_->OpenStep(1));
+    const auto view = step.View("large");
+    ASSERT_OK(view);
+    EXPECT_TRUE(view->zero_copy());
+    // Reads compare each time.
+    Bytes read(large.size());
+    EXPECT_THAT(step.Read("large", read),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("large")));
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const Step step, store_->OpenStep(2));
+    EXPECT_THAT(step.View("large"),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("large")));
+  }
 }
 
 TEST_F(ViewTest, ViewsStandInTheFileAndOutliveTheStep) {

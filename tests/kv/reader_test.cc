@@ -30,6 +30,8 @@
 namespace ckptree::kv {
 namespace {
 
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 using ::ckptree::testing::IsOk;
@@ -128,6 +130,40 @@ TEST_F(ReaderTest, FollowsAWriterInAnotherProcess) {
   ASSERT_OK(database->Close());
   ASSERT_OK(reader->Refresh());
   EXPECT_FALSE(reader->following());
+}
+
+TEST_F(ReaderTest, SaysWhichRowsARefreshChanged) {
+  ASSERT_OK_AND_ASSIGN(auto writer, Create());
+  ASSERT_OK(Put(*writer, "before", "1").status);
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+  const std::uint64_t first = reader->view();
+  ASSERT_OK(Put(*writer, "a", "1").status);
+  ASSERT_OK(reader->Refresh());
+  const std::uint64_t second = reader->view();
+  ASSERT_OK(Put(*writer, "b", "2").status);
+  CommitRequest erase;
+  erase.kind = CommitKind::kTag;
+  erase.batch.Delete(Space::kRecords, RecordKey("before"));
+  ASSERT_OK(writer->Commit(std::move(erase)).status);
+  ASSERT_OK(reader->Refresh());
+  auto changes = reader->ChangesSince(first);
+  ASSERT_TRUE(changes.has_value());
+  EXPECT_EQ(changes->view, reader->view());
+  EXPECT_THAT(changes->keys,
+              UnorderedElementsAre(RecordKey("a"), RecordKey("b"),
+                                   RecordKey("before")));
+  changes = reader->ChangesSince(second);
+  ASSERT_TRUE(changes.has_value());
+  EXPECT_THAT(changes->keys,
+              UnorderedElementsAre(RecordKey("b"), RecordKey("before")));
+  // Those before were forgotten.
+  EXPECT_FALSE(reader->ChangesSince(first).has_value());
+  const std::uint64_t third = reader->view();
+  EXPECT_THAT(reader->ChangesSince(third)->keys, IsEmpty());
+  // The index is opened anew where the writer goes.
+  ASSERT_OK(writer->Close());
+  ASSERT_OK(reader->Refresh());
+  EXPECT_FALSE(reader->ChangesSince(third).has_value());
 }
 
 TEST_F(ReaderTest, ViewsStayValidWhenTheWriterDropsTheFile) {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/digest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/commit_kind.h"
@@ -23,6 +24,7 @@
 #include "kv/rocks/block_entry.h"
 #include "kv/rocks/segment_layout.h"
 #include "kv/segment_writer.h"
+#include "kv/value.h"
 #include "schema/spaces.h"
 #include "tests/kv/fixture.h"
 #include "tests/testutil/flip_byte.h"
@@ -33,6 +35,7 @@ namespace {
 
 using ::ckptree::testing::FlipByte;
 using ::ckptree::testing::IsOkAndHolds;
+using ::ckptree::testing::StatusIs;
 using schema::Space;
 using ::testing::Optional;
 
@@ -356,6 +359,53 @@ TEST_F(SmallTablesTest, FollowsACompactionAndKeepsNoRemovedTableOpen) {
   ExpectAll(*database, 4);
   ExpectAll(*database, 5);
   EXPECT_EQ(ReadRecord(*database, 3, 1), std::nullopt);
+}
+
+TEST_F(SmallTablesTest, NoDroppedTableStaysOpenOrMapped) {
+  ASSERT_OK_AND_ASSIGN(const auto database, Create());
+  for (const std::uint64_t version : {3u, 4u}) {
+    ASSERT_OK_AND_ASSIGN(const StagedSegment segment,
+                         Stage(*database, version, Space::kChunks, 5, 100000));
+    ASSERT_OK(database->Adopt({segment}));
+    EXPECT_THAT(ReadStraight(*database, ChunkKey(version, 1), 0, 3),
+                Optional(std::to_string(version) + "/1"));
+    ASSERT_OK_AND_ASSIGN(const Value value,
+                         database->View(Space::kChunks, ChunkKey(version, 1)));
+    EXPECT_TRUE(value.mapped());
+  }
+  ASSERT_OK(
+      database->Drop(Space::kChunks, {{VersionKey(3, ""), VersionKey(4, "")}}));
+  EXPECT_EQ(OpenWithoutName(), 0);
+  EXPECT_THAT(ReadStraight(*database, ChunkKey(4, 1), 0, 3),
+              Optional(std::string("4/1")));
+}
+
+TEST_F(SmallTablesTest, AMappedValueIsComparedWithItsDigest) {
+  ASSERT_OK_AND_ASSIGN(const auto database, Create());
+  ASSERT_OK_AND_ASSIGN(const StagedSegment segment,
+                       Stage(*database, 3, Space::kChunks, 5, 100000));
+  ASSERT_OK(database->Adopt({segment}));
+  const std::string value_of_1 = Payload(3, 1, 100000);
+  const Saved right{value_of_1.size(), base::DigestOf(value_of_1)};
+  const Saved wrong{value_of_1.size(),
+                    base::DigestOf(Payload(3, 2, 100000))};
+  const Saved longer{value_of_1.size() + 1, right.digest};
+  // In this order: what is remembered is which digest it has.
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(
+        const Value value,
+        database->View(Space::kChunks, ChunkKey(3, 1), &right));
+    EXPECT_TRUE(value.checked());
+    EXPECT_THAT(database->View(Space::kChunks, ChunkKey(3, 1), &wrong),
+                StatusIs(absl::StatusCode::kDataLoss));
+    ASSERT_OK_AND_ASSIGN(
+        const Value other,
+        database->View(Space::kChunks, ChunkKey(3, 1), &longer));
+    EXPECT_FALSE(other.checked());
+  }
+  ASSERT_OK_AND_ASSIGN(const Value value,
+                       database->View(Space::kChunks, ChunkKey(3, 1)));
+  EXPECT_FALSE(value.checked());
 }
 
 TEST_F(SmallTablesTest, DamageIsLeftToTheDatabase) {

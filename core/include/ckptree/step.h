@@ -169,7 +169,10 @@ struct CKPTREE_EXPORT LeafValue {
 };
 
 // Bytes of a leaf that stand in the store's own file: nothing is copied. Every
-// piece is aligned to 64 bytes and was checked against its digest. Valid while
+// piece is aligned to 64 bytes and was checked against its digest: a chunk of
+// 64 KiB or more once in a process, when a store that it has open looks at it
+// first; a later view compares nothing while the file stays where it is, and
+// does not see what another program did to it since. Valid while
 // the view lives, whatever becomes of the rest: the step may be removed and its
 // bytes collected, Step and Store may be gone. It holds neither of them up; the
 // file takes its place on the disk until the view goes. In a child made by
@@ -264,7 +267,8 @@ class CKPTREE_EXPORT Step {
   // whoever does not know the type.
   absl::StatusOr<LeafValue> Value(PathRef path) const;
   // The value in place, without a copy, where the store's files can be mapped.
-  // Every byte is checked before this returns. kFailedPrecondition where the
+  // Every byte was checked when this returns, by this view or an earlier one:
+  // see LeafView. kFailedPrecondition where the
   // boxes that were saved do not make up the whole array.
   absl::StatusOr<LeafView> View(PathRef path) const;
 

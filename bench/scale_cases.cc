@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// long_run and processors: many steps, and many threads.
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "bench/cases.h"
+#include "bench/raw_io.h"
+#include "bench/state.h"
+#include "ckptree/history.h"
+
+namespace ckptree::bench {
+
+bool LongRun(const Settings& settings) {
+  const int steps = settings.quick ? 5000 : 100000;
+  const std::string path = settings.directory + "/long";
+  State state(4096);
+  {
+    Store store = FreshStore(path);
+    for (int step = 0; step < steps; ++step) {
+      state.Touch(4096, static_cast<std::uint64_t>(step) + 1);
+      SaveLeaves(store, step, state, 4096, Ownership::kCopy);
+    }
+  }
+  std::vector<double> write, read, list, history;
+  for (int i = 0; i < 3; ++i) {
+    DropCaches();
+    {
+      const Stopwatch watch;
+      const auto store = Store::Open(path);
+      Check(store.status());
+      write.push_back(watch.Seconds());
+    }
+    const Stopwatch watch;
+    const auto store = Store::Open(path, {.read_only = true});
+    Check(store.status());
+    read.push_back(watch.Seconds());
+    const Stopwatch listing;
+    const auto all = store->Steps();
+    Check(all.status());
+    list.push_back(listing.Seconds());
+    if (all->size() != static_cast<std::size_t>(steps)) Fail("steps are lost");
+    const Stopwatch asking;
+    const auto values = History(*store, LeafName(0));
+    Check(values.status());
+    history.push_back(asking.Seconds());
+    if (values->size() != all->size()) Fail("values are lost");
+  }
+  std::filesystem::remove_all(path);
+  Print("long_run", "open to read", read, "s");
+  bool good = Judge(settings, "long_run", "open to write, s", write, 0.3,
+                    /*at_least=*/false, /*absolute=*/true);
+  good = Judge(settings, "long_run", "list all steps, s", list, 0.3,
+               /*at_least=*/false, /*absolute=*/true) &&
+         good;
+  return Judge(settings, "long_run", "history of one leaf, s", history, 0.5,
+               /*at_least=*/false, /*absolute=*/true) &&
+         good;
+}
+
+bool Processors(const Settings& settings) {
+  constexpr std::size_t kLeafBytes = 16 << 20;
+  constexpr int kRepeats = 3;
+  State state(settings.quick ? std::size_t{256} << 20 : std::size_t{1} << 30);
+  State memory(state.bytes().size());
+  const double gigabytes = static_cast<double>(state.bytes().size()) / 1e9;
+  const std::string path = settings.directory + "/processors";
+  Print("processors", "of this machine",
+        {static_cast<double>(std::thread::hardware_concurrency())}, "");
+  double best_before = 0;
+  std::vector<double> slower;
+  for (const int threads : {1, 2, 4, 8, 16}) {
+    std::vector<double> saved, restored, verified;
+    for (int i = 0; i < kRepeats; ++i) {
+      std::filesystem::remove_all(path);
+      StoreOptions options;
+      options.create_if_missing = true;
+      options.threads = threads;
+      auto store = Store::Open(path, options);
+      Check(store.status());
+      saved.push_back(gigabytes / SaveLeaves(*store, 0, state, kLeafBytes,
+                                             Ownership::kBorrow));
+      ForgetFiles(path);
+      const auto step = store->OpenStep(Latest());
+      Check(step.status());
+      std::vector<ReadRequest> requests(state.bytes().size() / kLeafBytes);
+      for (std::size_t leaf = 0; leaf < requests.size(); ++leaf) {
+        requests[leaf].path = Path::Parse(LeafName(leaf)).value();
+        requests[leaf].destination =
+            memory.bytes().subspan(leaf * kLeafBytes, kLeafBytes);
+      }
+      const Stopwatch reading;
+      Check(step->ReadMany(requests));
+      restored.push_back(gigabytes / reading.Seconds());
+      ForgetFiles(path);
+      const Stopwatch verifying;
+      const auto report = store->Verify({.level = VerifyOptions::Level::kDeep});
+      Check(report.status());
+      if (!report->findings.empty()) Fail("a new store is damaged");
+      verified.push_back(gigabytes / verifying.Seconds());
+    }
+    const auto print = [threads](const char* what,
+                                 const std::vector<double>& rates) {
+      Print("processors", absl::StrFormat("%s, %d threads", what, threads),
+            rates, "GB/s");
+    };
+    print("save", saved);
+    print("restore, cold", restored);
+    print("verify, cold", verified);
+    if (best_before > 0) slower.push_back(Median(restored) / best_before);
+    best_before = std::max(best_before, Median(restored));
+  }
+  std::filesystem::remove_all(path);
+  return Judge(settings, "processors", "restore / the best with fewer threads",
+               {*std::min_element(slower.begin(), slower.end())}, 0.9,
+               /*at_least=*/true);
+}
+
+}  // namespace ckptree::bench
