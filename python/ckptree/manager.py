@@ -144,7 +144,8 @@ class CheckpointManager(Closing):
         the same step: with `watch_sigterm`, for which rank 0 is asked at each
         step, the next one.
     lock_wait, threads, staging_bytes, chunk_bytes, collect,
-    collect_bytes_per_second, statistics, permissions, max_saves_in_flight
+    collect_bytes_per_second, statistics, permissions, max_saves_in_flight,
+    coding
         As in Store; but one save is in flight, and save() waits for it.
 
     Raises

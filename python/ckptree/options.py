@@ -64,6 +64,7 @@ class OpenOptions(TypedDict, total=False):
     statistics: bool
     permissions: int
     max_saves_in_flight: int
+    coding: Literal["none", "planes", "auto"]
 
 
 OPEN: OpenOptions = {
@@ -76,6 +77,7 @@ OPEN: OpenOptions = {
     "statistics": True,
     "permissions": 0o666,
     "max_saves_in_flight": 2,
+    "coding": "none",
 }
 
 

@@ -194,6 +194,7 @@ class CollectReport(NamedTuple):
     bytes_left: int  # Of these, in files that hold other bytes; about right.
     files_dropped: int
     files_rewritten: int
+    files_packed: int  # Of these: by pack=True.
     bytes_written: int
     file_bytes_before: int
     file_bytes_after: int
@@ -216,6 +217,7 @@ class StepUsage(NamedTuple):
     logical_bytes: int
     new_bytes: int
     unique_bytes: int  # That go when this step alone is deleted.
+    unique_stored_bytes: int  # What these take on the disk, about.
 
 
 class UsageReport(NamedTuple):
@@ -227,6 +229,8 @@ class UsageReport(NamedTuple):
     dead_bytes: int  # Freed, and still in files with living neighbours.
     files: int
     file_bytes: int
+    living_bytes: int  # Of arrays and leaf records in the files.
+    living_stored_bytes: int  # What these take there.
     kept: list[KeptVersion]
 
     @staticmethod
@@ -245,6 +249,7 @@ class FreedBytes(NamedTuple):
     """What deleting some steps would free."""
 
     nbytes: int
+    stored_bytes: int  # What these take on the disk, about.
     blocks: int
     kept: list[KeptVersion]
 
@@ -288,6 +293,8 @@ class Counters(NamedTuple):
     bytes_hashed: int
     bytes_written: int
     bytes_unchanged: int
+    bytes_coded: int  # Of bytes_written: in coded pieces.
+    bytes_coded_to: int  # What these take on the disk.
     bytes_read: int
     chunks_written: int
     leaf_records_written: int

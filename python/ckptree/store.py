@@ -138,6 +138,10 @@ class Store(Closing):
         the owner's alone.
     max_saves_in_flight : int
         A save beyond waits.
+    coding : {"none", "planes", "auto"}
+        How new arrays stand on the disk. "planes": without loss in a fifth less
+        (bf16 a third), for up to half a second of a processor a GB. "auto": by
+        whether the last save waited for the disk. Any store reads both.
 
     Raises
     ------
@@ -831,20 +835,21 @@ class Store(Closing):
         min_dead_fraction: float = 0.25,
         bytes_per_second: int = 0,
         *,
+        pack: bool = False,
         progress: Progress = None,
     ) -> CollectReport:
         """Frees now what no step needs. Files of which at least that fraction
-        is dead are written again; 1: none. Ctrl-C stops it: what was freed
-        stays so. `progress`, as in restore(), is told the deleted saves that
-        were gone through.
+        is dead are written again; 1: none. `pack`: those of all saves but the
+        newest, too, where arrays take a twentieth less coded (see `coding`).
+        Ctrl-C stops it: what was freed stays so. `progress`, as in restore(),
+        is told the deleted saves that were gone through.
 
         >>> store.collect().kept
         []
         """
         with showing(progress, "collect", " saves") as meter:
-            found = self._writing("collect").collect(
-                min_dead_fraction, bytes_per_second, meter
-            )
+            collect = self._writing("collect").collect
+            found = collect(min_dead_fraction, bytes_per_second, pack, meter)
         return CollectReport.of(found)
 
     def usage(self) -> UsageReport:

@@ -13,6 +13,7 @@
 
 #include "ckptree/ranks.h"
 #include "python/src/bindings.h"
+#include "python/src/coding_option.h"
 #include "python/src/errors.h"
 #include "python/src/log_queue.h"
 #include "python/src/records.h"
@@ -53,6 +54,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
       Option<std::uint64_t>(given, "collect_bytes_per_second");
   store.statistics = Option<bool>(given, "statistics");
   store.permissions = Option<int>(given, "permissions");
+  store.coding = ToCoding(Option<std::string>(given, "coding"));
   store.max_saves_in_flight = Option<int>(given, "max_saves_in_flight");
   const std::string name = FromFileName(directory);
   const std::shared_ptr<StoreLog> log = StoreLog::Of(name);

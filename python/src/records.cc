@@ -172,6 +172,8 @@ Record ToDict(const Stats& stats) {
                                                  stats.bytes_hashed)(
              "bytes_written", stats.bytes_written)("bytes_unchanged",
                                                    stats.bytes_unchanged)(
+             "bytes_coded", stats.bytes_coded)("bytes_coded_to",
+                                               stats.bytes_coded_to)(
              "bytes_read", stats.bytes_read)("chunks_written",
                                              stats.chunks_written)(
              "leaf_records_written", stats.leaf_records_written)(
@@ -190,12 +192,13 @@ Record ToDict(const KeptVersion& kept) {
 }
 
 Record ToDict(const CollectReport& report) {
-  return Fields()("versions", report.versions)("blocks_freed",
-                                               report.blocks_freed)(
-             "bytes_freed", report.bytes_freed)("bytes_left",
-                                                report.bytes_left)(
-             "files_dropped", report.files_dropped)("files_rewritten",
-                                                    report.files_rewritten)(
+  return Fields()("versions", report.versions)(
+             "blocks_freed", report.blocks_freed)("bytes_freed",
+                                                  report.bytes_freed)(
+             "bytes_left", report.bytes_left)("files_dropped",
+                                              report.files_dropped)(
+             "files_rewritten", report.files_rewritten)("files_packed",
+                                                        report.files_packed)(
              "bytes_written", report.bytes_written)("file_bytes_before",
                                                     report.file_bytes_before)(
              "file_bytes_after", report.file_bytes_after)(
@@ -207,7 +210,8 @@ Record ToDict(const CollectReport& report) {
 Record ToDict(const StepUsage& usage) {
   return Fields()("step", usage.step)("branch", usage.branch)(
              "version", usage.version)("logical_bytes", usage.logical_bytes)(
-             "new_bytes", usage.new_bytes)("unique_bytes", usage.unique_bytes)
+             "new_bytes", usage.new_bytes)("unique_bytes", usage.unique_bytes)(
+             "unique_stored_bytes", usage.unique_stored_bytes)
       .Take();
 }
 
@@ -216,13 +220,16 @@ Record ToDict(const UsageReport& report) {
              "logical_bytes", report.logical_bytes)("pending_bytes",
                                                     report.pending_bytes)(
              "dead_bytes", report.dead_bytes)("files", report.files)(
-             "file_bytes", report.file_bytes)("kept", ToDicts(report.kept))
+             "file_bytes", report.file_bytes)(
+             "living_bytes", report.living_bytes)("living_stored_bytes",
+                                                  report.living_stored_bytes)(
+             "kept", ToDicts(report.kept))
       .Take();
 }
 
 Record ToDict(const FreedBytes& freed) {
-  return Fields()("nbytes", freed.bytes)("blocks", freed.blocks)(
-             "kept", ToDicts(freed.kept))
+  return Fields()("nbytes", freed.bytes)("stored_bytes", freed.stored_bytes)(
+             "blocks", freed.blocks)("kept", ToDicts(freed.kept))
       .Take();
 }
 

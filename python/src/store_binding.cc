@@ -13,6 +13,7 @@
 
 #include "ckptree/local_path.h"
 #include "python/src/bindings.h"
+#include "python/src/coding_option.h"
 #include "python/src/errors.h"
 #include "python/src/log_queue.h"
 #include "python/src/records.h"
@@ -76,8 +77,10 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       double lock_wait, int threads, std::size_t staging_bytes,
                       std::size_t chunk_bytes, bool collect,
                       std::uint64_t collect_bytes_per_second, bool statistics,
-                      int permissions, int max_saves_in_flight) {
+                      int permissions, int max_saves_in_flight,
+                      const std::string& coding) {
   StoreOptions options;
+  options.coding = ToCoding(coding);
   options.create_if_missing = mode == "write or create";
   options.read_only = mode == "read";
   options.threads = threads;
@@ -162,10 +165,12 @@ VerifyReport Verify(const StorePtr& store, const std::string& level,
 
 // Its progress is counted in deleted saves.
 CollectReport Collect(const StorePtr& store, double min_dead_fraction,
-                      std::uint64_t bytes_per_second, nb::handle progress) {
+                      std::uint64_t bytes_per_second, bool pack,
+                      nb::handle progress) {
   CollectOptions options;
   options.min_dead_fraction = min_dead_fraction;
   options.bytes_per_second = bytes_per_second;
+  options.pack = pack;
   return WithWork<CollectReport>(store, progress, [&](Store& open, Work& work) {
     options.cancelled = work.Cancelled();
     options.on_progress =
@@ -237,12 +242,12 @@ void BindChanges(nb::class_<OpenStore>& store) {
       .def(
           "collect",
           [](const StorePtr& self, double min_dead_fraction,
-             std::uint64_t bytes_per_second, nb::handle progress) {
-            return ToDict(
-                Collect(self, min_dead_fraction, bytes_per_second, progress));
+             std::uint64_t bytes_per_second, bool pack, nb::handle progress) {
+            return ToDict(Collect(self, min_dead_fraction, bytes_per_second,
+                                  pack, progress));
           },
           nb::arg("min_dead_fraction"), nb::arg("bytes_per_second"),
-          nb::arg("progress").none() = nb::none());
+          nb::arg("pack"), nb::arg("progress").none() = nb::none());
 }
 
 void BindQuestions(nb::class_<OpenStore>& store) {
@@ -361,7 +366,8 @@ void BindStore(nb::module_& m) {
         nb::arg("lock_wait"), nb::arg("threads"), nb::arg("staging_bytes"),
         nb::arg("chunk_bytes"), nb::arg("collect"),
         nb::arg("collect_bytes_per_second"), nb::arg("statistics"),
-        nb::arg("permissions"), nb::arg("max_saves_in_flight"));
+        nb::arg("permissions"), nb::arg("max_saves_in_flight"),
+        nb::arg("coding"));
 }
 
 }  // namespace ckptree::python

@@ -146,6 +146,32 @@ TEST_F(FormatReaderTest, ReadsEveryKindOfEverything) {
   ExpectReads("1000", 75);
 }
 
+TEST_F(FormatReaderTest, ReadsWhatIsCoded) {
+  StoreOptions options = Options();
+  options.coding = Coding::kPlanes;
+  Open(options);
+  SaveEverything(1, 1);
+  // Words of each width, with few values in their highest byte.
+  StepBuilder builder = store_->Begin(2);
+  std::vector<Bytes> alive;
+  for (const DType dtype : {DType::kBfloat16, DType::kFloat32, DType::kFloat64,
+                            DType::kInt64, DType::kUint8}) {
+    const std::size_t width = BytesOf(dtype, false, {1});
+    Bytes& bytes = alive.emplace_back(RandomBytes(70'001 * width, width));
+    for (std::size_t i = width - 1; i < bytes.size(); i += width) {
+      bytes[i] &= std::byte{0x81};
+    }
+    builder.Put(At("w/" + std::string(Name(dtype))),
+                Array(dtype, {70'001}, bytes));
+  }
+  builder.PutBytes("text", std::string(100'003, 'x'));
+  ASSERT_OK(Commit(std::move(builder)));
+  const Stats stats = store_->GetStats();
+  EXPECT_GE(stats.bytes_coded, 1u << 20);
+  ExpectReads("1", 75);
+  ExpectReads("2", 6);
+}
+
 TEST_F(FormatReaderTest, ReadsASaveThatRodeInItsBatch) {
   ASSERT_OK(Save(1, RandomBytes(5000, 1)));
   ASSERT_OK(Save(2, RandomBytes(5000, 2)));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <random>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -23,6 +24,8 @@ namespace ckptree::testing {
 namespace {
 
 constexpr std::size_t kLarge = 300'000;  // Floats: above what rides in a batch.
+
+constexpr int kCoded = 6;  // The part of a save that is coded.
 
 // Values that repeat, so that the store packs well.
 std::vector<float> Floats(std::size_t count, int salt) {
@@ -113,6 +116,16 @@ absl::Status SaveLarge(Store& store, std::int64_t step, int part,
     box.global_shape = {10, 20};
     builder.Put("forms/boxes", std::move(box));
   }
+  // Noise under few exponents, as trained weights are.
+  std::vector<std::uint32_t> noise(part == kCoded ? 40'000 : 0);
+  std::mt19937 random(1);
+  for (std::uint32_t& word : noise) {
+    const auto bits = static_cast<std::uint32_t>(random());
+    word = (bits & 0x807fffff) | ((bits >> 24 & 3) + 0x3c) << 24;
+  }
+  if (part == kCoded) {
+    builder.Put("params/noise", Of(DType::kFloat32, {40, 1000}, noise.data()));
+  }
   PutScalars(builder, step);
   return std::move(builder).Commit().WaitCommitted(absl::Minutes(2));
 }
@@ -191,6 +204,12 @@ absl::Status MakeGoldenStore(const std::string& directory) {
   if (!store.ok()) return store.status();
   then(store->Tag("good", 30, {.move = true}));
   then(SaveLarge(*store, 50, 3));
+  then(store->Close());
+  if (!status.ok()) return status;
+  options.coding = Coding::kPlanes;
+  store = Store::Open(directory, options);
+  if (!store.ok()) return store.status();
+  then(SaveLarge(*store, 60, kCoded));
   then(store->SetPolicy(LatestN{9} | Preservation(EveryNSteps{10})));
   then(store->SetPolicy(BestN{.metric = "loss", .mode = BestMode::kMin, .n = 5},
                         "fork"));
