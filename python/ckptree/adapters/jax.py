@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 import numpy as np
 
 from ckptree.arrays import casting, dtypes, memory
-from ckptree.adapters import jax_alike, jax_device
 from ckptree.adapters.boxes import cut
 from ckptree.adapters.protocol import (
     ATTRIBUTE,
@@ -39,7 +38,6 @@ from ckptree.adapters.protocol import (
     Request,
     type_name,
 )
-from ckptree.adapters.jax_alike import PRNG_TAG, dtype_of, is_weak
 from ckptree.arrays.shardings import LeafSharding
 from ckptree.arrays.values import kind_of
 
@@ -57,6 +55,9 @@ except ImportError:
         "arrays of JAX need it: pip install 'ckptree[jax]', or jax for your "
         "device; without it, restore() gives arrays of NumPy"
     ) from None
+
+from ckptree.adapters import jax_alike, jax_device  # Both import JAX.
+from ckptree.adapters.jax_alike import PRNG_TAG, dtype_of, is_weak
 
 if TYPE_CHECKING:
     from ckptree import _engine

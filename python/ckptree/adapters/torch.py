@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, Sequence
 import numpy as np
 
 from ckptree.arrays import casting
-from ckptree.adapters import torch_device, torch_memory, torch_parts
+from ckptree.adapters import torch_memory, torch_parts
 from ckptree.adapters.protocol import (
     ANY_SIZE,
     Container,
@@ -47,6 +47,8 @@ from ckptree.adapters.torch_parts import PLAIN, Part
 from ckptree.arrays.values import SCALAR_TAG, kind_of
 
 import torch  # After torch_dtypes, which says what to install.
+
+from ckptree.adapters import torch_device
 
 if TYPE_CHECKING:
     from ckptree import _engine
