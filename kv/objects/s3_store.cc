@@ -27,6 +27,7 @@
 #include "kv/objects/s3_answer.h"
 #include "kv/objects/s3_client.h"
 #include "kv/objects/text.h"
+#include "kv/objects/wait.h"
 
 namespace ckptree::kv {
 namespace {
@@ -142,8 +143,10 @@ class S3Store : public ObjectStore {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
     const S3Reply reply =
         client_->Send({.method = "HEAD", .key = base_ + name}, call);
-    if (reply.verdict.meaning == S3Meaning::kAbsent) {
-      // It does not say whether the bucket is there.
+    const int status = reply.answer.status;
+    if (reply.answer.error.ok() && status >= 400 && status < 500) {
+      // An answer to HEAD says no more than its number: not whether the bucket
+      // is there, nor what is wrong with the credentials.
       const S3Reply why = client_->Send({.method = "GET",
                                          .key = base_ + name,
                                          .headers = {"Range: bytes=0-0"}},
@@ -151,7 +154,9 @@ class S3Store : public ObjectStore {
       if (why.verdict.meaning == S3Meaning::kAbsent) return std::nullopt;
       if (why.verdict.meaning == S3Meaning::kDone ||
           why.verdict.meaning == S3Meaning::kPastEnd) {
-        return Head(name, call);  // It was made in the meantime.
+        // It was made in the meantime, or new credentials do.
+        CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("HEAD ", name)));
+        return Head(name, call);
       }
       return why.verdict.error;
     }

@@ -14,6 +14,7 @@ PROGRAM finds in its environment what the tests are about:
   CKPTREE_TEST_BUCKET     a bucket that is there
   CKPTREE_TEST_CEPH_CONF  the cluster's ceph.conf (ceph)
   CKPTREE_TEST_POOL       a pool that is there (ceph)
+  CKPTREE_TEST_OSD_PID    the process of the OSD (ceph)
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
 
 The exit code is that of PROGRAM; 77, with the reason printed, where the servers
@@ -174,7 +175,7 @@ def start_ceph(servers):
   ceph = ("ceph", *of, "--connect-timeout", str(PATIENCE))
   servers.call(*ceph, "osd", "new", osd)
   servers.call("ceph-osd", *of, "-i", "0", "--mkfs", "--osd-uuid", osd)
-  servers.start("osd", "ceph-osd", *of, "-f", "-i", "0")
+  server, _ = servers.start("osd", "ceph-osd", *of, "-f", "-i", "0")
   servers.call(*ceph, "osd", "pool", "create", POOL, "8")
   # Its first operation waits until the OSD is there.
   servers.call("rados", *of, "-p", POOL, "ls")
@@ -186,7 +187,8 @@ def start_ceph(servers):
       f"--keyring={keyring}",
       f"--rgw_frontends=beast endpoint=127.0.0.1:{rgw_port}")
   wait_for_http(rgw_port, gateway, log)
-  return rgw_port, {"CKPTREE_TEST_CEPH_CONF": conf, "CKPTREE_TEST_POOL": POOL}
+  return rgw_port, {"CKPTREE_TEST_CEPH_CONF": conf, "CKPTREE_TEST_POOL": POOL,
+                    "CKPTREE_TEST_OSD_PID": str(server.pid)}
 
 
 def moto_python():

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv/objects/names.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kv/object_store.h"
+#include "tests/objects/fixture.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace ckptree {
+namespace {
+
+using ::ckptree::testing::Soon;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ObjectAddressTest, IsABucketAndAPrefix) {
+  const auto parsed = kv::ParseObjectAddress("s3://bucket/team/run-1/");
+  ASSERT_THAT(parsed, testing::IsOk());
+  EXPECT_EQ(parsed->scheme, "s3");
+  EXPECT_EQ(parsed->place, "bucket");
+  EXPECT_EQ(parsed->path, "team/run-1");
+  EXPECT_EQ(kv::ParseObjectAddress("s3://bucket")->path, "");
+  EXPECT_EQ(kv::ParseObjectAddress("rados://pool/space")->path, "space");
+  EXPECT_EQ(kv::ParseObjectAddress("file:///a/b")->path, "/a/b");
+}
+
+TEST(ObjectAddressTest, HoldsNoSecretAndShowsNone) {
+  for (const std::string address :
+       {"s3://key:hunter2@bucket/run", "s3://bucket/run?X-Amz-Key=hunter2",
+        "s3://bucket/run#hunter2", "rados://user:hunter2@pool/space",
+        "s3://hunter2%40bucket", "hunter2", "https://x:hunter2@host/b"}) {
+    const absl::Status status = kv::ParseObjectAddress(address).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_THAT(status.ToString(), Not(HasSubstr("hunter2")));
+  }
+}
+
+TEST(ObjectAddressTest, RefusesWhatIsNone) {
+  for (const std::string address :
+       {"", "s3://", "s3:///run", "s3://../run", "s3://bucket/../run",
+        "s3://bucket/a b", "file://relative", "gs://bucket/run",
+        "s3://bucket//run"}) {
+    EXPECT_EQ(kv::ParseObjectAddress(address).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << address;
+  }
+}
+
+TEST(ObjectAddressTest, AKindThatTheBuildIsWithoutIsNamed) {
+  for (const char* scheme : {"s3", "rados"}) {
+    if (kv::HasObjectStore(scheme)) continue;
+    const absl::Status status =
+        kv::OpenObjectStore(absl::StrCat(scheme, "://place/run"), {}, Soon())
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(status.ToString(), HasSubstr(absl::StrCat(scheme, "://")));
+  }
+  EXPECT_TRUE(kv::HasObjectStore("file"));
+  EXPECT_FALSE(kv::HasObjectStore("gs"));
+}
+
+}  // namespace
+}  // namespace ckptree
