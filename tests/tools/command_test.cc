@@ -367,12 +367,131 @@ TEST_F(CommandTest, CompletesCommandsFlagsStepsAndKeys) {
   EXPECT_EQ(Run({"__complete", "--", "get", "300:pa"}).code, 0);
 }
 
+TEST_F(CommandTest, CompletesWhatBelongsThere) {
+  const auto complete = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"__complete", "--"});
+    const Result result = Run(std::move(words));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string at = "--store=" + store();
+  EXPECT_EQ(complete({at, "get", "3"}), "300:\n");
+  EXPECT_EQ(complete({"-C" + store(), "get", "'300:lay"}), "300:layers/\n");
+  EXPECT_EQ(complete({at, "get", "latest:params/fr"}),
+            "latest:params/frozen\n");
+  // Keys, tags, and choices, not steps.
+  EXPECT_EQ(complete({at, "history", "params/f"}), "params/frozen\n");
+  EXPECT_EQ(complete({at, "history", "lr", "30"}), "300\n");
+  EXPECT_EQ(complete({at, "hist", "params/w", "1"}), "100\n");
+  EXPECT_EQ(complete({at, "tag", ""}), "warm\n");
+  EXPECT_EQ(complete({at, "tag", "warm", "20"}), "200\n");
+  EXPECT_EQ(complete({at, "log", "-o", "nd"}), "ndjson\n");
+  EXPECT_EQ(complete({at, "stat", "--rev", "4"}), "400\n");
+  // Files and numbers are left to the shell.
+  EXPECT_EQ(complete({at, "get", "latest:lr", "--out", ""}), "");
+  EXPECT_EQ(complete({at, "export", "latest", ""}), "");
+  EXPECT_EQ(complete({at, "log", "-n", ""}), "");
+  EXPECT_EQ(complete({at, "log", "--sort", ""}), "");
+  EXPECT_EQ(complete({"repair", ""}), "");
+  EXPECT_EQ(complete({"-C", ""}), "");
+  // As the line has them, before the shell looked at them.
+  setenv("HOME", store().substr(0, store().rfind('/')).c_str(), 1);
+  for (const char* name :
+       {"~/store", "$HOME/store", "${HOME}/store", "\"$HOME/store\""}) {
+    EXPECT_EQ(complete({"-C", name, "get", "3"}), "300:\n") << name;
+  }
+  EXPECT_EQ(complete({"-C", "'$HOME/store'", "get", "3"}), "");
+}
+
+TEST_F(CommandTest, StatCountsElements) {
+  const std::string table = Out({"stat", "params", "params/w"});
+  EXPECT_THAT(table, HasSubstr("500: 4 arrays, 4084 elements; "));
+  EXPECT_THAT(table, HasSubstr("int4 4"));
+  EXPECT_EQ(Out({"stat", "params/*f*", "--rev", "300", "-o", "csv", "--columns",
+                 "key,count,nan,inf,zeros", "--no-header"}),
+            "params/frozen,1000,0,0,0\nparams/half,8,1,1,1\n");
+  const Json json = Json::parse(Out({"stat", "layers", "--json"}));
+  EXPECT_EQ(json["schema"], "ckptree.stat/1");
+  EXPECT_EQ(json["totals"]["float32"]["elements"], 2);
+  EXPECT_EQ(json["arrays"][0]["shape"], Json::array({2}));
+  EXPECT_EQ(Ask({"stat", "lr"}).code, 3);
+  EXPECT_EQ(Ask({"stat", "nowhere"}).code, 3);
+  EXPECT_EQ(Ask({"stat", "--rev", "500:lr"}).code, 2);
+}
+
+TEST_F(CommandTest, HistPutsStepsSideBySide) {
+  // w of step s is s + 0, s + 1, ...: 3072 values.
+  EXPECT_EQ(Out({"hist", "params/w", "100", "500", "--bins", "4", "-o", "csv",
+                 "--columns", "count.100,count.500", "--no-header"}),
+            "868,468\n868,868\n868,868\n468,868\n");
+  setenv("LC_ALL", "C", 1);
+  const Result nan = Ask({"hist", "params/w[0]", "300"});
+  EXPECT_EQ(nan.code, 0) << nan.err;
+  EXPECT_THAT(nan.out, HasSubstr("300: not in a bin: 1 NaN, 0 Inf\n"));
+  EXPECT_THAT(nan.out, HasSubstr("###"));
+  const Json json = Json::parse(Out({"hist", "params/frozen", "--json"}));
+  EXPECT_EQ(json["schema"], "ckptree.hist/1");
+  ASSERT_EQ(json["bins"].size(), 1u);  // One value alone.
+  EXPECT_EQ(json["bins"][0]["count.500"], 1000);
+  EXPECT_EQ(json["steps"][0]["rev"], "500");
+  EXPECT_THAT(Out({"hist", "params/nibbles", "--bins", "2"}), HasSubstr("-8"));
+  EXPECT_EQ(Ask({"hist", "lr"}).code, 2);
+  EXPECT_EQ(Ask({"hist", "params"}).code, 2);
+  EXPECT_EQ(Ask({"hist", "params/*"}).code, 2);
+  EXPECT_EQ(Ask({"hist", "params/w", "--bins", "0"}).code, 2);
+  EXPECT_EQ(Ask({"hist", "params/w", "7"}).code, 3);
+  EXPECT_EQ(Ask({"hist", "params/half[3:4]"}).code, 3);
+}
+
+TEST_F(CommandTest, DiffShowsValues) {
+  const auto diff = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "diff");
+    const Result result = Ask(std::move(words));
+    EXPECT_EQ(result.code, 1) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(diff({"400", "500"}),
+              ::testing::ContainsRegex("count/\\[3\\] +400 +500 "));
+  Json json = Json::parse(diff({"400:count", "500", "--json"}));
+  EXPECT_EQ(json["changes"][0]["before_value"], 400);
+  EXPECT_EQ(json["changes"][0]["after_value"], 500);
+  EXPECT_EQ(json["changes"][0]["before"], "int");
+  // Each of 3072 elements by 100; in step 300 one is NaN.
+  json = Json::parse(diff({"400:params/w", "500", "--values", "--json"}));
+  EXPECT_EQ(json["changes"][0]["max_abs"], 100.0);
+  EXPECT_EQ(json["changes"][0]["changed_elements"], 3072);
+  EXPECT_NEAR(json["changes"][0]["relative"].get<double>(), 100.0 / 2130, 0.01);
+  json = Json::parse(diff({"300:params/w", "400", "--values", "--json"}));
+  EXPECT_EQ(json["changes"][0]["changed_elements"], 3072);
+  EXPECT_EQ(json["changes"][0]["max_abs"], 100.0);
+  EXPECT_THAT(diff({"400:params/w", "500", "--values"}),
+              HasSubstr("3072 of 3072"));
+}
+
 TEST_F(CommandTest, ExportWritesSafetensors) {
   const std::string file = scratch_ / "model.safetensors";
   EXPECT_EQ(Ask({"export", "500:layers", file}).code, 0);
   const std::string text = ReadFile(file);
   EXPECT_THAT(text, HasSubstr(R"("layers.0.bias":{"dtype":"F32","shape":[2])"));
-  EXPECT_EQ(Ask({"export", "500:params", file}).code, 2);  // int4
+  // Not over what is there, without a word.
+  Result again = Ask({"export", "500:layers", file});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, AllOf(HasSubstr("exists"), HasSubstr("--force")));
+  EXPECT_EQ(Ask({"export", "500:params", file, "-f"}).code, 2);  // int4
+  EXPECT_EQ(ReadFile(file), text);
+  again = Ask({"export", "500:params", file, "--force", "--skip", "--strip",
+               "params", "--rename", "w=weights.0"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.err, HasSubstr("left out: `params/nibbles` is int4"));
+  EXPECT_THAT(ReadFile(file),
+              AllOf(HasSubstr("\"frozen\""), HasSubstr("\"weights.0\""),
+                    HasSubstr("\"tied\""), Not(HasSubstr("params"))));
+  // Two of one name.
+  EXPECT_EQ(Ask({"export", "500", file, "-f", "-k", "params/w", "-k",
+                 "params/tied", "--rename", "params.w=params.tied"})
+                .code,
+            2);
+  EXPECT_EQ(Ask({"export", "500", file, "-f", "--rename", "x"}).code, 2);
   EXPECT_EQ(Ask({"export", "500", scratch_ / "model.zip"}).code, 2);
 }
 

@@ -93,8 +93,9 @@ class TrialExportTest : public ::testing::Test {
   }
 
   ShimResult Export(const ShimPlan& plan) const {
-    return RunShimmed({CKPTREE_BINARY, "-C", store_, "export", "latest", file_},
-                      plan, dir_ / "scratch");
+    return RunShimmed(
+        {CKPTREE_BINARY, "-C", store_, "export", "latest", file_, "--force"},
+        plan, dir_ / "scratch");
   }
 
   // Empty where all is as it must be.

@@ -180,7 +180,8 @@ TEST_F(TrialSignalsTest, Export) {
   const std::string file = dir_ / "work/w.safetensors";
   std::string whole;
   Try(
-      "export", {CKPTREE_BINARY, "-C", store_, "export", "latest", file},
+      "export",
+      {CKPTREE_BINARY, "-C", store_, "export", "latest", file, "--force"},
       [&] {
         CopyMade();
         std::ofstream(file) << "before";

@@ -59,8 +59,10 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
     if (flag.letter != 0) name += std::string(",-") + flag.letter;
     CLI::Option* option =
         flag.value.empty() ? app.add_flag(name) : app.add_option(name);
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    if (!flag.value.empty()) option->expected(1);
+    option->multi_option_policy(flag.many ? CLI::MultiOptionPolicy::TakeAll
+                                          : CLI::MultiOptionPolicy::TakeLast);
+    // An expression or a glob in brackets is no list.
+    if (!flag.value.empty()) option->expected(1)->delimiter('\0');
     options.emplace_back(&flag, option);
   }
   std::reverse(words.begin(), words.end());
@@ -87,14 +89,21 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
   arguments.words_ = std::move(positional);
   for (const auto& [flag, option] : options) {
     if (option->count() == 0) continue;
-    const std::string value =
-        flag->value.empty() ? std::string("true") : option->as<std::string>();
+    std::vector<std::string> values = {"true"};
+    if (!flag->value.empty()) {
+      if (flag->many) {
+        values = option->results();
+      } else {
+        values[0] = option->as<std::string>();
+      }
+    }
+    const std::string& value = values.back();
     if (!flag->choices.empty() && !IsChoice(flag->choices, value)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("`--%s %s`: choose one of %s", flag->name,
                           Escape(value), flag->choices));
     }
-    arguments.flags_[std::string(flag->name)] = value;
+    arguments.flags_[std::string(flag->name)] = std::move(values);
   }
   return arguments;
 }
@@ -106,6 +115,12 @@ bool Arguments::Has(std::string_view flag) const {
 std::optional<std::string> Arguments::Find(std::string_view flag) const {
   const auto found = flags_.find(flag);
   if (found == flags_.end()) return std::nullopt;
+  return found->second.back();
+}
+
+std::vector<std::string> Arguments::All(std::string_view flag) const {
+  const auto found = flags_.find(flag);
+  if (found == flags_.end()) return {};
   return found->second;
 }
 

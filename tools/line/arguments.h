@@ -24,6 +24,7 @@ struct FlagSpec {
   std::string_view value = {};  // What help calls its value; empty: a switch.
   std::string_view help = {};
   std::string_view choices = {};  // "a|b|c"; empty: any value.
+  bool many = false;  // Each of several counts: All(). Else the last does.
 };
 
 // Words and flags of one command, checked against its flags. Value type.
@@ -37,6 +38,8 @@ class Arguments {
   const std::vector<std::string>& words() const { return words_; }
   bool Has(std::string_view flag) const;
   std::optional<std::string> Find(std::string_view flag) const;
+  // Every value of a flag that is `many`, in order.
+  std::vector<std::string> All(std::string_view flag) const;
   std::string Get(std::string_view flag, std::string_view otherwise) const;
   // kInvalidArgument where the value is no number >= 0.
   absl::StatusOr<std::optional<std::int64_t>> Number(
@@ -44,7 +47,7 @@ class Arguments {
 
  private:
   std::vector<std::string> words_;
-  std::map<std::string, std::string, std::less<>> flags_;
+  std::map<std::string, std::vector<std::string>, std::less<>> flags_;
 };
 
 }  // namespace ckptree::tools

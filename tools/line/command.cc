@@ -97,6 +97,30 @@ constexpr FlagSpec kDuFlags[] = {
 };
 constexpr FlagSpec kLogFlags[] = {
     {"branch", 'b', "NAME", "the steps of this fork"},
+    {"graph", 0, "", "every branch, drawn, newest save first"},
+    {"spark", 0, "", "a line of each metric beneath, as terminals get"},
+    {"follow", 'f', "", "go on with each step as it is committed"},
+    {"alert", 0, "EXPR", "with -f: say where EXPR holds for a new step"},
+    {"stall", 0, "TIME", "with -f: say where no step comes for so long: 10m"},
+    {"exec", 0, "CMD", "with -f: run CMD at each alert, without a shell"},
+    {"until", 0, "STEP",
+     "with -f: end once this step, or a later one, is there"},
+};
+constexpr FlagSpec kFindFlags[] = {
+    {"keys", 'k', "GLOB", "only these; of several any", "", true},
+    {"branch", 'b', "NAME", "the steps of this fork"},
+};
+constexpr FlagSpec kStatFlags[] = {
+    {"rev", 0, "REV", "of this step; else of the latest"},
+};
+constexpr FlagSpec kHistFlags[] = {
+    {"bins", 0, "N", "this many (20)"},
+};
+constexpr FlagSpec kHistoryFlags[] = {
+    {"spark", 0, "", "a line of the values beneath, as terminals get"},
+};
+constexpr FlagSpec kDiffFlags[] = {
+    {"values", 0, "", "read the arrays: by how much they differ"},
 };
 constexpr FlagSpec kRepairFlags[] = {
     {"yes", 'y', "", "do it; without this nothing is changed"},
@@ -104,7 +128,11 @@ constexpr FlagSpec kRepairFlags[] = {
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 constexpr FlagSpec kExportFlags[] = {
-    {"keys", 'k', "GLOB", "only these"},
+    {"keys", 'k', "GLOB", "only these; of several any", "", true},
+    {"strip", 0, "PREFIX", "names without this beginning: params"},
+    {"rename", 0, "OLD=NEW", "another beginning of names", "", true},
+    {"skip", 0, "", "leave out what the format cannot hold, and clashes"},
+    {"force", 'f', "", "write over a file that is there"},
 };
 constexpr FlagSpec kVersionFlags[] = {
     {"json", 0, "", "for programs"},
@@ -114,9 +142,17 @@ constexpr Command kCommands[] = {
     {"log", "[RANGE]", "the steps, newest first",
      "RANGE is FIRST..LAST (both included), FIRST.., ..LAST or one step.\n"
      "NEW is what the save wrote, SHARED what it kept from earlier ones.\n\n"
+     "--follow looks twice a second; it prints the last ten steps (--limit),\n"
+     "then each new one, as a line or, with -o ndjson, an object. CMD of "
+     "--exec\n"
+     "is split at spaces, quotes keep words together; it finds CKPTREE_ALERT\n"
+     "(the EXPR, or stall), CKPTREE_REV and CKPTREE_STORE in its environment,\n"
+     "and is waited for.\n\n"
      "  ckptree log -n 5\n"
      "  ckptree log 1000..2000 --where 'loss<2.8' --sort loss\n"
      "  ckptree log -o csv --columns step,loss,new_bytes\n"
+     "  ckptree log --graph\n"
+     "  ckptree log -f --alert 'nan>0 or loss>10' --exec 'notify-send NaN'\n"
      "  ckptree log --branch trial",
      kLogFlags, true, 0, 1, RunLog},
     {"ls", "[REV[:PREFIX]]", "the leaves of a step",
@@ -141,32 +177,22 @@ constexpr Command kCommands[] = {
      "  ckptree get 'latest:params/dense/kernel[0:4, -1]'\n"
      "  ckptree get best:loss:min:params/wte -o npy --out wte.npy",
      kGetFlags, false, 1, 1, RunGet},
-    {"history",
-     "KEY [RANGE]",
-     "one leaf over the steps",
+    {"history", "KEY [RANGE]", "one leaf over the steps",
      "A row for each value that it had, newest first: from STEP TO the last\n"
      "listed step with the same one. Reads no arrays.\n\n"
      "  ckptree history params/dense/kernel\n"
      "  ckptree history lr 1000..2000 -o csv\n"
      "  ckptree history params/wte --where 'nan>0'",
-     {},
-     true,
-     1,
-     2,
-     RunHistory},
-    {"diff",
-     "REV[:KEY] [REV]",
-     "the leaves in which two steps differ",
+     kHistoryFlags, true, 1, 2, RunHistory},
+    {"diff", "REV[:KEY] [REV]", "the leaves in which two steps differ",
      "One REV: from the save before it. KEY is a leaf, a subtree or a glob.\n"
-     "Reads no arrays. Exit code 1: they differ.\n\n"
+     "Reads no arrays but for --values. Exit code 1: they differ. RELATIVE is\n"
+     "the L2 norm of the difference over that of BEFORE.\n\n"
      "  ckptree diff latest\n"
+     "  ckptree diff 1000 2000 --values --sort -relative\n"
      "  ckptree diff 1000 2000\n"
      "  ckptree diff 'latest~5:params/**' latest",
-     {},
-     true,
-     1,
-     2,
-     RunDiff},
+     kDiffFlags, true, 1, 2, RunDiff},
     {"blame",
      "[REV[:KEY]]",
      "which save gave each leaf its value",
@@ -179,6 +205,36 @@ constexpr Command kCommands[] = {
      0,
      1,
      RunBlame},
+    {"find", "EXPR [RANGE]", "where a condition held, first and last",
+     "A row for each leaf for which EXPR held in any step of RANGE: the first\n"
+     "and the last such step, their number, and its statistics in the first.\n"
+     "EXPR is a condition (`ckptree help where`) over\n\n"
+     "  of a leaf  key kind dtype shape bytes since count l2 mean std min max\n"
+     "             nan inf zeros\n"
+     "  before it  prev.l2 and so on, of the same leaf one step earlier\n"
+     "  of a step  step leaves new_bytes logical_bytes pinned tags note, and\n"
+     "             its metrics by their names\n\n"
+     "Where it says nothing of leaves, the answer is one row, of steps. Reads\n"
+     "no arrays. Exit code 1: nothing was found.\n\n"
+     "  ckptree find 'nan>0 or inf>0'\n"
+     "  ckptree find 'l2>2*prev.l2' 1000.. -k 'params/**'\n"
+     "  ckptree find 'zeros==count and shape[0]>1'\n"
+     "  ckptree find 'loss<2' -b trial",
+     kFindFlags, true, 1, 2, RunFind},
+    {"stat", "[KEY...]", "the statistics of arrays",
+     "KEY is an array, a subtree or a glob; nothing: all. Under the table:\n"
+     "how many elements there are, of each type. Reads no arrays.\n\n"
+     "  ckptree stat\n"
+     "  ckptree stat 'params/**/kernel' --sort -l2\n"
+     "  ckptree stat params opt --rev 1200 --where 'zeros>count/2'",
+     kStatFlags, true, 0, 1 << 20, RunStat},
+    {"hist", "KEY[SLICE] [REV...]", "the values of an array as bars",
+     "Steps (the latest; up to 12) stand side by side, over the same bins.\n"
+     "NaN and Inf are counted beneath. Reads the array.\n\n"
+     "  ckptree hist params/dense/kernel\n"
+     "  ckptree hist params/dense/bias 100 latest --bins 10\n"
+     "  ckptree hist 'params/wte[0]' 1000..1500",
+     kHistFlags, true, 1, 1 << 20, RunHist},
     {"verify", "[REV...]", "check the bytes against their digests",
      "Exit code 1 where anything is damaged.\n\n"
      "  ckptree verify --quick\n"
@@ -269,7 +325,8 @@ constexpr Command kCommands[] = {
      kPolicyFlags, true, 0, 0, RunPolicy},
     {"export", "REV[:PREFIX] FILE", "write arrays to a .safetensors file",
      "Keys become names joined by dots; arrays only.\n\n"
-     "  ckptree export latest:params model.safetensors",
+     "  ckptree export latest:params model.safetensors --strip params\n"
+     "  ckptree export 1200 all.safetensors --skip --rename opt=optimizer",
      kExportFlags, false, 2, 2, RunExport},
     {"recover",
      "STORE NEW_STORE",
@@ -310,6 +367,18 @@ constexpr Command kCommands[] = {
      "  ckptree repair /runs/lm\n"
      "  ckptree repair /runs/lm --yes",
      kRepairFlags, true, 1, 1, RunRepair},
+    {"demo",
+     "DIR",
+     "make a small store to try everything on",
+     "Twenty steps of a small model with NaN in one of them, a frozen layer,\n"
+     "tags, a pin and a branch; the same on every machine. DIR must not be\n"
+     "there, or be empty.\n\n"
+     "  ckptree demo /tmp/demo",
+     {},
+     false,
+     1,
+     1,
+     RunDemo},
     {"completion",
      "bash|zsh|fish",
      "a script that completes commands and keys",
@@ -323,7 +392,7 @@ constexpr Command kCommands[] = {
      1,
      RunCompletion},
     {"help",
-     "[COMMAND|exit-codes|rev]",
+     "[COMMAND|exit-codes|rev|where]",
      "this list, or all about one command",
      "",
      {},

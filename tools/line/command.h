@@ -47,6 +47,10 @@ absl::StatusOr<int> RunGet(Session& session);
 absl::StatusOr<int> RunHistory(Session& session);
 absl::StatusOr<int> RunDiff(Session& session);
 absl::StatusOr<int> RunBlame(Session& session);
+absl::StatusOr<int> RunFind(Session& session);
+
+absl::StatusOr<int> RunStat(Session& session);
+absl::StatusOr<int> RunHist(Session& session);
 absl::StatusOr<int> RunVerify(Session& session);
 absl::StatusOr<int> RunTag(Session& session);
 absl::StatusOr<int> RunPin(Session& session);
@@ -56,6 +60,7 @@ absl::StatusOr<int> RunDu(Session& session);
 absl::StatusOr<int> RunGc(Session& session);
 absl::StatusOr<int> RunPolicy(Session& session);
 absl::StatusOr<int> RunExport(Session& session);
+absl::StatusOr<int> RunDemo(Session& session);
 absl::StatusOr<int> RunRecover(Session& session);
 absl::StatusOr<int> RunRepair(Session& session);
 absl::StatusOr<int> RunCompletion(Session& session);

@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/output/predicate.h"
+#include "tools/output/expression.h"
+#include "tools/output/failure.h"
 
 namespace ckptree::tools {
 namespace {
@@ -19,10 +20,14 @@ constexpr FlagSpec kTableFlags[] = {
     {"json", 0, "", "the same as -o json"},
     {"columns", 0, "A,B,C", "only these columns, in this order"},
     {"sort", 0, "[-]COLUMN", "order by a column; -COLUMN: largest first"},
-    {"where", 0, "EXPR", "only rows for which EXPR holds: 'loss<2 && nan>0'"},
+    {"where", 0, "EXPR",
+     "only rows for which EXPR holds: 'loss<2 and "
+     "nan>0'; of several all must hold",
+     "", true},
     {"limit", 'n', "N", "at most N rows"},
     {"reverse", 0, "", "the other way round"},
     {"no-header", 0, "", "without the line of titles"},
+    {"full", 0, "", "nothing shortened or left out to fit the terminal"},
     {"bytes", 0, "", "sizes as exact numbers of bytes"},
 };
 
@@ -61,15 +66,20 @@ absl::StatusOr<TableOptions> ParseTableOptions(const Arguments& arguments) {
     options.sort.erase(0, 1);
   }
   options.reverse = arguments.Has("reverse");
-  if (const auto where = arguments.Find("where")) {
-    absl::StatusOr<Predicate> predicate = Predicate::Parse(*where);
-    if (!predicate.ok()) return predicate.status();
-    options.where = *std::move(predicate);
+  for (const std::string& where : arguments.All("where")) {
+    absl::StatusOr<Expression> condition = Expression::Parse(where);
+    if (!condition.ok()) {
+      return WithHint(condition.status(),
+                      "`ckptree help where` shows what a condition is");
+    }
+    options.where = options.where ? Expression::And(*options.where, *condition)
+                                  : *condition;
   }
   const auto limit = arguments.Number("limit");
   if (!limit.ok()) return limit.status();
   options.limit = *limit;
   options.header = !arguments.Has("no-header");
+  options.full = arguments.Has("full");
   options.exact_bytes = arguments.Has("bytes");
   return options;
 }

@@ -172,6 +172,40 @@ double ElementValue(DType dtype, const std::byte* bytes) {
   return DecodeSmall(*format, bits);
 }
 
+double RealValue(DType dtype, const std::byte* bytes) {
+  const auto byte = std::to_integer<std::uint32_t>(bytes[0]);
+  switch (dtype) {
+    case DType::kBool:
+      return byte != 0 ? 1 : 0;
+    case DType::kInt1:
+    case DType::kInt2:
+    case DType::kInt4:
+      return static_cast<double>(SignExtend(byte, BitWidth(dtype)));
+    case DType::kUint1:
+    case DType::kUint2:
+    case DType::kUint4:
+      return byte & ((1u << BitWidth(dtype)) - 1);
+    case DType::kInt8:
+      return Load<std::int8_t>(bytes);
+    case DType::kInt16:
+      return Load<std::int16_t>(bytes);
+    case DType::kInt32:
+      return Load<std::int32_t>(bytes);
+    case DType::kInt64:
+      return static_cast<double>(Load<std::int64_t>(bytes));
+    case DType::kUint8:
+      return Load<std::uint8_t>(bytes);
+    case DType::kUint16:
+      return Load<std::uint16_t>(bytes);
+    case DType::kUint32:
+      return Load<std::uint32_t>(bytes);
+    case DType::kUint64:
+      return static_cast<double>(Load<std::uint64_t>(bytes));
+    default:
+      return ElementValue(dtype, bytes);
+  }
+}
+
 std::string ElementText(DType dtype, const std::byte* bytes) {
   const auto byte = std::to_integer<std::uint32_t>(bytes[0]);
   switch (dtype) {

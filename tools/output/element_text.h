@@ -29,6 +29,9 @@ std::string ElementJson(DType dtype, const std::byte* bytes);
 // The real value of an element of a floating type.
 double ElementValue(DType dtype, const std::byte* bytes);
 
+// Of any type but complex ones, which have none: NaN. bool: 0 and 1.
+double RealValue(DType dtype, const std::byte* bytes);
+
 // Elements [first, first + count) of a packed array, one to a byte.
 // REQUIRES: IsSubByte(dtype), enough bytes.
 std::vector<std::byte> Unpack(DType dtype, std::span<const std::byte> packed,

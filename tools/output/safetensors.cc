@@ -56,20 +56,26 @@ std::optional<std::string_view> SafetensorsType(DType dtype) {
 std::string SafetensorsHeader(
     const std::vector<SafetensorsEntry>& entries,
     const std::vector<std::pair<std::string, std::string>>& metadata) {
-  Json document = Json::object();
+  // Entry by entry: an ordered_json looks at all of its names for each new one.
+  std::string text = "{";
+  const auto add = [&text](const std::string& name, const Json& value) {
+    absl::StrAppend(&text, text.size() > 1 ? "," : "", JsonText(name, false),
+                    ":", JsonText(value, false));
+  };
   if (!metadata.empty()) {
-    Json& strings = document["__metadata__"] = Json::object();
+    Json strings = Json::object();
     for (const auto& [name, value] : metadata) strings[name] = value;
+    add("__metadata__", strings);
   }
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : entries) {
-    document[entry.name] = {
-        {"dtype", std::string(SafetensorsType(entry.dtype).value_or("?"))},
-        {"shape", entry.shape},
-        {"data_offsets", {at, at + entry.bytes}}};
+    add(entry.name,
+        {{"dtype", std::string(SafetensorsType(entry.dtype).value_or("?"))},
+         {"shape", entry.shape},
+         {"data_offsets", {at, at + entry.bytes}}});
     at += entry.bytes;
   }
-  std::string text = JsonText(document, false);
+  text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string header;
   for (int i = 0; i < 8; ++i) {

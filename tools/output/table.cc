@@ -44,21 +44,26 @@ bool Before(const Json& a, const Json& b, bool descending) {
   return descending ? b < a : a < b;
 }
 
-absl::Status Filter(Table* table, const Predicate& where) {
-  std::vector<std::pair<std::string, std::size_t>> columns;
-  for (const std::string& name : where.Names()) {
-    const absl::StatusOr<std::size_t> column = FindColumn(*table, name);
-    if (!column.ok()) return column.status();
-    columns.emplace_back(name, *column);
+absl::Status Filter(Table* table, Expression where) {
+  std::vector<std::string> names;
+  for (const Column& column : table->columns) names.push_back(column.name);
+  if (absl::Status status = where.Bind(names); !status.ok()) {
+    return WithHint(status, "`ckptree help where` shows what a condition is");
   }
-  std::erase_if(table->rows, [&](const std::vector<Cell>& row) {
-    return !where.Holds([&](std::string_view name) -> const Json& {
-      const auto at = std::find_if(
-          columns.begin(), columns.end(),
-          [&](const auto& column) { return column.first == name; });
-      return row[at->second].value;
-    });
-  });
+  std::vector<std::vector<Cell>> kept;
+  for (std::vector<Cell>& row : table->rows) {
+    const absl::StatusOr<bool> holds =
+        where.Holds([&](std::string_view name) -> const Json& {
+          const auto at = std::find(names.begin(), names.end(), name);
+          return row[static_cast<std::size_t>(at - names.begin())].value;
+        });
+    if (!holds.ok()) {
+      return WithHint(holds.status(),
+                      "`ckptree help where` shows what a condition is");
+    }
+    if (*holds) kept.push_back(std::move(row));
+  }
+  table->rows = std::move(kept);
   return absl::OkStatus();
 }
 
@@ -160,36 +165,90 @@ std::string Markdown(const Table& table,
   return out;
 }
 
-std::string ForPeople(const Table& table, const std::vector<std::size_t>& shown,
-                      bool header, const Terminal& terminal) {
+TableOptions WithFull(TableOptions options) {
+  options.full = true;
+  return options;
+}
+
+// Makes `widths` of the columns `shown` fit the terminal: what may be shortened
+// is, but for keys, which are to be copied; then columns go, numbers first,
+// from the last one on; keys give way at last. Returns the columns that went.
+std::vector<std::size_t> Fit(const Table& table, int room,
+                             std::vector<std::size_t>* shown,
+                             std::vector<int>* widths) {
+  constexpr int kShortest = 12;
+  constexpr std::size_t kFewest = 3;
+  const auto total = [&] {
+    int sum = 2 * (static_cast<int>(shown->size()) - 1);
+    for (const int width : *widths) sum += width;
+    return sum;
+  };
+  const auto shorten = [&](bool keys) {
+    while (total() > room) {
+      int* longest = nullptr;
+      for (std::size_t i = 0; i < shown->size(); ++i) {
+        const Column& column = table.columns[(*shown)[i]];
+        if (column.elide && (column.name == "key") == keys &&
+            (*widths)[i] > kShortest &&
+            (longest == nullptr || (*widths)[i] > *longest)) {
+          longest = &(*widths)[i];
+        }
+      }
+      if (longest == nullptr) return;
+      --*longest;
+    }
+  };
+  shorten(false);
+  std::vector<std::size_t> gone;
+  while (total() > room && shown->size() > kFewest) {
+    // Numbers before notes; the first column says which row it is.
+    const auto find = [&](auto&& wanted) {
+      std::size_t at = shown->size() - 1;
+      while (at > 0 && !wanted(table.columns[(*shown)[at]])) --at;
+      return at;
+    };
+    std::size_t last = find([](const Column& c) { return c.right; });
+    if (last == 0) last = find([](const Column& c) { return c.name != "key"; });
+    if (last == 0) break;
+    gone.insert(gone.begin(), (*shown)[last]);
+    shown->erase(shown->begin() + static_cast<std::ptrdiff_t>(last));
+    widths->erase(widths->begin() + static_cast<std::ptrdiff_t>(last));
+  }
+  shorten(true);
+  return gone;
+}
+
+std::string ForPeople(const Table& table, std::vector<std::size_t> shown,
+                      const TableOptions& options, const Terminal& terminal) {
   const auto title = [&](std::size_t c) {
     const Column& column = table.columns[c];
+    // Of drawings.
+    if (column.title == " ") return std::string();
     return column.title.empty() ? Escape(column.name) : column.title;
   };
+  // Where nobody's screen is the measure one long cell does not push all the
+  // others away.
+  constexpr int kWidestPadding = 48;
+  const bool fits = terminal.is_terminal && !options.full;
   std::vector<int> widths;
   for (std::size_t c : shown) {
-    int width = header ? DisplayWidth(title(c)) : 0;
+    int width = options.header ? DisplayWidth(title(c)) : 0;
     for (const std::vector<Cell>& row : table.rows) {
-      width = std::max(width, DisplayWidth(row[c].text));
+      const int own = DisplayWidth(row[c].text);
+      const bool counts =
+          fits || table.columns[c].right || own <= kWidestPadding;
+      if (counts) width = std::max(width, own);
     }
     widths.push_back(width);
   }
-  // Too wide: the longest column that may be shortened gives way first.
-  if (terminal.is_terminal && !shown.empty()) {
-    constexpr int kShortest = 12;
-    int total = 2 * (static_cast<int>(shown.size()) - 1);
-    for (int width : widths) total += width;
-    while (total > terminal.width) {
-      int* longest = nullptr;
-      for (std::size_t i = 0; i < shown.size(); ++i) {
-        if (table.columns[shown[i]].elide && widths[i] > kShortest &&
-            (longest == nullptr || widths[i] > *longest)) {
-          longest = &widths[i];
-        }
-      }
-      if (longest == nullptr) break;
-      --*longest;
-      --total;
+  std::vector<std::size_t> gone;
+  // Of columns that were asked for none goes.
+  if (fits && !shown.empty()) {
+    std::vector<std::size_t> all = shown;
+    gone = Fit(table, terminal.width, &shown, &widths);
+    if (!options.columns.empty() && !gone.empty()) {
+      shown = std::move(all);
+      return ForPeople(table, std::move(shown), WithFull(options), terminal);
     }
   }
   std::string out;
@@ -199,8 +258,7 @@ std::string ForPeople(const Table& table, const std::vector<std::size_t>& shown,
     for (std::size_t i = 0; i < shown.size(); ++i) {
       const auto [full, tone] = cell(shown[i]);
       const std::string shortened =
-          terminal.is_terminal ? ElideMiddle(full, widths[i], terminal.utf8)
-                               : full;
+          fits ? ElideMiddle(full, widths[i], terminal.utf8) : full;
       const auto pad = static_cast<std::size_t>(
           std::max(0, widths[i] - DisplayWidth(shortened)));
       if (table.columns[shown[i]].right) pending.append(pad, ' ');
@@ -213,11 +271,22 @@ std::string ForPeople(const Table& table, const std::vector<std::size_t>& shown,
     }
     out += text + '\n';
   };
-  if (header) {
+  if (options.header) {
     line([&](std::size_t c) { return std::pair(title(c), Tone::kHeading); });
   }
   for (const std::vector<Cell>& row : table.rows) {
     line([&](std::size_t c) { return std::pair(row[c].text, row[c].tone); });
+  }
+  if (!gone.empty()) {
+    std::vector<std::string> names;
+    for (const std::size_t c : gone) {
+      names.push_back(Escape(table.columns[c].name));
+    }
+    out += Paint(ElideMiddle(
+                     "(--full also shows " + absl::StrJoin(names, ", ") + ")",
+                     terminal.width, terminal.utf8),
+                 Tone::kFaint, terminal.color) +
+           '\n';
   }
   return out;
 }
@@ -288,7 +357,8 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
       const bool people = options.format == Format::kTable ||
                           options.format == Format::kMarkdown;
       if (json ? column.json
-               : column.flat && (!people || !column.title.empty())) {
+               : column.flat &&
+                     (people ? !column.title.empty() : !column.drawn)) {
         shown.push_back(i);
       }
     }
@@ -324,7 +394,7 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
     case Format::kMarkdown:
       return Markdown(table, shown);
     default:
-      return ForPeople(table, shown, options.header, terminal);
+      return ForPeople(table, shown, options, terminal);
   }
 }
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "tools/output/predicate.h"
+#include "tools/output/expression.h"
 #include "tools/output/terminal.h"
 
 namespace ckptree::tools {
@@ -41,6 +41,7 @@ struct Column {
   bool elide = false;  // May be shortened to fit a terminal.
   bool flat = true;    // False: only in JSON (and where asked for).
   bool json = true;    // False: not in JSON (there it stands elsewhere).
+  bool drawn = false;  // True: for people alone, in tables and Markdown.
 };
 
 struct Table {
@@ -59,10 +60,11 @@ struct TableOptions {
   std::string sort;
   bool descending = false;
   bool reverse = false;
-  std::optional<Predicate> where;
+  std::optional<Expression> where;
   std::optional<std::int64_t> limit;
   bool header = true;
   bool exact_bytes = false;
+  bool full = false;  // Nothing is shortened or left out to fit a terminal.
 
   // True where `column` is selected, sorted by or compared.
   bool Mentions(std::string_view column) const;

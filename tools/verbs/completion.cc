@@ -2,12 +2,15 @@
 
 // `ckptree completion`, and the hidden command that its scripts ask.
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "tools/line/command.h"
 #include "tools/output/failure.h"
@@ -102,23 +105,46 @@ absl::Status AddBranches(Session& session, Candidates* candidates) {
   return absl::OkStatus();
 }
 
-// The next part of the keys that go on as the word does.
+// The next part of the keys of `step` that go on as `key` does, behind
+// `before`.
+absl::Status AddKeysOf(const Step& step, const std::string& before,
+                       const std::string& key, Candidates* candidates) {
+  const absl::StatusOr<std::vector<LeafInfo>> leaves = step.Leaves();
+  if (!leaves.ok()) return leaves.status();
+  for (const LeafInfo& leaf : *leaves) {
+    if (!leaf.name.starts_with(key)) continue;
+    const std::size_t slash = leaf.name.find('/', key.size());
+    candidates->Add(before + (slash == std::string::npos
+                                  ? leaf.name
+                                  : leaf.name.substr(0, slash + 1)));
+  }
+  return absl::OkStatus();
+}
+
+// Of REV:KEY, behind its colon.
 absl::Status AddKeys(Session& session, Candidates* candidates) {
   const std::string& word = candidates->word();
   const absl::StatusOr<Address> address = ParseAddress(word);
   if (!address.ok()) return address.status();
-  const std::string rev = word.substr(0, word.size() - address->key.size());
   const absl::StatusOr<Step> step = session.OpenStep(address->step);
   if (!step.ok()) return step.status();
-  const absl::StatusOr<std::vector<LeafInfo>> leaves = step->Leaves();
-  if (!leaves.ok()) return leaves.status();
-  for (const LeafInfo& leaf : *leaves) {
-    if (!leaf.name.starts_with(address->key)) continue;
-    const std::size_t slash = leaf.name.find('/', address->key.size());
-    candidates->Add(rev + (slash == std::string::npos
-                               ? leaf.name
-                               : leaf.name.substr(0, slash + 1)));
-  }
+  return AddKeysOf(*step, word.substr(0, word.size() - address->key.size()),
+                   address->key, candidates);
+}
+
+// Of a KEY alone: those of the latest step.
+absl::Status AddLatestKeys(Session& session, Candidates* candidates) {
+  const absl::StatusOr<Step> step = session.OpenStep(Latest());
+  if (!step.ok()) return step.status();
+  return AddKeysOf(*step, "", candidates->word(), candidates);
+}
+
+absl::Status AddTags(Session& session, Candidates* candidates) {
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<std::vector<TagInfo>> tags = (*store)->Tags();
+  if (!tags.ok()) return tags.status();
+  for (const TagInfo& tag : *tags) candidates->Add(tag.name);
   return absl::OkStatus();
 }
 
@@ -176,6 +202,111 @@ absl::Status AddSteps(Session& session, bool with_keys,
   return absl::OkStatus();
 }
 
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    if (end != 0 && !text.empty()) parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+void AddChoices(std::string_view choices, Candidates* candidates) {
+  for (const std::string_view choice : Split(choices, '|')) {
+    candidates->Add(std::string(choice));
+  }
+}
+
+// A word as the line has it, before the shell took its quote away.
+std::string WithoutQuote(std::string word) {
+  if (!word.empty() && (word[0] == '"' || word[0] == '\'')) word.erase(0, 1);
+  return word;
+}
+
+// A path as the line has it: with a variable or `~` in front, and in quotes.
+std::string PathOf(std::string word) {
+  const bool plain = !word.starts_with('\'');
+  word = WithoutQuote(std::move(word));
+  if (!word.empty() && (word.back() == '"' || word.back() == '\'')) {
+    word.pop_back();
+  }
+  std::string name, rest;
+  if (plain && word.starts_with("~") && (word.size() == 1 || word[1] == '/')) {
+    name = "HOME", rest = word.substr(1);
+  } else if (plain && word.starts_with('$')) {
+    const bool braces = word.starts_with("${");
+    const std::size_t first = braces ? 2 : 1;
+    std::size_t end = first;
+    while (end < word.size() &&
+           (absl::ascii_isalnum(static_cast<unsigned char>(word[end])) ||
+            word[end] == '_')) {
+      ++end;
+    }
+    name = word.substr(first, end - first);
+    rest = word.substr(std::min(word.size(), end + (braces ? 1 : 0)));
+  }
+  const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
+  return value == nullptr ? word : value + rest;
+}
+
+// What stands before the word to complete.
+struct Line {
+  std::string name;
+  const Command* command = nullptr;
+  const FlagSpec* before = nullptr;  // The word is the value of this flag.
+  std::size_t given = 0;             // Words of the command so far.
+  std::vector<std::string> store;    // "-C" and the store, where one is named.
+};
+
+const FlagSpec* FindFlag(std::string_view word,
+                         const std::vector<FlagSpec>& flags) {
+  for (const FlagSpec& flag : flags) {
+    if (word == "--" + std::string(flag.name) ||
+        (flag.letter != 0 && word == std::string("-") + flag.letter)) {
+      return &flag;
+    }
+  }
+  return nullptr;
+}
+
+Line ReadLine(const std::vector<std::string>& words) {
+  // Before the command there are those flags alone that every command has.
+  static const std::vector<FlagSpec> every = FlagsOf(*FindCommand("help"));
+  static std::vector<FlagSpec> own;
+  Line line;
+  for (const std::string& word : words) {
+    const std::vector<FlagSpec>& flags = line.command == nullptr ? every : own;
+    if (line.before != nullptr) {
+      if (line.before->name == "store") line.store = {"-C", PathOf(word)};
+      line.before = nullptr;
+    } else if (word.starts_with("--store=")) {
+      line.store = {"-C", PathOf(word.substr(8))};
+    } else if (word.starts_with("-C") && word.size() > 2) {
+      line.store = {"-C", PathOf(word.substr(2))};
+    } else if (word.starts_with('-')) {
+      const FlagSpec* flag = FindFlag(word, flags);
+      if (flag != nullptr && !flag->value.empty()) line.before = flag;
+    } else if (line.name.empty()) {
+      line.name = word;
+      line.command = FindCommand(word);
+      if (line.command != nullptr) own = FlagsOf(*line.command);
+    } else {
+      ++line.given;
+    }
+  }
+  return line;
+}
+
+// What the word after `given` others is, by the help of `command`.
+std::string_view WordOf(const Command& command, std::size_t given) {
+  const std::vector<std::string_view> words = Split(command.words, ' ');
+  if (given < words.size()) return words[given];
+  return !words.empty() && words.back().find("...") != std::string_view::npos
+             ? words.back()
+             : std::string_view();
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunCompletion(Session& session) {
@@ -196,48 +327,51 @@ absl::StatusOr<int> RunCompletion(Session& session) {
 absl::StatusOr<int> RunComplete(Session& session) {
   std::vector<std::string> words = session.words();
   if (words.empty()) words.emplace_back();
-  Candidates candidates(words.back());
+  Candidates candidates(WithoutQuote(words.back()));
   words.pop_back();
-  // A store named before the cursor is the one to ask.
-  std::string name;
-  std::vector<std::string> store;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if ((words[i] == "-C" || words[i] == "--store") && i + 1 < words.size()) {
-      store = {"-C", words[++i]};
-    } else if (name.empty() && !words[i].starts_with('-')) {
-      name = words[i];
-    }
-  }
-  const Command* command = FindCommand(name);
+  const Line line = ReadLine(words);
   const std::string& word = candidates.word();
-  const std::string before = words.empty() ? "" : words.back();
-  const bool of_branch = command != nullptr && NamesBranch(*command, before);
-  if (command == nullptr) {
-    for (const Command& known : Commands()) {
-      if (!known.hidden && name.empty()) {
-        candidates.Add(std::string(known.name));
+  if (line.command == nullptr) {
+    if (line.name.empty() && line.before == nullptr) {
+      for (const Command& known : Commands()) {
+        if (!known.hidden) candidates.Add(std::string(known.name));
       }
     }
-  } else if (word.starts_with('-')) {
-    AddFlags(*command, &candidates);
-  } else if (command->name == "completion") {
-    for (const char* shell : {"bash", "zsh", "fish"}) candidates.Add(shell);
-  } else if (command->name == "help") {
+  } else if (line.before == nullptr && word.starts_with('-')) {
+    AddFlags(*line.command, &candidates);
+  } else if (line.before != nullptr && !line.before->choices.empty()) {
+    AddChoices(line.before->choices, &candidates);
+  } else if (line.before == nullptr && line.command->name == "completion") {
+    AddChoices("bash|zsh|fish", &candidates);
+  } else if (line.before == nullptr && line.command->name == "help") {
     for (const Command& known : Commands()) {
       if (!known.hidden) candidates.Add(std::string(known.name));
     }
-  } else if (of_branch ||
-             command->words.find("REV") != std::string_view::npos ||
-             command->words.find("RANGE") != std::string_view::npos) {
+  } else {
+    const std::string_view wanted =
+        line.before == nullptr ? WordOf(*line.command, line.given)
+        : NamesBranch(*line.command, "--" + std::string(line.before->name))
+            ? "BRANCH"
+            : line.before->value;
+    const bool rev = wanted.find("REV") != wanted.npos ||
+                     wanted.find("RANGE") != wanted.npos;
+    const bool with_keys = rev && wanted.find(':') != wanted.npos;
+    const bool tag =
+        wanted.find("NAME") != wanted.npos && line.command->name == "tag";
+    const bool key = !rev && wanted.find("KEY") != wanted.npos;
+    const bool branch = wanted == "BRANCH";
+    // What is none of these is a file, or of no list: the shell's own.
+    if (!rev && !tag && !key && !branch) return kExitOk;
     absl::StatusOr<Arguments> arguments =
-        Arguments::Parse(FlagsOf(*command), store);
+        Arguments::Parse(FlagsOf(*line.command), line.store);
     if (!arguments.ok()) return arguments.status();
     Session asked(*std::move(arguments), &session.out());
-    const bool with_keys = command->words.find(":") != std::string_view::npos;
     // Without a store there is nothing to offer: no error at a prompt.
-    (of_branch     ? AddBranches(asked, &candidates)
-     : InKey(word) ? AddKeys(asked, &candidates)
-                   : AddSteps(asked, with_keys, &candidates))
+    (branch                     ? AddBranches(asked, &candidates)
+     : tag                      ? AddTags(asked, &candidates)
+     : key                      ? AddLatestKeys(asked, &candidates)
+     : with_keys && InKey(word) ? AddKeys(asked, &candidates)
+                                : AddSteps(asked, with_keys, &candidates))
         .IgnoreError();
   }
   session.out().Write(candidates.text());

@@ -16,8 +16,11 @@
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
+#include "tools/output/scalar_cell.h"
+#include "tools/output/value_difference.h"
 
 namespace ckptree::tools {
 namespace {
@@ -27,27 +30,95 @@ Cell NormCell(const std::optional<LeafDetail>& detail) {
       .Take({"l2"})[0];
 }
 
-Table DiffTable(const DiffReport& report, const TableOptions& options) {
+// One side of a change: the type, and the value of what is no array.
+struct Side {
+  Cell type = NoCell();
+  Cell value = NoCell();
+};
+
+absl::StatusOr<Side> SideOf(const Step& step,
+                            const std::optional<LeafInfo>& leaf,
+                            const std::optional<LeafDetail>& detail) {
+  Side side;
+  if (!leaf) return side;
+  side.type = TypeCell(*leaf);
+  if (!detail) return side;
+  absl::StatusOr<Cell> value = ScalarCell(step, *leaf, *detail);
+  if (!value.ok()) return value.status();
+  side.value = *std::move(value);
+  return side;
+}
+
+bool ComparesValues(const LeafChange& change) {
+  return change.kind == LeafChange::Kind::kChanged &&
+         change.before->dtype != DType::kNone;
+}
+
+absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
+                                const Step& after, bool values,
+                                const TableOptions& options) {
   Table table;
   table.schema = "ckptree.diff/1";
   table.rows_name = "changes";
   table.columns = {{.name = "change", .title = "CHANGE"},
                    {.name = "key", .title = "KEY", .elide = true},
-                   {.name = "before", .title = "BEFORE"},
-                   {.name = "after", .title = "AFTER"},
+                   {.name = "before", .title = "BEFORE", .elide = true},
+                   {.name = "after", .title = "AFTER", .elide = true},
                    {.name = "bytes", .title = "SIZE", .right = true},
                    {.name = "l2_before", .title = "L2 BEFORE", .right = true},
                    {.name = "l2_after", .title = "L2 AFTER", .right = true}};
+  if (values) {
+    table.columns.push_back(
+        {.name = "max_abs", .title = "MAX ABS", .right = true});
+    table.columns.push_back(
+        {.name = "relative", .title = "RELATIVE", .right = true});
+    table.columns.push_back({.name = "changed_elements",
+                             .title = "CHANGED ELEMENTS",
+                             .right = true});
+  }
+  table.columns.push_back({.name = "before_value"});
+  table.columns.push_back({.name = "after_value"});
   for (const LeafChange& change : report.changes) {
     const auto& detail =
         change.after_detail ? change.after_detail : change.before_detail;
     const bool typed = change.kind == LeafChange::Kind::kChanged;
-    table.rows.push_back(
-        {TextCell(Name(change.kind)), TextCell(change.name),
-         change.before ? TypeCell(*change.before) : NoCell(),
-         change.after && !typed ? TypeCell(*change.after) : NoCell(),
-         BytesCell(detail->bytes, options.exact_bytes),
-         NormCell(change.before_detail), NormCell(change.after_detail)});
+    absl::StatusOr<Side> a =
+        SideOf(before, change.before, change.before_detail);
+    if (!a.ok()) return a.status();
+    absl::StatusOr<Side> b = SideOf(after, change.after, change.after_detail);
+    if (!b.ok()) return b.status();
+    if (typed) b->type = NoCell();
+    // People see the values, where there are any.
+    for (Side* side : {&*a, &*b}) {
+      if (side->value.text.empty()) continue;
+      if (typed || side->type.text.empty()) {
+        side->type.text = side->value.text;
+      } else {
+        side->type.text += " " + side->value.text;
+      }
+    }
+    std::vector<Cell> row = {TextCell(Name(change.kind)),
+                             TextCell(change.name),
+                             a->type,
+                             b->type,
+                             BytesCell(detail->bytes, options.exact_bytes),
+                             NormCell(change.before_detail),
+                             NormCell(change.after_detail)};
+    if (values && ComparesValues(change)) {
+      const absl::StatusOr<ValueDifference> difference = CompareValues(
+          before, *change.before, after, *change.after, Interrupted);
+      if (!difference.ok()) return difference.status();
+      row.push_back(NumberCell(difference->max_abs));
+      row.push_back(NumberCell(difference->relative()));
+      row.push_back({Json(difference->changed),
+                     absl::StrFormat("%d of %d", difference->changed,
+                                     difference->elements)});
+    } else if (values) {
+      row.insert(row.end(), 3, NoCell());
+    }
+    row.push_back(a->value);
+    row.push_back(b->value);
+    table.rows.push_back(std::move(row));
   }
   return table;
 }
@@ -88,7 +159,12 @@ absl::StatusOr<int> RunDiff(Session& session) {
     return StepText(step.info().branch, step.step());
   };
   if (!people || !report->changes.empty()) {
-    Table table = DiffTable(*report, *options);
+    const Interruptible interruptible;
+    absl::StatusOr<Table> made =
+        DiffTable(*report, *steps[0], *steps[1],
+                  session.arguments().Has("values"), *options);
+    if (!made.ok()) return made.status();
+    Table table = *std::move(made);
     table.extra = {{"before", name(*steps[0])},
                    {"after", name(*steps[1])},
                    {"same", report->same}};

@@ -113,7 +113,7 @@ absl::StatusOr<int> PrintSubtrees(Session& session,
   if (!address->key.empty()) {
     return WithHint(
         absl::InvalidArgumentError("`ckptree du` takes a step without a key"),
-        "--depth N shows more of its subtrees, --where 'key=params' one");
+        "--depth N shows more of its subtrees, --where 'key==params' one");
   }
   const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
   if (!info.ok()) return info.status();

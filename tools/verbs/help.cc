@@ -44,6 +44,22 @@ constexpr std::string_view kRev =
     "Which elements (SLICE): NumPy's, [0:10, ::2, -1]. \"[3]\" at the end is\n"
     "first tried as part of the key.\n";
 
+constexpr std::string_view kWhere =
+    "Which rows (--where, `find`), as a condition over the columns:\n"
+    "  loss<2.8                        < <= > >= == (or =) !=\n"
+    "  loss<2 and not (nan>0 or pinned)  also && || !; `not` binds closest,\n"
+    "                                  `or` least\n"
+    "  key~'params/**'  key!~'re:bias$'  matches a glob or an expression\n"
+    "  zeros==count  l2>2*mean         columns on both sides, + - * /\n"
+    "  shape[0]==50257  shape==768     a member of a list; any of them\n"
+    "  bytes>4MiB  bytes>1.5GB         units of 1024 and of 1000\n"
+    "  dtype==bfloat16  tags=='a b'    a text; in quotes where it is no word\n"
+    "  `val/loss`<2                    a column whose name is no word\n"
+    "  loss==nan  loss<inf             on the right, alone, the numbers\n\n"
+    "What has no value is unequal to everything, and no other comparison with "
+    "it\n"
+    "holds. Of several --where all must hold.\n";
+
 }  // namespace
 
 std::string Overview() {
@@ -90,6 +106,8 @@ absl::StatusOr<int> RunHelp(Session& session) {
     session.out().Write(kExitCodes);
   } else if (topic == "rev") {
     session.out().Write(kRev);
+  } else if (topic == "where") {
+    session.out().Write(kWhere);
   } else if (const Command* command = FindCommand(topic);
              command != nullptr && !command->hidden) {
     session.out().Write(HelpText(*command));

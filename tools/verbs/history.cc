@@ -18,32 +18,25 @@
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
+#include "tools/output/bars.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
+#include "tools/output/scalar_cell.h"
 
 namespace ckptree::tools {
 namespace {
 
-// Of a bool, int or float; nothing else, for which no step is opened.
-absl::StatusOr<Cell> ScalarCell(const Store& store, const std::string& branch,
-                                const HistoryEntry& entry) {
-  const EntryKind kind = entry.leaf.kind;
-  if (kind != EntryKind::kBool && kind != EntryKind::kInt &&
-      kind != EntryKind::kFloat)
-    return NoCell();
+// The value of a leaf that is no array; no step is opened for others.
+absl::StatusOr<Cell> ValueOf(const Store& store, const std::string& branch,
+                             const HistoryEntry& entry) {
+  if (!HasScalar(entry.leaf)) return NoCell();
   const absl::StatusOr<Step> step =
       store.OpenStep(AtStep(entry.first_step, branch));
   if (IsStepGone(step.status())) return NoCell();  // Removed since.
   if (!step.ok()) return step.status();
-  const absl::StatusOr<LeafValue> value = step->Value(entry.leaf.path);
-  if (!value.ok()) return value.status();
-  if (kind == EntryKind::kBool)
-    return TextCell(*value->Bool() ? "true" : "false");
-  if (kind == EntryKind::kFloat) return NumberCell(*value->Float());
-  const std::int64_t number = *value->Int();
-  return Cell{Json(number), absl::StrFormat("%d", number)};
+  return ScalarCell(*step, entry.leaf, entry.detail);
 }
 
 // The name of one leaf, as a path; what FindTarget says otherwise.
@@ -56,6 +49,13 @@ absl::StatusOr<Path> OneLeaf(const Step& step, std::string_view key) {
                     "`ckptree ls` lists the leaves");
   }
   return target->leaves[0].path;
+}
+
+// Of the table below; the next one is L2.
+constexpr std::size_t kValueColumn = 4;
+
+bool HasStatistics(const HistoryEntry& entry) {
+  return entry.detail.statistics.has_value();
 }
 
 struct Range {
@@ -126,8 +126,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
                    {.name = "digest"}};
   const absl::Time now = absl::Now();
   for (const HistoryEntry& entry : *entries) {
-    absl::StatusOr<Cell> value =
-        ScalarCell(**store, range->options.branch, entry);
+    absl::StatusOr<Cell> value = ValueOf(**store, range->options.branch, entry);
     if (!value.ok()) return value.status();
     Cell time = TextCell(AgeText(entry.begun, now));
     time.value = TimeText(entry.begun);
@@ -142,11 +141,28 @@ absl::StatusOr<int> RunHistory(Session& session) {
     row.push_back(TextCell(entry.detail.digest));
     table.rows.push_back(std::move(row));
   }
+  std::vector<double> line;
+  for (const std::vector<Cell>& row : table.rows) {
+    for (const std::size_t column : {kValueColumn, kValueColumn + 1}) {
+      if (!row[column].value.is_number()) continue;
+      line.push_back(row[column].value.get<double>());
+      break;
+    }
+  }
   // Newest first, as `log`.
   std::reverse(table.rows.begin(), table.rows.end());
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
     return status;
+  }
+  const Terminal& terminal = session.terminal();
+  const bool asked_for = session.arguments().Has("spark");
+  if (options->format == Format::kTable && line.size() > 1 &&
+      (asked_for || terminal.is_terminal)) {
+    const bool value = !HasStatistics(entries->back());
+    session.out().Write(absl::StrFormat(
+        "%s  %s\n", value ? "VALUE" : "L2",
+        Sparkline(line, std::clamp(terminal.width - 8, 8, 60), terminal.utf8)));
   }
   return kExitOk;
 }

@@ -3,93 +3,84 @@
 // `ckptree log`: the steps of a store.
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/bars.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/follow.h"
+#include "tools/verbs/log_table.h"
 
 namespace ckptree::tools {
 namespace {
 
-// Names of all metrics, in the order in which they were first used.
-std::vector<std::string> MetricNames(const std::vector<StepInfo>& steps) {
-  std::vector<std::string> names;
-  for (const StepInfo& step : steps) {
-    for (const auto& [name, value] : step.metrics) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
-        names.push_back(name);
+// A line for each metric, from the oldest step to the newest.
+std::string Sparklines(const std::vector<StepInfo>& newest_first,
+                       const std::vector<std::string>& metrics,
+                       const Terminal& terminal) {
+  std::string text;
+  int widest = 0;
+  for (const std::string& name : metrics) {
+    widest = std::max(widest, DisplayWidth(Escape(name)));
+  }
+  const int room = std::clamp(terminal.width - widest - 2, 8, 60);
+  for (const std::string& name : metrics) {
+    std::vector<double> values;
+    for (auto step = newest_first.rbegin(); step != newest_first.rend();
+         ++step) {
+      for (const auto& [metric, value] : step->metrics) {
+        if (metric == name) values.push_back(value);
       }
     }
+    const std::string line = Sparkline(values, room, terminal.utf8);
+    if (values.size() < 2 || line.empty()) continue;
+    const std::string shown = Escape(name);
+    text +=
+        shown +
+        std::string(static_cast<std::size_t>(widest + 2 - DisplayWidth(shown)),
+                    ' ') +
+        line + "\n";
   }
-  return names;
+  return text;
 }
 
-Cell Notes(const StepInfo& step) {
-  std::string text;
-  const auto add = [&](const std::string& note) {
-    if (!text.empty()) text += "; ";
-    text += note;
-  };
-  Tone tone = Tone::kPlain;
-  if (step.nonfinite_leaves > 0) {
-    tone = Tone::kBad;
-    const char* what = step.nan_count == 0   ? "Inf"
-                       : step.inf_count == 0 ? "NaN"
-                                             : "NaN and Inf";
-    add(absl::StrFormat("%s in %s", what,
-                        CountText(step.nonfinite_leaves, "leaf", "leaves")));
+// Of every branch, the newest save first.
+absl::StatusOr<std::vector<StepInfo>> StepsOfAll(
+    Session& session, const std::vector<BranchInfo>& branches) {
+  std::vector<StepInfo> all;
+  for (const BranchInfo& branch : branches) {
+    const absl::StatusOr<std::vector<StepInfo>> steps =
+        StepsOfBranch(session, branch.name);
+    if (!steps.ok()) return steps.status();
+    all.insert(all.end(), steps->begin(), steps->end());
   }
-  if (step.pinned) add("pinned");
-  if (!step.note.empty()) add(step.note);
-  return TextCell(text, tone);
+  std::sort(all.begin(), all.end(), [](const StepInfo& a, const StepInfo& b) {
+    return a.version < b.version;
+  });
+  return all;
 }
 
-Cell Tags(const StepInfo& step) {
-  std::string text;
-  for (const std::string& tag : step.tags) {
-    text += (text.empty() ? "@" : " @") + tag;
-  }
-  Cell cell = TextCell(text);
-  cell.value = step.tags;
-  return cell;
-}
-
-std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
-  std::vector<Column> columns = {
-      {.name = "step", .title = "STEP", .right = true},
-      {.name = "committed", .title = "AGE"},
-      {.name = "new_bytes", .title = "NEW", .right = true},
-      {.name = "shared_bytes", .title = "SHARED", .right = true},
-      {.name = "leaves", .title = "LEAVES", .right = true},
-  };
-  for (const std::string& name : metrics) {
-    const bool taken =
-        std::any_of(columns.begin(), columns.end(),
-                    [&](const Column& c) { return c.name == name; });
-    columns.push_back({.name = taken ? "metrics." + name : name,
-                       .title = Escape(name),
-                       .right = true,
-                       .json = false});
-  }
-  columns.push_back({.name = "metrics", .flat = false});
-  columns.push_back({.name = "tags", .title = "TAGS", .elide = true});
-  columns.push_back(
-      {.name = "notes", .title = "NOTES", .elide = true, .json = false});
-  for (const char* name :
-       {"branch", "version", "base", "changed_leaves", "logical_bytes", "nan",
-        "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
-    columns.push_back({.name = name});
-  }
-  return columns;
+absl::Status CheckGraph(const Session& session, const TableOptions& options) {
+  const Arguments& arguments = session.arguments();
+  const char* other = !session.words().empty()  ? "RANGE"
+                      : arguments.Has("branch") ? "--branch"
+                      : !options.sort.empty()   ? "--sort"
+                      : options.reverse         ? "--reverse"
+                                                : nullptr;
+  if (other == nullptr) return absl::OkStatus();
+  return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                      "--graph draws every branch, newest save first: it does "
+                      "not go with %s",
+                      other)),
+                  "leave out one of the two");
 }
 
 }  // namespace
@@ -97,65 +88,51 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
 absl::StatusOr<int> RunLog(Session& session) {
   absl::StatusOr<TableOptions> options = ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();
+  if (session.arguments().Has("follow")) return Follow(session, *options);
+  for (const char* flag : {"alert", "exec", "stall", "until"}) {
+    if (session.arguments().Has(flag)) {
+      return WithHint(absl::InvalidArgumentError(
+                          absl::StrFormat("--%s needs --follow", flag)),
+                      "`ckptree log -f` follows what is saved");
+    }
+  }
   const bool ranged = !session.words().empty();
+  const bool graph = session.arguments().Has("graph");
   const std::string branch = session.arguments().Get("branch", "");
-  absl::StatusOr<std::vector<StepInfo>> steps =
-      ranged ? FindSteps(session, session.words()[0], branch)
-             : StepsOfBranch(session, branch);
+  std::vector<BranchInfo> branches;
+  absl::StatusOr<std::vector<StepInfo>> steps;
+  if (graph) {
+    if (absl::Status status = CheckGraph(session, *options); !status.ok()) {
+      return status;
+    }
+    const absl::StatusOr<Store*> store = session.OpenStore();
+    if (!store.ok()) return store.status();
+    absl::StatusOr<std::vector<BranchInfo>> found = (*store)->Branches();
+    if (!found.ok()) return found.status();
+    branches = *std::move(found);
+    steps = StepsOfAll(session, branches);
+  } else {
+    steps = ranged ? FindSteps(session, session.words()[0], branch)
+                   : StepsOfBranch(session, branch);
+  }
   if (!steps.ok()) return steps.status();
   std::reverse(steps->begin(), steps->end());
   if (steps->empty()) {
     session.Note(ranged ? "no steps there" : "no steps yet");
   }
-
-  const bool ages =
-      session.terminal().is_terminal && options->format == Format::kTable;
+  const bool people = options->format == Format::kTable;
   const std::vector<std::string> metrics = MetricNames(*steps);
-  Table table;
-  table.schema = "ckptree.log/1";
-  table.rows_name = "steps";
-  table.columns = LogColumns(metrics);
-  if (!ages) table.columns[1].title = "COMMITTED";
-  const absl::Time now = absl::Now();
-  const bool exact = options->exact_bytes;
-  for (const StepInfo& step : *steps) {
-    const std::uint64_t shared = step.logical_bytes > step.new_bytes
-                                     ? step.logical_bytes - step.new_bytes
-                                     : 0;
-    const std::string time = TimeText(step.committed);
-    std::vector<Cell> row = {
-        StepCell(step.step),
-        {Json(time), ages ? AgeText(step.committed, now) : time},
-        BytesCell(step.new_bytes, exact),
-        BytesCell(shared, exact),
-        CountCell(step.leaf_count)};
-    Json object = Json::object();
-    for (const auto& [name, value] : step.metrics) object[name] = value;
-    for (const std::string& name : metrics) {
-      row.push_back(object.contains(name)
-                        ? NumberCell(object[name].get<double>())
-                        : NoCell());
-    }
-    row.push_back({object, JsonText(object, false)});
-    row.push_back(Tags(step));
-    row.push_back(Notes(step));
-    row.push_back(TextCell(step.branch));
-    row.push_back(CountCell(step.version));
-    row.push_back(CountCell(step.base));
-    row.push_back(CountCell(step.changed_leaves));
-    row.push_back(BytesCell(step.logical_bytes, exact));
-    row.push_back(CountCell(step.nan_count));
-    row.push_back(CountCell(step.inf_count));
-    row.push_back(CountCell(step.nonfinite_leaves));
-    row.push_back({Json(step.pinned), step.pinned ? "yes" : "no"});
-    row.push_back(TextCell(step.digest));
-    row.push_back(TextCell(step.saved_by));
-    row.push_back(TextCell(step.note));
-    table.rows.push_back(std::move(row));
-  }
+  Table table =
+      LogTable(*steps, metrics, session.terminal().is_terminal && people,
+               options->exact_bytes);
+  if (graph) AddGraph(*steps, branches, people && !options->where, &table);
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
     return status;
+  }
+  if (people && !graph &&
+      (session.arguments().Has("spark") || session.terminal().is_terminal)) {
+    session.out().Write(Sparklines(*steps, metrics, session.terminal()));
   }
   return kExitOk;
 }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/output/expression.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testutil/status_matchers.h"
+
+namespace ckptree::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+const Json& Row() {
+  static const Json row = {{"loss", 0.5},
+                           {"acc", 0.25},
+                           {"step", 300},
+                           {"nan", 2},
+                           {"zeros", 8},
+                           {"count", 8},
+                           {"bytes", 4096},
+                           {"large", std::uint64_t{18446744073709551615u}},
+                           {"key", "params/w"},
+                           {"dtype", "float32"},
+                           {"pinned", true},
+                           {"shape", {50257, 768}},
+                           {"tags", {"warm", "best"}},
+                           {"val/loss", 3},
+                           {"bad", std::nan("")},
+                           {"none", nullptr}};
+  return row;
+}
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : Row().items()) names.push_back(name);
+  return names;
+}
+
+absl::StatusOr<bool> Ask(const std::string& text) {
+  absl::StatusOr<Expression> expression = Expression::Parse(text);
+  if (!expression.ok()) return expression.status();
+  if (absl::Status status = expression->Bind(Names()); !status.ok()) {
+    return status;
+  }
+  return expression->Holds([](std::string_view name) -> const Json& {
+    return Row()[std::string(name)];
+  });
+}
+
+TEST(ExpressionTest, Holds) {
+  for (const char* text : {"loss<1",
+                           "loss<=0.5",
+                           "loss>=.5",
+                           "loss==0.5",
+                           "loss=5e-1",
+                           "loss!=0.6",
+                           "nan>0",
+                           "zeros==count",
+                           "shape[0]==50257",
+                           "shape[-1]==768",
+                           "shape==768",
+                           "loss==2*acc",
+                           "acc+acc==loss",
+                           "step-100==2*(50+50)",
+                           "-step<-299",
+                           "1-2-3==-4",
+                           "8/2/2==2",
+                           "key=='params/w'",
+                           "key==\"params/w\"",
+                           "dtype==float32",
+                           "dtype=float32",
+                           "key~'params/*'",
+                           "key~'re:w$'",
+                           "key!~'opt/**'",
+                           "pinned",
+                           "pinned==true",
+                           "not pinned or loss<1",
+                           "pinned and loss<1",
+                           "pinned&&loss<1||loss>7",
+                           "loss>7 or pinned",
+                           "!(loss>7)",
+                           "not not pinned",
+                           "tags==warm",
+                           "tags=='best'",
+                           "tags~'wa*'",
+                           "tags!=other",
+                           "`val/loss`==3",
+                           "bytes==4KiB",
+                           "bytes<1.5MB",
+                           "bad==nan",
+                           "loss!=nan",
+                           "loss<inf",
+                           "loss>-inf",
+                           "none!=3",
+                           "not none<3",
+                           "not none==3",
+                           "large>9223372036854775807",
+                           "large>-1",
+                           "loss<1 and (acc>1 or nan>0)",
+                           "'it''s'!=key"}) {
+    const absl::StatusOr<bool> holds = Ask(text);
+    ASSERT_OK(holds.status()) << text;
+    EXPECT_TRUE(*holds) << text;
+  }
+}
+
+TEST(ExpressionTest, HoldsNot) {
+  for (const char* text :
+       {"loss!=loss", "loss>1", "loss<nan", "loss>nan", "none==3", "none<3",
+        "none", "not pinned", "tags!=warm", "tags!~'wa*'", "shape[2]==1",
+        "shape[7]==shape[8]", "step+1==step", "loss<1 and nan>2",
+        // `and` binds closer than `or`, `not` closer than both.
+        "pinned and loss>1 or nan>2", "not loss<1 and not pinned",
+        "9007199254740993==9007199254740992"}) {
+    const absl::StatusOr<bool> holds = Ask(text);
+    ASSERT_OK(holds.status()) << text;
+    EXPECT_FALSE(*holds) << text;
+  }
+}
+
+TEST(ExpressionTest, ErrorsPointAtThePlace) {
+  struct Case {
+    const char* text;
+    const char* what;
+    int caret;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"", "something is missing", 0},
+           {"   ", "something is missing", 3},
+           {"loss<", "something is missing", 5},
+           {"loss<2 or", "something is missing", 9},
+           {"loss | acc<1", "`or` or ||", 5},
+           {"loss<1 & acc<1", "`and` or &&", 7},
+           {"loss<1 acc<1", "`and` or `or` is missing", 7},
+           {"0<loss<1", "join them by `and`", 6},
+           {"(loss<1", "not closed", 0},
+           {"loss<1)", "no parenthesis was opened", 6},
+           {"loss<1 and or", "a condition is missing", 11},
+           {"los<1", "Did you mean `loss`?", 0},
+           {"acc<1 and los<1", "Did you mean `loss`?", 10},
+           {"1 < `val/los`", "Did you mean `val/loss`?", 4},
+           {"prev.loss<1", "no `prev.loss` here", 0},
+           {"loss<'a'", "a number is compared with a text", 4},
+           {"key<3", "a text is compared with a number", 3},
+           {"pinned<3", "true or false is compared with a number", 6},
+           {"loss", "not a condition", 0},
+           {"loss<1 and nan", "not a condition", 11},
+           {"key=='params", "this quote has no end", 5},
+           {"bytes<4XiB", "no unit", 7},
+           {"shape<3", "a list is in no order", 5},
+           {"shape[a]==3", "a whole number stands in brackets", 6},
+           {"shape[0==3", "`]` is missing", 7},
+           {"step[0]==3", "not a list", 0},
+           {"key+1>2", "a text, not a number", 0},
+           {"loss~'a'", "only a text is matched", 4},
+           {"key~3", "a pattern is a text", 4},
+           {"key~'re:('", "", 4},
+           {"loss # 3", "means nothing here", 5},
+           {"< 3", "missing before this", 0},
+           {"\x1b[2J<1", "\\x1b[2J<1", 0}}) {
+    const absl::Status status = Ask(c.text).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << c.text;
+    const std::string message(status.message());
+    EXPECT_THAT(message, HasSubstr(c.what)) << c.text;
+    const std::size_t line = message.rfind('\n') + 1;
+    EXPECT_EQ(message.substr(line),
+              std::string(2 + static_cast<std::size_t>(c.caret), ' ') + "^")
+        << message;
+    EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  }
+}
+
+TEST(ExpressionTest, WhatIsTooDeepOrTooLongIsRefused) {
+  for (const std::string part : {"(", "not ", "-", "!"}) {
+    std::string text;
+    for (int i = 0; i < 900; ++i) text += part;
+    EXPECT_THAT(std::string(Ask(text + "loss<1").status().message()),
+                HasSubstr("too deeply"));
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(Ask(std::string(5000, '(')).status()));
+}
+
+TEST(ExpressionTest, BothOfTwo) {
+  for (const auto& [other, both] :
+       {std::pair("nan>0", true), {"nan>2", false}}) {
+    ASSERT_OK_AND_ASSIGN(const Expression a, Expression::Parse("loss<1"));
+    ASSERT_OK_AND_ASSIGN(const Expression b, Expression::Parse(other));
+    Expression joined = Expression::And(a, b);
+    ASSERT_OK(joined.Bind(Names()));
+    ASSERT_OK_AND_ASSIGN(const bool holds,
+                         joined.Holds([](std::string_view n) -> const Json& {
+                           return Row()[std::string(n)];
+                         }));
+    EXPECT_EQ(holds, both);
+  }
+}
+
+}  // namespace
+}  // namespace ckptree::tools

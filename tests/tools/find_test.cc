@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `find`, and conditions of every table, on the demo store.
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/tools/command_runner.h"
+
+namespace ckptree {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+
+class FindTest : public CommandRunner {
+ protected:
+  static void SetUpTestSuite() { folder_ = new testing::TempDir; }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+  void SetUp() override {
+    if (made_) return;
+    const Result made = Run({"demo", store()});
+    ASSERT_EQ(made.code, 0) << made.err;
+    made_ = true;
+  }
+  void TearDown() override {
+    if (folder_ == nullptr) made_ = false;
+  }
+  static std::string store() { return *folder_ / "store"; }
+  Result Ask(std::vector<std::string> words) {
+    words.insert(words.begin(), {"-C", store()});
+    return Run(std::move(words));
+  }
+  // "KEY FIRST LAST STEPS", a row each, after `words` of `find`.
+  std::string Found(std::vector<std::string> words) {
+    words.insert(words.begin(), "find");
+    words.insert(words.end(), {"-o", "csv", "--no-header", "--columns",
+                               "key,first,last,steps"});
+    const Result result = Ask(std::move(words));
+    EXPECT_EQ(result.code, result.out.empty() ? 1 : 0) << result.err;
+    return result.out;
+  }
+
+ private:
+  static inline testing::TempDir* folder_ = nullptr;
+  static inline bool made_ = false;
+};
+
+TEST_F(FindTest, LeavesByTheirStatistics) {
+  EXPECT_EQ(Found({"nan>0"}),
+            "params/block_1/attn/kernel,1300,1300,1\n"
+            "params/out/kernel,1300,1300,1\n");
+  EXPECT_EQ(Found({"inf>0", "1000..1300"}), "params/out/bias,1300,1300,1\n");
+  EXPECT_EQ(Found({"nan>0", "..1200"}), "");
+  EXPECT_EQ(Found({"shape[0]==1024 and dtype==float32 and not key~'**/bias'"}),
+            "params/embed/table,100,2000,20\n");
+  EXPECT_EQ(Found({"zeros==count"}), "");
+}
+
+TEST_F(FindTest, TheSameLeafOneStepEarlier) {
+  // The first step has none before it.
+  EXPECT_EQ(Found({"l2==prev.l2", "-k", "params/**"}),
+            "params/embed/table,200,2000,19\n");
+  EXPECT_EQ(Found({"nan<prev.nan", "-k", "params/*/kernel"}),
+            "params/out/kernel,1400,1400,1\n");
+}
+
+TEST_F(FindTest, SeveralGlobsAreOne) {
+  EXPECT_EQ(Found({"nan+inf>0", "-k", "params/out/*", "-k", "nothing/**"}),
+            "params/out/bias,1300,1300,1\nparams/out/kernel,1300,1300,1\n");
+}
+
+TEST_F(FindTest, StepsAlone) {
+  EXPECT_EQ(Found({"loss==nan"}), ",1300,1300,1\n");
+  EXPECT_EQ(Found({"tags==warmup or pinned"}), ",100,300,2\n");
+  EXPECT_EQ(Found({"loss<2.2", "--branch", "small-lr"}), ",1300,1600,4\n");
+}
+
+TEST_F(FindTest, Json) {
+  const Result result = Ask({"find", "inf>0", "--json"});
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["schema"], "ckptree.find/1");
+  EXPECT_EQ(json["condition"], "inf>0");
+  EXPECT_EQ(json["steps_searched"], 20);
+  EXPECT_EQ(json["found"][0]["key"], "params/out/bias");
+  EXPECT_EQ(json["found"][0]["inf"], 1);
+  EXPECT_EQ(Json::parse(Ask({"find", "l2>1e9", "--json"}).out)["found"],
+            Json::array());
+}
+
+TEST_F(FindTest, AWrongConditionIsTwoAndNamesThePlace) {
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"find", "nan>"},
+           {"find", "nann>0"},
+           {"find", "nan>'a'"},
+           {"find", "prev.loss>1"},
+           {"find", "nan>0", "-k", "re:("},
+           {"log", "--where", "loss<2 | step>3"},
+           {"log", "--where", "loss<'2'"},
+           {"ls", "--where", "kez~'a'"}}) {
+    const Result result = Ask(words);
+    EXPECT_EQ(result.code, 2) << words[1] << result.err;
+    EXPECT_EQ(result.out, "");
+    if (words[0] != "find" || words.size() == 2) {
+      EXPECT_THAT(result.err, HasSubstr("^\n")) << result.err;
+    }
+  }
+  EXPECT_EQ(Ask({"find"}).code, 2);
+  EXPECT_EQ(Ask({"find", "nan>0", "77"}).code, 3);
+}
+
+TEST_F(FindTest, ConditionsOfTables) {
+  const auto steps = [&](std::vector<std::string> where) {
+    where.insert(where.begin(),
+                 {"log", "-o", "csv", "--no-header", "--columns", "step"});
+    const Result result = Ask(std::move(where));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(steps({"--where", "loss!=loss"}), "");
+  EXPECT_EQ(steps({"--where", "step<200 or step>1900"}), "2000\n100\n");
+  EXPECT_EQ(steps({"--where", "step<200 || tags~'re*'"}), "1900\n100\n");
+  // Of several all must hold.
+  EXPECT_EQ(steps({"--where", "step<300", "--where", "step>100"}), "200\n");
+}
+
+TEST_F(FindTest, LogDrawsBranches) {
+  const Result graph = Ask({"log", "--graph", "--columns", "graph,step,tags"});
+  EXPECT_EQ(graph.code, 0) << graph.err;
+  EXPECT_THAT(graph.out, HasSubstr("  *    small-lr/1300\n* |    2000\n"));
+  EXPECT_THAT(graph.out, HasSubstr("* |    1300\n| /\n*      1200\n"));
+  EXPECT_THAT(graph.out, HasSubstr("*      300            @warmup\n"));
+  EXPECT_THAT(Ask({"log", "--graph"}).out, HasSubstr("GRAPH  STEP"));
+  const Json json = Json::parse(Ask({"log", "--graph", "--json"}).out);
+  EXPECT_EQ(json["steps"].size(), 24u);
+  EXPECT_EQ(json["steps"][0]["branch"], "small-lr");
+  EXPECT_EQ(Ask({"log", "--graph", "--where", "step>1900", "--columns", "step",
+                 "-o", "csv", "--no-header"})
+                .out,
+            "2000\n");
+  for (const char* other : {"--reverse", "--sort=loss", "100..200"}) {
+    EXPECT_EQ(Ask({"log", "--graph", other}).code, 2) << other;
+  }
+}
+
+TEST_F(FindTest, LinesOfMetricsAndValues) {
+  setenv("LC_ALL", "C.UTF-8", 1);
+  EXPECT_THAT(Ask({"log", "--spark"}).out,
+              HasSubstr("\nloss      █▇▆▅▄▃▃▃▂▂▂▂x▁▁▁▁▁▁▁\n"));
+  setenv("LC_ALL", "C", 1);
+  EXPECT_THAT(Ask({"log", "--spark"}).out,
+              HasSubstr("\nloss      #*+=:---....x_______"));
+  EXPECT_THAT(Ask({"history", "params/out/bias", "1000..", "--spark"}).out,
+              ::testing::ContainsRegex("\nL2  [_.:=+*#-]{11}\n$"));
+  EXPECT_THAT(Ask({"history", "opt/[0]/.count", "1800..", "--spark"}).out,
+              HasSubstr("\nVALUE  _=#\n"));
+}
+
+TEST_F(FindTest, FollowEndsAtAStep) {
+  const Result follow =
+      Ask({"log", "-f", "-n", "2", "--until", "2000", "-o", "ndjson"});
+  EXPECT_EQ(follow.code, 0) << follow.err;
+  const std::size_t line = follow.out.find('\n');
+  EXPECT_EQ(Json::parse(follow.out.substr(0, line))["step"], 1900);
+  EXPECT_EQ(Json::parse(follow.out.substr(line))["step"], 2000);
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"log", "--alert", "nan>0"},
+           {"log", "-f", "--alert", "nan>"},
+           {"log", "-f", "--alert", "nann>0"},
+           {"log", "-f", "--exec", "true"},
+           {"log", "-f", "--alert", "nan>0", "--exec", "'true"},
+           {"log", "-f", "--stall", "soon"},
+           {"log", "-f", "--stall", "-3s"},
+           {"log", "-f", "100.."},
+           {"log", "-f", "-o", "md"}}) {
+    EXPECT_EQ(Ask(words).code, 2) << words.back();
+  }
+}
+
+TEST_F(FindTest, FollowTellsOfStepsAsTheyCome) {
+  const std::string own = scratch_ / "own";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(own, {.create_if_missing = true}));
+  const auto save = [&](std::int64_t step, double loss) {
+    ASSERT_OK(store.Begin(step)
+                  .PutInt("\"a;touch $(x)\"", step)
+                  .SetMetric("loss", loss)
+                  .Commit()
+                  .WaitCommitted(absl::Minutes(1)));
+  };
+  save(1, 0.5);
+  const std::string alerts = scratch_ / "alerts";
+  // The first alert saves the step that ends it: nothing here takes time.
+  std::thread trainer([&] {
+    const auto wait_for = [&](const std::string& path) {
+      while (!std::filesystem::exists(path)) std::this_thread::yield();
+    };
+    wait_for(scratch_ / "begun");
+    save(2, 20);
+    save(3, 0.25);
+  });
+  const Result follow =
+      Run({"-C", own, "log", "-f", "--alert", "loss>10", "--stall", "1ns",
+           "--until", "3", "-o", "ndjson", "--exec",
+           "sh -c 'echo \"$CKPTREE_ALERT|$CKPTREE_REV|$CKPTREE_STORE\" >> " +
+               alerts + "; touch " + (scratch_ / "begun") + "'"});
+  trainer.join();
+  EXPECT_EQ(follow.code, 0) << follow.err;
+  EXPECT_THAT(follow.err, HasSubstr("alert: step 2: loss>10"));
+  EXPECT_THAT(follow.err, HasSubstr("alert: no step for 1ns"));
+  EXPECT_THAT(ReadFile(alerts), HasSubstr("stall||" + own + "\n"));
+  EXPECT_THAT(ReadFile(alerts), HasSubstr("loss>10|2|" + own + "\n"));
+  EXPECT_EQ(std::count(follow.out.begin(), follow.out.end(), '\n'), 3);
+  ASSERT_OK(store.Close());
+}
+
+TEST_F(FindTest, TheDemoIsTheSameEachTime) {
+  const std::string other = scratch_ / "other";
+  ASSERT_EQ(Run({"demo", other}).code, 0);
+  const std::vector<std::string> log = {"log", "-o", "csv", "--columns",
+                                        "step,digest,loss,new_bytes,note"};
+  std::vector<std::string> of_other = {"-C", other};
+  of_other.insert(of_other.end(), log.begin(), log.end());
+  EXPECT_EQ(Run(of_other).out, Ask(log).out);
+  // Not into what is there.
+  const Result again = Run({"demo", other});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr(other));
+}
+
+}  // namespace
+}  // namespace ckptree

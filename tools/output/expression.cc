@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/output/expression.h"
+
+#include <algorithm>
+#include <cmath>
+#include <compare>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "ckptree/path.h"
+#include "tools/output/expression_parse.h"
+#include "tools/output/nearest.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+using ConditionKind = ExpressionNode::Kind;
+
+absl::Status ErrorAtNode(const ExpressionNode& node, std::string_view what) {
+  return ErrorAt(*node.text, node.at, what);
+}
+
+template <typename Fn>
+void ForEachNode(ExpressionNode* node, const Fn& fn) {
+  fn(node);
+  for (const auto& operand : node->operands) ForEachNode(operand.get(), fn);
+}
+
+// What a name means on the right of a comparison where no value has it.
+nlohmann::ordered_json MeaningOf(const std::string& name) {
+  if (name == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (name == "inf") return std::numeric_limits<double>::infinity();
+  return name;
+}
+
+bool IsNumberName(const ExpressionNode& node) {
+  return node.right && !node.quoted &&
+         (node.name == "nan" || node.name == "inf");
+}
+
+std::string_view NameOf(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return "a text";
+  if (value.is_boolean()) return "true or false";
+  if (value.is_array()) return "a list";
+  if (value.is_number()) return "a number";
+  return "an object";
+}
+
+// Whole numbers that the arithmetic of doubles would round.
+std::optional<nlohmann::ordered_json> Exact(ConditionKind kind,
+                                            const nlohmann::ordered_json& a,
+                                            const nlohmann::ordered_json& b) {
+  if (!a.is_number_integer() || !b.is_number_integer()) return std::nullopt;
+  const auto x = a.get<std::int64_t>();
+  const auto y = b.get<std::int64_t>();
+  std::int64_t result = 0;
+  const bool over =
+      kind == ConditionKind::kAdd        ? __builtin_add_overflow(x, y, &result)
+      : kind == ConditionKind::kSubtract ? __builtin_sub_overflow(x, y, &result)
+      : kind == ConditionKind::kMultiply ? __builtin_mul_overflow(x, y, &result)
+                                         : true;
+  if (over) return std::nullopt;
+  return nlohmann::ordered_json(result);
+}
+
+bool Decide(ConditionKind kind, std::partial_ordering order) {
+  switch (kind) {
+    case ConditionKind::kLess:
+      return order < 0;
+    case ConditionKind::kLessEqual:
+      return order <= 0;
+    case ConditionKind::kGreater:
+      return order > 0;
+    case ConditionKind::kGreaterEqual:
+      return order >= 0;
+    case ConditionKind::kEqual:
+      return order == 0;
+    default:
+      return order != 0;
+  }
+}
+
+std::partial_ordering OrderOf(const nlohmann::ordered_json& a,
+                              const nlohmann::ordered_json& b) {
+  if (a.is_number_unsigned() && b.is_number_unsigned()) {
+    return a.get<std::uint64_t>() <=> b.get<std::uint64_t>();
+  }
+  if (a.is_number_integer() && b.is_number_integer()) {
+    // One of the two is negative, or fits.
+    if (a.is_number_unsigned() != b.is_number_unsigned()) {
+      const nlohmann::ordered_json& other = a.is_number_unsigned() ? b : a;
+      if (other.get<std::int64_t>() < 0) {
+        return a.is_number_unsigned() ? std::partial_ordering::greater
+                                      : std::partial_ordering::less;
+      }
+      return a.get<std::uint64_t>() <=> b.get<std::uint64_t>();
+    }
+    return a.get<std::int64_t>() <=> b.get<std::int64_t>();
+  }
+  const auto x = a.get<double>();
+  const auto y = b.get<double>();
+  // "loss==nan" is asked for, whatever IEEE says.
+  if (std::isnan(x) && std::isnan(y)) return std::partial_ordering::equivalent;
+  return x <=> y;
+}
+
+class Evaluator {
+ public:
+  explicit Evaluator(const Expression::Field& field) : field_(field) {}
+
+  absl::StatusOr<bool> Condition(const ExpressionNode& node) {
+    switch (node.kind) {
+      case ConditionKind::kAnd:
+      case ConditionKind::kOr: {
+        absl::StatusOr<bool> left = Condition(*node.operands[0]);
+        if (!left.ok() || *left == (node.kind == ConditionKind::kOr))
+          return left;
+        return Condition(*node.operands[1]);
+      }
+      case ConditionKind::kNot: {
+        const absl::StatusOr<bool> operand = Condition(*node.operands[0]);
+        if (!operand.ok()) return operand;
+        return !*operand;
+      }
+      case ConditionKind::kLess:
+      case ConditionKind::kLessEqual:
+      case ConditionKind::kGreater:
+      case ConditionKind::kGreaterEqual:
+      case ConditionKind::kEqual:
+      case ConditionKind::kUnequal:
+      case ConditionKind::kMatches:
+      case ConditionKind::kMatchesNot:
+        return Compare(node);
+      default:
+        break;
+    }
+    const absl::StatusOr<nlohmann::ordered_json> value = Value(node);
+    if (!value.ok()) return value.status();
+    if (value->is_null()) return false;
+    if (value->is_boolean()) return value->get<bool>();
+    return ErrorAtNode(
+        node, absl::StrFormat("this is %s, not a condition: compare it",
+                              NameOf(*value)));
+  }
+
+ private:
+  absl::StatusOr<nlohmann::ordered_json> Value(const ExpressionNode& node) {
+    switch (node.kind) {
+      case ConditionKind::kLiteral:
+        return node.literal;
+      case ConditionKind::kName:
+        return field_(node.name);
+      case ConditionKind::kMember: {
+        const nlohmann::ordered_json& list = field_(node.operands[0]->name);
+        if (list.is_null()) return nlohmann::ordered_json();
+        if (!list.is_array()) {
+          return ErrorAtNode(
+              node, absl::StrFormat("this is %s, not a list", NameOf(list)));
+        }
+        const auto size = static_cast<std::int64_t>(list.size());
+        const std::int64_t at = node.index < 0 ? node.index + size : node.index;
+        if (at < 0 || at >= size) return nlohmann::ordered_json();
+        return list[static_cast<std::size_t>(at)];
+      }
+      case ConditionKind::kNegate:
+      case ConditionKind::kAdd:
+      case ConditionKind::kSubtract:
+      case ConditionKind::kMultiply:
+      case ConditionKind::kDivide:
+        return Compute(node);
+      default: {
+        const absl::StatusOr<bool> truth = Condition(node);
+        if (!truth.ok()) return truth.status();
+        return nlohmann::ordered_json(*truth);
+      }
+    }
+  }
+
+  absl::StatusOr<nlohmann::ordered_json> Compute(const ExpressionNode& node) {
+    std::vector<nlohmann::ordered_json> values;
+    for (const auto& operand : node.operands) {
+      absl::StatusOr<nlohmann::ordered_json> value = Value(*operand);
+      if (!value.ok()) return value;
+      if (!value->is_null() && !value->is_number()) {
+        return ErrorAtNode(*operand, absl::StrFormat("this is %s, not a number",
+                                                     NameOf(*value)));
+      }
+      values.push_back(*std::move(value));
+    }
+    for (const nlohmann::ordered_json& value : values) {
+      if (value.is_null()) return nlohmann::ordered_json();
+    }
+    if (node.kind == ConditionKind::kNegate) {
+      if (auto exact = Exact(ConditionKind::kSubtract,
+                             nlohmann::ordered_json(0), values[0])) {
+        return *std::move(exact);
+      }
+      return nlohmann::ordered_json(-values[0].get<double>());
+    }
+    if (auto exact = Exact(node.kind, values[0], values[1])) {
+      return *std::move(exact);
+    }
+    const auto a = values[0].get<double>();
+    const auto b = values[1].get<double>();
+    return nlohmann::ordered_json(
+        node.kind == ConditionKind::kAdd        ? a + b
+        : node.kind == ConditionKind::kSubtract ? a - b
+        : node.kind == ConditionKind::kMultiply ? a * b
+                                                : a / b);
+  }
+
+  absl::StatusOr<bool> Compare(const ExpressionNode& node) {
+    const absl::StatusOr<nlohmann::ordered_json> left =
+        Value(*node.operands[0]);
+    if (!left.ok()) return left.status();
+    const absl::StatusOr<nlohmann::ordered_json> right =
+        Value(*node.operands[1]);
+    if (!right.ok()) return right.status();
+    const bool unequal = node.kind == ConditionKind::kUnequal ||
+                         node.kind == ConditionKind::kMatchesNot;
+    if (left->is_array() && !right->is_array()) {
+      const bool any_of = node.kind == ConditionKind::kEqual || unequal ||
+                          node.kind == ConditionKind::kMatches;
+      if (!any_of) {
+        return ErrorAtNode(node,
+                           "a list is in no order: name a member, as "
+                           "shape[0]");
+      }
+      for (const nlohmann::ordered_json& member : *left) {
+        const absl::StatusOr<bool> same = CompareOne(node, member, *right);
+        if (!same.ok()) return same;
+        // Equal to each member; unequal where equal to none.
+        if (*same != unequal) return !unequal;
+      }
+      return unequal;
+    }
+    if (left->is_array()) {
+      if (node.kind != ConditionKind::kEqual &&
+          node.kind != ConditionKind::kUnequal) {
+        return ErrorAtNode(node, "two lists are equal or not, no more");
+      }
+      return (*left == *right) != unequal;
+    }
+    return CompareOne(node, *left, *right);
+  }
+
+  absl::StatusOr<bool> CompareOne(const ExpressionNode& node,
+                                  const nlohmann::ordered_json& left,
+                                  const nlohmann::ordered_json& right) {
+    const bool unequal = node.kind == ConditionKind::kUnequal ||
+                         node.kind == ConditionKind::kMatchesNot;
+    if (left.is_null() || right.is_null()) return unequal;
+    if (node.kind == ConditionKind::kMatches ||
+        node.kind == ConditionKind::kMatchesNot) {
+      if (!left.is_string() || !right.is_string()) {
+        return ErrorAtNode(node, "only a text is matched with a pattern");
+      }
+      return MatchesGlob(right.get_ref<const std::string&>(),
+                         left.get_ref<const std::string&>()) != unequal;
+    }
+    if (left.is_number() && right.is_number()) {
+      return Decide(node.kind, OrderOf(left, right));
+    }
+    if (left.is_string() && right.is_string()) {
+      return Decide(node.kind, left.get_ref<const std::string&>() <=>
+                                   right.get_ref<const std::string&>());
+    }
+    if (left.is_boolean() && right.is_boolean()) {
+      return Decide(node.kind, left.get<bool>() <=> right.get<bool>());
+    }
+    return ErrorAtNode(node, absl::StrFormat("%s is compared with %s",
+                                             NameOf(left), NameOf(right)));
+  }
+
+  const Expression::Field& field_;
+};
+
+}  // namespace
+
+absl::StatusOr<Expression> Expression::Parse(std::string_view text) {
+  absl::StatusOr<std::shared_ptr<ExpressionNode>> root = ParseExpression(text);
+  if (!root.ok()) return root.status();
+  return Expression(*std::move(root));
+}
+
+Expression Expression::And(Expression a, Expression b) {
+  auto node = std::make_shared<ExpressionNode>();
+  node->kind = ConditionKind::kAnd;
+  node->operands = {std::move(a.root_), std::move(b.root_)};
+  return Expression(std::move(node));
+}
+
+absl::Status Expression::Bind(const std::vector<std::string>& names) {
+  absl::Status status;
+  ForEachNode(root_.get(), [&](ExpressionNode* node) {
+    if (node->kind != ConditionKind::kName || !status.ok()) return;
+    const bool known =
+        std::find(names.begin(), names.end(), node->name) != names.end();
+    if (known && !IsNumberName(*node)) return;
+    if (node->right && !node->quoted) {
+      node->kind = ConditionKind::kLiteral;
+      node->literal = MeaningOf(node->name);
+      return;
+    }
+    const std::string nearest = Nearest(node->name, names);
+    std::string list;
+    for (const std::string& name : names) {
+      absl::StrAppendFormat(&list, "%s%s", list.empty() ? "" : ", ",
+                            Escape(name));
+    }
+    status = ErrorAtNode(
+        *node,
+        nearest.empty()
+            ? absl::StrFormat("no `%s` here, only %s", Escape(node->name), list)
+            : absl::StrFormat("no `%s` here. Did you mean `%s`?",
+                              Escape(node->name), nearest));
+  });
+  return status;
+}
+
+std::vector<std::string> Expression::Names() const {
+  std::vector<std::string> names;
+  ForEachNode(root_.get(), [&](ExpressionNode* node) {
+    if (node->kind == ConditionKind::kName && !IsNumberName(*node)) {
+      names.push_back(node->name);
+    }
+  });
+  return names;
+}
+
+absl::StatusOr<bool> Expression::Holds(const Field& field) const {
+  return Evaluator(field).Condition(*root_);
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/output/value_difference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/output/array_reader.h"
+#include "tools/output/element_text.h"
+#include "tools/output/slice.h"
+
+namespace ckptree::tools {
+namespace {
+
+// Bytes of each array that are looked at together, where its rows allow it.
+constexpr std::int64_t kPieceBytes = 4 << 20;
+
+}  // namespace
+
+absl::StatusOr<ValueDifference> CompareValues(
+    const Step& before, const LeafInfo& before_leaf, const Step& after,
+    const LeafInfo& after_leaf, const std::function<bool()>& cancelled) {
+  const DType dtype = before_leaf.dtype;
+  const auto width = static_cast<std::size_t>(ElementBytes(dtype));
+  Selection selection = SelectAll(before_leaf.shape);
+  ValueDifference difference;
+  double sum = 0, before_sum = 0;
+  const std::int64_t rows = selection.empty() ? 1 : selection[0].count;
+  const std::int64_t row_bytes =
+      rows == 0
+          ? 0
+          : SelectedCount(selection) / rows * static_cast<std::int64_t>(width);
+  const std::int64_t most = std::max<std::int64_t>(
+      1, kPieceBytes / std::max<std::int64_t>(1, row_bytes));
+  for (std::int64_t row = 0; row < rows; row += most) {
+    if (cancelled()) return absl::CancelledError("interrupted");
+    if (!selection.empty()) {
+      selection[0].start = row;
+      selection[0].count = std::min(most, rows - row);
+    }
+    const absl::StatusOr<std::vector<std::byte>> a =
+        ArrayReader(before, before_leaf).Read(selection);
+    if (!a.ok()) return a.status();
+    const absl::StatusOr<std::vector<std::byte>> b =
+        ArrayReader(after, after_leaf).Read(selection);
+    if (!b.ok()) return b.status();
+    for (std::size_t at = 0; at + width <= a->size(); at += width) {
+      ++difference.elements;
+      if (std::memcmp(a->data() + at, b->data() + at, width) != 0) {
+        ++difference.changed;
+      }
+      const double x = RealValue(dtype, a->data() + at);
+      const double y = RealValue(dtype, b->data() + at);
+      if (!std::isfinite(x) || !std::isfinite(y)) continue;
+      difference.max_abs = std::max(difference.max_abs, std::abs(y - x));
+      sum += (y - x) * (y - x);
+      before_sum += x * x;
+    }
+  }
+  difference.l2 = std::sqrt(sum);
+  difference.before_l2 = std::sqrt(before_sum);
+  return difference;
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// By how much the elements of two arrays differ.
+
+#ifndef CKPTREE_TOOLS_OUTPUT_VALUE_DIFFERENCE_H_
+#define CKPTREE_TOOLS_OUTPUT_VALUE_DIFFERENCE_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "ckptree/step.h"
+
+namespace ckptree::tools {
+
+struct ValueDifference {
+  std::uint64_t elements = 0;
+  std::uint64_t changed = 0;  // Of other bits.
+  // Over the elements that are finite on both sides.
+  double max_abs = 0;
+  double l2 = 0;         // Of the difference.
+  double before_l2 = 0;  // Of the first array.
+
+  double relative() const { return before_l2 == 0 ? l2 : l2 / before_l2; }
+};
+
+// Reads both arrays, a few MiB at a time. Complex elements are counted, and add
+// nothing to the rest. REQUIRES: equal types and shapes. kCancelled where
+// `cancelled` says so.
+absl::StatusOr<ValueDifference> CompareValues(
+    const Step& before, const LeafInfo& before_leaf, const Step& after,
+    const LeafInfo& after_leaf, const std::function<bool()>& cancelled);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_OUTPUT_VALUE_DIFFERENCE_H_

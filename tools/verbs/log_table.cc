@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/verbs/log_table.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+Cell Notes(const StepInfo& step) {
+  std::string text;
+  const auto add = [&](const std::string& note) {
+    if (!text.empty()) text += "; ";
+    text += note;
+  };
+  Tone tone = Tone::kPlain;
+  if (step.nonfinite_leaves > 0) {
+    tone = Tone::kBad;
+    const char* what = step.nan_count == 0   ? "Inf"
+                       : step.inf_count == 0 ? "NaN"
+                                             : "NaN and Inf";
+    add(absl::StrFormat("%s in %s", what,
+                        CountText(step.nonfinite_leaves, "leaf", "leaves")));
+  }
+  if (step.pinned) add("pinned");
+  if (!step.note.empty()) add(step.note);
+  return TextCell(text, tone);
+}
+
+Cell Tags(const StepInfo& step) {
+  std::string text;
+  for (const std::string& tag : step.tags) {
+    text += (text.empty() ? "@" : " @") + tag;
+  }
+  Cell cell = TextCell(text);
+  cell.value = step.tags;
+  return cell;
+}
+
+std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
+  std::vector<Column> columns = {
+      {.name = "step", .title = "STEP", .right = true},
+      {.name = "committed", .title = "AGE"},
+      {.name = "new_bytes", .title = "NEW", .right = true},
+      {.name = "shared_bytes", .title = "SHARED", .right = true},
+      {.name = "leaves", .title = "LEAVES", .right = true},
+  };
+  for (const std::string& name : metrics) {
+    const bool taken =
+        std::any_of(columns.begin(), columns.end(),
+                    [&](const Column& c) { return c.name == name; });
+    columns.push_back({.name = taken ? "metrics." + name : name,
+                       .title = Escape(name),
+                       .right = true,
+                       .json = false});
+  }
+  columns.push_back({.name = "metrics", .flat = false});
+  columns.push_back({.name = "tags", .title = "TAGS", .elide = true});
+  columns.push_back(
+      {.name = "notes", .title = "NOTES", .elide = true, .json = false});
+  for (const char* name :
+       {"branch", "version", "base", "changed_leaves", "logical_bytes", "nan",
+        "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
+    columns.push_back({.name = name});
+  }
+  return columns;
+}
+
+// One branch of the drawing.
+struct Lane {
+  std::uint64_t newest = 0;  // Versions: it is drawn between these.
+  std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max();
+};
+
+}  // namespace
+
+std::vector<std::string> MetricNames(const std::vector<StepInfo>& steps) {
+  std::vector<std::string> names;
+  for (const StepInfo& step : steps) {
+    for (const auto& [name, value] : step.metrics) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+Table LogTable(const std::vector<StepInfo>& steps,
+               const std::vector<std::string>& metrics, bool ages,
+               bool exact_bytes) {
+  Table table;
+  table.schema = "ckptree.log/1";
+  table.rows_name = "steps";
+  table.columns = LogColumns(metrics);
+  if (!ages) table.columns[1].title = "COMMITTED";
+  const absl::Time now = absl::Now();
+  const bool exact = exact_bytes;
+  for (const StepInfo& step : steps) {
+    const std::uint64_t shared = step.logical_bytes > step.new_bytes
+                                     ? step.logical_bytes - step.new_bytes
+                                     : 0;
+    const std::string time = TimeText(step.committed);
+    std::vector<Cell> row = {
+        StepCell(step.step),
+        {Json(time), ages ? AgeText(step.committed, now) : time},
+        BytesCell(step.new_bytes, exact),
+        BytesCell(shared, exact),
+        CountCell(step.leaf_count)};
+    Json object = Json::object();
+    for (const auto& [name, value] : step.metrics) object[name] = value;
+    for (const std::string& name : metrics) {
+      row.push_back(object.contains(name)
+                        ? NumberCell(object[name].get<double>())
+                        : NoCell());
+    }
+    row.push_back({object, JsonText(object, false)});
+    row.push_back(Tags(step));
+    row.push_back(Notes(step));
+    row.push_back(TextCell(step.branch));
+    row.push_back(CountCell(step.version));
+    row.push_back(CountCell(step.base));
+    row.push_back(CountCell(step.changed_leaves));
+    row.push_back(BytesCell(step.logical_bytes, exact));
+    row.push_back(CountCell(step.nan_count));
+    row.push_back(CountCell(step.inf_count));
+    row.push_back(CountCell(step.nonfinite_leaves));
+    row.push_back({Json(step.pinned), step.pinned ? "yes" : "no"});
+    row.push_back(TextCell(step.digest));
+    row.push_back(TextCell(step.saved_by));
+    row.push_back(TextCell(step.note));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+void AddGraph(const std::vector<StepInfo>& steps,
+              const std::vector<BranchInfo>& branches, bool joints,
+              Table* table) {
+  std::map<std::string, std::size_t, std::less<>> lane_of;
+  std::vector<Lane> lanes;
+  for (const BranchInfo& branch : branches) {
+    lane_of.emplace(branch.name, lanes.size());
+    lanes.emplace_back();
+  }
+  for (const StepInfo& step : steps) {
+    const auto [at, added] = lane_of.emplace(step.branch, lanes.size());
+    if (added) lanes.emplace_back();
+    Lane& lane = lanes[at->second];
+    lane.newest = std::max(lane.newest, step.version);
+    lane.oldest = std::min(lane.oldest, step.version);
+  }
+  // The rows in front of which branches begin: where they were forked, or
+  // nowhere where that step is not among `steps`.
+  std::map<std::uint64_t, std::vector<std::size_t>> begins;
+  for (const BranchInfo& branch : branches) {
+    Lane& lane = lanes[lane_of[branch.name]];
+    if (branch.name.empty() || lane.newest == 0) continue;
+    for (const StepInfo& step : steps) {
+      if (step.branch != branch.origin_branch ||
+          step.step != branch.origin_step || step.version > lane.oldest) {
+        continue;
+      }
+      lane.oldest = step.version + 1;
+      begins[step.version].push_back(lane_of[branch.name]);
+    }
+  }
+  const auto draw = [&](std::uint64_t version, auto&& mark) {
+    std::string text;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      const bool drawn =
+          lanes[i].oldest <= version && version <= lanes[i].newest;
+      text += mark(i, drawn);
+      text += ' ';
+    }
+    text.resize(text.find_last_not_of(' ') + 1);
+    return text;
+  };
+  std::vector<std::vector<Cell>> rows;
+  for (std::size_t r = 0; r < steps.size(); ++r) {
+    const StepInfo& step = steps[r];
+    const auto joined = begins.find(step.version);
+    if (joints && joined != begins.end()) {
+      std::vector<Cell> row(table->columns.size(), NoCell());
+      const std::string text =
+          draw(step.version, [&](std::size_t i, bool drawn) {
+            const bool here =
+                std::find(joined->second.begin(), joined->second.end(), i) !=
+                joined->second.end();
+            return here ? '/' : drawn ? '|' : ' ';
+          });
+      row.insert(row.begin(), {Json(), text});
+      rows.push_back(std::move(row));
+    }
+    const std::size_t own = lane_of[step.branch];
+    std::vector<Cell>& row = table->rows[r];
+    row[0].text = StepText(step.branch, step.step);
+    row.insert(row.begin(),
+               {Json(), draw(step.version, [&](std::size_t i, bool drawn) {
+                  return i == own ? '*' : drawn ? '|' : ' ';
+                })});
+    rows.push_back(std::move(row));
+  }
+  table->columns.insert(
+      table->columns.begin(),
+      {.name = "graph", .title = "GRAPH", .json = false, .drawn = true});
+  table->columns[1].right = false;
+  table->rows = std::move(rows);
+}
+
+}  // namespace ckptree::tools
