@@ -193,9 +193,9 @@ class Database {
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
   // kChunks; a copy otherwise). The file's size is checked before it is mapped.
   // A mapped value that has the bytes of `saved`, where that is given, is
-  // compared with its digest, in place of its block's checksum; one of 64 KiB or
-  // more once while its file stays mapped, which is until the file goes. Of one
-  // that has other bytes nothing is checked.
+  // compared with its digest, in place of its block's checksum; one of 64 KiB
+  // or more once while its file stays mapped, which is until the file goes. Of
+  // one that has other bytes nothing is checked.
   absl::StatusOr<Value> View(schema::Space space, std::string_view key,
                              const Saved* saved = nullptr) const;
   // The last resort for a value that stands in a table and that none of these

@@ -61,10 +61,10 @@ class MappedRecord {
  public:
   struct Impl;
   // Nothing where the key is absent. kDataLoss where its block fails its
-  // checksum or, where `saved` is given, the value has as many bytes and another
-  // digest: that is compared once for each mapping of the file, of values of
-  // kRemembered bytes and more. Of a value of other bytes than `saved` has
-  // nothing is checked.
+  // checksum or, where `saved` is given, the value has as many bytes and
+  // another digest: that is compared once for each mapping of the file, of
+  // values of kRemembered bytes and more. Of a value of other bytes than
+  // `saved` has nothing is checked.
   static absl::StatusOr<std::optional<MappedRecord>> Find(
       std::shared_ptr<const MappedFile> file, std::string_view key,
       const Saved* saved);

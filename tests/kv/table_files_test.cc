@@ -387,8 +387,7 @@ TEST_F(SmallTablesTest, AMappedValueIsComparedWithItsDigest) {
   ASSERT_OK(database->Adopt({segment}));
   const std::string value_of_1 = Payload(3, 1, 100000);
   const Saved right{value_of_1.size(), base::DigestOf(value_of_1)};
-  const Saved wrong{value_of_1.size(),
-                    base::DigestOf(Payload(3, 2, 100000))};
+  const Saved wrong{value_of_1.size(), base::DigestOf(Payload(3, 2, 100000))};
   const Saved longer{value_of_1.size() + 1, right.digest};
   // In this order: what is remembered is which digest it has.
   for (int i = 0; i < 2; ++i) {
