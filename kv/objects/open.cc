@@ -27,8 +27,9 @@ bool HasObjectStore(std::string_view scheme) {
 }
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
-    const std::string& address, const ObjectStoreOptions& options,
-    const Call& call) {
+    const std::string& address,
+    [[maybe_unused]] const ObjectStoreOptions& options,
+    [[maybe_unused]] const Call& call) {
   CKPTREE_ASSIGN_OR_RETURN(const ObjectAddress parsed,
                            ParseObjectAddress(address));
   if (parsed.scheme == "file") return OpenFileStore(address, parsed.path);
