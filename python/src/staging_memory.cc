@@ -103,9 +103,10 @@ HostAllocator StagingMemory() { return {Allocate, Free}; }
 void BindStagingMemory(nb::module_& m) {
   m.def(
       "lock_staging",
-      [](nb::callable lock, nb::callable unlock) {
-        Lock given{PythonFunction(std::move(lock)),
-                   PythonFunction(std::move(unlock))};
+      // Objects: the stub of a callable would be without types.
+      [](nb::object lock, nb::object unlock) {
+        Lock given{PythonFunction(nb::cast<nb::callable>(std::move(lock))),
+                   PythonFunction(nb::cast<nb::callable>(std::move(unlock)))};
         const absl::MutexLock held(&All().mu);
         All().lock = std::move(given);
       },

@@ -457,4 +457,5 @@ def memory_of(tensor: torch.Tensor) -> np.ndarray[Any, Any] | None:
     found = tensors.pieces(tensor)
     assert isinstance(found, Pieces)
     array = found.boxes[0][1]
+    assert isinstance(array, np.ndarray)  # As its device is the host's.
     return array
