@@ -265,6 +265,8 @@ class Rules:
     if kind == "created":
       return self.is_mine(state, w)
     found = state.chain[me.asked.at - 1]
+    if found is None:                   # That answer was to another request.
+      return None
     mine = found.write == me.asked.write
     if self.mutant == "the era is the identity":
       mine = found.era == me.asked.era
