@@ -12,14 +12,15 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ckptree/selector.h"
 #include "nlohmann/json.hpp"
 #include "tests/fuzz/require.h"
 #include "tools/line/address.h"
+#include "tools/output/expression.h"
 #include "tools/output/failure.h"
-#include "tools/output/predicate.h"
 #include "tools/output/quantity.h"
 #include "tools/output/terminal.h"
 
@@ -51,11 +52,14 @@ void FuzzAddress(std::string_view text) {
   if (!range.ok()) RequireInvalid(range.status());
 }
 
-void FuzzPredicate(std::string_view text) {
-  const absl::StatusOr<tools::Predicate> predicate =
-      tools::Predicate::Parse(text);
-  if (!predicate.ok()) return RequireInvalid(predicate.status());
-  Require(!predicate->Names().empty(), "a condition is of something");
+void FuzzExpression(std::string_view text) {
+  absl::StatusOr<tools::Expression> expression = tools::Expression::Parse(text);
+  if (!expression.ok()) return RequireInvalid(expression.status());
+  if (absl::Status bound = expression->Bind({"loss"}); !bound.ok()) {
+    RequireInvalid(bound);
+    bound = expression->Bind(expression->Names());
+    if (!bound.ok()) return RequireInvalid(bound);
+  }
   // One value of each kind that a record has.
   const std::vector<nlohmann::ordered_json> values = {
       nullptr,
@@ -66,9 +70,11 @@ void FuzzPredicate(std::string_view text) {
       "text",
       nlohmann::ordered_json::array({1, "a", nullptr})};
   for (const nlohmann::ordered_json& value : values) {
-    predicate->Holds([&](std::string_view) -> const nlohmann::ordered_json& {
-      return value;
-    });
+    const absl::StatusOr<bool> holds = expression->Holds(
+        [&](std::string_view) -> const nlohmann::ordered_json& {
+          return value;
+        });
+    if (!holds.ok()) RequireInvalid(holds.status());
   }
 }
 
@@ -110,7 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   const std::string_view text = ckptree::fuzz::TextOf(data, size);
   ckptree::fuzz::FuzzSelector(text);
   ckptree::fuzz::FuzzAddress(text);
-  ckptree::fuzz::FuzzPredicate(text);
+  ckptree::fuzz::FuzzExpression(text);
   ckptree::fuzz::FuzzQuantity(text);
   ckptree::fuzz::FuzzTerminal(text);
   return 0;
