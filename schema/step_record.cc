@@ -3,9 +3,11 @@
 #include "schema/step_record.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
+#include "google/protobuf/arena.h"
 #include "schema/checkpoint.pb.h"
 #include "schema/envelope.h"
 #include "schema/fault.h"
@@ -132,7 +135,9 @@ void EncodeFields(const StepRecord& record, pb::StepRecord* out) {
   out->set_note(record.note);
 }
 
-std::string StepFault(const StepRecord& record) {
+// `encoded` is at least its bytes where it was decoded from that many.
+std::string StepFault(const StepRecord& record,
+                      std::optional<std::size_t> encoded = std::nullopt) {
   if (record.version == 0) return "it is of version 0";
   if (record.base >= record.version) {
     return absl::StrFormat("version %d has the base %d", record.version,
@@ -160,12 +165,15 @@ std::string StepFault(const StepRecord& record) {
       record.nonfinite_leaves > record.leaf_count) {
     return "more leaves of one sort than leaves";
   }
-  pb::StepRecord fields;
-  EncodeFields(record, &fields);
-  if (const std::size_t size = fields.ByteSizeLong();
-      static_cast<std::int64_t>(size) > kMaxStepRecordBytes) {
-    return absl::StrFormat("%d bytes with its metrics and note, at most %d",
-                           size, kMaxStepRecordBytes);
+  if (!encoded.has_value() ||
+      static_cast<std::int64_t>(*encoded) > kMaxStepRecordBytes) {
+    pb::StepRecord fields;
+    EncodeFields(record, &fields);
+    if (const std::size_t size = fields.ByteSizeLong();
+        static_cast<std::int64_t>(size) > kMaxStepRecordBytes) {
+      return absl::StrFormat("%d bytes with its metrics and note, at most %d",
+                             size, kMaxStepRecordBytes);
+    }
   }
   return PartsFault(record.parts);
 }
@@ -292,8 +300,15 @@ std::string EncodeStepRecord(const StepRecord& record) {
   return Envelope(RecordKind::kStep, out.SerializeAsString());
 }
 
+// Hot path: per step when a store is opened.
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
-  pb::StepRecord in;
+  std::array<char, 2048> first;  // Most have room here.
+  google::protobuf::ArenaOptions options;
+  options.initial_block = first.data();
+  options.initial_block_size = first.size();
+  google::protobuf::Arena arena(options);
+  pb::StepRecord& in =
+      *google::protobuf::Arena::CreateMessage<pb::StepRecord>(&arena);
   if (absl::Status status = ParseEnvelope(RecordKind::kStep, bytes, &in);
       !status.ok()) {
     return status;
@@ -328,7 +343,8 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
   record.digest = base::Digest::FromBytes(in.digest());
   record.saved_by = in.saved_by();
   record.note = in.note();
-  if (const std::string fault = StepFault(record); !fault.empty()) {
+  if (const std::string fault = StepFault(record, bytes.size());
+      !fault.empty()) {
     return Fault(RecordKind::kStep, fault);
   }
   return record;

@@ -259,11 +259,14 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
       [this](absl::FunctionRef<void()> work) { RunPaused(work); });
   {
     catalog_.SetDoubt(database_->report().lost);
+    const std::uint64_t view = database_->view();
+    std::vector<std::string> bad_rows;
+    arena_->execute([&] { bad_rows = catalog_.Load(*database_); });
     absl::MutexLock lock(&mu_);
     const auto& known = database_->report().warnings;
     warnings_.insert(warnings_.end(), known.begin(), known.end());
-    loaded_view_ = database_->view();
-    bad_rows_ = catalog_.Load(*database_);
+    loaded_view_ = view;
+    bad_rows_ = std::move(bad_rows);
   }
   if (options_.read_only) {
     // What was listed is complete after one more look.
@@ -372,7 +375,8 @@ void Engine::TellOfOpen() const {
 
 void Engine::ReloadCatalog() {
   const std::uint64_t view = database_->view();
-  std::vector<std::string> problems = catalog_.Load(*database_);
+  std::vector<std::string> problems;
+  arena_->execute([&] { problems = catalog_.Load(*database_); });
   absl::MutexLock lock(&mu_);
   loaded_view_ = view;
   problems.swap(bad_rows_);

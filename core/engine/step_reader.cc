@@ -50,6 +50,11 @@ std::uint64_t StoredBytes(const kv::Database& database,
   return value >= block ? ref.length : value * ref.length / block;
 }
 
+// So few are read one after the other by the straight way: a history asks for
+// one of each step, and to begin an iterator and to enter the arena takes
+// longer.
+constexpr std::size_t kFewLeaves = 8;
+
 constexpr char kStepGoneUrl[] = "ckptree/step-gone";
 
 absl::Status StepGone(const schema::StepRecord& record) {
@@ -297,6 +302,33 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   return located;
 }
 
+absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>>
+StepReader::Records(const Part& part,
+                    std::span<const std::uint32_t> ordinals) const {
+  std::vector<std::shared_ptr<const BaseLeaf>> records;
+  if (ordinals.size() > kFewLeaves) {
+    absl::Status status;
+    engine_->arena().execute([&] {
+      auto result =
+          ReadLeaves(engine_->database(), part.part, part.map, ordinals);
+      status = result.status();
+      if (result.ok()) records = *std::move(result);
+    });
+    CKPTREE_RETURN_IF_ERROR(Annotate(status));
+    return records;
+  }
+  for (const std::uint32_t ordinal : ordinals) {
+    absl::StatusOr<schema::LeafRecord> record =
+        ReadLeaf(engine_->database(), part.part, part.map.At(ordinal));
+    if (!record.ok()) return Annotate(record.status());
+    auto leaf = std::make_shared<BaseLeaf>();
+    leaf->value_digest = schema::ValueDigest(*record);
+    leaf->record = *std::move(record);
+    records.push_back(std::move(leaf));
+  }
+  return records;
+}
+
 absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
     const std::vector<LeafInfo>& leaves) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
@@ -314,14 +346,7 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
   std::vector<std::vector<const BaseLeaf*>> records(leaves.size());
   std::vector<std::vector<std::shared_ptr<const BaseLeaf>>> read(parts_.size());
   for (std::size_t p = 0; p < parts_.size(); ++p) {
-    absl::Status status;
-    engine_->arena().execute([&] {
-      auto result = ReadLeaves(engine_->database(), parts_[p].part,
-                               parts_[p].map, ordinals[p]);
-      status = result.status();
-      if (result.ok()) read[p] = *std::move(result);
-    });
-    CKPTREE_RETURN_IF_ERROR(Annotate(status));
+    CKPTREE_ASSIGN_OR_RETURN(read[p], Records(parts_[p], ordinals[p]));
     for (std::size_t i = 0; i < read[p].size(); ++i) {
       records[owners[p][i]].push_back(read[p][i].get());
     }

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
 #include "core/engine/engine.h"
+#include "core/version/base_part.h"
 #include "core/version/catalog.h"
 #include "core/version/read_plan.h"
 #include "core/version/step_tree.h"
@@ -71,6 +72,9 @@ class StepReader {
   // The entry and its places; follows a tie. kNotFound names close paths.
   absl::StatusOr<std::pair<schema::TreeEntry, std::vector<Place>>> Lookup(
       const Path& path) const;
+  // The records of leaves of a part, in the order given.
+  absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> Records(
+      const Part& part, std::span<const std::uint32_t> ordinals) const;
   absl::Status AddRead(const ReadRequest& request,
                        const schema::TreeEntry& entry,
                        std::span<const schema::LeafRecord* const> records,

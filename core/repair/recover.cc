@@ -293,7 +293,8 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
       Engine::Open(scratch, {.store = reading,
                              .use = EngineOptions::Use::kReadSalvaged}));
   const kv::Database& database = engine->database();
-  Append(&report->losses, engine->catalog().Load(database));
+  engine->arena().execute(
+      [&] { Append(&report->losses, engine->catalog().Load(database)); });
   // With all rows there, a save without its own was removed, or never
   // committed.
   if (salvaged.rows_missing) {

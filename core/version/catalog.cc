@@ -10,6 +10,8 @@
 #include "base/status_macros.h"
 #include "core/version/row_scan.h"
 #include "schema/keys.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -45,6 +47,22 @@ absl::StatusOr<std::function<void(Rows&)>> ChangeIn(
   };
 }
 
+// The step whose row is `value`, under the key with `fields`.
+absl::StatusOr<StepRecordPtr> StepIn(
+    const std::optional<schema::StepKeyFields>& fields,
+    std::string_view value) {
+  CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
+                           schema::DecodeStepRecord(value));
+  if (!fields.has_value() || fields->step != record.step ||
+      fields->branch != record.branch) {
+    return absl::DataLossError("its record is of another step");
+  }
+  return std::make_shared<const schema::StepRecord>(std::move(record));
+}
+
+// So few rows of steps are decoded faster by one thread.
+constexpr std::size_t kRowsOfTask = 1024;
+
 std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
                        std::string_view branch) {
   const std::string owner =
@@ -69,15 +87,10 @@ absl::StatusOr<Catalog::Change> Catalog::ChangeOf(
           if (steps != rows.steps.end()) steps->second.erase(fields->step);
         };
       }
-      CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
-                               schema::DecodeStepRecord(*value));
-      if (!fields.has_value() || fields->step != record.step ||
-          fields->branch != record.branch) {
-        return absl::DataLossError("its record is of another step");
-      }
-      return
-          [row = std::make_shared<const schema::StepRecord>(std::move(record))](
-              Rows& rows) { rows.steps[row->branch][row->step] = row; };
+      CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr row, StepIn(fields, *value));
+      return [row = std::move(row)](Rows& rows) {
+        rows.steps[row->branch][row->step] = row;
+      };
     }
     case schema::Row::kBranch:
       return ChangeIn(&Rows::branches, schema::DecodeBranchKey(key), value,
@@ -104,12 +117,58 @@ absl::StatusOr<Catalog::Change> Catalog::ChangeOf(
   }
 }
 
+absl::Status Catalog::LoadSteps(const kv::Database& database,
+                                std::vector<std::string>* problems,
+                                Rows* rows) {
+  struct Place {
+    std::size_t begin, value, end;
+  };
+  std::string bytes;  // Keys and values, one after the other.
+  std::vector<Place> places;
+  const absl::Status scanned =
+      ScanRows(database, schema::Row::kStep,
+               [&](std::string_view key, std::string_view value) {
+                 Place place = {bytes.size(), bytes.size() + key.size(), 0};
+                 bytes.append(key).append(value);
+                 place.end = bytes.size();
+                 places.push_back(place);
+                 return absl::OkStatus();
+               });
+  const auto key_of = [&](const Place& place) {
+    return std::string_view(bytes).substr(place.begin,
+                                          place.value - place.begin);
+  };
+  std::vector<absl::StatusOr<StepRecordPtr>> records(places.size());
+  tbb::parallel_for(
+      tbb::blocked_range<std::size_t>(0, places.size(), kRowsOfTask),
+      [&](const tbb::blocked_range<std::size_t>& range) {
+        for (std::size_t i = range.begin(); i != range.end(); ++i) {
+          const Place& place = places[i];
+          records[i] = StepIn(schema::DecodeStepKey(key_of(place)),
+                              std::string_view(bytes).substr(
+                                  place.value, place.end - place.value));
+        }
+      });
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (!records[i].ok()) {
+      problems->emplace_back(
+          NamingRow(key_of(places[i]), records[i].status()).message());
+      continue;
+    }
+    StepRows& steps = rows->steps[(*records[i])->branch];
+    const std::int64_t step = (*records[i])->step;
+    steps.emplace_hint(steps.end(), step, *std::move(records[i]));
+  }
+  if (!scanned.ok()) problems->emplace_back(scanned.message());
+  return scanned;
+}
+
 std::vector<std::string> Catalog::Load(const kv::Database& database) {
   Rows rows;
   std::vector<std::string> problems;
-  for (const schema::Row kind :
-       {schema::Row::kStep, schema::Row::kBranch, schema::Row::kTag,
-        schema::Row::kPin, schema::Row::kSettings}) {
+  rows.unseen.Update(LoadSteps(database, &problems, &rows));
+  for (const schema::Row kind : {schema::Row::kBranch, schema::Row::kTag,
+                                 schema::Row::kPin, schema::Row::kSettings}) {
     rows.unseen.Update(ForEachRow(
         database, kind, &problems,
         [&rows](std::string_view key, std::string_view value) -> absl::Status {

@@ -39,7 +39,7 @@ inline constexpr std::uint32_t kMainBranch = 0;
 class Catalog {
  public:
   // Replaces everything by what `database` holds. A row that does not decode is
-  // left out and reported; the others are there.
+  // left out and reported; the others are there. Runs in a TBB arena.
   std::vector<std::string> Load(const kv::Database& database)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -113,6 +113,10 @@ class Catalog {
   using Change = std::function<void(Rows&)>;
   static absl::StatusOr<Change> ChangeOf(std::string_view key,
                                          std::optional<std::string_view> value);
+
+  // A part of Load(). Not OK: some rows were not seen.
+  static absl::Status LoadSteps(const kv::Database& database,
+                                std::vector<std::string>* problems, Rows* rows);
 
   absl::StatusOr<std::uint32_t> BranchCalled(std::string_view name) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,19 @@ absl::StatusOr<Range> RangeOf(Session& session, std::string_view word) {
   return range;
 }
 
+// Rows cost more than entries: those that --limit leaves out are not made,
+// where nothing needs them. The newest are shown.
+std::span<const HistoryEntry> Shown(const std::vector<HistoryEntry>& entries,
+                                    const TableOptions& options,
+                                    bool line_drawn) {
+  const std::span<const HistoryEntry> all(entries);
+  if (line_drawn || !options.limit || options.where || !options.sort.empty()) {
+    return all;
+  }
+  return all.last(
+      std::min(all.size(), static_cast<std::size_t>(*options.limit)));
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunHistory(Session& session) {
@@ -125,7 +139,10 @@ absl::StatusOr<int> RunHistory(Session& session) {
                    {.name = "steps"},
                    {.name = "digest"}};
   const absl::Time now = absl::Now();
-  for (const HistoryEntry& entry : *entries) {
+  const bool line_drawn =
+      options->format == Format::kTable &&
+      (session.arguments().Has("spark") || session.terminal().is_terminal);
+  for (const HistoryEntry& entry : Shown(*entries, *options, line_drawn)) {
     absl::StatusOr<Cell> value = ValueOf(**store, range->options.branch, entry);
     if (!value.ok()) return value.status();
     Cell time = TextCell(AgeText(entry.begun, now));
@@ -156,9 +173,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
     return status;
   }
   const Terminal& terminal = session.terminal();
-  const bool asked_for = session.arguments().Has("spark");
-  if (options->format == Format::kTable && line.size() > 1 &&
-      (asked_for || terminal.is_terminal)) {
+  if (line_drawn && line.size() > 1) {
     const bool value = !HasStatistics(entries->back());
     session.out().Write(absl::StrFormat(
         "%s  %s\n", value ? "VALUE" : "L2",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,18 @@ absl::StatusOr<std::vector<StepInfo>> StepsOfAll(
   return all;
 }
 
+// Rows cost more than steps: those that --limit leaves out are not made, where
+// nothing else decides which these are.
+std::span<const StepInfo> Shown(const std::vector<StepInfo>& newest_first,
+                                const TableOptions& options, bool graph) {
+  const std::span<const StepInfo> all(newest_first);
+  if (graph || !options.limit || options.where || !options.sort.empty()) {
+    return all;
+  }
+  return all.first(
+      std::min(all.size(), static_cast<std::size_t>(*options.limit)));
+}
+
 absl::Status CheckGraph(const Session& session, const TableOptions& options) {
   const Arguments& arguments = session.arguments();
   const char* other = !session.words().empty()  ? "RANGE"
@@ -123,8 +136,8 @@ absl::StatusOr<int> RunLog(Session& session) {
   const bool people = options->format == Format::kTable;
   const std::vector<std::string> metrics = MetricNames(*steps);
   Table table =
-      LogTable(*steps, metrics, session.terminal().is_terminal && people,
-               options->exact_bytes);
+      LogTable(Shown(*steps, *options, graph), metrics,
+               session.terminal().is_terminal && people, options->exact_bytes);
   if (graph) AddGraph(*steps, branches, people && !options->where, &table);
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {

@@ -94,7 +94,7 @@ std::vector<std::string> MetricNames(const std::vector<StepInfo>& steps) {
   return names;
 }
 
-Table LogTable(const std::vector<StepInfo>& steps,
+Table LogTable(std::span<const StepInfo> steps,
                const std::vector<std::string>& metrics, bool ages,
                bool exact_bytes) {
   Table table;

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_VERBS_LOG_TABLE_H_
 #define CKPTREE_TOOLS_VERBS_LOG_TABLE_H_
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ std::vector<std::string> MetricNames(const std::vector<StepInfo>& steps);
 
 // A row for each of `steps`, in their order; a column for each of `metrics`.
 // `ages`: people see how long ago a step was saved, not when.
-Table LogTable(const std::vector<StepInfo>& steps,
+Table LogTable(std::span<const StepInfo> steps,
                const std::vector<std::string>& metrics, bool ages,
                bool exact_bytes);
 
