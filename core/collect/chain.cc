@@ -63,12 +63,15 @@ ChainStep Chain::StepOf(std::uint64_t version) const {
   }
   const auto tip = tips_.find(link.branch);
   if (tip != tips_.end() && tip->second == version) {
-    const auto prev = versions_.find(link.prev);
-    step.tip = prev != versions_.end() && prev->second.branch == link.branch
-                   ? link.prev
-                   : 0;
+    step.tip = TipAfter(link.branch, link.prev);
   }
   return step;
+}
+
+std::uint64_t Chain::TipAfter(std::uint32_t branch, std::uint64_t prev) const {
+  const auto before = versions_.find(prev);
+  return before != versions_.end() && before->second.branch == branch ? prev
+                                                                      : 0;
 }
 
 void Chain::Collect(const ChainStep& step) {

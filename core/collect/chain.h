@@ -69,6 +69,9 @@ class Chain {
 
   // What Collect would change. REQUIRES: CouldGo(version).
   ChainStep StepOf(std::uint64_t version) const;
+  // What the tip of `branch` becomes where its last version goes and `prev` was
+  // the one before.
+  std::uint64_t TipAfter(std::uint32_t branch, std::uint64_t prev) const;
   // Takes the version out: its successor follows its prev; the tip of its
   // branch, where it was that, becomes prev where that is of the same branch,
   // else 0.

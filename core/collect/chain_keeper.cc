@@ -104,7 +104,7 @@ std::uint64_t ChainKeeper::HoldBase(std::uint32_t branch) {
   const auto free = [this, branch]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     const auto tip = chain_.tips().find(branch);
     return tip == chain_.tips().end() || tip->second == 0 ||
-           tip->second != collecting_;
+           !collecting_.contains(tip->second);
   };
   mu_.Await(absl::Condition(&free));
   const auto tip = chain_.tips().find(branch);
@@ -168,7 +168,7 @@ bool ChainKeeper::Pin(std::uint64_t version) {
   const absl::MutexLock lock(&mu_);
   // Without a chain nothing is ever collected.
   if (refusal_.ok() &&
-      (version == collecting_ || !chain_.versions().contains(version))) {
+      (collecting_.contains(version) || !chain_.versions().contains(version))) {
     return false;
   }
   ++pins_[version];
@@ -186,19 +186,32 @@ std::vector<std::uint64_t> ChainKeeper::Removed() const {
   return {chain_.removed().begin(), chain_.removed().end()};
 }
 
-std::optional<ChainStep> ChainKeeper::Begin(std::uint64_t version) {
+std::vector<ChainStep> ChainKeeper::Begin(
+    std::span<const std::uint64_t> versions) {
   const absl::MutexLock lock(&mu_);
-  if (!refusal_.ok() || IsHeld(version) || !chain_.MayGo(version)) {
-    return std::nullopt;
+  std::vector<ChainStep> steps;
+  if (!refusal_.ok()) return steps;
+  std::map<std::uint64_t, std::uint64_t> prev_of;  // Of those that go.
+  for (const std::uint64_t version : versions) {
+    if (IsHeld(version) || !chain_.MayGo(version)) continue;
+    ChainStep step = chain_.StepOf(version);
+    if (const auto gone = prev_of.find(step.prev); gone != prev_of.end()) {
+      step.prev = gone->second;
+      if (step.tip.has_value()) {
+        step.tip = chain_.TipAfter(step.branch, step.prev);
+      }
+    }
+    prev_of[version] = step.prev;
+    collecting_.insert(version);
+    steps.push_back(step);
   }
-  collecting_ = version;
-  return chain_.StepOf(version);
+  return steps;
 }
 
-void ChainKeeper::End(const ChainStep& step, bool committed) {
+void ChainKeeper::End(std::span<const ChainStep> committed) {
   const absl::MutexLock lock(&mu_);
-  if (committed) chain_.Collect(step);
-  collecting_ = 0;
+  for (const ChainStep& step : committed) chain_.Collect(step);
+  collecting_.clear();
 }
 
 std::set<base::Digest> ChainKeeper::BeginSweep() {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,10 +66,13 @@ class ChainKeeper {
 
   // Removed versions, ascending.
   std::vector<std::uint64_t> Removed() const;
-  // Begins to collect a version that may go and that nobody holds; nothing
-  // where it may not. End() before the next.
-  std::optional<ChainStep> Begin(std::uint64_t version);
-  void End(const ChainStep& step, bool committed);
+  // Begins to collect those of `versions`, which ascend, that may go and that
+  // nobody holds, as one: each step is what there is to do after the ones
+  // before it. End() before the next.
+  std::vector<ChainStep> Begin(std::span<const std::uint64_t> versions);
+  // The first of them, as many as are in `committed`, are collected; the others
+  // of Begin() are not.
+  void End(std::span<const ChainStep> committed);
   // Trees that stay; no save begins to rely on another until EndSweep().
   std::set<base::Digest> BeginSweep();
   void EndSweep();
@@ -89,8 +93,8 @@ class ChainKeeper {
   Chain chain_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   std::map<std::uint64_t, int> pins_ ABSL_GUARDED_BY(mu_);
-  std::uint64_t base_ ABSL_GUARDED_BY(mu_) = 0;        // 0: no save runs.
-  std::uint64_t collecting_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none.
+  std::uint64_t base_ ABSL_GUARDED_BY(mu_) = 0;  // 0: no save runs.
+  std::set<std::uint64_t> collecting_ ABSL_GUARDED_BY(mu_);
   bool sweeping_ ABSL_GUARDED_BY(mu_) = false;
   std::set<base::Digest> held_trees_ ABSL_GUARDED_BY(mu_);
 };

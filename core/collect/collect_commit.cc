@@ -20,81 +20,71 @@ using schema::BlockKind;
 using schema::BlockRun;
 using schema::Space;
 
-// The rows of the segments that lose blocks, each read once.
-class DeadCounts {
- public:
-  explicit DeadCounts(const kv::Database& database) : database_(database) {}
+// About what a run takes in the row of a segment or in a dead list.
+constexpr std::size_t kRunBytes = 32;
 
-  absl::Status Add(std::uint16_t part, const BlockRun& run) {
-    const std::string key = schema::SegmentKey(run.version, part, run.place,
-                                               schema::BuilderOf(run.first_n));
-    auto it = rows_.find(key);
-    if (it == rows_.end()) {
-      CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
-                               database_.Get(Space::kRecords, key));
-      if (!bytes.has_value()) {
-        return absl::DataLossError(absl::StrFormat(
-            "%s is missing", schema::DescribeKey(Space::kRecords, key)));
-      }
-      Segment segment;
-      CKPTREE_ASSIGN_OR_RETURN(segment.row, schema::DecodeSegmentRow(*bytes));
-      it = rows_.emplace(key, std::move(segment)).first;
-    }
-    it->second.bytes += run.bytes;
-    const absl::Status status = schema::MarkDead(
-        schema::SequenceOf(run.first_n), run.count, run.bytes, &it->second.row);
-    if (status.ok()) return status;
-    return absl::Status(
-        status.code(),
-        absl::StrFormat("%s: %s", schema::DescribeKey(Space::kRecords, key),
-                        status.message()));
-  }
+absl::Status In(const std::string& key, const absl::Status& status) {
+  return absl::Status(
+      status.code(),
+      absl::StrFormat("%s: %s", schema::DescribeKey(Space::kRecords, key),
+                      status.message()));
+}
 
-  void Finish(std::uint64_t died_at, CollectCommit* commit) {
-    for (auto& [key, segment] : rows_) {
-      schema::SegmentRow& row = segment.row;
-      if (row.dead_count() < row.block_count) {
-        row.died_at = died_at;
-        commit->half_dead_bytes += segment.bytes;
-        commit->request.batch.Put(Space::kRecords, key,
-                                  schema::EncodeSegmentRow(row));
-        continue;
-      }
-      commit->request.batch.Delete(Space::kRecords, key);
-      const auto fields = schema::DecodeSegmentKey(key);
-      const schema::KeyRange range = schema::BlocksOfSegment(
-          fields->version, fields->part, fields->builder);
-      commit->dead_segments.push_back(
-          {fields->space, {range.begin, range.end}});
-    }
-  }
-
- private:
-  struct Segment {
-    schema::SegmentRow row;
-    std::uint64_t bytes = 0;
-  };
-
-  const kv::Database& database_;
-  std::map<std::string, Segment> rows_;
-};
+std::size_t RunsOf(const schema::DeadList& list) {
+  std::size_t runs = 0;
+  for (const schema::DeadPart& part : list.parts) runs += part.runs.size();
+  return runs;
+}
 
 }  // namespace
 
-absl::StatusOr<CollectCommit> BuildCollectCommit(
-    const kv::Database& database, const CollectPlan& plan,
-    const std::vector<schema::PartRecord>& parts) {
-  CollectCommit commit;
-  const ChainStep& step = plan.step;
-  commit.request.kind = kv::CommitKind::kCollect;
-  commit.request.version = step.version;
-  kv::WriteBatch& batch = commit.request.batch;
+CollectBatch::CollectBatch(const kv::Database& database) : database_(database) {
+  commit_.request.kind = kv::CommitKind::kCollect;
+}
 
-  DeadCounts dead_counts(database);
+absl::StatusOr<schema::DeadList> CollectBatch::DeadListOf(
+    std::uint64_t version) const {
+  const auto changed = lists_.find(version);
+  if (changed != lists_.end()) return changed->second;
+  return ReadDeadList(database_, version);
+}
+
+absl::Status CollectBatch::MarkDead(std::uint16_t part, const BlockRun& run,
+                                    std::uint64_t died_at) {
+  const std::string key = schema::SegmentKey(run.version, part, run.place,
+                                             schema::BuilderOf(run.first_n));
+  auto it = segments_.find(key);
+  if (it == segments_.end()) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                             database_.Get(Space::kRecords, key));
+    if (!bytes.has_value()) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s is missing", schema::DescribeKey(Space::kRecords, key)));
+    }
+    Segment segment;
+    CKPTREE_ASSIGN_OR_RETURN(segment.row, schema::DecodeSegmentRow(*bytes));
+    bytes_ += key.size() + bytes->size();
+    it = segments_.emplace(key, std::move(segment)).first;
+  }
+  it->second.bytes += run.bytes;
+  it->second.died_at = died_at;
+  bytes_ += kRunBytes;
+  const absl::Status status = schema::MarkDead(
+      schema::SequenceOf(run.first_n), run.count, run.bytes, &it->second.row);
+  return status.ok() ? status : In(key, status);
+}
+
+absl::Status CollectBatch::Add(const CollectPlan& plan,
+                               const std::vector<schema::PartRecord>& parts) {
+  const ChainStep& step = plan.step;
+  kv::WriteBatch& batch = commit_.request.batch;
+  const std::size_t before = batch.bytes();
+  const std::uint64_t died_at =
+      step.successor == 0 ? step.version : step.successor;
   for (const schema::DeadPart& part : plan.freed) {
     for (const BlockRun& run : part.runs) {
       if (run.place != Space::kSmall) {
-        CKPTREE_RETURN_IF_ERROR(dead_counts.Add(part.part, run));
+        CKPTREE_RETURN_IF_ERROR(MarkDead(part.part, run, died_at));
         continue;
       }
       for (std::uint32_t i = 0; i < run.count; ++i) {
@@ -104,44 +94,66 @@ absl::StatusOr<CollectCommit> BuildCollectCommit(
       }
     }
   }
-  dead_counts.Finish(step.successor == 0 ? step.version : step.successor,
-                     &commit);
-
   for (const schema::PartRecord& part : parts) {
     const std::string key =
         schema::SmallKey(step.version, part.part, BlockKind::kHeader, 0);
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
-                             database.Get(Space::kSmall, key));
+                             database_.Get(Space::kSmall, key));
     if (!bytes.has_value()) continue;
     batch.Delete(Space::kSmall, key);
   }
-
   batch.Delete(Space::kRecords, schema::DeadKey(step.version));
   batch.Delete(Space::kRecords, schema::RemovedKey(step.version));
   batch.Delete(Space::kRecords, schema::StepMetaKey(step.version));
-  commit.request.preconditions.push_back(
+  bytes_ += batch.bytes() - before;
+  commit_.request.version = step.version;
+  commit_.request.preconditions.push_back(
       {Space::kRecords, schema::PinKey(step.version), std::nullopt});
+  lists_.erase(step.version);
   if (step.successor != 0) {
-    const std::string key = schema::DeadKey(step.successor);
-    batch.Put(Space::kRecords, key,
-              schema::EncodeDeadList(plan.successor_list));
+    bytes_ += kRunBytes * RunsOf(plan.successor_list);
+    lists_.insert_or_assign(step.successor, plan.successor_list);
   }
-  if (step.tip.has_value()) {
-    const std::string key = schema::BranchKey(step.branch);
+  if (step.tip.has_value()) tips_[step.branch] = *step.tip;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CollectCommit> CollectBatch::Finish() {
+  kv::WriteBatch& batch = commit_.request.batch;
+  for (auto& [key, segment] : segments_) {
+    schema::SegmentRow& row = segment.row;
+    if (row.dead_count() < row.block_count) {
+      row.died_at = segment.died_at;
+      commit_.half_dead_bytes += segment.bytes;
+      batch.Put(Space::kRecords, key, schema::EncodeSegmentRow(row));
+      continue;
+    }
+    batch.Delete(Space::kRecords, key);
+    const auto fields = schema::DecodeSegmentKey(key);
+    const schema::KeyRange range =
+        schema::BlocksOfSegment(fields->version, fields->part, fields->builder);
+    commit_.dead_segments.push_back({fields->space, {range.begin, range.end}});
+  }
+  for (const auto& [version, list] : lists_) {
+    batch.Put(Space::kRecords, schema::DeadKey(version),
+              schema::EncodeDeadList(list));
+  }
+  for (const auto& [number, tip] : tips_) {
+    const std::string key = schema::BranchKey(number);
     CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> bytes,
-                             database.Get(Space::kRecords, key));
+                             database_.Get(Space::kRecords, key));
     if (!bytes.has_value()) {
       return absl::DataLossError(
-          absl::StrFormat("the row of branch %d is missing", step.branch));
+          absl::StrFormat("the row of branch %d is missing", number));
     }
     CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
                              schema::DecodeBranchRecord(*bytes));
-    branch.tip = *step.tip;
+    branch.tip = tip;
     batch.Put(Space::kRecords, key, schema::EncodeBranchRecord(branch));
-    commit.request.preconditions.push_back(
+    commit_.request.preconditions.push_back(
         {Space::kRecords, key, std::move(bytes)});
   }
-  return commit;
+  return std::move(commit_);
 }
 
 }  // namespace ckptree::internal

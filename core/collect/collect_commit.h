@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The commit that collects a version.
+// The commit that collects versions.
 
 #ifndef CKPTREE_CORE_COLLECT_COLLECT_COMMIT_H_
 #define CKPTREE_CORE_COLLECT_COLLECT_COMMIT_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/collect/collect_plan.h"
 #include "kv/database.h"
+#include "schema/dead_list.h"
+#include "schema/segment_record.h"
 #include "schema/spaces.h"
 #include "schema/step_record.h"
 
@@ -28,9 +34,41 @@ struct CollectCommit {
 // with its last block. The version's rows go; its successor takes its place;
 // the tip of its branch moves. Trees stay: see DeadTrees. kDataLoss where the
 // rows do not fit the plan.
-absl::StatusOr<CollectCommit> BuildCollectCommit(
-    const kv::Database& database, const CollectPlan& plan,
-    const std::vector<schema::PartRecord>& parts);
+//
+// Of several versions, ascending: each plan is made of what the ones before
+// leave, which the database does not know yet. Not thread-safe. The database
+// outlives it.
+class CollectBatch {
+ public:
+  explicit CollectBatch(const kv::Database& database);
+
+  // As it is once those that were added are collected.
+  absl::StatusOr<schema::DeadList> DeadListOf(std::uint64_t version) const;
+  // `parts`: of the plan's version. After an error it is of no use any more.
+  absl::Status Add(const CollectPlan& plan,
+                   const std::vector<schema::PartRecord>& parts);
+  // Keys and values of the commit, at most.
+  std::size_t bytes() const { return bytes_; }
+  absl::StatusOr<CollectCommit> Finish();
+
+ private:
+  struct Segment {
+    schema::SegmentRow row;
+    std::uint64_t bytes = 0;  // That die now.
+    std::uint64_t died_at = 0;
+  };
+
+  // The row of a segment that loses `run`.
+  absl::Status MarkDead(std::uint16_t part, const schema::BlockRun& run,
+                        std::uint64_t died_at);
+
+  const kv::Database& database_;
+  CollectCommit commit_;
+  std::map<std::string, Segment> segments_;          // By key; each read once.
+  std::map<std::uint64_t, schema::DeadList> lists_;  // Those that change.
+  std::map<std::uint32_t, std::uint64_t> tips_;      // By branch.
+  std::size_t bytes_ = 0;
+};
 
 }  // namespace ckptree::internal
 

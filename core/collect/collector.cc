@@ -27,6 +27,10 @@ using schema::Space;
 // live on is dead, or after so many saves.
 constexpr std::uint64_t kLookAgainBytes = 64 << 20;
 constexpr std::uint64_t kLookAgainVersions = 64;
+// Of one commit: so many versions, and no more of them once it has so many
+// bytes.
+constexpr std::size_t kMostTogether = 256;
+constexpr std::size_t kFullBatchBytes = 1 << 20;
 // Where the store codes, so many versions after its own a block is coded when
 // it is written again: those that a policy still thins are not worth the time.
 constexpr std::uint64_t kColdVersions = 16;
@@ -178,85 +182,119 @@ absl::Status Collector::CollectVersions(Pass* pass) {
   pass->progress.versions_total = removed.size();
   bool again = true;
   std::set<std::uint64_t> left(removed.begin(), removed.end());
+  // A commit is a sync: where there are many versions it takes more and more of
+  // them, so that few are not held for long and one that cannot be collected
+  // is soon by itself.
+  std::size_t most = 1;
   // Collecting a version can make the one where branches part collectable.
   while (again) {
     again = false;
-    for (auto it = left.begin(); it != left.end();) {
-      const std::uint64_t version = *it;
+    for (auto next = left.begin(); next != left.end();) {
       if (Stopping(*pass)) return absl::CancelledError("collection stopped");
-      auto lease = leased.find(version);
-      if (lease == leased.end()) lease = leased.find(kv::kEveryVersion);
-      if (lease != leased.end()) {
-        pass->leased[version] = lease->second + " has it open";
+      std::vector<std::uint64_t> asked;
+      while (next != left.end() && asked.size() < most) {
+        const std::uint64_t version = *next;
+        auto lease = leased.find(version);
+        if (lease == leased.end()) lease = leased.find(kv::kEveryVersion);
+        if (lease != leased.end()) {
+          pass->leased[version] = lease->second + " has it open";
+        }
+        if (lease != leased.end() || failed_.contains(version)) {
+          next = left.erase(next);
+          continue;
+        }
+        asked.push_back(version);
+        ++next;
       }
-      if (lease != leased.end() || failed_.contains(version)) {
-        it = left.erase(it);
-        continue;
-      }
-      const auto step = context_.keeper->Begin(version);
-      if (!step.has_value()) {
-        ++it;
-        continue;
-      }
-      const ChainLink link = context_.keeper->Link(version);
-      absl::StatusOr<bool> collected = false;
+      const std::vector<ChainStep> steps = context_.keeper->Begin(asked);
+      if (steps.empty()) continue;
+      absl::StatusOr<std::size_t> collected = std::size_t{0};
       const absl::Status guarded = GuardedStatus("collecting", [&] {
         pass_mu_.AssertHeld();
-        collected = CollectVersion(*step, pass);
+        collected = CollectSteps(steps, pass);
         return collected.status();
       });
       if (!guarded.ok()) collected = guarded;
-      context_.keeper->End(*step, collected.ok() && *collected);
-      for (const base::Digest& tree : link.trees) {
+      const std::span<const ChainStep> done =
+          std::span(steps).first(collected.ok() ? *collected : 0);
+      std::vector<base::Digest> trees;
+      for (const ChainStep& step : done) {
+        const ChainLink link = context_.keeper->Link(step.version);
+        trees.insert(trees.end(), link.trees.begin(), link.trees.end());
+      }
+      context_.keeper->End(done);
+      for (const base::Digest& tree : trees) {
         trees_died_ = trees_died_ || !context_.keeper->HasTree(tree);
       }
-      it = left.erase(it);
-      if (absl::IsDataLoss(collected.status())) {
+      for (const ChainStep& step : done) left.erase(step.version);
+      // Those that were not reached come next, and by themselves where one of
+      // them cannot be read, or there is no room for so many.
+      if (done.size() < steps.size()) {
+        next = left.lower_bound(steps[done.size()].version);
+      }
+      const bool together = steps.size() > 1;
+      most = collected.ok() ? std::min(2 * most, kMostTogether) : 1;
+      if (absl::IsDataLoss(collected.status()) && !together) {
         // What cannot be read is kept; the others go on.
+        const std::uint64_t version = steps.front().version;
+        next = left.erase(left.find(version));
         failed_[version] = std::string(collected.status().message());
         context_.logger->Log(LogSeverity::kWarning, "collect",
                              absl::StrFormat("version %d is kept: %s", version,
                                              failed_[version]));
         continue;
       }
+      const bool alone = absl::IsDataLoss(collected.status()) ||
+                         absl::IsResourceExhausted(collected.status());
+      if (together && alone) continue;
       CKPTREE_RETURN_IF_ERROR(collected.status());
-      again = again || *collected;
+      again = again || !done.empty();
       CKPTREE_RETURN_IF_ERROR(pass->Tell());
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Collector::CollectVersion(const ChainStep& step,
-                                               Pass* pass) {
+absl::StatusOr<std::size_t> Collector::CollectSteps(
+    std::span<const ChainStep> steps, Pass* pass) {
   const kv::Database& database = *context_.database;
-  CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
-                           ReadVersion(database, step.version));
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
-                           PartsOf(database, record));
-  absl::StatusOr<CollectPlan> plan = absl::UnknownError("");
-  context_.arena->execute([&] {
-    plan = PlanCollect(
-        step,
-        [&](std::uint64_t version) { return ReadDeadList(database, version); },
-        [&](std::uint64_t version) { return ReadBlocks(database, version); });
-  });
-  CKPTREE_RETURN_IF_ERROR(plan.status());
-  CKPTREE_ASSIGN_OR_RETURN(CollectCommit commit,
-                           BuildCollectCommit(database, *plan, parts));
+  CollectBatch batch(database);
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;
+  std::size_t planned = 0;
+  while (planned < steps.size() && batch.bytes() < kFullBatchBytes) {
+    if (planned > 0 && Stopping(*pass)) break;  // What is planned is done.
+    const ChainStep& step = steps[planned++];
+    CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
+                             ReadVersion(database, step.version));
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
+                             PartsOf(database, record));
+    absl::StatusOr<CollectPlan> plan = absl::UnknownError("");
+    context_.arena->execute([&] {
+      plan = PlanCollect(
+          step,
+          [&](std::uint64_t version) { return batch.DeadListOf(version); },
+          [&](std::uint64_t version) { return ReadBlocks(database, version); });
+    });
+    CKPTREE_RETURN_IF_ERROR(plan.status());
+    CKPTREE_RETURN_IF_ERROR(batch.Add(*plan, parts));
+    blocks += plan->blocks();
+    bytes += plan->bytes();
+  }
+  CKPTREE_ASSIGN_OR_RETURN(CollectCommit commit, batch.Finish());
   CKPTREE_RETURN_IF_ERROR(
       context_.database->Commit(std::move(commit.request)).status);
 
-  ++pass->report.versions;
-  ++pass->progress.versions_done;
-  pass->report.blocks_freed += plan->blocks();
-  pass->report.bytes_freed += plan->bytes();
+  pass->report.versions += planned;
+  pass->progress.versions_done += planned;
+  pass->report.blocks_freed += blocks;
+  pass->report.bytes_freed += bytes;
   unsecured_ = true;
   half_dead_bytes_ += commit.half_dead_bytes;
   for (auto& segment : commit.dead_segments) {
     dead_segments_.push_back(std::move(segment));
   }
-  return true;
+  return planned;
 }
 
 // Step 4.

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -89,8 +90,9 @@ class Collector {
   absl::Status RunPass(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status CollectVersions(Pass* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
-  // False: left for later. `ordinal`: of the version's commit.
-  absl::StatusOr<bool> CollectVersion(const ChainStep& step, Pass* pass)
+  // Collects `steps`, or the first of them, in one commit: how many.
+  absl::StatusOr<std::size_t> CollectSteps(std::span<const ChainStep> steps,
+                                           Pass* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status SweepTrees(bool pages_too)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);

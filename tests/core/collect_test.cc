@@ -277,7 +277,10 @@ TEST_F(CollectTest, StopsBetweenVersionsAndGoesOnLater) {
     EXPECT_EQ(progress.versions_total, 5);
     done = progress.versions_done;
   };
-  options.cancelled = [&done] { return done == 2; };
+  // A commit takes one version, the next one two, the next one four; asked
+  // before each of them, it ends with those that were planned.
+  int asked = 0;
+  options.cancelled = [&asked] { return ++asked >= 3; };
   EXPECT_THAT(store_->Collect(options), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(done, 2);
   ExpectClean();
@@ -285,6 +288,34 @@ TEST_F(CollectTest, StopsBetweenVersionsAndGoesOnLater) {
   ExpectClean();
   EXPECT_THAT(StepNumbers(), ElementsAre(6));
   EXPECT_LE(TableBytes(), kLarge + 200000);
+}
+
+TEST_F(CollectTest, OneThatCannotBeReadDoesNotHoldTheOthersOfItsCommit) {
+  for (int step = 1; step <= 16; ++step) {
+    ASSERT_OK(Save(step, RandomBytes(kLarge, step)));
+  }
+  // Without the row that its dead blocks would be marked in.
+  kv::Database& database =
+      *internal::StoreEngine::Of(*store_).mutable_database();
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kCollect;
+  for (std::uint8_t builder = 0; builder < 16; ++builder) {
+    request.batch.Delete(
+        schema::Space::kRecords,
+        schema::SegmentKey(9, 0, schema::Space::kChunks, builder));
+  }
+  ASSERT_OK(database.Commit(std::move(request)).status);
+  std::vector<StepSelector> all;
+  for (int step = 1; step <= 14; ++step) all.push_back(AtStep(step));
+  ASSERT_OK(store_->Delete(all));
+  const CollectReport report = Collect();
+  EXPECT_EQ(report.versions, 13);
+  ASSERT_THAT(report.kept, SizeIs(1));
+  EXPECT_EQ(report.kept[0].step, 9);
+  EXPECT_THAT(report.kept[0].why, HasSubstr("is missing"));
+  for (const int step : {15, 16}) {
+    EXPECT_EQ(Read(AtStep(step)), RandomBytes(kLarge, step));
+  }
 }
 
 TEST_F(CollectTest, TheBackgroundCollects) {
