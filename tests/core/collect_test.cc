@@ -290,6 +290,24 @@ TEST_F(CollectTest, StopsBetweenVersionsAndGoesOnLater) {
   EXPECT_LE(TableBytes(), kLarge + 200000);
 }
 
+TEST_F(CollectTest, ManyVersionsGoInFewCommits) {
+  Bytes value = RandomBytes(kLarge, 0);
+  for (int step = 1; step <= 17; ++step) {
+    value = Changed(value, {static_cast<std::size_t>(step % 4)},
+                    static_cast<std::uint64_t>(step));
+    ASSERT_OK(Save(step, value));
+  }
+  std::vector<StepSelector> all;
+  for (int step = 1; step <= 15; ++step) all.push_back(AtStep(step));
+  ASSERT_OK(store_->Delete(all));
+  const kv::Database& database = internal::StoreEngine::Of(*store_).database();
+  const std::uint64_t before = database.newest_ordinal();
+  EXPECT_EQ(Collect().versions, 15);
+  // 1 + 2 + 4 + 8 versions, and at most one for trees and one for blocks.
+  EXPECT_LE(database.newest_ordinal(), before + 6);
+  ExpectClean();
+}
+
 TEST_F(CollectTest, OneThatCannotBeReadDoesNotHoldTheOthersOfItsCommit) {
   for (int step = 1; step <= 16; ++step) {
     ASSERT_OK(Save(step, RandomBytes(kLarge, step)));
