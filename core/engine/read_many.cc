@@ -11,6 +11,7 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -37,6 +38,30 @@ constexpr std::size_t kLeafBatch = 1024;
 // From here on leaves are read by batches: while some threads wait for the
 // disk, others look up what is read next.
 constexpr std::size_t kManyBatches = 4;
+
+// Which of the requests comes when, in the order of their paths, which is that
+// of the bytes of a step that one save wrote; empty where they are in it. Else
+// what stands together would be in several batches.
+std::vector<std::size_t> OrderOf(std::span<const ReadRequest> requests) {
+  std::string before;
+  std::size_t ascending = 0;
+  for (; ascending < requests.size(); ++ascending) {
+    std::string path = requests[ascending].path.Encode();
+    if (path < before) break;
+    before = std::move(path);
+  }
+  if (ascending == requests.size()) return {};
+  std::vector<std::pair<std::string, std::size_t>> paths;
+  paths.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    paths.emplace_back(requests[i].path.Encode(), i);
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::size_t> order;
+  order.reserve(paths.size());
+  for (const auto& [path, i] : paths) order.push_back(i);
+  return order;
+}
 
 // Calls work(b) for each b below `count`, on all lanes, and returns the first
 // error in that order, not in time: the same however many lanes there are.
@@ -137,7 +162,7 @@ absl::Status StepReader::ReadOne(const Path& path,
   return Annotate(status);
 }
 
-absl::Status StepReader::AddAll(std::span<const ReadRequest> requests,
+absl::Status StepReader::AddAll(std::span<const ReadRequest* const> requests,
                                 std::span<Found> found, bool here,
                                 ReadPlan* plan) const {
   std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
@@ -161,8 +186,9 @@ absl::Status StepReader::AddAll(std::span<const ReadRequest> requests,
     for (const Place& place : found[i].places) {
       records.push_back(std::move(read[place.part][place.read]));
     }
-    CKPTREE_RETURN_IF_ERROR(AddRead(requests[i].path, requests[i].box,
-                                    requests[i].destination, *found[i].entry,
+    const ReadRequest& request = *requests[i];
+    CKPTREE_RETURN_IF_ERROR(AddRead(request.path, request.box,
+                                    request.destination, *found[i].entry,
                                     records, plan));
   }
   return absl::OkStatus();
@@ -179,8 +205,11 @@ absl::Status StepReader::ReadAll(std::span<const ReadRequest> requests,
     return absl::OkStatus();
   };
   CKPTREE_RETURN_IF_ERROR(InBatches(requests.size(), look));
-  CKPTREE_RETURN_IF_ERROR(plan->Ask());
-  CKPTREE_RETURN_IF_ERROR(AddAll(requests, found, /*here=*/false, plan));
+  CKPTREE_RETURN_IF_ERROR(Annotate(plan->Ask()));
+  std::vector<const ReadRequest*> all;
+  all.reserve(requests.size());
+  for (const ReadRequest& request : requests) all.push_back(&request);
+  CKPTREE_RETURN_IF_ERROR(AddAll(all, found, /*here=*/false, plan));
   return Annotate(plan->Run(engine_->options().threads));
 }
 
@@ -199,7 +228,7 @@ absl::Status StepReader::ReadInBatches(std::span<const ReadRequest> requests,
     bytes += request.destination.size();
   }
   plan->Expect(bytes);
-  CKPTREE_RETURN_IF_ERROR(plan->Tell());
+  CKPTREE_RETURN_IF_ERROR(Annotate(plan->Tell()));
   const int asked = engine_->options().threads;
   const std::size_t threads = ReadPlan::SmallReaders(bytes, asked);
   // Some for each thread, so that none is left with the last one; and as large
@@ -209,14 +238,16 @@ absl::Status StepReader::ReadInBatches(std::span<const ReadRequest> requests,
   FirstError error;
   const std::thread::id asking = std::this_thread::get_id();
   std::atomic<std::size_t> next = 0;
+  const std::vector<std::size_t> order = OrderOf(requests);
   const auto read = [&](ReadPlan* part, std::size_t begin) -> absl::Status {
     const bool asks = std::this_thread::get_id() == asking;
-    if (asks) CKPTREE_RETURN_IF_ERROR(plan->Ask());
-    const std::span<const ReadRequest> batch =
-        requests.subspan(begin, std::min(size, requests.size() - begin));
-    std::vector<Found> found(batch.size());
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      CKPTREE_ASSIGN_OR_RETURN(found[i], Lookup(batch[i].path));
+    if (asks) CKPTREE_RETURN_IF_ERROR(Annotate(plan->Ask()));
+    const std::size_t count = std::min(size, requests.size() - begin);
+    std::vector<const ReadRequest*> batch(count);
+    std::vector<Found> found(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      batch[i] = &requests[order.empty() ? begin + i : order[begin + i]];
+      CKPTREE_ASSIGN_OR_RETURN(found[i], Lookup(batch[i]->path));
     }
     CKPTREE_RETURN_IF_ERROR(AddAll(batch, found, /*here=*/true, part));
     CKPTREE_RETURN_IF_ERROR(Annotate(part->RunSmall(asks)));

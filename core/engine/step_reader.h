@@ -91,7 +91,7 @@ class StepReader {
                                                  std::string_view glob) const;
   // Adds all of `found`, which are those of the requests, to what is read;
   // `here`: on this thread alone.
-  absl::Status AddAll(std::span<const ReadRequest> requests,
+  absl::Status AddAll(std::span<const ReadRequest* const> requests,
                       std::span<Found> found, bool here, ReadPlan* plan) const;
   // In the order in which all of it stands on disk.
   absl::Status ReadAll(std::span<const ReadRequest> requests,

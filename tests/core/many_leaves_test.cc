@@ -263,7 +263,8 @@ TEST_P(ManyLeavesTest, StopsWhereItIsAskedTo) {
   const absl::Status stopped = step.ReadMany(all.requests, options);
   // One thread is asked before each batch and each run.
   if (GetParam() == 1 || !stopped.ok()) {
-    EXPECT_THAT(stopped, StatusIs(absl::StatusCode::kCancelled));
+    EXPECT_THAT(stopped,
+                StatusIs(absl::StatusCode::kCancelled, HasSubstr("step 1")));
   }
   ASSERT_OK(step.ReadMany(all.requests));
   EXPECT_TRUE(all.memory == state_);
