@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/digest.h"
+#include "kv/array_block.h"
 #include "kv/commit_kind.h"
 #include "kv/iterator.h"
 #include "kv/options.h"
@@ -173,6 +174,14 @@ class Database {
       schema::Space space, std::string_view key, std::uint64_t value_bytes,
       std::uint64_t offset, std::span<std::byte> destination,
       PieceFn on_piece = [](std::span<const std::byte>) {}) const;
+  // Reads neighbours of kChunks, which stand in ascending order of their keys,
+  // with few reads, into `scratch`, and calls `on_block` for each; NOTHING IS
+  // CHECKED, as above. Past the page cache where the run is large, little of it
+  // is there, and `scratch` is at a page. Returns how many of the first ones
+  // that were: fewer than all where they stand far from each other, `scratch`
+  // is too small, or one cannot be read like this, 0 where that is the first.
+  std::size_t ReadRun(std::span<const ArrayBlock> blocks,
+                      std::span<std::byte> scratch, BlockFn on_block) const;
   // A leaf record of kSmall, which once written is never another one, straight
   // from its file; the block that it is in has its checksum. Also one that was
   // deleted since. Nothing where that cannot be, as above.

@@ -251,16 +251,14 @@ absl::StatusOr<std::vector<LeafDetail>> Step::Details(
 absl::Status Step::Read(PathRef path, std::span<std::byte> destination) const {
   std::optional<Path> parsed;
   CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  const ReadRequest request{*at, std::nullopt, destination};
-  return reader_->ReadMany(std::span(&request, 1), {});
+  return reader_->ReadOne(*at, std::nullopt, destination, {});
 }
 
 absl::Status Step::ReadBox(PathRef path, const BoxSpec& box,
                            std::span<std::byte> destination) const {
   std::optional<Path> parsed;
   CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  const ReadRequest request{*at, box, destination};
-  return reader_->ReadMany(std::span(&request, 1), {});
+  return reader_->ReadOne(*at, box, destination, {});
 }
 
 absl::Status Step::ReadMany(std::span<const ReadRequest> requests,
@@ -381,7 +379,7 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
     }
   }
   CKPTREE_RETURN_IF_ERROR(
-      reader_->Annotate(CheckPieces(*at, located.entry, impl->pieces)));
+      reader_->Annotate(CheckPieces(*at, *located.entry, impl->pieces)));
   return LeafView(std::move(impl));
 }
 

@@ -184,17 +184,8 @@ absl::StatusOr<std::vector<LeafInfo>> StepReader::Leaves(
     std::string_view glob) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
+  if (parts_.size() == 1) return LeavesOf(*parts_[0].tree, glob);
   std::vector<LeafInfo> leaves;
-  if (parts_.size() == 1) {
-    CKPTREE_RETURN_IF_ERROR(Annotate(parts_[0].tree->ForEach(
-        "", [&leaves, glob](const StepTree::Entry& entry) {
-          LeafInfo info = InfoOf(*entry.entry);
-          if (glob.empty() || MatchesGlob(glob, info.name)) {
-            leaves.push_back(std::move(info));
-          }
-        })));
-    return leaves;
-  }
   std::map<std::string, LeafInfo> merged;  // By encoded path: tree order.
   for (const Part& part : parts_) {
     CKPTREE_RETURN_IF_ERROR(Annotate(
@@ -237,29 +228,29 @@ absl::Status StepReader::NoSuchPath(const Path& path) const {
       closest.empty() ? "" : "; did you mean " + closest + "?"));
 }
 
-absl::StatusOr<std::pair<schema::TreeEntry, std::vector<StepReader::Place>>>
-StepReader::Lookup(const Path& path) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+absl::StatusOr<StepReader::Found> StepReader::Lookup(const Path& path) const {
   std::string encoded = path.Encode();
   for (int hop = 0; hop < 2; ++hop) {
-    std::optional<schema::TreeEntry> entry;
-    std::vector<Place> places;
+    Found found;
     for (std::size_t p = 0; p < parts_.size(); ++p) {
-      absl::StatusOr<std::optional<StepTree::Entry>> found =
+      absl::StatusOr<std::optional<StepTree::Entry>> at =
           parts_[p].tree->Find(encoded);
-      if (!found.ok()) return Annotate(found.status());
-      if (!found->has_value()) continue;
-      if (!entry.has_value()) entry = *(*found)->entry;
-      if (IsLeaf((*found)->entry->kind)) {
-        places.push_back({p, (*found)->ordinal});
+      if (!at.ok()) return Annotate(at.status());
+      if (!at->has_value()) continue;
+      const StepTree::Entry& there = **at;
+      if (IsLeaf(there.entry->kind)) {
+        found.places.push_back({.part = p, .ordinal = there.ordinal});
+      }
+      if (found.entry == nullptr) {
+        found.entry = {there.page, there.entry};
       }
     }
-    if (!entry.has_value()) return NoSuchPath(path);
-    if (entry->kind == EntryKind::kTie && hop == 0) {
-      encoded = entry->tie_to;
+    if (found.entry == nullptr) return NoSuchPath(path);
+    if (found.entry->kind == EntryKind::kTie && hop == 0) {
+      encoded = found.entry->tie_to;
       continue;
     }
-    return std::pair(*std::move(entry), std::move(places));
+    return found;
   }
   return Annotate(
       absl::DataLossError(absl::StrFormat("%s is tied to a tie", path.Text())));
@@ -279,16 +270,17 @@ absl::StatusOr<std::optional<LeafInfo>> StepReader::Find(
 }
 
 absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
-  CKPTREE_ASSIGN_OR_RETURN(auto found, Lookup(path));
-  auto& [entry, places] = found;
-  if (!IsLeaf(entry.kind)) {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(Found found, Lookup(path));
+  if (!IsLeaf(found.entry->kind)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
-                        path.Text(), Name(entry.kind)));
+                        path.Text(), Name(found.entry->kind)));
   }
   Located located;
-  located.entry = std::move(entry);
-  for (const Place& place : places) {
+  located.entry = std::move(found.entry);
+  located.records.reserve(found.places.size());
+  for (const Place& place : found.places) {
     const Part& part = parts_[place.part];
     absl::StatusOr<schema::LeafRecord> record =
         ReadLeaf(engine_->database(), part.part, part.map.At(place.ordinal));
@@ -337,8 +329,8 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
   std::vector<std::vector<std::size_t>> owners(parts_.size());
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!leaves[i].is_leaf() && !leaves[i].tie_to.has_value()) continue;
-    CKPTREE_ASSIGN_OR_RETURN(const auto found, Lookup(leaves[i].path));
-    for (const Place& place : found.second) {
+    CKPTREE_ASSIGN_OR_RETURN(const Found found, Lookup(leaves[i].path));
+    for (const Place& place : found.places) {
       ordinals[place.part].push_back(place.ordinal);
       owners[place.part].push_back(i);
     }
@@ -385,17 +377,19 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
   return details;
 }
 
-absl::Status StepReader::AddRead(
-    const ReadRequest& request, const schema::TreeEntry& entry,
-    std::span<const schema::LeafRecord* const> records, ReadPlan* plan) const {
-  const Path& path = request.path;
+absl::Status StepReader::AddRead(const Path& path,
+                                 const std::optional<BoxSpec>& asked,
+                                 std::span<std::byte> destination,
+                                 const schema::TreeEntry& entry,
+                                 std::span<const schema::LeafRecord> records,
+                                 ReadPlan* plan) const {
   if (!IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
                         path.Text(), Name(entry.kind)));
   }
   if (entry.kind != EntryKind::kArray) {
-    if (request.box.has_value()) {
+    if (asked.has_value()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %s: %s is a %s: only arrays have boxes",
                           step_name(), path.Text(), Name(entry.kind)));
@@ -404,9 +398,9 @@ absl::Status StepReader::AddRead(
       return Annotate(absl::DataLossError(
           absl::StrFormat("%s is in %d parts", path.Text(), records.size())));
     }
-    return Annotate(plan->AddValue(path, *records[0], request.destination));
+    return Annotate(plan->AddValue(path, records[0], destination));
   }
-  BoxSpec box = request.box.value_or(
+  BoxSpec box = asked.value_or(
       BoxSpec{std::vector<std::int64_t>(entry.shape.size(), 0), entry.shape});
   if (absl::Status status = CheckBox(box.start, box.shape, entry.shape);
       !status.ok()) {
@@ -421,17 +415,16 @@ absl::Status StepReader::AddRead(
   }
   const std::int64_t bytes =
       ArrayBytes(entry.dtype, entry.packed, box.shape).value_or(-1);
-  if (bytes < 0 ||
-      request.destination.size() != static_cast<std::uint64_t>(bytes)) {
+  if (bytes < 0 || destination.size() != static_cast<std::uint64_t>(bytes)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step %s: %s %s of %s has %d bytes, the destination %d",
                         step_name(), path.Text(), ShapeText(box.shape),
-                        Name(entry.dtype), bytes, request.destination.size()));
+                        Name(entry.dtype), bytes, destination.size()));
   }
   std::int64_t found = 0;
-  for (const schema::LeafRecord* record : records) {
+  for (const schema::LeafRecord& record : records) {
     absl::StatusOr<std::int64_t> part =
-        plan->AddArray(path, entry, *record, box, request.destination);
+        plan->AddArray(path, entry, record, box, destination);
     if (!part.ok()) return Annotate(part.status());
     found += *part;
   }
@@ -445,76 +438,15 @@ absl::Status StepReader::AddRead(
   return absl::OkStatus();
 }
 
-absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests,
-                                  const ReadOptions& options) const {
-  ReadPlan plan(engine_->database(), options);
-  if (requests.size() == 1) {
-    CKPTREE_ASSIGN_OR_RETURN(const Located located, Locate(requests[0].path));
-    std::vector<const schema::LeafRecord*> records;
-    for (const schema::LeafRecord& record : located.records) {
-      records.push_back(&record);
-    }
-    CKPTREE_RETURN_IF_ERROR(
-        AddRead(requests[0], located.entry, records, &plan));
-    absl::Status status;
-    if (requests[0].destination.size() < (1 << 20)) {
-      status = plan.RunHere();  // Not worth waking the arena.
-    } else {
-      engine_->arena().execute(
-          [&] { status = plan.Run(engine_->options().threads); });
-    }
-    engine_->CountRead(plan.bytes_read());
-    return Annotate(status);
-  }
-  CKPTREE_RETURN_IF_ERROR(plan.Ask());
-  std::vector<schema::TreeEntry> entries(requests.size());
-  std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
-  std::vector<std::vector<std::size_t>> owners(parts_.size());
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    CKPTREE_ASSIGN_OR_RETURN(auto found, Lookup(requests[i].path));
-    entries[i] = std::move(found.first);
-    for (const Place& place : found.second) {
-      ordinals[place.part].push_back(place.ordinal);
-      owners[place.part].push_back(i);
-    }
-  }
-  absl::Status status;
-  engine_->arena().execute([&] {
-    status = [&]() -> absl::Status {
-      std::vector<std::vector<const schema::LeafRecord*>> records(
-          requests.size());
-      std::vector<std::vector<std::shared_ptr<const BaseLeaf>>> read(
-          parts_.size());
-      for (std::size_t p = 0; p < parts_.size(); ++p) {
-        CKPTREE_RETURN_IF_ERROR(plan.Ask());
-        auto leaves = ReadLeaves(engine_->database(), parts_[p].part,
-                                 parts_[p].map, ordinals[p]);
-        if (!leaves.ok()) return Annotate(leaves.status());
-        read[p] = *std::move(leaves);
-        for (std::size_t i = 0; i < read[p].size(); ++i) {
-          records[owners[p][i]].push_back(&read[p][i]->record);
-        }
-      }
-      for (std::size_t i = 0; i < requests.size(); ++i) {
-        CKPTREE_RETURN_IF_ERROR(
-            AddRead(requests[i], entries[i], records[i], &plan));
-      }
-      return Annotate(plan.Run(engine_->options().threads));
-    }();
-  });
-  engine_->CountRead(plan.bytes_read());
-  return status;
-}
-
 absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
   CKPTREE_ASSIGN_OR_RETURN(const Located located, Locate(path));
   LeafValue value;
-  value.info = InfoOf(located.entry);
+  value.info = InfoOf(*located.entry);
   std::uint64_t bytes = 0;
-  if (located.entry.kind == EntryKind::kArray) {
-    bytes = static_cast<std::uint64_t>(ArrayBytes(located.entry.dtype,
-                                                  located.entry.packed,
-                                                  located.entry.shape)
+  if (located.entry->kind == EntryKind::kArray) {
+    bytes = static_cast<std::uint64_t>(ArrayBytes(located.entry->dtype,
+                                                  located.entry->packed,
+                                                  located.entry->shape)
                                            .value_or(0));
   } else {
     for (const schema::LeafRecord& record : located.records) {
@@ -522,14 +454,10 @@ absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
     }
   }
   value.bytes.resize(bytes);
-  std::vector<const schema::LeafRecord*> records;
-  for (const schema::LeafRecord& record : located.records) {
-    records.push_back(&record);
-  }
   const ReadOptions unwatched;
   ReadPlan plan(engine_->database(), unwatched);
-  const ReadRequest request{path, std::nullopt, value.bytes};
-  CKPTREE_RETURN_IF_ERROR(AddRead(request, located.entry, records, &plan));
+  CKPTREE_RETURN_IF_ERROR(AddRead(path, std::nullopt, value.bytes,
+                                  *located.entry, located.records, &plan));
   absl::Status status;
   engine_->arena().execute(
       [&] { status = plan.Run(engine_->options().threads); });

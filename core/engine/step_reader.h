@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
@@ -44,10 +45,14 @@ class StepReader {
       const std::vector<LeafInfo>& leaves) const;
   absl::Status ReadMany(std::span<const ReadRequest> requests,
                         const ReadOptions& options) const;
+  // The same of one.
+  absl::Status ReadOne(const Path& path, const std::optional<BoxSpec>& box,
+                       std::span<std::byte> destination,
+                       const ReadOptions& options) const;
   absl::StatusOr<LeafValue> Value(const Path& path) const;
   // The records of an array or value, one for each part that holds some of it.
   struct Located {
-    schema::TreeEntry entry;
+    std::shared_ptr<const schema::TreeEntry> entry;  // Never null.
     std::vector<schema::LeafRecord> records;
   };
   absl::StatusOr<Located> Locate(const Path& path) const;
@@ -63,22 +68,42 @@ class StepReader {
   };
   // Where a leaf is: part index and ordinal, in each part that has it.
   struct Place {
-    std::size_t part;
-    std::uint32_t ordinal;
+    std::size_t part = 0;
+    std::uint32_t ordinal = 0;
+    std::size_t read = 0;  // Of many that are read of a part, which one.
   };
 
   StepReader(std::shared_ptr<Engine> engine, StepRecordPtr record);
 
+  struct Found {
+    std::shared_ptr<const schema::TreeEntry> entry;  // Never null.
+    absl::InlinedVector<Place, 1> places;
+  };
+
   // The entry and its places; follows a tie. kNotFound names close paths.
-  absl::StatusOr<std::pair<schema::TreeEntry, std::vector<Place>>> Lookup(
-      const Path& path) const;
+  absl::StatusOr<Found> Lookup(const Path& path) const;
   // The records of leaves of a part, in the order given.
   absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> Records(
       const Part& part, std::span<const std::uint32_t> ordinals) const;
-  absl::Status AddRead(const ReadRequest& request,
+  absl::Status AddRead(const Path& path, const std::optional<BoxSpec>& asked,
+                       std::span<std::byte> destination,
                        const schema::TreeEntry& entry,
-                       std::span<const schema::LeafRecord* const> records,
+                       std::span<const schema::LeafRecord> records,
                        ReadPlan* plan) const;
+  // read_many.cc: of one part, its pages in parallel.
+  absl::StatusOr<std::vector<LeafInfo>> LeavesOf(const StepTree& tree,
+                                                 std::string_view glob) const;
+  // Adds all of `found`, which are those of the requests, to what is read;
+  // `here`: on this thread alone.
+  absl::Status AddAll(std::span<const ReadRequest* const> requests,
+                      std::span<Found> found, bool here, ReadPlan* plan) const;
+  // In the order in which all of it stands on disk.
+  absl::Status ReadAll(std::span<const ReadRequest> requests,
+                       ReadPlan* plan) const;
+  // Many leaves, most of them small: some after the other.
+  static bool AreManySmall(std::span<const ReadRequest> requests);
+  absl::Status ReadInBatches(std::span<const ReadRequest> requests,
+                             ReadPlan* plan) const;
 
   const std::shared_ptr<Engine> engine_;
   const StepRecordPtr record_;

@@ -66,8 +66,9 @@ class BatchReader {
   BatchReader(const kv::Database& database, std::uint16_t part)
       : database_(database), part_(part) {}
 
-  absl::Status Read(std::span<const Target> targets,
-                    std::vector<std::shared_ptr<const BaseLeaf>>* result) {
+  // Calls take(target, record, its bytes as they are stored) for each.
+  template <typename Take>
+  absl::Status Read(std::span<const Target> targets, const Take& take) {
     std::optional<kv::Iterator> scan;
     const Target* last = nullptr;
     for (std::size_t t = 0; t < targets.size(); ++t) {
@@ -94,15 +95,9 @@ class BatchReader {
         CKPTREE_RETURN_IF_ERROR(scan->status());
         return Missing(target.place, key);
       }
-      auto leaf = std::make_shared<BaseLeaf>();
-      leaf->encoded_bytes = static_cast<std::uint32_t>(scan->value().size());
-      CKPTREE_ASSIGN_OR_RETURN(leaf->record,
+      CKPTREE_ASSIGN_OR_RETURN(schema::LeafRecord record,
                                Decode(target.place, key, scan->value()));
-      leaf->place = target.place;
-      leaf->version = target.version;
-      leaf->source = target.source;
-      leaf->value_digest = schema::ValueDigest(leaf->record);
-      (*result)[target.index] = std::move(leaf);
+      take(target, std::move(record), scan->value().size());
     }
     return absl::OkStatus();
   }
@@ -112,11 +107,13 @@ class BatchReader {
   const std::uint16_t part_;
 };
 
-}  // namespace
-
-absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
-    const kv::Database& database, std::uint16_t part,
-    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals) {
+// All of them, in the order that they stand in. `take` is called by several
+// threads at once.
+template <typename Take>
+absl::Status ReadTargets(const kv::Database& database, std::uint16_t part,
+                         const schema::LeafMap& map,
+                         std::span<const std::uint32_t> ordinals, bool here,
+                         Take take) {
   std::vector<Target> targets;
   targets.reserve(ordinals.size());
   for (std::size_t i = 0; i < ordinals.size(); ++i) {
@@ -127,19 +124,59 @@ absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
     const schema::MapRun run = map.At(ordinals[i]);
     targets.push_back({run.place, run.version, run.source, i});
   }
-  std::sort(
-      targets.begin(), targets.end(),
-      [](const Target& a, const Target& b) { return a.order() < b.order(); });
-  std::vector<std::shared_ptr<const BaseLeaf>> result(ordinals.size());
+  const auto before = [](const Target& a, const Target& b) {
+    return a.order() < b.order();
+  };
+  if (!std::is_sorted(targets.begin(), targets.end(), before)) {
+    std::sort(targets.begin(), targets.end(), before);
+  }
+  if (here || targets.size() <= kBatch) {
+    return BatchReader(database, part).Read(targets, take);
+  }
   const std::size_t batches = (targets.size() + kBatch - 1) / kBatch;
   FirstError error;
   tbb::parallel_for(std::size_t{0}, batches, [&](std::size_t b) {
     const std::size_t begin = b * kBatch;
     const std::size_t count = std::min(kBatch, targets.size() - begin);
     error.Note(BatchReader(database, part)
-                   .Read(std::span(targets).subspan(begin, count), &result));
+                   .Read(std::span<const Target>(targets).subspan(begin, count),
+                         take));
   });
-  CKPTREE_RETURN_IF_ERROR(error.status());
+  return error.status();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
+    const kv::Database& database, std::uint16_t part,
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals) {
+  std::vector<std::shared_ptr<const BaseLeaf>> result(ordinals.size());
+  CKPTREE_RETURN_IF_ERROR(ReadTargets(
+      database, part, map, ordinals, /*here=*/false,
+      [&result](const Target& target, schema::LeafRecord record,
+                std::size_t encoded_bytes) {
+        auto leaf = std::make_shared<BaseLeaf>();
+        leaf->encoded_bytes = static_cast<std::uint32_t>(encoded_bytes);
+        leaf->place = target.place;
+        leaf->version = target.version;
+        leaf->source = target.source;
+        leaf->value_digest = schema::ValueDigest(record);
+        leaf->record = std::move(record);
+        result[target.index] = std::move(leaf);
+      }));
+  return result;
+}
+
+absl::StatusOr<std::vector<schema::LeafRecord>> ReadRecords(
+    const kv::Database& database, std::uint16_t part,
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals,
+    bool here) {
+  std::vector<schema::LeafRecord> result(ordinals.size());
+  CKPTREE_RETURN_IF_ERROR(ReadTargets(
+      database, part, map, ordinals, here,
+      [&result](const Target& target, schema::LeafRecord record, std::size_t) {
+        result[target.index] = std::move(record);
+      }));
   return result;
 }
 

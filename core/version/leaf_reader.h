@@ -24,6 +24,13 @@ absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> ReadLeaves(
     const kv::Database& database, std::uint16_t part,
     const schema::LeafMap& map, std::span<const std::uint32_t> ordinals);
 
+// The same, of the records alone; `here`: on this thread, which need not be in
+// an arena.
+absl::StatusOr<std::vector<schema::LeafRecord>> ReadRecords(
+    const kv::Database& database, std::uint16_t part,
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals,
+    bool here);
+
 // One record by key.
 absl::StatusOr<schema::LeafRecord> ReadLeaf(const kv::Database& database,
                                             std::uint16_t part,

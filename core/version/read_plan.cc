@@ -86,6 +86,7 @@ absl::Status ReadPlan::AddValue(const Path& path,
       std::memcpy(destination.data(), record.inline_value.data(),
                   destination.size());
     }
+    CountInline(destination.size());
     return absl::OkStatus();
   }
   names_.push_back(&path);
@@ -122,6 +123,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
                           "number",
                           path.Text(), record.inline_value.size()));
     }
+    CountInline(destination.size());
     if (elements == 0) return 0;
     if (entry.packed) {
       std::memcpy(destination.data(), record.inline_value.data(),
@@ -298,7 +300,7 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
         return false;
       }
     }
-    bytes_read_.fetch_add(wanted, std::memory_order_relaxed);
+    CountRead(wanted);
     return true;
   }
   std::vector<std::byte>& read = scratch->bytes;
@@ -307,21 +309,15 @@ bool ReadPlan::ReadStraight(std::span<const Slice> slices, Scratch* scratch) {
                                std::span(read).first(end - begin))) {
     return false;
   }
-  const schema::ChunkRef* checked = nullptr;  // One for several boxes.
-  for (const Slice& slice : slices) {
-    const std::byte* const bytes = read.data() + (slice.ref.offset - begin);
-    if (slice.scatter >= 0 && (checked == nullptr || *checked != slice.ref)) {
-      if (!IsSaved(slice.ref, bytes)) return false;
-      checked = &slice.ref;
-    }
-    Deliver(slice, bytes);
-    // After the copy: what the caller gets is what was checked.
-    if (slice.scatter < 0 && !IsSaved(slice.ref, slice.destination)) {
-      return false;
-    }
-  }
-  bytes_read_.fetch_add(end - begin, std::memory_order_relaxed);
+  if (!DeliverChecked(slices, read.data(), begin)) return false;
+  CountRead(end - begin);
   return true;
+}
+
+std::uint64_t ReadPlan::BytesOf(std::span<const Slice> slices) {
+  std::uint64_t bytes = 0;
+  for (const Slice& slice : slices) bytes += slice.ref.length;
+  return bytes;
 }
 
 absl::Status ReadPlan::Ask() const {
@@ -334,17 +330,17 @@ absl::Status ReadPlan::Ask() const {
 
 absl::Status ReadPlan::Tell() const {
   if (!options_.on_progress) return absl::OkStatus();
-  return GuardedCall("on_progress", [this] {
-    options_.on_progress(done_.load(std::memory_order_relaxed), total_);
+  const ReadPlan& all = whole_ == nullptr ? *this : *whole_;
+  return GuardedCall("on_progress", [this, &all] {
+    options_.on_progress(all.done_.load(std::memory_order_relaxed),
+                         all.total_.load(std::memory_order_relaxed));
   });
 }
 
 absl::Status ReadPlan::ReadBlock(std::span<const Slice> slices,
                                  Scratch* scratch) {
   absl::Status status = DeliverBlock(slices, scratch);
-  std::uint64_t bytes = 0;
-  for (const Slice& slice : slices) bytes += slice.ref.length;
-  done_.fetch_add(bytes, std::memory_order_relaxed);
+  CountDone(BytesOf(slices));
   return status;
 }
 
@@ -359,7 +355,7 @@ absl::Status ReadPlan::DeliverBlock(std::span<const Slice> slices,
   const absl::StatusOr<BlockPayload> payload =
       ReadPayload(database_, first.ref);
   if (payload.ok()) {
-    bytes_read_.fetch_add(payload->view().size(), std::memory_order_relaxed);
+    CountRead(payload->view().size());
   }
   for (const Slice& slice : slices) {
     const absl::Status status =
@@ -388,12 +384,35 @@ void ReadPlan::Prefetch(std::span<const Slice> slices) const {
                      end - begin, destination);
 }
 
-std::vector<std::span<const ReadPlan::Slice>> ReadPlan::Blocks() {
-  for (const Slice& slice : slices_) total_ += slice.ref.length;
-  std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
+void ReadPlan::CountDone(std::uint64_t bytes) {
+  (whole_ == nullptr ? done_ : whole_->done_)
+      .fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void ReadPlan::CountRead(std::uint64_t bytes) {
+  (whole_ == nullptr ? bytes_read_ : whole_->bytes_read_)
+      .fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void ReadPlan::CountInline(std::uint64_t bytes) {
+  // It was expected as if it stood in a chunk.
+  if (whole_ == nullptr) return;
+  whole_->total_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+void ReadPlan::Sort() {
+  const auto before = [](const Slice& a, const Slice& b) {
     return BlockOrder(a.ref) < BlockOrder(b.ref);
-  });
-  std::vector<std::span<const Slice>> blocks;
+  };
+  // A step that one save wrote is read in the order that it was written in.
+  if (!std::is_sorted(slices_.begin(), slices_.end(), before)) {
+    std::sort(slices_.begin(), slices_.end(), before);
+  }
+}
+
+std::vector<ReadPlan::Block> ReadPlan::Blocks() {
+  Sort();
+  std::vector<Block> blocks;
   for (std::size_t i = 0; i < slices_.size();) {
     std::size_t end = i + 1;
     while (end < slices_.size() &&
@@ -407,7 +426,8 @@ std::vector<std::span<const ReadPlan::Slice>> ReadPlan::Blocks() {
 }
 
 absl::Status ReadPlan::RunHere() {
-  const std::vector<std::span<const Slice>> blocks = Blocks();
+  const std::vector<Block> blocks = Blocks();
+  total_ = BytesOf(slices_);
   Scratch scratch;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     CKPTREE_RETURN_IF_ERROR(Ask());
@@ -418,7 +438,8 @@ absl::Status ReadPlan::RunHere() {
 }
 
 absl::Status ReadPlan::Run(int asked) {
-  const std::vector<std::span<const Slice>> blocks = Blocks();
+  const std::vector<Block> blocks = Blocks();
+  if (total_.load() == 0) total_ = BytesOf(slices_);
   CKPTREE_RETURN_IF_ERROR(Ask());
   CKPTREE_RETURN_IF_ERROR(Tell());
   if (blocks.size() == 1) {
@@ -428,7 +449,7 @@ absl::Status ReadPlan::Run(int asked) {
   }
   FirstError error;
   const std::thread::id asking = std::this_thread::get_id();
-  const auto read = [&](std::size_t block, Scratch* scratch) {
+  const auto read = [&](std::span<const Block> run, Scratch* scratch) {
     if (error.any()) return;
     if (std::this_thread::get_id() == asking) {
       absl::Status status = Ask();
@@ -436,19 +457,23 @@ absl::Status ReadPlan::Run(int asked) {
       error.Note(status);
       if (!status.ok()) return;
     }
-    error.Note(ReadBlock(blocks[block], scratch));
+    error.Note(ReadRun(run, scratch));
   };
   if (const std::size_t threads = DiskThreads(asked); threads > 1) {
+    const std::vector<std::span<const Block>> runs = Runs(blocks);
     std::atomic<std::size_t> next = 0;
     RunOnDiskThreads(threads, [&] {
       try {
         Scratch scratch;
         while (true) {
-          const std::size_t b = next.fetch_add(1, std::memory_order_relaxed);
-          if (b >= blocks.size() || error.any()) return;
-          if (b + threads < blocks.size()) Prefetch(blocks[b + threads]);
-          if (b < destinations_.size()) MakePages(destinations_[b]);
-          read(b, &scratch);
+          const std::size_t r = next.fetch_add(1, std::memory_order_relaxed);
+          if (r >= runs.size() || error.any()) return;
+          // A run is large enough to wait for.
+          if (r + threads < runs.size() && runs[r + threads].size() == 1) {
+            Prefetch(runs[r + threads].front());
+          }
+          if (r < destinations_.size()) MakePages(destinations_[r]);
+          read(runs[r], &scratch);
         }
       } catch (const std::bad_alloc&) {
         error.Note(absl::ResourceExhaustedError("no memory to read into"));
@@ -460,7 +485,7 @@ absl::Status ReadPlan::Run(int asked) {
                     [&](const tbb::blocked_range<std::size_t>& range) {
                       Scratch scratch;
                       for (std::size_t b = range.begin(); b < range.end(); ++b)
-                        read(b, &scratch);
+                        read(std::span(blocks).subspan(b, 1), &scratch);
                     });
   return error.any() ? error.status() : Tell();
 }
@@ -473,11 +498,18 @@ void ReadPlan::NoteDestination(std::span<std::byte> destination) {
   }
 }
 
+std::size_t ReadPlan::SmallReaders(std::uint64_t bytes, int asked) {
+  const auto processors =
+      static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
+  if (bytes < kWorthDiskThreads) return processors;
+  return asked != 0 ? static_cast<std::size_t>(asked)
+                    : std::max(processors, kReadsAtOnce);
+}
+
 std::size_t ReadPlan::DiskThreads(int asked) const {
   const auto processors =
       static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
-  const std::size_t most = asked != 0 ? static_cast<std::size_t>(asked)
-                                      : std::max(processors, kReadsAtOnce);
+  const std::size_t most = SmallReaders(kWorthDiskThreads, asked);
   std::uint64_t bytes = 0;
   std::uint64_t largest = 1;
   for (const Slice& slice : slices_) {

@@ -14,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "ckptree/step.h"
 #include "ckptree/tensor.h"
 #include "core/coding/block_decoder.h"
@@ -32,6 +34,10 @@ class ReadPlan {
   ReadPlan(const kv::Database& database, const ReadOptions& options)
       : database_(database), options_(options) {}
 
+  // For some of what `whole` reads, and counted there; on any thread.
+  explicit ReadPlan(ReadPlan* whole)
+      : database_(whole->database_), options_(whole->options_), whole_(whole) {}
+
   // The whole value of a leaf that is no array: exactly byte_length bytes.
   // `path` must outlive Run(): messages name it.
   absl::Status AddValue(const Path& path, const schema::LeafRecord& record,
@@ -46,6 +52,16 @@ class ReadPlan {
                                         const BoxSpec& box,
                                         std::span<std::byte> destination);
 
+  // read_plan_runs.cc: takes over what another one would read, of the same
+  // options. Not while Run() is called.
+  void Take(ReadPlan* other) ABSL_LOCKS_EXCLUDED(taking_);
+  // read_plan_runs.cc: of a plan for some: reads what stands in small blocks,
+  // on this thread; Take() is for the rest. `asks`: the thread of the call that
+  // the options are of.
+  absl::Status RunSmall(bool asks);
+  // Before plans for some of it are read: all bytes that are asked for.
+  void Expect(std::uint64_t bytes) { total_ = bytes; }
+
   // Reads everything. kDataLoss names leaf and chunk. Spreads over the TBB
   // arena it is called in; where there is much to read, over threads that wait
   // for the disk: as many as `asked`, or by the rule of StoreOptions::threads.
@@ -55,6 +71,11 @@ class ReadPlan {
 
   // Asks the options whether to go on: kCancelled, or what was thrown.
   absl::Status Ask() const;
+  // Says how far it is, where somebody wants to know.
+  absl::Status Tell() const;
+
+  // How many threads to read so many bytes of small leaves on.
+  static std::size_t SmallReaders(std::uint64_t bytes, int asked);
 
   std::uint64_t bytes_read() const { return bytes_read_.load(); }
 
@@ -78,12 +99,15 @@ class ReadPlan {
   struct Scratch {
     std::vector<std::byte> bytes;  // Of payloads.
     std::vector<std::byte> coded;
+    std::vector<std::byte> run;  // Of blocks that are read together.
     BlockDecoder decoder;
   };
+  using Block = std::span<const Slice>;
 
   // Where in their block they begin and end.
   static std::pair<std::uint64_t, std::uint64_t> Extent(
       std::span<const Slice> slices);
+  static std::uint64_t BytesOf(std::span<const Slice> slices);
   // True where `bytes` are those of `ref`.
   static bool IsSaved(const schema::ChunkRef& ref, const std::byte* bytes);
   // Begins to read a block.
@@ -91,11 +115,21 @@ class ReadPlan {
   // Remembers what is about to be written, where that is much.
   void NoteDestination(std::span<std::byte> destination);
   // All slices, by the block that they are in.
-  std::vector<std::span<const Slice>> Blocks();
+  std::vector<Block> Blocks();
+  // read_plan_runs.cc: the same in pieces, each for one thread: a block, or
+  // small ones that may stand behind each other.
+  static std::vector<std::span<const Block>> Runs(
+      std::span<const Block> blocks);
+  // Reads them together where that can be.
+  absl::Status ReadRun(std::span<const Block> blocks, Scratch* scratch);
   // How many threads of its own to read on; 1: those of the arena will do.
   std::size_t DiskThreads(int asked) const;
-  // Says how far it is, where somebody wants to know.
-  absl::Status Tell() const;
+  // All slices in that order.
+  void Sort();
+  // What was asked for is there; it is in the record itself.
+  void CountDone(std::uint64_t bytes);
+  void CountInline(std::uint64_t bytes);
+  void CountRead(std::uint64_t bytes);
   // Reads a block and counts it.
   absl::Status ReadBlock(std::span<const Slice> slices, Scratch* scratch);
   absl::Status DeliverBlock(std::span<const Slice> slices, Scratch* scratch);
@@ -103,6 +137,10 @@ class ReadPlan {
   // where that is not possible, or where they are not the bytes that were
   // saved: the whole block, as the database reads and checks it, tells why.
   bool ReadStraight(std::span<const Slice> slices, Scratch* scratch);
+  // What was read of a block, from `begin` on, into its places; false where it
+  // is not what was saved.
+  bool DeliverChecked(std::span<const Slice> slices, const std::byte* read,
+                      std::uint64_t begin) const;
   // The same of a block that is coded; only the cells that were asked for where
   // all slices are of one leaf.
   bool ReadCoded(std::span<const Slice> slices, Scratch* scratch);
@@ -122,13 +160,17 @@ class ReadPlan {
 
   const kv::Database& database_;
   const ReadOptions& options_;
+  ReadPlan* const whole_ = nullptr;
+  Scratch small_scratch_;
+  absl::Mutex taking_;
   std::vector<const Path*> names_;
   std::vector<Slice> slices_;
   // In pieces, whose pages may be made at once.
   std::vector<std::span<std::byte>> destinations_;
   std::vector<Scatter> scatters_;
   std::atomic<std::uint64_t> bytes_read_{0};
-  std::uint64_t total_ = 0;  // Of all slices, in bytes; so `done_`.
+  // Of all slices, in bytes; so `done_`.
+  std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> done_{0};
 };
 

@@ -70,7 +70,7 @@ bool ReadPlan::ReadCoded(std::span<const Slice> slices, Scratch* scratch) {
   const bool whole = from == 0 && to == CellCount(block);
   const auto read = [&](std::uint64_t offset, std::uint64_t bytes) {
     const std::span<std::byte> memory = Room(&scratch->coded, bytes);
-    bytes_read_.fetch_add(bytes, std::memory_order_relaxed);
+    CountRead(bytes);
     return database_.ReadUnchecked(first.place, key, *stored, offset, memory)
                ? AsText(memory)
                : std::string_view();

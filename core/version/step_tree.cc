@@ -137,6 +137,18 @@ absl::Status StepTree::ForEach(std::string_view prefix,
   return absl::OkStatus();
 }
 
+absl::Status StepTree::ForEachOfPage(
+    std::size_t index, absl::FunctionRef<void(const Entry&)> fn) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const Page> page,
+                           LoadPage(index));
+  const auto& entries = page->page->entries;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    fn(Entry{page->page, &entries[i],
+             root_.pages[index].first_ordinal + page->leaves_before[i]});
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<schema::EncodedTree> ReadEncodedTree(
     const kv::Database& database, const base::Digest& digest) {
   schema::EncodedTree tree;

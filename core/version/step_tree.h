@@ -45,6 +45,11 @@ class StepTree {
   // Nothing where there is no such path.
   absl::StatusOr<std::optional<Entry>> Find(std::string_view path) const;
 
+  // How many pages there are; calls `fn` for each entry of one, in order.
+  std::size_t page_count() const { return root_.pages.size(); }
+  absl::Status ForEachOfPage(std::size_t index,
+                             absl::FunctionRef<void(const Entry&)> fn) const;
+
   // Calls `fn` for each entry whose path begins with `prefix`, in order.
   absl::Status ForEach(std::string_view prefix,
                        absl::FunctionRef<void(const Entry&)> fn) const;

@@ -158,6 +158,14 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
                                   offset, destination, on_piece);
 }
 
+std::size_t Database::ReadRun(std::span<const ArrayBlock> blocks,
+                              std::span<std::byte> scratch,
+                              BlockFn on_block) const {
+  const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
+  if (!instance.ok()) return 0;
+  return impl_->table_files->ReadRun(**instance, blocks, scratch, on_block);
+}
+
 std::optional<std::string> Database::ReadWritten(schema::Space space,
                                                  std::string_view key) const {
   if (space != schema::Space::kSmall) return std::nullopt;

@@ -146,13 +146,16 @@ absl::StatusOr<std::optional<MappedRecord>> MappedRecord::Find(
     return std::nullopt;
   }
   const std::string_view value = impl->iterator->value().ToStringView();
-  const std::string name(key);
-  if (saved != nullptr && saved->bytes == value.size() &&
-      !impl->file->Has(name, saved->digest)) {
-    if (base::DigestOf(value) != saved->digest) {
-      return absl::DataLossError("the bytes are not those that were saved");
+  if (saved != nullptr && saved->bytes == value.size()) {
+    std::string name(key);
+    if (!impl->file->Has(name, saved->digest)) {
+      if (base::DigestOf(value) != saved->digest) {
+        return absl::DataLossError("the bytes are not those that were saved");
+      }
+      if (value.size() >= kRemembered) {
+        impl->file->Remember(std::move(name), saved->digest);
+      }
     }
-    if (value.size() >= kRemembered) impl->file->Remember(name, saved->digest);
   }
   return std::optional<MappedRecord>(MappedRecord(std::move(impl)));
 }

@@ -33,6 +33,12 @@ constexpr std::uint64_t kMostShared = std::uint64_t{256} << 10;
 // The cache of a processor still has these when they are looked at.
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
+// What reads past the page cache begin and end at.
+constexpr std::uint64_t kTablePage = SegmentWriter::kLargeAlignment;
+// What stands between two blocks that are read together, and nobody asked for:
+// as long as reading it takes less than another read.
+constexpr std::uint64_t kMostBetween = std::uint64_t{64} << 10;
+
 // What the index of a damaged table would be.
 std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
                                      std::uint64_t file_bytes) {
@@ -85,26 +91,33 @@ class TableFile {
     return made;
   }
 
-  // Whether a block of array bytes is that of `key`: by the index, or by its
-  // head, where the index has a shorter key that is above it.
-  bool Has(std::string_view key) const {
+  // The block of array bytes of `key`; null where this table has none. Each
+  // table of `small` ends with the marker, and so its range may have any key:
+  // there the index says it, or the head of the block, where the index has a
+  // shorter key that is above it.
+  const IndexEntry* Block(schema::Space space, std::string_view key) const {
     const auto entry = Entry(key);
-    if (entry == index_.end()) return false;
-    if (entry->last_key == key) return true;
+    if (entry == index_.end()) return nullptr;
+    if (space == schema::Space::kChunks || entry->last_key == key) {
+      return &*entry;
+    }
     std::string head(BytesBefore(key.size(), entry->place.size), '\0');
     if (head.size() > entry->place.size ||
         !ReadAt(entry->place.offset, std::as_writable_bytes(std::span(head)))) {
-      return false;
+      return nullptr;
     }
     const std::optional<FirstEntry> first = ParseFirst(head);
-    return first.has_value() &&
-           first->key.substr(0, first->key.size() - kKeySuffixBytes) == key;
+    return first.has_value() && first->key.substr(0, first->key.size() -
+                                                         kKeySuffixBytes) == key
+               ? &*entry
+               : nullptr;
   }
 
-  bool Read(std::string_view key, std::uint64_t value_bytes,
-            std::uint64_t offset, std::span<std::byte> destination,
+  bool Read(const IndexEntry& block, std::size_t key_bytes,
+            std::uint64_t value_bytes, std::uint64_t offset,
+            std::span<std::byte> destination,
             TableFiles::PieceFn on_piece) const {
-    const std::optional<ValuePlace> value = Find(key);
+    const std::optional<ValuePlace> value = ValueOf(block, key_bytes);
     if (!value.has_value() || value->size != value_bytes ||
         !IsIn(*value, offset, destination.size())) {
       return false;
@@ -120,6 +133,52 @@ class TableFile {
       done += piece.size();
     }
     return true;
+  }
+
+  // The first of `blocks` that stand close behind each other, and fit.
+  std::size_t ReadRun(std::span<const ArrayBlock> blocks,
+                      std::span<std::byte> scratch, BlockFn on_block) const {
+    if (scratch.size() < 2 * kTablePage) return 0;
+    const std::uint64_t room = scratch.size() - kTablePage;
+    std::vector<std::uint64_t> places;
+    places.reserve(blocks.size());
+    std::uint64_t begin = 0;  // Of what is read: whole pages.
+    std::uint64_t end = 0;
+    auto entry = index_.end();
+    for (const ArrayBlock& block : blocks) {
+      const auto next = entry == index_.end() ? entry : entry + 1;
+      const bool is_next = next != index_.end() &&
+                           entry->last_key < block.key &&
+                           block.key <= next->last_key;
+      entry = is_next ? next : Entry(block.key);
+      if (entry == index_.end()) break;
+      const std::optional<ValuePlace> value = ValueOf(*entry, block.key.size());
+      if (!value.has_value() || value->size != block.value_bytes) break;
+      const std::uint64_t at = value->offset;
+      if (places.empty()) {
+        begin = at / kTablePage * kTablePage;
+      } else if (at < end || at - end > kMostBetween) {
+        break;
+      }
+      if (at - begin > room || value->size > room - (at - begin)) break;
+      places.push_back(at);
+      end = at + value->size;
+    }
+    if (places.empty()) return 0;
+    const std::uint64_t there =
+        direct_.Read(begin, scratch.first((end - begin + kTablePage - 1) /
+                                          kTablePage * kTablePage));
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const auto value =
+          scratch.subspan(there > 0 ? places[i] - begin : 0,
+                          static_cast<std::size_t>(blocks[i].value_bytes));
+      if (there > 0 ? places[i] + value.size() > begin + there
+                    : !ReadAt(places[i], value)) {
+        return i;
+      }
+      on_block(i, value);
+    }
+    return places.size();
   }
 
   std::optional<std::string> ReadChecked(std::string_view key) const {
@@ -154,10 +213,11 @@ class TableFile {
                : 0;
   }
 
-  void Prefetch(std::string_view key, std::uint64_t value_bytes,
-                std::uint64_t offset, std::size_t bytes,
+  void Prefetch(const IndexEntry& block, std::size_t key_bytes,
+                std::uint64_t value_bytes, std::uint64_t offset,
+                std::size_t bytes,
                 std::span<const std::byte> destination) const {
-    const std::optional<ValuePlace> value = Find(key);
+    const std::optional<ValuePlace> value = ValueOf(block, key_bytes);
     if (!value.has_value()) return;
     if (value->size != value_bytes) {
       if (bytes != value_bytes) return;
@@ -177,10 +237,7 @@ class TableFile {
   std::optional<ValuePlace> Find(std::string_view key) const {
     const auto entry = Entry(key);
     if (entry == index_.end()) return std::nullopt;
-    std::optional<ValuePlace> value =
-        ValueInBlock(key.size(), entry->place.size);
-    if (value.has_value()) value->offset += entry->place.offset;
-    return value;
+    return ValueOf(*entry, key.size());
   }
 
  private:
@@ -190,6 +247,13 @@ class TableFile {
     return std::lower_bound(
         index_.begin(), index_.end(), key,
         [](const IndexEntry& e, std::string_view k) { return e.last_key < k; });
+  }
+
+  static std::optional<ValuePlace> ValueOf(const IndexEntry& block,
+                                           std::size_t key_bytes) {
+    std::optional<ValuePlace> value = ValueInBlock(key_bytes, block.place.size);
+    if (value.has_value()) value->offset += block.place.offset;
+    return value;
   }
 
   bool ReadAt(std::uint64_t offset, std::span<std::byte> destination) const {
@@ -219,13 +283,25 @@ bool TableFiles::Read(const Instance& instance, schema::Space space,
                       PieceFn on_piece) {
   const Files files = Find(instance, space, key, destination.size());
   for (const auto& file : files) {
-    // Each table of `small` ends with the marker, and so its range may have any
-    // key.
-    if (space == schema::Space::kSmall && !file->Has(key)) continue;
+    const IndexEntry* const block = file->Block(space, key);
+    if (block == nullptr) continue;
     // What was told of it is of no use for another one.
-    return file->Read(key, value_bytes, offset, destination, on_piece);
+    return file->Read(*block, key.size(), value_bytes, offset, destination,
+                      on_piece);
   }
   return false;
+}
+
+std::size_t TableFiles::ReadRun(const Instance& instance,
+                                std::span<const ArrayBlock> blocks,
+                                std::span<std::byte> scratch,
+                                BlockFn on_block) {
+  if (blocks.empty()) return 0;
+  for (const auto& file : Find(instance, schema::Space::kChunks,
+                               blocks.front().key, scratch.size())) {
+    return file->ReadRun(blocks, scratch, on_block);
+  }
+  return 0;
 }
 
 std::optional<std::uint64_t> TableFiles::ValueBytes(const Instance& instance,
@@ -311,8 +387,9 @@ void TableFiles::Prefetch(const Instance& instance, schema::Space space,
                           std::uint64_t offset, std::size_t bytes,
                           std::span<const std::byte> destination) {
   for (const auto& file : Find(instance, space, key, bytes)) {
-    if (space == schema::Space::kSmall && !file->Has(key)) continue;
-    file->Prefetch(key, value_bytes, offset, bytes, destination);
+    const IndexEntry* const block = file->Block(space, key);
+    if (block == nullptr) continue;
+    file->Prefetch(*block, key.size(), value_bytes, offset, bytes, destination);
   }
 }
 

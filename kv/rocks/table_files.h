@@ -18,6 +18,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "kv/array_block.h"
 #include "kv/options.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/live_tables.h"
@@ -57,6 +58,11 @@ class TableFiles {
   bool Read(const Instance& instance, schema::Space space, std::string_view key,
             std::uint64_t value_bytes, std::uint64_t offset,
             std::span<std::byte> destination, PieceFn on_piece);
+
+  // As Database::ReadRun(), of `chunks`.
+  std::size_t ReadRun(const Instance& instance,
+                      std::span<const ArrayBlock> blocks,
+                      std::span<std::byte> scratch, BlockFn on_block);
 
   // The bytes of the value of `key`, of `chunks`. REQUIRES: it is there.
   std::optional<std::uint64_t> ValueBytes(const Instance& instance,

@@ -131,6 +131,63 @@ TEST_F(TableFilesTest, WhatIsNotThereIsLeftToTheDatabase) {
   EXPECT_EQ(ReadStraight(*database, ChunkKey(7, 1), 0, 3), std::nullopt);
 }
 
+TEST_F(TableFilesTest, NeighboursAreReadTogether) {
+  ASSERT_OK_AND_ASSIGN(const auto database, Create());
+  LiveFile file;
+  ASSERT_NO_FATAL_FAILURE(AdoptOne(database.get(), &file));
+  const auto run = [](const std::vector<int>& numbers) {
+    std::vector<ArrayBlock> blocks;
+    for (const int n : numbers) {
+      blocks.push_back({ChunkKey(3, n), Payload(3, n, 10000).size()});
+    }
+    return blocks;
+  };
+  // Calls for them in order, once each, and for no other.
+  std::vector<std::byte> scratch(1 << 20);
+  const auto read = [&](const std::vector<ArrayBlock>& blocks,
+                        const std::vector<int>& numbers) {
+    std::size_t calls = 0;
+    const std::size_t count = database->ReadRun(
+        blocks, scratch, [&](std::size_t i, std::span<const std::byte> value) {
+          EXPECT_EQ(i, calls++);
+          EXPECT_EQ(
+              std::string_view(reinterpret_cast<const char*>(value.data()),
+                               value.size()),
+              Payload(3, numbers[i], 10000));
+        });
+    EXPECT_EQ(count, calls);
+    return count;
+  };
+  std::vector<int> all;
+  for (int n = 1; n <= 40; ++n) all.push_back(n);
+  EXPECT_EQ(read(run(all), all), 40);
+  EXPECT_EQ(read(run({5}), {5}), 1);
+  EXPECT_EQ(read(run({5, 7, 9}), {5, 7, 9}), 3);
+  // Far from each other, or not ascending: each is another read.
+  EXPECT_EQ(read(run({5, 30}), {5, 30}), 1);
+  EXPECT_EQ(read(run({9, 8}), {9, 8}), 1);
+  EXPECT_EQ(read(run({}), {}), 0);
+  // Those that fit.
+  scratch.resize(40000);
+  EXPECT_EQ(read(run(all), all), 3);
+  scratch.resize(9000);
+  EXPECT_EQ(read(run(all), all), 0);
+  scratch.resize(1 << 20);
+  // Of another size, or not there.
+  std::vector<ArrayBlock> blocks = run(all);
+  --blocks[2].value_bytes;
+  EXPECT_EQ(read(blocks, all), 2);
+  blocks[0].value_bytes = ~std::uint64_t{0};
+  EXPECT_EQ(read(blocks, all), 0);
+  blocks = {{ChunkKey(9, 1), 10}};
+  EXPECT_EQ(read(blocks, all), 0);
+  // Cut while it is open: those before it come.
+  std::filesystem::resize_file(file.path, 55000);
+  EXPECT_LT(read(run(all), all), 6);
+  ASSERT_OK(database->Close());
+  EXPECT_EQ(read(run(all), all), 0);
+}
+
 TEST_F(TableFilesTest, AFileWithADamagedIndexIsReadByTheHeadsOfItsBlocks) {
   ASSERT_OK_AND_ASSIGN(const auto database, Create());
   LiveFile file;

@@ -151,8 +151,8 @@ struct ReadRequest {
 struct ReadOptions {
   // True stops with kCancelled. Not asked once all is read.
   std::function<bool()> cancelled = {};
-  // In bytes of chunks, now and then, and once all is read: 0 of 0 where all
-  // values are so small that they lie in the records of their leaves.
+  // In bytes of chunks, now and then, and once all is read: 0 of 0 where small
+  // values lie in records. Of many leaves `total` may fall, by such values.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };
 
