@@ -80,13 +80,6 @@ bool HasShape(nb::handle tuple, const Shape& shape) {
 
 }  // namespace
 
-LikeState::LikeState(Rules rules)
-    : rules_(std::move(rules)),
-      empty_(nb::module_::import_("numpy").attr("empty")),
-      large_(nb::module_::import_("ckptree.arrays.memory").attr("empty")),
-      to_numpy_(
-          nb::module_::import_("ckptree.arrays.dtypes").attr("to_numpy")) {}
-
 bool LikeState::Match(nb::handle like, std::vector<LeafInfo> leaves) {
   leaves_ = std::move(leaves);
   try {
@@ -281,7 +274,8 @@ const LikeState::Element& LikeState::ElementOf(nb::handle array) {
     if (element.dtype.is(dtype)) return element;
   }
   const int number = nb::cast<int>(rules_.dtypes[dtype]);
-  elements_.push_back({dtype, static_cast<DType>(number), to_numpy_(number)});
+  elements_.push_back(
+      {dtype, static_cast<DType>(number), rules_.to_numpy(number)});
   return elements_.back();
 }
 
@@ -293,7 +287,8 @@ nb::object LikeState::Array(LeafInfo* info, nb::handle value) {
   }
   const auto bytes = static_cast<std::size_t>(
       ArrayBytes(info->dtype, /*packed=*/false, info->shape).value_or(0));
-  const nb::object& make = bytes < kSmallBytes ? empty_ : large_;
+  const nb::object& make =
+      bytes < kSmallBytes ? rules_.empty : rules_.large_empty;
   nb::object made = make(shape, element.native);
   ReadRequest& request = arrays_.emplace_back();
   request.path = std::move(info->path);

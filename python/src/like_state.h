@@ -32,7 +32,7 @@ namespace ckptree::python {
 // Confined to one thread, which has the GIL.
 class LikeState {
  public:
-  explicit LikeState(Rules rules);
+  explicit LikeState(Rules rules) : rules_(std::move(rules)) {}
 
   // False where the two do not fit, or are not as plain as that. Makes the
   // arrays, which are not read yet.
@@ -109,9 +109,6 @@ class LikeState {
   nanobind::object Finished(Later* later);
 
   const Rules rules_;
-  const nanobind::object empty_;     // numpy.empty
-  const nanobind::object large_;     // The same of memory.py.
-  const nanobind::object to_numpy_;  // The dtype of a number.
   std::vector<Element> elements_;
   std::vector<LeafInfo> leaves_;
   std::vector<ReadRequest> arrays_;

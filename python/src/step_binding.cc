@@ -32,6 +32,7 @@ namespace {
 
 using Parents = nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::int_>>;
 using Objects = nb::typed<nb::list, nb::any>;
+using LeafInfos = nb::typed<nb::list, LeafInfo>;
 using ReadRequests =
     nb::typed<nb::sequence,
               nb::typed<nb::tuple, LeafInfo, nb::any, nb::any, nb::any>>;
@@ -142,12 +143,19 @@ void BindStep(nb::module_& m) {
            })
       .def(
           "leaves",
-          [](const StepObject& self, const std::string& glob) {
+          [](const StepObject& self, const std::string& glob,
+             bool only_leaves) -> LeafInfos {
             Check(ValidateGlob(glob));
-            return Take(
+            std::vector<LeafInfo> found = Take(
                 self.With([&](const Step& step) { return step.Leaves(glob); }));
+            nb::list leaves;
+            for (LeafInfo& leaf : found) {
+              if (only_leaves && !leaf.is_leaf()) continue;
+              leaves.append(nb::cast(std::move(leaf)));
+            }
+            return leaves;
           },
-          nb::arg("glob") = "")
+          nb::arg("glob") = "", nb::arg("only_leaves") = false)
       .def(
           "find",
           [](const StepObject& self, const std::string& name) {
