@@ -80,6 +80,50 @@ bool HasShape(nb::handle tuple, const Shape& shape) {
 
 }  // namespace
 
+bool LikeState::IsPlainLeaf(nb::handle value) const {
+  return value.type().is(rules_.array_type) || PyLong_Check(value.ptr()) ||
+         PyFloat_CheckExact(value.ptr()) || PyUnicode_CheckExact(value.ptr()) ||
+         PyBytes_CheckExact(value.ptr()) || PyComplex_CheckExact(value.ptr());
+}
+
+bool LikeState::StartsPlain(nb::handle like, std::optional<Path>* first) const {
+  Parts parts;
+  nb::object value = nb::borrow(like);
+  if (!PyDict_CheckExact(value.ptr())) {
+    parts.push_back(DictKey(Key{std::string(kRootItem)}));
+  }
+  while (!IsPlainLeaf(value)) {
+    PyObject* const object = value.ptr();
+    if (PyDict_CheckExact(object)) {
+      Py_ssize_t at = 0;
+      PyObject* key = nullptr;
+      PyObject* below = nullptr;
+      if (PyDict_Next(object, &at, &key, &below) == 0) return true;
+      // Match() looks at all of them.
+      if (!PyUnicode_CheckExact(key)) return true;
+      Py_ssize_t size = 0;
+      const char* text = PyUnicode_AsUTF8AndSize(key, &size);
+      if (text == nullptr) throw nb::python_error();
+      parts.push_back(
+          DictKey(Key{std::string(text, static_cast<std::size_t>(size))}));
+      value = nb::borrow(below);
+    } else if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
+      if (nb::len(value) == 0) return true;
+      parts.push_back(Index(0));
+      value = Checked(PySequence_GetItem(object, 0));
+    } else if (PyTuple_Check(object) || object == Py_None) {
+      return true;
+    } else {
+      const nb::object container = rules_.container(value);
+      return !container.is_none() && !container.is(nb::handle(Py_False));
+    }
+    constexpr std::size_t kDeep = 256;  // It may hold itself.
+    if (parts.size() > kDeep) return false;
+  }
+  first->emplace(std::move(parts));
+  return true;
+}
+
 bool LikeState::Match(nb::handle like, std::vector<LeafInfo> leaves) {
   leaves_ = std::move(leaves);
   try {
@@ -241,11 +285,7 @@ void LikeState::Child(const Run& run, nb::handle key, nb::handle value,
     Leaf(&first, key, value, parent->made);
     return;
   }
-  const bool plain =
-      value.type().is(rules_.array_type) || PyLong_Check(value.ptr()) ||
-      PyFloat_CheckExact(value.ptr()) || PyUnicode_CheckExact(value.ptr()) ||
-      PyBytes_CheckExact(value.ptr()) || PyComplex_CheckExact(value.ptr());
-  if (plain) throw NotPlain();  // A leaf in the place of a container.
+  if (IsPlainLeaf(value)) throw NotPlain();  // In the place of a container.
   Made made = Container(run, Open(value));
   if (made.later != nullptr) {
     parent->below.emplace_back(nb::borrow(key), std::move(made.later));

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -33,6 +34,10 @@ namespace ckptree::python {
 class LikeState {
  public:
   explicit LikeState(Rules rules) : rules_(std::move(rules)) {}
+
+  // Looks at the first leaf of the template alone. False where it is none of
+  // those; else its path, or none where it takes more to find it.
+  bool StartsPlain(nanobind::handle like, std::optional<Path>* first) const;
 
   // False where the two do not fit, or are not as plain as that. Makes the
   // arrays, which are not read yet.
@@ -90,6 +95,7 @@ class LikeState {
     nanobind::object native;  // Of the array that is made.
   };
 
+  bool IsPlainLeaf(nanobind::handle value) const;
   Opened Open(nanobind::handle value);
   Opened OpenDict(nanobind::handle value);
   Made Root(nanobind::handle like);

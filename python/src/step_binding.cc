@@ -59,12 +59,25 @@ void Read(const StepObject& self, ReadRequests requests, nb::handle progress) {
 // two differ, or have what LikeState does not know.
 nb::object RestoreLike(const StepObject& self, nb::handle like,
                        nb::handle rules) {
+  LikeState state{Rules(rules)};
+  const nb::object other_way = nb::borrow(Py_NotImplemented);
+  // To list all leaves takes a while, and most templates that do not fit show
+  // it at once.
+  try {
+    std::optional<Path> first;
+    if (!state.StartsPlain(like, &first)) return other_way;
+    if (first.has_value() && !Take(self.With([&first](const Step& step) {
+                                return step.Find(*first);
+                              })).has_value()) {
+      return other_way;
+    }
+  } catch (nb::python_error& raised) {
+    if (!raised.matches(PyExc_Exception)) throw;
+    return other_way;
+  }
   std::vector<LeafInfo> leaves =
       Take(self.With([](const Step& step) { return step.Leaves(); }));
-  LikeState state{Rules(rules)};
-  if (!state.Match(like, std::move(leaves))) {
-    return nb::borrow(Py_NotImplemented);
-  }
+  if (!state.Match(like, std::move(leaves))) return other_way;
   if (!state.values().empty()) {
     state.SetValues(
         Take(ReadWith(self, state.values().size() >= kLongCount, nb::none(),
