@@ -35,8 +35,8 @@ class LikeState {
  public:
   explicit LikeState(Rules rules) : rules_(std::move(rules)) {}
 
-  // Looks at the first leaf of the template alone. False where it is none of
-  // those; else its path, or none where it takes more to find it.
+  // Looks at the first leaf of the template alone. False where it is not one of
+  // those; else its path, or nothing where it takes more to find it.
   bool StartsPlain(nanobind::handle like, std::optional<Path>* first) const;
 
   // False where the two do not fit, or are not as plain as that. Makes the
