@@ -3,12 +3,12 @@
 #include "ckptree/history.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/engine/step_difference.h"
 #include "core/engine/subtree.h"
 #include "core/process/guarded_call.h"
 
@@ -49,12 +49,11 @@ absl::StatusOr<bool> SameValue(const Step& in_a, const LeafInfo& a,
 // None stands where a leaf could: a value, though without a record.
 bool IsNone(const LeafInfo& info) { return info.kind == EntryKind::kNone; }
 
-bool HasValue(const LeafInfo& info) {
-  return info.is_leaf() || info.tie_to.has_value() || IsNone(info);
-}
+bool HasValue(const LeafInfo& info) { return internal::HasValue(info.kind); }
 
 // The leaf that holds the value of `info`, with its own name and path.
 absl::StatusOr<LeafInfo> HolderOf(const Step& step, LeafInfo info) {
+  if (!info.tie_to.has_value()) return info;
   CKPTREE_ASSIGN_OR_RETURN(LeafInfo holder, step.Holder(info));
   holder.name = std::move(info.name);
   holder.path = std::move(info.path);
@@ -67,21 +66,35 @@ struct Leaves {
   std::vector<LeafDetail> details;
 };
 
-// Leaves, ties and None, in tree order, with their details.
-absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> all, step.Leaves(glob));
+// `infos` are leaves, ties and None, with their details.
+absl::StatusOr<Leaves> WithDetails(const Step& step,
+                                   std::vector<LeafInfo> infos) {
   Leaves leaves;
+  leaves.infos.reserve(infos.size());
+  bool tied = false;
+  for (const LeafInfo& info : infos) tied = tied || info.tie_to.has_value();
+  if (!tied) {
+    leaves.infos = std::move(infos);
+    CKPTREE_ASSIGN_OR_RETURN(leaves.details, step.Details(leaves.infos));
+    return leaves;
+  }
   std::vector<LeafInfo> asked;  // Where the values are.
-  for (const LeafInfo& info : all) {
-    if (!HasValue(info)) continue;
-    CKPTREE_ASSIGN_OR_RETURN(LeafInfo held, HolderOf(step, info));
+  for (LeafInfo& info : infos) {
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo held, HolderOf(step, std::move(info)));
     LeafInfo at = held;
-    if (info.tie_to.has_value()) at.path = *info.tie_to;
+    if (held.tie_to.has_value()) at.path = *held.tie_to;
     asked.push_back(std::move(at));
     leaves.infos.push_back(std::move(held));
   }
   CKPTREE_ASSIGN_OR_RETURN(leaves.details, step.Details(asked));
   return leaves;
+}
+
+// All leaves, ties and None, in tree order.
+absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves, step.Leaves(glob));
+  std::erase_if(leaves, [](const LeafInfo& info) { return !HasValue(info); });
+  return WithDetails(step, std::move(leaves));
 }
 
 }  // namespace
@@ -187,53 +200,54 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
 
 absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
                                 std::string_view glob) {
-  CKPTREE_ASSIGN_OR_RETURN(Leaves a, LeavesOf(before, glob));
-  CKPTREE_ASSIGN_OR_RETURN(Leaves b, LeavesOf(after, glob));
-  // By encoded path, whose order is that of the tree.
-  std::map<std::string, std::size_t> in_b;
-  for (std::size_t i = 0; i < b.infos.size(); ++i) {
-    in_b[b.infos[i].path.Encode()] = i;
-  }
-  std::map<std::string, LeafChange> changes;
+  CKPTREE_ASSIGN_OR_RETURN(
+      internal::MaybeDifferent found,
+      internal::FindMaybeDifferent(internal::StepInside::Of(before),
+                                   internal::StepInside::Of(after), glob));
+  CKPTREE_ASSIGN_OR_RETURN(Leaves a,
+                           WithDetails(before, std::move(found.before)));
+  CKPTREE_ASSIGN_OR_RETURN(Leaves b,
+                           WithDetails(after, std::move(found.after)));
   DiffReport report;
-  for (std::size_t i = 0; i < a.infos.size(); ++i) {
-    std::string key = a.infos[i].path.Encode();
-    LeafChange change;
-    change.name = a.infos[i].name;
-    const auto other = in_b.find(key);
-    if (other == in_b.end()) {
-      change.kind = LeafChange::Kind::kRemoved;
+  report.same = found.same;
+  // Both are in tree order, which is that of encoded paths.
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.infos.size() || j < b.infos.size()) {
+    int order = 0;
+    if (i == a.infos.size() || j == b.infos.size()) {
+      order = i == a.infos.size() ? 1 : -1;
     } else {
-      const std::size_t j = other->second;
+      order = a.infos[i].path.Encode().compare(b.infos[j].path.Encode());
+    }
+    LeafChange change;
+    if (order == 0) {
       change.kind = LeafChange::Kind::kRetyped;
       if (SameType(a.infos[i], b.infos[j])) {
         change.kind = LeafChange::Kind::kChanged;
         CKPTREE_ASSIGN_OR_RETURN(
             const bool same, SameValue(before, a.infos[i], a.details[i], after,
                                        b.infos[j], b.details[j]));
-        report.same += same && !IsNone(a.infos[i]) ? 1 : 0;
         if (same) {
-          in_b.erase(other);
+          report.same += IsNone(a.infos[i]) ? 0 : 1;
+          ++i;
+          ++j;
           continue;
         }
       }
-      change.after = std::move(b.infos[j]);
-      change.after_detail = std::move(b.details[j]);
-      in_b.erase(other);
+    } else {
+      change.kind =
+          order < 0 ? LeafChange::Kind::kRemoved : LeafChange::Kind::kAdded;
     }
-    change.before = std::move(a.infos[i]);
-    change.before_detail = std::move(a.details[i]);
-    changes.emplace(std::move(key), std::move(change));
-  }
-  for (const auto& [key, j] : in_b) {
-    LeafChange change;
-    change.kind = LeafChange::Kind::kAdded;
-    change.name = b.infos[j].name;
-    change.after = std::move(b.infos[j]);
-    change.after_detail = std::move(b.details[j]);
-    changes.emplace(key, std::move(change));
-  }
-  for (auto& [key, change] : changes) {
+    change.name = order <= 0 ? a.infos[i].name : b.infos[j].name;
+    if (order <= 0) {
+      change.before = std::move(a.infos[i]);
+      change.before_detail = std::move(a.details[i++]);
+    }
+    if (order >= 0) {
+      change.after = std::move(b.infos[j]);
+      change.after_detail = std::move(b.details[j++]);
+    }
     report.changes.push_back(std::move(change));
   }
   return report;

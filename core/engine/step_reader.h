@@ -57,15 +57,16 @@ class StepReader {
   };
   absl::StatusOr<Located> Locate(const Path& path) const;
   const Engine& engine() const { return *engine_; }
-  // Names the step; an error of a step that another process collected says so.
-  absl::Status Annotate(const absl::Status& status) const;
-
- private:
   struct Part {
     std::uint16_t part = 0;
     std::shared_ptr<const StepTree> tree;
     schema::LeafMap map;
   };
+  const std::vector<Part>& parts() const { return parts_; }
+  // Names the step; an error of a step that another process collected says so.
+  absl::Status Annotate(const absl::Status& status) const;
+
+ private:
   // Where a leaf is: part index and ordinal, in each part that has it.
   struct Place {
     std::size_t part = 0;

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
+#include "core/save/nearly_sorted.h"
 #include "schema/json_text.h"
 #include "schema/limits.h"
 #include "schema/quoted_text.h"
@@ -405,9 +406,10 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
   const auto by_path = [](const SourceLeaf& a, const SourceLeaf& b) {
     return a.entry.path < b.entry.path;
   };
-  // Most callers put leaves in tree order; moving them costs.
+  // Most callers put leaves in tree order, or those of a container after each
+  // other; moving them costs.
   if (!std::is_sorted(leaves_.begin(), leaves_.end(), by_path)) {
-    std::stable_sort(leaves_.begin(), leaves_.end(), by_path);
+    SortNearlySorted(&leaves_, by_path);
   }
   StepContent content = std::move(content_);
   // In place, up to `kept`: leaves are given once each by most callers, and
@@ -472,10 +474,14 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
   for (const SourceLeaf& leaf : content.leaves) entries.push_back(&leaf.entry);
   if (!nodes_.empty()) {
     for (const schema::TreeEntry& node : nodes_) entries.push_back(&node);
-    std::sort(entries.begin(), entries.end(),
-              [](const schema::TreeEntry* a, const schema::TreeEntry* b) {
-                return a->path < b->path;
-              });
+    const auto first_node =
+        entries.end() - static_cast<std::ptrdiff_t>(nodes_.size());
+    const auto by_name = [](const schema::TreeEntry* a,
+                            const schema::TreeEntry* b) {
+      return a->path < b->path;
+    };
+    std::sort(first_node, entries.end(), by_name);
+    std::inplace_merge(entries.begin(), first_node, entries.end(), by_name);
   }
   CKPTREE_ASSIGN_OR_RETURN(schema::EncodedTree tree,
                            schema::EncodeTreeOf(entries));

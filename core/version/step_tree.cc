@@ -71,12 +71,8 @@ absl::StatusOr<std::shared_ptr<const StepTree::Page>> StepTree::LoadPage(
     leaves += IsLeaf(entry.kind) ? 1 : 0;
   }
   page->leaves_before.push_back(leaves);
-  const std::uint32_t expected =
-      (index + 1 < root_.pages.size() ? root_.pages[index + 1].first_ordinal
-                                      : root_.leaf_count) -
-      ref.first_ordinal;
-  if (decoded.entries.size() != ref.entry_count || leaves != expected ||
-      decoded.entries.empty() ||
+  if (decoded.entries.size() != ref.entry_count ||
+      leaves != LeavesOfPage(index) || decoded.entries.empty() ||
       decoded.entries.front().path != ref.first_path) {
     return absl::DataLossError(
         absl::StrFormat("tree page %s is not what tree %s says of it",
@@ -86,6 +82,13 @@ absl::StatusOr<std::shared_ptr<const StepTree::Page>> StepTree::LoadPage(
   absl::MutexLock lock(&mu_);
   pages_[index] = page;
   return page;
+}
+
+std::uint32_t StepTree::LeavesOfPage(std::size_t index) const {
+  const std::uint32_t end = index + 1 < root_.pages.size()
+                                ? root_.pages[index + 1].first_ordinal
+                                : root_.leaf_count;
+  return end - root_.pages[index].first_ordinal;
 }
 
 std::size_t StepTree::PageOf(std::string_view path) const {

@@ -54,16 +54,19 @@ class StepTree {
   absl::Status ForEach(std::string_view prefix,
                        absl::FunctionRef<void(const Entry&)> fn) const;
 
- private:
   struct Page {
     std::shared_ptr<const schema::TreePage> page;
     // Leaves before each entry of the page, and in all of it.
     std::vector<std::uint32_t> leaves_before;
   };
+  // REQUIRES: index < root().pages.size().
+  absl::StatusOr<std::shared_ptr<const Page>> LoadPage(std::size_t index) const;
+  // Leaves of that page, without reading it.
+  std::uint32_t LeavesOfPage(std::size_t index) const;
 
+ private:
   StepTree(const kv::Database& database, const base::Digest& digest,
            schema::TreeRoot root);
-  absl::StatusOr<std::shared_ptr<const Page>> LoadPage(std::size_t index) const;
   // The page that holds `path` if any does.
   std::size_t PageOf(std::string_view path) const;
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ckptree import adapters
 from ckptree.adapters import variables
-from ckptree.arrays import shardings
+from ckptree.arrays import memory, shardings
 from ckptree.adapters.protocol import (
     ATTRIBUTE,
     DICT,
@@ -27,11 +27,14 @@ from ckptree.adapters.protocol import (
     Pieces,
     type_name,
 )
-from ckptree.arrays.dtypes import NUMBERS
+from ckptree.arrays.dtypes import NUMBERS, to_numpy
 
 DTYPES = NUMBERS
 FETCHED_TYPE = Fetched
 ARRAY_TYPE = np.ndarray
+EMPTY = np.empty
+LARGE_EMPTY = memory.empty
+TO_NUMPY = to_numpy
 
 _DICTS = (OrderedDict, defaultdict, Counter)
 _LEAVES = (bool, int, float, complex, str, bytes, np.ndarray)

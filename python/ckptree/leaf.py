@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Iterable, Protocol
 
 from ckptree.errors import Error
 from ckptree.records import LeafDetail, LeafStats
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from ckptree.view import LeafView
 
     Array = np.ndarray[Any, Any]
+
+
+# By the engine's numbers, of which none is that of what is no array. Asked of
+# each of very many leaves.
+_DTYPES: dict[int, np.dtype[Any] | None] = {0: None}
+
+
+class Records(Protocol):
+    """Records of many leaves, which are read at once."""
+
+    def of(self, number: int) -> dict[str, Any]:
+        """That of one of them."""
 
 
 class Leaf:
@@ -42,14 +54,17 @@ class Leaf:
         step: _engine.Step,
         info: _engine.LeafInfo,
         name: str | None = None,
-        read: Callable[[], dict[str, Any]] | None = None,
+        records: Records | None = None,
+        number: int = 0,
         owner: object = None,
     ) -> None:
         self._step = step
         self._info = info
-        self._name = info.name if name is None else name
+        self._name = name  # None: that of `info`.
         self._detail: LeafDetail | None = None
-        self._read = read  # Its record, where it is not read alone.
+        # Where its record is not read alone: those of many, and which it is.
+        self._records = records
+        self._number = number
         self._owner = owner  # The store, as in Step.
 
     @property
@@ -59,7 +74,8 @@ class Leaf:
         >>> leaf.name
         'w'
         """
-        return self._name
+        name = self._name
+        return self._info.name if name is None else name
 
     @property
     def kind(self) -> str:
@@ -119,11 +135,12 @@ class Leaf:
         >>> leaf.dtype
         dtype('float64')
         """
-        if self._info.kind != "array":
-            return None
-        from ckptree.arrays import dtypes
+        number = self._info.dtype
+        if number not in _DTYPES:
+            from ckptree.arrays import dtypes
 
-        return dtypes.to_numpy(self._info.dtype)
+            _DTYPES[number] = dtypes.to_numpy(number)
+        return _DTYPES[number]
 
     @property
     def dtype_name(self) -> str:
@@ -163,8 +180,8 @@ class Leaf:
         (48, 1)
         """
         if self._detail is None:
-            if self._read is not None:
-                fields = self._read()
+            if self._records is not None:
+                fields = self._records.of(self._number)
             else:
                 (fields,) = self._step.details([self._info])
             self._detail = LeafDetail.of(fields)

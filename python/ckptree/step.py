@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from itertools import islice
 from typing import (
     TYPE_CHECKING,
@@ -229,19 +228,13 @@ class Step(Mapping[str, Leaf]):
         >>> step.leaves("params/**")
         [<Leaf params/w: float64[4]>]
         """
-        return self._described(
-            [i for i in self._engine.leaves(glob) if i.is_leaf]
-        )
+        return self._described(self._engine.leaves(glob, only_leaves=True))
 
     def _described(self, chosen: list[_engine.LeafInfo]) -> list[Leaf]:
         records = _Records(self._engine, chosen)
+        engine, owner = self._engine, self._owner
         return [
-            Leaf(
-                self._engine,
-                info,
-                read=functools.partial(records.of, i),
-                owner=self._owner,
-            )
+            Leaf(engine, info, None, records, i, owner)
             for i, info in enumerate(chosen)
         ]
 

@@ -61,7 +61,10 @@ Rules::Rules(nb::handle module)
       container_type(module.attr("Container")),
       pieces_type(module.attr("Pieces")),
       content_type(module.attr("Content")),
-      fetched_type(module.attr("FETCHED_TYPE")) {}
+      fetched_type(module.attr("FETCHED_TYPE")),
+      empty(module.attr("EMPTY")),
+      large_empty(module.attr("LARGE_EMPTY")),
+      to_numpy(module.attr("TO_NUMPY")) {}
 
 std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
   PyObject* const object = value.ptr();

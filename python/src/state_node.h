@@ -38,6 +38,9 @@ struct Rules {
   nanobind::object pieces_type;     // _rules.Pieces
   nanobind::object content_type;    // _rules.Content
   nanobind::object fetched_type;    // protocol.Fetched
+  nanobind::object empty;           // numpy.empty
+  nanobind::object large_empty;     // The same, for what is large.
+  nanobind::object to_numpy;        // Numbers of ours to NumPy's dtypes.
 };
 
 struct Child {

@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -156,24 +158,48 @@ void StateWriter::WriteLargeInt(nb::handle value) {
 }
 
 void StateWriter::WriteArray(nb::handle array) {
-  const auto [met, is_new] = arrays_.try_emplace(array.ptr(), HerePath());
+  const Path here = HerePath();
+  const auto [met, is_new] =
+      arrays_.try_emplace(array.ptr(), std::uint64_t{paths_.size()});
   if (!is_new) {
-    step_->Tie(HerePath(), met->second);
+    std::uint64_t size = 0;
+    std::memcpy(&size, paths_.data() + met->second, sizeof(size));
+    const absl::StatusOr<Path> target =
+        Path::Decode(std::string_view(paths_).substr(
+            static_cast<std::size_t>(met->second) + sizeof(size), size));
+    // Else it breaks a limit, of which Put() has told the step.
+    if (target.ok()) step_->Tie(here, *target);
     return;
   }
-  nb::object dtype = array.attr("dtype");
-  if (!nb::cast<bool>(dtype.attr("isnative"))) {
+  const std::string encoded = here.Encode();
+  const std::uint64_t size = encoded.size();
+  paths_.append(reinterpret_cast<const char*>(&size), sizeof(size));
+  paths_ += encoded;
+  const std::optional<DType> dtype = NativeDType(array);
+  if (!dtype.has_value()) {
     // Swapped into an array of our own.
     const nb::object native =
-        array.attr("astype")(dtype.attr("newbyteorder")("="));
+        array.attr("astype")(array.attr("dtype").attr("newbyteorder")("="));
     kept_.append(native);
-    step_->Put(HerePath(), ToTensor(native, DTypeOf(native.attr("dtype"))),
+    step_->Put(here, ToTensor(native, DTypeOf(native.attr("dtype"))),
                Ownership::kBorrow);
     return;
   }
   kept_.append(array);
   copies_ = copies_ || ownership_ == Ownership::kCopy;
-  step_->Put(HerePath(), ToTensor(array, DTypeOf(dtype)), ownership_);
+  step_->Put(here, ToTensor(array, *dtype), ownership_);
+}
+
+std::optional<DType> StateWriter::NativeDType(nb::handle array) {
+  const nb::object dtype = array.attr("dtype");
+  for (const auto& [known, number] : dtypes_) {
+    if (known.is(dtype)) return number;
+  }
+  std::optional<DType> number;
+  if (nb::cast<bool>(dtype.attr("isnative"))) number = DTypeOf(dtype);
+  constexpr std::size_t kFew = 16;
+  if (dtypes_.size() < kFew) dtypes_.emplace_back(dtype, number);
+  return number;
 }
 
 void StateWriter::WritePieces(nb::handle pieces) {

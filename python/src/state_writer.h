@@ -7,10 +7,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "ckptree/save.h"
 #include "python/src/frozen_buffers.h"
 #include "python/src/key_path.h"
@@ -59,6 +62,8 @@ class StateWriter {
   // Calls `adapt`; what it raises gets the path.
   nanobind::object Adapt(nanobind::handle value);
   DType DTypeOf(nanobind::handle dtype);
+  // The same of an array of this machine's order of bytes; nothing of others.
+  std::optional<DType> NativeDType(nanobind::handle array);
   Path HerePath() const { return Path(path_); }
 
   StepBuilder* const step_;
@@ -74,8 +79,12 @@ class StateWriter {
   std::size_t written_ = 0;  // Values, so far.
   Parts path_;
   Ancestors ancestors_;
-  // Arrays that were met: the same one again is a tie.
-  std::unordered_map<PyObject*, Path> arrays_;
+  // Arrays that were met, of which there may be a million: the same one again
+  // is a tie. Where in `paths_` the path is, encoded, after its length.
+  absl::flat_hash_map<PyObject*, std::uint64_t> arrays_;
+  std::string paths_;
+  // Few arrays have dtypes of their own.
+  std::vector<std::pair<nanobind::object, std::optional<DType>>> dtypes_;
   // The same by what Pieces say: the places of paths.
   nanobind::dict memories_;
   nanobind::dict shardings_;

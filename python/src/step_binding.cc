@@ -8,20 +8,20 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <complex>
-#include <cstring>
-#include <limits>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 #include "python/src/key_path.h"
+#include "python/src/leaf_reading.h"
+#include "python/src/like_state.h"
 #include "python/src/numpy_array.h"
 #include "python/src/python_function.h"
 #include "python/src/records.h"
+#include "python/src/state_node.h"
 #include "python/src/step_object.h"
 #include "python/src/waiting.h"
 
@@ -30,105 +30,12 @@ namespace nb = nanobind;
 namespace ckptree::python {
 namespace {
 
-// Less is read in a moment, and needs no thread of its own.
-constexpr std::size_t kLongBytes = std::size_t{16} << 20;
-constexpr std::size_t kLongCount = 1000;
-
-constexpr std::size_t kUnknownSize = std::numeric_limits<std::size_t>::max();
-
 using Parents = nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::int_>>;
 using Objects = nb::typed<nb::list, nb::any>;
+using LeafInfos = nb::typed<nb::list, LeafInfo>;
 using ReadRequests =
     nb::typed<nb::sequence,
               nb::typed<nb::tuple, LeafInfo, nb::any, nb::any, nb::any>>;
-
-// A bool, int, ... as Python has it.
-nb::object ToObject(const LeafValue& value) {
-  const auto* bytes = reinterpret_cast<const char*>(value.bytes.data());
-  const EntryKind kind = value.info.kind;
-  if (kind == EntryKind::kBool) return nb::bool_(Take(value.Bool()));
-  if (kind == EntryKind::kInt) return nb::int_(Take(value.Int()));
-  if (kind == EntryKind::kFloat) return nb::float_(Take(value.Float()));
-  if (kind == EntryKind::kComplex && value.bytes.size() == 2 * sizeof(double)) {
-    double parts[2];
-    std::memcpy(parts, bytes, sizeof(parts));
-    return nb::steal(PyComplex_FromDoubles(parts[0], parts[1]));
-  }
-  if (kind == EntryKind::kStr || kind == EntryKind::kJson)
-    return ToText(Take(value.String()));
-  return nb::bytes(bytes, value.bytes.size());
-}
-
-// Bytes of the values of `leaves`, which are no arrays.
-absl::StatusOr<std::vector<std::size_t>> SizesOf(
-    const Step& step, const std::vector<LeafInfo>& leaves) {
-  std::vector<std::size_t> sizes;
-  std::vector<LeafInfo> unknown;
-  for (const LeafInfo& leaf : leaves) {
-    std::size_t size = 0;
-    if (leaf.kind == EntryKind::kBool) {
-      size = 1;
-    } else if (leaf.kind == EntryKind::kInt || leaf.kind == EntryKind::kFloat) {
-      size = sizeof(double);
-    } else if (leaf.kind == EntryKind::kComplex) {
-      size = 2 * sizeof(double);
-    } else {
-      unknown.push_back(leaf);
-      size = kUnknownSize;
-    }
-    sizes.push_back(size);
-  }
-  if (unknown.empty()) return sizes;
-  const absl::StatusOr<std::vector<LeafDetail>> details = step.Details(unknown);
-  if (!details.ok()) return details.status();
-  auto detail = details->begin();
-  for (std::size_t& size : sizes) {
-    if (size == kUnknownSize) size = (detail++)->bytes;
-  }
-  return sizes;
-}
-
-// In one pass: far faster than one by one.
-absl::StatusOr<std::vector<LeafValue>> ReadValues(
-    const Step& step, const std::vector<LeafInfo>& leaves,
-    const ReadOptions& options) {
-  const absl::StatusOr<std::vector<std::size_t>> sizes = SizesOf(step, leaves);
-  if (!sizes.ok()) return sizes.status();
-  std::vector<LeafValue> values(leaves.size());
-  std::vector<ReadRequest> requests(leaves.size());
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    values[i].info = leaves[i];
-    values[i].bytes.resize((*sizes)[i]);
-    requests[i].path = leaves[i].path;
-    requests[i].destination = values[i].bytes;
-  }
-  if (absl::Status status = step.ReadMany(requests, options); !status.ok()) {
-    return status;
-  }
-  return values;
-}
-
-// Calls `use` with the step, where that may take long in a thread of its own.
-// The result is a status, or has one.
-template <typename Use>
-auto ReadWith(const StepObject& self, bool is_long, nb::handle progress,
-              Use&& use) {
-  if (!is_long) {
-    return self.With(
-        [&](const Step& step) { return use(step, ReadOptions()); });
-  }
-  decltype(use(std::declval<const Step&>(), ReadOptions())) result =
-      absl::UnknownError("it was not read");
-  RunInterruptibly(
-      [&](Work& work) {
-        const ReadOptions options = {.cancelled = work.Cancelled(),
-                                     .on_progress = work.OnProgress()};
-        result = self.store->WithStep(
-            *self.open, [&](const Step& step) { return use(step, options); });
-      },
-      progress);
-  return result;
-}
 
 // `requests`: (leaf, array, start, shape) each; start None: the whole array.
 // All in one go, which reads no chunk twice.
@@ -145,12 +52,41 @@ void Read(const StepObject& self, ReadRequests requests, nb::handle progress) {
     }
     bytes += read.destination.size();
   }
-  const bool is_long = bytes >= kLongBytes || batch.size() >= kLongCount;
-  Check(ReadWith(self, is_long, progress,
-                 [&](const Step& step, const ReadOptions& options) {
-                   return step.ReadMany(batch, options);
-                 }));
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  ReadInto(self, batch, bytes, progress);
+}
+
+// The state of the step in the containers of `like`; NotImplemented where the
+// two differ, or have what LikeState does not know.
+nb::object RestoreLike(const StepObject& self, nb::handle like,
+                       nb::handle rules) {
+  LikeState state{Rules(rules)};
+  const nb::object other_way = nb::borrow(Py_NotImplemented);
+  // To list all leaves takes a while, and most templates that do not fit show
+  // it at once.
+  try {
+    std::optional<Path> first;
+    if (!state.StartsPlain(like, &first)) return other_way;
+    if (first.has_value() && !Take(self.With([&first](const Step& step) {
+                                return step.Find(*first);
+                              })).has_value()) {
+      return other_way;
+    }
+  } catch (nb::python_error& raised) {
+    if (!raised.matches(PyExc_Exception)) throw;
+    return other_way;
+  }
+  std::vector<LeafInfo> leaves =
+      Take(self.With([](const Step& step) { return step.Leaves(); }));
+  if (!state.Match(like, std::move(leaves))) return other_way;
+  if (!state.values().empty()) {
+    state.SetValues(
+        Take(ReadWith(self, state.values().size() >= kLongCount, nb::none(),
+                      [&state](const Step& step, const ReadOptions& options) {
+                        return ReadValues(step, state.values(), options);
+                      })));
+  }
+  ReadInto(self, state.arrays(), state.array_bytes(), nb::none());
+  return state.Finish();
 }
 
 absl::StatusOr<LeafInfo> Find(const Step& step, const std::string& name) {
@@ -220,12 +156,19 @@ void BindStep(nb::module_& m) {
            })
       .def(
           "leaves",
-          [](const StepObject& self, const std::string& glob) {
+          [](const StepObject& self, const std::string& glob,
+             bool only_leaves) -> LeafInfos {
             Check(ValidateGlob(glob));
-            return Take(
+            std::vector<LeafInfo> found = Take(
                 self.With([&](const Step& step) { return step.Leaves(glob); }));
+            nb::list leaves;
+            for (LeafInfo& leaf : found) {
+              if (only_leaves && !leaf.is_leaf()) continue;
+              leaves.append(nb::cast(std::move(leaf)));
+            }
+            return leaves;
           },
-          nb::arg("glob") = "")
+          nb::arg("glob") = "", nb::arg("only_leaves") = false)
       .def(
           "find",
           [](const StepObject& self, const std::string& name) {
@@ -245,6 +188,8 @@ void BindStep(nb::module_& m) {
           nb::arg("leaves"))
       .def("read", &Read, nb::arg("requests"),
            nb::arg("progress").none() = nb::none())
+      .def("restore_like", &RestoreLike, nb::arg("like").none(),
+           nb::arg("rules"))
       .def(
           "values",
           [](const StepObject& self, const std::vector<LeafInfo>& leaves,

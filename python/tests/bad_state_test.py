@@ -110,3 +110,10 @@ def test_metrics_and_metadata_are_checked(store):
     with pytest.raises(TypeError, match="metrics"):
         store.save(1, {"a": 1}, metrics={"x": "much"})
     assert store.steps() == []
+
+
+def test_a_name_that_is_too_long_is_told_where_its_array_comes_again(store):
+    shared = np.ones(2)
+    with pytest.raises(ValueError, match="aaa.*at most 4096"):
+        store.save(1, {"a" * 5000: shared, "b": shared}).result(timeout=60)
+    assert store.steps() == []

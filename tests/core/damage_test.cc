@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "ckptree/history.h"
 #include "ckptree/ranks.h"
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
@@ -139,6 +140,21 @@ TEST_F(DamageTest, TheNextSaveIsWhole) {
   // And the one after compares with it again.
   ASSERT_OK(SaveAll(4, second_));
   EXPECT_EQ(store_->Resolve(AtStep(4))->new_bytes, 0);
+}
+
+// Records that both steps have are not read to tell that they are the same.
+TEST_F(DamageTest, ADiffReadsOnlyWhatTheTwoDoNotShare) {
+  Bytes third = second_;
+  third[0] ^= std::byte{1};
+  ASSERT_OK(SaveAll(3, third));
+  Damage(schema::Space::kLeaves);
+  const auto report = Diff(Restored(AtStep(2)), Restored(AtStep(3)));
+  ASSERT_OK(report);
+  EXPECT_EQ(report->same, kLeaves - 1);
+  EXPECT_THAT(report->changes, ElementsAre(Field(&LeafChange::name, Name(0))));
+  // All of them differ here, and one of these is damaged.
+  EXPECT_THAT(Diff(Restored(AtStep(1)), Restored(AtStep(3))),
+              StatusIs(absl::StatusCode::kDataLoss));
 }
 
 // A table of arrays is gone: what was in it is lost, and no save shares it.

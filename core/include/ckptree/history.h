@@ -91,8 +91,10 @@ struct DiffReport {
 
 // Compares the leaves whose name matches `glob` (see MatchesGlob); all where it
 // is empty. The steps may be of different stores and different branches. A tie
-// is compared by the value that it shares. kInvalidArgument: a glob that does
-// not parse. kDataLoss: a record that cannot be read; nothing is reported then.
+// is compared by the value that it shares. Of two steps of one Store only the
+// records of leaves are read that not both of them have: milliseconds where
+// little differs. kInvalidArgument: a glob that does not parse. kDataLoss: a
+// record that cannot be read; nothing is reported then.
 CKPTREE_EXPORT absl::StatusOr<DiffReport> Diff(const Step& before,
                                                const Step& after,
                                                std::string_view glob = "");

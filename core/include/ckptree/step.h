@@ -35,6 +35,7 @@ namespace ckptree {
 
 namespace internal {
 class StepReader;
+struct StepInside;
 
 template <typename T, typename... Others>
 concept AnyOfTypes = (std::same_as<T, Others> || ...);
@@ -280,6 +281,7 @@ class CKPTREE_EXPORT Step {
 
  private:
   friend class Store;
+  friend struct internal::StepInside;
   explicit Step(std::unique_ptr<internal::StepReader> reader);
   std::unique_ptr<internal::StepReader> reader_;
 };

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping
 import numpy as np
 
 from ckptree import _engine, _rules, adapters
-from ckptree.arrays import casting, dtypes, values
+from ckptree.arrays import casting, dtypes, memory, values
 from ckptree.restoring import plain
 from ckptree.adapters.protocol import PARTS, Expected, Request
 from ckptree.errors import (
@@ -67,9 +67,21 @@ def _restored(
             "arrays= and device= go without a template: what arrays become, "
             "and where, the template says"
         )
+    if meter is None and type(step) is _engine.Step and _is_strict(options):
+        # Of what is not as plain as that, and of what differs: all below.
+        with memory.without_collection():
+            made = step.restore_like(like, _rules)
+        if made is not NotImplemented:
+            return made
     restoring = Like(step, selector, options)
     restoring.meter = meter
     return restoring.run(like)
+
+
+def _is_strict(options: RestoreOptions) -> bool:
+    """Whether the whole step is asked for, under its own names."""
+    asked = options["partial"], options["rename"], options["sharding"]
+    return not any(asked[:2]) and asked[2] is None
 
 
 def warn_of_loss(step: _engine.Step) -> None:

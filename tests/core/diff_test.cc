@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Diff() of any two steps of random histories, beside a model of them.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "ckptree/history.h"
+#include "ckptree/ranks.h"
+#include "tests/core/fixture.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A value: an int, an array of so many bytes of that number, None, or a tie.
+struct ModelValue {
+  enum class Kind { kInt, kArray, kNone, kTie } kind = Kind::kInt;
+  std::int64_t number = 0;
+  std::size_t size = 0;
+  std::string tie_to = {};
+  std::string tag = {};
+
+  friend bool operator==(const ModelValue&, const ModelValue&) = default;
+};
+using Model = std::map<std::string, ModelValue>;
+using Kind = ModelValue::Kind;
+
+class DiffTest : public CoreTest {
+ protected:
+  // As many as three pages of a tree hold, and some.
+  static constexpr int kLeaves = 1700;
+
+  static std::string Name(std::uint64_t i) {
+    return absl::StrFormat("layer%02d/w%04d", i / 100, i);
+  }
+
+  ModelValue RandomValue() {
+    ModelValue value;
+    value.number = static_cast<std::int64_t>(random_() % 200);
+    value.kind = random_() % 2 == 0 ? Kind::kInt : Kind::kArray;
+    if (value.kind == Kind::kArray) {
+      value.size = 1 + random_() % 3;
+      if (random_() % 8 == 0) value.tag = "scalar";
+    }
+    return value;
+  }
+
+  // A few changes, among them leaves that come and go.
+  void Change(Model* model, int count) {
+    for (int i = 0; i < count; ++i) {
+      const std::string name = Name(random_() % (kLeaves + 50));
+      switch (random_() % 8) {
+        case 0:
+          model->erase(name);
+          break;
+        case 1:
+          (*model)[name] = {.kind = Kind::kNone};
+          break;
+        case 2: {
+          const auto target = model->lower_bound(Name(random_() % kLeaves));
+          if (target == model->end() || target->first == name) break;
+          if (target->second.kind > Kind::kArray) break;
+          (*model)[name] = {.kind = Kind::kTie, .tie_to = target->first};
+          break;
+        }
+        case 3:  // It may be what it was.
+          if (model->contains(name)) (*model)[name].number ^= 1;
+          break;
+        default:
+          (*model)[name] = RandomValue();
+      }
+    }
+    // What lost its target becomes a value.
+    for (auto& [name, value] : *model) {
+      if (value.kind != Kind::kTie) continue;
+      const auto target = model->find(value.tie_to);
+      if (target == model->end() || target->second.kind > Kind::kArray) {
+        value = {.number = 7};
+      }
+    }
+  }
+
+  void Put(const Model& model, StepBuilder* builder,
+           std::vector<Bytes>* arrays) {
+    arrays->reserve(model.size());
+    for (const auto& [name, value] : model) {
+      switch (value.kind) {
+        case Kind::kInt:
+          builder->PutInt(name, value.number);
+          break;
+        case Kind::kArray: {
+          Tensor tensor = Uint8s(arrays->emplace_back(
+              value.size, static_cast<std::byte>(value.number)));
+          tensor.tag = value.tag;
+          builder->Put(name, std::move(tensor));
+          break;
+        }
+        case Kind::kNone:
+          builder->PutNode(name, EntryKind::kNone);
+          break;
+        case Kind::kTie:
+          builder->Tie(name, value.tie_to);
+      }
+    }
+  }
+  void SaveModel(std::int64_t step, const Model& model) {
+    StepBuilder builder = store_->Begin(step);
+    std::vector<Bytes> arrays;
+    Put(model, &builder, &arrays);
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+
+  static ModelValue Held(const Model& model, const ModelValue& value) {
+    return value.kind == Kind::kTie ? model.at(value.tie_to) : value;
+  }
+
+  // The same as the model says of the two.
+  static void ExpectAs(const DiffReport& report, const Model& before,
+                       const Model& after, const std::string& glob) {
+    std::map<std::string, std::string> expected;
+    std::uint64_t same = 0;
+    const auto matches = [&glob](const std::string& name) {
+      return glob.empty() || MatchesGlob(glob, name);
+    };
+    for (const auto& [name, value] : before) {
+      if (!matches(name)) continue;
+      const auto other = after.find(name);
+      if (other == after.end()) {
+        expected[name] = "removed";
+        continue;
+      }
+      const ModelValue a = Held(before, value);
+      const ModelValue b = Held(after, other->second);
+      if (a == b) {
+        same += a.kind == Kind::kNone ? 0 : 1;
+      } else {
+        const bool typed =
+            a.kind == b.kind && a.size == b.size && a.tag == b.tag;
+        expected[name] = typed ? "changed" : "retyped";
+      }
+    }
+    for (const auto& [name, value] : after) {
+      if (matches(name) && !before.contains(name)) expected[name] = "added";
+    }
+    std::map<std::string, std::string> found;
+    std::vector<std::string> names;
+    for (const LeafChange& change : report.changes) {
+      found[change.name] = std::string(ckptree::Name(change.kind));
+      names.push_back(change.name);
+      EXPECT_EQ(change.before.has_value(), before.contains(change.name));
+      EXPECT_EQ(change.after.has_value(), after.contains(change.name));
+      if (change.after.has_value() && change.after->is_leaf()) {
+        EXPECT_EQ(change.after_detail->digest.size(), 32);
+      }
+    }
+    EXPECT_EQ(found, expected);
+    EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+    EXPECT_EQ(report.same, same);
+  }
+
+  void ExpectAllPairs(const Store& a, const Store& b,
+                      const std::vector<Model>& models) {
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      for (std::size_t j = i; j < models.size(); ++j) {
+        const bool back = (i + j) % 3 == 0;  // The later one first.
+        SCOPED_TRACE(absl::StrFormat("%d and %d", i, j));
+        const Step before =
+            a.OpenStep(AtStep(static_cast<std::int64_t>(back ? j : i))).value();
+        const Step after =
+            b.OpenStep(AtStep(static_cast<std::int64_t>(back ? i : j))).value();
+        constexpr const char* kGlobs[] = {"layer03/**", "re:.*7$"};
+        for (const char* const glob : {"", kGlobs[(i + j) % 2]}) {
+          ASSERT_OK_AND_ASSIGN(const DiffReport report,
+                               Diff(before, after, glob));
+          ExpectAs(report, models[back ? j : i], models[back ? i : j], glob);
+        }
+      }
+    }
+  }
+
+  std::mt19937_64 random_{20261125};
+};
+
+TEST_F(DiffTest, SaysWhatTheModelSays) {
+  Model model;
+  for (std::uint64_t i = 0; i < kLeaves; ++i) model[Name(i)] = RandomValue();
+  std::vector<Model> models;
+  for (const int changes : {0, 1, 0, 5, 200, 3}) {
+    Change(&model, changes);
+    SaveModel(static_cast<std::int64_t>(models.size()), model);
+    models.push_back(model);
+  }
+  ExpectAllPairs(*store_, *store_, models);
+  // Of another store there is nothing to share.
+  const absl::StatusOr<Store> reader = Store::Open(path(), ReadOnly());
+  ASSERT_OK(reader);
+  models.resize(3);
+  ExpectAllPairs(*store_, *reader, models);
+}
+
+// What is nothing but leaves: whole pages are passed over.
+TEST_F(DiffTest, OnlyLeaves) {
+  Model model;
+  for (std::uint64_t i = 0; i < kLeaves; ++i) {
+    model[Name(i)] = {.number = static_cast<std::int64_t>(i)};
+  }
+  std::vector<Model> models;
+  for (const std::uint64_t changed :
+       {0u, 0u, 511u, 512u, 1023u, 1024u, 1699u}) {
+    model[Name(changed)].number = -1 - static_cast<std::int64_t>(changed);
+    SaveModel(static_cast<std::int64_t>(models.size()), model);
+    models.push_back(model);
+  }
+  model.erase(Name(600));
+  model.erase(Name(0));
+  SaveModel(static_cast<std::int64_t>(models.size()), model);
+  models.push_back(model);
+  ExpectAllPairs(*store_, *store_, models);
+}
+
+// Steps of two parts each, and of one: leaves move from one to the other.
+TEST_F(DiffTest, StepsOfSeveralParts) {
+  Model model;
+  for (std::uint64_t i = 0; i < kLeaves; ++i) model[Name(i)] = RandomValue();
+  std::vector<Model> models;
+  for (int round = 0; round < 4; ++round) {
+    Change(&model, 10 * round);
+    const auto step = static_cast<std::int64_t>(models.size());
+    if (round == 2) {
+      SaveModel(step, model);
+      models.push_back(model);
+      continue;
+    }
+    ASSERT_OK_AND_ASSIGN(RankedSave save,
+                         RankedSave::Begin(store_->Begin(step), {.world = 2}));
+    const absl::StatusOr<Store> rank = Store::Open(path(), ReadOnly());
+    ASSERT_OK(rank);
+    std::vector<std::string> built;
+    for (int part = 0; part < 2; ++part) {
+      Model own;
+      for (const auto& [name, value] : model) {
+        // Ties are where their targets are.
+        const std::string& at = value.kind == Kind::kTie ? value.tie_to : name;
+        const bool second = at.back() - '0' < 3 + round;
+        if (second == (part == 1)) own[name] = value;
+      }
+      StepBuilder builder = BeginPart(*rank, save.plan(), part);
+      std::vector<Bytes> arrays;
+      Put(own, &builder, &arrays);
+      for (const auto& [name, value] : own) {
+        builder.SetPerRank(name.substr(0, name.find('/')));
+      }
+      absl::StatusOr<std::string> finished = FinishPart(std::move(builder));
+      ASSERT_OK(finished);
+      built.push_back(*std::move(finished));
+    }
+    ASSERT_OK(save.Commit(std::move(built)).WaitCommitted(kLong));
+    models.push_back(model);
+  }
+  ExpectAllPairs(*store_, *store_, models);
+}
+
+}  // namespace
+}  // namespace ckptree::testing
