@@ -11,6 +11,7 @@
 
 #include "kv/files/file_system_of.h"
 #include "kv/rocks/block_entry.h"
+#include "kv/rocks/direct_buffers.h"
 #include "kv/rocks/direct_file.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/open_files.h"
@@ -103,15 +104,14 @@ class TableFile {
 
   bool Read(std::string_view key, std::uint64_t value_bytes,
             std::uint64_t offset, std::span<std::byte> destination,
-            TableFiles::PieceFn on_piece) const {
+            DirectBuffers* buffers, TableFiles::PieceFn on_piece) const {
     const std::optional<ValuePlace> value = Find(key);
     if (!value.has_value() || value->size != value_bytes ||
         !IsIn(*value, offset, destination.size())) {
       return false;
     }
     const std::uint64_t start = value->offset + offset;
-    std::size_t done = direct_.Read(start, destination);
-    if (done > 0) on_piece(destination.first(done));
+    std::size_t done = direct_.Read(start, destination, buffers, on_piece);
     while (done < destination.size()) {
       const auto piece = destination.subspan(
           done, std::min(kPieceBytes, destination.size() - done));
@@ -155,19 +155,18 @@ class TableFile {
   }
 
   void Prefetch(std::string_view key, std::uint64_t value_bytes,
-                std::uint64_t offset, std::size_t bytes,
-                std::span<const std::byte> destination) const {
+                std::uint64_t offset, std::size_t bytes) const {
     const std::optional<ValuePlace> value = Find(key);
     if (!value.has_value()) return;
     if (value->size != value_bytes) {
       if (bytes != value_bytes) return;
       offset = 0;
       bytes = value->size;
-      destination = {};
     }
     if (!IsIn(*value, offset, bytes)) return;
     const std::uint64_t start = value->offset + offset;
-    if (direct_.Wants(start, destination)) return;
+    const DirectFile::Way way = direct_.WayOf(start, bytes);
+    if (way != DirectFile::Way::kOther) return;
     // Only to be faster.
     file_->Prefetch(start, bytes, rocksdb::IOOptions(), nullptr)
         .PermitUncheckedError();
@@ -223,7 +222,8 @@ bool TableFiles::Read(const Instance& instance, schema::Space space,
     // key.
     if (space == schema::Space::kSmall && !file->Has(key)) continue;
     // What was told of it is of no use for another one.
-    return file->Read(key, value_bytes, offset, destination, on_piece);
+    return file->Read(key, value_bytes, offset, destination,
+                      &DirectBuffers::Shared(), on_piece);
   }
   return false;
 }
@@ -308,11 +308,10 @@ void TableFiles::MakeRoom(std::size_t descriptors, const std::string& but) {
 
 void TableFiles::Prefetch(const Instance& instance, schema::Space space,
                           std::string_view key, std::uint64_t value_bytes,
-                          std::uint64_t offset, std::size_t bytes,
-                          std::span<const std::byte> destination) {
+                          std::uint64_t offset, std::size_t bytes) {
   for (const auto& file : Find(instance, space, key, bytes)) {
     if (space == schema::Space::kSmall && !file->Has(key)) continue;
-    file->Prefetch(key, value_bytes, offset, bytes, destination);
+    file->Prefetch(key, value_bytes, offset, bytes);
   }
 }
 
