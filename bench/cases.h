@@ -28,6 +28,8 @@ int MemoryAlone(const char* what, const char* path, const char* size,
 bool ManySteps(const Settings& settings);
 // 100 000 steps of one leaf of 4 KiB: open, list, the history of the leaf.
 bool LongRun(const Settings& settings);
+// A memory-bound loop on one core while 1 GiB is saved, beside the loop alone.
+bool TrainingBeside(const Settings& settings);
 // Save, restore and verify of 1 GiB with 1 to 16 threads.
 bool Processors(const Settings& settings);
 // One leaf of 4 KiB by name, of 1 000 steps of 200: read before; for the first

@@ -30,6 +30,7 @@ constexpr Case kCases[] = {
     {"memory", ckptree::bench::Memory},
     {"long_run", ckptree::bench::LongRun},
     {"processors", ckptree::bench::Processors},
+    {"training_beside", ckptree::bench::TrainingBeside},
     {"query", ckptree::bench::Query},
     {"restore_cold", ckptree::bench::RestoreCold},
     {"restore_warm", ckptree::bench::RestoreWarm},

@@ -192,13 +192,12 @@ class Database {
   // is there; of another the bytes of some value.
   std::optional<std::uint64_t> ValueBytes(schema::Space space,
                                           std::string_view key) const;
-  // Begins to read what ReadUnchecked() will be asked for; does not wait.
-  // `destination`: where that will put it, if it is known. Where the value has
-  // other bytes than `value_bytes` all of it, if all was asked for.
+  // Begins to read what ReadUnchecked() will be asked for; does not wait. Where
+  // the value has other bytes than `value_bytes` all of it, if all was asked
+  // for.
   void Prefetch(schema::Space space, std::string_view key,
                 std::uint64_t value_bytes, std::uint64_t offset,
-                std::size_t bytes,
-                std::span<const std::byte> destination) const;
+                std::size_t bytes) const;
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
   // kChunks; a copy otherwise). The file's size is checked before it is mapped.
   // A mapped value that has the bytes of `saved`, where that is given, is

@@ -150,6 +150,16 @@ void Save::SetCopied() {
   copied_ = true;
 }
 
+void Save::SetCopyEnded() {
+  absl::MutexLock lock(&mu_);
+  copy_ended_ = true;
+}
+
+void Save::WaitCopyEnded() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &Save::CopyEnded));
+}
+
 std::int64_t Save::staged_ns() const {
   absl::MutexLock lock(&mu_);
   return staged_ns_;

@@ -112,6 +112,10 @@ class Save {
   // The caller's memory is free; the part of it that was not lent is.
   void SetStaged();
   void SetCopied();
+  // What is still to be copied out of the host's memory will not be.
+  void SetCopyEnded();
+  // Until one of these, or the end.
+  void WaitCopyEnded();
   std::int64_t staged_ns() const;
   bool cancelled() const { return cancelled_.load(); }
   // Step 6 begins: from now on cancelling is too late. False where the save was
@@ -133,6 +137,9 @@ class Save {
   bool CopiedOrDone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return copied_ || result_.has_value();
   }
+  bool CopyEnded() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return copied_ || copy_ended_ || result_.has_value();
+  }
   bool HasResult() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return result_.has_value();
   }
@@ -143,6 +150,7 @@ class Save {
   Progress::Phase phase_ ABSL_GUARDED_BY(mu_) = Progress::Phase::kQueued;
   bool staged_ ABSL_GUARDED_BY(mu_) = false;
   bool copied_ ABSL_GUARDED_BY(mu_) = false;
+  bool copy_ended_ ABSL_GUARDED_BY(mu_) = false;
   bool committing_ ABSL_GUARDED_BY(mu_) = false;
   std::int64_t staged_ns_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);

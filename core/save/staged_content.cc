@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "ckptree/dtype.h"
 #include "ckptree/path.h"
+#include "core/array/stream_copy.h"
 #include "core/process/guarded_call.h"
 
 namespace ckptree::internal {
@@ -213,7 +214,7 @@ absl::Status StagedContent::FetchChunk(const SourceLeaf& leaf,
     return CallCopy(leaf, box, static_cast<std::uint64_t>(offset), destination);
   }
   if (box.strides.empty() && chunks.contiguous()) {
-    std::memcpy(destination.data(), box.data + offset, destination.size());
+    StreamCopy(destination.data(), box.data + offset, destination.size());
     return absl::OkStatus();
   }
   const ChunkGrid::Cell cell = chunks.cell(piece.cell);

@@ -13,8 +13,6 @@
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "kv/monotonic.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -22,6 +20,9 @@ namespace {
 // While one piece is on its way from a device the next is asked for, and memory
 // is got for a third.
 constexpr std::size_t kFetches = 4;
+
+// A thread is started in the time in which a small part of this is copied.
+constexpr std::uint64_t kBytesForOne = 8 << 20;
 
 }  // namespace
 
@@ -89,6 +90,7 @@ void Stager::Loop() {
       StageOne(save);
       return absl::OkStatus();
     });
+    save->SetCopyEnded();
     // What was not copied is read in place, at the save's turn.
     if (!status.ok()) logger_->Log(LogSeverity::kWarning, "save", status);
   }
@@ -101,6 +103,7 @@ void Stager::StageOne(const std::shared_ptr<Save>& save) {
   if (content->fetched_count() < content->piece_count()) {
     CopyHost(*save, content.get());
   }
+  save->SetCopyEnded();
   if (content->fetched_count() > 0) Fetch(*save, content.get());
   const absl::MutexLock lock(&mu_);
   bytes_ += content->staged_bytes();
@@ -111,25 +114,29 @@ void Stager::StageOne(const std::shared_ptr<Save>& save) {
 // has its turn, so a full pool delays the caller and blocks nobody.
 void Stager::CopyHost(const Save& save, StagedContent* content) {
   std::atomic<bool> full{false};
-  arena_->execute([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<std::size_t>(0, content->piece_count(), 1),
-        [&](const tbb::blocked_range<std::size_t>& range) {
-          for (std::size_t i = range.begin(); i != range.end(); ++i) {
-            if (full.load(std::memory_order_relaxed) || save.cancelled()) {
-              return;
-            }
-            if (content->fetched(i)) continue;
-            bool copied = false;
-            GuardedStatus("staging", [&]() -> absl::Status {
-              CKPTREE_ASSIGN_OR_RETURN(copied, content->Stage(i));
-              return absl::OkStatus();
-            }).IgnoreError();
-            if (!copied) full.store(true);
-          }
-        },
-        tbb::simple_partitioner());
+  std::atomic<std::size_t> next{0};
+  RunOnDiskThreads(CopyThreads(*content), [&] {
+    while (!full.load(std::memory_order_relaxed) && !save.cancelled()) {
+      const std::size_t i = next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= content->piece_count()) return;
+      if (content->fetched(i)) continue;
+      bool copied = false;
+      GuardedStatus("staging", [&]() -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(copied, content->Stage(i));
+        return absl::OkStatus();
+      }).IgnoreError();
+      if (!copied) full.store(true);
+    }
   });
+}
+
+// As many as there are processors, and no more than there is work for. They are
+// no tasks of the arena: the caller waits for them, and nobody for the save
+// before, whose tasks have the arena.
+std::size_t Stager::CopyThreads(const StagedContent& content) const {
+  const auto most = static_cast<std::uint64_t>(arena_->max_concurrency());
+  const std::uint64_t worth = content.content().bytes / kBytesForOne;
+  return static_cast<std::size_t>(std::clamp<std::uint64_t>(worth, 1, most));
 }
 
 // What only a function can copy cannot be read in place: where the pool is full

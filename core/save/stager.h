@@ -46,6 +46,7 @@ class Stager {
  private:
   void Loop();
   void StageOne(const std::shared_ptr<Save>& save);
+  std::size_t CopyThreads(const StagedContent& content) const;
   void CopyHost(const Save& save, StagedContent* content);
   void Fetch(const Save& save, StagedContent* content);
 

@@ -248,6 +248,9 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
     return save->cancelled() ? absl::CancelledError("it was cancelled")
                              : absl::OkStatus();
   };
+  // The caller waits for the copy, and nobody for what this would do
+  // with the same processors in the meantime.
+  save->WaitCopyEnded();
   const auto base = tip_.parts.find(task.part);
   absl::StatusOr<PartResult> part = absl::UnknownError("");
   context_.arena->execute([&] {

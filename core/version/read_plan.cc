@@ -4,9 +4,6 @@
 
 #include "core/version/read_plan.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -24,6 +21,7 @@
 #include "core/process/first_error.h"
 #include "core/process/guarded_call.h"
 #include "core/version/block_payload.h"
+#include "core/version/fresh_pages.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "tbb/blocked_range.h"
@@ -51,22 +49,6 @@ constexpr std::size_t kWorthPieces = std::size_t{512} << 10;
 // About a chunk.
 constexpr std::size_t kPagesAtOnce = std::size_t{4} << 20;
 
-// Has the kernel make the pages of memory that nobody touched all at once, not
-// one by one as the first byte of each comes; memory that is there stays as it
-// is.
-void MakePages(std::span<std::byte> memory) {
-#ifdef MADV_POPULATE_WRITE
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  const std::uintptr_t first = (begin + page - 1) / page * page;
-  const std::uintptr_t end = (begin + memory.size()) / page * page;
-  if (first >= end) return;
-  // Only to be faster: older kernels do not know it.
-  (void)madvise(memory.data() + (first - begin), end - first,
-                MADV_POPULATE_WRITE);
-#endif
-}
-
 }  // namespace
 
 absl::Status ReadPlan::AddValue(const Path& path,
@@ -90,7 +72,6 @@ absl::Status ReadPlan::AddValue(const Path& path,
     return absl::OkStatus();
   }
   names_.push_back(&path);
-  NoteDestination(destination);
   std::uint64_t at = 0;
   for (std::size_t c = 0; c < record.chunks.size(); ++c) {
     const schema::ChunkRef& ref = record.chunks[c];
@@ -140,12 +121,12 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
   if (elements == 0) return 0;
 
   names_.push_back(&path);
-  NoteDestination(destination);
   const auto name_index = static_cast<std::uint32_t>(names_.size() - 1);
   const std::int64_t element_bytes =
       entry.packed ? 1 : (BitWidth(entry.dtype) + 7) / 8;
   std::int64_t found = 0;
   std::size_t first_chunk = 0;
+  bool scattered = false;
   for (const schema::Box& stored : record.boxes) {
     if (stored.start.size() != entry.shape.size() ||
         !CheckBox(stored.start, stored.shape, entry.shape).ok()) {
@@ -201,6 +182,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
         scatter.box_shape = box.shape;
         scatter.element_bytes = element_bytes;
         slice.destination = destination.data();
+        scattered = true;
         slice.scatter = static_cast<std::int32_t>(scatters_.size());
         scatters_.push_back(std::move(scatter));
       }
@@ -209,6 +191,7 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
     CKPTREE_RETURN_IF_ERROR(bad);
     first_chunk += static_cast<std::size_t>(grid.count());
   }
+  if (scattered) NoteScattered(destination);
   return found;
 }
 
@@ -375,13 +358,8 @@ absl::Status ReadPlan::DeliverBlock(std::span<const Slice> slices,
 void ReadPlan::Prefetch(std::span<const Slice> slices) const {
   const schema::ChunkRef& first = slices.front().ref;
   const auto [begin, end] = Extent(slices);
-  // As ReadStraight() will read it.
-  std::span<const std::byte> destination;
-  if (slices.size() == 1 && slices.front().scatter < 0) {
-    destination = {slices.front().destination, first.length};
-  }
   database_.Prefetch(first.place, ChunkKey(first), first.block_length, begin,
-                     end - begin, destination);
+                     end - begin);
 }
 
 void ReadPlan::CountDone(std::uint64_t bytes) {
@@ -461,10 +439,17 @@ absl::Status ReadPlan::Run(int asked) {
   };
   if (const std::size_t threads = DiskThreads(asked); threads > 1) {
     const std::vector<std::span<const Block>> runs = Runs(blocks);
+    FreshPages pages(Destinations(runs));
     std::atomic<std::size_t> next = 0;
+    std::atomic<bool> ahead = false;
     RunOnDiskThreads(threads, [&] {
       try {
         Scratch scratch;
+        // The disk reads while one of them makes pages; who asked tells how far
+        // it is.
+        if (std::this_thread::get_id() != asking && !ahead.exchange(true)) {
+          pages.MakeAhead(next, error);
+        }
         while (true) {
           const std::size_t r = next.fetch_add(1, std::memory_order_relaxed);
           if (r >= runs.size() || error.any()) return;
@@ -472,7 +457,7 @@ absl::Status ReadPlan::Run(int asked) {
           if (r + threads < runs.size() && runs[r + threads].size() == 1) {
             Prefetch(runs[r + threads].front());
           }
-          if (r < destinations_.size()) MakePages(destinations_[r]);
+          pages.Make(r);
           read(runs[r], &scratch);
         }
       } catch (const std::bad_alloc&) {
@@ -490,10 +475,9 @@ absl::Status ReadPlan::Run(int asked) {
   return error.any() ? error.status() : Tell();
 }
 
-void ReadPlan::NoteDestination(std::span<std::byte> destination) {
-  if (destination.size() < kPagesAtOnce / 4) return;
+void ReadPlan::NoteScattered(std::span<std::byte> destination) {
   for (std::size_t at = 0; at < destination.size(); at += kPagesAtOnce) {
-    destinations_.push_back(destination.subspan(
+    scattered_.push_back(destination.subspan(
         at, std::min(kPagesAtOnce, destination.size() - at)));
   }
 }
@@ -504,6 +488,24 @@ std::size_t ReadPlan::SmallReaders(std::uint64_t bytes, int asked) {
   if (bytes < kWorthDiskThreads) return processors;
   return asked != 0 ? static_cast<std::size_t>(asked)
                     : std::max(processors, kReadsAtOnce);
+}
+
+std::vector<std::span<std::byte>> ReadPlan::Destinations(
+    std::span<const std::span<const Block>> runs) const {
+  std::vector<std::span<std::byte>> destinations;
+  std::size_t scattered = 0;
+  for (const std::span<const Block> run : runs) {
+    std::span<std::byte>& destination = destinations.emplace_back();
+    if (run.size() != 1) continue;  // Small ones, by way of a scratch.
+    const Block slices = run.front();
+    const Slice& slice = slices.front();
+    if (slice.scatter < 0 && slices.size() == 1) {
+      destination = {slice.destination, slice.ref.length};
+    } else if (slice.scatter >= 0 && scattered < scattered_.size()) {
+      destination = scattered_[scattered++];
+    }
+  }
+  return destinations;
 }
 
 std::size_t ReadPlan::DiskThreads(int asked) const {

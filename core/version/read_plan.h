@@ -112,8 +112,12 @@ class ReadPlan {
   static bool IsSaved(const schema::ChunkRef& ref, const std::byte* bytes);
   // Begins to read a block.
   void Prefetch(std::span<const Slice> slices) const;
-  // Remembers what is about to be written, where that is much.
-  void NoteDestination(std::span<std::byte> destination);
+  // Remembers that chunks fall into this memory in many runs.
+  void NoteScattered(std::span<std::byte> destination);
+  // Of each run what it is read into, or a piece of what several are; of runs
+  // of several blocks, and where there is no one place, nothing.
+  std::vector<std::span<std::byte>> Destinations(
+      std::span<const std::span<const Block>> runs) const;
   // All slices, by the block that they are in.
   std::vector<Block> Blocks();
   // read_plan_runs.cc: the same in pieces, each for one thread: a block, or
@@ -165,8 +169,7 @@ class ReadPlan {
   absl::Mutex taking_;
   std::vector<const Path*> names_;
   std::vector<Slice> slices_;
-  // In pieces, whose pages may be made at once.
-  std::vector<std::span<std::byte>> destinations_;
+  std::vector<std::span<std::byte>> scattered_;  // In pieces.
   std::vector<Scatter> scatters_;
   std::atomic<std::uint64_t> bytes_read_{0};
   // Of all slices, in bytes; so `done_`.

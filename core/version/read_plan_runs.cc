@@ -55,7 +55,7 @@ void ReadPlan::Take(ReadPlan* other) {
   };
   append(&other->names_, &names_);
   append(&other->slices_, &slices_);
-  append(&other->destinations_, &destinations_);
+  append(&other->scattered_, &scattered_);
   append(&other->scatters_, &scatters_);
 }
 

@@ -191,13 +191,12 @@ std::optional<std::uint64_t> Database::ValueBytes(schema::Space space,
 
 void Database::Prefetch(schema::Space space, std::string_view key,
                         std::uint64_t value_bytes, std::uint64_t offset,
-                        std::size_t bytes,
-                        std::span<const std::byte> destination) const {
+                        std::size_t bytes) const {
   if (space != schema::Space::kChunks && space != schema::Space::kSmall) return;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (instance.ok()) {
     impl_->table_files->Prefetch(**instance, space, key, value_bytes, offset,
-                                 bytes, destination);
+                                 bytes);
   }
 }
 

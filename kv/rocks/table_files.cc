@@ -11,6 +11,7 @@
 
 #include "kv/files/file_system_of.h"
 #include "kv/rocks/block_entry.h"
+#include "kv/rocks/direct_buffers.h"
 #include "kv/rocks/direct_file.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/open_files.h"
@@ -115,7 +116,7 @@ class TableFile {
 
   bool Read(const IndexEntry& block, std::size_t key_bytes,
             std::uint64_t value_bytes, std::uint64_t offset,
-            std::span<std::byte> destination,
+            std::span<std::byte> destination, DirectBuffers* buffers,
             TableFiles::PieceFn on_piece) const {
     const std::optional<ValuePlace> value = ValueOf(block, key_bytes);
     if (!value.has_value() || value->size != value_bytes ||
@@ -123,8 +124,7 @@ class TableFile {
       return false;
     }
     const std::uint64_t start = value->offset + offset;
-    std::size_t done = direct_.Read(start, destination);
-    if (done > 0) on_piece(destination.first(done));
+    std::size_t done = direct_.Read(start, destination, buffers, on_piece);
     while (done < destination.size()) {
       const auto piece = destination.subspan(
           done, std::min(kPieceBytes, destination.size() - done));
@@ -166,8 +166,8 @@ class TableFile {
     }
     if (places.empty()) return 0;
     const std::uint64_t there =
-        direct_.Read(begin, scratch.first((end - begin + kTablePage - 1) /
-                                          kTablePage * kTablePage));
+        direct_.Read(begin, scratch.first(end - begin),
+                     &DirectBuffers::Shared(), [](auto) {});
     for (std::size_t i = 0; i < places.size(); ++i) {
       const auto value =
           scratch.subspan(there > 0 ? places[i] - begin : 0,
@@ -215,19 +215,18 @@ class TableFile {
 
   void Prefetch(const IndexEntry& block, std::size_t key_bytes,
                 std::uint64_t value_bytes, std::uint64_t offset,
-                std::size_t bytes,
-                std::span<const std::byte> destination) const {
+                std::size_t bytes) const {
     const std::optional<ValuePlace> value = ValueOf(block, key_bytes);
     if (!value.has_value()) return;
     if (value->size != value_bytes) {
       if (bytes != value_bytes) return;
       offset = 0;
       bytes = value->size;
-      destination = {};
     }
     if (!IsIn(*value, offset, bytes)) return;
     const std::uint64_t start = value->offset + offset;
-    if (direct_.Wants(start, destination)) return;
+    const DirectFile::Way way = direct_.WayOf(start, bytes);
+    if (way != DirectFile::Way::kOther) return;
     // Only to be faster.
     file_->Prefetch(start, bytes, rocksdb::IOOptions(), nullptr)
         .PermitUncheckedError();
@@ -287,7 +286,7 @@ bool TableFiles::Read(const Instance& instance, schema::Space space,
     if (block == nullptr) continue;
     // What was told of it is of no use for another one.
     return file->Read(*block, key.size(), value_bytes, offset, destination,
-                      on_piece);
+                      &DirectBuffers::Shared(), on_piece);
   }
   return false;
 }
@@ -384,12 +383,11 @@ void TableFiles::MakeRoom(std::size_t descriptors, const std::string& but) {
 
 void TableFiles::Prefetch(const Instance& instance, schema::Space space,
                           std::string_view key, std::uint64_t value_bytes,
-                          std::uint64_t offset, std::size_t bytes,
-                          std::span<const std::byte> destination) {
+                          std::uint64_t offset, std::size_t bytes) {
   for (const auto& file : Find(instance, space, key, bytes)) {
     const IndexEntry* const block = file->Block(space, key);
     if (block == nullptr) continue;
-    file->Prefetch(*block, key.size(), value_bytes, offset, bytes, destination);
+    file->Prefetch(*block, key.size(), value_bytes, offset, bytes);
   }
 }
 

@@ -73,12 +73,11 @@ class TableFiles {
                                          std::string_view key);
 
   // Has these bytes of an array block read into the page cache, and does not
-  // wait; not those that Read() would read past it, into `destination`. Of a
-  // value of other than `value_bytes` all, where all was asked for.
+  // wait; not those that Read() would read past it. Of a value of other than
+  // `value_bytes` all, where all was asked for.
   void Prefetch(const Instance& instance, schema::Space space,
                 std::string_view key, std::uint64_t value_bytes,
-                std::uint64_t offset, std::size_t bytes,
-                std::span<const std::byte> destination);
+                std::uint64_t offset, std::size_t bytes);
 
   // The set of tables changed.
   void Forget();

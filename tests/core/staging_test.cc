@@ -3,7 +3,9 @@
 // When the caller's memory is free again, and what is said of it.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -79,6 +81,36 @@ TEST_F(StagingTest, CommitReturnsWhenWhatItWasGivenIsCopied) {
       EXPECT_TRUE(Read(AtStep(step), "lent") == large_) << step;
     }
   }
+}
+
+// The caller waits for the copy: nothing of the save is worked on before its
+// end, asked for at each piece.
+TEST_F(StagingTest, ASaveBeginsWhenItsCopyEnds) {
+  absl::Notification submitted;
+  SaveHandle save;
+  std::atomic<int> asked = 0;
+  std::atomic<std::uint64_t> compared = 0;
+  StoreOptions options = Options();
+  options.threads = 2;
+  options.host_allocator = {
+      [&](std::size_t bytes) {
+        submitted.WaitForNotification();
+        asked.fetch_add(1);
+        compared.fetch_add(save.Progress().bytes_compared);
+        return std::malloc(bytes);
+      },
+      [](void* memory, std::size_t) { std::free(memory); }};
+  Open(std::move(options));
+  const Bytes bytes = RandomBytes(64 * kChunk + (16 << 20), 3);
+  StepBuilder builder = store_->Begin(1);
+  builder.Put("w", Uint8s(bytes));
+  save = std::move(builder).Submit();
+  submitted.Notify();
+  EXPECT_OK(save.WaitCommitted(kLong));
+  EXPECT_GE(asked.load(), 16);
+  EXPECT_EQ(compared.load(), 0);
+  EXPECT_TRUE(Read(AtStep(1)) == bytes);
+  Open();  // Before what the allocator uses goes.
 }
 
 TEST_F(StagingTest, SubmitDoesNotWait) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "kv/database.h"
 #include "kv/files/descriptor.h"
+#include "kv/rocks/direct_buffers.h"
 #include "kv/segment_writer.h"
 #include "schema/spaces.h"
 #include "tests/kv/fixture.h"
@@ -97,19 +99,40 @@ class DirectFileTest : public KvTest {
   }
 };
 
+// By DirectFile::Read(); also that it tells each byte, once and in order.
+std::size_t ReadBy(DirectFile* file, std::uint64_t offset,
+                   std::span<std::byte> to) {
+  DirectBuffers buffers;
+  std::size_t told = 0;
+  const std::size_t done =
+      file->Read(offset, to, &buffers, [&](std::span<const std::byte> piece) {
+        EXPECT_EQ(piece.data(), to.data() + told);
+        told += piece.size();
+      });
+  EXPECT_EQ(told, done);
+  return done;
+}
+
 TEST_F(DirectFileTest, LargeReadsLeaveNothingInThePageCache) {
   const std::string text = Write(4 * kLarge + 100);
   ASSERT_EQ(PagesInCache(Path()), 0);
   const auto memory = Memory(text.size());
   DirectFile file(Path());
-  // Whole pages; also at the end of the file.
-  for (const std::size_t bytes : {kLarge, 2 * kLarge + 17, 3 * kLarge + 100}) {
-    const std::span to(memory.get(), bytes);
-    std::ranges::fill(to, std::byte{0});
-    EXPECT_TRUE(file.Wants(kLarge, to));
-    const std::size_t whole = bytes / kPage * kPage;
-    ASSERT_EQ(file.Read(kLarge, to), whole);
-    EXPECT_EQ(Text(to.first(whole)), text.substr(kLarge, whole));
+  // Of any place in the file into any place in memory; also its end.
+  for (const std::size_t from : {std::size_t{0}, kPage, kLarge + 64}) {
+    for (const std::size_t shift : {std::size_t{0}, std::size_t{9}}) {
+      for (const std::size_t bytes :
+           {kLarge, 2 * kLarge + 17, text.size() - from}) {
+        const std::span to(memory.get() + shift, bytes);
+        std::ranges::fill(to, std::byte{0});
+        memory.get()[shift + bytes] = std::byte{0x5a};
+        EXPECT_EQ(file.WayOf(from, bytes), DirectFile::Way::kDirect);
+        ASSERT_EQ(ReadBy(&file, from, to), bytes);
+        EXPECT_TRUE(Text(to) == text.substr(from, bytes))
+            << from << " " << shift << " " << bytes;
+        EXPECT_EQ(memory.get()[shift + bytes], std::byte{0x5a});
+      }
+    }
   }
   EXPECT_EQ(PagesInCache(Path()), 0);
 }
@@ -118,19 +141,15 @@ TEST_F(DirectFileTest, WhatItCannotReadItLeavesToOthers) {
   const std::string text = Write(4 * kLarge);
   const auto memory = Memory(2 * kLarge);
   DirectFile file(Path());
-  const auto reads = [&](std::uint64_t offset, std::size_t shift,
-                         std::size_t bytes) {
-    return file.Read(offset, std::span(memory.get() + shift, bytes));
-  };
-  EXPECT_EQ(reads(64, 0, kLarge), 0);
-  EXPECT_EQ(reads(0, 64, kLarge), 0);
-  EXPECT_EQ(reads(0, 0, kLarge - 1), 0);
-  EXPECT_EQ(reads(kPage, kPage, kLarge), kLarge);
+  const std::span to(memory.get(), 2 * kLarge);
+  EXPECT_EQ(ReadBy(&file, 0, to.first(kLarge - 1)), 0);
   // As much as there is.
-  EXPECT_EQ(reads(3 * kLarge, 0, 2 * kLarge), kLarge);
-  EXPECT_EQ(reads(4 * kLarge, 0, kLarge), 0);
-  EXPECT_EQ(DirectFile(Path() + "x").Read(0, std::span(memory.get(), kLarge)),
-            0);
+  EXPECT_EQ(ReadBy(&file, 3 * kLarge, to), kLarge);
+  EXPECT_EQ(ReadBy(&file, 3 * kLarge + 5, to), kLarge - 5);
+  EXPECT_EQ(ReadBy(&file, 4 * kLarge, to), 0);
+  EXPECT_EQ(ReadBy(&file, 4 * kLarge + 5, to), 0);
+  DirectFile none(Path() + "x");
+  EXPECT_EQ(ReadBy(&none, 0, to), 0);
 }
 
 TEST_F(DirectFileTest, WhatIsInThePageCacheIsReadThere) {
@@ -138,14 +157,39 @@ TEST_F(DirectFileTest, WhatIsInThePageCacheIsReadThere) {
   const auto memory = Memory(kLarge);
   const std::span to(memory.get(), kLarge);
   DirectFile file(Path());
-  EXPECT_EQ(file.Read(kLarge, to), kLarge);
+  EXPECT_EQ(ReadBy(&file, kLarge, to), kLarge);
   const Descriptor other(OpenAt(AT_FDCWD, Path(), O_RDONLY));
   ASSERT_EQ(pread(other.get(), memory.get(), kLarge, kLarge),
             static_cast<ssize_t>(kLarge));
-  EXPECT_FALSE(file.Wants(kLarge, to));
-  EXPECT_EQ(file.Read(kLarge, to), 0);
+  EXPECT_EQ(file.WayOf(kLarge, kLarge), DirectFile::Way::kInCache);
+  EXPECT_EQ(ReadBy(&file, kLarge, to), 0);
   Forget(Path());
-  EXPECT_EQ(file.Read(kLarge, to), kLarge);
+  EXPECT_EQ(ReadBy(&file, kLarge, to), kLarge);
+}
+
+TEST(DirectBuffersTest, OnesThatCameBackAreUsedAgain) {
+  const auto buffers = std::make_unique<DirectBuffers>();
+  std::set<std::byte*> first, second;
+  for (std::set<std::byte*>* const seen : {&first, &second}) {
+    std::vector<DirectBuffers::Lease> leases;
+    for (std::size_t i = 0; i < DirectBuffers::kMost; ++i) {
+      leases.push_back(buffers->Take());
+      const std::span<std::byte> bytes = leases.back().bytes();
+      ASSERT_EQ(bytes.size(), DirectBuffers::kBytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bytes.data()) % kPage, 0);
+      std::ranges::fill(bytes, std::byte{1});
+      seen->insert(bytes.data());
+    }
+    EXPECT_TRUE(buffers->Take().bytes().empty());
+  }
+  EXPECT_EQ(first.size(), DirectBuffers::kMost);
+  EXPECT_EQ(first, second);
+  for (std::byte* const memory : first) {
+    // Two in one piece.
+    if (reinterpret_cast<std::uintptr_t>(memory) % (2 << 20) == 0) {
+      std::free(memory);
+    }
+  }
 }
 
 // As it is used: a chunk from its segment.
@@ -170,16 +214,16 @@ TEST_F(DirectFileTest, AChunkComesStraightFromTheDisk) {
   Forget(files[0].path);
   for (const int n : {1, 2, 3}) {
     database->Prefetch(Space::kChunks, ChunkKey(3, n),
-                       Payload(3, n, 2 * kLarge).size(), 0, 2 * kLarge,
-                       std::span(memory.get(), 2 * kLarge));
+                       Payload(3, n, 2 * kLarge).size(), 0, 2 * kLarge);
     read(n, 0);
+    read(n, 8);  // Between two pages.
   }
-  // The end of each value is less than a page, and read ahead of it.
-  const std::size_t few = PagesInCache(files[0].path);
-  EXPECT_LT(few, 3 * kLarge / kPage);
-  // To memory between two pages the same bytes come by the page cache.
-  for (const int n : {1, 2, 3}) read(n, 8);
-  EXPECT_GE(PagesInCache(files[0].path), 5 * kLarge / kPage);
+  EXPECT_EQ(PagesInCache(files[0].path), 0);
+  // Once somebody else had them read, they are read where they are.
+  const Descriptor other(OpenAt(AT_FDCWD, files[0].path, O_RDONLY));
+  std::vector<char> all(files[0].bytes);
+  ASSERT_EQ(pread(other.get(), all.data(), all.size(), 0),
+            static_cast<ssize_t>(all.size()));
   for (const int n : {1, 2, 3}) read(n, 0);
 }
 
