@@ -56,8 +56,11 @@ def block_key(space, version, part, kind, n):
 def open_envelope(kind, data):
   if xxhash.xxh3_64_digest(data[:8] + data[16:]) != data[8:16]:
     raise Damaged("the checksum is wrong")
-  if struct.unpack(">2sBBI", data[:8]) != (b"ck", kind, 0, len(data) - 16):
-    raise Damaged("no envelope, or of another kind, format or length")
+  magic, found, number, length = struct.unpack(">2sBBI", data[:8])
+  if number > 1:
+    raise Damaged(f"format {number} is of a newer engine")
+  if (magic, found, length) != (b"ck", kind, len(data) - 16):
+    raise Damaged("no envelope, or of another kind or length")
   return fields(data[16:])
 
 
