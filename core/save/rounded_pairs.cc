@@ -71,6 +71,14 @@ bool IsCutByRule(const SourceLeaf& leaf, std::size_t chunk_bytes) {
       });
 }
 
+// REQUIRES: the same boxes.
+bool AreCutAlike(const SourceLeaf& a, const SourceLeaf& b) {
+  return std::equal(a.boxes.begin(), a.boxes.end(), b.boxes.begin(),
+                    [](const SourceBox& x, const SourceBox& y) {
+                      return x.box.chunk_shape == y.box.chunk_shape;
+                    });
+}
+
 // Whether a chunk of each has room in one block.
 bool FitTogether(const SourceLeaf& master) {
   return std::all_of(
@@ -90,24 +98,23 @@ void PairRoundedCopies(std::size_t chunk_bytes, StepContent* content) {
   if (!any) return;
   std::map<std::string, std::deque<std::uint32_t>> masters;
   for (std::uint32_t i = 0; i < leaves.size(); ++i) {
-    if (!MayBe(leaves[i], DType::kFloat32) || !FitTogether(leaves[i]) ||
-        !IsCutByRule(leaves[i], chunk_bytes)) {
-      continue;
-    }
+    if (!MayBe(leaves[i], DType::kFloat32) || !FitTogether(leaves[i])) continue;
     if (auto sample = SampleOf(leaves[i])) {
       masters[*std::move(sample)].push_back(i);
     }
   }
   for (std::uint32_t i = 0; !masters.empty() && i < leaves.size(); ++i) {
     SourceLeaf& copy = leaves[i];
-    if (!MayBe(copy, DType::kBfloat16) || !IsCutByRule(copy, chunk_bytes)) {
-      continue;
-    }
+    if (!MayBe(copy, DType::kBfloat16)) continue;
     const auto sample = SampleOf(copy);
     const auto found =
         sample.has_value() ? masters.find(*sample) : masters.end();
     if (found == masters.end() || found->second.empty()) continue;
     SourceLeaf& master = leaves[found->second.front()];
+    if (!AreCutAlike(copy, master) &&
+        !(IsCutByRule(copy, chunk_bytes) && IsCutByRule(master, chunk_bytes))) {
+      continue;
+    }
     found->second.pop_front();
     master.copy = i;
     copy.is_copy = true;

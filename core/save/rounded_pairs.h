@@ -15,7 +15,7 @@ namespace ckptree::internal {
 // sample of the values (SourceLeaf::copy, ::is_copy), and cuts each copy as its
 // master. Whether the copy is one is looked at chunk by chunk when they are
 // written. Looks at arrays that are in the caller's memory, one element after
-// the other, and are cut as `chunk_bytes` says.
+// the other, and are cut as `chunk_bytes` says, or alike already.
 void PairRoundedCopies(std::size_t chunk_bytes, StepContent* content);
 
 }  // namespace ckptree::internal
