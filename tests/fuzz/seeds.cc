@@ -83,8 +83,6 @@ void AddKeys(Folder folder) {
 }
 
 std::vector<Path> SamplePaths() {
-  using Key;
-  using Path;
   const Key::Tuple tuple = {Key{std::int64_t{1}}, Key{std::string("a")},
                             Key{Key::Tuple{Key{Key::None{}}}}};
   return {Path().Key("params").Key("layer 0").Index(3),
