@@ -173,7 +173,7 @@ bool Space(const Settings& settings) {
   bool good = Judge(settings, "space", "ratio of the whole state",
                     {static_cast<double>(usage.living_bytes) /
                      static_cast<double>(usage.living_stored_bytes)},
-                    1.22, /*at_least=*/true);
+                    1.38, /*at_least=*/true);
   good &= Judge(settings, "space", "decoding, one core, GB/s", decode, 4,
                 /*at_least=*/true, /*absolute=*/true);
   return Judge(settings, "space", "plain save / coded save, 0.5 GB/s", faster,

@@ -10,7 +10,7 @@
 
 namespace ckptree::schema {
 
-inline constexpr std::uint32_t kFormatNumber = 0;
+inline constexpr std::uint32_t kFormatNumber = 1;
 
 inline constexpr std::size_t kUuidBytes = 16;
 

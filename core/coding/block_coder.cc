@@ -14,6 +14,7 @@
 
 #include "core/coding/byte_planes.h"
 #include "core/coding/coded_block.h"
+#include "core/coding/rounded_copy.h"
 
 // For ZSTD_c_literalCompressionMode: frames that entropy alone makes smaller.
 // They are frames like any other.
@@ -212,15 +213,27 @@ std::size_t BlockCoder::State::EncodeCell(std::span<const std::byte> raw,
 std::string_view BlockCoder::Encode(std::span<const std::byte> payload,
                                     const base::Digest& digest) {
   State& s = state();
-  const PlanOfBlock plan = s.Plan(payload);
-  if (plan.share > kMostOfRaw) return {};
   CodedHead head;
+  const bool has_copy =
+      payload.size() >= kLeastBytes && EndsWithRoundedCopy(payload);
+  if (has_copy) head.coding = BlockCoding::kRoundedCopy;
+  const std::span<const std::byte> in_cells =
+      payload.first(BytesInCells(head.coding, payload.size()));
+  PlanOfBlock plan = s.Plan(in_cells);
+  if (plan.share > kMostOfRaw) {
+    if (!has_copy) return {};
+    if (plan.share >= 1) plan.bits[0] = 8;  // Bytes as they are.
+  }
   head.width = plan.width;
   head.map = plan.width > 1 ? WordMap::kRotated : WordMap::kNone;
   head.raw_length = static_cast<std::uint32_t>(payload.size());
   head.digest = digest;
-  head.cells.resize(CellCount(payload.size()));
-  const std::size_t head_bytes = CodedHeadBytes(payload.size());
+  if (has_copy) {
+    head.digest = base::DigestOf(in_cells);
+    head.copy = base::DigestOf(payload.subspan(in_cells.size()));
+  }
+  head.cells.resize(CellCount(in_cells.size()));
+  const std::size_t head_bytes = head.head_bytes();
   const std::size_t most = head_bytes + payload.size() +
                            head.cells.size() * kMaxWordBytes * kPlaneHeadBytes;
   if (s.coded.size() < most) s.coded.resize(most);
@@ -229,7 +242,7 @@ std::string_view BlockCoder::Encode(std::span<const std::byte> payload,
   std::size_t done = 0;
   for (std::size_t c = 0; c < head.cells.size(); ++c) {
     const std::span<const std::byte> raw =
-        payload.subspan(c * kCellBytes, head.raw_bytes(c));
+        in_cells.subspan(c * kCellBytes, head.raw_bytes(c));
     std::byte* const to = s.coded.data() + head_bytes + done;
     const std::size_t bytes = s.EncodeCell(raw, plan, to);
     done += bytes;

@@ -23,8 +23,9 @@ class BlockCoder {
   BlockCoder& operator=(BlockCoder&&) noexcept;
 
   // The coding of `payload`, good until the next call; empty where it would not
-  // be kMostOfRaw of it or less. `digest` is that of the payload. REQUIRES: at
-  // most 16 MiB.
+  // be kMostOfRaw of it or less. `digest` is that of the payload. Where that
+  // ends with the rounded copy of what is before, the copy is not stored.
+  // REQUIRES: at most 16 MiB.
   std::string_view Encode(std::span<const std::byte> payload,
                           const base::Digest& digest);
 

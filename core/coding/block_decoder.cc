@@ -18,6 +18,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "core/coding/byte_planes.h"
+#include "core/coding/rounded_copy.h"
 
 namespace ckptree::internal {
 namespace {
@@ -154,8 +155,13 @@ absl::Status BlockDecoder::Decode(std::string_view stored,
                                   std::span<std::byte> raw) {
   CKPTREE_ASSIGN_OR_RETURN(const CodedHead head,
                            DecodeCodedHead(stored, stored.size(), raw.size()));
-  return DecodeCells(head, 0, head.cells.size(),
-                     stored.substr(CodedHeadBytes(raw.size())), raw);
+  const std::span<std::byte> in_cells = raw.first(head.in_cells());
+  CKPTREE_RETURN_IF_ERROR(DecodeCells(
+      head, 0, head.cells.size(), stored.substr(head.head_bytes()), in_cells));
+  if (head.coding == BlockCoding::kRoundedCopy) {
+    RoundWords(in_cells, raw.data() + in_cells.size());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ckptree::internal

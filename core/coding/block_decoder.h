@@ -27,14 +27,14 @@ class BlockDecoder {
   BlockDecoder(BlockDecoder&&) noexcept;
   BlockDecoder& operator=(BlockDecoder&&) noexcept;
 
-  // Decodes the cells [first, end), whose bytes are `cells` and nothing else,
-  // to `raw`, which has just their raw bytes. kDataLoss, with `raw` in any
-  // state.
+  // Decodes the cells [first, end) (of a rounded copy there are none), whose
+  // bytes are `cells` and nothing else, to `raw`, which has just their raw
+  // bytes. kDataLoss, with `raw` in any state.
   absl::Status DecodeCells(const CodedHead& head, std::size_t first,
                            std::size_t end, std::string_view cells,
                            std::span<std::byte> raw);
 
-  // A whole block of raw.size() bytes.
+  // A whole block of raw.size() bytes, whatever its coding.
   absl::Status Decode(std::string_view stored, std::span<std::byte> raw);
 
  private:

@@ -18,6 +18,7 @@
 #include "core/process/guarded_call.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
+#include "core/version/store_features.h"
 #include "kv/process_use.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -274,6 +275,14 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   }
   // Its numbers and names might be taken a second time.
   CKPTREE_RETURN_IF_ERROR(catalog_.CheckListed());
+  if (store_.format < schema::kFormatNumber) {
+    // Before anything is written that an engine of that format does not know.
+    CKPTREE_RETURN_IF_ERROR(RaiseFormat(database_.get()));
+    logger_.Log(LogSeverity::kInfo, "open",
+                absl::StrFormat("the store had format %d, and has %d now",
+                                store_.format, schema::kFormatNumber));
+    store_.format = schema::kFormatNumber;
+  }
   CKPTREE_ASSIGN_OR_RETURN(const int unlisted,
                            DropUnlistedFiles(database_.get()));
   if (unlisted > 0) {

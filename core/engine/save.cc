@@ -14,6 +14,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/step_builder.h"
 #include "core/process/guarded_call.h"
+#include "core/save/rounded_pairs.h"
 #include "core/save/save.h"
 #include "core/save/step_content.h"
 
@@ -321,6 +322,9 @@ absl::Status StepBuilder::Impl::Prepare() {
                            std::move(content).Finish());
   if (!as_stored && !of_rank) {
     CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
+  }
+  if (engine->options().coding != Coding::kNone) {
+    internal::PairRoundedCopies(engine->options().chunk_bytes, &finished);
   }
   save->bytes_total = finished.bytes;
   save->leaves_total = finished.leaves.size();

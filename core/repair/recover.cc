@@ -36,6 +36,7 @@
 #include "core/repair/recovery.h"
 #include "core/repair/step_copy.h"
 #include "core/verify/unnamed_versions.h"
+#include "core/version/store_features.h"
 #include "kv/file_system.h"
 #include "kv/salvage.h"
 #include "kv/store_directory.h"
@@ -322,11 +323,17 @@ absl::StatusOr<std::uint64_t> HighestVersionOf(const std::string& from,
       StoreEngine::Of(source.store()).database().report().highest_version);
 }
 
-absl::StatusOr<Store> MakeStore(const std::string& directory,
+// What was coded in `from` is coded in the new one.
+absl::StatusOr<Store> MakeStore(const std::string& directory, const Store& from,
                                 std::uint64_t version_ceiling) {
+  StoreOptions options = QuietOptions();
+  if (HasFeature(StoreEngine::Of(from).database(), kCodedFeature)
+          .value_or(false)) {
+    options.coding = Coding::kPlanes;
+  }
   CKPTREE_ASSIGN_OR_RETURN(
       std::shared_ptr<Engine> engine,
-      Engine::Create(directory, {.store = QuietOptions(),
+      Engine::Create(directory, {.store = std::move(options),
                                  .version_floor = version_ceiling}));
   return StoreEngine::StoreOf(std::move(engine));
 }
@@ -389,7 +396,7 @@ absl::StatusOr<RecoverReport> RecoverInto(const std::string& from,
   if (plan.above_versions || source.HasForks()) {
     CKPTREE_ASSIGN_OR_RETURN(ceiling, HighestVersionOf(from, source));
   }
-  CKPTREE_ASSIGN_OR_RETURN(Store store, MakeStore(to, ceiling));
+  CKPTREE_ASSIGN_OR_RETURN(Store store, MakeStore(to, source.store(), ceiling));
   CKPTREE_RETURN_IF_ERROR(CopySteps(source.store(), &store, plan, &report));
   NoteLostTags(source.store(), &report);
   CKPTREE_RETURN_IF_ERROR(store.Close());

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "ckptree/dtype.h"
 #include "core/array/leaf_statistics.h"
+#include "core/coding/rounded_copy.h"
 #include "core/process/first_error.h"
 #include "schema/dead_list.h"
 #include "tbb/blocked_range.h"
@@ -62,6 +63,20 @@ schema::TableSlice SliceOf(const SourceLeaf& leaf, std::uint32_t box,
     slice.shape = leaf.boxes[box].box.shape;
   }
   return slice;
+}
+
+// A copy behind its master: of a chunk of a leaf that is not packed the only
+// thing that has something before it in its block.
+bool IsCopyInBlock(const ChunkRef& ref) { return ref.offset != 0; }
+
+bool SameBlock(const ChunkRef& a, const ChunkRef& b) {
+  return a.place == b.place && a.version == b.version && a.part == b.part &&
+         a.n == b.n;
+}
+
+bool AnyMoved(std::span<const ComparedChunk> chunks) {
+  return std::any_of(chunks.begin(), chunks.end(),
+                     [](const ComparedChunk& chunk) { return chunk.moved; });
 }
 
 std::uint64_t Order(std::uint32_t leaf, std::size_t chunk) {
@@ -171,7 +186,9 @@ bool PartCompare::SameChunks(std::size_t ordinal) const {
   const std::span<const ComparedChunk> now = chunks(ordinal);
   const LeafRecord* const record = base_->record(leaf.base);
   // Without a record it has one chunk, which is shared where it is the same.
-  if (record == nullptr) return now.size() == 1 && now[0].block == kNotWritten;
+  if (record == nullptr) {
+    return now.size() == 1 && (now[0].moved || now[0].block == kNotWritten);
+  }
   if (record->boxes.size() != source.boxes.size() ||
       record->byte_length != source.byte_length) {
     return false;
@@ -182,7 +199,7 @@ bool PartCompare::SameChunks(std::size_t ordinal) const {
   return std::equal(now.begin(), now.end(), record->chunks.begin(),
                     record->chunks.end(),
                     [](const ComparedChunk& chunk, const ChunkRef& ref) {
-                      return chunk.ref == ref;
+                      return chunk.moved || chunk.ref == ref;
                     });
 }
 
@@ -202,8 +219,14 @@ absl::Status PartCompare::ComparePieces() {
           const std::size_t i = in_order ? next.fetch_add(1) : at;
           absl::Status status = task_.check();
           if (status.ok()) {
+            // A copy is looked at with its master.
+            if (staged_.piece(i).is_copy) continue;
             staged_.Take(i);
             status = staged_.FetchTaken(i);
+          }
+          if (status.ok() && staged_.piece(i).copy_follows) {
+            staged_.Take(i + 1);
+            status = staged_.FetchTaken(i + 1);
           }
           if (status.ok()) {
             status = staged_.piece(i).run ? CompareRun(i) : CompareChunk(i);
@@ -233,35 +256,70 @@ void PartCompare::PrepareChunks() {
   if (task_.statistics) statistics_.resize(chunks);
 }
 
-absl::Status PartCompare::CompareChunk(std::size_t index) {
+absl::StatusOr<PartCompare::Chunk> PartCompare::Look(
+    std::size_t index, std::vector<std::byte>* scratch) {
   const StagedContent::Piece& piece = staged_.piece(index);
   const SourceLeaf& source = content_.leaves[piece.leaf];
   const ComparedLeaf& leaf = leaves_[piece.leaf];
-  std::size_t at = leaf.first_chunk + static_cast<std::size_t>(piece.cell);
+  Chunk chunk;
+  chunk.piece = index;
+  chunk.at = leaf.first_chunk + static_cast<std::size_t>(piece.cell);
   for (std::uint32_t b = 0; b < piece.box; ++b) {
-    at += static_cast<std::size_t>(staged_.grid(piece.leaf, b).count());
+    chunk.at += static_cast<std::size_t>(staged_.grid(piece.leaf, b).count());
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
-                           staged_.Bytes(index, piece.leaf, &scratch_.local()));
-  ChunkRef& ref = chunks_[at].ref;
-  ref.digest = base::DigestOf(bytes);
-  task_.counters->compared.fetch_add(bytes.size(), std::memory_order_relaxed);
+  CKPTREE_ASSIGN_OR_RETURN(chunk.bytes,
+                           staged_.Bytes(index, piece.leaf, scratch));
+  const Digest digest = base::DigestOf(chunk.bytes);
+  chunks_[chunk.at].ref.digest = digest;
+  task_.counters->compared.fetch_add(chunk.bytes.size(),
+                                     std::memory_order_relaxed);
   const Statistics* known = nullptr;
-  const auto shared =
-      FindShared(leaf, source, piece, ref.digest, bytes.size(), &known);
+  chunk.shared =
+      FindShared(leaf, source, piece, digest, chunk.bytes.size(), &known);
   if (WantsStatistics(source)) {
-    statistics_[at] = known != nullptr
-                          ? *known
-                          : StatisticsOf(source, bytes, Elements(piece));
+    statistics_[chunk.at] =
+        known != nullptr ? *known
+                         : StatisticsOf(source, chunk.bytes, Elements(piece));
   }
-  if (shared.has_value()) {
-    ref = *shared;
-    task_.counters->unchanged.fetch_add(bytes.size(),
+  return chunk;
+}
+
+absl::Status PartCompare::CompareChunk(std::size_t index) {
+  CKPTREE_ASSIGN_OR_RETURN(Chunk chunk, Look(index, &scratch_.local()));
+  if (!staged_.piece(index).copy_follows) {
+    if (chunk.shared.has_value() && IsCopyInBlock(*chunk.shared)) Move(&chunk);
+    return ShareOrWrite(chunk);
+  }
+  CKPTREE_ASSIGN_OR_RETURN(Chunk copy, Look(index + 1, &copy_scratch_.local()));
+  const bool with_its_master = chunk.shared.has_value() &&
+                               copy.shared.has_value() &&
+                               SameBlock(*chunk.shared, *copy.shared);
+  if (copy.shared.has_value() && IsCopyInBlock(*copy.shared) &&
+      !with_its_master) {
+    Move(&copy);
+  }
+  if (!chunk.shared.has_value() && !copy.shared.has_value() &&
+      IsRoundedCopy(chunk.bytes, copy.bytes)) {
+    return WriteBoth(chunk, copy);
+  }
+  CKPTREE_RETURN_IF_ERROR(ShareOrWrite(chunk));
+  return ShareOrWrite(copy);
+}
+
+void PartCompare::Move(Chunk* chunk) {
+  chunk->shared.reset();
+  chunks_[chunk->at].moved = true;
+}
+
+absl::Status PartCompare::ShareOrWrite(const Chunk& chunk) {
+  if (chunk.shared.has_value()) {
+    chunks_[chunk.at].ref = *chunk.shared;
+    task_.counters->unchanged.fetch_add(chunk.bytes.size(),
                                         std::memory_order_relaxed);
   } else {
-    CKPTREE_RETURN_IF_ERROR(WriteChunk(piece, source, at, bytes));
+    CKPTREE_RETURN_IF_ERROR(WriteChunk(chunk));
   }
-  staged_.Release(index);
+  staged_.Release(chunk.piece);
   return absl::OkStatus();
 }
 
@@ -271,27 +329,66 @@ std::optional<std::int64_t> PartCompare::Elements(
   return staged_.grid(piece.leaf, piece.box).cell_elements(piece.cell);
 }
 
-absl::Status PartCompare::WriteChunk(const StagedContent::Piece& piece,
-                                     const SourceLeaf& source, std::size_t at,
-                                     std::span<const std::byte> bytes) {
-  ChunkRef& ref = chunks_[at].ref;
-  const auto size = static_cast<std::uint32_t>(bytes.size());
-  ref.length = ref.block_length = size;
-  std::vector<schema::TableSlice> slices;
+schema::TableSlice PartCompare::SliceOfChunk(const Chunk& chunk) const {
+  const StagedContent::Piece& piece = staged_.piece(chunk.piece);
+  const SourceLeaf& source = content_.leaves[piece.leaf];
+  const ChunkRef& ref = chunks_[chunk.at].ref;
+  schema::TableSlice slice;
   if (source.boxes.empty()) {
-    slices.push_back(SliceOf(source, 0, nullptr));
+    slice = SliceOf(source, 0, nullptr);
   } else {
     const ChunkGrid::Cell cell =
         staged_.grid(piece.leaf, piece.box).cell(piece.cell);
-    slices.push_back(SliceOf(source, piece.box, &cell));
+    slice = SliceOf(source, piece.box, &cell);
   }
-  slices[0].length = size;
-  slices[0].digest = ref.digest;
+  slice.offset = ref.offset;
+  slice.length = ref.length;
+  slice.digest = ref.digest;
+  return slice;
+}
+
+std::uint64_t PartCompare::OrderOf(const Chunk& chunk) const {
+  const std::uint32_t leaf = staged_.piece(chunk.piece).leaf;
+  return Order(leaf, chunk.at - leaves_[leaf].first_chunk);
+}
+
+absl::Status PartCompare::WriteChunk(const Chunk& chunk) {
+  ChunkRef& ref = chunks_[chunk.at].ref;
+  const auto size = static_cast<std::uint32_t>(chunk.bytes.size());
+  ref.length = ref.block_length = size;
   CKPTREE_ASSIGN_OR_RETURN(
-      chunks_[at].block,
-      sink_.Write(Order(piece.leaf, at - leaves_[piece.leaf].first_chunk),
-                  bytes, std::move(slices)));
+      chunks_[chunk.at].block,
+      sink_.Write(OrderOf(chunk), chunk.bytes, {SliceOfChunk(chunk)}));
   task_.counters->written.fetch_add(size, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status PartCompare::WriteBoth(const Chunk& master, const Chunk& copy) {
+  const std::size_t size = master.bytes.size() + copy.bytes.size();
+  std::vector<std::byte>& payload = pack_scratch_.local();
+  if (payload.size() < size) payload.resize(size);
+  std::memcpy(payload.data(), master.bytes.data(), master.bytes.size());
+  std::memcpy(payload.data() + master.bytes.size(), copy.bytes.data(),
+              copy.bytes.size());
+  std::vector<schema::TableSlice> slices;
+  std::uint32_t offset = 0;
+  for (const Chunk* chunk : {&master, &copy}) {
+    ChunkRef& ref = chunks_[chunk->at].ref;
+    ref.offset = offset;
+    ref.length = static_cast<std::uint32_t>(chunk->bytes.size());
+    ref.block_length = static_cast<std::uint32_t>(size);
+    offset += ref.length;
+    slices.push_back(SliceOfChunk(*chunk));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::uint32_t block,
+      sink_.Write(OrderOf(master), std::span(payload).first(size),
+                  std::move(slices)));
+  task_.counters->written.fetch_add(size, std::memory_order_relaxed);
+  for (const Chunk* chunk : {&master, &copy}) {
+    chunks_[chunk->at].block = block;
+    staged_.Release(chunk->piece);
+  }
   return absl::OkStatus();
 }
 
@@ -338,6 +435,7 @@ void PartCompare::CompareInline() {
           if (source.form == LeafForm::kPacked) continue;
           if (source.form == LeafForm::kChunked) {
             leaf.changed = !SameChunks(i);
+            leaf.rewrite = !leaf.changed && AnyMoved(chunks(i));
             continue;
           }
           leaf.changed = leaf.base == kNoBase || !base_->is_inline(leaf.base) ||

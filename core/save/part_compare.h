@@ -31,7 +31,7 @@ struct ComparedLeaf {
   // Which leaf of the base has the same path, kind, type and shape.
   std::uint32_t base = kNoBase;
   bool changed = false;  // The value differs from the base.
-  bool rewrite = false;  // Equal, but leaves its pack.
+  bool rewrite = false;  // Equal, but leaves its block.
   // Its chunks in what PartCompare has of all leaves.
   std::uint32_t first_chunk = 0;
   std::uint32_t chunk_count = 0;
@@ -42,6 +42,7 @@ struct ComparedChunk {
   schema::ChunkRef ref;
   // Index in the sink, kNotWritten where the base's is kept.
   std::uint32_t block = kNotWritten;
+  bool moved = false;  // The base has the same elsewhere.
 };
 
 // Runs inside a TBB arena and spreads over it. Confined to one thread.
@@ -83,10 +84,26 @@ class PartCompare {
       const StagedContent::Piece& piece, const base::Digest& digest,
       std::uint64_t bytes, const Statistics** statistics) const;
   bool SameChunks(std::size_t ordinal) const;
+  // A chunk that is compared, and is to be shared or written.
+  struct Chunk {
+    std::size_t piece = 0;
+    std::size_t at = 0;  // In chunks_.
+    std::span<const std::byte> bytes;
+    std::optional<schema::ChunkRef> shared;
+  };
+
   absl::Status CompareChunk(std::size_t index);
-  absl::Status WriteChunk(const StagedContent::Piece& piece,
-                          const SourceLeaf& source, std::size_t at,
-                          std::span<const std::byte> bytes);
+  // `scratch` is for its bytes.
+  absl::StatusOr<Chunk> Look(std::size_t index,
+                             std::vector<std::byte>* scratch);
+  // The chunk stays in no block of the base.
+  void Move(Chunk* chunk);
+  absl::Status ShareOrWrite(const Chunk& chunk);
+  absl::Status WriteChunk(const Chunk& chunk);
+  // A chunk and its rounded copy, in one block.
+  absl::Status WriteBoth(const Chunk& master, const Chunk& copy);
+  schema::TableSlice SliceOfChunk(const Chunk& chunk) const;
+  std::uint64_t OrderOf(const Chunk& chunk) const;
   absl::Status CompareRun(std::size_t index);
   void CompareInline();
   void LeaveThinPacks();
@@ -104,6 +121,7 @@ class PartCompare {
   std::vector<ComparedChunk> chunks_;
   std::vector<Statistics> statistics_;  // Parallel to chunks_, or empty.
   tbb::enumerable_thread_specific<std::vector<std::byte>> scratch_;
+  tbb::enumerable_thread_specific<std::vector<std::byte>> copy_scratch_;
   tbb::enumerable_thread_specific<std::vector<std::byte>> pack_scratch_;
 };
 

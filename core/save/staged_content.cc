@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -131,15 +132,39 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
       }
     }
   }
+  std::vector<std::size_t> order(plans.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto is_copy = [&](std::size_t at) {
+    return content_.leaves[plans[at].piece.leaf].is_copy;
+  };
+  if (std::any_of(order.begin(), order.end(), is_copy)) {
+    std::vector<std::size_t> first_of(content_.leaves.size());
+    for (std::size_t at = plans.size(); at-- > 0;) {
+      first_of[plans[at].piece.leaf] = at;
+    }
+    order.clear();
+    for (std::size_t at = 0; at < plans.size(); ++at) {
+      if (is_copy(at)) continue;
+      order.push_back(at);
+      Piece& piece = plans[at].piece;
+      const std::uint32_t copy = content_.leaves[piece.leaf].copy;
+      if (piece.run || copy == kNoLeaf) continue;
+      const std::size_t copy_at = first_of[copy] + (at - first_of[piece.leaf]);
+      piece.copy_follows = true;
+      plans[copy_at].piece.is_copy = true;
+      order.push_back(copy_at);
+    }
+  }
   pieces_ = std::vector<Slot>(plans.size());
   std::int64_t waiting = 1, uncopied = 1;  // Released by StageInline().
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    pieces_[i].piece = plans[i].piece;
-    pieces_[i].needs_caller = plans[i].caller;
-    pieces_[i].stage = plans[i].caller && !plans[i].borrowed;
-    pieces_[i].fetched = plans[i].fetched;
-    fetched_count_ += pieces_[i].stage && plans[i].fetched ? 1 : 0;
-    waiting += plans[i].caller ? 1 : 0;
+    const Plan& plan = plans[order[i]];
+    pieces_[i].piece = plan.piece;
+    pieces_[i].needs_caller = plan.caller;
+    pieces_[i].stage = plan.caller && !plan.borrowed;
+    pieces_[i].fetched = plan.fetched;
+    fetched_count_ += pieces_[i].stage && plan.fetched ? 1 : 0;
+    waiting += plan.caller ? 1 : 0;
     uncopied += pieces_[i].stage ? 1 : 0;
   }
   waiting_.store(waiting);

@@ -24,10 +24,11 @@
 
 namespace ckptree::internal {
 
-// Cuts the content of a save into pieces: each chunk of a chunked leaf, and
-// runs of neighbouring packed leaves. A piece is copied into the pool by
-// Stage(), or, where the pool is full or the caller lent the memory, read in
-// place by the save itself. The caller's memory is free when no piece needs it.
+// Cuts the content of a save into pieces: each chunk of a chunked leaf, behind
+// it that of its rounded copy, and runs of neighbouring packed leaves. A piece
+// is copied into the pool by Stage(), or, where the pool is full or the caller
+// lent the memory, read in place by the save itself. The caller's memory is
+// free when no piece needs it.
 //
 // Stage() and the save's calls may run at once; a piece is handled by one.
 class StagedContent {
@@ -39,6 +40,9 @@ class StagedContent {
     std::int64_t cell = 0;       // Chunk of the box or of the value.
     std::uint64_t bytes = 0;
     bool run = false;  // A run of packed leaves.
+    // Of a pair: the next piece is the rounded copy of this one.
+    bool copy_follows = false;
+    bool is_copy = false;
   };
 
   // Copies inline leaves at once. `staged` is called once, when the caller's

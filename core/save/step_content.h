@@ -46,6 +46,8 @@ enum class LeafForm {
 // Leaves below this many bytes are packed.
 inline constexpr std::uint64_t kPackedLeafBytes = 32 << 10;
 
+inline constexpr std::uint32_t kNoLeaf = 0xffffffff;
+
 struct SourceLeaf {
   schema::TreeEntry entry;
   LeafForm form = LeafForm::kInline;
@@ -53,6 +55,9 @@ struct SourceLeaf {
   std::vector<SourceBox> boxes;  // Arrays.
   std::string value;             // Other leaves.
   bool by_box = false;           // Its box was given, be it the whole.
+  // Which leaf is its rounded copy, with the same chunks (PairRoundedCopies()).
+  std::uint32_t copy = kNoLeaf;
+  bool is_copy = false;
 };
 
 // The finished content of one part of a save.

@@ -21,6 +21,7 @@
 #include "ckptree/step.h"
 #include "ckptree/tensor.h"
 #include "core/coding/block_decoder.h"
+#include "core/coding/coded_block.h"
 #include "kv/database.h"
 #include "schema/leaf_record.h"
 #include "schema/tree.h"
@@ -98,6 +99,7 @@ class ReadPlan {
   // Memory that is used again for the next block.
   struct Scratch {
     std::vector<std::byte> bytes;  // Of payloads.
+    std::vector<std::byte> copy;   // Rounded copies in them.
     std::vector<std::byte> coded;
     std::vector<std::byte> run;  // Of blocks that are read together.
     BlockDecoder decoder;
@@ -146,11 +148,15 @@ class ReadPlan {
   bool DeliverChecked(std::span<const Slice> slices, const std::byte* read,
                       std::uint64_t begin) const;
   // The same of a block that is coded; only the cells that were asked for where
-  // all slices are of one leaf.
+  // the head vouches for what the slices are of.
   bool ReadCoded(std::span<const Slice> slices, Scratch* scratch);
   // The cells [first, second) of its block that the slices need.
-  std::pair<std::size_t, std::size_t> CellsOf(
-      std::span<const Slice> slices) const;
+  std::pair<std::size_t, std::size_t> CellsOf(std::span<const Slice> slices,
+                                              BlockCoding coding) const;
+  // From the cells [from, to), to where the slices belong.
+  bool DeliverCoded(std::span<const Slice> slices, const CodedHead& head,
+                    std::size_t from, std::size_t to, std::string_view cells,
+                    Scratch* scratch) const;
   // A chunk into its place, where it is compared with its digest: after it was
   // read, or as it comes.
   bool ReadAndCheck(const std::string& key, const schema::ChunkRef& ref,

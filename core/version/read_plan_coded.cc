@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/coding/coded_block.h"
+#include "core/coding/rounded_copy.h"
 #include "core/version/block_payload.h"
 #include "core/version/read_plan.h"
 
@@ -29,17 +30,49 @@ std::span<std::byte> Room(std::vector<std::byte>* memory, std::size_t bytes) {
   return std::span(*memory).first(bytes);
 }
 
+// Which part of a block a reference is of: what a digest of the head is of.
+enum class PartOfBlock { kAll, kMaster, kCopy, kOther };
+
+PartOfBlock PartOf(const schema::ChunkRef& ref) {
+  if (ref.length == ref.block_length) return PartOfBlock::kAll;
+  const std::uint64_t master =
+      BytesInCells(BlockCoding::kRoundedCopy, ref.block_length);
+  if (ref.block_length % 6 != 0) return PartOfBlock::kOther;
+  if (ref.offset == 0 && ref.length == master) return PartOfBlock::kMaster;
+  if (ref.offset == master && ref.length == ref.block_length - master) {
+    return PartOfBlock::kCopy;
+  }
+  return PartOfBlock::kOther;
+}
+
+// Whether the head is of the bytes that `ref` says were saved.
+bool VouchesFor(const CodedHead& head, const schema::ChunkRef& ref) {
+  const PartOfBlock part = PartOf(ref);
+  if (head.coding == BlockCoding::kPlanes) {
+    return part == PartOfBlock::kAll && head.digest == ref.digest;
+  }
+  return (part == PartOfBlock::kMaster && head.digest == ref.digest) ||
+         (part == PartOfBlock::kCopy && head.copy == ref.digest);
+}
+
 }  // namespace
 
 std::pair<std::size_t, std::size_t> ReadPlan::CellsOf(
-    std::span<const Slice> slices) const {
-  const std::uint64_t block = slices.front().ref.block_length;
-  const std::pair<std::size_t, std::size_t> all(0, CellCount(block));
-  std::uint64_t begin = block;
+    std::span<const Slice> slices, BlockCoding coding) const {
+  const std::uint64_t in_cells =
+      BytesInCells(coding, slices.front().ref.block_length);
+  const std::pair<std::size_t, std::size_t> all(0, CellCount(in_cells));
+  std::uint64_t begin = in_cells;
   std::uint64_t end = 0;
   for (const Slice& slice : slices) {
-    // What is not of one leaf alone needs its digest, and so all its bytes.
-    if (slice.scatter < 0 || slice.ref.length != block) return all;
+    const PartOfBlock part = PartOf(slice.ref);
+    const bool vouched_for =
+        coding == BlockCoding::kPlanes
+            ? part == PartOfBlock::kAll
+            : part == PartOfBlock::kMaster || part == PartOfBlock::kCopy;
+    // Where the head cannot vouch for it its digest must, which is of all its
+    // bytes.
+    if (slice.scatter < 0 || !vouched_for) return all;
     const Scatter& s = scatters_[static_cast<std::size_t>(slice.scatter)];
     std::int64_t first = 0;
     std::int64_t last = 0;
@@ -48,11 +81,13 @@ std::pair<std::size_t, std::size_t> ReadPlan::CellsOf(
       first = first * s.cell_shape[d] + at;
       last = last * s.cell_shape[d] + at + s.shape[d] - 1;
     }
-    const auto size = static_cast<std::uint64_t>(s.element_bytes);
+    // A word of the copy takes one of twice as many bytes.
+    const std::uint64_t size = static_cast<std::uint64_t>(s.element_bytes) *
+                               (part == PartOfBlock::kCopy ? 2 : 1);
     begin = std::min(begin, static_cast<std::uint64_t>(first) * size);
     end = std::max(end, (static_cast<std::uint64_t>(last) + 1) * size);
   }
-  if (begin >= end || end > block) return all;
+  if (begin >= end || end > in_cells) return all;
   return {begin / kCellBytes, CellCount(end)};
 }
 
@@ -62,12 +97,7 @@ bool ReadPlan::ReadCoded(std::span<const Slice> slices, Scratch* scratch) {
   const std::string key = ChunkKey(first);
   const std::optional<std::uint64_t> stored =
       database_.ValueBytes(first.place, key);
-  const std::size_t head_bytes = CodedHeadBytes(block);
-  if (!stored.has_value() || *stored >= block || *stored < head_bytes) {
-    return false;
-  }
-  const auto [from, to] = CellsOf(slices);
-  const bool whole = from == 0 && to == CellCount(block);
+  if (!stored.has_value() || *stored >= block) return false;
   const auto read = [&](std::uint64_t offset, std::uint64_t bytes) {
     const std::span<std::byte> memory = Room(&scratch->coded, bytes);
     CountRead(bytes);
@@ -75,43 +105,74 @@ bool ReadPlan::ReadCoded(std::span<const Slice> slices, Scratch* scratch) {
                ? AsText(memory)
                : std::string_view();
   };
-  std::string_view coded = read(0, whole ? *stored : head_bytes);
-  const auto head = DecodeCodedHead(coded, *stored, block);
-  if (!head.ok()) return false;
-  if (whole) {
-    coded.remove_prefix(head_bytes);
-  } else {
+  // What the references are of says how it is coded, if it is read in part.
+  const BlockCoding coding = PartOf(first) == PartOfBlock::kAll
+                                 ? BlockCoding::kPlanes
+                                 : BlockCoding::kRoundedCopy;
+  const auto [from, to] = CellsOf(slices, coding);
+  const std::size_t head_bytes = CodedHeadBytes(coding, block);
+  if (from != 0 || to != CellCount(BytesInCells(coding, block))) {
+    const auto head = DecodeCodedHead(
+        read(0, std::min<std::uint64_t>(head_bytes, *stored)), *stored, block);
     // The checksums of the cells vouch for them, the head for these, and its
-    // digest for the head: that it is of the bytes that were saved.
-    if (head->digest != first.digest) return false;
-    const std::uint32_t begin = head->begin(from);
-    coded = read(head_bytes + begin, head->cells[to - 1].end - begin);
+    // digests for the head: that it is of the bytes that were saved.
+    const bool vouched_for =
+        head.ok() && head->coding == coding &&
+        std::all_of(slices.begin(), slices.end(), [&](const Slice& slice) {
+          return VouchesFor(*head, slice.ref);
+        });
+    if (vouched_for) {
+      const std::uint32_t begin = head->begin(from);
+      return DeliverCoded(
+          slices, *head, from, to,
+          read(head_bytes + begin, head->cells[to - 1].end - begin), scratch);
+    }
   }
-  const Slice& only = slices.front();
-  if (slices.size() == 1 && only.scatter < 0 && only.ref.length == block) {
-    const std::span<std::byte> raw(only.destination, block);
-    return scratch->decoder.DecodeCells(*head, from, to, coded, raw).ok() &&
-           IsSaved(only.ref, raw.data());
-  }
-  // Where they stand in the payload.
-  const std::span<std::byte> payload = Room(&scratch->bytes, block);
-  const std::size_t end = std::min<std::size_t>(to * kCellBytes, block);
-  if (!scratch->decoder
-           .DecodeCells(
-               *head, from, to, coded,
-               payload.subspan(from * kCellBytes, end - from * kCellBytes))
-           .ok()) {
+  const std::string_view coded = read(0, *stored);
+  const auto head = DecodeCodedHead(coded, *stored, block);
+  return head.ok() && DeliverCoded(slices, *head, 0, head->cells.size(),
+                                   coded.substr(head->head_bytes()), scratch);
+}
+
+bool ReadPlan::DeliverCoded(std::span<const Slice> slices,
+                            const CodedHead& head, std::size_t from,
+                            std::size_t to, std::string_view cells,
+                            Scratch* scratch) const {
+  const bool whole = from == 0 && to == head.cells.size();
+  const std::size_t in_cells = head.in_cells();
+  // Straight to where all of it belongs, if it belongs to one place.
+  const auto owner =
+      std::find_if(slices.begin(), slices.end(), [&](const Slice& slice) {
+        return slice.scatter < 0 && slice.ref.offset == 0 &&
+               slice.ref.length == in_cells;
+      });
+  const std::span<std::byte> memory =
+      owner == slices.end() ? Room(&scratch->bytes, in_cells)
+                            : std::span(owner->destination, in_cells);
+  const std::size_t begin = from * kCellBytes;
+  const std::span<std::byte> decoded = memory.subspan(
+      begin, std::min<std::size_t>(to * kCellBytes, in_cells) - begin);
+  if (!scratch->decoder.DecodeCells(head, from, to, cells, decoded).ok()) {
     return false;
   }
+  std::span<std::byte> copy;
+  if (head.coding == BlockCoding::kRoundedCopy) {
+    copy = Room(&scratch->copy, head.raw_length - in_cells);
+    RoundWords(decoded, copy.data() + begin / 2);
+  }
   const schema::ChunkRef* checked = nullptr;  // One for several boxes.
-  for (const Slice& slice : slices) {
-    if (!SliceOf(slice.ref, AsText(payload)).ok()) return false;
-    const std::byte* const bytes = payload.data() + slice.ref.offset;
-    if (whole && (checked == nullptr || *checked != slice.ref)) {
-      if (!IsSaved(slice.ref, bytes)) return false;
-      checked = &slice.ref;
+  for (auto slice = slices.begin(); slice != slices.end(); ++slice) {
+    const std::uint64_t at = slice->ref.offset;
+    const std::span<std::byte> part = at < in_cells ? memory : copy;
+    const std::uint64_t offset = at < in_cells ? at : at - in_cells;
+    // Of both parts, or of none: whoever has all in one piece sees to that.
+    if (offset + slice->ref.length > part.size()) return false;
+    const std::byte* const bytes = part.data() + offset;
+    if (whole && (checked == nullptr || *checked != slice->ref)) {
+      if (!IsSaved(slice->ref, bytes)) return false;
+      checked = &slice->ref;
     }
-    Deliver(slice, bytes);
+    if (slice != owner) Deliver(*slice, bytes);
   }
   return true;
 }

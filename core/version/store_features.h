@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Features of a store: what an engine that does not know them must not read.
+// Format and features of a store: what an engine that does not know them must
+// not read.
 
 #ifndef CKPTREE_CORE_VERSION_STORE_FEATURES_H_
 #define CKPTREE_CORE_VERSION_STORE_FEATURES_H_
@@ -21,6 +22,10 @@ absl::StatusOr<bool> HasFeature(const kv::Database& database,
 // Puts it in, in a commit of its own, where the store does not have it:
 // REQUIRED before the first use.
 absl::Status AddFeature(kv::Database* database, std::string_view name);
+
+// Makes the store's format number that of this engine where it is lower, in a
+// commit of its own.
+absl::Status RaiseFormat(kv::Database* database);
 
 }  // namespace ckptree::internal
 

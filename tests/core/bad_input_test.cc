@@ -12,6 +12,9 @@
 #include <functional>
 #include <limits>
 
+#include "core/engine/engine.h"
+#include "core/engine/store_engine.h"
+#include "core/version/open_check.h"
 #include "kv/database.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -428,12 +431,31 @@ TEST_F(BadInputTest, FormatsFromLaterOn) {
   };
   schema::StoreRecord record;
   EXPECT_OK(Store::Open(store(record), Options()));
+  // That of engines before the first release is read, and raised by a writer.
+  record.format = 0;
+  const std::string older = store(record);
+  const auto format_of = [&] {
+    const Store reader = Store::Open(older, ReadOnly()).value();
+    return internal::ReadStoreRecord(
+               internal::StoreEngine::Of(reader).database())
+        .value()
+        .format;
+  };
+  EXPECT_EQ(format_of(), 0u);
+  EXPECT_OK(Store::Open(older, Options()));
+  EXPECT_EQ(format_of(), schema::kFormatNumber);
+  record.format = schema::kFormatNumber + 1;
+  const std::string next = store(record);
   record.format = 99;
   const std::string newer = store(record);
   record.format = schema::kFormatNumber;
   record.incompat = {"striped-chunks"};
   const std::string incompatible = store(record);
   for (const StoreOptions& how : {Options(), ReadOnly()}) {
+    EXPECT_THAT(Store::Open(next, how),
+                StatusIs(kPrecondition,
+                         HasSubstr("format 2, this engine reads up to 1: use "
+                                   "a newer one")));
     EXPECT_THAT(Store::Open(newer, how),
                 StatusIs(kPrecondition, HasSubstr("format 99")));
     EXPECT_THAT(Store::Open(incompatible, how),

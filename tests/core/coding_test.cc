@@ -22,6 +22,7 @@
 #include "core/coding/block_decoder.h"
 #include "core/coding/byte_planes.h"
 #include "core/coding/coded_block.h"
+#include "core/coding/rounded_copy.h"
 #include "hwy/targets.h"
 
 namespace ckptree::internal {
@@ -70,7 +71,8 @@ std::map<PlaneKind, int> KindsOf(std::string_view stored, std::size_t raw) {
   std::map<PlaneKind, int> kinds;
   const CodedHead head = DecodeCodedHead(stored, stored.size(), raw).value();
   for (std::size_t c = 0; c < head.cells.size(); ++c) {
-    const std::size_t cell = CodedHeadBytes(raw) + head.begin(c);
+    const std::size_t cell =
+        CodedHeadBytes(BlockCoding::kPlanes, raw) + head.begin(c);
     for (int b = 0; b < head.width; ++b) {
       ++kinds[static_cast<PlaneKind>(
           stored[cell + static_cast<std::size_t>(b) * kPlaneHeadBytes])];
@@ -178,7 +180,7 @@ TEST(CodedBlockTest, RefusesWhatCannotBe) {
   const auto with = [&](std::size_t at, char value) {
     std::string stored = Block(Head(2, 7), {good});
     stored[at] = value;
-    const std::size_t end = CodedHeadBytes(7) - 8;
+    const std::size_t end = CodedHeadBytes(BlockCoding::kPlanes, 7) - 8;
     std::string sum;
     base::AppendBig(base::ChecksumOf(std::string_view(stored).substr(0, end)),
                     &sum);
@@ -187,7 +189,7 @@ TEST(CodedBlockTest, RefusesWhatCannotBe) {
   Bytes seven(7);
   ASSERT_TRUE(decoder.Decode(with(0, 1), seven).ok());
   EXPECT_EQ(Text(seven), "adbecfg");
-  refuse(with(0, 2), 7, "coding 2");
+  refuse(with(0, 3), 7, "coding 3");
   refuse(with(1, 3), 7, "words of 3");
   refuse(with(1, 0), 7, "words of 0");
   refuse(with(2, 2), 7, "map 2");
@@ -282,8 +284,8 @@ TEST(CodedBlockTest, OneCellCanBeReadAlone) {
   const auto head = DecodeCodedHead(stored, stored.size(), raw.size());
   ASSERT_TRUE(head.ok());
   ASSERT_EQ(head->cells.size(), 6u);
-  const std::string_view cells =
-      std::string_view(stored).substr(CodedHeadBytes(raw.size()));
+  const std::string_view cells = std::string_view(stored).substr(
+      CodedHeadBytes(BlockCoding::kPlanes, raw.size()));
   BlockDecoder decoder;
   for (std::size_t c = 0; c < 6; ++c) {
     Bytes out(head->raw_bytes(c));
@@ -297,6 +299,127 @@ TEST(CodedBlockTest, OneCellCanBeReadAlone) {
     EXPECT_TRUE(std::equal(out.begin(), out.end(),
                            raw.begin() + static_cast<long>(c * kCellBytes)));
   }
+}
+
+// The words and their rounded copy.
+Bytes WithCopy(const Bytes& words) {
+  Bytes both = words;
+  both.resize(words.size() / 4 * 6);
+  RoundWords(words, both.data() + words.size());
+  return both;
+}
+
+TEST(RoundedCopyTest, IsTheNearestOfEachWord) {
+  const auto rounded = [](std::uint32_t word) {
+    Bytes words(4 * 37);  // More than a vector, and some that fill none.
+    for (std::size_t i = 0; i < 37; ++i) {
+      std::memcpy(words.data() + 4 * i, &word, 4);
+    }
+    const Bytes both = WithCopy(words);
+    std::uint16_t first = 0;
+    std::memcpy(&first, both.data() + words.size(), 2);
+    for (std::size_t i = 1; i < 37; ++i) {
+      EXPECT_EQ(std::memcmp(both.data() + words.size() + 2 * i, &first, 2), 0);
+    }
+    EXPECT_EQ(first, RoundedWord(word));
+    return first;
+  };
+  EXPECT_EQ(rounded(0x3f800000), 0x3f80);
+  EXPECT_EQ(rounded(0x3f807fff), 0x3f80);
+  EXPECT_EQ(rounded(0x3f808000), 0x3f80);  // Between two: the even one.
+  EXPECT_EQ(rounded(0x3f818000), 0x3f82);
+  EXPECT_EQ(rounded(0x3f808001), 0x3f81);
+  EXPECT_EQ(rounded(0x80000000), 0x8000);
+  EXPECT_EQ(rounded(0x00000001), 0x0000);
+  EXPECT_EQ(rounded(0x00018000), 0x0002);
+  EXPECT_EQ(rounded(0x7f7fffff), 0x7f80);  // To infinity.
+  EXPECT_EQ(rounded(0xff800000), 0xff80);
+  EXPECT_EQ(rounded(0x7fc00000), 0x7fc0);
+  EXPECT_EQ(rounded(0x7f800001), 0x7fc0);  // Not to infinity.
+  EXPECT_EQ(rounded(0xffffffff), 0xffff);
+}
+
+TEST(RoundedCopyTest, IsTheSameWithAllVectors) {
+  const Bytes words = Noise(4 * 4099, 5);
+  const Bytes both = WithCopy(words);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    EXPECT_TRUE(WithCopy(words) == both) << hwy::TargetName(target);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+TEST(RoundedCopyTest, IsNotStored) {
+  for (const std::size_t words : {200u, 16384u, 16385u, 50000u}) {
+    SCOPED_TRACE(words);
+    // Of values, and of words that are any.
+    for (const Bytes& master :
+         {Floats(4 * words, 4, 7), Noise(4 * words, 8), Bytes(4 * words)}) {
+      const Bytes both = WithCopy(master);
+      const std::string stored = Encoded(both);
+      ASSERT_FALSE(stored.empty());
+      EXPECT_LE(stored.size(), both.size() * 2 / 3 + 400);
+      const auto head = DecodeCodedHead(stored, stored.size(), both.size());
+      ASSERT_TRUE(head.ok()) << head.status().message();
+      EXPECT_EQ(head->coding, BlockCoding::kRoundedCopy);
+      EXPECT_EQ(head->digest, base::DigestOf(master));
+      EXPECT_EQ(head->copy,
+                base::DigestOf(std::span(both).subspan(master.size())));
+      ExpectDecodes(stored, both);
+      // What is only nearly the copy is stored.
+      Bytes other = both;
+      other.back() ^= std::byte{1};
+      const std::string plain = Encoded(other);
+      if (plain.empty()) continue;
+      EXPECT_EQ(plain[0], 1);
+      ExpectDecodes(plain, other);
+    }
+  }
+}
+
+TEST(RoundedCopyTest, HasTheBytesOfTheFormat) {
+  // The words 0x3f808001 and more, whose lowest byte is any.
+  Bytes words;
+  for (unsigned i = 0; i < 2048; ++i) {
+    const unsigned low = (i / 4 * 37 + i % 4 * 91) % 256;
+    for (const unsigned byte : {low, 0x80u, 0x80u, 0x3fu}) {
+      words.push_back(static_cast<std::byte>(byte));
+    }
+  }
+  const Bytes both = WithCopy(words);
+  const std::string stored = Encoded(both);
+  EXPECT_EQ(absl::BytesToHexString(stored.substr(0, 8)), "0204011000003000");
+  EXPECT_EQ(absl::BytesToHexString(stored.substr(8, 32)),
+            base::DigestOf(words).Hex() +
+                base::DigestOf(std::span(both).subspan(8192)).Hex());
+  EXPECT_EQ(base::ReadBig<std::uint32_t>(stored, 40), stored.size() - 60);
+  EXPECT_EQ(base::ReadBig<std::uint64_t>(stored, 44),
+            base::ChecksumOf(stored.substr(60)));
+  EXPECT_EQ(base::ReadBig<std::uint64_t>(stored, 52),
+            base::ChecksumOf(stored.substr(0, 52)));
+  EXPECT_EQ(base::DigestOf(stored).Hex(), "3cefd9535534970f4452dad585094669");
+}
+
+TEST(RoundedCopyTest, EveryFlipIsMet) {
+  const Bytes both = WithCopy(Floats(3000, 4, 3));
+  const std::string stored = Encoded(both);
+  ASSERT_EQ(stored[0], 2);
+  BlockDecoder decoder;
+  Bytes out(both.size());
+  for (std::size_t at = 0; at < stored.size(); ++at) {
+    std::string bad = stored;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+    EXPECT_TRUE(absl::IsDataLoss(decoder.Decode(bad, out))) << at;
+    EXPECT_FALSE(IsCodedBlock(bad)) << at;
+  }
+  // Of bytes that are no words and their copy.
+  CodedHead head = Head(2, 8);
+  head.coding = BlockCoding::kRoundedCopy;
+  Bytes eight(8);
+  const absl::Status status =
+      decoder.Decode(Block(head, {Plane(0, 2) + Plane(0, 2) + "abcd"}), eight);
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no words of 4"));
 }
 
 TEST(BlockCoderTest, SavesWhatFloatsHaveToGive) {

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,6 +34,18 @@ std::string Contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The digest of a step is over records, which name the format they are of.
+std::string WithoutStepDigests(const std::string& listing) {
+  std::vector<std::string> lines = absl::StrSplit(listing, '\n');
+  for (std::string& line : lines) {
+    if (!line.starts_with("step\t")) continue;
+    std::vector<std::string> fields = absl::StrSplit(line, '\t');
+    fields.at(7).clear();
+    line = absl::StrJoin(fields, "\t");
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
 // By the name of a folder below tests/format/golden.
 class GoldenStoreTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -47,6 +61,7 @@ class GoldenStoreTest : public ::testing::TestWithParam<std::string> {
     return absl::StrCat(CKPTREE_GOLDEN, "/", GetParam());
   }
   std::string path() const { return dir_ / "store"; }
+  static int Format() { return GetParam().back() - '0'; }
 
   static std::vector<std::int64_t> StepNumbers(const Store& store) {
     std::vector<std::int64_t> numbers;
@@ -94,16 +109,18 @@ TEST_P(GoldenStoreTest, IsWrittenToAndStaysWhatItWas) {
 // The same values have the same digests and statistics, whoever saves them.
 TEST_P(GoldenStoreTest, TheSameStoreMadeTodaySaysTheSame) {
   const std::string made = dir_ / "made";
-  ASSERT_OK(MakeGoldenStore(made));
+  const bool of_today = Format() == FormatNumber();
+  ASSERT_OK(MakeGoldenStore(made, Format()));
   ASSERT_OK_AND_ASSIGN(const Store store,
                        Store::Open(made, {.read_only = true}));
   ASSERT_OK_AND_ASSIGN(const std::string listing, ListingOf(store));
-  EXPECT_EQ(listing, expected_);
+  EXPECT_EQ(of_today ? listing : WithoutStepDigests(listing),
+            of_today ? expected_ : WithoutStepDigests(expected_));
 }
 
 TEST_P(GoldenStoreTest, IsReadFromTheDescriptionOfTheFormatAlone) {
   int values = 0;
-  for (const std::int64_t step : {1, 10, 20, 30, 50}) {
+  for (const std::int64_t step : {1, 10, 20, 30, 50, 60}) {
     const std::string out = dir_ / absl::StrCat("read-", step);
     std::filesystem::create_directory(out);
     // Debian's own Python, which sees Debian's xxhash.
@@ -124,7 +141,7 @@ TEST_P(GoldenStoreTest, IsReadFromTheDescriptionOfTheFormatAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GoldenStoreTest,
-                         ::testing::Values("format_0"),
+                         ::testing::Values("format_0", "format_1"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -56,8 +56,11 @@ def block_key(space, version, part, kind, n):
 def open_envelope(kind, data):
   if xxhash.xxh3_64_digest(data[:8] + data[16:]) != data[8:16]:
     raise Damaged("the checksum is wrong")
-  if struct.unpack(">2sBBI", data[:8]) != (b"ck", kind, 0, len(data) - 16):
-    raise Damaged("no envelope, or of another kind, format or length")
+  magic, found, number, length = struct.unpack(">2sBBI", data[:8])
+  if number > 1:
+    raise Damaged(f"format {number} is of a newer engine")
+  if (magic, found, length) != (b"ck", kind, len(data) - 16):
+    raise Damaged("no envelope, or of another kind or length")
   return fields(data[16:])
 
 
@@ -248,23 +251,42 @@ def features(store):
 
 def decoded(stored, length):
   """The payload of a coded block of `length` bytes."""
-  count = -(-length // 65536)
-  end = 24 + 12 * count
-  coding, width, rotated, cell, raw = struct.unpack_from(">BBBBI", stored)
+  coding, width, turned, cell, raw = struct.unpack_from(">BBBBI", stored)
+  has_copy = coding == 2
+  in_cells = length // 3 * 2 if has_copy else length
+  first = 40 if has_copy else 24
+  count = -(-in_cells // 65536)
+  end = first + 12 * count
   if xxhash.xxh3_64_digest(stored[:end]) != stored[end:end + 8]:
     raise Damaged("the head of a coded block is damaged")
-  if (coding, cell, raw) != (1, 16, length) or rotated > 1:
+  if coding not in (1, 2) or (cell, raw) != (16, length) or turned > 1:
     raise Damaged("a coded block of another kind")
+  if has_copy and length % 6:
+    raise Damaged("a block that is no words and their rounded copy")
   payload, before = bytearray(), 0
   for i in range(count):
-    ends, checksum = struct.unpack_from(">I8s", stored, 24 + 12 * i)
+    ends, checksum = struct.unpack_from(">I8s", stored, first + 12 * i)
     body, before = stored[end + 8 + before:end + 8 + ends], ends
     if xxhash.xxh3_64_digest(body) != checksum:
       raise Damaged("a cell is damaged")
-    payload += decoded_cell(body, width, rotated, min(65536, raw - 65536 * i))
+    size = min(65536, in_cells - 65536 * i)
+    payload += decoded_cell(body, width, turned, size)
   if end + 8 + before != len(stored):
     raise Damaged("bytes of no cell")
-  return checked(bytes(payload), stored[8:24], "coded block")
+  checked(bytes(payload), stored[8:24], "coded block")
+  if has_copy:
+    copy = b"".join(rounded(word) for (word,) in struct.iter_unpack(
+        "<I", bytes(payload)))
+    payload += checked(copy, stored[24:40], "rounded copy")
+  return bytes(payload)
+
+
+def rounded(word):
+  top, low = word >> 16, word & 0xffff
+  if word & 0x7fffffff > 0x7f800000:
+    return struct.pack("<H", top | 0x40)
+  up = low > 0x8000 or (low == 0x8000 and top & 1)
+  return struct.pack("<H", top + up)
 
 
 def decoded_cell(body, width, rotated, size):

@@ -3,7 +3,8 @@
 // Fuzzes coded blocks. The first byte of an input says what it is: 0 a block as
 // it is stored; 1 width, map, raw length (two bytes) and the bytes of one cell,
 // which get the head and the checksums that no fuzzer would come upon; 2 bytes
-// to be coded.
+// to be coded; 3 as 1, of words with their rounded copy; 4 words to be coded
+// with it.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "core/coding/block_coder.h"
 #include "core/coding/block_decoder.h"
 #include "core/coding/coded_block.h"
+#include "core/coding/rounded_copy.h"
 #include "tests/fuzz/require.h"
 
 namespace ckptree::fuzz {
@@ -37,12 +39,13 @@ void FuzzStored(std::string_view stored, std::size_t raw_length) {
   }
 }
 
-void FuzzCell(std::string_view input) {
+void FuzzCell(internal::BlockCoding coding, std::string_view input) {
   if (input.size() < 4) return;
   const auto byte = [&](std::size_t at) {
     return static_cast<std::uint8_t>(input[at]);
   };
   internal::CodedHead head;
+  head.coding = coding;
   head.width = byte(0);
   head.map = static_cast<internal::WordMap>(byte(1));
   head.raw_length = std::uint32_t{byte(2)} << 8 | byte(3);
@@ -66,6 +69,15 @@ void FuzzRoundTrip(std::string_view input) {
           "what was coded decodes, and is shorter");
 }
 
+// The words of `input` and their rounded copy.
+std::string WithCopy(std::string_view input) {
+  std::string words(input.substr(0, input.size() / 4 * 4));
+  std::string copy(words.size() / 2, '\0');
+  internal::RoundWords(std::as_bytes(std::span(words)),
+                       std::as_writable_bytes(std::span(copy)).data());
+  return words + copy;
+}
+
 void FuzzCoded(std::string_view input) {
   if (input.empty()) return;
   const char what = input.front();
@@ -80,7 +92,11 @@ void FuzzCoded(std::string_view input) {
       return;
     }
     case 1:
-      return FuzzCell(input);
+      return FuzzCell(internal::BlockCoding::kPlanes, input);
+    case 3:
+      return FuzzCell(internal::BlockCoding::kRoundedCopy, input);
+    case 4:
+      return FuzzRoundTrip(WithCopy(input));
     default:
       return FuzzRoundTrip(input);
   }

@@ -17,6 +17,7 @@
 #include "ckptree/path.h"
 #include "core/coding/block_coder.h"
 #include "core/coding/coded_block.h"
+#include "core/coding/rounded_copy.h"
 #include "kv/journal/preface.h"
 #include "kv/journal/record.h"
 #include "kv/write_batch.h"
@@ -82,8 +83,6 @@ void AddKeys(Folder folder) {
 }
 
 std::vector<Path> SamplePaths() {
-  using Key;
-  using Path;
   const Key::Tuple tuple = {Key{std::int64_t{1}}, Key{std::string("a")},
                             Key{Key::Tuple{Key{Key::None{}}}}};
   return {Path().Key("params").Key("layer 0").Index(3),
@@ -193,11 +192,24 @@ void AddCoded(Folder folder) {
   internal::BlockCoder coder;
   const std::string stored(
       coder.Encode(std::as_bytes(std::span(words)), base::DigestOf(words)));
-  const std::size_t head = internal::CodedHeadBytes(words.size());
+  const std::size_t head =
+      internal::CodedHeadBytes(internal::BlockCoding::kPlanes, words.size());
   folder.Add('\0' + stored);
   // Width, map, length; what a cell of them is.
   folder.Add("\1\2\1\x05\x78"s + stored.substr(head));
   folder.Add('\2' + words);
+  folder.Add('\4' + words);
+  std::string copy(words.size() / 2, '\0');
+  internal::RoundWords(std::as_bytes(std::span(words)),
+                       std::as_writable_bytes(std::span(copy)).data());
+  const std::string both = words + copy;
+  const std::string rounded(
+      coder.Encode(std::as_bytes(std::span(both)), base::DigestOf(both)));
+  folder.Add('\0' + rounded);
+  // The length is that of both.
+  folder.Add("\3\2\1\x08\x34"s +
+             rounded.substr(internal::CodedHeadBytes(
+                 internal::BlockCoding::kRoundedCopy, both.size())));
 }
 
 void AddTexts(Folder command, Folder arguments, Folder slice) {

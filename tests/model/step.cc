@@ -67,17 +67,19 @@ ModelLeaf RandomArray(FaultRandom& random) {
   return leaf;
 }
 
+// As of floats: few exponents, which coding makes shorter.
+void MakeFewExponents(ModelLeaf* leaf) {
+  for (std::size_t i = 3; i < leaf->bytes.size(); i += 4) {
+    leaf->bytes[i] = static_cast<char>(0x3c + leaf->bytes[i] % 3);
+  }
+}
+
 ModelLeaf LargeArray(FaultRandom& random) {
   ModelLeaf leaf;
   leaf.dtype = DType::kFloat32;
   leaf.shape = {260 + random.Int(60), 1024};
   leaf.bytes = RandomBytes(random, Elements(leaf.shape) * 4);
-  if (random.OneIn(2)) {
-    // As of floats: few exponents, which coding makes shorter.
-    for (std::size_t i = 3; i < leaf.bytes.size(); i += 4) {
-      leaf.bytes[i] = static_cast<char>(0x3c + leaf.bytes[i] % 3);
-    }
-  }
+  if (random.OneIn(2)) MakeFewExponents(&leaf);
   if (random.OneIn(2)) leaf.boxes = 2;
   return leaf;
 }
@@ -259,6 +261,36 @@ ModelStep ArrayStep(FaultRandom& random, int leaves, std::int64_t bytes) {
   return model;
 }
 
+ModelStep PairStep(FaultRandom& random) {
+  ModelStep model;
+  ModelLeaf leaf;
+  leaf.dtype = DType::kFloat32;
+  leaf.shape = {520, 1024};
+  leaf.bytes = RandomBytes(random, Elements(leaf.shape) * 4);
+  MakeFewExponents(&leaf);
+  model.leaves["params/copy"] = RoundedCopyOf(leaf);
+  model.leaves["params/master"] = std::move(leaf);
+  return model;
+}
+
+ModelLeaf RoundedCopyOf(const ModelLeaf& master) {
+  ModelLeaf copy = master;
+  copy.dtype = DType::kBfloat16;
+  copy.bytes.clear();
+  for (std::size_t at = 0; at < master.bytes.size(); at += 4) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, master.bytes.data() + at, sizeof(word));
+    const std::uint32_t top = word >> 16;
+    const std::uint32_t low = word & 0xffff;
+    const bool up = low > 0x8000 || (low == 0x8000 && top % 2 == 1);
+    const bool nan = (word << 1) > 0xff000000u;
+    const std::uint32_t rounded = nan ? top | 0x40 : top + (up ? 1 : 0);
+    copy.bytes += static_cast<char>(rounded & 0xff);
+    copy.bytes += static_cast<char>(rounded >> 8);
+  }
+  return copy;
+}
+
 ModelStep Changed(const ModelStep& base, FaultRandom& random, bool large) {
   ModelStep model = base;
   model.metrics.clear();
@@ -292,9 +324,13 @@ ModelStep Changed(const ModelStep& base, FaultRandom& random, bool large) {
   }
   // A large array comes, stays a while with changes, and goes.
   if (large) {
-    model.leaves["large/l0"] = LargeArray(random);
+    const ModelLeaf& leaf = model.leaves["large/l0"] = LargeArray(random);
+    model.leaves.erase("large/copy");
+    if (leaf.bytes[0] % 2 == 0)
+      model.leaves["large/copy"] = RoundedCopyOf(leaf);
   } else if (random.OneIn(3)) {
     model.leaves.erase("large/l0");
+    model.leaves.erase("large/copy");
   }
   if (random.OneIn(4) && !names.empty()) {
     ModelLeaf tie;

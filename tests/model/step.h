@@ -52,8 +52,13 @@ ModelStep TinyStep(FaultRandom& random);
 // `leaves` arrays of `bytes` random bytes each.
 ModelStep ArrayStep(FaultRandom& random, int leaves, std::int64_t bytes);
 
+// An array of float32, as weights are, and its bfloat16 copy: each above 1 MiB.
+ModelStep PairStep(FaultRandom& random);
+// The bfloat16 copy of an array of float32.
+ModelLeaf RoundedCopyOf(const ModelLeaf& master);
+
 // `base` with random changes: values, shapes, leaves that come and go. Where
-// `large`, one array above 1 MiB is new.
+// `large`, one array above 1 MiB is new, and at times a bfloat16 copy of it.
 ModelStep Changed(const ModelStep& base, FaultRandom& random, bool large);
 
 // Puts everything into `builder`; arrays are read until the save is staged.

@@ -11,7 +11,8 @@
 namespace ckptree::testing {
 namespace {
 
-StoreOptions Options(int threads, bool read_only) {
+StoreOptions Options(int threads, bool read_only,
+                     Coding coding = Coding::kPlanes) {
   StoreOptions options;
   // Trials hold several at once, one waiting for the next.
   options.max_saves_in_flight = 8;
@@ -19,7 +20,7 @@ StoreOptions Options(int threads, bool read_only) {
   options.read_only = read_only;
   options.collect = false;  // The calls of a trial are always the same.
   // Of large arrays some are worth it, and others are not.
-  options.coding = Coding::kPlanes;
+  options.coding = coding;
   options.staging_bytes = std::size_t{64} << 20;
   options.log = [](LogSeverity, std::string_view, std::string_view) {};
   return options;
@@ -73,9 +74,10 @@ std::optional<std::size_t> FindState(const Store& store,
 }  // namespace
 
 absl::StatusOr<Store> CreateStore(const std::string& directory, int threads,
-                                  std::shared_ptr<void> file_system) {
+                                  std::shared_ptr<void> file_system,
+                                  Coding coding) {
   return CreateStoreOn(std::move(file_system), directory,
-                       Options(threads, false));
+                       Options(threads, false, coding));
 }
 
 absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,

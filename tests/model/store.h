@@ -21,7 +21,8 @@ namespace ckptree::testing {
 
 // Without log output. `file_system` may be null.
 absl::StatusOr<Store> CreateStore(const std::string& directory, int threads,
-                                  std::shared_ptr<void> file_system = nullptr);
+                                  std::shared_ptr<void> file_system = nullptr,
+                                  Coding coding = Coding::kPlanes);
 absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,
                                 std::shared_ptr<void> file_system = nullptr,
                                 bool read_only = false);

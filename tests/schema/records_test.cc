@@ -28,7 +28,7 @@ std::string Hex(std::string_view bytes) {
 
 TEST(EnvelopeTest, GoldenBytes) {
   EXPECT_EQ(Hex(Envelope(RecordKind::kBranch, "ab")),
-            "636b080000000002ba89ed9cf424c1106162");
+            "636b0801000000028b2a67c3154e5ca26162");
   EXPECT_EQ(
       *OpenEnvelope(RecordKind::kBranch, Envelope(RecordKind::kBranch, "ab")),
       "ab");
@@ -68,7 +68,7 @@ TEST(EnvelopeTest, NewerFormatIsNamedWithBothNumbers) {
   const absl::Status status = OpenEnvelope(RecordKind::kBranch, bytes).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("its format is 5, this engine reads up to 0"));
+              HasSubstr("its format is 5, this engine reads up to 1"));
 }
 
 TEST(EnvelopeTest, AnotherKindOrLengthIsNamed) {
@@ -85,53 +85,53 @@ TEST(EnvelopeTest, AnotherKindOrLengthIsNamed) {
 
 TEST(RecordsTest, GoldenBytes) {
   EXPECT_EQ(Hex(Encoded(SampleLeaf())),
-            "636b0b000000008c5686a0cdaf2e26e2080710c801183c280230013a06000005"
+            "636b0b010000008cd431361fa7870842080710c801183c280230013a06000005"
             "0303034220c9cbc8166703d7b011d9552b2b5188a5885b08846244feb4e13dcb"
             "4be2a530714a0107520202025a022418720809000001060101007a4000000000"
             "0000f0bf000000000000f03f0000000000000000000000000000204000000000"
             "00000040000000000000084000000000000024400000000000003a40");
   EXPECT_EQ(Hex(Encoded(InlineLeaf())),
-            "636b0b0000000010a7cce3c6e103d16208011009180822082a00000000000000");
+            "636b0b0100000010869ba58a1a770ff808011009180822082a00000000000000");
   EXPECT_EQ(Hex(EncodeLeafMap(SampleMap())), "03c8010700030900360700");
   EXPECT_EQ(Hex(EncodeTreePage({SampleEntries()})),
-            "636b050000000086332c264afbf0a52b0a072124010101034012070002060802"
+            "636b050100000086119d7039a00aa2d50a072124010101034012070002060802"
             "02021a070804050304050522220121656d707479006f70740003216d75006e75"
             "00726e6700737465700074696564002a0312840e32030201013a068001800207"
             "02420201044a020001520b4164616d286d752c6e7529521170726e673a746872"
             "6565667279327833325a0b01216f70740003216d7500");
   EXPECT_EQ(Hex(EncodeDeadList(SampleDead())),
-            "636b060000000036166334d9b680b972080110081a1d12031123231a03080707"
+            "636b060100000036ad7b004855f1cc3c080110081a1d12031123231a03080707"
             "22030101062a0304040132079003808080084d1a1108021201121a0108220103"
             "2a0101320164");
   EXPECT_EQ(Hex(EncodeSegmentRow(SampleRow())),
-            "636b0700000000180863e735f19ba14c08011009180820e8072a020104320202"
+            "636b0701000000181fb448b142b4dc7608011009180820e8072a020104320202"
             "0338d804400c4801");
   EXPECT_EQ(Hex(EncodeSegmentTable(SampleTable())),
-            "636b0e000000008870142152e0b0b69b0a058180801803120201021a308eee05"
+            "636b0e01000000882883cc0ce6e2a2e50a058180801803120201021a308eee05"
             "12dc38f041c0e87d81b07e33f3f1a1ded183edeef2cabd112d58b4f1e98eee05"
             "12dc38f041c0e87d81b07e33f32230c9cbc8166703d7b011d9552b2b5188a54a"
             "b13d33823a2c3a74749cb852a7488fc9cbc8166703d7b011d9552b2b5188a52a"
             "032414243a030008004a0302000252080000030300000303");
   // The longer ones by their digest.
   EXPECT_EQ(base::DigestOf(EncodeStepRecord(SampleStep())).Hex(),
-            "d1ed1c32de24e9621a3f62b689009d5d");
+            "2a311922af3325ba225ffd0069df0aca");
   EXPECT_EQ(base::DigestOf(EncodeStepMeta(SampleMeta())).Hex(),
-            "16dd00bd54c4246ed56c88f0da729e55");
+            "37008d609d3a35a2822ce661b3d41765");
   EXPECT_EQ(base::DigestOf(EncodeStepMeta(SampleMetaOfRanks())).Hex(),
-            "63eddd7d46489869768c0123a8414f60");
+            "1e0819eb2cd73fdb8b628178c8cb6b71");
   EXPECT_EQ(base::DigestOf(EncodeRankPlan(SamplePlan())).Hex(),
-            "bdb1b84fbd8d39bfd1878a274561d307");
+            "c09227da208626cc6f6359467e15eb48");
   EXPECT_EQ(base::DigestOf(EncodePartToken(SampleToken())).Hex(),
-            "328dab573250f43ddfa531c9a337ea97");
+            "30dbb8fbed03989b061c9186ee3a6570");
   EXPECT_EQ(base::DigestOf(EncodeRankMail(SampleMail())).Hex(),
-            "097a0fed65ba1387f02f99fbb4871968");
+            "d2b625d36db7b887813b6db21568e3bb");
   EXPECT_EQ(Hex(EncodeRankMail(SampleTold())),
-            "636b13000000002b22c426d2cd4b7833080b10d80462066120626f6479680872"
+            "636b13010000002b9a46320bc7d0c646080b10d80462066120626f6479680872"
             "07776879206e6f748a01096d616e61676572203192010473617665");
   EXPECT_EQ(base::DigestOf(EncodePartHandoff(SampleHandoff())).Hex(),
-            "46927bdbe95e5817fd09737c7605a632");
+            "2288a9bafafcc3fc2fac52f1f12ce0da");
   EXPECT_EQ(base::DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),
-            "aecab84eb18220bc4ad6bbc8ac9a32a2");
+            "a74c37f71c7cb8b245b80b6b15042dd7");
   EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(),
             "b55fc535b3cbf34fa37c7c24bf14ee38");
 }
@@ -351,12 +351,12 @@ TEST(StepMetaTest, LargePartTablesMove) {
 }
 
 TEST(StoreRecordTest, RefusesANewerFormatAndAShortUuid) {
-  StoreRecord record{std::string(16, 'u'), 1, 0, "", {}, {}, {}};
+  StoreRecord record{std::string(16, 'u'), 2, 0, "", {}, {}, {}};
   const absl::Status status =
       DecodeStoreRecord(EncodeStoreRecord(record)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format 1"));
-  record.format = 0;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format 2"));
+  record.format = 1;
   record.uuid.pop_back();
   EXPECT_EQ(DecodeStoreRecord(EncodeStoreRecord(record)).status().code(),
             absl::StatusCode::kDataLoss);

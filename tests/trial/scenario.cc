@@ -42,8 +42,21 @@ struct Contents {
     ModelStep other = ArrayStep(random, 1, 1100000);
     arrays.leaves.at("params/l0") = other.leaves.at("params/l0");
     half_new = Share(arrays);
+    ModelStep floats = PairStep(random);
+    floats.leaves.merge(ModelStep(*tiny).leaves);
+    pair = Share(floats);
+    floats.leaves.merge(ArrayStep(random, 1, 50000).leaves);
+    ModelStep next = PairStep(random);
+    for (const char* name : {"params/copy", "params/master"}) {
+      floats.leaves.at(name) = next.leaves.at(name);
+    }
+    other_pair = Share(floats);
+    // A copy that its master has left.
+    floats.leaves.erase("params/master");
+    lone_copy = Share(floats);
   }
   ModelState::Content tiny, changed, large, nudged, half_new;
+  ModelState::Content pair, other_pair, lone_copy;
 };
 
 const Contents& AllContents() {
@@ -86,11 +99,11 @@ bool RunAction(const TrialAction& action, TrialContext& context, bool retry,
 
 }  // namespace
 
-TrialAction CreateAction() {
+TrialAction CreateAction(Coding coding) {
   return {"create",
-          [](TrialContext& context) {
-            absl::StatusOr<Store> store =
-                CreateStore(context.directory, context.threads, context.fs);
+          [coding](TrialContext& context) {
+            absl::StatusOr<Store> store = CreateStore(
+                context.directory, context.threads, context.fs, coding);
             if (store.ok()) context.store.emplace(*std::move(store));
             return store.status();
           },
@@ -172,6 +185,17 @@ TrialAction CollectAction() {
           Nothing};
 }
 
+TrialAction PackAction() {
+  return {"pack",
+          [](TrialContext& context) {
+            CollectOptions options;
+            options.min_dead_fraction = 0;
+            options.pack = true;
+            return context.store->Collect(options).status();
+          },
+          Nothing};
+}
+
 TrialAction PolicyAction(std::string policy) {
   return {"policy " + policy,
           [=](TrialContext& context) {
@@ -201,6 +225,12 @@ std::vector<TrialScenario> AllScenarios() {
   all.push_back(OnOpenStore("save_large", {SaveAction(40, c.large)}));
   all.back().base = {CreateAction(), SaveAction(10, c.tiny)};
   all.push_back(OnOpenStore("save_incremental", {SaveAction(40, c.half_new)}));
+  // Coded for the first time, with a copy and its master in one block.
+  all.push_back(
+      OnOpenStore("save_coded",
+                  {SaveAction(40, c.pair), SaveAction(50, c.tiny),
+                   SaveAction(60, c.other_pair), SaveAction(70, c.lone_copy)}));
+  all.back().base = {CreateAction(), SaveAction(10, c.tiny)};
   all.push_back(OnOpenStore("overwrite", {SaveAction(30, c.half_new, true),
                                           SaveAction(30, c.changed, true)}));
   all.push_back(OnOpenStore("delete", {DeleteAction(30), DeleteAction(20),
@@ -218,6 +248,11 @@ std::vector<TrialScenario> AllScenarios() {
                      SaveAction(40, c.nudged), SaveAction(35, c.changed),
                      DeleteAction(20),         DeleteAction(35),
                      DeleteAction(10)};
+  // What was saved plain is coded, and what is dead beside it goes.
+  all.push_back(OnOpenStore("pack", {PackAction(), DeleteAction(10),
+                                     PackAction(), SaveAction(50, c.pair)}));
+  all.back().base = {CreateAction(Coding::kAuto), SaveAction(10, c.pair),
+                     SaveAction(20, c.lone_copy), SaveAction(30, c.tiny)};
   // 10 is pinned and 20 tagged; then the step itself is not kept, but for being
   // the newest; at last one takes the place of another.
   all.push_back(OnOpenStore(

@@ -35,7 +35,7 @@ struct TrialAction {
   std::function<void(ModelState&)> apply;  // What it does to the model.
 };
 
-TrialAction CreateAction();
+TrialAction CreateAction(Coding coding = Coding::kPlanes);
 TrialAction OpenAction();
 TrialAction CloseAction();
 TrialAction SaveAction(std::int64_t step, ModelState::Content content,
@@ -46,6 +46,8 @@ TrialAction UntagAction(std::string name);
 TrialAction PinAction(std::int64_t step);
 TrialAction UnpinAction(std::int64_t step);
 TrialAction CollectAction();
+// Collects, and codes what is there.
+TrialAction PackAction();
 TrialAction PolicyAction(std::string policy);
 // A save whose commit removes `victims` by the policy; the step itself where it
 // is among them.
@@ -64,8 +66,9 @@ struct TrialScenario {
   bool creates() const { return base.empty(); }
 };
 
-// create, save_small, save_large, save_incremental, overwrite, delete, tag,
-// pin, collect, policy, open, open_after_kill, open_copy, reopen.
+// create, save_small, save_large, save_incremental, save_coded, overwrite,
+// delete, tag, pin, collect, pack, policy, open, open_after_kill, open_copy,
+// reopen.
 std::vector<TrialScenario> AllScenarios();
 // All of it in a row.
 TrialScenario LongScenario();

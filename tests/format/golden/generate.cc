@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
   for (int i = 0; i < argc; ++i) std::memset(argv[i], 0, std::strlen(argv[i]));
   if (chdir("/") != 0) return 1;
   std::filesystem::create_directories(folder);
-  if (const absl::Status made = ckptree::testing::MakeGoldenStore(directory);
+  if (const absl::Status made =
+          ckptree::testing::MakeGoldenStore(directory, ckptree::FormatNumber());
       !made.ok()) {
     std::cerr << made << "\n";
     return 1;

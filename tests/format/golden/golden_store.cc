@@ -81,7 +81,7 @@ void PutScalars(StepBuilder& builder, std::int64_t step) {
 
 // `part` changes a part of it.
 absl::Status SaveLarge(Store& store, std::int64_t step, int part,
-                       SaveOptions save = {}) {
+                       SaveOptions save = {}, bool with_copy = false) {
   StepBuilder builder = store.Begin(step, save);
   const auto same = Floats(kLarge, 1);
   std::vector<float> other = Floats(kLarge, part < 3 ? 1 : part);
@@ -126,6 +126,16 @@ absl::Status SaveLarge(Store& store, std::int64_t step, int part,
   if (part == kCoded) {
     builder.Put("params/noise", Of(DType::kFloat32, {40, 1000}, noise.data()));
   }
+  // Of bfloat16, to the nearest, of two as near to the even one.
+  std::vector<std::uint16_t> rounded;
+  for (const std::uint32_t word : noise) {
+    const std::uint32_t last = word >> 16 & 1;
+    rounded.push_back(static_cast<std::uint16_t>((word + 0x7fff + last) >> 16));
+  }
+  if (with_copy) {
+    builder.Put("params/rounded",
+                Of(DType::kBfloat16, {40, 1000}, rounded.data()));
+  }
   PutScalars(builder, step);
   return std::move(builder).Commit().WaitCommitted(absl::Minutes(2));
 }
@@ -169,7 +179,7 @@ std::string StepLine(const StepInfo& info) {
 
 }  // namespace
 
-absl::Status MakeGoldenStore(const std::string& directory) {
+absl::Status MakeGoldenStore(const std::string& directory, int format) {
   StoreOptions options;
   options.create_if_missing = true;
   options.threads = 1;
@@ -209,7 +219,7 @@ absl::Status MakeGoldenStore(const std::string& directory) {
   options.coding = Coding::kPlanes;
   store = Store::Open(directory, options);
   if (!store.ok()) return store.status();
-  then(SaveLarge(*store, 60, kCoded));
+  then(SaveLarge(*store, 60, kCoded, {}, /*with_copy=*/format > 0));
   then(store->SetPolicy(LatestN{9} | Preservation(EveryNSteps{10})));
   then(store->SetPolicy(BestN{.metric = "loss", .mode = BestMode::kMin, .n = 5},
                         "fork"));

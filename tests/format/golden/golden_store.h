@@ -26,8 +26,10 @@ namespace ckptree::testing {
 //   26  removed, not collected
 //   11  on the branch "fork", which goes on from 10
 //   50  after a close and an open; its commit is in the journal alone
+//   60  coded; from format 1 on with the rounded copy of an array
 // Tags: first -> 1, good -> 30 (moved from 10).
-absl::Status MakeGoldenStore(const std::string& directory);
+// `format`: what it has of what formats brought.
+absl::Status MakeGoldenStore(const std::string& directory, int format);
 
 // One line for each step and entry, fields apart by tabs. The digest of a value
 // is over its bytes, not over its chunks.
