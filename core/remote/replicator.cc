@@ -68,6 +68,13 @@ absl::Duration PauseOf(int tries) {
       std::uniform_real_distribution<double>(most / 2, most)(random));
 }
 
+// Saves go on in a store that is damaged, and so does shipping where it can:
+// only damage of the chain ends it.
+absl::Status DamagedHere(absl::Status status) {
+  return absl::IsDataLoss(status) ? absl::UnavailableError(status.message())
+                                  : status;
+}
+
 std::size_t BytesOfRow(const RemoteRow& row) {
   return row.key.size() + (row.value.has_value() ? row.value->size() : 0) + 16;
 }
@@ -98,12 +105,36 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   if (there.has_value()) made->uuid_ = there->uuid;
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
                            kv::LookAt(kv::AbsolutePath(directory)));
-  if (fetch && there.has_value() && found.Vacant()) {
-    const absl::Status made_of_it =
-        FetchStore(*made->store_, made->uuid_, directory, kv_options);
-    // Its first writer ended before it shipped anything.
-    if (!made_of_it.ok() && !absl::IsNotFound(made_of_it)) return made_of_it;
+  if (!fetch || !there.has_value() || !found.Vacant()) return made;
+  // Taken over before it is fetched: what is fetched is then the newest, also
+  // where the writer before is alive.
+  const kv::Call opening = kv::Call::Within(kOpenTime);
+  made->note_.local = kv::NewWriteId();
+  made->chain_ = std::make_unique<RemoteChain>(made->store_.get(), made->uuid_);
+  bool ships = false;
+  for (int attempt = 1;; ++attempt) {
+    CKPTREE_RETURN_IF_ERROR(made->chain_->ReadOn(
+        [&ships](const RemoteCommit& commit) {
+          ships |= commit.shape == RemoteCommit::Shape::kShip;
+          return absl::OkStatus();
+        },
+        opening));
+    if (!ships) {
+      // Its first writer ended before it shipped anything.
+      made->chain_.reset();
+      return made;
+    }
+    CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
+    CKPTREE_RETURN_IF_ERROR(
+        kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
+    const absl::Status opened =
+        made->chain_->Append(made->Draft(RemoteCommit::Shape::kOpen), opening);
+    if (opened.ok()) break;
+    if (!absl::IsAborted(opened) || attempt == kOpenAttempts) return opened;
   }
+  CKPTREE_RETURN_IF_ERROR(
+      FetchStore(*made->store_, made->uuid_, directory, kv_options));
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
   return made;
 }
 
@@ -196,7 +227,9 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         "its own",
         store_->address(), HexOf(uuid_), directory_, HexOf(uuid)));
   }
-  chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
+  if (chain_ == nullptr) {
+    chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
+  }
   {
     const absl::MutexLock lock(&mu_);
     ceiling_ = std::max(ceiling_, highest_version);
@@ -209,10 +242,14 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
 
 absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
   ChainRows rows(absl::HexStringToBytes(note_.local));
+  // Make() took it over: it is only read once more, for its rows.
+  const bool taken = chain_->era() != 0;
+  RemoteChain again(store_.get(), uuid_);
+  RemoteChain& chain = taken ? again : *chain_;
   std::uint64_t place = 0;
   std::set<RowName> differ;
   for (int attempt = 1;; ++attempt) {
-    CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
+    CKPTREE_RETURN_IF_ERROR(chain.ReadOn(
         [&](const RemoteCommit& commit) {
           return rows.Add(commit, *store_, call,
                           [](const RemoteRow&) { return absl::OkStatus(); });
@@ -232,6 +269,7 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
           "directory with this remote fetches the store from there",
           directory_, store_->address(), differ.size()));
     }
+    if (taken) break;
     CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
     RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
     open.from = place;
@@ -266,7 +304,12 @@ void Replicator::Loop(const std::stop_token& stop) {
     const absl::Status shipped =
         GuardedStatus("shipping", [&] { return ShipOnce(stop); });
     if (stop.stop_requested()) return;
-    if (shipped.ok() || absl::IsAborted(shipped)) {
+    // What was written again in the meantime is looked for once more at once.
+    if (absl::IsAborted(shipped) && tries == 0) {
+      ++tries;
+      continue;
+    }
+    if (shipped.ok()) {
       if (!told.empty()) {
         logger_->Log(LogSeverity::kInfo, "remote",
                      absl::StrFormat("%s takes commits again", address()));
@@ -381,7 +424,9 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     // Rule 4: nothing else is asked for before.
     status = chain_->Settle(call);
   } else {
-    CKPTREE_ASSIGN_OR_RETURN(asked_, Collect());
+    absl::StatusOr<Round> round = Collect();
+    if (!round.ok()) return DamagedHere(round.status());
+    asked_ = *std::move(round);
     RemoteCommit commit = Draft(RemoteCommit::Shape::kShip);
     {
       const absl::MutexLock lock(&mu_);
@@ -389,7 +434,7 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     }
     commit.to = asked_->to;
     commit.ceiling = asked_->ceiling;
-    status = Upload(*asked_, stop, &commit);
+    status = DamagedHere(Upload(*asked_, stop, &commit));
     if (status.ok()) status = chain_->Append(std::move(commit), call);
   }
   if (status.ok()) {

@@ -12,12 +12,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
@@ -180,6 +182,7 @@ TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
   const absl::Status fenced = late.Commit().WaitCommitted(kLong);
   EXPECT_TRUE(absl::IsFailedPrecondition(fenced)) << fenced;
   EXPECT_THAT(std::string(fenced.message()), HasSubstr("another process took"));
+  EXPECT_TRUE(fs::exists(Disk("b")));
   // Sticky: here, and after a restart.
   EXPECT_EQ(store.Begin(3).status(), store.Delete(1));
   EXPECT_TRUE(absl::IsFailedPrecondition(store.Delete(1)));
@@ -189,6 +192,42 @@ TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
   EXPECT_THAT(std::string(again.message()), HasSubstr("goes on no more"));
   Save(other, 2, kSmallSave);
   ExpectWhole(other);
+}
+
+TEST_F(ReplicatorTest, ARunThatGoesOnSavingIsTakenOver) {
+  StoreOptions options = Remote();
+  options.durable = Durable::kRemote;
+  options.take_over = true;
+  std::int64_t acknowledged = 0;
+  std::int64_t step = 0;
+  for (int round = 0; round < 6; ++round) {
+    Store store =
+        Store::Open(Disk(absl::StrCat("disk", round)), options).value();
+    const std::vector<std::int64_t> there = StepsOf(store);
+    EXPECT_GE(there.empty() ? 0 : there.back(), acknowledged) << round;
+    absl::Notification begun;
+    std::thread trainer([&] {
+      while (true) {
+        StepBuilder builder = store.Begin(++step);
+        builder.PutInt("count", step);
+        if (!builder.Commit().WaitCommitted(kLong).ok()) break;
+        acknowledged = step;
+        if (!begun.HasBeenNotified()) begun.Notify();
+      }
+    });
+    begun.WaitForNotification();
+    {
+      // The next one: it ends the trainer in the middle of its saves.
+      Store next =
+          Store::Open(Disk(absl::StrCat("next", round)), options).value();
+      trainer.join();
+      EXPECT_TRUE(absl::IsFailedPrecondition(store.Begin(1).status()));
+      const std::vector<std::int64_t> steps = StepsOf(next);
+      EXPECT_EQ(steps.back(), acknowledged) << round;
+      ExpectWhole(next);
+    }
+    store.Close().IgnoreError();
+  }
 }
 
 TEST_F(ReplicatorTest, TakingOverIsPolite) {
