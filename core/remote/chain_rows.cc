@@ -54,31 +54,31 @@ absl::Status ChainRows::Add(
     uploaded_[schema::SegmentKey(fields.version, fields.part, fields.space,
                                  fields.builder)] = {segment, commit.era};
   }
-  CKPTREE_RETURN_IF_ERROR(ForEachRow(
-      commit, store, call, [&](const RemoteRow& row) -> absl::Status {
-        CKPTREE_RETURN_IF_ERROR(take(row));
-        const RowName name(row.space, row.key);
-        const bool of_segment = row.space == schema::Space::kRecords &&
-                                schema::DecodeSegmentKey(row.key).has_value();
-        if (!row.value.has_value()) {
-          rows_.erase(name);
-          if (of_segment) segments_.erase(row.key);
-          return absl::OkStatus();
-        }
-        rows_[name] = base::DigestOf(*row.value);
-        if (!of_segment || segments_.contains(row.key)) {
-          return absl::OkStatus();
-        }
-        const auto uploaded = uploaded_.find(row.key);
-        if (uploaded == uploaded_.end()) {
-          return absl::DataLossError(absl::StrFormat(
-              "commit %d in %s has a row of %s, which was not uploaded",
-              commit.ordinal, store.address(),
-              schema::DescribeKey(row.space, row.key)));
-        }
-        segments_[row.key] = uploaded->second;
-        return absl::OkStatus();
-      }));
+  const auto add = [&](const RemoteRow& row) -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(take(row));
+    const RowName name(row.space, row.key);
+    const bool of_segment = row.space == schema::Space::kRecords &&
+                            schema::DecodeSegmentKey(row.key).has_value();
+    if (!row.value.has_value()) {
+      rows_.erase(name);
+      if (of_segment) segments_.erase(row.key);
+      return absl::OkStatus();
+    }
+    rows_[name] = base::DigestOf(*row.value);
+    if (!of_segment || segments_.contains(row.key)) {
+      return absl::OkStatus();
+    }
+    const auto uploaded = uploaded_.find(row.key);
+    if (uploaded == uploaded_.end()) {
+      return absl::DataLossError(absl::StrFormat(
+          "commit %d in %s has a row of %s, which was not uploaded",
+          commit.ordinal, store.address(),
+          schema::DescribeKey(row.space, row.key)));
+    }
+    segments_[row.key] = uploaded->second;
+    return absl::OkStatus();
+  };
+  CKPTREE_RETURN_IF_ERROR(ForEachRow(commit, store, call, add));
   uploaded_.clear();
   ceiling_ = std::max(ceiling_, commit.ceiling);
   RemoteCommit bare = commit;

@@ -8,11 +8,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,7 @@
 #include "core/remote/segment_upload.h"
 #include "core/version/open_check.h"
 #include "kv/conditional_put.h"
+#include "kv/monotonic.h"
 #include "kv/store_directory.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
@@ -94,6 +97,14 @@ Replicator::~Replicator() { Stop(absl::ZeroDuration()).IgnoreError(); }
 absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     const std::string& directory, const StoreOptions& options,
     const kv::Options& kv_options, bool fetch) {
+  const std::string above =
+      std::filesystem::path(kv::AbsolutePath(directory)).parent_path().string();
+  if (std::error_code error; !std::filesystem::exists(above, error)) {
+    // Before anything is said there of a store that cannot be made.
+    return absl::NotFoundError(absl::StrFormat(
+        "no store can be made in %s: there is no folder %s; make that first",
+        directory, above));
+  }
   const kv::Call call = kv::Call::Within(kRequestTime);
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::ObjectStore> store,
@@ -112,26 +123,32 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   made->note_.local = kv::NewWriteId();
   made->chain_ = std::make_unique<RemoteChain>(made->store_.get(), made->uuid_);
   bool ships = false;
-  for (int attempt = 1;; ++attempt) {
-    CKPTREE_RETURN_IF_ERROR(made->chain_->ReadOn(
+  const auto read_on = [&] {
+    return made->chain_->ReadOn(
         [&ships](const RemoteCommit& commit) {
           ships |= commit.shape == RemoteCommit::Shape::kShip;
           return absl::OkStatus();
         },
-        opening));
-    if (!ships) {
-      // Its first writer ended before it shipped anything.
-      made->chain_.reset();
-      return made;
-    }
-    CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
-    CKPTREE_RETURN_IF_ERROR(
-        kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
-    const absl::Status opened =
-        made->chain_->Append(made->Draft(RemoteCommit::Shape::kOpen), opening);
-    if (opened.ok()) break;
-    if (!absl::IsAborted(opened) || attempt == kOpenAttempts) return opened;
+        opening);
+  };
+  CKPTREE_RETURN_IF_ERROR(read_on());
+  if (!ships) {
+    // Its first writer ended before it shipped anything.
+    made->chain_.reset();
+    return made;
   }
+  CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
+  CKPTREE_RETURN_IF_ERROR(
+      kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
+  // A writer that is alive takes one ordinal after the other: nothing stands
+  // between the look at the newest and the next one, and it is tried again.
+  absl::Status opened;
+  do {
+    CKPTREE_RETURN_IF_ERROR(read_on());
+    opened =
+        made->chain_->Append(made->Draft(RemoteCommit::Shape::kOpen), opening);
+  } while (absl::IsAborted(opened) && kv::MonotonicNow() < opening.deadline);
+  CKPTREE_RETURN_IF_ERROR(opened);
   CKPTREE_RETURN_IF_ERROR(
       FetchStore(*made->store_, made->uuid_, directory, kv_options));
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
@@ -513,16 +530,20 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
     // What it waits for is looked at again when this is given back.
     { const absl::MutexLock lock(&mu_); }
     thread_.join();
-    if (status.ok() && chain_->fenced().ok() && !asked_.has_value()) {
-      RemoteCommit close = Draft(RemoteCommit::Shape::kClose);
-      {
-        const absl::MutexLock lock(&mu_);
-        close.from = close.to = shipped_;
-      }
-      // Without it the next machine waits ten minutes, or is told not to.
-      const absl::Status closed =
-          chain_->Append(std::move(close), kv::Call::Within(kRequestTime));
-      if (!closed.ok()) logger_->Log(LogSeverity::kWarning, "remote", closed);
+  }
+  // Also where the open did not come to its end.
+  if (status.ok() && chain_ != nullptr && chain_->era() != 0 &&
+      chain_->fenced().ok() && !chain_->pending()) {
+    RemoteCommit close = Draft(RemoteCommit::Shape::kClose);
+    {
+      const absl::MutexLock lock(&mu_);
+      close.from = close.to = shipped_;
+    }
+    // Without it the next machine waits ten minutes, or is told not to.
+    const absl::Status closed =
+        chain_->Append(std::move(close), kv::Call::Within(kRequestTime));
+    if (!closed.ok() && logger_ != nullptr) {
+      logger_->Log(LogSeverity::kWarning, "remote", closed);
     }
   }
   const absl::MutexLock lock(&mu_);
