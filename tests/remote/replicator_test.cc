@@ -167,6 +167,51 @@ TEST_F(ReplicatorTest, WhatWasNotShippedIsShippedByTheNextOpen) {
   ExpectWhole(store);
 }
 
+TEST_F(ReplicatorTest, FilesThatWereWrittenAgainAreShipped) {
+  StoreOptions local = QuietOptions();
+  local.collect = false;
+  const Bytes kept = RandomBytes(kLargeSave, 99);
+  const Bytes even(kLargeSave, std::byte{7});
+  const auto save = [&](Store& store, std::int64_t step) {
+    const Bytes bytes = RandomBytes(kLargeSave, step);
+    StepBuilder builder = store.Begin(step);
+    builder.Put("params/w", Uint8s(bytes)).Put("kept", Uint8s(kept));
+    builder.Put("even", Uint8s(even));
+    ASSERT_TRUE(builder.Commit().WaitCommitted(kLong).ok());
+  };
+  {
+    Store store = Store::Open(Disk("a"), local).value();
+    for (std::int64_t step = 1; step <= 4; ++step) save(store, step);
+    // The segments of the first save lose what it had alone.
+    ASSERT_TRUE(store.Delete(1).ok());
+    const CollectReport again = store.Collect({.min_dead_fraction = 0}).value();
+    EXPECT_GT(again.files_rewritten, 0);
+    const CollectReport packed = store.Collect({.pack = true}).value();
+    EXPECT_GT(packed.files_packed, 0);
+  }
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    // Nor do they stand in the way of what is shipped already.
+    ASSERT_TRUE(store.Delete(2).ok());
+    ASSERT_TRUE(store.Collect({.min_dead_fraction = 0}).ok());
+    save(store, 5);
+  }
+  Store store = Store::Open(Disk("b"), Remote()).value();
+  EXPECT_THAT(StepsOf(store), ::testing::ElementsAre(3, 4, 5));
+  for (const std::int64_t step : {3, 4, 5}) {
+    Expect(store, step, kLargeSave);
+    const Step read = store.OpenStep(step).value();
+    for (const auto& [name, bytes] :
+         {std::pair("kept", &kept), std::pair("even", &even)}) {
+      Bytes got(kLargeSave);
+      ASSERT_TRUE(read.Read(name, std::span(got)).ok());
+      EXPECT_EQ(got, *bytes) << name;
+    }
+  }
+  ExpectWhole(store);
+}
+
 TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
   StoreOptions options = Remote();
   options.durable = Durable::kRemote;
@@ -218,9 +263,13 @@ TEST_F(ReplicatorTest, ARunThatGoesOnSavingIsTakenOver) {
     begun.WaitForNotification();
     {
       // The next one: it ends the trainer in the middle of its saves.
-      Store next =
-          Store::Open(Disk(absl::StrCat("next", round)), options).value();
+      absl::StatusOr<Store> opened =
+          Store::Open(Disk(absl::StrCat("next", round)), options);
+      EXPECT_TRUE(opened.ok()) << opened.status();
+      if (!opened.ok()) store.Close().IgnoreError();  // Ends the trainer.
       trainer.join();
+      ASSERT_TRUE(opened.ok());
+      Store next = *std::move(opened);
       EXPECT_TRUE(absl::IsFailedPrecondition(store.Begin(1).status()));
       const std::vector<std::int64_t> steps = StepsOf(next);
       EXPECT_EQ(steps.back(), acknowledged) << round;
@@ -281,6 +330,48 @@ TEST_F(ReplicatorTest, ADirectoryThatIsBehindIsToldSo) {
   // Only opened, nothing shipped: it goes on.
   Store store = Store::Open(Disk("b"), Remote()).value();
   Expect(store, 2, kSmallSave);
+}
+
+TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    Save(store, 1, kSmallSave);
+  }
+  EXPECT_TRUE(
+      absl::IsNotFound(Store::Open(Disk("no/such"), Remote()).status()));
+  // The name that it is put together under is taken.
+  fs::create_directories(Disk("b.fetching"));
+  {
+    // Whatever stands there is replaced.
+    absl::StatusOr<Store> store = Store::Open(Disk("b"), Remote());
+    ASSERT_TRUE(store.ok()) << store.status();
+    Expect(*store, 1, kSmallSave);
+  }
+  // A segment is gone: nothing is made of the rest, and the next one is not
+  // told to wait for the one that failed.
+  if (StoreKind() != "file") return;
+  {
+    Store store = Store::Open(Disk("a2"), Remote()).value();
+    Save(store, 2, kLargeSave);
+  }
+  std::vector<std::pair<fs::path, std::string>> gone;
+  for (const auto& entry : fs::recursive_directory_iterator(
+           Address().substr(std::string("file://").size()))) {
+    if (entry.path().string().find("/segment/") == std::string::npos ||
+        !entry.is_regular_file()) {
+      continue;
+    }
+    gone.emplace_back(entry.path(), entry.path().string() + ".away");
+  }
+  ASSERT_FALSE(gone.empty());
+  for (const auto& [from, to] : gone) fs::rename(from, to);
+  const absl::Status lost = Store::Open(Disk("c"), Remote()).status();
+  EXPECT_TRUE(absl::IsDataLoss(lost)) << lost;
+  EXPECT_FALSE(fs::exists(Disk("c")));
+  for (const auto& [from, to] : gone) fs::rename(to, from);
+  absl::StatusOr<Store> store = Store::Open(Disk("c"), Remote());
+  ASSERT_TRUE(store.ok()) << store.status();
+  Expect(*store, 2, kLargeSave);
 }
 
 TEST_F(ReplicatorTest, AnotherStoreIsRefused) {
