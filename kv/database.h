@@ -228,6 +228,9 @@ class Database {
   absl::StatusOr<std::uint64_t> FileBytes() const;
   // Records in the file.
   absl::StatusOr<std::uint64_t> CountEntries(const LiveFile& file) const;
+  // Whether the file is as a SegmentWriter made it, so that another database
+  // may Adopt() it; false of one that was written again.
+  absl::StatusOr<bool> IsAsBuilt(const LiveFile& file) const;
   // Reads past every cache and checks every block of the file: `verify`.
   // kDataLoss naming the file at the first block that fails its checksum.
   absl::Status CheckFile(const LiveFile& file) const;
@@ -259,6 +262,11 @@ class Database {
 
   // One atomic, chained, durable batch; one at a time under a lock.
   CommitResult Commit(CommitRequest request);
+
+  // Runs `work`, which reads, while no commit is made: what it sees is of the
+  // newest one, whose ordinal it is given. Commits wait for it.
+  absl::Status BetweenCommits(
+      absl::FunctionRef<absl::Status(std::uint64_t ordinal)> work);
 
   // Makes every commit so far durable in two places: before what it made dead
   // is dropped.

@@ -19,6 +19,7 @@
 namespace ckptree::kv {
 
 class Database;
+class WriteBatch;
 
 enum class Severity { kInfo, kWarning, kError };
 // Called from any thread; must not call back into the database.
@@ -65,6 +66,13 @@ struct Options {
   // made anew.
   std::function<std::optional<schema::Space>(std::string_view value)>
       segment_space;
+
+  // kReadWrite: called after each commit that is durable, in their order, while
+  // no other is made; must be quick and not call the database. `version` is
+  // that of a save, else 0. Null: nothing.
+  std::function<void(std::uint64_t ordinal, std::uint64_t version,
+                     const WriteBatch& batch)>
+      on_commit;
 
   // For tests; 0: as it is in use. Of a file of the journal, and of what may
   // stand in it behind the file of all rows.

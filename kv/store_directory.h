@@ -34,6 +34,10 @@ inline constexpr std::string_view kDamagedDbPrefix = "db.damaged-";
 // makes it anew.
 inline constexpr std::string_view kRebuildName = "rebuild";
 
+// What the store has to do with an object store; of core/remote.
+inline constexpr std::string_view kRemoteName = "remote";
+inline constexpr std::string_view kRemoteTemporaryName = "remote.tmp";
+
 std::string Join(const std::string& directory, std::string_view name);
 // Where a reader finds the index of a store: `db`; `db.new` where a crash
 // between two names left that one alone, until the next open for writing.

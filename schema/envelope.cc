@@ -63,6 +63,12 @@ std::string_view Name(RecordKind kind) {
       return "part token";
     case RecordKind::kRankMail:
       return "mail of ranks";
+    case RecordKind::kRemoteStore:
+      return "remote store";
+    case RecordKind::kRemoteCommit:
+      return "remote commit";
+    case RecordKind::kRemoteRows:
+      return "remote rows";
   }
   return "unknown record";
 }

@@ -65,6 +65,16 @@ absl::Status CheckOptions(const StoreOptions& options) {
         "a store opened read only cannot be created: drop one of "
         "create_if_missing and read_only");
   }
+  const bool of_remote = !options.remote.empty();
+  if (of_remote && options.read_only) {
+    return absl::InvalidArgumentError(
+        "a remote is what a store that is opened for writing ships to: drop "
+        "one of remote and read_only");
+  }
+  if (!of_remote && (options.durable != Durable::kLocal || options.take_over)) {
+    return absl::InvalidArgumentError(
+        "durable and take_over are of a remote, and there is none: set remote");
+  }
   return absl::OkStatus();
 }
 
@@ -100,19 +110,13 @@ Engine::~Engine() {
 }
 
 kv::Options Engine::KvOptions(const EngineOptions& options) const {
-  kv::Options kv_options;
-  kv_options.file_system = options.file_system;
-  kv_options.shared_folder = options.shared_folder;
+  kv::Options kv_options = PlainKvOptions(options);
   kv_options.log = [this](kv::Severity severity, std::string_view text) {
     logger_.Log(severity == kv::Severity::kInfo      ? LogSeverity::kInfo
                 : severity == kv::Severity::kWarning ? LogSeverity::kWarning
                                                      : LogSeverity::kError,
                 "kv", text);
   };
-  kv_options.lock_wait_ms = absl::ToInt64Milliseconds(options_.lock_wait);
-  kv_options.segment_space = SpaceOfSegment;
-  kv_options.index_is_whole = AllSegmentsAreThere;
-  kv_options.permissions = options_.permissions;
   return kv_options;
 }
 
@@ -123,12 +127,29 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
     return absl::InvalidArgumentError(
         "a store opened read only cannot be created: drop read_only");
   }
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Replicator> remote,
+                           Connect(directory, options, /*fetch=*/false));
+  if (remote != nullptr && !remote->remote_uuid().empty()) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("there is a store in %s", options.store.remote));
+  }
+  return CreateThere(directory, std::move(options), std::move(remote));
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::CreateThere(
+    const std::string& directory, EngineOptions options,
+    std::shared_ptr<Replicator> remote) {
+  CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
   std::shared_ptr<Engine> engine(
       new Engine(directory, std::move(options.store)));
   kv::Options kv_options = engine->KvOptions(options);
   kv_options.version_floor = options.version_floor;
   schema::StoreRecord store;
-  store.uuid = NewUuid();
+  // A first writer may have ended before it shipped anything.
+  store.uuid = remote != nullptr && !remote->remote_uuid().empty()
+                   ? remote->remote_uuid()
+                   : NewUuid();
+  engine->ShipTo(std::move(remote), &kv_options);
   store.format = schema::kFormatNumber;
   store.created_ns = absl::GetCurrentTimeNanos();
   store.created_by = std::string(Version());
@@ -173,7 +194,9 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
   for (int i = 0; i < kAttempts && options.store.create_if_missing &&
                   absl::IsNotFound(opened.status());
        ++i) {
-    opened = Create(directory, options);
+    CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Replicator> remote,
+                             Connect(directory, options, /*fetch=*/false));
+    opened = CreateThere(directory, options, std::move(remote));
     if (opened.ok() || (!absl::IsAlreadyExists(opened.status()) &&
                         !absl::IsInvalidArgument(opened.status()))) {
       break;
@@ -190,8 +213,11 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
     const std::string& directory, const EngineOptions& options) {
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
   const bool read_only = options.store.read_only;
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Replicator> remote,
+                           Connect(directory, options, /*fetch=*/true));
   std::shared_ptr<Engine> engine(new Engine(directory, options.store));
-  const kv::Options kv_options = engine->KvOptions(options);
+  kv::Options kv_options = engine->KvOptions(options);
+  engine->ShipTo(std::move(remote), &kv_options);
   const kv::Mode mode = !read_only ? kv::Mode::kReadWrite
                         : options.use == EngineOptions::Use::kReadLocked
                             ? kv::Mode::kReadLocked
@@ -324,6 +350,15 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.staging_idle = options_.staging_idle;
   context.most_in_flight = options_.max_saves_in_flight;
   context.on_removed = [this] { collector_->Notify(); };
+  if (replicator_ != nullptr) {
+    CKPTREE_RETURN_IF_ERROR(replicator_->Begin(
+        database_.get(), store_.uuid, context.highest_version, &logger_));
+    if (options_.durable == Durable::kRemote) {
+      context.on_committed = [this](std::uint64_t version) {
+        return replicator_->WaitForVersion(version, options_.remote_timeout);
+      };
+    }
+  }
   writer_ = std::make_unique<StepWriter>(std::move(context));
   CollectorContext collection;
   collection.database = database_.get();
@@ -363,7 +398,8 @@ absl::Status Engine::CheckWritable() const {
     return absl::FailedPreconditionError(
         absl::StrFormat("store %s was opened read only", directory_));
   }
-  return absl::OkStatus();
+  // Who was fenced makes no commit that nobody else will see.
+  return replicator_ == nullptr ? absl::OkStatus() : replicator_->health();
 }
 
 std::vector<std::string> Engine::warnings() const {
@@ -431,6 +467,12 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
 
 absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  if (!address_.empty()) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s was opened by its address, and shows what was there then: open it "
+        "again",
+        address_));
+  }
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.
   CKPTREE_RETURN_IF_ERROR(database_->Refresh());
@@ -500,6 +542,9 @@ absl::Status Engine::Close() {
     writer_->Stop();
   }
   if (collector_ != nullptr) collector_->Stop();
+  if (replicator_ != nullptr) {
+    status.Update(replicator_->Stop(options_.remote_timeout));
+  }
   {
     absl::MutexLock lock(&mu_);
     trees_.clear();

@@ -29,6 +29,7 @@
 #include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
+#include "core/remote/replicator.h"
 #include "core/save/coding_choice.h"
 #include "core/save/part_memory.h"
 #include "core/save/staging_pool.h"
@@ -66,6 +67,9 @@ class Engine {
       const std::string& directory, EngineOptions options);
   static absl::StatusOr<std::shared_ptr<Engine>> Open(
       const std::string& directory, const EngineOptions& options);
+  // Of a store in an object store: as it is there now. REQUIRES: read_only.
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenByAddress(
+      const std::string& address, const EngineOptions& options);
   ~Engine();
 
   // Ok in the process that opened the store, before Close().
@@ -109,6 +113,9 @@ class Engine {
   CatalogCommits& commits() { return *commits_; }
   SettingsCommits& settings() { return *settings_; }
   PolicyTurns& policy_turns() { return policy_turns_; }
+  // By which OpenByAddress() opened it; empty: it was opened by its directory.
+  const std::string& address() const { return address_; }
+  Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   absl::Status Refresh();
   absl::Status Close();
 
@@ -131,6 +138,17 @@ class Engine {
   static absl::StatusOr<std::shared_ptr<Engine>> OpenSalvaged(
       const std::string& directory, const EngineOptions& options);
   kv::Options KvOptions(const EngineOptions& options) const;
+  // Without what calls the engine.
+  static kv::Options PlainKvOptions(const EngineOptions& options);
+  // Create() where nothing was looked for; `remote` may be null.
+  static absl::StatusOr<std::shared_ptr<Engine>> CreateThere(
+      const std::string& directory, EngineOptions options,
+      std::shared_ptr<Replicator> remote);
+  // Nothing without a remote.
+  static absl::StatusOr<std::shared_ptr<Replicator>> Connect(
+      const std::string& directory, const EngineOptions& options, bool fetch);
+  // From now on each commit of the database that is opened is noted.
+  void ShipTo(std::shared_ptr<Replicator> remote, kv::Options* kv_options);
   // Logs what the open found.
   void TellOfOpen() const;
   // Lists the rows again; logs which of them cannot be read any more.
@@ -150,6 +168,9 @@ class Engine {
   schema::StoreRecord store_;
   Catalog catalog_;
   ChainKeeper keeper_;
+  std::string address_;
+  std::shared_ptr<const void> cached_;  // Keeps the directory of an address.
+  std::shared_ptr<Replicator> replicator_;  // Outlives the database.
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<Retention> retention_;
   std::unique_ptr<CatalogCommits> commits_;

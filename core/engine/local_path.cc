@@ -62,8 +62,9 @@ absl::StatusOr<std::string> LocalPath(std::string_view where) {
   if (scheme.empty()) return std::string(where);
   if (absl::AsciiStrToLower(std::string(scheme)) != "file") {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: there are no stores on '%s' yet, only in directories of this "
-        "machine; give the path of one, also of a bucket that is mounted",
+        "%s: a store is made and written in a directory of this machine, not "
+        "on '%s': give its path; s3:// and rados:// are for its remote, and "
+        "for opening it to read",
         where, scheme));
   }
   std::string path = Unescaped(where.substr(scheme.size() + 3));

@@ -18,6 +18,7 @@
 #include "core/engine/verifier.h"
 #include "core/process/commit_status.h"
 #include "core/process/guarded_call.h"
+#include "core/remote/address_cache.h"
 #include "kv/process_use.h"
 
 namespace ckptree {
@@ -63,6 +64,12 @@ absl::StatusOr<Store> Store::Create(const std::string& directory,
 
 absl::StatusOr<Store> Store::Open(const std::string& directory,
                                   StoreOptions options) {
+  if (options.read_only && internal::IsRemoteAddress(directory)) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        std::shared_ptr<Engine> engine,
+        Engine::OpenByAddress(directory, {.store = std::move(options)}));
+    return Store(std::move(engine));
+  }
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
   if (!options.read_only) CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
@@ -299,6 +306,15 @@ absl::Status Store::Flush(absl::Duration timeout) {
   return engine()->writer()->TakeUnseenFailure(/*only_dropped=*/false);
 }
 
+absl::Status Store::WaitReplicated(absl::Duration timeout) {
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  if (engine()->replicator() == nullptr) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "store %s was opened without a remote", engine()->directory()));
+  }
+  return engine()->replicator()->WaitForAll(timeout);
+}
+
 absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
   return internal::GuardedResult(
@@ -324,6 +340,11 @@ StoreInfo Store::Info() const {
   info.following = database.following();
   info.commits = database.newest_ordinal();
   info.incarnation = database.report().incarnation;
+  info.remote = engine()->address();
+  if (engine()->replicator() != nullptr) {
+    info.remote = engine()->replicator()->address();
+    info.unshipped = engine()->replicator()->backlog();
+  }
   return info;
 }
 

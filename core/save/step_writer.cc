@@ -83,9 +83,12 @@ void StepWriter::WriteLoop() {
     }
     Save& save = *first;
     std::uint64_t version = 0;
-    const absl::Status status =
+    absl::Status status =
         Annotate(GuardedStatus("saving", [&] { return Run(&save, &version); }),
                  save.step);
+    if (status.ok() && context_.on_committed) {
+      status = context_.on_committed(version);
+    }
     // The memory goes back before anyone is told.
     if (const auto content = save.staged_content()) content->Abandon();
     {

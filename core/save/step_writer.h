@@ -58,6 +58,9 @@ struct WriterContext {
   absl::Mutex* commit_mu = nullptr;
   // Called after a commit that took a step's row from it.
   std::function<void()> on_removed;
+  // Called when a save is committed, before its handle hears of it; an error is
+  // that of the save. Null: nothing.
+  std::function<absl::Status(std::uint64_t version)> on_committed;
   // See StoreOptions.
   StagingPool* pool = nullptr;
   absl::Duration staging_idle = absl::Seconds(10);

@@ -39,7 +39,6 @@ namespace ckptree::kv {
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{4} << 20;
-constexpr std::size_t kNamesOfPage = 1000;
 // No name of an object begins with a dot.
 constexpr char kUploads[] = ".uploads";
 
@@ -109,11 +108,7 @@ class FileStore : public ObjectStore {
                                         std::string_view bytes,
                                         const std::string& write_id,
                                         const Call& call) override {
-    CKPTREE_RETURN_IF_ERROR(CheckWriteId(write_id));
-    if (bytes.size() > kMaxConditionalBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " is too large to be created conditionally"));
-    }
+    CKPTREE_RETURN_IF_ERROR(CheckConditionalPut(name, bytes, write_id));
     std::string scratch;
     CKPTREE_RETURN_IF_ERROR(Write(name, BytesSource(bytes), call, &scratch));
     const std::string path = PathOf(name);
@@ -197,21 +192,9 @@ class FileStore : public ObjectStore {
         slash == std::string::npos ? "" : prefix.substr(0, slash);
     CKPTREE_RETURN_IF_ERROR(Collect(within.empty() ? folder_ : PathOf(within),
                                     within, call, &names));
-    std::erase_if(names, [&](const std::string& name) {
-      return !name.starts_with(prefix) || name <= after;
-    });
     std::ranges::sort(names);
-    ObjectPage page;
-    for (const std::string& name : names) {
-      if (page.objects.size() == kNamesOfPage) {
-        page.more = true;
-        break;
-      }
-      CKPTREE_ASSIGN_OR_RETURN(std::optional<ObjectInfo> info,
-                               Head(name, call));
-      if (info.has_value()) page.objects.push_back(*std::move(info));
-    }
-    return page;
+    return PageOf(names, prefix, after,
+                  [&](const std::string& name) { return Head(name, call); });
   }
 
   absl::Status Delete(std::span<const std::string> names,

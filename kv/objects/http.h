@@ -31,13 +31,13 @@ struct HttpSignature {
 };
 
 struct HttpRequest {
-  std::string method;  // GET, HEAD, PUT, POST, DELETE
-  std::string url;
-  std::vector<std::string> headers;  // "name: value"
-  std::string_view body;             // Must outlive the request.
+  std::string method = {};  // GET, HEAD, PUT, POST, DELETE
+  std::string url = {};
+  std::vector<std::string> headers = {};  // "name: value"
+  std::string_view body = {};             // Must outlive the request.
   // Where the body of an answer with status 200 or 206 goes; without it, and
   // with any other status, it goes to HttpAnswer::body.
-  std::span<std::byte> into;
+  std::span<std::byte> into = {};
   const HttpSignature* signature = nullptr;  // Null: it is not signed.
   bool past_proxies = false;  // The environment's are not for this one.
 };

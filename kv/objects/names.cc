@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -13,11 +15,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "kv/object_store.h"
 
 namespace ckptree::kv {
 namespace {
 
 constexpr std::size_t kMaxName = 200;
+constexpr std::size_t kNamesOfPage = 1000;
 
 bool IsNameLetter(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
@@ -63,6 +67,37 @@ absl::Status CheckWriteId(std::string_view write_id) {
   }
   return absl::InvalidArgumentError(
       "a write id is 32 lower-case hexadecimal digits");
+}
+
+absl::Status CheckConditionalPut(const std::string& name,
+                                 std::string_view bytes,
+                                 std::string_view write_id) {
+  CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+  CKPTREE_RETURN_IF_ERROR(CheckWriteId(write_id));
+  if (bytes.size() <= ObjectStore::kMaxConditionalBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is too large to be created conditionally"));
+}
+
+absl::StatusOr<ObjectPage> PageOf(
+    const std::vector<std::string>& names, std::string_view prefix,
+    std::string_view after,
+    absl::FunctionRef<
+        absl::StatusOr<std::optional<ObjectInfo>>(const std::string& name)>
+        head) {
+  ObjectPage page;
+  for (const std::string& name : names) {
+    if (!name.starts_with(prefix) || name <= after) continue;
+    if (page.objects.size() == kNamesOfPage) {
+      page.more = true;
+      break;
+    }
+    CKPTREE_ASSIGN_OR_RETURN(std::optional<ObjectInfo> info, head(name));
+    if (info.has_value()) page.objects.push_back(*std::move(info));
+  }
+  return page;
 }
 
 absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {

@@ -5,11 +5,15 @@
 #ifndef CKPTREE_KV_OBJECTS_NAMES_H_
 #define CKPTREE_KV_OBJECTS_NAMES_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kv/object_store.h"
 
 namespace ckptree::kv {
 
@@ -20,6 +24,20 @@ absl::Status CheckObjectPrefix(std::string_view prefix);
 
 // 32 lower-case hexadecimal digits.
 absl::Status CheckWriteId(std::string_view write_id);
+
+// Of what PutIfAbsent is given, in every store.
+absl::Status CheckConditionalPut(const std::string& name,
+                                 std::string_view bytes,
+                                 std::string_view write_id);
+
+// One page of `names`, which ascend: what begins with `prefix` and sorts after
+// `after`, as `head` finds it; what is deleted in the meantime is left out.
+absl::StatusOr<ObjectPage> PageOf(
+    const std::vector<std::string>& names, std::string_view prefix,
+    std::string_view after,
+    absl::FunctionRef<
+        absl::StatusOr<std::optional<ObjectInfo>>(const std::string& name)>
+        head);
 
 struct ObjectAddress {
   std::string scheme;  // file, s3, rados

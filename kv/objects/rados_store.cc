@@ -40,7 +40,6 @@ namespace ckptree::kv {
 namespace {
 
 constexpr std::uint64_t kPiece = std::uint64_t{64} << 20;
-constexpr std::size_t kPage = 1000;
 // "SIZE ID": of the first piece.
 constexpr char kAbout[] = "ckptree";
 // By default librados waits for ever. A shorter deadline ends a call before.
@@ -143,14 +142,9 @@ class RadosStore : public ObjectStore {
                                         std::string_view bytes,
                                         const std::string& write_id,
                                         const Call& call) override {
-    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
-    CKPTREE_RETURN_IF_ERROR(CheckWriteId(write_id));
+    CKPTREE_RETURN_IF_ERROR(CheckConditionalPut(name, bytes, write_id));
     const std::string what = What("creating", name);
     CKPTREE_RETURN_IF_ERROR(Begin(call, what));
-    if (bytes.size() > kMaxConditionalBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " is too large to be created conditionally"));
-    }
     const int result = Write(name, bytes, About{bytes.size(), write_id, {}},
                              /*exclusive=*/true, call);
     if (result == 0) return PutAnswer{PutOutcome::kCreated, absl::OkStatus()};
@@ -250,20 +244,13 @@ class RadosStore : public ObjectStore {
                                   const std::string& after,
                                   const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectPrefix(prefix));
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> names,
                              Names(prefix, call));
-    ObjectPage page;
-    for (const std::string& name : names) {
-      if (name <= after || name.find(":") != std::string_view::npos) continue;
-      if (page.objects.size() == kPage) {
-        page.more = true;
-        break;
-      }
-      CKPTREE_ASSIGN_OR_RETURN(std::optional<ObjectInfo> info,
-                               Head(name, call));
-      if (info.has_value()) page.objects.push_back(*std::move(info));
-    }
-    return page;
+    std::erase_if(names, [](const std::string& name) {
+      return name.find(':') != std::string::npos;
+    });
+    return PageOf(names, prefix, after,
+                  [&](const std::string& name) { return Head(name, call); });
   }
 
   absl::Status Delete(std::span<const std::string> names,

@@ -25,13 +25,13 @@
 namespace ckptree::kv {
 
 struct S3Request {
-  std::string method;
-  std::string key;  // In the bucket; empty: the bucket itself.
+  std::string method = {};
+  std::string key = {};  // In the bucket; empty: the bucket itself.
   // By their names, as the signature needs them; values are not encoded yet.
-  std::map<std::string, std::string> query;
-  std::vector<std::string> headers;
-  std::string_view body;  // Must outlive the request.
-  std::span<std::byte> into;
+  std::map<std::string, std::string> query = {};
+  std::vector<std::string> headers = {};
+  std::string_view body = {};  // Must outlive the request.
+  std::span<std::byte> into = {};
 };
 struct S3Reply {
   HttpAnswer answer;

@@ -61,12 +61,7 @@ class S3Store : public ObjectStore {
                                         std::string_view bytes,
                                         const std::string& write_id,
                                         const Call& call) override {
-    CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
-    CKPTREE_RETURN_IF_ERROR(CheckWriteId(write_id));
-    if (bytes.size() > kMaxConditionalBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " is too large to be created conditionally"));
-    }
+    CKPTREE_RETURN_IF_ERROR(CheckConditionalPut(name, bytes, write_id));
     S3Reply reply =
         client_->Send({.method = "PUT",
                        .key = base_ + name,

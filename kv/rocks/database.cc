@@ -273,22 +273,43 @@ absl::StatusOr<std::uint64_t> Database::FileBytes() const {
   return total;
 }
 
-absl::StatusOr<std::uint64_t> Database::CountEntries(
-    const LiveFile& file) const {
-  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
-                           impl_->Reading());
+namespace {
+
+// What the table says of itself.
+absl::StatusOr<std::shared_ptr<const rocksdb::TableProperties>> PropertiesOf(
+    const Instance& instance, const LiveFile& file) {
   const std::string end = file.last_key + '\0';
   const rocksdb::Range range(file.first_key, end);
   rocksdb::TablePropertiesCollection tables;
   CKPTREE_RETURN_IF_ERROR(ToStatus(
-      instance->db()->GetPropertiesOfTablesInRange(
-          file.copy ? instance->leaf_copies() : instance->family(file.space),
+      instance.db()->GetPropertiesOfTablesInRange(
+          file.copy ? instance.leaf_copies() : instance.family(file.space),
           &range, 1, &tables),
       file.path));
   for (const auto& [path, properties] : tables) {
-    if (BaseName(path) == BaseName(file.path)) return properties->num_entries;
+    if (BaseName(path) == BaseName(file.path)) return properties;
   }
   return absl::NotFoundError(absl::StrFormat("%s is gone", file.path));
+}
+
+}  // namespace
+
+absl::StatusOr<std::uint64_t> Database::CountEntries(
+    const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  CKPTREE_ASSIGN_OR_RETURN(const auto properties,
+                           PropertiesOf(*instance, file));
+  return properties->num_entries;
+}
+
+absl::StatusOr<bool> Database::IsAsBuilt(const LiveFile& file) const {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           impl_->Reading());
+  CKPTREE_ASSIGN_OR_RETURN(const auto properties,
+                           PropertiesOf(*instance, file));
+  return properties->user_collected_properties.contains(
+      "rocksdb.external_sst_file.version");
 }
 
 absl::Status Database::CheckFile(const LiveFile& file) const {

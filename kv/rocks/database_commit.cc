@@ -131,6 +131,9 @@ CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
   AddToOverlay(batch);
   keeper->Acknowledged();
   newest_ordinal = appended.point.ordinal;
+  if (options.on_commit) {
+    options.on_commit(appended.point.ordinal, version, batch);
+  }
   return {.outcome = Outcome::kCommitted,
           .ordinal = appended.point.ordinal,
           .status = absl::OkStatus()};
@@ -184,6 +187,15 @@ CommitResult Database::Commit(CommitRequest request) {
   }
   return impl.WriteCommit(**instance, request.kind, request.version,
                           request.batch);
+}
+
+absl::Status Database::BetweenCommits(
+    absl::FunctionRef<absl::Status(std::uint64_t ordinal)> work) {
+  Impl& impl = *impl_;
+  CKPTREE_RETURN_IF_ERROR(impl.mark.Check());
+  // Held over I/O: what `work` reads is of one commit.
+  const absl::MutexLock lock(&impl.commit_mutex);
+  return work(impl.newest_ordinal);
 }
 
 absl::Status Database::Secure() {

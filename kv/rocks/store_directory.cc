@@ -175,6 +175,9 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
           return absl::OkStatus();
         } else if (name == kStagingName && folder) {
           found.staging = true;
+        } else if ((name == kRemoteName || name == kRemoteTemporaryName) &&
+                   !folder) {
+          return absl::OkStatus();
         } else if (name == kLeasesName && folder) {
           leases = true;
         } else {

@@ -65,6 +65,10 @@ class OpenOptions(TypedDict, total=False):
     permissions: int
     max_saves_in_flight: int
     coding: Literal["none", "planes", "auto"]
+    remote: str
+    durable: Literal["local", "remote"]
+    take_over: bool
+    remote_timeout: float
 
 
 OPEN: OpenOptions = {
@@ -78,6 +82,10 @@ OPEN: OpenOptions = {
     "permissions": 0o666,
     "max_saves_in_flight": 2,
     "coding": "none",
+    "remote": "",
+    "durable": "local",
+    "take_over": False,
+    "remote_timeout": 600,
 }
 
 

@@ -33,6 +33,24 @@ def with_parents(directory: str, create: bool, opened: Callable[[], T]) -> T:
         return opened()
 
 
+def place_to_read(path: str | os.PathLike[str]) -> str:
+    """The same of a store that is only read: addresses in an object store stay
+    as they are.
+
+    >>> place_to_read("s3://bucket/lm"), place_to_read("file:///runs/lm")
+    ('s3://bucket/lm', '/runs/lm')
+    """
+    given = os.fsdecode(os.fspath(path))
+    if given.startswith(("s3://", "rados://")):
+        return given
+    # A folder that others see, with what a store has shipped there.
+    if given.startswith("file:///") and os.path.isfile(
+        os.path.join(given[len("file://") :], "store")
+    ):
+        return given
+    return local_path(path)
+
+
 def local_path(path: str | os.PathLike[str]) -> str:
     """The path of this machine that is meant; every call that takes a directory
     asks here. ValueError for URLs, by the name of their scheme; one of a file
@@ -42,7 +60,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
     ('/runs/lm', 'runs/lm')
     >>> local_path("gs://bucket/lm")
     Traceback (most recent call last):
-    ckptree.errors.InvalidArgumentError: ...no stores on 'gs'...
+    ckptree.errors.InvalidArgumentError: ...not on 'gs'...
     """
     given = os.fspath(path)
     start = os.fsencode(given)

@@ -35,7 +35,7 @@ from ckptree.options import (
     RestoreOptions,
     takes,
 )
-from ckptree.paths import local_path, with_parents
+from ckptree.paths import local_path, place_to_read, with_parents
 from ckptree.policies import POLICY, engine_policy
 from ckptree.progress import showing, stopping
 from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
@@ -142,6 +142,17 @@ class Store(Closing):
         How new arrays stand on the disk. "planes": without loss in a fifth less
         (bf16 a third), for up to half a second of a processor a GB. "auto": by
         whether the last save waited for the disk. Any store reads both.
+    remote : str
+        An object store that gets every commit behind the disk: "s3://...",
+        "rados://..." or "file://...". An absent or empty directory becomes the
+        store that is there. Not with ranks. "": none.
+    durable : {"local", "remote"}
+        Where a step is once its save is done.
+    take_over : bool
+        Also where another process wrote to the remote less than ten minutes ago
+        and did not close it: its saves fail from then on. Else a StateError.
+    remote_timeout : float
+        Seconds that a save with `durable="remote"`, and close(), wait for it.
 
     Raises
     ------
@@ -180,12 +191,11 @@ class Store(Closing):
         ranks: Ranks | None = None,
         **options: Unpack[OpenOptions],
     ) -> None:
-        directory = local_path(path)
+        directory = place_to_read(path) if mode == "read" else local_path(path)
 
         def opened() -> _engine.Store:
-            with while_opening(
-                reading=mode == "read", looking=was_interrupted(directory)
-            ):
+            looking = was_interrupted(directory)
+            with while_opening(reading=mode == "read", looking=looking):
                 return with_parents(
                     directory,
                     "create" in mode,
@@ -194,8 +204,7 @@ class Store(Closing):
 
         self._ranks = ranks
         self._is_spread = ranks is not None and ranks.world > 1
-        # The manager that this is the store of, closed with it.
-        self._managed: _engine.Manager | None = None
+        self._managed: _engine.Manager | None = None  # Of its manager.
         self._shared = None
         try:
             if mode == "read":
@@ -562,6 +571,18 @@ class Store(Closing):
         with showing(progress, "flush") as meter:
             saves = [] if self._shared is None else self._shared.saves
             follow(self._engine.flush, timeout, saves, meter)
+
+    def wait_replicated(self, timeout: float | None = None) -> None:
+        """Waits until every commit before this call is in the remote;
+        TimeoutError says what keeps it, StateError that there is none, or who
+        took it over.
+
+        >>> with ckptree.Store(tmp / "a", remote=f"file://{tmp}/far") as near:
+        ...     handle = near.save(1, {"w": np.ones(3)})
+        ...     near.flush()
+        ...     near.wait_replicated()
+        """
+        self._engine.wait_replicated(timeout)
 
     # ---- The steps there are ----
 

@@ -55,6 +55,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   store.statistics = Option<bool>(given, "statistics");
   store.permissions = Option<int>(given, "permissions");
   store.coding = ToCoding(Option<std::string>(given, "coding"));
+  store.remote = Option<std::string>(given, "remote");  // Refused, by name.
   store.max_saves_in_flight = Option<int>(given, "max_saves_in_flight");
   const std::string name = FromFileName(directory);
   const std::shared_ptr<StoreLog> log = StoreLog::Of(name);

@@ -78,9 +78,15 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       std::size_t chunk_bytes, bool collect,
                       std::uint64_t collect_bytes_per_second, bool statistics,
                       int permissions, int max_saves_in_flight,
-                      const std::string& coding) {
+                      const std::string& coding, const std::string& remote,
+                      const std::string& durable, bool take_over,
+                      double remote_timeout) {
   StoreOptions options;
   options.coding = ToCoding(coding);
+  options.remote = remote;
+  options.durable = durable == "remote" ? Durable::kRemote : Durable::kLocal;
+  options.take_over = take_over;
+  options.remote_timeout = ToDuration(remote_timeout);
   options.create_if_missing = mode == "write or create";
   options.read_only = mode == "read";
   options.threads = threads;
@@ -338,6 +344,19 @@ void BindStore(nb::module_& m) {
             Check(status);
           },
           nb::arg("timeout").none())
+      .def(
+          "wait_replicated",
+          [](const StorePtr& self, std::optional<double> timeout) {
+            const absl::Status status = WaitInterruptibly(
+                ToDuration(timeout), [] { return false; },
+                [&](absl::Duration moment) {
+                  return self->With(
+                      [&](Store& s) { return s.WaitReplicated(moment); });
+                });
+            DeliverLogs();
+            Check(status);
+          },
+          nb::arg("timeout").none())
       .def("refresh",
            [](const StorePtr& self) {
              Check(With(self, [](Store& s) { return s.Refresh(); }));
@@ -367,7 +386,8 @@ void BindStore(nb::module_& m) {
         nb::arg("chunk_bytes"), nb::arg("collect"),
         nb::arg("collect_bytes_per_second"), nb::arg("statistics"),
         nb::arg("permissions"), nb::arg("max_saves_in_flight"),
-        nb::arg("coding"));
+        nb::arg("coding"), nb::arg("remote"), nb::arg("durable"),
+        nb::arg("take_over"), nb::arg("remote_timeout"));
 }
 
 }  // namespace ckptree::python

@@ -53,6 +53,8 @@ OPENINGS = {
 @pytest.mark.parametrize("name", OPENINGS)
 def test_no_url_becomes_a_folder(folder, name):
     for url in URLS:
+        if name in ("open", "reader") and url.startswith("s3://"):
+            continue  # It is read there.
         scheme = url.split("://")[0]
         for path in (url, Remote(url), os.fsencode(url)):
             with pytest.raises(
@@ -110,7 +112,7 @@ def test_the_drop_ins_write_no_url_to_a_folder(folder, entries):
         for path in ("gs://bucket/run", pathlib.Path("s3://bucket/run"),
                      Remote("my-files://x/run")):
             scheme = os.fspath(path).split(":")[0]
-            with pytest.raises(ValueError, match=f"no stores on '{scheme}'"):
+            with pytest.raises(ValueError, match=f"not on '{scheme}'"):
                 entry(path)
                 pytest.fail(f"{name} took {path}")
 

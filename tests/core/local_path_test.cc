@@ -85,7 +85,8 @@ TEST_F(NoFolderTest, NoCallMakesAFolderOfAUrl) {
   EXPECT_THAT(Store::Create(url), refused);
   EXPECT_THAT(Store::Open(url), refused);
   EXPECT_THAT(Store::Open(url, {.create_if_missing = true}), refused);
-  EXPECT_THAT(Store::Open(url, {.read_only = true}), refused);
+  EXPECT_THAT(Store::Open("gs://bucket/run", {.read_only = true}),
+              StatusIs(kInvalid, HasSubstr("'gs'")));
   EXPECT_THAT(CheckpointManager::Open(url), refused);
   EXPECT_THAT(Recover(url, "here"), refused);
   EXPECT_THAT(Recover("here", url), refused);

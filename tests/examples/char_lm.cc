@@ -35,7 +35,7 @@ constexpr char kUsage[] =
     "usage: char_lm --store DIR [--steps N] [--save-every N] [--text FILE]\n"
     "               [--keep POLICY] [--tiny] [--batch N] [--seed N] [--kill-at "
     "N]\n"
-    "               [--quiet]\n"
+    "               [--remote ADDRESS] [--quiet]\n"
     "\n"
     "Trains a character-level language model. Goes on from the latest step of\n"
     "the store where there is one. At SIGTERM it saves once more and ends.\n"
@@ -48,6 +48,9 @@ constexpr char kUsage[] =
     "  --batch N       windows of text a step (8)\n"
     "  --seed N        of the first values and the batches (1)\n"
     "  --kill-at N     SIGKILL itself in the middle of step N\n"
+    "  --remote ADDRESS  each step is there, too, when it is committed; an\n"
+    "                  absent store is fetched from there, and whoever wrote\n"
+    "                  before is ended\n"
     "  --quiet         print the last line only\n";
 
 constexpr absl::Duration kStageTimeout = absl::Minutes(2);
@@ -56,6 +59,7 @@ constexpr absl::Duration kCommitTimeout = absl::Minutes(5);
 struct Options {
   std::string store;
   std::string keep;
+  std::string remote;
   std::string text = "/usr/share/common-licenses/GPL-3";
   std::int64_t steps = 120;
   std::int64_t save_every = 10;
@@ -87,10 +91,11 @@ absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
                            : flag == "--seed"       ? &options.trainer.seed
                            : flag == "--kill-at"    ? &options.kill_at
                                                     : nullptr;
-    std::string* text = flag == "--store"  ? &options.store
-                        : flag == "--keep" ? &options.keep
-                        : flag == "--text" ? &options.text
-                                           : nullptr;
+    std::string* text = flag == "--store"    ? &options.store
+                        : flag == "--keep"   ? &options.keep
+                        : flag == "--text"   ? &options.text
+                        : flag == "--remote" ? &options.remote
+                                             : nullptr;
     if (number == nullptr && text == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrFormat("unknown option %s", flag));
@@ -151,6 +156,12 @@ absl::StatusOr<ckptree::ManagerOptions> ManagerOptionsOf(
       {ckptree::FixedInterval{options.save_every}, ckptree::OnPreemption{}}};
   manager.watch_sigterm = true;
   manager.max_saves_in_flight = 2;
+  if (!options.remote.empty()) {
+    manager.store.remote = options.remote;
+    manager.store.durable = ckptree::Durable::kRemote;
+    // Who starts it again knows that the one before is gone.
+    manager.store.take_over = true;
+  }
   if (!options.keep.empty()) {
     absl::StatusOr<ckptree::Preservation> policy =
         ckptree::ParsePreservation(options.keep);

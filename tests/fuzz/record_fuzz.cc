@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Fuzzes the rows: store, step, step meta, branch, tag and pin.
+// Fuzzes the rows: store, step, step meta, branch, tag and pin; and what stands
+// in an object store.
 
 #include <cstddef>
 #include <cstdint>
 
 #include "schema/envelope.h"
+#include "schema/remote_record.h"
 #include "schema/step_record.h"
 #include "schema/store_record.h"
 #include "tests/fuzz/require.h"
@@ -61,6 +63,15 @@ void FuzzRow(const StoredRecord& row) {
     case RecordKind::kPin:
       return RequireRoundTrip(row.bytes, schema::EncodePinRecord,
                               schema::DecodePinRecord);
+    case RecordKind::kRemoteStore:
+      return RequireRoundTrip(row.bytes, schema::EncodeRemoteStore,
+                              schema::DecodeRemoteStore);
+    case RecordKind::kRemoteRows:
+      return RequireRoundTrip(row.bytes, schema::EncodeRemoteRows,
+                              schema::DecodeRemoteRows);
+    case RecordKind::kRemoteCommit:
+      return RequireRoundTrip(row.bytes, schema::EncodeRemoteCommit,
+                              schema::DecodeRemoteCommit);
     default:
       return;
   }

@@ -24,6 +24,7 @@ process ids, whatever PROGRAM did, and their folder is removed."""
 import contextlib
 import http.client
 import os
+import select
 import shutil
 import signal
 import socket
@@ -98,22 +99,30 @@ def free_ports(count):
     return [one.getsockname()[1] for one in sockets]
 
 
+class Ending:
+  """The end of a process, as an event."""
+
+  def __init__(self, process):
+    self.fd = os.pidfd_open(process.pid)
+
+  def came_within(self, seconds):
+    return bool(select.select([self.fd], [], [], seconds)[0])
+
+  def close(self):
+    os.close(self.fd)
+
+
 def wait_for_http(port, process, log):
   """Until the server answers; an error that names it where it ended."""
   end = time.monotonic() + PATIENCE
-  while time.monotonic() < end:
-    if process.poll() is not None:
-      break
-    try:
+  with contextlib.closing(Ending(process)) as ending:
+    # It tells nobody that it listens: it is asked again while it runs.
+    while time.monotonic() < end and not ending.came_within(0.02):
       connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-      connection.request("GET", "/")
-      connection.getresponse().read()
-      return
-    except OSError:
-      # It tells nobody that it listens: it is asked again.
-      time.sleep(0.02)
-    finally:
-      connection.close()
+      with contextlib.closing(connection), contextlib.suppress(OSError):
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        return
   with open(log, encoding="utf-8", errors="replace") as file:
     raise Unready(f"{process.args[0]} does not answer:\n{file.read()[-2000:]}")
 

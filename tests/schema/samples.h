@@ -20,6 +20,7 @@
 #include "schema/leaf_record.h"
 #include "schema/part_handoff.h"
 #include "schema/rank_message.h"
+#include "schema/remote_record.h"
 #include "schema/segment_record.h"
 #include "schema/step_record.h"
 #include "schema/store_record.h"
@@ -286,6 +287,49 @@ inline PartHandoff SampleHandoff() {
   return handoff;
 }
 
+inline std::vector<RemoteRow> SampleRemoteRows() {
+  return {{Space::kRecords, StoreKey(), "a record"},
+          {Space::kSmall, SmallKey(9, 0, BlockKind::kChunk, 1), ""},
+          {Space::kRecords, StepKey(0, 8), std::nullopt}};
+}
+
+inline RemoteCommit SampleRemoteCommit() {
+  RemoteCommit commit;
+  commit.shape = RemoteCommit::Shape::kShip;
+  commit.uuid = std::string(16, 'u');
+  commit.ordinal = 12;
+  commit.before = base::DigestOf("before");
+  commit.write_id = std::string(16, 'w');
+  commit.era = 3;
+  commit.local = std::string(16, 'l');
+  commit.from = 20;
+  commit.to = 22;
+  commit.ceiling = 9;
+  commit.made_ns = 123;
+  commit.host = "h0";
+  commit.pid = 4711;
+  commit.rows = SampleRemoteRows();
+  commit.rows_objects = {{std::string(16, 'r'), 77, base::DigestOf("rows")}};
+  commit.segments = {{{9, 1, Space::kChunks, 5},
+                      std::string(16, 's'),
+                      4096,
+                      base::DigestOf("segment")}};
+  return commit;
+}
+
+inline RemoteCommit SampleRemoteOpen() {
+  RemoteCommit open = SampleRemoteCommit();
+  open.shape = RemoteCommit::Shape::kOpen;
+  open.ordinal = 1;
+  open.era = 1;
+  open.before = {};
+  open.from = open.to = 0;
+  open.rows.clear();
+  open.rows_objects.clear();
+  open.segments.clear();
+  return open;
+}
+
 struct Sample {
   RecordKind kind;
   std::string bytes;
@@ -326,6 +370,15 @@ inline std::vector<Sample> Samples() {
                  DecodeRankMail),
       MakeSample(K::kPartHandoff, EncodePartHandoff(SampleHandoff()),
                  EncodePartHandoff, DecodePartHandoff),
+      MakeSample(K::kRemoteStore,
+                 EncodeRemoteStore({std::string(16, 'u'), "0.1.0"}),
+                 EncodeRemoteStore, DecodeRemoteStore),
+      MakeSample(K::kRemoteRows, EncodeRemoteRows(SampleRemoteRows()),
+                 EncodeRemoteRows, DecodeRemoteRows),
+      MakeSample(K::kRemoteCommit, EncodeRemoteCommit(SampleRemoteCommit()),
+                 EncodeRemoteCommit, DecodeRemoteCommit),
+      MakeSample(K::kRemoteCommit, EncodeRemoteCommit(SampleRemoteOpen()),
+                 EncodeRemoteCommit, DecodeRemoteCommit),
       MakeSample(K::kTreeRoot, EncodeTreeRoot(SampleRoot()), EncodeTreeRoot,
                  DecodeTreeRoot),
       MakeSample(K::kTreePage, EncodeTreePage({SampleEntries()}),

@@ -66,6 +66,12 @@ enum class Coding {
             // did more: wait for the disk, or compute. Begins with kNone.
 };
 
+// What it takes for a save to be committed, of a store with a remote.
+enum class Durable {
+  kLocal,   // It is on the disk; the remote gets it behind that.
+  kRemote,  // It is in the remote, too. Saves wait for that one by one.
+};
+
 struct StoreOptions {
   // Create the store where the directory is absent or empty. Without this,
   // opening such a directory is kNotFound: a mistyped path makes no new run.
@@ -123,6 +129,22 @@ struct StoreOptions {
 
   // Record statistics (count, NaN, Inf, zeros, min, max, mean, L2) of arrays.
   bool statistics = true;
+
+  // An object store that gets every commit, in their order, behind the disk:
+  // s3://bucket/prefix, rados://pool/namespace, or file:///folder of a file
+  // system that others see. Credentials and the endpoint come from the
+  // environment, as AWS's own tools and Ceph's have them. An open for writing
+  // of a directory that is absent or empty fetches the store from there, where
+  // it is. One process at a time writes to it: another one that opens it for
+  // writing ends that, see `take_over`. Empty: none. Of an open for writing.
+  std::string remote = {};
+  Durable durable = Durable::kLocal;
+  // Open also where another process wrote to the remote less than ten minutes
+  // ago and did not close it: that one's saves fail from then on. Otherwise
+  // such an open is kFailedPrecondition.
+  bool take_over = false;
+  // How long a save that is durable in the remote, and Close(), wait for it.
+  absl::Duration remote_timeout = absl::Minutes(10);
 
   HostAllocator host_allocator = {};  // Null: the system's.
 

@@ -118,6 +118,8 @@ struct StoreInfo {
   bool following = false;         // Reading beside a live writer.
   std::uint64_t commits = 0;      // Since the store was created.
   std::uint64_t incarnation = 0;  // How often it was opened for writing.
+  std::string remote = {};        // Its address; empty: none.
+  std::uint64_t unshipped = 0;    // Commits that are not there yet.
   // What was wrong at the open and was mended or did no harm, a line each.
   std::vector<std::string> warnings = {};
 };
@@ -172,6 +174,11 @@ class CKPTREE_EXPORT Store {
   // acknowledged commits are missing, and the message says which: see
   // repair.h. kFailedPrecondition: a newer format or a feature that this
   // library does not know, by name and number. kInvalidArgument: as Create().
+  //
+  // To read, also the address of a store in an object store (see
+  // StoreOptions::remote): as it is there now, fetched to a folder below
+  // $XDG_CACHE_HOME or ~/.cache, which keeps it for the next open. Refresh() of
+  // it is kUnimplemented.
   static absl::StatusOr<Store> Open(const std::string& directory,
                                     StoreOptions options = {});
 
@@ -203,6 +210,13 @@ class CKPTREE_EXPORT Store {
   // returns the first failure that nobody asked for. kDeadlineExceeded: the
   // saves go on.
   absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration());
+
+  // Waits until every commit before this call is in StoreOptions::remote.
+  // kDeadlineExceeded: it goes on, and the message says what keeps it.
+  // kFailedPrecondition: there is no remote, or another process took it over,
+  // and the message says who; nothing more is shipped then.
+  absl::Status WaitReplicated(
+      absl::Duration timeout = absl::InfiniteDuration());
 
   // ---- reading ----
 
@@ -328,9 +342,11 @@ class CKPTREE_EXPORT Store {
   Stats GetStats() const;
 
   // Waits for saves in flight, then closes; a second call waits for the first.
-  // Returns the first failure that nobody asked for; the store is closed all
-  // the same. Steps and views must be gone by then. kFailedPrecondition, and
-  // nothing is closed, where a callback of this store calls it.
+  // With a remote it waits for that, too, StoreOptions::remote_timeout at most:
+  // what is not there by then is shipped by the next open. Returns the first
+  // failure that nobody asked for; the store is closed all the same. Steps and
+  // views must be gone by then. kFailedPrecondition, and nothing is closed,
+  // where a callback of this store calls it.
   absl::Status Close();
 
  private:

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Of an engine: what has to do with an object store.
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "core/engine/engine.h"
+#include "core/remote/address_cache.h"
+#include "core/verify/unnamed_versions.h"
+#include "core/version/open_check.h"
+
+namespace ckptree::internal {
+
+kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
+  kv::Options kv_options;
+  kv_options.file_system = options.file_system;
+  kv_options.shared_folder = options.shared_folder;
+  kv_options.lock_wait_ms = absl::ToInt64Milliseconds(options.store.lock_wait);
+  kv_options.segment_space = SpaceOfSegment;
+  kv_options.index_is_whole = AllSegmentsAreThere;
+  kv_options.permissions = options.store.permissions;
+  return kv_options;
+}
+
+absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
+    const std::string& directory, const EngineOptions& options, bool fetch) {
+  if (options.store.remote.empty()) return nullptr;
+  return Replicator::Make(directory, options.store, PlainKvOptions(options),
+                          fetch);
+}
+
+void Engine::ShipTo(std::shared_ptr<Replicator> remote,
+                    kv::Options* kv_options) {
+  replicator_ = std::move(remote);
+  if (replicator_ == nullptr) return;
+  kv_options->on_commit = [to = replicator_.get()](
+                              std::uint64_t ordinal, std::uint64_t version,
+                              const kv::WriteBatch& batch) {
+    to->Note(ordinal, version, batch);
+  };
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
+    const std::string& address, const EngineOptions& options) {
+  CKPTREE_ASSIGN_OR_RETURN(CachedStore cached,
+                           CacheOf(address, PlainKvOptions(options)));
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
+                           Open(cached.directory, options));
+  engine->address_ = address;
+  engine->cached_ = std::move(cached.hold);
+  return engine;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/chain.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "core/remote/remote_objects.h"
+#include "kv/conditional_put.h"
+#include "kv/object_store.h"
+#include "schema/limits.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::RemoteCommit;
+
+RemoteCommit WithoutRows(RemoteCommit commit) {
+  commit.rows.clear();
+  commit.rows_objects.clear();
+  commit.segments.clear();
+  return commit;
+}
+
+}  // namespace
+
+RemoteChain::RemoteChain(kv::ObjectStore* store, std::string uuid,
+                         std::size_t most_at_once)
+    : store_(store), uuid_(std::move(uuid)), most_at_once_(most_at_once) {}
+
+absl::StatusOr<std::optional<std::string>> RemoteChain::Get(
+    std::uint64_t ordinal, const kv::Call& call) const {
+  return GetObject(*store_, RemoteCommitName(uuid_, ordinal),
+                   kv::ObjectStore::kMaxConditionalBytes, call);
+}
+
+absl::StatusOr<RemoteCommit> RemoteChain::Check(
+    std::uint64_t ordinal, const std::string& bytes) const {
+  absl::StatusOr<RemoteCommit> commit = schema::DecodeRemoteCommit(bytes);
+  const auto wrong = [&](absl::StatusCode code, std::string_view what) {
+    return absl::Status(
+        code,
+        absl::StrFormat("commit %d in %s (%s): %s", ordinal, store_->address(),
+                        RemoteCommitName(uuid_, ordinal), what));
+  };
+  if (!commit.ok()) {
+    return wrong(commit.status().code(),
+                 std::string(commit.status().message()));
+  }
+  if (commit->uuid != uuid_ || commit->ordinal != ordinal) {
+    return wrong(absl::StatusCode::kDataLoss, "it is another store's");
+  }
+  if (commit->before != hash_) {
+    return wrong(absl::StatusCode::kDataLoss,
+                 "it does not follow the one before it");
+  }
+  const bool is_open = commit->shape == RemoteCommit::Shape::kOpen;
+  if (!is_open && (!open_.has_value() || commit->era != open_->ordinal)) {
+    return wrong(absl::StatusCode::kDataLoss,
+                 "its writer had lost the store by then");
+  }
+  if (commit->ceiling < ceiling_) {
+    return wrong(absl::StatusCode::kDataLoss, "its version ceiling is lower");
+  }
+  return commit;
+}
+
+void RemoteChain::Saw(RemoteCommit commit, const base::Digest& hash) {
+  ordinal_ = commit.ordinal;
+  hash_ = hash;
+  ceiling_ = commit.ceiling;
+  newest_ = WithoutRows(std::move(commit));
+  if (newest_->shape == RemoteCommit::Shape::kOpen) open_ = newest_;
+}
+
+void RemoteChain::Fence(const RemoteCommit& by) {
+  fenced_ = absl::FailedPreconditionError(absl::StrFormat(
+      "another process took %s over: host %s, pid %d, at commit %d. What this "
+      "one has not shipped stays in its directory; nothing more of it is "
+      "committed there",
+      store_->address(), by.host, by.pid, by.ordinal));
+}
+
+absl::Status RemoteChain::GoOnFrom(std::uint64_t ordinal,
+                                   const base::Digest& hash,
+                                   const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                           Get(ordinal, call));
+  if (!bytes.has_value() || base::DigestOf(*bytes) != hash) {
+    return absl::DataLossError(absl::StrFormat(
+        "commit %d in %s is %s", ordinal, store_->address(),
+        bytes.has_value() ? "another one than it was" : "gone"));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(RemoteCommit commit,
+                           schema::DecodeRemoteCommit(*bytes));
+  if (commit.shape != RemoteCommit::Shape::kOpen) {
+    // Who wrote it, whichever commit that says.
+    open_ = WithoutRows(commit);
+    open_->ordinal = commit.era;
+  }
+  Saw(std::move(commit), hash);
+  return absl::OkStatus();
+}
+
+absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
+  if (pending_.has_value()) {
+    return absl::FailedPreconditionError(
+        "what became of the commit before is not known yet");
+  }
+  // More while all of them are there: a look at a chain with nothing new is
+  // one request.
+  for (std::size_t at_once = 1;;
+       at_once = std::min(2 * at_once, most_at_once_)) {
+    const std::uint64_t first = ordinal_ + 1;
+    std::vector<absl::StatusOr<std::optional<std::string>>> found(
+        at_once, std::optional<std::string>());
+    {
+      std::vector<std::jthread> others;
+      for (std::size_t i = 1; i < at_once; ++i) {
+        others.emplace_back([&, i] { found[i] = Get(first + i, call); });
+      }
+      found[0] = Get(first, call);
+    }
+    // Rule 12: what lies behind one that is absent does not count yet.
+    for (std::size_t i = 0; i < at_once; ++i) {
+      CKPTREE_RETURN_IF_ERROR(found[i].status());
+      if (!found[i]->has_value()) return absl::OkStatus();
+      const std::string& bytes = **found[i];
+      CKPTREE_ASSIGN_OR_RETURN(RemoteCommit commit, Check(first + i, bytes));
+      CKPTREE_RETURN_IF_ERROR(take(commit));
+      // Rule 3 holds also where it is seen by reading.
+      if (era_ != 0 && commit.era != era_ && fenced_.ok()) Fence(commit);
+      Saw(std::move(commit), base::DigestOf(bytes));
+    }
+  }
+}
+
+absl::Status RemoteChain::Append(RemoteCommit draft, const kv::Call& call) {
+  CKPTREE_RETURN_IF_ERROR(fenced_);
+  if (pending_.has_value()) {
+    return absl::FailedPreconditionError(
+        "what became of the commit before is not known yet");
+  }
+  const bool is_open = draft.shape == RemoteCommit::Shape::kOpen;
+  if (!is_open && era_ == 0) {
+    return absl::FailedPreconditionError("the store was not opened there");
+  }
+  draft.uuid = uuid_;
+  draft.ordinal = ordinal_ + 1;
+  draft.before = hash_;
+  draft.write_id = NewRemoteId();
+  draft.era = is_open ? draft.ordinal : era_;
+  draft.ceiling = std::max(draft.ceiling, ceiling_);
+  draft.made_ns = absl::GetCurrentTimeNanos();
+  std::string bytes = schema::EncodeRemoteCommit(draft);
+  if (bytes.size() > kv::ObjectStore::kMaxConditionalBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a commit of %d bytes", bytes.size()));
+  }
+  pending_ = Pending{std::move(draft), std::move(bytes),
+                     RemoteCommitName(uuid_, ordinal_ + 1)};
+  return Settle(call);
+}
+
+absl::Status RemoteChain::Settle(const kv::Call& call) {
+  if (!pending_.has_value()) return fenced_;
+  const absl::StatusOr<kv::PutAnswer> answer =
+      kv::PutSettled(*store_, pending_->name, pending_->bytes,
+                     HexOf(pending_->commit.write_id), call);
+  if (!answer.ok() && !pending_->asked) {
+    // The very first request: nothing was created, nor will be.
+    pending_.reset();
+    return answer.status();
+  }
+  pending_->asked = true;
+  const absl::Status unknown = !answer.ok() ? answer.status() : answer->reason;
+  if (!answer.ok() || answer->outcome == kv::PutOutcome::kUnknown) {
+    return absl::UnavailableError(absl::StrFormat(
+        "whether commit %d is in %s is not known yet: %s",
+        pending_->commit.ordinal, store_->address(), unknown.message()));
+  }
+  if (answer->outcome == kv::PutOutcome::kCreated) {
+    Pending done = *std::move(pending_);
+    pending_.reset();
+    if (done.commit.shape == RemoteCommit::Shape::kOpen) {
+      era_ = done.commit.ordinal;
+    }
+    Saw(std::move(done.commit), base::DigestOf(done.bytes));
+    return absl::OkStatus();
+  }
+  // Another's. Whose it is, is looked at before anything is said.
+  const absl::StatusOr<std::optional<std::string>> there =
+      Get(pending_->commit.ordinal, call);
+  if (!there.ok() || !there->has_value()) {
+    return absl::UnavailableError(absl::StrFormat(
+        "commit %d in %s is another's, and cannot be read: %s",
+        pending_->commit.ordinal, store_->address(),
+        there.ok() ? "it is not there" : there.status().message()));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const RemoteCommit by,
+                           Check(pending_->commit.ordinal, **there));
+  const bool is_open = pending_->commit.shape == RemoteCommit::Shape::kOpen;
+  pending_.reset();
+  if (is_open) {
+    return absl::AbortedError(
+        absl::StrFormat("commit %d in %s is of host %s, pid %d", by.ordinal,
+                        store_->address(), by.host, by.pid));
+  }
+  Fence(by);
+  return fenced_;
+}
+
+absl::StatusOr<absl::Time> RemoteChain::NewestTime(const kv::Call& call) {
+  const std::string name = RemoteCommitName(uuid_, ordinal_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
+                           store_->Head(name, call));
+  if (info.has_value()) return info->modified;
+  return absl::DataLossError(
+      absl::StrFormat("%s is gone from %s", name, store_->address()));
+}
+
+}  // namespace ckptree::internal

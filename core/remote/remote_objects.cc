@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/remote_objects.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "kv/conditional_put.h"
+#include "kv/object_store.h"
+#include "schema/limits.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+// A commit of a small save fits: one request reads it.
+constexpr std::size_t kFirstRead = std::size_t{128} << 10;
+
+}  // namespace
+
+std::string HexOf(std::string_view bytes) {
+  return absl::BytesToHexString({bytes.data(), bytes.size()});
+}
+
+std::string NewRemoteId() { return absl::HexStringToBytes(kv::NewWriteId()); }
+
+std::string RemoteCommitName(std::string_view uuid, std::uint64_t ordinal) {
+  return absl::StrFormat("%s/commit/%020d", HexOf(uuid), ordinal);
+}
+
+std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
+                              const schema::RemoteSegment& segment) {
+  // Random bits first: a store that spreads its load by names spreads it.
+  const std::string attempt = HexOf(segment.attempt);
+  return absl::StrFormat("%s/segment/%s/%d-%d-%d-%d-%d-%s", HexOf(uuid),
+                         attempt.substr(0, 2), era, segment.segment.version,
+                         segment.segment.part,
+                         static_cast<int>(segment.segment.space),
+                         segment.segment.builder, attempt);
+}
+
+std::string RemoteRowsName(std::string_view uuid, std::uint64_t era,
+                           const schema::RemoteRowsObject& object) {
+  const std::string attempt = HexOf(object.attempt);
+  return absl::StrFormat("%s/rows/%s/%d-%s", HexOf(uuid), attempt.substr(0, 2),
+                         era, attempt);
+}
+
+absl::Status BytesOf::Read(std::uint64_t offset,
+                           std::span<std::byte> into) const {
+  bytes_.copy(reinterpret_cast<char*>(into.data()), into.size(),
+              static_cast<std::size_t>(offset));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<std::string>> GetObject(kv::ObjectStore& store,
+                                                     const std::string& name,
+                                                     std::size_t most,
+                                                     const kv::Call& call) {
+  std::string bytes(std::min(most + 1, kFirstRead), '\0');
+  absl::StatusOr<std::size_t> read =
+      store.GetRange(name, 0, std::as_writable_bytes(std::span(bytes)), call);
+  if (absl::IsNotFound(read.status())) return std::nullopt;
+  CKPTREE_RETURN_IF_ERROR(read.status());
+  if (*read < bytes.size()) {
+    bytes.resize(*read);
+    return bytes;
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
+                           store.Head(name, call));
+  if (!info.has_value()) return std::nullopt;
+  if (info->size > most) {
+    return absl::DataLossError(
+        absl::StrFormat("%s in %s has %d bytes; at most %d are possible", name,
+                        store.address(), info->size, most));
+  }
+  const std::size_t have = bytes.size();
+  bytes.resize(static_cast<std::size_t>(info->size));
+  if (bytes.size() <= have) return bytes;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::size_t more,
+      store.GetRange(name, have,
+                     std::as_writable_bytes(std::span(bytes)).subspan(have),
+                     call));
+  bytes.resize(have + more);
+  return bytes;
+}
+
+absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
+                                       const std::string& name,
+                                       std::uint64_t bytes,
+                                       const base::Digest& digest,
+                                       const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::optional<std::string> found,
+      GetObject(store, name, static_cast<std::size_t>(bytes), call));
+  if (!found.has_value()) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s is missing in %s, and a commit needs it", name, store.address()));
+  }
+  if (found->size() != bytes || base::DigestOf(*found) != digest) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s in %s is not what was put there", name, store.address()));
+  }
+  return *std::move(found);
+}
+
+absl::StatusOr<std::optional<schema::RemoteStore>> FindRemoteStore(
+    kv::ObjectStore& store, const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> bytes,
+      GetObject(store, kRemoteStoreName, kFirstRead, call));
+  if (!bytes.has_value()) return std::nullopt;
+  absl::StatusOr<schema::RemoteStore> found = schema::DecodeRemoteStore(*bytes);
+  if (found.ok()) return *std::move(found);
+  return absl::Status(
+      found.status().code(),
+      absl::StrFormat("%s: the object '%s': %s", store.address(),
+                      kRemoteStoreName, found.status().message()));
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the objects of a store are called, and how they are read and written
+// whole.
+
+#ifndef CKPTREE_CORE_REMOTE_REMOTE_OBJECTS_H_
+#define CKPTREE_CORE_REMOTE_REMOTE_OBJECTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/digest.h"
+#include "kv/object_store.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+
+// Names which store all others are of.
+inline constexpr char kRemoteStoreName[] = "store";
+
+// Names begin with the uuid of the store: what is left over of a store that was
+// deleted cannot write into the next one of that address.
+std::string RemoteCommitName(std::string_view uuid, std::uint64_t ordinal);
+// `era` is that of the commit that lists it.
+std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
+                              const schema::RemoteSegment& segment);
+std::string RemoteRowsName(std::string_view uuid, std::uint64_t era,
+                           const schema::RemoteRowsObject& object);
+
+// 16 random bytes.
+std::string NewRemoteId();
+// As kv::NewWriteId() has them: hexadecimal.
+std::string HexOf(std::string_view bytes);
+
+// All of an object, nothing where it is absent; kDataLoss where it has more
+// than `most` bytes, which is said before memory is taken.
+absl::StatusOr<std::optional<std::string>> GetObject(kv::ObjectStore& store,
+                                                     const std::string& name,
+                                                     std::size_t most,
+                                                     const kv::Call& call);
+// The same where it must be there with these bytes: kDataLoss naming it.
+absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
+                                       const std::string& name,
+                                       std::uint64_t bytes,
+                                       const base::Digest& digest,
+                                       const kv::Call& call);
+
+// Bytes in memory. They must outlive it.
+class BytesOf : public kv::ObjectSource {
+ public:
+  explicit BytesOf(std::string_view bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  absl::Status Read(std::uint64_t offset,
+                    std::span<std::byte> into) const override;
+
+ private:
+  std::string_view bytes_;
+};
+
+// Which store is at the address; nothing where none is.
+absl::StatusOr<std::optional<schema::RemoteStore>> FindRemoteStore(
+    kv::ObjectStore& store, const kv::Call& call);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_REMOTE_REMOTE_OBJECTS_H_

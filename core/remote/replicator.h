@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Ships the commits of an open store to an object store, in their order, behind
+// it.
+
+#ifndef CKPTREE_CORE_REMOTE_REPLICATOR_H_
+#define CKPTREE_CORE_REMOTE_REPLICATOR_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptree/options.h"
+#include "core/process/logger.h"
+#include "core/remote/chain.h"
+#include "core/remote/chain_rows.h"
+#include "core/remote/local_note.h"
+#include "kv/database.h"
+#include "kv/object_store.h"
+#include "kv/options.h"
+#include "kv/write_batch.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+
+// The steps of an open: Make(), the database with Note() as its on_commit,
+// Begin(). core/remote/README.md says what each keeps true.
+//
+// Thread-safe, but for Make() and Begin().
+class Replicator {
+ public:
+  // Connects to options.remote and looks which store is there; makes
+  // `directory` of it where that is absent or empty, and `fetch` is set. Errors
+  // as kv::OpenObjectStore().
+  static absl::StatusOr<std::shared_ptr<Replicator>> Make(
+      const std::string& directory, const StoreOptions& options,
+      const kv::Options& kv_options, bool fetch);
+  ~Replicator();
+
+  // Of the store that is there; empty: none.
+  const std::string& remote_uuid() const { return uuid_; }
+
+  // A commit was made. Quick.
+  void Note(std::uint64_t ordinal, std::uint64_t version,
+            const kv::WriteBatch& batch);
+
+  // Takes the store over there and starts to ship. `database` and `logger`
+  // outlive Stop(). kFailedPrecondition: another store is there, somebody else
+  // may still write to it, or the directory must not go on (see ChainRows).
+  absl::Status Begin(kv::Database* database, const std::string& uuid,
+                     std::uint64_t highest_version, const Logger* logger);
+
+  // Until all that was committed so far, or in the save of that version, is
+  // there. kDeadlineExceeded: it goes on. kFailedPrecondition: fenced.
+  absl::Status WaitForAll(absl::Duration timeout);
+  absl::Status WaitForVersion(std::uint64_t version, absl::Duration timeout);
+
+  // OK, or why nothing is shipped any more.
+  absl::Status health() const;
+  // Commits that are not there yet.
+  std::uint64_t backlog() const;
+  const std::string& address() const { return store_->address(); }
+
+  // Waits for the backlog, tells the object store that the writer is done, and
+  // ends the thread. kDeadlineExceeded: some commits are not there; the next
+  // open ships them.
+  absl::Status Stop(absl::Duration timeout);
+
+ private:
+  Replicator(std::unique_ptr<kv::ObjectStore> store, std::string directory,
+             const StoreOptions& options, kv::Options kv_options);
+
+  // What one commit ships.
+  struct Round {
+    std::uint64_t to = 0;
+    std::uint64_t ceiling = 0;
+    std::set<RowName> names;
+    std::vector<schema::RemoteRow> rows;
+    std::vector<schema::SegmentKeyFields> segments;
+  };
+
+  absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
+  absl::Status CheckUnused(const kv::Call& call);
+  absl::StatusOr<absl::Time> StoreTime(const kv::Call& call);
+  schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
+
+  void Loop(const std::stop_token& stop);
+  absl::Status ShipOnce(const std::stop_token& stop);
+  absl::StatusOr<Round> Collect();
+  absl::Status Upload(const Round& round, const std::stop_token& stop,
+                      schema::RemoteCommit* commit);
+  void Shipped(std::uint64_t to);
+  bool Idle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return noted_ <= shipped_ || !health_.ok();
+  }
+
+  const std::unique_ptr<kv::ObjectStore> store_;
+  const std::string directory_;
+  const kv::Options kv_options_;
+  const bool take_over_;
+  std::string uuid_;
+  LocalNote note_;
+  kv::Database* database_ = nullptr;
+  const Logger* logger_ = nullptr;
+
+  // Of the thread, after Begin().
+  std::unique_ptr<RemoteChain> chain_;
+  std::optional<Round> asked_;   // The commit of which nobody knows yet.
+  std::set<std::string> there_;  // Keys of segment rows that were uploaded.
+
+  mutable absl::Mutex mu_;
+  std::set<RowName> changed_ ABSL_GUARDED_BY(mu_);  // Since the last round.
+  std::map<std::uint64_t, std::uint64_t> ordinal_of_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t noted_ ABSL_GUARDED_BY(mu_) = 0;  // Ordinals.
+  std::uint64_t shipped_ ABSL_GUARDED_BY(mu_) = 0;
+  std::uint64_t ceiling_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status health_ ABSL_GUARDED_BY(mu_);
+  absl::Status trouble_ ABSL_GUARDED_BY(mu_);  // Of the last try.
+  std::jthread thread_;
+};
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_REMOTE_REPLICATOR_H_

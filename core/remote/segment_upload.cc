@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/segment_upload.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "core/remote/remote_objects.h"
+#include "core/version/open_check.h"
+#include "kv/database.h"
+#include "kv/object_store.h"
+#include "kv/segment_writer.h"
+#include "kv/store_directory.h"
+#include "schema/keys.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+
+// A file that stays readable when its name goes.
+class OpenFile : public kv::ObjectSource {
+ public:
+  static absl::StatusOr<std::unique_ptr<OpenFile>> Open(
+      const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+      return absl::AbortedError(absl::StrFormat("%s is gone", path));
+    }
+    if (fd < 0) return absl::ErrnoToStatus(errno, "opening " + path);
+    auto file = std::unique_ptr<OpenFile>(new OpenFile(fd, path));
+    struct stat found;
+    if (fstat(fd, &found) != 0) {
+      return absl::ErrnoToStatus(errno, "asking of " + path);
+    }
+    file->size_ = static_cast<std::uint64_t>(found.st_size);
+    return file;
+  }
+  ~OpenFile() override { close(fd_); }
+
+  std::uint64_t size() const override { return size_; }
+  absl::Status Read(std::uint64_t offset,
+                    std::span<std::byte> into) const override {
+    while (!into.empty()) {
+      const ssize_t got =
+          pread(fd_, into.data(), into.size(), static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return absl::ErrnoToStatus(errno, "reading " + path_);
+      if (got == 0) {
+        return absl::DataLossError(absl::StrFormat("%s became short", path_));
+      }
+      into = into.subspan(static_cast<std::size_t>(got));
+      offset += static_cast<std::uint64_t>(got);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<base::Digest> DigestOfAll() const {
+    base::DigestStream digest;
+    std::vector<std::byte> piece(kPieceBytes);
+    for (std::uint64_t at = 0; at < size_; at += piece.size()) {
+      const std::span<std::byte> some(
+          piece.data(), static_cast<std::size_t>(
+                            std::min<std::uint64_t>(piece.size(), size_ - at)));
+      CKPTREE_RETURN_IF_ERROR(Read(at, some));
+      digest.Update(some);
+    }
+    return digest.Finish();
+  }
+
+ private:
+  OpenFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  const int fd_;
+  const std::string path_;
+  std::uint64_t size_ = 0;
+};
+
+std::string RowKeyOf(const schema::SegmentKeyFields& segment) {
+  return schema::SegmentKey(segment.version, segment.part, segment.space,
+                            segment.builder);
+}
+
+// Its records as they are now, in a file that another database may adopt.
+absl::Status BuildAgain(const kv::Database& database,
+                        const kv::Options& options,
+                        const schema::SegmentKeyFields& segment,
+                        const std::string& path) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<kv::SegmentWriter> writer,
+      kv::SegmentWriter::Create(options, segment.space, path, 0));
+  const schema::KeyRange range =
+      schema::BlocksOfSegment(segment.version, segment.part, segment.builder);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator record,
+      database.Scan(segment.space, range.begin, range.end));
+  for (; record.Valid(); record.Next()) {
+    const auto fields = schema::DecodeBlockKey(record.key());
+    if (!fields.has_value()) continue;  // A gap.
+    const std::uint32_t sequence = schema::SequenceOf(fields->n);
+    const bool aligned = segment.space == schema::Space::kChunks &&
+                         sequence != schema::kHeaderSequence &&
+                         sequence != schema::kTableSequence;
+    CKPTREE_RETURN_IF_ERROR(
+        aligned ? writer->AddAligned(record.key(), record.value())
+                : writer->Add(record.key(), record.value()));
+  }
+  CKPTREE_RETURN_IF_ERROR(record.status());
+  return writer->Finish().status();
+}
+
+}  // namespace
+
+kv::Call CallFor(std::uint64_t bytes, std::stop_token cancelled) {
+  return kv::Call::Within(absl::Minutes(1 + static_cast<double>(bytes >> 26)),
+                          std::move(cancelled));
+}
+
+absl::StatusOr<schema::RemoteSegment> UploadSegment(
+    kv::Database& database, const kv::Options& options,
+    const std::vector<kv::LiveFile>& files,
+    const schema::SegmentKeyFields& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store,
+    std::stop_token cancelled) {
+  const auto gone = [&] {
+    return absl::AbortedError(absl::StrFormat(
+        "%s is gone, or was written again",
+        schema::DescribeKey(schema::Space::kRecords, RowKeyOf(segment))));
+  };
+  const kv::LiveFile* const file = FileOfSegment(files, segment);
+  if (file == nullptr) return gone();
+  schema::RemoteSegment uploaded;
+  uploaded.segment = segment;
+  uploaded.attempt = NewRemoteId();
+  const absl::StatusOr<bool> as_built = database.IsAsBuilt(*file);
+  if (absl::IsNotFound(as_built.status())) return gone();
+  CKPTREE_RETURN_IF_ERROR(as_built.status());
+  const std::string staging = "remote-" + HexOf(uploaded.attempt);
+  const absl::Cleanup clean = [&] {
+    if (!*as_built) database.RemoveStaging(staging).IgnoreError();
+  };
+  std::string path = file->path;
+  if (!*as_built) {
+    path = kv::Join(kv::Join(database.staging_directory(), staging),
+                    "segment.sst");
+    const std::string row_key = RowKeyOf(segment);
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> before,
+                             database.Get(schema::Space::kRecords, row_key));
+    if (!before.has_value()) return gone();
+    CKPTREE_RETURN_IF_ERROR(database.MakeStaging(staging));
+    CKPTREE_RETURN_IF_ERROR(BuildAgain(database, options, segment, path));
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> after,
+                             database.Get(schema::Space::kRecords, row_key));
+    // Blocks may be missing that the commit in hand still needs.
+    if (after != before) return gone();
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> source,
+                           OpenFile::Open(path));
+  uploaded.bytes = source->size();
+  CKPTREE_ASSIGN_OR_RETURN(uploaded.digest, source->DigestOfAll());
+  CKPTREE_RETURN_IF_ERROR(
+      store.Put(RemoteSegmentName(uuid, era, uploaded), *source,
+                CallFor(uploaded.bytes, std::move(cancelled))));
+  return uploaded;
+}
+
+absl::Status DownloadSegment(const schema::RemoteSegment& segment,
+                             std::uint64_t era, const std::string& uuid,
+                             const std::string& path, kv::ObjectStore& store,
+                             std::stop_token cancelled) {
+  const std::string name = RemoteSegmentName(uuid, era, segment);
+  const kv::Call call = CallFor(segment.bytes, std::move(cancelled));
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "making " + path);
+  const absl::Cleanup close_it = [fd] { close(fd); };
+  base::DigestStream digest;
+  std::vector<std::byte> piece(kPieceBytes);
+  for (std::uint64_t at = 0; at < segment.bytes;) {
+    const std::span<std::byte> wanted(
+        piece.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
+                          piece.size(), segment.bytes - at)));
+    const absl::StatusOr<std::size_t> read =
+        store.GetRange(name, at, wanted, call);
+    if (absl::IsNotFound(read.status())) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s is missing in %s, and a commit needs it", name, store.address()));
+    }
+    CKPTREE_RETURN_IF_ERROR(read.status());
+    if (*read < wanted.size()) {
+      return absl::DataLossError(
+          absl::StrFormat("%s in %s has %d bytes instead of %d", name,
+                          store.address(), at + *read, segment.bytes));
+    }
+    digest.Update(wanted);
+    for (std::span<const std::byte> rest = wanted; !rest.empty();) {
+      const ssize_t done = write(fd, rest.data(), rest.size());
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) return absl::ErrnoToStatus(errno, "writing " + path);
+      rest = rest.subspan(static_cast<std::size_t>(done));
+    }
+    at += wanted.size();
+  }
+  if (digest.Finish() != segment.digest) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s in %s is not what was put there", name, store.address()));
+  }
+  if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, "syncing " + path);
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

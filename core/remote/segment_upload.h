@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Segments of a store as objects.
+
+#ifndef CKPTREE_CORE_REMOTE_SEGMENT_UPLOAD_H_
+#define CKPTREE_CORE_REMOTE_SEGMENT_UPLOAD_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kv/database.h"
+#include "kv/object_store.h"
+#include "kv/options.h"
+#include "schema/keys.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+
+// How long a transfer of so many bytes may take: a minute, and one more for
+// each 64 MiB.
+kv::Call CallFor(std::uint64_t bytes, std::stop_token cancelled);
+
+// Uploads the segment of `database` under its name of `era`. The file goes as
+// it is where it is as it was built; one that was written again since is built
+// once more, with the blocks that are left, in a folder of staging. kAborted:
+// the segment is gone, or was written again since: look at its row again.
+absl::StatusOr<schema::RemoteSegment> UploadSegment(
+    kv::Database& database, const kv::Options& options,
+    const std::vector<kv::LiveFile>& files,
+    const schema::SegmentKeyFields& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled);
+
+// Downloads it to `path`, synced; kDataLoss where it is not what the commit
+// says.
+absl::Status DownloadSegment(const schema::RemoteSegment& segment,
+                             std::uint64_t era, const std::string& uuid,
+                             const std::string& path, kv::ObjectStore& store,
+                             std::stop_token cancelled);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_REMOTE_SEGMENT_UPLOAD_H_

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores that ship to a folder which other machines see."""
+
+import shutil
+
+import ckptree
+import numpy as np
+import pytest
+
+
+def state(step):
+    return {"w": np.arange(100_000, dtype="f4") + step, "step": step}
+
+
+def test_a_machine_goes_on_where_another_vanished(tmp_path):
+    remote = f"file://{tmp_path}/far"
+    with ckptree.Store(tmp_path / "a", remote=remote) as store:
+        for step in (1, 2):
+            store.save(step, state(step))
+        store.flush()
+        store.wait_replicated(60)
+    shutil.rmtree(tmp_path / "a")
+    with ckptree.Store(tmp_path / "b", remote=remote) as store:
+        read = store.restore("latest")
+        assert read["step"] == 2
+        assert (read["w"] == state(2)["w"]).all()
+        store.save(3, state(3)).result()
+
+
+def test_it_is_read_by_its_address(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remote = f"file://{tmp_path}/far"
+    options = {"remote": remote, "durable": "remote"}
+    with ckptree.Store(tmp_path / "a", **options) as store:
+        store.save(7, state(7)).result()
+        with ckptree.open(remote) as there:
+            assert [info.step for info in there.steps()] == [7]
+            assert (there["latest"]["w"][:] == state(7)["w"]).all()
+
+
+def test_what_goes_with_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="remote"):
+        ckptree.Store(tmp_path / "a", durable="remote")
+    with pytest.raises(ValueError, match="remote"):
+        ckptree.Store(tmp_path / "a", take_over=True)
+    with ckptree.Store(tmp_path / "a") as store:
+        with pytest.raises(ckptree.StateError, match="without a remote"):
+            store.wait_replicated()
+    with pytest.raises(ValueError, match="begins with file"):
+        ckptree.Store(tmp_path / "b", remote="gs://bucket/run")
+
+
+def test_the_writer_before_is_fenced_by_name(tmp_path):
+    options = {"remote": f"file://{tmp_path}/far", "durable": "remote"}
+    first = ckptree.Store(tmp_path / "a", **options)
+    first.save(1, state(1)).result()
+    with pytest.raises(ckptree.StateError, match="may still be training"):
+        ckptree.Store(tmp_path / "b", **options)
+    with ckptree.Store(tmp_path / "b", take_over=True, **options):
+        with pytest.raises(ckptree.StateError, match="took"):
+            first.save(2, state(2)).result()
+    with pytest.raises(ckptree.StateError):
+        first.save(3, state(3)).result()
+    with pytest.raises(ckptree.StateError):
+        first.close()

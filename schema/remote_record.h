@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What stands in an object store beside segments: which store it is of, its
+// commits, rows that are too many for a commit.
+
+#ifndef CKPTREE_SCHEMA_REMOTE_RECORD_H_
+#define CKPTREE_SCHEMA_REMOTE_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/digest.h"
+#include "schema/keys.h"
+#include "schema/spaces.h"
+
+namespace ckptree::schema {
+
+// The object `store`.
+struct RemoteStore {
+  std::string uuid;  // Of the store: the first part of all other names.
+  std::string created_by;
+
+  friend bool operator==(const RemoteStore&, const RemoteStore&) = default;
+};
+
+// A row as a commit leaves it.
+struct RemoteRow {
+  Space space = Space::kRecords;  // kRecords or kSmall.
+  std::string key;
+  std::optional<std::string> value;  // Nothing: it is deleted.
+
+  friend bool operator==(const RemoteRow&, const RemoteRow&) = default;
+};
+
+// 16 random bytes: no two tries ever share a name.
+inline constexpr std::size_t kRemoteIdBytes = 16;
+
+// A segment that was uploaded for the commit.
+struct RemoteSegment {
+  SegmentKeyFields segment{};
+  std::string attempt;  // kRemoteIdBytes.
+  std::uint64_t bytes = 0;
+  base::Digest digest;  // Of all of them.
+};
+
+// An object of rows that was uploaded for the commit.
+struct RemoteRowsObject {
+  std::string attempt;
+  std::uint64_t bytes = 0;
+  base::Digest digest;
+};
+
+struct RemoteCommit {
+  enum class Shape : std::uint8_t {  // ON DISK: never renumber.
+    kOpen = 1,                       // A writer takes the store over.
+    kShip = 2,                       // Rows of local commits.
+    kClose = 3,                      // The writer is done.
+  };
+  Shape shape = Shape::kOpen;
+  std::string uuid;
+  std::uint64_t ordinal = 0;  // From 1.
+  base::Digest before;        // Of the bytes of the commit before; or zeros.
+  std::string write_id;       // kRemoteIdBytes.
+  std::uint64_t era = 0;      // The ordinal of the writer's open.
+  std::string local;          // kRemoteIdBytes: the directory it ships from.
+  // Ordinals of that directory: its rows up to `to` are those of the chain up
+  // to here. Of an open 0 where they are not.
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  std::uint64_t ceiling = 0;  // No version above it was used by then.
+  std::int64_t made_ns = 0;
+  std::string host;
+  std::uint64_t pid = 0;
+  std::vector<RemoteRow> rows;
+  std::vector<RemoteRowsObject> rows_objects;  // In this order, before `rows`.
+  std::vector<RemoteSegment> segments;
+};
+
+std::string EncodeRemoteStore(const RemoteStore& store);
+absl::StatusOr<RemoteStore> DecodeRemoteStore(std::string_view bytes);
+std::string EncodeRemoteRows(const std::vector<RemoteRow>& rows);
+absl::StatusOr<std::vector<RemoteRow>> DecodeRemoteRows(std::string_view bytes);
+std::string EncodeRemoteCommit(const RemoteCommit& commit);
+// kDataLoss where it is not whole or contradicts itself; whether it goes on
+// from the one before is for the reader of the chain.
+absl::StatusOr<RemoteCommit> DecodeRemoteCommit(std::string_view bytes);
+
+}  // namespace ckptree::schema
+
+#endif  // CKPTREE_SCHEMA_REMOTE_RECORD_H_

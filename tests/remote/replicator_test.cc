@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A store that ships to an object store: what is there afterwards is judged by
+// a machine that has nothing else.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/fixture.h"
+#include "tests/objects/fixture.h"
+#include "tests/testutil/status_matchers.h"
+#include "tests/testutil/temp_dir.h"
+
+namespace ckptree::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ReplicatorTest : public ObjectStoreTest {
+ protected:
+  void SetUp() override {
+    // Where the engine looks for them.
+    for (const auto& [from, to] :
+         {std::pair("CKPTREE_TEST_S3", "AWS_ENDPOINT_URL_S3"),
+          std::pair("CKPTREE_TEST_CEPH_CONF", "CEPH_CONF")}) {
+      if (!Environment(from).empty()) {
+        setenv(to, Environment(from).c_str(), 1);
+      }
+    }
+  }
+
+  StoreOptions Remote() {
+    StoreOptions options = QuietOptions();
+    options.create_if_missing = true;
+    options.remote = Address();
+    options.chunk_bytes = kChunk;
+    return options;
+  }
+  // A directory on a disk of its own.
+  std::string Disk(const std::string& name) { return disks_ / name; }
+
+  // `large` bytes of new content in an array, and a counter.
+  static void Save(Store& store, std::int64_t step, std::size_t large) {
+    const Bytes bytes = RandomBytes(large, step);
+    StepBuilder builder = store.Begin(step);
+    builder.Put("params/w", Uint8s(bytes)).PutInt("count", step);
+    const absl::Status saved = builder.Commit().WaitCommitted(kLong);
+    ASSERT_TRUE(saved.ok()) << saved;
+  }
+  static void Expect(Store& store, std::int64_t step, std::size_t large) {
+    const absl::StatusOr<Step> read = store.OpenStep(step);
+    ASSERT_TRUE(read.ok()) << read.status();
+    Bytes bytes(large);
+    const absl::Status got = read->Read("params/w", std::span(bytes));
+    ASSERT_TRUE(got.ok()) << got;
+    EXPECT_EQ(bytes, RandomBytes(large, step)) << "step " << step;
+  }
+  static std::vector<std::int64_t> StepsOf(Store& store) {
+    std::vector<std::int64_t> numbers;
+    const std::vector<StepInfo> steps = store.Steps().value();
+    for (const StepInfo& info : steps) {
+      numbers.push_back(info.step);
+    }
+    return numbers;
+  }
+  static void ExpectWhole(Store& store) {
+    const absl::StatusOr<VerifyReport> report =
+        store.Verify({.level = VerifyOptions::Level::kDeep});
+    ASSERT_TRUE(report.ok()) << report.status();
+    for (const Finding& finding : report->findings) {
+      ADD_FAILURE() << finding.what;
+    }
+  }
+
+  TempDir disks_;
+};
+
+constexpr std::size_t kSmallSave = 4 << 10;
+constexpr std::size_t kLargeSave = 3 << 20;
+
+TEST_F(ReplicatorTest, AnEmptyDirectoryTakesTheStoreOver) {
+  std::vector<std::int64_t> steps;
+  {
+    absl::StatusOr<Store> store = Store::Open(Disk("a"), Remote());
+    ASSERT_TRUE(store.ok()) << store.status();
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      Save(*store, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+    }
+    ASSERT_TRUE(store->Tag("best", 3).ok());
+    ASSERT_TRUE(store->Delete(2).ok());
+    ASSERT_TRUE(store->Collect().ok());
+    ASSERT_TRUE(store->WaitReplicated(kLong).ok());
+    EXPECT_EQ(store->Info().unshipped, 0);
+    EXPECT_EQ(store->Info().remote, Address());
+    steps = StepsOf(*store);
+    ASSERT_TRUE(store->Close().ok());
+  }
+  fs::remove_all(Disk("a"));
+  absl::StatusOr<Store> store = Store::Open(Disk("b"), Remote());
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ(StepsOf(*store), steps);
+  for (const std::int64_t step : steps) {
+    Expect(*store, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+  }
+  EXPECT_EQ(store->OpenStep(Tagged("best")).value().info().step, 3);
+  ExpectWhole(*store);
+  // And goes on.
+  Save(*store, 7, kLargeSave);
+  ASSERT_TRUE(store->WaitReplicated(kLong).ok());
+  ASSERT_TRUE(store->Close().ok());
+  absl::StatusOr<Store> third = Store::Open(Disk("c"), Remote());
+  ASSERT_TRUE(third.ok()) << third.status();
+  Expect(*third, 7, kLargeSave);
+  Expect(*third, 1, kLargeSave);
+  ExpectWhole(*third);
+}
+
+TEST_F(ReplicatorTest, WhatWasNotShippedIsShippedByTheNextOpen) {
+  StoreOptions local = QuietOptions();
+  local.create_if_missing = true;
+  local.chunk_bytes = kChunk;
+  {
+    Store store = Store::Open(Disk("a"), local).value();
+    Save(store, 1, kLargeSave);
+    Save(store, 2, kSmallSave);
+    // Files are written again, and hold several segments.
+    Save(store, 3, kLargeSave);
+    ASSERT_TRUE(store.Delete(1).ok());
+    ASSERT_TRUE(store.Collect().ok());
+    ASSERT_TRUE(store.Collect({.pack = true}).ok());
+  }
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    Save(store, 4, kSmallSave);
+  }
+  {
+    Store store = Store::Open(Disk("a"), local).value();
+    Save(store, 5, kLargeSave);
+    ASSERT_TRUE(store.Delete(2).ok());
+  }
+  { Store store = Store::Open(Disk("a"), Remote()).value(); }
+  Store store = Store::Open(Disk("b"), Remote()).value();
+  EXPECT_THAT(StepsOf(store), ::testing::ElementsAre(3, 4, 5));
+  Expect(store, 3, kLargeSave);
+  Expect(store, 4, kSmallSave);
+  Expect(store, 5, kLargeSave);
+  ExpectWhole(store);
+}
+
+TEST_F(ReplicatorTest, FilesThatWereWrittenAgainAreShipped) {
+  StoreOptions local = QuietOptions();
+  local.collect = false;
+  const Bytes kept = RandomBytes(kLargeSave, 99);
+  const Bytes even(kLargeSave, std::byte{7});
+  const auto save = [&](Store& store, std::int64_t step) {
+    const Bytes bytes = RandomBytes(kLargeSave, step);
+    StepBuilder builder = store.Begin(step);
+    builder.Put("params/w", Uint8s(bytes)).Put("kept", Uint8s(kept));
+    builder.Put("even", Uint8s(even));
+    ASSERT_TRUE(builder.Commit().WaitCommitted(kLong).ok());
+  };
+  {
+    Store store = Store::Open(Disk("a"), local).value();
+    for (std::int64_t step = 1; step <= 4; ++step) save(store, step);
+    // The segments of the first save lose what it had alone.
+    ASSERT_TRUE(store.Delete(1).ok());
+    const CollectReport again = store.Collect({.min_dead_fraction = 0}).value();
+    EXPECT_GT(again.files_rewritten, 0);
+    const CollectReport packed = store.Collect({.pack = true}).value();
+    EXPECT_GT(packed.files_packed, 0);
+  }
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    // Nor do they stand in the way of what is shipped already.
+    ASSERT_TRUE(store.Delete(2).ok());
+    ASSERT_TRUE(store.Collect({.min_dead_fraction = 0}).ok());
+    save(store, 5);
+  }
+  Store store = Store::Open(Disk("b"), Remote()).value();
+  EXPECT_THAT(StepsOf(store), ::testing::ElementsAre(3, 4, 5));
+  for (const std::int64_t step : {3, 4, 5}) {
+    Expect(store, step, kLargeSave);
+    const Step read = store.OpenStep(step).value();
+    for (const auto& [name, bytes] :
+         {std::pair("kept", &kept), std::pair("even", &even)}) {
+      Bytes got(kLargeSave);
+      ASSERT_TRUE(read.Read(name, std::span(got)).ok());
+      EXPECT_EQ(got, *bytes) << name;
+    }
+  }
+  ExpectWhole(store);
+}
+
+TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
+  StoreOptions options = Remote();
+  options.durable = Durable::kRemote;
+  Store store = Store::Open(Disk("a"), options).value();
+  Save(store, 1, kSmallSave);
+  EXPECT_EQ(store.Info().unshipped, 0);
+  // The other takes it over without a word from this one.
+  options.take_over = true;
+  Store other = Store::Open(Disk("b"), options).value();
+  Expect(other, 1, kSmallSave);
+  StepBuilder late = store.Begin(2);
+  late.PutInt("count", 2);
+  const absl::Status fenced = late.Commit().WaitCommitted(kLong);
+  EXPECT_TRUE(absl::IsFailedPrecondition(fenced)) << fenced;
+  EXPECT_THAT(std::string(fenced.message()), HasSubstr("another process took"));
+  EXPECT_TRUE(fs::exists(Disk("b")));
+  // Sticky: here, and after a restart.
+  EXPECT_EQ(store.Begin(3).status(), store.Delete(1));
+  EXPECT_TRUE(absl::IsFailedPrecondition(store.Delete(1)));
+  store.Close().IgnoreError();
+  const absl::Status again = Store::Open(Disk("a"), options).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(again)) << again;
+  EXPECT_THAT(std::string(again.message()), HasSubstr("goes on no more"));
+  Save(other, 2, kSmallSave);
+  ExpectWhole(other);
+}
+
+TEST_F(ReplicatorTest, ARunThatGoesOnSavingIsTakenOver) {
+  StoreOptions options = Remote();
+  options.durable = Durable::kRemote;
+  options.take_over = true;
+  std::int64_t acknowledged = 0;
+  std::int64_t step = 0;
+  for (int round = 0; round < 6; ++round) {
+    Store store =
+        Store::Open(Disk(absl::StrCat("disk", round)), options).value();
+    const std::vector<std::int64_t> there = StepsOf(store);
+    EXPECT_GE(there.empty() ? 0 : there.back(), acknowledged) << round;
+    absl::Notification begun;
+    std::thread trainer([&] {
+      while (true) {
+        StepBuilder builder = store.Begin(++step);
+        builder.PutInt("count", step);
+        if (!builder.Commit().WaitCommitted(kLong).ok()) break;
+        acknowledged = step;
+        if (!begun.HasBeenNotified()) begun.Notify();
+      }
+    });
+    begun.WaitForNotification();
+    {
+      // The next one: it ends the trainer in the middle of its saves.
+      absl::StatusOr<Store> opened =
+          Store::Open(Disk(absl::StrCat("next", round)), options);
+      EXPECT_TRUE(opened.ok()) << opened.status();
+      if (!opened.ok()) store.Close().IgnoreError();  // Ends the trainer.
+      trainer.join();
+      ASSERT_TRUE(opened.ok());
+      Store next = *std::move(opened);
+      EXPECT_TRUE(absl::IsFailedPrecondition(store.Begin(1).status()));
+      const std::vector<std::int64_t> steps = StepsOf(next);
+      EXPECT_EQ(steps.back(), acknowledged) << round;
+      ExpectWhole(next);
+    }
+    store.Close().IgnoreError();
+  }
+}
+
+TEST_F(ReplicatorTest, TakingOverIsPolite) {
+  Store store = Store::Open(Disk("a"), Remote()).value();
+  Save(store, 1, kSmallSave);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  const absl::Status refused = Store::Open(Disk("b"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("it may still be training"));
+  ASSERT_TRUE(store.Close().ok());
+  EXPECT_TRUE(Store::Open(Disk("b"), Remote()).ok());
+}
+
+TEST_F(ReplicatorTest, AMachineThatComesBackDivergedIsRefused) {
+  StoreOptions local = QuietOptions();
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    Save(store, 1, kSmallSave);
+  }
+  {
+    Store store = Store::Open(Disk("a"), local).value();
+    Save(store, 2, kSmallSave);
+  }
+  {
+    Store other = Store::Open(Disk("b"), Remote()).value();
+    Save(other, 2, kLargeSave);
+  }
+  const absl::Status diverged = Store::Open(Disk("a"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(diverged)) << diverged;
+  EXPECT_THAT(std::string(diverged.message()), HasSubstr("diverged"));
+  // Nothing of both is lost.
+  Store mine = Store::Open(Disk("a"), local).value();
+  Expect(mine, 2, kSmallSave);
+  Store theirs = Store::Open(Disk("c"), Remote()).value();
+  Expect(theirs, 2, kLargeSave);
+}
+
+TEST_F(ReplicatorTest, ADirectoryThatIsBehindIsToldSo) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    Save(store, 1, kSmallSave);
+  }
+  {
+    Store other = Store::Open(Disk("b"), Remote()).value();
+    Save(other, 2, kSmallSave);
+  }
+  const absl::Status behind = Store::Open(Disk("a"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(behind)) << behind;
+  EXPECT_THAT(std::string(behind.message()), HasSubstr("all of it"));
+  // Only opened, nothing shipped: it goes on.
+  Store store = Store::Open(Disk("b"), Remote()).value();
+  Expect(store, 2, kSmallSave);
+}
+
+TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    Save(store, 1, kSmallSave);
+  }
+  EXPECT_TRUE(
+      absl::IsNotFound(Store::Open(Disk("no/such"), Remote()).status()));
+  // The name that it is put together under is taken.
+  fs::create_directories(Disk("b.fetching"));
+  {
+    // Whatever stands there is replaced.
+    absl::StatusOr<Store> store = Store::Open(Disk("b"), Remote());
+    ASSERT_TRUE(store.ok()) << store.status();
+    Expect(*store, 1, kSmallSave);
+  }
+  // A segment is gone: nothing is made of the rest, and the next one is not
+  // told to wait for the one that failed.
+  if (StoreKind() != "file") return;
+  {
+    Store store = Store::Open(Disk("a2"), Remote()).value();
+    Save(store, 2, kLargeSave);
+  }
+  std::vector<std::pair<fs::path, std::string>> gone;
+  for (const auto& entry : fs::recursive_directory_iterator(
+           Address().substr(std::string("file://").size()))) {
+    if (entry.path().string().find("/segment/") == std::string::npos ||
+        !entry.is_regular_file()) {
+      continue;
+    }
+    gone.emplace_back(entry.path(), entry.path().string() + ".away");
+  }
+  ASSERT_FALSE(gone.empty());
+  for (const auto& [from, to] : gone) fs::rename(from, to);
+  const absl::Status lost = Store::Open(Disk("c"), Remote()).status();
+  EXPECT_TRUE(absl::IsDataLoss(lost)) << lost;
+  EXPECT_FALSE(fs::exists(Disk("c")));
+  for (const auto& [from, to] : gone) fs::rename(to, from);
+  absl::StatusOr<Store> store = Store::Open(Disk("c"), Remote());
+  ASSERT_TRUE(store.ok()) << store.status();
+  Expect(*store, 2, kLargeSave);
+}
+
+TEST_F(ReplicatorTest, AnotherStoreIsRefused) {
+  { Store store = Store::Open(Disk("a"), Remote()).value(); }
+  StoreOptions local = QuietOptions();
+  local.create_if_missing = true;
+  { Store store = Store::Open(Disk("b"), local).value(); }
+  const absl::Status other = Store::Open(Disk("b"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("address of its own"));
+  EXPECT_TRUE(
+      absl::IsAlreadyExists(Store::Create(Disk("c"), Remote()).status()));
+  EXPECT_FALSE(fs::exists(Disk("c")));
+}
+
+TEST_F(ReplicatorTest, IsReadByItsAddress) {
+  setenv("XDG_CACHE_HOME", Disk("cache").c_str(), 1);
+  StoreOptions read = QuietOptions();
+  read.create_if_missing = false;
+  read.read_only = true;
+  const std::string address = Address();
+  EXPECT_FALSE(Store::Open(address, read).ok());
+  Store writer = Store::Open(Disk("a"), Remote()).value();
+  Save(writer, 1, kLargeSave);
+  Save(writer, 2, kSmallSave);
+  ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
+  Store reader = Store::Open(address, read).value();
+  EXPECT_EQ(reader.Info().remote, address);
+  Expect(reader, 1, kLargeSave);
+  Expect(reader, 2, kSmallSave);
+  EXPECT_TRUE(absl::IsUnimplemented(reader.Refresh()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Store::Open(address, QuietOptions()).status()));
+  const std::string first = reader.Info().directory;
+  EXPECT_EQ(Store::Open(address, read).value().Info().directory, first);
+  // What is new is seen by the next open; the older one stays readable.
+  Save(writer, 3, kLargeSave);
+  ASSERT_TRUE(writer.Delete(1).ok());
+  ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
+  {
+    Store next = Store::Open(address, read).value();
+    EXPECT_THAT(StepsOf(next), ::testing::ElementsAre(2, 3));
+    Expect(next, 3, kLargeSave);
+    ExpectWhole(next);
+  }
+  Expect(reader, 1, kLargeSave);
+  EXPECT_TRUE(fs::exists(first));
+  ASSERT_TRUE(reader.Close().ok());
+}
+
+TEST_F(ReplicatorTest, OptionsThatGoWithNothingAreRefused) {
+  StoreOptions options = QuietOptions();
+  options.create_if_missing = true;
+  options.durable = Durable::kRemote;
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Store::Open(Disk("a"), options).status()));
+  options.durable = Durable::kLocal;
+  options.take_over = true;
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Store::Open(Disk("a"), options).status()));
+  options = Remote();
+  options.create_if_missing = false;
+  options.read_only = true;
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Store::Open(Disk("a"), options).status()));
+  options = Remote();
+  options.remote = "gs://bucket/run";
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Store::Open(Disk("a"), options).status()));
+  Store plain = Store::Open(Disk("a"), {.create_if_missing = true}).value();
+  EXPECT_TRUE(absl::IsFailedPrecondition(plain.WaitReplicated(kLong)));
+}
+
+}  // namespace
+}  // namespace ckptree::testing
