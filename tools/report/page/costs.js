@@ -23,11 +23,12 @@ function costTree() {
   }
 }
 
-function costRow(name, node, most) {
+function costRow(name, node, most, depth) {
   const inner = element("div");
   inner.style.width = `${most ? node.bytes / most * 100 : 0}%`;
-  return element("div", {class: "row"},
-      element("span", {class: "name"}, name),
+  const title = element("span", {class: "name"}, name);
+  title.style.paddingLeft = `${depth * 0.9}rem`;
+  return element("div", {class: "row"}, title,
       element("div", {class: "bar"}, inner),
       element("span", {class: "number"}, size(node.bytes)),
       element("span", {class: "number"}, size(node.alone)),
@@ -36,11 +37,12 @@ function costRow(name, node, most) {
 }
 
 function costNodes(node, most, depth) {
-  return [...node.below.values()].sort((a, b) => b.bytes - a.bytes)
+  return [...node.below.values()].sort((a, b) => b.bytes - a.bytes ||
+      natural(a.name, b.name))
       .map((below) => {
-        const row = costRow(shown(below.name), below, most);
+        const row = costRow(shown(below.name), below, most, depth);
         if (below.below.size === 0) {
-          return element("details", {open: true, class: "last"}, row);
+          return element("div", {class: "last"}, row);
         }
         const details = element("details", {open: depth < 1},
             element("summary", {}, row));
@@ -48,7 +50,7 @@ function costNodes(node, most, depth) {
         const open = () => {
           if (filled) return;
           filled = true;
-          details.append(element("div", {class: "inside"},
+          details.append(element("div", {},
               ...costNodes(below, most, depth + 1)));
         };
         if (depth < 1) open();

@@ -62,7 +62,7 @@ function showDiff() {
   const before = Number(byId("before").value);
   const after = Number(byId("after").value);
   const all = new Map(CHANGES.map((change) => [change, []]));
-  run.grid.names.forEach((_, leaf) => {
+  run.order.forEach((leaf) => {
     const change = changeBetween(leaf, before, after);
     if (change === null) return;
     const types = [before, after]

@@ -31,6 +31,9 @@ function shown(text) {
       (char) => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
+// block_2 before block_10.
+const natural = new Intl.Collator("en", {numeric: true}).compare;
+
 const whole = new Intl.NumberFormat("en", {useGrouping: true});
 const count = (number) => whole.format(number).replaceAll(",", "\u202f");
 

@@ -66,7 +66,8 @@ function matches(leaf, filter) {
 // Arrays with statistics, one to a row or folded at `depth` parts.
 function heatRows(depth) {
   const rows = new Map();
-  run.grid.names.forEach((name, leaf) => {
+  run.order.forEach((leaf) => {
+    const name = run.grid.names[leaf];
     const column = run.newest(leaf);
     if (column < 0 || !run.typeOf(leaf, column).count) return;
     if (!matches(leaf, leafFilter)) return;

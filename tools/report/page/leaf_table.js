@@ -79,7 +79,7 @@ function showLeaves() {
   const only = byId("only").value;
   const there = (leaf) => run.grid.value[run.cell(leaf, shownColumn())] > 0;
   const rows = [];
-  run.grid.names.forEach((_, leaf) => {
+  run.order.forEach((leaf) => {
     if (only === "gone" ? there(leaf) : !there(leaf)) return;
     if (only === "bad" && !run.badCells(leaf)) return;
     if (only === "frozen" && run.changesOf(leaf)) return;

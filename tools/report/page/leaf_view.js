@@ -36,8 +36,8 @@ function drawLeaf() {
   const leaf = chosen = Math.min(Math.max(chosen, 0),
       run.grid.names.length - 1);
   byId("leaf-name").textContent = shown(run.grid.names[leaf]);
-  byId("leaf-before").disabled = leaf === 0;
-  byId("leaf-next").disabled = leaf === run.grid.names.length - 1;
+  byId("leaf-before").disabled = leaf === run.order[0];
+  byId("leaf-next").disabled = leaf === run.order.at(-1);
   const newest = run.newest(leaf);
   const at = run.cell(leaf, newest);
   const bad = run.badCells(leaf);
@@ -57,10 +57,11 @@ function drawLeaf() {
   const columns = columnsOf(leaf);
   const x = columns.map((c) => run.stepOf(c));
   const take = (name) => columns.map((c) => run.grid[name][run.cell(leaf, c)]);
-  const figures = [];
+  // A chart that is drawn where nothing has a size yet stays empty.
+  fill(byId("leaf-charts"));
   const add = (title, series, options) => {
     const {box, figure} = figureOf(title);
-    figures.push(figure);
+    byId("leaf-charts").append(figure);
     leafCharts.push(new StepChart(box, series, {label: title, ...options}));
     return figure;
   };
@@ -94,10 +95,8 @@ function drawLeaf() {
   }
   const histogram = run.histogramOf.get(run.grid.names[leaf]);
   if (histogram && histogram.at.length) {
-    figures.push(...histogramFigures(histogram, add));
+    addHistograms(histogram, add);
   }
-  fill(byId("leaf-charts"), ...new Set(figures));
-  leafCharts.forEach((chart) => chart.chart.resize());
   if (columns.length === 0) {
     byId("no-leaf").hidden = false;
     byId("no-leaf").textContent =
@@ -107,7 +106,7 @@ function drawLeaf() {
 }
 
 // The first, the middle and the newest step as lines, and all as colours.
-function histogramFigures(histogram, add) {
+function addHistograms(histogram, add) {
   const {low, high, bins, at, counts} = histogram;
   const wide = (high - low) / bins || 1;
   const middle = Array.from({length: bins}, (_, b) => low + (b + 0.5) * wide);
@@ -127,8 +126,8 @@ function histogramFigures(histogram, add) {
       element("span", {}, "Histograms over the steps"),
       element("span", {class: "now"}, `${number(low)} to ${number(high)}`)),
   element("div", {class: "chart"}, canvas));
-  requestAnimationFrame(() => drawHistograms(canvas, histogram));
-  return [figure];
+  byId("leaf-charts").append(figure);
+  drawHistograms(canvas, histogram);
 }
 
 function drawHistograms(canvas, {bins, at, counts}) {
@@ -160,7 +159,18 @@ function drawHistograms(canvas, {bins, at, counts}) {
   }
 }
 
+// What is worth a look at first: NaN or Inf, else the largest array.
+function worthALook() {
+  const bad = run.order.find((leaf) => run.badCells(leaf));
+  if (bad !== undefined) return bad;
+  return run.order.filter((leaf) => columnsOf(leaf).length)
+      .reduce((best, leaf) => run.grid.bytes[leaf] > run.grid.bytes[best] ?
+          leaf : best, run.order[0] ?? -1);
+}
+
 function startLeaf() {
-  byId("leaf-before").addEventListener("click", () => chooseLeaf(chosen - 1));
-  byId("leaf-next").addEventListener("click", () => chooseLeaf(chosen + 1));
+  const move = (by) => () =>
+      chooseLeaf(run.order[run.order.indexOf(chosen) + by]);
+  byId("leaf-before").addEventListener("click", move(-1));
+  byId("leaf-next").addEventListener("click", move(1));
 }

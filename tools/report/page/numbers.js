@@ -78,6 +78,9 @@ class Run {
     this.told = new Map(this.steps.told.map((told) => [told.at, told]));
     this.histogramOf = new Map(this.histograms.map((one) => [one.name, one]));
     this.parts = this.grid.names.map(partsOf);
+    // The order in which leaves are shown.
+    this.order = this.grid.names.map((_, leaf) => leaf).sort(
+        (a, b) => natural(this.grid.names[a], this.grid.names[b]));
     this.lower = this.grid.names.map((name) => name.toLowerCase());
   }
 

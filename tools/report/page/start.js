@@ -37,8 +37,7 @@ function showRun(read) {
   byId("first").value = range[0];
   byId("last").value = range[1];
   const at = run.grid.names.indexOf(before);
-  chosen = at >= 0 ? at : run.grid.names.findIndex((_, leaf) =>
-      columnsOf(leaf).length > 0);
+  chosen = at >= 0 ? at : worthALook();
   drawHead();
   drawTimeline();
   newTable(newest);

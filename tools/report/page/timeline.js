@@ -13,11 +13,11 @@ function drawTimeline() {
       element("span", {class: "cross"}, "✕│"), "a step with NaN or Inf")] : []),
       ...(tagged ? [keyOf("dashes", "a tag")] : []));
   fill(byId("bytes-keys"),
-      keyOf("area first", "new: written by the save"),
+      keyOf("area solid", "new: written by the save"),
       keyOf("area soft", "shared with steps before it"),
       keyOf("second", "stored for it alone: freed with it"));
   timeline = [new StepChart(byId("bytes-chart"), [
-    {label: "new", color: "first", ground: "first", x: steps.step,
+    {label: "new", color: "first", ground: "solid", x: steps.step,
       y: steps.new, fill: "origin", width: 1},
     {label: "stored for it alone", color: "second", x: steps.step,
       y: steps.alone, width: 1.4},
@@ -26,15 +26,16 @@ function drawTimeline() {
   ], {bytes: true, names: true, label: "Bytes of each step over the steps"})];
 
   const order = ["second", "first", "third", "fourth"];
-  fill(byId("metrics"), ...run.metrics.map((metric, index) => {
+  fill(byId("metrics"));
+  run.metrics.forEach((metric, index) => {
     const x = Array.from(metric.at, (at) => steps.step[at]);
     const newest = metric.value[metric.value.length - 1];
     const {box, figure} = figureOf(shown(metric.name), number(newest));
+    byId("metrics").append(figure);
     timeline.push(new StepChart(box, [{label: shown(metric.name),
       color: order[index % order.length], x, y: metric.value}],
     {label: `${shown(metric.name)} over the steps`}));
-    return figure;
-  }));
+  });
   byId("no-metrics").hidden = run.metrics.length > 0;
   drawTold();
 }
@@ -69,13 +70,13 @@ function drawTold() {
   toldRows ??= new Rows(byId("told"), byId("told-more"), [
     {title: "Step", sort: (at) => run.steps.step[at],
       cell: (at) => count(run.steps.step[at])},
-    {title: "Committed (UTC)", cell: (at) => time(run.steps.time[at])},
-    {title: "New", number: true, sort: (at) => run.steps.new[at],
-      cell: (at) => size(run.steps.new[at])},
     {title: "Tags", cell: (at) => shown((run.told.get(at)?.tags ?? [])
         .join(", "))},
     {title: "What", class: "wrap",
       cell: (at) => element("span", {}, ...saysOf(at))},
+    {title: "New", number: true, sort: (at) => run.steps.new[at],
+      cell: (at) => size(run.steps.new[at])},
+    {title: "Committed (UTC)", cell: (at) => time(run.steps.time[at])},
   ], {page: 12, rowClass: (at) => run.isBad(at) ? "bad" : false});
   toldRows.set(rows);
   byId("no-told").hidden = rows.length > 0;
