@@ -141,6 +141,13 @@ constexpr FlagSpec kReportFlags[] = {
     {"hist", 0, "GLOB", "read these arrays: histograms over steps", "", true},
     {"leaf-steps", 0, "N", "look at the leaves of so many steps"},
 };
+constexpr FlagSpec kServeFlags[] = {
+    {"port", 0, "N", "this port (8642); 0: any that is free"},
+    {"host", 0, "ADDRESS", "listen there; else only this machine can ask"},
+    {"token-file", 0, "FILE", "its first line is the token; else a new one"},
+    {"branch", 'b', "NAME", "the steps of this fork"},
+    {"keys", 'k', "GLOB", "only these leaves; of several any", "", true},
+};
 constexpr FlagSpec kVersionFlags[] = {
     {"json", 0, "", "for programs"},
 };
@@ -346,6 +353,16 @@ constexpr Command kCommands[] = {
      "  ckptree report 1000.. -o run.html --hist 'params/**/kernel'\n"
      "  ckptree report -b trial -k 'params/**' > trial.html",
      kReportFlags, false, 0, 1, RunReport},
+    {"serve", "", "the report, live, and metrics for Prometheus",
+     "Prints the address of the page, which shows each new step as it is\n"
+     "committed; /metrics is for Prometheus, with the token as its bearer\n"
+     "token. It reads this store and nothing else, and answers who has the\n"
+     "token. What it sends is not encrypted: reach it from elsewhere through\n"
+     "a tunnel, as `ssh -L 8642:127.0.0.1:8642`. Ctrl-C ends it.\n\n"
+     "  ckptree serve\n"
+     "  ckptree serve --port 0 -k 'params/**'\n"
+     "  ckptree serve --token-file /run/secrets/ckptree",
+     kServeFlags, false, 0, 0, RunServe},
     {"recover",
      "STORE NEW_STORE",
      "save what is left of a damaged store",
