@@ -21,6 +21,12 @@ class Server : public HttpServer {
     server_.set_read_timeout(kSeconds);
     server_.set_write_timeout(kSeconds);
     server_.set_payload_max_length(0);
+    // Its own options let two servers share a port, and each gets a part of the
+    // requests: here the second is told that the port is taken.
+    server_.set_socket_options([](socket_t socket) {
+      const int on = 1;
+      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    });
     // Before any other handling, whatever the method is.
     server_.set_pre_routing_handler([handler = std::move(handler)](
                                         const httplib::Request& request,
