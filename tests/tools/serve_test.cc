@@ -126,7 +126,7 @@ TEST_F(WebAnswersTest, SaysWhereThereAreNoStepsYet) {
 TEST_F(WebAnswersTest, ThePageIsLiveAndFollows) {
   Save(&*writer_, 1);
   const ReadPage page = Read(Ask("/").body);
-  EXPECT_EQ(page.kind, "live");
+  EXPECT_EQ(page.kind, "live:" + Ask("/version").body);
   EXPECT_TRUE(Holds(page.around, "connect-src 'self'"));
   const std::string version = Ask("/version").body;
   EXPECT_EQ(Ask("/version").body, version);

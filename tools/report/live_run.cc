@@ -117,9 +117,10 @@ absl::StatusOr<std::string> LiveRun::Version() {
   return absl::Now() < next_ ? version_ : version;
 }
 
-absl::StatusOr<std::string> LiveRun::Data() {
+absl::StatusOr<std::string> LiveRun::Data(std::string* version) {
   const absl::MutexLock lock(&mutex_);
   if (absl::Status status = Update(); !status.ok()) return status;
+  if (version != nullptr) *version = version_;
   return data_;
 }
 

@@ -32,7 +32,9 @@ class LiveRun {
   absl::StatusOr<std::string> Version() ABSL_LOCKS_EXCLUDED(mutex_);
   // As GatherReport(). While steps come faster than it can be gathered it stays
   // behind: gathering takes a tenth of the time at most. kNotFound: no steps.
-  absl::StatusOr<std::string> Data() ABSL_LOCKS_EXCLUDED(mutex_);
+  // `version`, where it is not null, gets their name.
+  absl::StatusOr<std::string> Data(std::string* version = nullptr)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // The newest step of every branch, and the store, as Prometheus reads it.
   absl::StatusOr<std::string> Metrics() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -16,20 +16,23 @@ absl::Status CheckHasPage() {
       "install the Debian package libjs-chart.js and build it again");
 }
 
-absl::StatusOr<std::string> MakePage(std::string_view data, PageKind kind) {
+absl::StatusOr<std::string> MakePage(std::string_view data,
+                                     std::string_view version) {
   if (absl::Status status = CheckHasPage(); !status.ok()) return status;
   const PageParts& parts = *EmbeddedPage();
-  const bool live = kind == PageKind::kLive;
+  const bool live = !version.empty();
   // Base64: nothing that a store holds can be read as HTML.
   const std::string coded =
       absl::Base64Escape(absl::string_view(data.data(), data.size()));
   std::string page;
   page.reserve(parts.before_sources.size() + parts.before_data.size() +
-               parts.end.size() + coded.size() + 64);
+               parts.end.size() + coded.size() + version.size() + 64);
   page += parts.before_sources;
   page += live ? "'self'" : "'none'";
   page += parts.before_data;
-  page += live ? "live " : "file ";
+  page += live ? "live:" : "file";
+  page += version;
+  page += ' ';
   page += coded;
   page += parts.end;
   return page;

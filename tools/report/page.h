@@ -23,14 +23,12 @@ struct PageParts {
 // Null where the command was built without the chart library.
 const PageParts* EmbeddedPage();
 
-enum class PageKind {
-  kFile,  // Fetches nothing.
-  kLive,  // Asks the server that it came from for newer data.
-};
-
-// The page with `data`, as GatherReport() gives it. kUnimplemented where this
-// command was built without the page; the hint says what to install.
-absl::StatusOr<std::string> MakePage(std::string_view data, PageKind kind);
+// The page with `data`, as GatherReport() gives it. It fetches nothing, but
+// where `version` names these data: then it asks the server that it came from
+// for newer ones. kUnimplemented where this command was built without the page;
+// the hint says what to install.
+absl::StatusOr<std::string> MakePage(std::string_view data,
+                                     std::string_view version = "");
 
 // The same without making any; for verbs that are about to begin.
 absl::Status CheckHasPage();

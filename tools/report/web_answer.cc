@@ -66,11 +66,12 @@ HttpAnswer WebAnswers::Read(const std::string& path) {
     answer.type = "text/plain; version=0.0.4; charset=utf-8";
     body = run_.Metrics();
   } else {
-    body = run_.Data();
+    std::string version;
+    body = run_.Data(&version);
     answer.type = "application/octet-stream";
     if (body.ok() && path == "/") {
       answer.type = "text/html; charset=utf-8";
-      body = MakePage(*body, PageKind::kLive);
+      body = MakePage(*body, version);
     }
   }
   if (absl::IsNotFound(body.status())) {

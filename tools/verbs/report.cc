@@ -62,7 +62,7 @@ absl::StatusOr<int> RunReport(Session& session) {
   const Interruptible interruptible;
   const absl::StatusOr<std::string> data = GatherReport(**store, options);
   if (!data.ok()) return data.status();
-  const absl::StatusOr<std::string> page = MakePage(*data, PageKind::kFile);
+  const absl::StatusOr<std::string> page = MakePage(*data);
   if (!page.ok()) return page.status();
   if (path.empty()) {
     session.out().Write(*page);

@@ -143,7 +143,7 @@ class StepChart {
             ticks: {color: text, font: {size: 11}, maxRotation: 0,
               autoSkipPadding: 24, callback: (value) =>
                   x !== "step" ? number(value) :
-                  Number.isInteger(value) ? count(value) : ""},
+                  Number.isInteger(value) ? String(value) : ""},
             grid: {color: color("grid")},
           },
           y: {
@@ -174,7 +174,7 @@ class StepChart {
   titleOf(value) {
     if (this.options.x) return number(value);
     const at = run.steps.step.indexOf(value);
-    const parts = [`step ${count(value)}`];
+    const parts = [`step ${value}`];
     if (at >= 0) {
       parts.push(time(run.steps.time[at]));
       const tags = run.told.get(at)?.tags ?? [];

@@ -64,7 +64,7 @@ function drawCosts() {
   const step = run.steps.step[run.count - 1];
   byId("cost-hint").textContent = tree.bytes === 0 ?
       "The newest step holds nothing." :
-      `Of step ${count(step)}: ${size(tree.bytes)} in ` +
+      `Of step ${String(step)}: ${size(tree.bytes)} in ` +
       `${plural(tree.leaves, "leaf", "leaves")}. ALONE is what goes with ` +
       "this step alone; steps share the rest.";
   fill(byId("cost-tree"), element("div", {class: "row head"},

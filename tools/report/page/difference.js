@@ -85,8 +85,8 @@ function showDiff() {
       .map(([change, found]) => `${count(found.length)} ${change}`);
   byId("diff-count").textContent = before === after ?
       "These are the same step." :
-      `Step ${count(run.stepOf(before))} and step ` +
-      `${count(run.stepOf(after))}: ${said.join(", ")}.`;
+      `Step ${String(run.stepOf(before))} and step ` +
+      `${String(run.stepOf(after))}: ${said.join(", ")}.`;
   diffRows.set(rows);
 }
 

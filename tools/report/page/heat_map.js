@@ -295,7 +295,7 @@ function drawNames(context, width) {
   context.font = "11px system-ui, sans-serif";
   let free = left - 20;
   for (let i = 0; i < columns.length; ++i) {
-    const text = count(run.stepOf(columns[i]));
+    const text = String(run.stepOf(columns[i]));
     const half = context.measureText(text).width / 2;
     const at = Math.min((edges[i] + edges[i + 1]) / 2, width - half);
     if (at - half < free + 16) continue;
@@ -326,7 +326,7 @@ function sayCell() {
   }, 0);
   fill(byId("heat-readout"), element("span", {class: "name"}, shown(row.name)),
       row.leaves.length > 1 ? ` (${count(row.leaves.length)} leaves)` : "",
-      ` · step ${count(run.stepOf(column))} · `,
+      ` · step ${String(run.stepOf(column))} · `,
       Number.isNaN(value) ? "not known" :
           `${MEASURES[byId("measure").value].name} ${number(value)}`,
       bad ? ` · ✕ ${count(bad)} NaN or Inf` : "");
@@ -392,7 +392,10 @@ function startHeat() {
     const move = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1],
       ArrowRight: [0, 1], PageUp: [-10, 0], PageDown: [10, 0],
       Home: [0, -ends[1]], End: [0, ends[1]]}[event.key];
-    if (event.key === "Enter") openCell();
+    if (event.key === "Enter") {
+      event.preventDefault();  // Else it presses the button that it goes to.
+      openCell();
+    }
     if (!move) return;
     event.preventDefault();
     heat.row = Math.min(Math.max(heat.row + move[0], 0), ends[0]);

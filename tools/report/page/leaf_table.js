@@ -100,7 +100,7 @@ function fillSteps(select, otherwise) {
     const says = [...(run.told.get(at)?.tags ?? []).map(shown),
       ...(run.isBad(at) ? ["NaN or Inf"] : [])];
     options.push(element("option", {value: String(c),
-      "data-step": String(run.stepOf(c))}, count(run.stepOf(c)) +
+      "data-step": String(run.stepOf(c))}, String(run.stepOf(c)) +
         (says.length ? ` (${clipped(says.join(", "), 40)})` : "")));
   }
   fill(select, ...options);

@@ -46,7 +46,7 @@ function drawLeaf() {
       ...fact("Size", size(run.grid.bytes[leaf])),
       ...fact("On disk", run.grid.stored[leaf] ?
           size(run.grid.stored[leaf]) : "in its record"),
-      ...fact("Value since step", count(run.grid.since[leaf])),
+      ...fact("Value since step", String(run.grid.since[leaf])),
       ...fact("Another value in",
           `${count(run.changesOf(leaf))} of ` +
           plural(Math.max(run.columns - 1, 0), "step", "steps")),
@@ -113,13 +113,13 @@ function addHistograms(histogram, add) {
   const picked = [...new Set([0, (at.length - 1) >> 1, at.length - 1])];
   const colors = ["second", "third", "first"];
   const lines = add("How the values are spread", picked.map((column, i) => ({
-    label: `step ${count(run.steps.step[at[column]])}`,
+    label: `step ${String(run.steps.step[at[column]])}`,
     color: colors[i + 3 - picked.length], x: middle, stepped: "middle",
     y: Array.from(counts.subarray(column * bins, (column + 1) * bins)),
   })), {x: "value", zero: true});
   lines.querySelector("figcaption").after(element("div", {class: "keys"},
       ...picked.map((column, i) => keyOf(colors[i + 3 - picked.length],
-          `step ${count(run.steps.step[at[column]])}`))));
+          `step ${String(run.steps.step[at[column]])}`))));
   const canvas = element("canvas", {role: "img", class: "histogram",
     "aria-label": "Histograms over the steps"});
   const figure = element("figure", {}, element("figcaption", {},
@@ -151,10 +151,10 @@ function drawHistograms(canvas, {bins, at, counts}) {
   context.fillStyle = color("faint");
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "top";
-  context.fillText(count(run.steps.step[at[0]]), 0, height + 4);
+  context.fillText(String(run.steps.step[at[0]]), 0, height + 4);
   context.textAlign = "right";
   if (at.length > 1) {
-    context.fillText(count(run.steps.step[at[at.length - 1]]), width,
+    context.fillText(String(run.steps.step[at[at.length - 1]]), width,
         height + 4);
   }
 }

@@ -53,10 +53,9 @@ function trouble(text) {
 }
 
 // Asks the server for what is newer, every two seconds.
-async function follow() {
+async function follow(version) {
   const live = byId("live");
   live.hidden = false;
-  let version = null;
   for (;;) {
     await new Promise((wake) => setTimeout(wake, 2000));
     if (document.hidden) continue;
@@ -64,7 +63,7 @@ async function follow() {
       const answer = await fetch(`version${location.search}`);
       if (!answer.ok) throw new Error(String(answer.status));
       const now = await answer.text();
-      if (version !== null && now !== version) {
+      if (now !== version) {
         const data = await fetch(`data${location.search}`);
         if (!data.ok) throw new Error(String(data.status));
         showRun(await readRun(new Uint8Array(await data.arrayBuffer())));
@@ -111,7 +110,7 @@ async function start() {
     throw error;
   }
   document.documentElement.dataset.ready = "true";
-  if (kind === "live") follow();
+  if (kind.startsWith("live:")) follow(kind.slice(5));
 }
 
 start();

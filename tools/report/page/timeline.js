@@ -69,7 +69,7 @@ function drawTold() {
   }
   toldRows ??= new Rows(byId("told"), byId("told-more"), [
     {title: "Step", sort: (at) => run.steps.step[at],
-      cell: (at) => count(run.steps.step[at])},
+      cell: (at) => String(run.steps.step[at])},
     {title: "Tags", cell: (at) => shown((run.told.get(at)?.tags ?? [])
         .join(", "))},
     {title: "What", class: "wrap",
@@ -95,7 +95,7 @@ function drawHead() {
   fill(byId("facts"),
       ...fact("Branch", shown(store.branch)),
       ...fact("Steps", count(store.steps)),
-      ...fact("Newest", count(steps.step[last])),
+      ...fact("Newest", String(steps.step[last])),
       ...fact("Committed (UTC)", time(steps.time[last])),
       ...fact("From first to last", run.count > 1 ?
           span(steps.time[last] - steps.time[0]) : ""),
@@ -108,7 +108,7 @@ function drawHead() {
   for (let at = 0; at < run.count; ++at) if (run.isBad(at)) bad.push(at);
   fill(byId("alarms"), ...(bad.length ? [element("span", {class: "alarm"},
       `✕ NaN or Inf in ${plural(bad.length, "step", "steps")}, first in ` +
-      `step ${count(steps.step[bad[0]])}` + (bad.at(-1) === last ?
+      `step ${String(steps.step[bad[0]])}` + (bad.at(-1) === last ?
           ", and in the newest" : ""))] : []));
   const thinned = run.columns < store.steps;
   byId("made").textContent = `Made ${store.made} by ${store.by}, from records` +
