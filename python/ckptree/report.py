@@ -6,9 +6,10 @@ from __future__ import annotations
 import html
 import os
 import subprocess
-from typing import Iterable
+from typing import Any, Iterable, Sequence, cast
 
 from ckptree._command import PROGRAM
+from ckptree.arguments import TEXT, checked, listed
 from ckptree.errors import (
     CorruptionError,
     Error,
@@ -97,3 +98,61 @@ def make_report(
     if done.returncode == 2 and said.startswith("pattern "):
         raise InvalidArgumentError(said)
     raise _ERRORS.get(done.returncode, Error)(said)
+
+
+@checked(
+    report={
+        "keys": listed(TEXT, "a list of globs"),
+        "histograms": listed(TEXT, "a list of globs"),
+        "branch": TEXT,
+    }
+)
+class Reporting:
+    """What a store can show as a page; its `path` is that of the store.
+
+    >>> store = ckptree.Store(tmp / "run")
+    >>> store.save(100, {"lr": 0.5}, metrics={"loss": 2.5}).result()
+    100
+    """
+
+    __slots__ = ()
+
+    def report(
+        self,
+        *,
+        keys: Sequence[str] = (),
+        histograms: Sequence[str] = (),
+        branch: str = "",
+    ) -> Report:
+        """A page of charts of the run, as a notebook and any browser show it:
+        the steps that are committed by now, their metrics, the statistics of
+        their leaves, differences, costs. From records alone.
+
+        Parameters
+        ----------
+        keys : sequence of str, optional
+            Globs: only these leaves.
+        histograms : sequence of str, optional
+            Globs: the arrays of these names are read, for their histograms.
+        branch : str, optional
+            The steps of this branch.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        NotFoundError
+            There are no steps, no such branch, or nothing of that name.
+        Error
+            The package was built without Chart.js; the message says what to
+            install.
+
+        Examples
+        --------
+        >>> store.report().save(tmp / "run.html")
+        """
+        return make_report(
+            cast(Any, self).path, branch, keys, histograms
+        )

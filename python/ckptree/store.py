@@ -13,7 +13,6 @@ from typing import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
     TypeVar,
     cast,
     overload,
@@ -55,7 +54,7 @@ from ckptree.records import (
     UsageReport,
     VerifyReport,
 )
-from ckptree.report import Report, make_report
+from ckptree.report import Reporting
 from ckptree.selector import SELECTOR, selector_text
 from ckptree.sharing import Closed, Shared, lock_of, share
 from ckptree.step import Step
@@ -85,13 +84,8 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
     verify={"steps": listed(SELECTOR, "a list of steps")},
     set_policy={"policy": either(POLICY, TEXT)},
     preview_policy={"policy": optional(either(POLICY, TEXT))},
-    report={
-        "keys": listed(TEXT, "a list of globs"),
-        "histograms": listed(TEXT, "a list of globs"),
-        "branch": TEXT,
-    },
 )
-class Store(Closing):
+class Store(Reporting, Closing):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is
@@ -886,44 +880,6 @@ class Store(Closing):
         """
         found = self._engine.subtrees(selector_text(step), depth)
         return Table(SubtreeUsage(**fields) for fields in found)
-
-    def report(
-        self,
-        *,
-        keys: Sequence[str] = (),
-        histograms: Sequence[str] = (),
-        branch: str = "",
-    ) -> Report:
-        """A page of charts of the run, as a notebook and any browser show it:
-        the steps that are committed by now, their metrics, the statistics of
-        their leaves, differences, costs. From records alone.
-
-        Parameters
-        ----------
-        keys : sequence of str, optional
-            Globs: only these leaves.
-        histograms : sequence of str, optional
-            Globs: the arrays of these names are read, for their histograms.
-        branch : str, optional
-            The steps of this branch.
-
-        Returns
-        -------
-        Report
-
-        Raises
-        ------
-        NotFoundError
-            There are no steps, no such branch, or nothing of that name.
-        Error
-            The package was built without Chart.js; the message says what to
-            install.
-
-        Examples
-        --------
-        >>> store.report().save(tmp / "run.html")
-        """
-        return make_report(self.path, branch, keys, histograms)
 
     # ---- The store as a whole ----
 

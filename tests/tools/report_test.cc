@@ -15,6 +15,7 @@
 #include "tests/testutil/status_matchers.h"
 #include "tests/tools/command_runner.h"
 #include "tests/tools/report_page.h"
+#include "tools/report/choose_steps.h"
 #include "tools/report/number_pack.h"
 #include "tools/report/page.h"
 #include "tools/report/report_data.h"

@@ -17,7 +17,7 @@
 #include "tools/output/element_text.h"
 #include "tools/output/failure.h"
 #include "tools/output/terminal.h"
-#include "tools/report/report_data.h"
+#include "tools/report/choose_steps.h"
 
 namespace ckptree::tools {
 namespace {

@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<StepInfo>> LiveRun::Look(std::string* version) {
   absl::StatusOr<std::vector<StepInfo>> steps = store_.Steps(branch_);
   if (!steps.ok()) return steps.status();
   if (steps->empty()) return absl::NotFoundError("the store has no steps yet");
-  // A commit that is none of a step, as of a tag, counts, too.
+  // Commits of tags and pins count, too.
   *version = absl::StrFormat("%d/%d/%d", store_.Info().commits, steps->size(),
                              steps->back().version);
   return steps;

@@ -23,7 +23,7 @@ struct ReportOptions {
   std::string name = {};  // What the page calls the store.
   // Leaves of these names, any of several; all where it is empty.
   std::vector<std::string> keys = {};
-  // In so many steps the leaves are looked at; 0: see ChooseSteps.
+  // In so many steps the leaves are looked at; 0: see choose_steps.h.
   std::size_t leaf_steps = 0;
   // The arrays of these names are read: their histograms. Empty: none.
   std::vector<std::string> histograms = {};
@@ -34,17 +34,11 @@ struct ReportOptions {
 // The last part of the path of a store: what it is called.
 std::string StoreName(const std::string& directory);
 
-// At most `most` of `steps`, by their places, ascending: the first and the
-// last; those that have a tag, a pin, NaN or Inf, of these at most half of
-// `most`; the others evenly.
-std::vector<std::size_t> ChooseSteps(const std::vector<StepInfo>& steps,
-                                     std::size_t most);
-
 // What the page reads: the length of a JSON text (four bytes, the lowest
 // first), the text, and behind it the columns of numbers that the text speaks
 // of; deflated as zlib does. tools/report/README.md says what is in it. Reads
 // records, and the arrays of `histograms` alone. kCancelled; else errors of the
-// store. A step that is removed meanwhile is left out.
+// store. A step that is removed until then is left out.
 absl::StatusOr<std::string> GatherReport(const Store& store,
                                          const ReportOptions& options);
 

@@ -26,9 +26,12 @@ function fill(parent, ...children) {
 }
 
 // Control characters, and marks that turn text around, are shown.
+const HIDDEN = new RegExp("[\\u0000-\\u001f\\u007f-\\u009f\\u200e\\u200f" +
+    "\\u2028-\\u202e\\u2066-\\u2069]", "g");
+
 function shown(text) {
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
-      (char) => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0"));
+  return text.replace(HIDDEN, (char) =>
+      "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
 // block_2 before block_10.
@@ -72,7 +75,8 @@ const known = (value) => Number.isNaN(value) ? "" : number(value);
 function percent(share) {
   if (Number.isNaN(share)) return "";
   if (share === 0) return "0 %";
-  return share < 1e-4 ? "< 0.01 %" : `${Number((share * 100).toPrecision(3))} %`;
+  if (share < 1e-4) return "< 0.01 %";
+  return `${Number((share * 100).toPrecision(3))} %`;
 }
 
 function time(milliseconds) {

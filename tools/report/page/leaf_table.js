@@ -38,7 +38,8 @@ function spark(leaf) {
 function shownColumn() { return Number(byId("at").value); }
 
 function startTable() {
-  const grid = (name) => (leaf) => run.grid[name][run.cell(leaf, shownColumn())];
+  const grid = (name) => (leaf) =>
+      run.grid[name][run.cell(leaf, shownColumn())];
   const typeText = (leaf) => run.typeOf(leaf, shownColumn()).text;
   const there = (leaf) => grid("value")(leaf) > 0;
   const statistic = (title, name) => ({title, number: true,
