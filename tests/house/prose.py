@@ -22,7 +22,7 @@ CMAKE_NAMES = re.compile(
 # Data: nobody wrote these to be read.
 DATA = re.compile(
     r"LICENSE$|tests/fuzz/corpus/|tests/format/golden/format_|.*\.jsonl$|"
-    r".*\.json$|.*\.ipynb$|.*/py\.typed$")
+    r".*\.json$|.*\.png$|.*\.ipynb$|.*/py\.typed$")
 # nanobind.stubgen writes this file, as it is.
 GENERATED = {"python/ckptree/_engine.pyi"}
 
