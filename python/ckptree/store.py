@@ -54,6 +54,7 @@ from ckptree.records import (
     UsageReport,
     VerifyReport,
 )
+from ckptree.report import Reporting
 from ckptree.selector import SELECTOR, selector_text
 from ckptree.sharing import Closed, Shared, lock_of, share
 from ckptree.step import Step
@@ -84,7 +85,7 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
     set_policy={"policy": either(POLICY, TEXT)},
     preview_policy={"policy": optional(either(POLICY, TEXT))},
 )
-class Store(Closing):
+class Store(Reporting, Closing):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is

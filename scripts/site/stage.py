@@ -84,6 +84,7 @@ class Stage:
     self.sources = pages_of_repository(root)
     self.pages: dict[str, str] = {}
     self.listed: set[str] = set()
+    self.pictures: set[str] = set()
     self.complaints: list[str] = []
 
   def link(self, source: str, number: int, match: re.Match[str]) -> str:
@@ -94,6 +95,9 @@ class Stage:
     path = os.path.normpath(os.path.join(os.path.dirname(source), target))
     if path in self.sources:
       page = page_name(path)
+    elif path.endswith(".png") and (self.root / path).is_file():
+      self.pictures.add(path)
+      page = path
     elif (self.root / path).is_file() and not path.startswith(".."):
       self.listed.add(path)
       page = listing_page(path)
@@ -201,6 +205,9 @@ class Stage:
     for path, text in self.pages.items():
       (folder / path).parent.mkdir(parents=True, exist_ok=True)
       (folder / path).write_text(text, encoding="utf-8")
+    for path in self.pictures:
+      (folder / path).parent.mkdir(parents=True, exist_ok=True)
+      shutil.copyfile(self.root / path, folder / path)
 
 
 def output_of(program: str, *words: str) -> str:

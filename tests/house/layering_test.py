@@ -55,6 +55,7 @@ LIBRARIES = {
     "curl": r"curl/",
     "gtest": r"(gtest|gmock)/",
     "highway": r"hwy/",
+    "httplib": r"httplib\.h$",
     "json": r"nlohmann/",
     "nanobind": r"nanobind/",
     "openssl": r"openssl/",
@@ -64,6 +65,7 @@ LIBRARIES = {
     "rocksdb": r"rocksdb/",
     "tbb": r"(tbb|oneapi)/",
     "xxhash": r"xxhash\.h$",
+    "zlib": r"zlib\.h$",
     "zstd": r"zstd\.h$",
 }
 
@@ -127,7 +129,8 @@ FACE = {
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}
 FORMAT_TYPES = r"ckptree/(dtype|entry_kind|export|path|statistics)\.h"
-TOOLS = {"output": "", "line": "output", "verbs": "output line"}
+TOOLS = {"output": "", "line": "output", "report": "output",
+         "verbs": "output line report"}
 TESTS = {
     "fault": "",
     "model": "fault",
@@ -188,6 +191,10 @@ RULES = [
     *rooms_rules("core", CORE,
                  [r"base/.*", FORMAT_TYPES, r"kv/[^/]*", r"schema/.*"],
                  ["absl", "highway", "tbb"], face=FACE, system=True),
+    # Pages and servers are one room's.
+    Rule(r"tools/report/.*",
+         [r"base/.*", r"ckptree/.*", r"tools/(output|report)/.*"],
+         ["absl", "httplib", "json", "zlib"], system=True),
     *rooms_rules("tools", TOOLS,
                  [r"base/.*", r"ckptree/.*", r"core/.*", r"schema/.*"],
                  ["absl", "cli11", "json"], system=True),

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import cpp_source
 
 CPP = (".proto", *cpp_source.ENDINGS, *cpp_source.OTHER_ENDINGS)
+# Its comments are those of C++.
+SCRIPT = (".css", ".js")
 PYTHON = (".py", ".pyi")
 # Their comments begin with "#".
 CMAKE = (".cfg", ".cmake", ".in", ".ini", ".map", ".toml", ".yaml", ".yml")
@@ -20,7 +22,7 @@ CMAKE_NAMES = re.compile(
 # Data: nobody wrote these to be read.
 DATA = re.compile(
     r"LICENSE$|tests/fuzz/corpus/|tests/format/golden/format_|.*\.jsonl$|"
-    r".*\.json$|.*\.ipynb$|.*/py\.typed$")
+    r".*\.json$|.*\.png$|.*\.ipynb$|.*/py\.typed$")
 # nanobind.stubgen writes this file, as it is.
 GENERATED = {"python/ckptree/_engine.pyi"}
 
@@ -71,7 +73,7 @@ def kind_of(path: str, root: Path) -> str | None:
   """Returns the language of a file: cpp, python, shell, cmake or page; None
   where it is not known."""
   name = Path(path)
-  if name.name.endswith(CPP):
+  if name.name.endswith(CPP) or name.suffix in SCRIPT:
     return "cpp"
   if name.suffix in PYTHON:
     return "python"

@@ -33,7 +33,7 @@ ROOMS = {
     "rules": (r"_rules", "ground arrays adapters"),
     "ranks": (r"ranks", "ground adapters"),
     "records": (
-        r"changes|decisions|html|plots|policies|records|selector|table",
+        r"changes|decisions|html|plots|policies|records|report|selector|table",
         "ground arrays"),
     "restoring": (r"restoring(\..*)?", "ground arrays adapters rules"),
     "reading": (

@@ -112,7 +112,10 @@ def licences(path: str, kind: str, text: str) -> list[Finding]:
   if lines[0].startswith("#!"):
     del lines[0]
   mark = "//" if kind == "cpp" else "#"
-  if lines and lines[0] == f"{mark} {LICENCE}":
+  wanted = f"{mark} {LICENCE}"
+  if path.endswith(".css"):
+    wanted = f"/* {LICENCE} */"
+  if lines and lines[0] == wanted:
     return []
   return [Finding("licences", f"{path}:1", f"begins without {LICENCE}")]
 
@@ -211,6 +214,8 @@ PLANTED = [
     ("columns", "a.pc.in", f"# {LICENCE}\n# " + "x " * 40 + "\n"),
     ("columns", "CMakeLists.txt", f"# {LICENCE}\n# " + "x " * 40 + "\n"),
     ("licences", "core/a.cc", "// A file.\n"),
+    ("licences", "a.css", "/* A file. */\n"),
+    ("licences", "a.js", "/* " + LICENCE + " */\n"),
     *(("licences", f"a{name}", "# A file.\n") for name in (
         ".pc.in", ".map", ".yml", ".sh", ".toml", "/requirements.txt",
         "/.clang-format", "/.gitignore")),

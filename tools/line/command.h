@@ -60,6 +60,8 @@ absl::StatusOr<int> RunDu(Session& session);
 absl::StatusOr<int> RunGc(Session& session);
 absl::StatusOr<int> RunPolicy(Session& session);
 absl::StatusOr<int> RunExport(Session& session);
+absl::StatusOr<int> RunReport(Session& session);
+absl::StatusOr<int> RunServe(Session& session);
 absl::StatusOr<int> RunDemo(Session& session);
 absl::StatusOr<int> RunRecover(Session& session);
 absl::StatusOr<int> RunRepair(Session& session);

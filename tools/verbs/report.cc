@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `ckptree report`: one file that shows a run.
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "ckptree/path.h"
+#include "tools/line/command.h"
+#include "tools/line/step_range.h"
+#include "tools/output/byte_sink.h"
+#include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
+#include "tools/output/quantity.h"
+#include "tools/report/page.h"
+#include "tools/report/report_data.h"
+
+namespace ckptree::tools {
+
+absl::StatusOr<int> RunReport(Session& session) {
+  if (absl::Status status = CheckHasPage(); !status.ok()) return status;
+  const std::string path = session.arguments().Get("out", "");
+  if (path.empty() && session.terminal().is_terminal) {
+    return WithHint(absl::InvalidArgumentError("a page is not for a terminal"),
+                    "write it to a file: `ckptree report -o run.html`");
+  }
+  ReportOptions options;
+  for (const char* flag : {"keys", "hist"}) {
+    for (const std::string& glob : session.arguments().All(flag)) {
+      if (absl::Status status = ValidateGlob(glob); !status.ok()) {
+        return WithHint(status, "`*` is any run in one part, `**` any parts");
+      }
+    }
+  }
+  options.keys = session.arguments().All("keys");
+  options.histograms = session.arguments().All("hist");
+  const auto leaf_steps = session.arguments().Number("leaf-steps");
+  if (!leaf_steps.ok()) return leaf_steps.status();
+  if (*leaf_steps && **leaf_steps < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("`--leaf-steps %d`: 2 or more", **leaf_steps));
+  }
+  options.leaf_steps = static_cast<std::size_t>(leaf_steps->value_or(0));
+
+  absl::StatusOr<std::vector<StepInfo>> steps =
+      FindSteps(session, session.words().empty() ? ".." : session.words()[0],
+                session.arguments().Get("branch", ""));
+  if (!steps.ok()) return steps.status();
+  if (steps->empty()) {
+    return WithHint(absl::NotFoundError("no steps there"),
+                    "`ckptree log` lists the steps");
+  }
+  options.steps = *std::move(steps);
+  options.name = StoreName(session.directory());
+  options.cancelled = Interrupted;
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  const Interruptible interruptible;
+  const absl::StatusOr<std::string> data = GatherReport(**store, options);
+  if (!data.ok()) return data.status();
+  const absl::StatusOr<std::string> page = MakePage(*data);
+  if (!page.ok()) return page.status();
+  if (path.empty()) {
+    session.out().Write(*page);
+    return kExitOk;
+  }
+  absl::StatusOr<NewFile> file = NewFile::Create(path);
+  if (!file.ok()) return file.status();
+  ByteSink sink(file->descriptor());
+  sink.Write(*page);
+  if (absl::Status status = sink.Flush(); !status.ok()) return status;
+  if (absl::Status status = file->Commit(); !status.ok()) return status;
+  session.Note(absl::StrFormat("%s of %s in %s", SizeText(page->size()),
+                               CountText(options.steps.size(), "step", "steps"),
+                               Escape(path)));
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools
