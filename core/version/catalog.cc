@@ -302,6 +302,11 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
             KnownSteps(steps, selector.branch)));
       }
       found = it->second;
+      if (selector.version != 0 && found->version != selector.version) {
+        return absl::FailedPreconditionError(
+            absl::StrFormat("step %s was saved anew meanwhile",
+                            StepText(selector.branch, selector.step)));
+      }
       break;
     }
     case StepSelector::Kind::kLatest:

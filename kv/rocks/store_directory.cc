@@ -177,6 +177,8 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
           found.staging = true;
         } else if (name == kLeasesName && folder) {
           leases = true;
+        } else if (name == kRequestsName && folder) {
+          return absl::OkStatus();
         } else {
           found.foreign.push_back(name);
         }

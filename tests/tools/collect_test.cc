@@ -246,15 +246,14 @@ TEST_F(ToolsCollectTest, GcSaysWhatItWasAskedWrongly) {
     EXPECT_THAT(result.err, HasSubstr("200MB/s")) << rate;
   }
   ASSERT_OK_AND_ASSIGN(Store writer, Store::Open(own_));
-  const Result busy = Do({"gc"});
+  const Result busy = Do({"gc", "--timeout", "0"});
   EXPECT_EQ(busy.code, 4);
-  EXPECT_THAT(busy.err, AllOf(HasSubstr("in the background"),
-                              HasSubstr("--dry-run"), HasSubstr("--wait")));
+  EXPECT_THAT(busy.err, HasSubstr("--wait"));
   EXPECT_EQ(Do({"gc", "--dry-run"}).code, 0);
   EXPECT_EQ(Do({"du"}).code, 0);
   EXPECT_EQ(Do({"du", "--free", "10"}).code, 0);
   EXPECT_EQ(Do({"rm", "10", "--dry-run"}).code, 0);
-  EXPECT_EQ(Do({"rm", "10", "-y"}).code, 4);
+  EXPECT_EQ(Do({"rm", "10", "-y", "--wait", "0"}).code, 4);
   ASSERT_OK(writer.Close());
 }
 

@@ -54,24 +54,28 @@ constexpr FlagSpec kVerifyFlags[] = {
 constexpr FlagSpec kTagFlags[] = {
     {"delete", 'd', "", "remove the tag"},
     {"move", 0, "", "let an existing tag name another step"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kPinFlags[] = {
     {"delete", 'd', "", "unpin"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kRmFlags[] = {
     {"dry-run", 0, "", "only say what would go"},
     {"tagged", 0, "", "tagged steps, too, and their tags with them"},
     {"yes", 'y', "", "do not ask"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kForkFlags[] = {
     {"branch", 'b', "NAME", "the new branch"},
     {"drop", 0, "NAME", "remove this branch with all its steps"},
     {"dry-run", 0, "", "only say what --drop would remove"},
     {"yes", 'y', "", "do not ask"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kGcFlags[] = {
     {"dry-run", 0, "", "only say what would be freed"},
@@ -81,7 +85,8 @@ constexpr FlagSpec kGcFlags[] = {
     {"output", 'o', "FORMAT", "table or json", "table|json"},
     {"json", 0, "", "the same as -o json"},
     {"bytes", 0, "", "sizes as exact numbers of bytes"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kPolicyFlags[] = {
     {"set", 0, "POLICY", "make this the policy"},
@@ -89,7 +94,8 @@ constexpr FlagSpec kPolicyFlags[] = {
     {"apply", 0, "", "remove now what the policy does not keep"},
     {"branch", 'b', "NAME", "of this fork"},
     {"yes", 'y', "", "do not ask"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kDuFlags[] = {
     {"depth", 'd', "N", "of a step: subtrees down to N parts (1)"},
@@ -297,8 +303,7 @@ constexpr Command kCommands[] = {
     {"policy", "", "which steps live, and why",
      "Shows the policy, what it keeps and why, and what removing the rest\n"
      "would free. Steps that a policy does not keep leave with the next save.\n"
-     "Pinned and tagged ones stay. Beside a trainer it can be looked at, not\n"
-     "set. A POLICY is one rule or several, joined by | (what any of them\n"
+     "Pinned and tagged ones stay. A POLICY is one rule or several, joined by | (what any of them\n"
      "keeps) and & (what both keep):\n\n"
      "  latest(3)            the last 3\n"
      "  every(1000)          steps that 1000 divides; last=5: of them the last "

@@ -3,6 +3,7 @@
 #include "tools/line/step_range.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -98,6 +99,22 @@ absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
   std::erase_if(*steps, [&](const StepInfo& info) {
     return (first && info.step < *first) || (last && info.step > *last);
   });
+  return steps;
+}
+
+absl::StatusOr<std::vector<StepInfo>> FindAllSteps(
+    Session& session, const std::vector<std::string>& words) {
+  std::map<std::pair<std::string, std::int64_t>, StepInfo> named;
+  for (const std::string& word : words) {
+    const absl::StatusOr<std::vector<StepInfo>> steps =
+        FindSteps(session, word);
+    if (!steps.ok()) return steps.status();
+    for (const StepInfo& info : *steps) {
+      named.emplace(std::pair(info.branch, info.step), info);
+    }
+  }
+  std::vector<StepInfo> steps;
+  for (auto& [name, info] : named) steps.push_back(std::move(info));
   return steps;
 }
 

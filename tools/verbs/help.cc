@@ -21,8 +21,9 @@ constexpr std::string_view kExitCodes =
     "     recover or repair left something out, diff found a difference\n"
     "2    wrong usage, or it did not work\n"
     "3    no such store, step or key\n"
-    "4    another process has the store\n"
+    "4    another process has the store, and nothing was changed\n"
     "5    damaged data, met by any command but these\n"
+    "6    a trainer was asked, and did not say whether it was done\n"
     "130  interrupted (143: by SIGTERM)\n";
 
 constexpr std::string_view kRev =
@@ -35,7 +36,7 @@ constexpr std::string_view kRev =
     "  @released      the step with that tag\n"
     "  trial/1200     on the fork `trial`; also trial/latest, "
     "trial/best:loss:min\n"
-    "  1000..2000     (log, rm, du) from one to the other, both included\n\n"
+    "  1000..2000     from one to the other, both included\n\n"
     "Which leaf (KEY), as `ckptree ls` prints it:\n"
     "  params/dense/kernel, opt/[0]/.mu, \"odd name\"/x\n"
     "  ['params']['dense']['kernel']   as jax.tree_util.keystr writes it\n"

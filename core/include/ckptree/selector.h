@@ -30,6 +30,9 @@ struct StepSelector {
   BestMode mode = BestMode::kMin;  // kBest.
   int back = 0;             // This many saves earlier on the branch (latest~2).
   std::string branch = {};  // Empty: the main branch. Tags know their branch.
+  // The step only where it is this save of it (StepInfo::version), and
+  // kFailedPrecondition where it was saved anew since; 0: whichever.
+  std::uint64_t version = 0;
 };
 
 // Names of forks: letters, digits, '_', '-', '.', of which the first is a
