@@ -157,7 +157,7 @@ class Engine {
   std::unique_ptr<SettingsCommits> settings_;
   PolicyTurns policy_turns_;
   std::unique_ptr<StepWriter> writer_;
-  std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
+  std::unique_ptr<Collector> collector_;     // Stops before the writer goes.
   std::unique_ptr<RequestServer> requests_;  // Stops before both.
   std::atomic<bool> closed_{false};
   absl::Mutex close_mu_;  // Held over Close(): the second waits for the first.

@@ -273,7 +273,7 @@ absl::StatusOr<PostedRequest::State> PostedRequest::Look() {
       writer_ = parsed->pid;
     }
   }
-  // A listing may miss a file that gets another name meanwhile.
+  // A listing may miss a file that gets another name just then.
   if (state == State::kGone) {
     struct stat status;
     if (fstat(fd_, &status) == 0 && status.st_nlink > 0) {

@@ -183,7 +183,7 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
   EXPECT_TRUE(IsNear(Json({"gc", "--dry-run"})["pending_bytes"], 2 * kArray));
   const std::uint64_t before = TableBytes();
   const json done = Json({"gc", "--full", "--budget", "500MB/s"});
-  EXPECT_EQ(done["schema"], "ckptree.gc/1");
+  EXPECT_EQ(done["schema"], "ckptree.gc/2");
   EXPECT_EQ(done["versions"], 3);
   EXPECT_TRUE(IsNear(done["bytes_freed"], 2 * kArray)) << done;
   EXPECT_GE(

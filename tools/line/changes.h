@@ -21,9 +21,9 @@
 
 namespace ckptree::tools {
 
-// Steps are those that the command saw: one that was saved anew meanwhile is an
-// error. Where the trainer ends in the middle, what it did not do is done here,
-// once.
+// Steps are those that the command saw: one that was saved anew since then is
+// an error. Where the trainer ends in the middle, what it did not do is done
+// here, once.
 //
 // kUnavailable: nothing was changed. kDeadlineExceeded: it is not known whether
 // it was. Confined to one thread.

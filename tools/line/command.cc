@@ -190,7 +190,8 @@ constexpr Command kCommands[] = {
      "  ckptree history lr 1000..2000 -o csv\n"
      "  ckptree history params/wte --where 'nan>0'",
      kHistoryFlags, true, 1, 2, RunHistory},
-    {"diff", "REV[:KEY] [REV]", "the leaves in which two steps differ",
+    {"diff", "REV[:KEY] [REV] | REV..REV",
+     "the leaves in which two steps differ",
      "One REV: from the save before it. KEY is a leaf, a subtree or a glob.\n"
      "Reads no arrays but for --values. Exit code 1: they differ. RELATIVE is\n"
      "the L2 norm of the difference over that of BEFORE.\n\n"
@@ -303,7 +304,8 @@ constexpr Command kCommands[] = {
     {"policy", "", "which steps live, and why",
      "Shows the policy, what it keeps and why, and what removing the rest\n"
      "would free. Steps that a policy does not keep leave with the next save.\n"
-     "Pinned and tagged ones stay. A POLICY is one rule or several, joined by | (what any of them\n"
+     "Pinned and tagged ones stay. A POLICY is one rule or several, joined by "
+     "| (what any of them\n"
      "keeps) and & (what both keep):\n\n"
      "  latest(3)            the last 3\n"
      "  every(1000)          steps that 1000 divides; last=5: of them the last "
@@ -397,7 +399,7 @@ constexpr Command kCommands[] = {
      1,
      RunCompletion},
     {"help",
-     "[COMMAND|exit-codes|rev|where]",
+     "[COMMAND|exit-codes|json|rev|where]",
      "this list, or all about one command",
      "",
      {},
@@ -463,8 +465,20 @@ absl::Status CheckWords(const Command& command, const Arguments& arguments) {
       arguments.words()[static_cast<std::size_t>(command.max_words)]));
 }
 
+// "-5" is "--limit 5", where there is a table, as in `git log -5`.
+void ExpandLimit(std::vector<std::string>* words) {
+  for (std::string& word : *words) {
+    if (word == "--") return;
+    if (word.size() > 1 && word[0] == '-' &&
+        word.find_first_not_of("0123456789", 1) == std::string::npos) {
+      word = "--limit=" + word.substr(1);
+    }
+  }
+}
+
 absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
                         ByteSink* out) {
+  if (command.table) ExpandLimit(&words);
   absl::StatusOr<Arguments> arguments =
       Arguments::Parse(FlagsOf(command), std::move(words));
   if (!arguments.ok()) return arguments.status();
@@ -491,17 +505,13 @@ std::string TakeCommand(std::vector<std::string>* words) {
       return name;
     }
   }
+  std::string name = words->empty() ? "help" : "";
   for (const std::string& word : *words) {
-    if (word == "--version") {
-      words->clear();
-      return "version";
-    }
+    if (word == "--version") name = "version";
+    if (name.empty() && (word == "-h" || word == "--help")) name = "help";
   }
-  if (words->empty() || words->front() == "-h" || words->front() == "--help") {
-    words->clear();
-    return "help";
-  }
-  return "";
+  if (!name.empty()) words->clear();
+  return name;
 }
 
 }  // namespace

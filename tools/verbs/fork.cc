@@ -10,11 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/freeing.h"
@@ -41,7 +42,7 @@ absl::StatusOr<int> ListBranches(Session& session) {
                    {.name = "created", .title = ages ? "AGE" : "CREATED"},
                    {.name = "origin_branch"},
                    {.name = "origin_step"}};
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForAges();
   for (const BranchInfo& branch : *branches) {
     const bool main = branch.name.empty();
     Cell name = TextCell(branch.name);

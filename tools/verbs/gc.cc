@@ -44,8 +44,7 @@ absl::StatusOr<int> SayWhatWouldGo(Session& session, bool exact) {
   const absl::StatusOr<UsageReport> usage = (*store)->Usage();
   if (!usage.ok()) return usage.status();
   if (WantsJson(session)) {
-    const Json json = {{"schema", "ckptree.gc/1"},
-                       {"done", false},
+    const Json json = {{"schema", "ckptree.gc-dry-run/1"},
                        {"pending_bytes", usage->pending_bytes},
                        {"dead_bytes", usage->dead_bytes},
                        {"files", usage->files},
@@ -70,8 +69,7 @@ absl::StatusOr<int> SayWhatWouldGo(Session& session, bool exact) {
 }
 
 Json ReportJson(const CollectReport& report) {
-  return {{"schema", "ckptree.gc/1"},
-          {"done", true},
+  return {{"schema", "ckptree.gc/2"},
           {"versions", report.versions},
           {"blocks_freed", report.blocks_freed},
           {"bytes_freed", report.bytes_freed},

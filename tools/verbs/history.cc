@@ -13,12 +13,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/bars.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
@@ -124,7 +125,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
                    {.name = "inf", .title = "INF", .right = true},
                    {.name = "steps"},
                    {.name = "digest"}};
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForAges();
   for (const HistoryEntry& entry : *entries) {
     absl::StatusOr<Cell> value = ValueOf(**store, range->options.branch, entry);
     if (!value.ok()) return value.status();

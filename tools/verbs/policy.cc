@@ -12,10 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/freeing.h"
@@ -96,7 +97,7 @@ Table VerdictTable(const PolicyReport& report, const std::string& branch) {
                    {.name = "kept", .title = "STAYS"},
                    {.name = "why", .title = "WHY", .elide = true},
                    {.name = "version"}};
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForAges();
   for (auto it = report.steps.rbegin(); it != report.steps.rend(); ++it) {
     Cell number = StepCell(it->step);
     number.text = StepText(branch, it->step);

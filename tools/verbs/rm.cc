@@ -88,7 +88,6 @@ absl::StatusOr<int> RunRm(Session& session) {
   if (absl::Status status = CheckMayGo(session, *steps); !status.ok()) {
     return status;
   }
-  if (steps->empty()) session.Note("no steps there");
   if (asks && !steps->empty() &&
       !session.Ask("remove " + CountText(steps->size(), "step", "steps") +
                    TagsText(*steps))) {

@@ -103,7 +103,6 @@ absl::StatusOr<int> RunPin(Session& session) {
   const absl::StatusOr<std::vector<StepInfo>> steps =
       FindAllSteps(session, session.words());
   if (!steps.ok()) return steps.status();
-  if (steps->empty()) session.Note("no steps there");
   if (!steps->empty()) {
     if (absl::Status status = changes.Pin(*steps, !remove); !status.ok()) {
       return status;

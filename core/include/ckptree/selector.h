@@ -51,8 +51,9 @@ CKPTREE_EXPORT StepSelector Best(std::string_view metric, BestMode mode,
 // For CheckpointManager::OpenStep() alone: the step of its BestStep().
 CKPTREE_EXPORT StepSelector BestByPolicy();
 CKPTREE_EXPORT StepSelector Tagged(std::string_view tag);
-// The step with the highest number of those without NaN and Inf in any array:
-// where to go back to when a run has diverged.
+// The step with the highest number of those without NaN and Inf in any array
+// and metric: where to go back to when a run has diverged. Values that are no
+// arrays do not count.
 CKPTREE_EXPORT StepSelector LatestHealthy(std::string_view branch = "");
 
 // "1200", "latest", "latest~2", "best:loss:min", "best:acc:max", "healthy",
