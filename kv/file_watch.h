@@ -23,12 +23,20 @@ class FileWatch {
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // True once something was written since this was made or said so last; false
-  // after `timeout`.
+  // Another file or folder, too. False where it is not there, or cannot be
+  // watched.
+  bool Add(const std::string& path);
+
+  // True once something was written since this was made or said so last, or
+  // Wake() was called; false after `timeout`.
   bool Wait(absl::Duration timeout);
 
+  // Ends a wait, or the next one.
+  void Wake();
+
  private:
-  int fd_ = -1;  // -1: nothing is watched.
+  int fd_ = -1;    // -1: nothing is watched.
+  int wake_ = -1;  // -1: the system had no descriptor for it.
 };
 
 }  // namespace ckptree::kv

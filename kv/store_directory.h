@@ -26,6 +26,7 @@ inline constexpr std::string_view kDbName = "db";
 inline constexpr std::string_view kJournalName = "journal";
 inline constexpr std::string_view kStagingName = "staging";
 inline constexpr std::string_view kLeasesName = "leases";
+inline constexpr std::string_view kRequestsName = "requests";
 // An index that is being made; one that was found damaged, with a time behind.
 inline constexpr std::string_view kNewDbName = "db.new";
 inline constexpr std::string_view kDamagedDbPrefix = "db.damaged-";

@@ -63,6 +63,10 @@ std::string_view Name(RecordKind kind) {
       return "part token";
     case RecordKind::kRankMail:
       return "mail of ranks";
+    case RecordKind::kStoreRequest:
+      return "request";
+    case RecordKind::kStoreAnswer:
+      return "answer";
     case RecordKind::kRemoteStore:
       return "remote store";
     case RecordKind::kRemoteCommit:

@@ -37,6 +37,8 @@ enum class RecordKind : std::uint8_t {
   kRankPlan = 17,  // Between processes only, as the next two.
   kPartToken = 18,
   kRankMail = 19,
+  kStoreRequest = 20,  // In `requests` only, as the next one.
+  kStoreAnswer = 21,
   kRemoteStore = 32,  // In object stores only, as the next two.
   kRemoteCommit = 33,
   kRemoteRows = 34,

@@ -33,6 +33,10 @@ inline constexpr int kLeavesPerTreePage = 512;
 inline constexpr std::int64_t kMaxTreeEntries = 4 << 20;  // Leaves and nodes.
 inline constexpr std::int64_t kMaxEntryTagBytes = 4 << 10;
 
+// Of the files in `requests`.
+inline constexpr std::int64_t kMaxRequestBytes = 4 << 20;
+inline constexpr std::int64_t kMaxRequestSteps = 1 << 16;
+
 // Largest number of array bytes: keeps every product and sum in an int64.
 inline constexpr std::int64_t kMaxArrayBytes = std::int64_t{1} << 56;
 

@@ -235,13 +235,19 @@ absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
   return absl::OkStatus();
 }
 
-absl::Status CatalogCommits::DropBranch(std::string_view name) {
+absl::Status CatalogCommits::DropBranch(std::string_view name,
+                                        std::int64_t created_ns) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&mu_);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            catalog_.FindBranch(name));
   if (number == kMainBranch) {
     return absl::InvalidArgumentError("the main branch cannot be removed");
+  }
+  if (created_ns != 0 &&
+      catalog_.Branches().at(number).created_ns != created_ns) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("branch '%s' was removed, and made anew since", name));
   }
   kv::CommitRequest request;
   request.kind = kv::CommitKind::kBranch;

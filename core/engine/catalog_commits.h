@@ -46,7 +46,9 @@ class CatalogCommits {
   absl::Status Untag(std::string_view name);
   absl::Status Pin(const StepSelector& step, bool pinned);
   absl::Status Fork(const StepSelector& step, std::string_view name);
-  absl::Status DropBranch(std::string_view name);
+  // `created_ns`: only where it is that one, and not another of the same name;
+  // 0: whichever.
+  absl::Status DropBranch(std::string_view name, std::int64_t created_ns = 0);
   // A branch as it was in another store: it goes on from version `tip` of this
   // one, or from nothing (0), whatever it came from once. kAlreadyExists.
   absl::Status AdoptBranch(schema::BranchRecord branch);

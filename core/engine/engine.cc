@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "ckptree/version.h"
+#include "core/engine/request_execution.h"
 #include "core/process/allowed_threads.h"
 #include "core/process/clock.h"
 #include "core/process/engine_thread.h"
@@ -373,6 +374,20 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   collection.bytes_per_second = options_.collect_bytes_per_second;
   collection.code = options_.coding != Coding::kNone;
   collector_ = std::make_unique<Collector>(std::move(collection));
+  RequestContext requested;
+  requested.commits = commits_.get();
+  requested.settings = settings_.get();
+  requested.collector = collector_.get();
+  RequestServerContext server;
+  server.directory = directory_;
+  server.permissions = options_.permissions;
+  server.database = database_.get();
+  server.logger = &logger_;
+  server.execute = [requested](const schema::StoreRequest& request,
+                               const std::function<bool()>& cancelled) {
+    return ExecuteRequest(requested, request, cancelled);
+  };
+  requests_ = std::make_unique<RequestServer>(std::move(server));
   return absl::OkStatus();
 }
 
@@ -534,6 +549,8 @@ absl::Status Engine::Close() {
   }
   const absl::MutexLock close_lock(&close_mu_);
   if (closed_.exchange(true)) return absl::OkStatus();
+  // What is asked for now is done, or refused.
+  if (requests_ != nullptr) requests_->Stop();
   absl::Status status;
   if (writer_ != nullptr) {
     writer_->Refuse();

@@ -26,6 +26,7 @@
 #include "core/collect/collector.h"
 #include "core/engine/catalog_commits.h"
 #include "core/engine/policy_turns.h"
+#include "core/engine/request_server.h"
 #include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
@@ -177,7 +178,8 @@ class Engine {
   std::unique_ptr<SettingsCommits> settings_;
   PolicyTurns policy_turns_;
   std::unique_ptr<StepWriter> writer_;
-  std::unique_ptr<Collector> collector_;  // Stops before the writer goes.
+  std::unique_ptr<Collector> collector_;     // Stops before the writer goes.
+  std::unique_ptr<RequestServer> requests_;  // Stops before both.
   std::atomic<bool> closed_{false};
   absl::Mutex close_mu_;  // Held over Close(): the second waits for the first.
   std::atomic<std::uint64_t> bytes_read_{0};

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "ckptree/manager.h"
 #include "core/manage/manager_impl.h"
+#include "core/version/step_health.h"
 
 namespace ckptree {
 namespace {
@@ -112,7 +113,7 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
     step.step = info.step;
     step.time = info.begun;
     step.metrics = info.metrics;
-    step.healthy = info.nonfinite_leaves == 0;
+    step.healthy = internal::IsHealthy(info.nonfinite_leaves, info.metrics);
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<double> value,
                              MetricOf(*rule, step));
     if (!value.has_value()) continue;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/version/base_loader.h"
+#include "core/version/step_health.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {
@@ -137,7 +138,7 @@ PolicyStep PolicyStepOf(const schema::StepRecord& record) {
   step.step = record.step;
   step.time = absl::FromUnixNanos(record.begun_ns);
   step.metrics = record.metrics;
-  step.healthy = record.nonfinite_leaves == 0;
+  step.healthy = IsHealthy(record.nonfinite_leaves, record.metrics);
   return step;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/version/row_scan.h"
+#include "core/version/step_health.h"
 #include "schema/keys.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
@@ -361,6 +362,11 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
             KnownSteps(steps, selector.branch)));
       }
       found = it->second;
+      if (selector.version != 0 && found->version != selector.version) {
+        return absl::FailedPreconditionError(
+            absl::StrFormat("step %s was saved anew since",
+                            StepText(selector.branch, selector.step)));
+      }
       break;
     }
     case StepSelector::Kind::kLatest:
@@ -387,12 +393,14 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     }
     case StepSelector::Kind::kHealthy:
       for (const auto& [step, record] : steps) {
-        if (record->nonfinite_leaves == 0) found = record;
+        if (IsHealthy(record->nonfinite_leaves, record->metrics)) {
+          found = record;
+        }
       }
       if (found == nullptr) {
-        return absl::NotFoundError(
-            absl::StrFormat("no step is without NaN and Inf; %s",
-                            KnownSteps(steps, selector.branch)));
+        return absl::NotFoundError(absl::StrFormat(
+            "no step is without NaN and Inf, in arrays and metrics; %s",
+            KnownSteps(steps, selector.branch)));
       }
       break;
     case StepSelector::Kind::kBest: {

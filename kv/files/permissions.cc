@@ -22,18 +22,6 @@
 namespace ckptree::kv {
 namespace {
 
-// "alice (uid 1000)"
-std::string UserName(uid_t uid) {
-  std::array<char, 4096> buffer{};
-  struct passwd entry;
-  struct passwd* found = nullptr;
-  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 &&
-      found != nullptr) {
-    return absl::StrFormat("%s (uid %d)", found->pw_name, uid);
-  }
-  return absl::StrFormat("uid %d", uid);
-}
-
 mode_t Umask() {
   constexpr mode_t kUsual = 022;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> status(
@@ -57,6 +45,17 @@ mode_t FileMode(int permissions) {
 mode_t FolderMode(int permissions) {
   const mode_t files = FileMode(permissions);
   return files | ((files & 0444) >> 2);
+}
+
+std::string UserName(uid_t uid) {
+  std::array<char, 4096> buffer{};
+  struct passwd entry;
+  struct passwd* found = nullptr;
+  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 &&
+      found != nullptr) {
+    return absl::StrFormat("%s (uid %d)", found->pw_name, uid);
+  }
+  return absl::StrFormat("uid %d", uid);
 }
 
 mode_t WithoutUmask(mode_t mode) { return mode & ~Umask(); }

@@ -23,6 +23,9 @@ mode_t FolderMode(int permissions);
 // notice.
 mode_t WithoutUmask(mode_t mode);
 
+// "alice (uid 1000)".
+std::string UserName(uid_t uid);
+
 // kPermissionDenied where it may make nothing there. kFailedPrecondition,
 // naming the owner, where what this process makes in
 // `directory` would belong to another user than the directory: the owner could

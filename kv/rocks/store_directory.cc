@@ -180,6 +180,8 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
           return absl::OkStatus();
         } else if (name == kLeasesName && folder) {
           leases = true;
+        } else if (name == kRequestsName && folder) {
+          return absl::OkStatus();
         } else {
           found.foreign.push_back(name);
         }

@@ -144,6 +144,8 @@ void AddRecords(Folder rows, Folder tree, Folder leaf, Folder segment) {
       case RecordKind::kRankPlan:
       case RecordKind::kPartToken:
       case RecordKind::kRankMail:
+      case RecordKind::kStoreRequest:
+      case RecordKind::kStoreAnswer:
         folder = &segment;
         break;
       default:

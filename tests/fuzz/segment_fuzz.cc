@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Fuzzes what segments and small saves say of themselves, and the handoff of a
-// part.
+// Fuzzes what segments and small saves say of themselves, and what processes
+// hand to each other in files.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "schema/part_handoff.h"
 #include "schema/rank_message.h"
 #include "schema/segment_record.h"
+#include "schema/store_request.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/stored_record.h"
 
@@ -43,6 +44,12 @@ void FuzzSegment(const StoredRecord& stored) {
     case RecordKind::kRankMail:
       return RequireRoundTrip(stored.bytes, schema::EncodeRankMail,
                               schema::DecodeRankMail);
+    case RecordKind::kStoreRequest:
+      return RequireRoundTrip(stored.bytes, schema::EncodeStoreRequest,
+                              schema::DecodeStoreRequest);
+    case RecordKind::kStoreAnswer:
+      return RequireRoundTrip(stored.bytes, schema::EncodeStoreAnswer,
+                              schema::DecodeStoreAnswer);
     default:
       return;
   }

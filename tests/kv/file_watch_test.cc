@@ -2,6 +2,7 @@
 
 #include "kv/file_watch.h"
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -56,6 +57,31 @@ TEST_F(FileWatchTest, AllFilesOfAFolder) {
   Append(dir_ / "other");
   EXPECT_TRUE(watch.Wait(kNow));
   EXPECT_FALSE(watch.Wait(kNow));
+}
+
+TEST_F(FileWatchTest, AFileThatGetsANameThere) {
+  testing::TempDir elsewhere;
+  FileWatch watch(dir_.path());
+  Append(elsewhere / "new");
+  EXPECT_FALSE(watch.Wait(kNow));
+  std::filesystem::rename(elsewhere / "new", dir_ / "renamed");
+  EXPECT_TRUE(watch.Wait(kNow));
+  EXPECT_TRUE(watch.Add(elsewhere.path()));
+  Append(elsewhere / "more");
+  EXPECT_TRUE(watch.Wait(kNow));
+  EXPECT_FALSE(watch.Add(dir_ / "missing"));
+}
+
+TEST_F(FileWatchTest, WakeEndsAWait) {
+  for (const std::string& path : {path_, dir_ / "missing"}) {
+    FileWatch watch(path);
+    watch.Wake();
+    EXPECT_TRUE(watch.Wait(kLong));
+    EXPECT_FALSE(watch.Wait(kNow));
+    std::thread waits([&] { EXPECT_TRUE(watch.Wait(kLong)); });
+    watch.Wake();
+    waits.join();
+  }
 }
 
 TEST_F(FileWatchTest, OfAnotherFileNothingIsSaid) {

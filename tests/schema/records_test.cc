@@ -51,6 +51,53 @@ TEST(EnvelopeTest, LongBodiesHaveTheChecksumOfThePieces) {
   }
 }
 
+TEST(RecordsTest, RequestsThatCannotBeAreRefused) {
+  const auto refuse = [](auto change, std::string_view why) {
+    StoreRequest request = SampleRequest();
+    change(&request);
+    const absl::Status status =
+        DecodeStoreRequest(EncodeStoreRequest(request)).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << why;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
+  };
+  using Kind = RequestKind;
+  refuse([](StoreRequest* r) { r->kind = Kind{0}; }, "not known");
+  refuse([](StoreRequest* r) { r->kind = Kind{11}; }, "not known");
+  refuse([](StoreRequest* r) { r->id.clear(); }, "id");
+  refuse([](StoreRequest* r) { r->host = std::string(257, 'h'); }, "host");
+  refuse([](StoreRequest* r) { r->steps.clear(); }, "number of steps");
+  refuse(
+      [](StoreRequest* r) {
+        r->steps.resize(65537, {"", 1, 1});
+      },
+      "number of steps");
+  refuse([](StoreRequest* r) { r->kind = Kind::kTag; }, "number of steps");
+  refuse([](StoreRequest* r) { r->kind = Kind::kCollect; }, "number of steps");
+  refuse([](StoreRequest* r) { r->steps[0].step = -1; }, "a step");
+  refuse([](StoreRequest* r) { r->steps[0].version = 0; }, "a step");
+  refuse([](StoreRequest* r) { r->steps[0].branch = std::string(129, 'b'); },
+         "a step");
+  refuse([](StoreRequest* r) { r->name = std::string(129, 'n'); }, "name");
+  refuse([](StoreRequest* r) { r->steps = {}, r->kind = Kind::kUntag; },
+         "name");
+  refuse([](StoreRequest* r) { r->policy = std::string(16385, 'p'); },
+         "policy");
+  refuse([](StoreRequest* r) { r->min_dead_fraction = 1.5; }, "fraction");
+  refuse([](StoreRequest* r) { r->min_dead_fraction = std::nan(""); },
+         "fraction");
+  EXPECT_TRUE(absl::IsDataLoss(
+      DecodeStoreRequest(std::string(kMaxRequestBytes + 1, 'x')).status()));
+
+  StoreAnswer answer = SampleAnswer();
+  answer.code = 17;
+  EXPECT_TRUE(
+      absl::IsDataLoss(DecodeStoreAnswer(EncodeStoreAnswer(answer)).status()));
+  answer = SampleAnswer();
+  answer.id = "short";
+  EXPECT_TRUE(
+      absl::IsDataLoss(DecodeStoreAnswer(EncodeStoreAnswer(answer)).status()));
+}
+
 // `bytes` with another byte at `at` and the checksum that fits.
 std::string Resealed(std::string bytes, std::size_t at, char value) {
   bytes[at] = value;
@@ -128,6 +175,15 @@ TEST(RecordsTest, GoldenBytes) {
   EXPECT_EQ(Hex(EncodeRankMail(SampleTold())),
             "636b13010000002b9a46320bc7d0c646080b10d80462066120626f6479680872"
             "07776879206e6f748a01096d616e61676572203192010473617665");
+  EXPECT_EQ(Hex(EncodeStoreRequest(SampleRequest())),
+            "636b1400000000325822ab6e9ab5b4bf08051210303132333435363738396162"
+            "636465661a02683020e72428e80732003205747269616c3a030ee0124202090c"
+            "6001");
+  EXPECT_EQ(Hex(EncodeStoreAnswer(SampleAnswer())),
+            "636b1500000000636f1e1449b8eab7cd0a103031323334353637383961626364"
+            "656610051a096e6f2073746570203722026831280c32040204d8043802488080"
+            "408a01010a920101069a010a6974206973206f70656ea20106612066696c65aa"
+            "0107616e6f74686572aa010761207468697264");
   EXPECT_EQ(base::DigestOf(EncodePartHandoff(SampleHandoff())).Hex(),
             "2288a9bafafcc3fc2fac52f1f12ce0da");
   EXPECT_EQ(base::DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),

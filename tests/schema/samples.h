@@ -24,6 +24,7 @@
 #include "schema/segment_record.h"
 #include "schema/step_record.h"
 #include "schema/store_record.h"
+#include "schema/store_request.h"
 #include "schema/tree.h"
 
 namespace ckptree::schema {
@@ -246,6 +247,43 @@ inline RankMail SampleMail() {
   return mail;
 }
 
+inline StoreRequest SampleRequest() {
+  StoreRequest request;
+  request.kind = RequestKind::kDelete;
+  request.id = "0123456789abcdef";
+  request.host = "h0";
+  request.pid = 4711;
+  request.user = 1000;
+  request.steps = {{"", 7, 9}, {"trial", 1200, 12}};
+  request.tagged = true;
+  return request;
+}
+
+inline StoreRequest SampleSetPolicy() {
+  StoreRequest request;
+  request.kind = RequestKind::kSetPolicy;
+  request.id = "0123456789abcdef";
+  request.name = "trial";
+  request.policy = "latest(3)";
+  return request;
+}
+
+inline StoreAnswer SampleAnswer() {
+  StoreAnswer answer;
+  answer.id = "0123456789abcdef";
+  answer.code = 5;
+  answer.text = "no step 7";
+  answer.host = "h1";
+  answer.pid = 12;
+  answer.removed = {1, 2, 300};
+  answer.versions = 2;
+  answer.bytes_freed = 1 << 20;
+  answer.kept = {{5, 6, "it is open"}};
+  answer.damaged = {"a file"};
+  answer.no_room = {"another", "a third"};
+  return answer;
+}
+
 inline RankMail SampleTold() {
   RankMail mail;
   mail.kind = MailKind::kTold;
@@ -368,6 +406,12 @@ inline std::vector<Sample> Samples() {
                  DecodePartToken),
       MakeSample(K::kRankMail, EncodeRankMail(SampleMail()), EncodeRankMail,
                  DecodeRankMail),
+      MakeSample(K::kStoreRequest, EncodeStoreRequest(SampleRequest()),
+                 EncodeStoreRequest, DecodeStoreRequest),
+      MakeSample(K::kStoreRequest, EncodeStoreRequest(SampleSetPolicy()),
+                 EncodeStoreRequest, DecodeStoreRequest),
+      MakeSample(K::kStoreAnswer, EncodeStoreAnswer(SampleAnswer()),
+                 EncodeStoreAnswer, DecodeStoreAnswer),
       MakeSample(K::kPartHandoff, EncodePartHandoff(SampleHandoff()),
                  EncodePartHandoff, DecodePartHandoff),
       MakeSample(K::kRemoteStore,

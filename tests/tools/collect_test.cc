@@ -183,7 +183,7 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
   EXPECT_TRUE(IsNear(Json({"gc", "--dry-run"})["pending_bytes"], 2 * kArray));
   const std::uint64_t before = TableBytes();
   const json done = Json({"gc", "--full", "--budget", "500MB/s"});
-  EXPECT_EQ(done["schema"], "ckptree.gc/1");
+  EXPECT_EQ(done["schema"], "ckptree.gc/2");
   EXPECT_EQ(done["versions"], 3);
   EXPECT_TRUE(IsNear(done["bytes_freed"], 2 * kArray)) << done;
   EXPECT_GE(
@@ -246,15 +246,14 @@ TEST_F(ToolsCollectTest, GcSaysWhatItWasAskedWrongly) {
     EXPECT_THAT(result.err, HasSubstr("200MB/s")) << rate;
   }
   ASSERT_OK_AND_ASSIGN(Store writer, Store::Open(own_));
-  const Result busy = Do({"gc"});
+  const Result busy = Do({"gc", "--timeout", "0"});
   EXPECT_EQ(busy.code, 4);
-  EXPECT_THAT(busy.err, AllOf(HasSubstr("in the background"),
-                              HasSubstr("--dry-run"), HasSubstr("--wait")));
+  EXPECT_THAT(busy.err, HasSubstr("--wait"));
   EXPECT_EQ(Do({"gc", "--dry-run"}).code, 0);
   EXPECT_EQ(Do({"du"}).code, 0);
   EXPECT_EQ(Do({"du", "--free", "10"}).code, 0);
   EXPECT_EQ(Do({"rm", "10", "--dry-run"}).code, 0);
-  EXPECT_EQ(Do({"rm", "10", "-y"}).code, 4);
+  EXPECT_EQ(Do({"rm", "10", "-y", "--wait", "0"}).code, 4);
   ASSERT_OK(writer.Close());
 }
 

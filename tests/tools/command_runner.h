@@ -16,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckptree/ckptree.h"
@@ -91,34 +92,56 @@ inline void MakeStore(const std::string& directory) {
 
 class CommandRunner : public ::testing::Test {
  protected:
-  // Runs `ckptree` with `words` in the folder `here_`.
-  Result Run(std::vector<std::string> words) {
+  struct Running {
+    pid_t pid = 0;
+    std::string out, err;  // Paths.
+  };
+
+  // Starts `ckptree` with `words` in the folder `here_`.
+  Running Start(std::vector<std::string> words) {
     words.insert(words.begin(), CKPTREE_BINARY);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    const std::string out = scratch_ / "out";
-    const std::string err = scratch_ / "err";
+    const std::string number = std::to_string(started_++);
+    Running running{0, scratch_ / ("out" + number),
+                    scratch_ / ("err" + number)};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     const int flags = O_CREAT | O_TRUNC | O_WRONLY;
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), flags, 0600);
-    posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), flags, 0600);
+    posix_spawn_file_actions_addopen(&actions, 1, running.out.c_str(), flags,
+                                     0600);
+    posix_spawn_file_actions_addopen(&actions, 2, running.err.c_str(), flags,
+                                     0600);
     posix_spawn_file_actions_addchdir_np(&actions, here_.c_str());
-    pid_t pid = 0;
-    EXPECT_EQ(posix_spawn(&pid, CKPTREE_BINARY, &actions, nullptr, argv.data(),
-                          environ),
+    EXPECT_EQ(posix_spawn(&running.pid, CKPTREE_BINARY, &actions, nullptr,
+                          argv.data(), environ),
               0);
     posix_spawn_file_actions_destroy(&actions);
+    return running;
+  }
+
+  Result Finish(const Running& running) {
     int status = 0;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-            ReadFile(out), ReadFile(err)};
+    EXPECT_EQ(waitpid(running.pid, &status, 0), running.pid);
+    Result result = {
+        WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+        ReadFile(running.out), ReadFile(running.err)};
+    unlink(running.out.c_str());
+    unlink(running.err.c_str());
+    return result;
+  }
+
+  Result Run(std::vector<std::string> words) {
+    return Finish(Start(std::move(words)));
   }
 
   testing::TempDir scratch_;
   std::string here_ = "/";
+
+ private:
+  int started_ = 0;
 };
 
 }  // namespace ckptree

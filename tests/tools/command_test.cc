@@ -230,11 +230,12 @@ TEST_F(CommandTest, ShowTellsAllOfAStepAndALeaf) {
   EXPECT_THAT(Out({"show", "200"}),
               AllOf(HasSubstr("@warm"), HasSubstr("metric loss")));
   const Json step = Json::parse(Out({"show", "100", "--json"}));
-  EXPECT_EQ(step["schema"], "ckptree.show/1");
+  EXPECT_EQ(step["schema"], "ckptree.step/1");
   EXPECT_EQ(step["pinned"], true);
   EXPECT_EQ(step["base"], 0);
   EXPECT_THAT(Out({"show", "500:params/frozen"}), HasSubstr("step 100"));
-  const Json leaf = Json::parse(Out({"show", "500:params/tied", "--json"}));
+  const Json leaves = Json::parse(Out({"show", "500:params/tied", "--json"}));
+  const Json& leaf = leaves["leaves"][0];
   EXPECT_EQ(leaf["tie_to"], "params/w");
   EXPECT_EQ(leaf["chunks"], 4);
   EXPECT_EQ(leaf["statistics"]["min"], 500.0);
@@ -291,17 +292,17 @@ TEST_F(CommandTest, GetValuesThatAreNoArrays) {
   EXPECT_EQ(Out({"get", "500:\"odd \\u001b name\""}), "two\nlines\n");
   EXPECT_EQ(Out({"get", "500:blob"}), "\\x00\\x01raw\n");
   EXPECT_EQ(Out({"get", "500:blob", "-o", "raw"}), std::string("\0\x01raw", 5));
-  EXPECT_EQ(Json::parse(Out({"get", "500:config", "--json"}))["data"]["depth"],
-            12);
+  const Json config = Json::parse(Out({"get", "500:config", "--json"}));
+  EXPECT_EQ(config["leaves"][0]["data"]["depth"], 12);
   EXPECT_EQ(Ask({"get", "500:lr[0]"}).code, 2);
 }
 
 TEST_F(CommandTest, GetWritesFormats) {
   const Json json =
       Json::parse(Out({"get", "300:params/w[0, 6:9]", "-o", "json"}));
-  EXPECT_EQ(json["schema"], "ckptree.get/1");
-  EXPECT_EQ(json["shape"], Json::array({3}));
-  EXPECT_EQ(json["data"], Json::parse(R"([306.0, "NaN", 308.0])"));
+  EXPECT_EQ(json["schema"], "ckptree.get/2");
+  EXPECT_EQ(json["leaves"][0]["shape"], Json::array({3}));
+  EXPECT_EQ(json["leaves"][0]["data"], Json::parse(R"([306.0, "NaN", 308.0])"));
   EXPECT_EQ(Out({"get", "500:params/w[:2, :2]", "-o", "csv"}),
             "500.0,501.0\n548.0,549.0\n");
 

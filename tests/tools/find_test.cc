@@ -223,6 +223,58 @@ TEST_F(FindTest, FollowTellsOfStepsAsTheyCome) {
   ASSERT_OK(store.Close());
 }
 
+TEST_F(FindTest, RangesAreTakenOrNamed) {
+  const auto steps = [this](std::vector<std::string> words) {
+    words.insert(words.end(),
+                 {"-o", "tsv", "--no-header", "--columns", "step"});
+    return Ask(std::move(words)).out;
+  };
+  EXPECT_EQ(steps({"log", "-2"}), "2000\n1900\n");
+  EXPECT_EQ(steps({"log", "-n", "2"}), "2000\n1900\n");
+  const Result backwards = Ask({"log", "2000..1000"});
+  EXPECT_EQ(backwards.code, 2);
+  EXPECT_THAT(backwards.err, HasSubstr("goes backwards"));
+  EXPECT_THAT(backwards.err, HasSubstr("1000..2000"));
+  const Result empty = Ask({"log", "5000..6000"});
+  EXPECT_EQ(empty.code, 0);
+  EXPECT_THAT(empty.err,
+              HasSubstr("no step is in 5000..6000; there are 100 to 2000"));
+  EXPECT_THAT(Ask({"log", "100...300"}).err, HasSubstr("one dot too many"));
+  EXPECT_THAT(Ask({"ls", "100..300"}).err, HasSubstr("is a range of steps"));
+  EXPECT_THAT(Ask({"show", "warmup"}).err, HasSubstr("@warmup"));
+  EXPECT_EQ(Ask({"diff", "1200..1300", "--json"}).out,
+            Ask({"diff", "1200", "1300", "--json"}).out);
+  EXPECT_EQ(Ask({"diff", "1900..", "--json"}).out,
+            Ask({"diff", "1900", "latest", "--json"}).out);
+  EXPECT_THAT(Ask({"verify", "100..300"}).out, HasSubstr("3 steps, "));
+  // No step is not every step.
+  EXPECT_THAT(Ask({"verify", "1..9"}).out, HasSubstr("0 steps, "));
+  EXPECT_EQ(Run({"-C", "/nowhere", "--help"}).code, 0);
+}
+
+TEST_F(FindTest, AStepWithAMetricThatIsNoNumberIsNotHealthy) {
+  const std::string own = scratch_ / "own";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(own, {.create_if_missing = true}));
+  for (const auto& [step, loss] :
+       {std::pair(1, 0.5), {2, INFINITY}, {3, -INFINITY}, {4, std::nan("")}}) {
+    ASSERT_OK(store.Begin(step)
+                  .PutInt("n", step)
+                  .SetMetric("loss", loss)
+                  .Commit()
+                  .WaitCommitted(absl::Minutes(1)));
+  }
+  ASSERT_OK_AND_ASSIGN(const StepInfo healthy, store.Resolve(LatestHealthy()));
+  EXPECT_EQ(healthy.step, 1);
+  ASSERT_OK_AND_ASSIGN(const PolicyReport report,
+                       store.PreviewPolicy("", Preservation(Healthy{})));
+  for (const PolicyVerdict& verdict : report.steps) {
+    // The newest stays whatever the policy says.
+    EXPECT_EQ(verdict.kept, verdict.step == 1 || verdict.step == 4);
+  }
+  ASSERT_OK(store.Close());
+}
+
 TEST_F(FindTest, TheDemoIsTheSameEachTime) {
   const std::string other = scratch_ / "other";
   ASSERT_EQ(Run({"demo", other}).code, 0);

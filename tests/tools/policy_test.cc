@@ -170,14 +170,18 @@ TEST_F(PolicyCommandTest, OfANewerEngineOrAnotherProgram) {
   EXPECT_THAT(result.err, HasSubstr("function 'best_fn'"));
 }
 
-TEST_F(PolicyCommandTest, BesideATrainerItCanBeLookedAt) {
+TEST_F(PolicyCommandTest, BesideATrainerItIsSetByIt) {
   ASSERT_OK_AND_ASSIGN(Store writer, Store::Open(own_));
   ASSERT_OK(writer.SetPolicy(LatestN{2}));
   EXPECT_THAT(Do({}).out, HasSubstr("keeps 4 of 5 steps"));
   EXPECT_EQ(Do({"--set", "all", "--dry-run"}).code, 0);
-  const Result result = Do({"--set", "all"});
-  EXPECT_EQ(result.code, 4);
-  EXPECT_THAT(result.err, HasSubstr("--wait"));
+  EXPECT_EQ(Do({"--set", "all", "--wait", "0"}).code, 4);
+  const Result result = Do({"--set", "latest(3)"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("keeps "));
+  EXPECT_THAT(result.err, HasSubstr("done by pid "));
+  ASSERT_OK_AND_ASSIGN(const PolicyInfo now, writer.Policy());
+  EXPECT_EQ(now.text, "latest(3)");
   ASSERT_OK(writer.Close());
 }
 

@@ -65,7 +65,7 @@ TEST_F(WritingCommandTest, TagPinAndRm) {
   EXPECT_EQ(run({"verify"}).code, 0);
 }
 
-TEST_F(WritingCommandTest, ReadsBesideAWriterWhichOthersMayNotJoin) {
+TEST_F(WritingCommandTest, ReadsBesideAWriterWhichIsAskedToWrite) {
   const std::string own = scratch_ / "own";
   ASSERT_OK_AND_ASSIGN(Store writer,
                        Store::Open(own, {.create_if_missing = true}));
@@ -74,7 +74,7 @@ TEST_F(WritingCommandTest, ReadsBesideAWriterWhichOthersMayNotJoin) {
   builder.PutInt("n", 1);
   ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
   EXPECT_EQ(Run({"-C", own, "get", "1:n"}).out, "1\n");
-  const Result result = Run({"-C", own, "tag", "x"});
+  const Result result = Run({"-C", own, "tag", "x", "--wait", "0"});
   EXPECT_EQ(result.code, 4);
   EXPECT_THAT(result.err, HasSubstr("--wait"));
   ASSERT_OK(writer.Close());

@@ -44,6 +44,21 @@ std::size_t EndOfRev(std::string_view text) {
 absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
   if (text.empty()) return Latest();
   absl::StatusOr<StepSelector> selector = ParseSelector(text);
+  if (!selector.ok() && text.find("..") != text.npos) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`%s` is a range of steps, and one step is needed here",
+            Escape(text))),
+        "log, find, history, hist, diff, verify, du, pin and rm take ranges");
+  }
+  if (!selector.ok() && IsBranchName(text)) {
+    return WithHint(
+        absl::InvalidArgumentError(
+            absl::StrFormat("`%s` is no step", Escape(text))),
+        absl::StrFormat("a tag is written `@%s`, the newest step of a branch "
+                        "`%s/latest`; else %s",
+                        text, text, kRevHint));
+  }
   if (!selector.ok()) {
     return WithHint(absl::InvalidArgumentError(
                         absl::StrFormat("`%s` is no step", Escape(text))),
@@ -77,6 +92,11 @@ absl::StatusOr<Address> ParseAddress(std::string_view text) {
 absl::StatusOr<StepRange> ParseRange(std::string_view text) {
   StepRange range;
   const std::size_t dots = text.find("..");
+  if (text.find("...") != text.npos) {
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "`%s` has one dot too many", Escape(text))),
+                    "a range is 1000..2000, both included");
+  }
   std::string_view first = text.substr(0, dots);
   const std::string_view last =
       dots == std::string_view::npos ? first : text.substr(dots + 2);

@@ -54,24 +54,28 @@ constexpr FlagSpec kVerifyFlags[] = {
 constexpr FlagSpec kTagFlags[] = {
     {"delete", 'd', "", "remove the tag"},
     {"move", 0, "", "let an existing tag name another step"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kPinFlags[] = {
     {"delete", 'd', "", "unpin"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kRmFlags[] = {
     {"dry-run", 0, "", "only say what would go"},
     {"tagged", 0, "", "tagged steps, too, and their tags with them"},
     {"yes", 'y', "", "do not ask"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kForkFlags[] = {
     {"branch", 'b', "NAME", "the new branch"},
     {"drop", 0, "NAME", "remove this branch with all its steps"},
     {"dry-run", 0, "", "only say what --drop would remove"},
     {"yes", 'y', "", "do not ask"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kGcFlags[] = {
     {"dry-run", 0, "", "only say what would be freed"},
@@ -81,7 +85,8 @@ constexpr FlagSpec kGcFlags[] = {
     {"output", 'o', "FORMAT", "table or json", "table|json"},
     {"json", 0, "", "the same as -o json"},
     {"bytes", 0, "", "sizes as exact numbers of bytes"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kPolicyFlags[] = {
     {"set", 0, "POLICY", "make this the policy"},
@@ -89,7 +94,8 @@ constexpr FlagSpec kPolicyFlags[] = {
     {"apply", 0, "", "remove now what the policy does not keep"},
     {"branch", 'b', "NAME", "of this fork"},
     {"yes", 'y', "", "do not ask"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+    {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},
+    {"wait", 0, "SECONDS", "the same"},
 };
 constexpr FlagSpec kDuFlags[] = {
     {"depth", 'd', "N", "of a step: subtrees down to N parts (1)"},
@@ -198,7 +204,8 @@ constexpr Command kCommands[] = {
      "  ckptree history lr 1000..2000 -o csv\n"
      "  ckptree history params/wte --where 'nan>0'",
      kHistoryFlags, true, 1, 2, RunHistory},
-    {"diff", "REV[:KEY] [REV]", "the leaves in which two steps differ",
+    {"diff", "REV[:KEY] [REV] | REV..REV",
+     "the leaves in which two steps differ",
      "One REV: from the save before it. KEY is a leaf, a subtree or a glob.\n"
      "Reads no arrays but for --values. Exit code 1: they differ. RELATIVE is\n"
      "the L2 norm of the difference over that of BEFORE.\n\n"
@@ -311,8 +318,8 @@ constexpr Command kCommands[] = {
     {"policy", "", "which steps live, and why",
      "Shows the policy, what it keeps and why, and what removing the rest\n"
      "would free. Steps that a policy does not keep leave with the next save.\n"
-     "Pinned and tagged ones stay. Beside a trainer it can be looked at, not\n"
-     "set. A POLICY is one rule or several, joined by | (what any of them\n"
+     "Pinned and tagged ones stay. A POLICY is one rule or several, joined by "
+     "| (what any of them\n"
      "keeps) and & (what both keep):\n\n"
      "  latest(3)            the last 3\n"
      "  every(1000)          steps that 1000 divides; last=5: of them the last "
@@ -427,7 +434,7 @@ constexpr Command kCommands[] = {
      1,
      RunCompletion},
     {"help",
-     "[COMMAND|exit-codes|rev|where]",
+     "[COMMAND|exit-codes|json|rev|where]",
      "this list, or all about one command",
      "",
      {},
@@ -493,8 +500,20 @@ absl::Status CheckWords(const Command& command, const Arguments& arguments) {
       arguments.words()[static_cast<std::size_t>(command.max_words)]));
 }
 
+// "-5" is "--limit 5", where there is a table, as in `git log -5`.
+void ExpandLimit(std::vector<std::string>* words) {
+  for (std::string& word : *words) {
+    if (word == "--") return;
+    if (word.size() > 1 && word[0] == '-' &&
+        word.find_first_not_of("0123456789", 1) == std::string::npos) {
+      word = "--limit=" + word.substr(1);
+    }
+  }
+}
+
 absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
                         ByteSink* out) {
+  if (command.table) ExpandLimit(&words);
   absl::StatusOr<Arguments> arguments =
       Arguments::Parse(FlagsOf(command), std::move(words));
   if (!arguments.ok()) return arguments.status();
@@ -521,17 +540,13 @@ std::string TakeCommand(std::vector<std::string>* words) {
       return name;
     }
   }
+  std::string name = words->empty() ? "help" : "";
   for (const std::string& word : *words) {
-    if (word == "--version") {
-      words->clear();
-      return "version";
-    }
+    if (word == "--version") name = "version";
+    if (name.empty() && (word == "-h" || word == "--help")) name = "help";
   }
-  if (words->empty() || words->front() == "-h" || words->front() == "--help") {
-    words->clear();
-    return "help";
-  }
-  return "";
+  if (!name.empty()) words->clear();
+  return name;
 }
 
 }  // namespace

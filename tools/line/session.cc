@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
 #include "tools/output/failure.h"
 
 namespace ckptree::tools {
@@ -88,9 +87,6 @@ absl::StatusOr<Store*> Session::Open(bool read_only) {
   StoreOptions options;
   options.read_only = read_only;
   options.collect = false;  // What a command frees it says.
-  const auto wait = arguments_.Number("wait");
-  if (!wait.ok()) return wait.status();
-  options.lock_wait = absl::Seconds(wait->value_or(0));
   options.log = [this](LogSeverity severity, std::string_view,
                        std::string_view text) {
     if (severity == LogSeverity::kInfo) return;

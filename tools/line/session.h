@@ -37,6 +37,8 @@ class Session {
   absl::StatusOr<Store*> OpenStore();
   absl::StatusOr<Store*> OpenStoreForWriting();
   const std::string& directory() const { return directory_; }
+  // So that it can be opened again.
+  void CloseStore() { store_.reset(); }
 
   // The step of `selector`; kNotFound names the steps next to it.
   absl::StatusOr<Step> OpenStep(const StepSelector& selector);

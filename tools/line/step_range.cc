@@ -3,6 +3,7 @@
 #include "tools/line/step_range.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -95,9 +96,39 @@ absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
   absl::StatusOr<std::vector<StepInfo>> steps =
       StepsOfBranch(session, of.value_or(""));
   if (!steps.ok()) return steps.status();
+  if (first && last && *first > *last) {
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "`%s` goes backwards: from step %d to step %d",
+                        Escape(word), *first, *last)),
+                    absl::StrFormat("the smaller number comes first: %d..%d",
+                                    *last, *first));
+  }
+  const std::string known =
+      steps->empty() ? std::string("there are none")
+                     : absl::StrFormat("there are %d to %d",
+                                       steps->front().step, steps->back().step);
   std::erase_if(*steps, [&](const StepInfo& info) {
     return (first && info.step < *first) || (last && info.step > *last);
   });
+  if (steps->empty() && (first || last)) {
+    session.Note(absl::StrFormat("no step is in %s; %s", Escape(word), known));
+  }
+  return steps;
+}
+
+absl::StatusOr<std::vector<StepInfo>> FindAllSteps(
+    Session& session, const std::vector<std::string>& words) {
+  std::map<std::pair<std::string, std::int64_t>, StepInfo> named;
+  for (const std::string& word : words) {
+    const absl::StatusOr<std::vector<StepInfo>> steps =
+        FindSteps(session, word);
+    if (!steps.ok()) return steps.status();
+    for (const StepInfo& info : *steps) {
+      named.emplace(std::pair(info.branch, info.step), info);
+    }
+  }
+  std::vector<StepInfo> steps;
+  for (auto& [name, info] : named) steps.push_back(std::move(info));
   return steps;
 }
 

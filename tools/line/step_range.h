@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_LINE_STEP_RANGE_H_
 #define CKPTREE_TOOLS_LINE_STEP_RANGE_H_
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,10 @@ absl::StatusOr<std::vector<StepInfo>> StepsOfBranch(Session& session,
 absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
                                                 std::string_view word,
                                                 std::string_view branch = "");
+
+// The steps that the words name, by branch and number, each once.
+absl::StatusOr<std::vector<StepInfo>> FindAllSteps(
+    Session& session, const std::vector<std::string>& words);
 
 }  // namespace ckptree::tools
 

@@ -63,6 +63,8 @@ int ExitCodeOf(const absl::Status& status) {
       return kExitNotFound;
     case absl::StatusCode::kUnavailable:
       return kExitBusy;
+    case absl::StatusCode::kDeadlineExceeded:
+      return kExitUnknown;
     case absl::StatusCode::kDataLoss:
       return kExitDamaged;
     case absl::StatusCode::kCancelled:

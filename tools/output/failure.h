@@ -18,6 +18,7 @@ inline constexpr int kExitFailure = 2;   // Wrong usage, or it did not work.
 inline constexpr int kExitNotFound = 3;  // Store, step or key.
 inline constexpr int kExitBusy = 4;      // Another process writes.
 inline constexpr int kExitDamaged = 5;   // Met by any command but verify.
+inline constexpr int kExitUnknown = 6;   // Whether a trainer did it.
 inline constexpr int kExitInterrupted = 130;
 
 // `status` with a line that says what to do next; one that is there stays.

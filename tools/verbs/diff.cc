@@ -123,6 +123,19 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
   return table;
 }
 
+// A..B as git has it: A and B; an end that is left out is the latest step.
+std::vector<std::string> TwoEnds(const std::vector<std::string>& words) {
+  if (words.size() != 1) return words;
+  const std::string& word = words[0];
+  const std::size_t dots = word.find("..");
+  // Behind ':' stands a key, which may have dots.
+  if (dots == word.npos || word.substr(0, dots).find(':') != word.npos) {
+    return words;
+  }
+  return {dots == 0 ? "latest" : word.substr(0, dots),
+          dots + 2 == word.size() ? "latest" : word.substr(dots + 2)};
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunDiff(Session& session) {
@@ -131,14 +144,14 @@ absl::StatusOr<int> RunDiff(Session& session) {
   if (!options.ok()) return options.status();
   std::optional<Step> steps[2];
   std::string key;
+  const std::vector<std::string> words = TwoEnds(session.words());
   for (int i = 0; i < 2; ++i) {
     // One REV: with the save before it.
-    const std::size_t word = session.words().size() > 1
-                                 ? static_cast<std::size_t>(i)
-                                 : std::size_t{0};
-    absl::StatusOr<Address> address = ParseAddress(session.words()[word]);
+    const std::size_t word =
+        words.size() > 1 ? static_cast<std::size_t>(i) : std::size_t{0};
+    absl::StatusOr<Address> address = ParseAddress(words[word]);
     if (!address.ok()) return address.status();
-    if (session.words().size() == 1 && i == 0) ++address->step.back;
+    if (words.size() == 1 && i == 0) ++address->step.back;
     if (!address->key.empty()) key = address->key;
     absl::StatusOr<Step> step = session.OpenStep(address->step);
     if (!step.ok()) return step.status();

@@ -125,7 +125,7 @@ absl::StatusOr<int> PrintSubtrees(Session& session,
       (*store)->Subtrees(AtStep(info->step, info->branch), parts);
   if (!subtrees.ok()) return subtrees.status();
   Table table;
-  table.schema = "ckptree.du/1";
+  table.schema = "ckptree.du-subtrees/1";
   table.rows_name = "subtrees";
   table.extra = {
       {"branch", info->branch}, {"step", info->step}, {"depth", parts}};
@@ -176,7 +176,7 @@ absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
     return kExitOk;
   }
   Table table;
-  table.schema = "ckptree.du/1";
+  table.schema = "ckptree.du-free/1";
   table.rows_name = "kept";
   table.extra = {{"steps", std::move(names)},
                  {"free_bytes", freed->bytes},

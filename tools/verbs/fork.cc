@@ -10,10 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/freeing.h"
@@ -40,7 +42,7 @@ absl::StatusOr<int> ListBranches(Session& session) {
                    {.name = "created", .title = ages ? "AGE" : "CREATED"},
                    {.name = "origin_branch"},
                    {.name = "origin_step"}};
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForAges();
   for (const BranchInfo& branch : *branches) {
     const bool main = branch.name.empty();
     Cell name = TextCell(branch.name);
@@ -79,19 +81,28 @@ absl::StatusOr<int> AddBranch(Session& session, const std::string& name) {
             "a branch goes on from a whole step: leave the key out"),
         "`ckptree fork 1200 --branch NAME`");
   }
-  const absl::StatusOr<Store*> store = session.OpenStoreForWriting();
-  if (!store.ok()) return store.status();
+  Changes changes(&session);
+  if (absl::Status status = changes.Open(); !status.ok()) return status;
   const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
   if (!info.ok()) return info.status();
-  if (absl::Status status =
-          (*store)->Fork(AtStep(info->step, info->branch), name);
-      !status.ok()) {
+  if (absl::Status status = changes.Fork(*info, name); !status.ok()) {
     return WithHint(status, "`ckptree fork` lists the branches");
   }
   session.Note(absl::StrFormat("branch %s goes on from step %s", name,
                                StepText(info->branch, info->step)));
-  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  if (absl::Status status = changes.Close(); !status.ok()) return status;
   return kExitOk;
+}
+
+absl::StatusOr<BranchInfo> FindBranch(Store* store, const std::string& name) {
+  const absl::StatusOr<std::vector<BranchInfo>> branches = store->Branches();
+  if (!branches.ok()) return branches.status();
+  for (const BranchInfo& branch : *branches) {
+    if (branch.name == name) return branch;
+  }
+  return WithHint(
+      absl::NotFoundError(absl::StrFormat("no branch `%s`", Escape(name))),
+      "`ckptree fork` lists the branches");
 }
 
 absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
@@ -110,12 +121,17 @@ absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
         absl::InvalidArgumentError("the main branch cannot be removed"),
         "`ckptree rm 0..latest` removes its steps");
   }
-  const absl::StatusOr<Store*> store =
-      dry_run ? session.OpenStore() : session.OpenStoreForWriting();
-  if (!store.ok()) return store.status();
+  Changes changes(&session);
+  if (absl::Status status =
+          dry_run ? session.OpenStore().status() : changes.Open();
+      !status.ok()) {
+    return status;
+  }
   const absl::StatusOr<std::vector<StepInfo>> steps =
       StepsOfBranch(session, name);
   if (!steps.ok()) return steps.status();
+  const absl::StatusOr<BranchInfo> branch = FindBranch(changes.store(), name);
+  if (!branch.ok()) return branch.status();
   for (const StepInfo& info : *steps) {
     if (!info.pinned) continue;
     const std::string step = StepText(info.branch, info.step);
@@ -130,7 +146,8 @@ absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
           : absl::StrFormat("branch %s and its %s", name,
                             CountText(steps->size(), "step", "steps"));
   if (dry_run) {
-    const absl::StatusOr<std::string> freed = WouldFreeText(*store, *steps);
+    const absl::StatusOr<std::string> freed =
+        WouldFreeText(changes.store(), *steps);
     if (!freed.ok()) return freed.status();
     session.out().Write("would remove " + what + "\n" + *freed);
     return kExitOk;
@@ -139,14 +156,14 @@ absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
     session.Note("nothing was removed");
     return kExitNegative;
   }
-  if (absl::Status status = (*store)->DropBranch(name); !status.ok()) {
+  if (absl::Status status = changes.DropBranch(*branch); !status.ok()) {
     return status;
   }
   session.out().Write("removed " + what + "\n");
-  if (absl::Status status = FreeRemoved(session, *store); !status.ok()) {
+  if (absl::Status status = FreeRemoved(session, changes); !status.ok()) {
     return status;
   }
-  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  if (absl::Status status = changes.Close(); !status.ok()) return status;
   return kExitOk;
 }
 

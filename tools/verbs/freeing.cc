@@ -65,9 +65,9 @@ Json KeptJson(const std::vector<KeptVersion>& kept) {
   return json;
 }
 
-absl::StatusOr<CollectReport> RunCollect(Session& session, Store* store,
+absl::StatusOr<CollectReport> RunCollect(Session& session, Changes& changes,
                                          CollectOptions options,
-                                         std::string_view label) {
+                                         std::string_view label, bool patient) {
   ProgressLine progress(std::string(label),
                         session.error_terminal().is_terminal &&
                             !session.arguments().Has("quiet"));
@@ -82,7 +82,7 @@ absl::StatusOr<CollectReport> RunCollect(Session& session, Store* store,
                                    SizeText(now.bytes_written)));
     }
   };
-  absl::StatusOr<CollectReport> report = store->Collect(options);
+  absl::StatusOr<CollectReport> report = changes.Collect(options, patient);
   if (absl::IsCancelled(report.status())) {
     session.Note(
         "interrupted: what was freed stays so, the rest is freed later");
@@ -90,11 +90,15 @@ absl::StatusOr<CollectReport> RunCollect(Session& session, Store* store,
   return report;
 }
 
-absl::Status FreeRemoved(Session& session, Store* store) {
+absl::Status FreeRemoved(Session& session, Changes& changes) {
   CollectOptions options;
   options.min_dead_fraction = 1;  // Files are written again by `gc` alone.
   const absl::StatusOr<CollectReport> report =
-      RunCollect(session, store, options, "free");
+      RunCollect(session, changes, options, "free", /*patient=*/false);
+  if (absl::IsDeadlineExceeded(report.status())) {
+    session.Note("the trainer frees their bytes, in the background");
+    return absl::OkStatus();
+  }
   if (!report.ok()) {
     return WithHint(report.status(),
                     "the steps are removed; `ckptree gc` frees their bytes");

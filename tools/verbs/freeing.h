@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tools/line/changes.h"
 #include "tools/line/session.h"
 
 namespace ckptree::tools {
@@ -24,13 +25,14 @@ std::string KeptText(const std::vector<KeptVersion>& kept);
 Json KeptJson(const std::vector<KeptVersion>& kept);
 
 // Collects with a progress line; Ctrl-C ends it with kCancelled.
-absl::StatusOr<CollectReport> RunCollect(Session& session, Store* store,
+// A trainer that does it shows no progress, and goes on after Ctrl-C.
+absl::StatusOr<CollectReport> RunCollect(Session& session, Changes& changes,
                                          CollectOptions options,
-                                         std::string_view label);
+                                         std::string_view label, bool patient);
 
 // Frees what a removal left without a step, as far as that costs nothing, and
 // says so.
-absl::Status FreeRemoved(Session& session, Store* store);
+absl::Status FreeRemoved(Session& session, Changes& changes);
 
 // "would free 1.2 MiB", and what would stay.
 absl::StatusOr<std::string> WouldFreeText(Store* store,

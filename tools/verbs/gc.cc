@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
@@ -43,8 +44,7 @@ absl::StatusOr<int> SayWhatWouldGo(Session& session, bool exact) {
   const absl::StatusOr<UsageReport> usage = (*store)->Usage();
   if (!usage.ok()) return usage.status();
   if (WantsJson(session)) {
-    const Json json = {{"schema", "ckptree.gc/1"},
-                       {"done", false},
+    const Json json = {{"schema", "ckptree.gc-dry-run/1"},
                        {"pending_bytes", usage->pending_bytes},
                        {"dead_bytes", usage->dead_bytes},
                        {"files", usage->files},
@@ -69,8 +69,7 @@ absl::StatusOr<int> SayWhatWouldGo(Session& session, bool exact) {
 }
 
 Json ReportJson(const CollectReport& report) {
-  return {{"schema", "ckptree.gc/1"},
-          {"done", true},
+  return {{"schema", "ckptree.gc/2"},
           {"versions", report.versions},
           {"blocks_freed", report.blocks_freed},
           {"bytes_freed", report.bytes_freed},
@@ -123,25 +122,21 @@ absl::StatusOr<int> RunGc(Session& session) {
   if (!budget.ok()) return budget.status();
   const bool exact = session.arguments().Has("bytes");
   if (session.arguments().Has("dry-run")) return SayWhatWouldGo(session, exact);
-  const absl::StatusOr<Store*> store = session.OpenStoreForWriting();
-  if (absl::IsUnavailable(store.status())) {
-    return WithHint(store.status(),
-                    "a trainer frees by itself, in the background; `ckptree gc "
-                    "--dry-run` works beside it, --wait SECONDS waits for its "
-                    "end");
-  }
-  if (!store.ok()) return store.status();
+  Changes changes(&session);
+  if (absl::Status status = changes.Open(); !status.ok()) return status;
   CollectOptions options;
   options.bytes_per_second = *budget;
   if (session.arguments().Has("full")) options.min_dead_fraction = 0;
   options.pack = session.arguments().Has("pack");
   const absl::StatusOr<CollectReport> report =
-      RunCollect(session, *store, options, "gc");
+      RunCollect(session, changes, options, "gc",
+                 /*patient=*/!session.arguments().Has("timeout") &&
+                     !session.arguments().Has("wait"));
   if (!report.ok()) return report.status();
   session.out().Write(WantsJson(session)
                           ? JsonText(ReportJson(*report), true) + "\n"
                           : ReportText(*report, exact));
-  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  if (absl::Status status = changes.Close(); !status.ok()) return status;
   return report->damaged.empty() ? kExitOk : kExitNegative;
 }
 

@@ -73,6 +73,14 @@ class Getter {
                       "name one of them, or take -o text or -o json");
     }
     bool first = true;
+    if (options_.format == "json") {
+      const std::string text = JsonText({{"schema", "ckptree.get/2"},
+                                         {"branch", step_.info().branch},
+                                         {"step", step_.step()}},
+                                        false);
+      // One document, however many leaves: a program parses it as it is.
+      out_.Write(text.substr(0, text.size() - 1) + ",\"leaves\":[");
+    }
     for (const LeafInfo& named : target_.leaves) {
       const absl::StatusOr<LeafInfo> leaf = step_.Holder(named);
       if (!leaf.ok()) return leaf.status();
@@ -85,6 +93,7 @@ class Getter {
         out_.Write(absl::StrFormat("%s%s  %s\n", first ? "" : "\n",
                                    Escape(named.name), type));
       }
+      if (!first && options_.format == "json") out_.Write(",");
       first = false;
       const absl::Status status = leaf->dtype == DType::kNone
                                       ? Value(named, *leaf)
@@ -92,6 +101,7 @@ class Getter {
       if (!status.ok()) return status;
       if (out_.failed()) break;
     }
+    if (options_.format == "json") out_.Write("]}\n");
     return absl::OkStatus();
   }
 
@@ -242,22 +252,19 @@ class Getter {
   // `data` is JSON text.
   void PutJson(const LeafInfo& named, const LeafInfo& leaf, const Shape& shape,
                const std::string& data) {
-    Json head = {{"schema", "ckptree.get/1"},
-                 {"branch", step_.info().branch},
-                 {"step", step_.step()},
-                 {"key", named.name},
-                 {"kind", std::string(Name(leaf.kind))}};
-    if (leaf.dtype != DType::kNone) {
-      head["dtype"] = std::string(Name(leaf.dtype));
-      head["shape"] = shape;
-      if (!target_.slice.empty()) head["slice"] = target_.slice_text;
-    }
+    const bool array = leaf.dtype != DType::kNone;
+    const Json head = {
+        {"key", named.name},
+        {"kind", std::string(Name(leaf.kind))},
+        {"dtype", array ? Json(std::string(Name(leaf.dtype))) : Json()},
+        {"shape", array ? Json(shape) : Json()},
+        {"slice", target_.slice.empty() ? Json() : Json(target_.slice_text)}};
     std::string text = JsonText(head, false);
     text.pop_back();
     out_.Write(text);
     out_.Write(",\"data\":");
     out_.Write(data);
-    out_.Write("}\n");
+    out_.Write("}");
   }
 
   Session& session_;

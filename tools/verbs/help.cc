@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -21,9 +22,58 @@ constexpr std::string_view kExitCodes =
     "     recover or repair left something out, diff found a difference\n"
     "2    wrong usage, or it did not work\n"
     "3    no such store, step or key\n"
-    "4    another process has the store\n"
+    "4    another process has the store, and nothing was changed\n"
     "5    damaged data, met by any command but these\n"
+    "6    a trainer was asked, and did not say whether it was done\n"
     "130  interrupted (143: by SIGTERM)\n";
+
+// Each has its file in tools/schemas; a test compares.
+constexpr std::pair<std::string_view, std::string_view> kDocuments[] = {
+    {"ckptree.log/1", "ckptree log: the steps, newest first"},
+    {"ckptree.ls/1", "ckptree ls: the leaves of a step"},
+    {"ckptree.ls-folded/1", "ckptree ls --depth: subtrees of a step"},
+    {"ckptree.step/1", "ckptree show REV: all about a step"},
+    {"ckptree.leaf/2", "ckptree show REV:KEY: all about leaves"},
+    {"ckptree.parts/1", "ckptree show REV --parts: what each rank saved"},
+    {"ckptree.get/2",
+     "ckptree get -o json: values; data is nested as the shape is"},
+    {"ckptree.history/1", "ckptree history: each value that a leaf had"},
+    {"ckptree.diff/1", "ckptree diff: the leaves in which two steps differ"},
+    {"ckptree.blame/1", "ckptree blame: which save gave each leaf its value"},
+    {"ckptree.find/1", "ckptree find: where a condition held"},
+    {"ckptree.stat/1", "ckptree stat: the statistics of arrays"},
+    {"ckptree.hist/1",
+     "ckptree hist: counts of values by bins; count.REV for each step"},
+    {"ckptree.verify/1", "ckptree verify: what a check found"},
+    {"ckptree.tag/1", "ckptree tag: the tags"},
+    {"ckptree.fork/1", "ckptree fork: the branches, the main one first"},
+    {"ckptree.du/1", "ckptree du: what each step costs"},
+    {"ckptree.du-subtrees/1",
+     "ckptree du REV: what the subtrees of a step cost"},
+    {"ckptree.du-free/1", "ckptree du --free: what removing steps would free"},
+    {"ckptree.gc/2", "ckptree gc: what a collection did"},
+    {"ckptree.gc-dry-run/1", "ckptree gc --dry-run: what there is to free"},
+    {"ckptree.policy/1", "ckptree policy: which steps live, and why"},
+    {"ckptree.recover/1", "ckptree recover: what came of each step"},
+    {"ckptree.repair/1", "ckptree repair: what came of each step"},
+    {"ckptree.version/1", "ckptree version"},
+};
+
+std::string JsonHelp() {
+  std::string text =
+      "With --json (or -o json) a verb prints one document. Its member\n"
+      "\"schema\" says which shape it has; a shape that changes so that a\n"
+      "reader would notice gets another number. The JSON Schema of each is in\n"
+      "share/ckptree/schemas, in the sources in tools/schemas. --columns "
+      "leaves\n"
+      "members of rows out; -o ndjson prints the rows alone, an object a "
+      "line.\n"
+      "NaN, Infinity and -Infinity are texts.\n\n";
+  for (const auto& [id, what] : kDocuments) {
+    absl::StrAppendFormat(&text, "%-24s %s\n", id, what);
+  }
+  return text;
+}
 
 constexpr std::string_view kRev =
     "Which step (REV):\n"
@@ -31,11 +81,11 @@ constexpr std::string_view kRev =
     "  latest         the one with the highest number\n"
     "  latest~2       two saves earlier; works behind each of these\n"
     "  best:loss:min      the lowest loss; best:acc:max the highest acc\n"
-    "  healthy        the latest one without NaN and Inf\n"
+    "  healthy        the latest without NaN and Inf, in arrays and metrics\n"
     "  @released      the step with that tag\n"
     "  trial/1200     on the fork `trial`; also trial/latest, "
     "trial/best:loss:min\n"
-    "  1000..2000     (log, rm, du) from one to the other, both included\n\n"
+    "  1000..2000     from one to the other, both included\n\n"
     "Which leaf (KEY), as `ckptree ls` prints it:\n"
     "  params/dense/kernel, opt/[0]/.mu, \"odd name\"/x\n"
     "  ['params']['dense']['kernel']   as jax.tree_util.keystr writes it\n"
@@ -104,6 +154,8 @@ absl::StatusOr<int> RunHelp(Session& session) {
   const std::string& topic = session.words()[0];
   if (topic == "exit-codes") {
     session.out().Write(kExitCodes);
+  } else if (topic == "json") {
+    session.out().Write(JsonHelp());
   } else if (topic == "rev") {
     session.out().Write(kRev);
   } else if (topic == "where") {

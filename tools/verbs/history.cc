@@ -14,12 +14,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/bars.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
@@ -138,7 +139,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
                    {.name = "inf", .title = "INF", .right = true},
                    {.name = "steps"},
                    {.name = "digest"}};
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForAges();
   const bool line_drawn =
       options->format == Format::kTable &&
       (session.arguments().Has("spark") || session.terminal().is_terminal);

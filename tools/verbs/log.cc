@@ -130,9 +130,7 @@ absl::StatusOr<int> RunLog(Session& session) {
   }
   if (!steps.ok()) return steps.status();
   std::reverse(steps->begin(), steps->end());
-  if (steps->empty()) {
-    session.Note(ranged ? "no steps there" : "no steps yet");
-  }
+  if (steps->empty() && !ranged) session.Note("no steps yet");
   const bool people = options->format == Format::kTable;
   const std::vector<std::string> metrics = MetricNames(*steps);
   Table table =

@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/output/clock.h"
 #include "tools/output/quantity.h"
 
 namespace ckptree::tools {
@@ -102,7 +103,7 @@ Table LogTable(std::span<const StepInfo> steps,
   table.rows_name = "steps";
   table.columns = LogColumns(metrics);
   if (!ages) table.columns[1].title = "COMMITTED";
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForAges();
   const bool exact = exact_bytes;
   for (const StepInfo& step : steps) {
     const std::uint64_t shared = step.logical_bytes > step.new_bytes

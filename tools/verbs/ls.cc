@@ -215,7 +215,7 @@ absl::StatusOr<int> RunLs(Session& session) {
              : LeafTable(*step, *leaves, *options,
                          session.arguments().Has("stats"));
   if (!table.ok()) return table.status();
-  table->schema = "ckptree.ls/1";
+  table->schema = *depth ? "ckptree.ls-folded/1" : "ckptree.ls/1";
   table->rows_name = "leaves";
   table->extra["branch"] = step->info().branch;
   table->extra["step"] = step->step();

@@ -12,9 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/freeing.h"
@@ -95,7 +97,7 @@ Table VerdictTable(const PolicyReport& report, const std::string& branch) {
                    {.name = "kept", .title = "STAYS"},
                    {.name = "why", .title = "WHY", .elide = true},
                    {.name = "version"}};
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForAges();
   for (auto it = report.steps.rbegin(); it != report.steps.rend(); ++it) {
     Cell number = StepCell(it->step);
     number.text = StepText(branch, it->step);
@@ -175,9 +177,10 @@ absl::StatusOr<int> Show(Session& session, const TableOptions& options,
   return kExitOk;
 }
 
-absl::StatusOr<int> Apply(Session& session, Store* store,
+absl::StatusOr<int> Apply(Session& session, Changes& changes,
                           const std::string& branch) {
-  const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(branch);
+  const absl::StatusOr<PolicyReport> report =
+      changes.store()->PreviewPolicy(branch);
   if (!report.ok()) return report.status();
   const std::uint64_t going = GoingOf(*report);
   if (going == 0) {
@@ -190,23 +193,24 @@ absl::StatusOr<int> Apply(Session& session, Store* store,
     return kExitNegative;
   }
   const absl::StatusOr<std::vector<std::int64_t>> removed =
-      store->ApplyPolicy(branch);
+      changes.ApplyPolicy(branch);
   if (!removed.ok()) return removed.status();
   for (const std::int64_t step : *removed) {
     session.out().Write(
         absl::StrFormat("removed step %s\n", StepText(branch, step)));
   }
-  if (absl::Status status = FreeRemoved(session, store); !status.ok()) {
+  if (absl::Status status = FreeRemoved(session, changes); !status.ok()) {
     return status;
   }
   return kExitOk;
 }
 
-absl::StatusOr<int> Set(Session& session, Store* store,
+absl::StatusOr<int> Set(Session& session, Changes& changes,
                         const std::string& branch, const Preservation& policy) {
-  if (absl::Status status = store->SetPolicy(policy, branch); !status.ok()) {
+  if (absl::Status status = changes.SetPolicy(policy, branch); !status.ok()) {
     return status;
   }
+  const Store* const store = changes.store();
   session.out().Write(
       absl::StrFormat("policy%s: %s\n", BranchText(branch), Text(policy)));
   const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(branch);
@@ -234,9 +238,9 @@ absl::StatusOr<int> RunPolicy(Session& session) {
     if (!parsed.ok()) return parsed.status();
     policy = *std::move(parsed);
   }
-  const bool changes = (policy.has_value() || arguments.Has("apply")) &&
-                       !arguments.Has("dry-run");
-  if (changes && arguments.Has("apply") && !arguments.Has("yes")) {
+  const bool writes = (policy.has_value() || arguments.Has("apply")) &&
+                      !arguments.Has("dry-run");
+  if (writes && arguments.Has("apply") && !arguments.Has("yes")) {
     if (absl::Status status = session.CheckCanAsk(
             "remove the steps",
             "add -y to remove them, --dry-run to see which");
@@ -244,21 +248,24 @@ absl::StatusOr<int> RunPolicy(Session& session) {
       return status;
     }
   }
-  const absl::StatusOr<Store*> store =
-      changes ? session.OpenStoreForWriting() : session.OpenStore();
-  if (!store.ok()) return store.status();
-  if (!changes) return Show(session, *options, *store, branch, policy);
+  if (!writes) {
+    const absl::StatusOr<Store*> store = session.OpenStore();
+    if (!store.ok()) return store.status();
+    return Show(session, *options, *store, branch, policy);
+  }
+  Changes changes(&session);
+  if (absl::Status status = changes.Open(); !status.ok()) return status;
   int code = kExitOk;
   if (policy.has_value()) {
-    const absl::StatusOr<int> set = Set(session, *store, branch, *policy);
+    const absl::StatusOr<int> set = Set(session, changes, branch, *policy);
     if (!set.ok()) return set;
   }
   if (arguments.Has("apply")) {
-    const absl::StatusOr<int> applied = Apply(session, *store, branch);
+    const absl::StatusOr<int> applied = Apply(session, changes, branch);
     if (!applied.ok()) return applied;
     code = *applied;
   }
-  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  if (absl::Status status = changes.Close(); !status.ok()) return status;
   return code;
 }
 

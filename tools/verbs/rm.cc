@@ -2,8 +2,6 @@
 
 // `ckptree rm`: removes steps.
 
-#include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/output/failure.h"
@@ -19,22 +18,6 @@
 
 namespace ckptree::tools {
 namespace {
-
-// Steps that the words name, by branch and number, each once.
-absl::StatusOr<std::vector<StepInfo>> Named(Session& session) {
-  std::map<std::pair<std::string, std::int64_t>, StepInfo> named;
-  for (const std::string& word : session.words()) {
-    const absl::StatusOr<std::vector<StepInfo>> steps =
-        FindSteps(session, word);
-    if (!steps.ok()) return steps.status();
-    for (const StepInfo& info : *steps) {
-      named.emplace(std::pair(info.branch, info.step), info);
-    }
-  }
-  std::vector<StepInfo> steps;
-  for (auto& [name, info] : named) steps.push_back(std::move(info));
-  return steps;
-}
 
 // " and the tags @a, @b"; empty where none of the steps has one.
 std::string TagsText(const std::vector<StepInfo>& steps) {
@@ -93,15 +76,18 @@ absl::StatusOr<int> RunRm(Session& session) {
           "branch");
     }
   }
-  const absl::StatusOr<Store*> store =
-      dry_run ? session.OpenStore() : session.OpenStoreForWriting();
-  if (!store.ok()) return store.status();
-  const absl::StatusOr<std::vector<StepInfo>> steps = Named(session);
+  Changes changes(&session);
+  if (absl::Status status =
+          dry_run ? session.OpenStore().status() : changes.Open();
+      !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<std::vector<StepInfo>> steps =
+      FindAllSteps(session, session.words());
   if (!steps.ok()) return steps.status();
   if (absl::Status status = CheckMayGo(session, *steps); !status.ok()) {
     return status;
   }
-  if (steps->empty()) session.Note("no steps there");
   if (asks && !steps->empty() &&
       !session.Ask("remove " + CountText(steps->size(), "step", "steps") +
                    TagsText(*steps))) {
@@ -110,17 +96,13 @@ absl::StatusOr<int> RunRm(Session& session) {
   }
   std::string freed;
   if (dry_run && !steps->empty()) {
-    absl::StatusOr<std::string> text = WouldFreeText(*store, *steps);
+    absl::StatusOr<std::string> text = WouldFreeText(changes.store(), *steps);
     if (!text.ok()) return text.status();
     freed = *std::move(text);
   }
   if (!dry_run) {
-    std::vector<StepSelector> selectors;
-    for (const StepInfo& info : *steps) {
-      selectors.push_back(AtStep(info.step, info.branch));
-    }
-    if (absl::Status status = (*store)->Delete(
-            selectors, {.tagged = session.arguments().Has("tagged")});
+    if (absl::Status status =
+            changes.Delete(*steps, session.arguments().Has("tagged"));
         !status.ok()) {
       return status;
     }
@@ -132,11 +114,11 @@ absl::StatusOr<int> RunRm(Session& session) {
   }
   session.out().Write(freed);
   if (!dry_run && !steps->empty()) {
-    if (absl::Status status = FreeRemoved(session, *store); !status.ok()) {
+    if (absl::Status status = FreeRemoved(session, changes); !status.ok()) {
       return status;
     }
   }
-  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  if (absl::Status status = changes.Close(); !status.ok()) return status;
   return kExitOk;
 }
 

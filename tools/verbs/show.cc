@@ -12,9 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tools/line/command.h"
 #include "tools/line/target.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/output/table.h"
@@ -56,7 +57,8 @@ class Sheet {
 
 std::string WhenText(absl::Time time) {
   if (time == absl::UnixEpoch()) return "";
-  return absl::StrFormat("%s (%s)", TimeText(time), AgeText(time, absl::Now()));
+  return absl::StrFormat("%s (%s)", TimeText(time),
+                         AgeText(time, NowForAges()));
 }
 
 std::string ListText(const Shape& shape) {
@@ -130,7 +132,7 @@ Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
   for (const auto& [name, kind] : metadata.items) items[name] = kind;
   Json lineage = Json::object();
   for (const auto& [name, value] : metadata.lineage) lineage[name] = value;
-  return {{"schema", "ckptree.show/1"},
+  return {{"schema", "ckptree.step/1"},
           {"branch", info.branch},
           {"step", info.step},
           {"version", info.version},
@@ -211,7 +213,12 @@ Json StatisticsJson(const Statistics& statistics) {
   Json json = {{"count", statistics.count},
                {"nan", statistics.nan},
                {"inf", statistics.inf},
-               {"zeros", statistics.zero}};
+               {"zeros", statistics.zero},
+               {"min", nullptr},
+               {"max", nullptr},
+               {"mean", nullptr},
+               {"std", nullptr},
+               {"l2", nullptr}};
   if (statistics.finite() > 0) {
     json["min"] = statistics.min;
     json["max"] = statistics.max;
@@ -222,17 +229,14 @@ Json StatisticsJson(const Statistics& statistics) {
   return json;
 }
 
-Json LeafJson(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
+Json LeafJson(const LeafInfo& named, const LeafInfo& leaf,
               const LeafDetail& detail) {
   const bool array = leaf.dtype != DType::kNone;
   Json boxes = Json::array();
   for (const BoxSpec& box : detail.boxes) {
     boxes.push_back({{"start", box.start}, {"shape", box.shape}});
   }
-  return {{"schema", "ckptree.show/1"},
-          {"branch", step.info().branch},
-          {"step", step.step()},
-          {"key", named.name},
+  return {{"key", named.name},
           {"tie_to", named.tie_to ? Json(leaf.name) : Json()},
           {"kind", std::string(Name(leaf.kind))},
           {"dtype", array ? Json(std::string(Name(leaf.dtype))) : Json()},
@@ -325,6 +329,7 @@ absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
     return absl::InvalidArgumentError("`ckptree show` takes no slice");
   }
   const bool exact = session.arguments().Has("bytes");
+  Json leaves = Json::array();
   bool first = true;
   for (const LeafInfo& named : target->leaves) {
     const absl::StatusOr<LeafInfo> leaf = step.Holder(named);
@@ -332,16 +337,20 @@ absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
     const absl::StatusOr<LeafDetail> detail = step.Detail(leaf->path);
     if (!detail.ok()) return detail.status();
     if (json) {
-      // Of several leaves: a document a line.
-      session.out().Write(JsonText(LeafJson(step, named, *leaf, *detail),
-                                   target->leaves.size() == 1) +
-                          "\n");
+      leaves.push_back(LeafJson(named, *leaf, *detail));
       continue;
     }
     if (!first) session.out().Write("\n");
     first = false;
     session.out().Write(LeafSheet(step, named, *leaf, *detail, exact)
                             .Text(session.terminal().color));
+  }
+  if (json) {
+    const Json document = {{"schema", "ckptree.leaf/2"},
+                           {"branch", step.info().branch},
+                           {"step", step.step()},
+                           {"leaves", std::move(leaves)}};
+    session.out().Write(JsonText(document, true) + "\n");
   }
   return absl::OkStatus();
 }

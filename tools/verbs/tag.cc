@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
@@ -68,10 +69,10 @@ absl::StatusOr<int> RunTag(Session& session) {
   const absl::StatusOr<Address> address =
       ParseAddress(session.words().size() > 1 ? session.words()[1] : "");
   if (!address.ok()) return address.status();
-  const absl::StatusOr<Store*> store = session.OpenStoreForWriting();
-  if (!store.ok()) return store.status();
+  Changes changes(&session);
+  if (absl::Status status = changes.Open(); !status.ok()) return status;
   if (remove) {
-    if (absl::Status status = (*store)->Untag(name); !status.ok()) {
+    if (absl::Status status = changes.Untag(name); !status.ok()) {
       return WithHint(status, "`ckptree tag` lists the tags");
     }
     session.Note("removed the tag @" + name);
@@ -79,37 +80,39 @@ absl::StatusOr<int> RunTag(Session& session) {
     const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
     if (!info.ok()) return info.status();
     if (absl::Status status =
-            (*store)->Tag(name, AtStep(info->step, info->branch),
-                          {.move = session.arguments().Has("move")});
+            changes.Tag(name, *info, session.arguments().Has("move"));
         !status.ok()) {
-      return WithHint(status, absl::IsAlreadyExists(status)
-                                  ? "--move lets it name another step"
-                                  : "a tag is a short name without ':' or '~'");
+      if (absl::IsAlreadyExists(status)) {
+        return WithHint(status, "--move lets it name another step");
+      }
+      if (!absl::IsInvalidArgument(status)) return status;
+      return WithHint(status, "a tag is a short name without ':' or '~'");
     }
     session.Note(absl::StrFormat("@%s is step %s", name,
                                  StepText(info->branch, info->step)));
   }
-  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  if (absl::Status status = changes.Close(); !status.ok()) return status;
   return kExitOk;
 }
 
 absl::StatusOr<int> RunPin(Session& session) {
   const bool remove = session.arguments().Has("delete");
-  const absl::StatusOr<Store*> store = session.OpenStoreForWriting();
-  if (!store.ok()) return store.status();
-  for (const std::string& word : session.words()) {
-    const absl::StatusOr<Address> address = ParseAddress(word);
-    if (!address.ok()) return address.status();
-    const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
-    if (!info.ok()) return info.status();
-    const absl::Status status =
-        remove ? (*store)->Unpin(AtStep(info->step, info->branch))
-               : (*store)->Pin(AtStep(info->step, info->branch));
-    if (!status.ok()) return status;
-    session.Note(absl::StrFormat("%s step %s", remove ? "unpinned" : "pinned",
-                                 StepText(info->branch, info->step)));
+  Changes changes(&session);
+  if (absl::Status status = changes.Open(); !status.ok()) return status;
+  // All are found before the first is changed.
+  const absl::StatusOr<std::vector<StepInfo>> steps =
+      FindAllSteps(session, session.words());
+  if (!steps.ok()) return steps.status();
+  if (!steps->empty()) {
+    if (absl::Status status = changes.Pin(*steps, !remove); !status.ok()) {
+      return status;
+    }
   }
-  if (absl::Status status = (*store)->Close(); !status.ok()) return status;
+  for (const StepInfo& info : *steps) {
+    session.Note(absl::StrFormat("%s step %s", remove ? "unpinned" : "pinned",
+                                 StepText(info.branch, info.step)));
+  }
+  if (absl::Status status = changes.Close(); !status.ok()) return status;
   return kExitOk;
 }
 

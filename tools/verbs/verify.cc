@@ -59,16 +59,23 @@ Table FindingTable(const VerifyReport& report, bool all_steps) {
 
 absl::StatusOr<VerifyReport> Check(Session& session, VerifyOptions options) {
   for (const std::string& word : session.words()) {
-    const absl::StatusOr<Address> address = ParseAddress(word);
-    if (!address.ok()) return address.status();
-    if (!address->key.empty()) {
-      return absl::InvalidArgumentError(
-          "`ckptree verify` checks whole steps: leave the key out");
+    if (word.find("..") == word.npos) {
+      const absl::StatusOr<Address> address = ParseAddress(word);
+      if (!address.ok()) return address.status();
+      if (!address->key.empty()) {
+        return absl::InvalidArgumentError(
+            "`ckptree verify` checks whole steps: leave the key out");
+      }
     }
-    const absl::StatusOr<StepInfo> info = session.Resolve(address->step);
-    if (!info.ok()) return info.status();
-    options.steps.push_back(AtStep(info->step, info->branch));
+    const absl::StatusOr<std::vector<StepInfo>> steps =
+        FindSteps(session, word);
+    if (!steps.ok()) return steps.status();
+    for (const StepInfo& info : *steps) {
+      options.steps.push_back(AtStep(info.step, info.branch));
+    }
   }
+  // No step of it is not every step.
+  if (!session.words().empty() && options.steps.empty()) return VerifyReport();
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
   ProgressLine progress("verify", session.error_terminal().is_terminal &&

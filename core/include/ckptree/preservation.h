@@ -167,8 +167,8 @@ struct BestN {
   MetricFn function = {};
 };
 
-// healthy, healthy(2): the last `n` steps without NaN and Inf. Without n: the
-// last one; but in an AllOf every one.
+// healthy, healthy(2): the last `n` steps without NaN and Inf in an array or a
+// metric. Without n: the last one; but in an AllOf every one.
 struct Healthy {
   std::optional<std::int64_t> n = {};
 };

@@ -30,6 +30,9 @@ struct StepSelector {
   BestMode mode = BestMode::kMin;  // kBest.
   int back = 0;             // This many saves earlier on the branch (latest~2).
   std::string branch = {};  // Empty: the main branch. Tags know their branch.
+  // The step only where it is this save of it (StepInfo::version), and
+  // kFailedPrecondition where it was saved anew since; 0: whichever.
+  std::uint64_t version = 0;
 };
 
 // Names of forks: letters, digits, '_', '-', '.', of which the first is a
@@ -48,8 +51,9 @@ CKPTREE_EXPORT StepSelector Best(std::string_view metric, BestMode mode,
 // For CheckpointManager::OpenStep() alone: the step of its BestStep().
 CKPTREE_EXPORT StepSelector BestByPolicy();
 CKPTREE_EXPORT StepSelector Tagged(std::string_view tag);
-// The step with the highest number of those without NaN and Inf in any array:
-// where to go back to when a run has diverged.
+// The step with the highest number of those without NaN and Inf in any array
+// and metric: where to go back to when a run has diverged. Values that are no
+// arrays do not count.
 CKPTREE_EXPORT StepSelector LatestHealthy(std::string_view branch = "");
 
 // "1200", "latest", "latest~2", "best:loss:min", "best:acc:max", "healthy",
