@@ -119,7 +119,7 @@ FACE = {
     "save": "options save tensor version",
     "engine": r"\w+",
     "manage": "manager policy ranks save_decision",
-    "repair": "local_path options recover repair step store",
+    "repair": "copy local_path options recover repair step store",
     "ranks": "local_path options ranks save store",
 }
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.

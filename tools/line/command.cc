@@ -431,7 +431,7 @@ int Finish(ByteSink* out, int code) {
 
 absl::Status UnknownCommand(std::string_view name) {
   std::vector<std::string> names;
-  for (const Command& command : kCommands) {
+  for (const Command& command : Commands()) {
     if (!command.hidden) names.emplace_back(command.name);
   }
   const std::string nearest = Nearest(name, names);
@@ -501,10 +501,23 @@ std::string TakeCommand(std::vector<std::string>* words) {
 
 }  // namespace
 
-std::span<const Command> Commands() { return kCommands; }
+std::span<const Command> Commands() {
+  // One list, with those of another file behind `export`.
+  static const std::vector<Command> all = [] {
+    std::vector<Command> commands;
+    for (const Command& command : kCommands) {
+      commands.push_back(command);
+      if (command.name != "export") continue;
+      const std::span<const Command> more = ExchangeCommands();
+      commands.insert(commands.end(), more.begin(), more.end());
+    }
+    return commands;
+  }();
+  return all;
+}
 
 const Command* FindCommand(std::string_view name) {
-  for (const Command& command : kCommands) {
+  for (const Command& command : Commands()) {
     if (command.name == name) return &command;
   }
   return nullptr;

@@ -30,6 +30,8 @@ struct Command {
 };
 
 std::span<const Command> Commands();
+// Those that take from other stores, files and programs, and give to them.
+std::span<const Command> ExchangeCommands();
 const Command* FindCommand(std::string_view name);
 
 // Its own flags, those of tables, and those of every command.
@@ -60,6 +62,8 @@ absl::StatusOr<int> RunDu(Session& session);
 absl::StatusOr<int> RunGc(Session& session);
 absl::StatusOr<int> RunPolicy(Session& session);
 absl::StatusOr<int> RunExport(Session& session);
+absl::StatusOr<int> RunCopy(Session& session);
+absl::StatusOr<int> RunBackup(Session& session);
 absl::StatusOr<int> RunDemo(Session& session);
 absl::StatusOr<int> RunRecover(Session& session);
 absl::StatusOr<int> RunRepair(Session& session);

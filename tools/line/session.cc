@@ -69,7 +69,7 @@ absl::StatusOr<Store*> Session::OpenStoreForWriting() { return Open(false); }
 
 absl::StatusOr<Store*> Session::Open(bool read_only) {
   if (store_) return &*store_;
-  directory_ = arguments_.Get("store", "");
+  directory_ = chosen_.empty() ? arguments_.Get("store", "") : chosen_;
   // As where a variable of a script is not set: another store is not meant.
   if (directory_.empty() && arguments_.Has("store")) {
     return absl::InvalidArgumentError(

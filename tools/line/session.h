@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ class Session {
   absl::StatusOr<Store*> OpenStore();
   absl::StatusOr<Store*> OpenStoreForWriting();
   const std::string& directory() const { return directory_; }
+  // From now on the store is that of `directory`, whatever -C says. REQUIRES:
+  // none was opened yet.
+  void UseStore(std::string directory) { chosen_ = std::move(directory); }
 
   // The step of `selector`; kNotFound names the steps next to it.
   absl::StatusOr<Step> OpenStep(const StepSelector& selector);
@@ -61,6 +65,7 @@ class Session {
   Terminal terminal_;
   Terminal error_terminal_;
   ByteSink* out_;
+  std::string chosen_;
   std::string directory_;
   std::optional<Store> store_;
 };
