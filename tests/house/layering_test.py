@@ -62,8 +62,10 @@ LIBRARIES = {
     "pugixml": r"pugixml\.hpp$",
     "rados": r"rados/",
     "rocksdb": r"rocksdb/",
+    "sqlite": r"sqlite3\.h$",
     "tbb": r"(tbb|oneapi)/",
     "xxhash": r"xxhash\.h$",
+    "zip": r"zip\.h$",
     "zstd": r"zstd\.h$",
 }
 
@@ -125,7 +127,8 @@ FACE = {
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}
 FORMAT_TYPES = r"ckptree/(dtype|entry_kind|export|path|statistics)\.h"
-TOOLS = {"output": "", "line": "output", "verbs": "output line"}
+TOOLS = {"output": "", "files": "output", "line": "output files",
+         "verbs": "output files line"}
 TESTS = {
     "fault": "",
     "model": "fault",
@@ -188,7 +191,7 @@ RULES = [
                  ["absl", "highway", "tbb"], face=FACE, system=True),
     *rooms_rules("tools", TOOLS,
                  [r"base/.*", r"ckptree/.*", r"core/.*", r"schema/.*"],
-                 ["absl", "cli11", "json"], system=True),
+                 ["absl", "cli11", "json", "sqlite", "zip"], system=True),
     Rule(r"tools/ckptree\.cc", [r"tools/(line|output)/.*"], ["absl"],
          system=True),
     Rule(r"bench/.*",

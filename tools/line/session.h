@@ -36,7 +36,8 @@ class Session {
   // (safe beside a live trainer), or for writing. kNotFound where there is
   // none.
   absl::StatusOr<Store*> OpenStore();
-  absl::StatusOr<Store*> OpenStoreForWriting();
+  // With `create` it is made where the directory is absent or empty.
+  absl::StatusOr<Store*> OpenStoreForWriting(bool create = false);
   const std::string& directory() const { return directory_; }
   // From now on the store is that of `directory`, whatever -C says. REQUIRES:
   // none was opened yet.
@@ -58,7 +59,7 @@ class Session {
   void Note(std::string_view text);
 
  private:
-  absl::StatusOr<Store*> Open(bool read_only);
+  absl::StatusOr<Store*> Open(bool read_only, bool create);
   absl::Status Explain(absl::Status status, const StepSelector& selector);
 
   Arguments arguments_;

@@ -97,6 +97,20 @@ std::string HelpText(const Command& command) {
 }
 
 absl::StatusOr<int> RunHelp(Session& session) {
+  if (session.arguments().Has("man")) {
+    const Command* command = nullptr;
+    if (!session.words().empty()) {
+      command = FindCommand(session.words()[0]);
+      if (command == nullptr || command->hidden) {
+        return WithHint(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "there is no manual page on `%s`", session.words()[0])),
+            "`ckptree help` lists the commands");
+      }
+    }
+    session.out().Write(ManText(command));
+    return kExitOk;
+  }
   if (session.words().empty()) {
     session.out().Write(Overview());
     return kExitOk;
