@@ -95,6 +95,9 @@ TEST_F(PagerTest, ManualPages) {
   EXPECT_THAT(page, HasSubstr("\\-\\-follow"));
   EXPECT_THAT(Run({"help", "--man"}).out, HasSubstr(".B log"));
   EXPECT_EQ(Run({"help", "--man", "lgo"}).code, 2);
+  EXPECT_EQ(Run({"help", "--man-pages", scratch_ / "none"}).code, 2);
+  EXPECT_EQ(Run({"help", "--man-pages", scratch_ / ""}).code, 0);
+  EXPECT_EQ(ReadFile(scratch_ / "ckptree-log.1"), page);
   // As troff reads it: no line of text is a request.
   const std::string all = Run({"help", "--man", "find"}).out;
   for (std::size_t at = 0; at < all.size(); at = all.find('\n', at) + 1) {

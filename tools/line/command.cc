@@ -141,6 +141,7 @@ constexpr FlagSpec kExportFlags[] = {
 };
 constexpr FlagSpec kHelpFlags[] = {
     {"man", 0, "", "as a manual page, for `man -l -`"},
+    {"man-pages", 0, "DIR", "write the manual pages of all commands there"},
 };
 constexpr FlagSpec kVersionFlags[] = {
     {"json", 0, "", "for programs"},
