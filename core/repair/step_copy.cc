@@ -127,10 +127,15 @@ class StepCopier {
     for (const LeafInfo& leaf : *leaves) {
       if (leaf.tie_to.has_value()) AddTie(leaf);
     }
-    if (result_.leaves_saved == 0 && result_.leaves_lost > 0) {
+    if (!options_.whole && result_.leaves_saved == 0 &&
+        result_.leaves_lost > 0) {
       return NotSaved("none of its leaves can be read");
     }
     AddWhatIsSaid();
+    if (options_.whole && !result_.lost.empty()) {
+      const LostLeaf& first = result_.lost.front();
+      return NotSaved(first.name + ": " + first.why);
+    }
     if (absl::Status status = builder_.status(); !status.ok()) {
       return NotSaved(ReasonOf(status));
     }
@@ -294,6 +299,12 @@ class StepCopier {
     const absl::StatusOr<StepMetadata> metadata = from_.Metadata();
     if (metadata.ok()) {
       origin.lineage = metadata->lineage;
+      for (const auto& [name, text] : options_.lineage) {
+        std::erase_if(origin.lineage, [&name = name](const auto& entry) {
+          return entry.first == name;
+        });
+        origin.lineage.emplace_back(name, text);
+      }
       if (!metadata->custom.empty()) {
         builder_.SetCustomMetadata(metadata->custom);
       }
@@ -347,6 +358,7 @@ absl::StatusOr<RecoveredStep> CopyStep(const Step& from, Store* to,
                                        const StepCopyOptions& options) {
   SaveOptions saving;
   saving.branch = from.info().branch;
+  saving.overwrite = options.overwrite;
   return StepCopier(from, to->Begin(from.step(), saving), options).Run();
 }
 

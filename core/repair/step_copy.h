@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "ckptree/recover.h"
@@ -18,6 +21,10 @@ namespace ckptree::internal {
 struct StepCopyOptions {
   std::uint64_t memory_bytes = 0;  // See RecoverOptions.
   bool save = true;  // False: all is read and put together, nothing committed.
+  bool whole = false;      // A step of which anything is lost is not saved.
+  bool overwrite = false;  // Replaces the step of this number.
+  // Added to the lineage of the step.
+  std::vector<std::pair<std::string, std::string>> lineage;
   std::function<bool()> cancelled;                   // Not null.
   std::function<void(std::uint64_t bytes)> on_read;  // Not null.
 };

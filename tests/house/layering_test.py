@@ -63,8 +63,10 @@ LIBRARIES = {
     "pugixml": r"pugixml\.hpp$",
     "rados": r"rados/",
     "rocksdb": r"rocksdb/",
+    "sqlite": r"sqlite3\.h$",
     "tbb": r"(tbb|oneapi)/",
     "xxhash": r"xxhash\.h$",
+    "zip": r"zip\.h$",
     "zlib": r"zlib\.h$",
     "zstd": r"zstd\.h$",
 }
@@ -123,14 +125,14 @@ FACE = {
     "save": "options save tensor version",
     "engine": r"\w+",
     "manage": "manager policy ranks save_decision",
-    "repair": "local_path options recover repair step store",
+    "repair": "copy local_path options recover repair step store",
     "ranks": "local_path options ranks save store",
 }
 # Likewise of kv: what stands in kv/ itself is its face, which core sees.
 KV = {"files": "", "journal": "files", "rocks": "files journal"}
 FORMAT_TYPES = r"ckptree/(dtype|entry_kind|export|path|statistics)\.h"
-TOOLS = {"output": "", "line": "output", "report": "output",
-         "verbs": "output line report"}
+TOOLS = {"output": "", "files": "output", "line": "output files",
+         "report": "output", "verbs": "output files line report"}
 TESTS = {
     "fault": "",
     "model": "fault",
@@ -197,7 +199,7 @@ RULES = [
          ["absl", "httplib", "json", "zlib"], system=True),
     *rooms_rules("tools", TOOLS,
                  [r"base/.*", r"ckptree/.*", r"core/.*", r"schema/.*"],
-                 ["absl", "cli11", "json"], system=True),
+                 ["absl", "cli11", "json", "sqlite", "zip"], system=True),
     Rule(r"tools/ckptree\.cc", [r"tools/(line|output)/.*"], ["absl"],
          system=True),
     Rule(r"bench/.*",

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -17,6 +18,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/nearest.h"
+#include "tools/output/pager.h"
 #include "tools/output/table.h"
 #include "tools/output/terminal.h"
 
@@ -27,6 +29,7 @@ constexpr FlagSpec kEveryFlags[] = {
     {"store", 'C', "DIR", "the store; else $CKPTREE_STORE, else from here up"},
     {"color", 0, "WHEN", "auto, always or never", "auto|always|never"},
     {"quiet", 'q', "", "no notes and no progress on standard error"},
+    {"no-pager", 0, "", "long output, too, goes right to the terminal"},
     {"help", 'h', "", "this text"},
 };
 constexpr FlagSpec kLsFlags[] = {
@@ -134,6 +137,8 @@ constexpr FlagSpec kRepairFlags[] = {
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 constexpr FlagSpec kExportFlags[] = {
+    {"format", 0, "FORMAT", "safetensors, npz, npy or raw; else by the name",
+     "safetensors|npz|npy|raw"},
     {"keys", 'k', "GLOB", "only these; of several any", "", true},
     {"strip", 0, "PREFIX", "names without this beginning: params"},
     {"rename", 0, "OLD=NEW", "another beginning of names", "", true},
@@ -153,6 +158,10 @@ constexpr FlagSpec kServeFlags[] = {
     {"token-file", 0, "FILE", "its first line is the token; else a new one"},
     {"branch", 'b', "NAME", "the steps of this fork"},
     {"keys", 'k', "GLOB", "only these leaves; of several any", "", true},
+};
+constexpr FlagSpec kHelpFlags[] = {
+    {"man", 0, "", "as a manual page, for `man -l -`"},
+    {"man-pages", 0, "DIR", "write the manual pages of all commands there"},
 };
 constexpr FlagSpec kVersionFlags[] = {
     {"json", 0, "", "for programs"},
@@ -344,9 +353,15 @@ constexpr Command kCommands[] = {
      "  ckptree policy --set 'latest(3) | best(loss, min, 2) & healthy'\n"
      "  ckptree policy --apply",
      kPolicyFlags, true, 0, 0, RunPolicy},
-    {"export", "REV[:PREFIX] FILE", "write arrays to a .safetensors file",
-     "Keys become names joined by dots; arrays only.\n\n"
+    {"export", "REV[:PREFIX] FILE", "write arrays to a file of another kind",
+     "FILE ends with .safetensors or .npz; --format npy or raw makes a "
+     "folder.\n"
+     "REV may be a file of arrays. Keys become names joined by dots; arrays\n"
+     "only. What NumPy has no type for is written as `ckptree get -o npy` "
+     "does.\n"
+     "\n"
      "  ckptree export latest:params model.safetensors --strip params\n"
+     "  ckptree export latest:params arrays --format npy\n"
      "  ckptree export 1200 all.safetensors --skip --rename opt=optimizer",
      kExportFlags, false, 2, 2, RunExport},
     {"report", "[RANGE]", "one HTML file that shows the run",
@@ -433,14 +448,8 @@ constexpr Command kCommands[] = {
      1,
      1,
      RunCompletion},
-    {"help",
-     "[COMMAND|exit-codes|json|rev|where]",
-     "this list, or all about one command",
-     "",
-     {},
-     false,
-     0,
-     1,
+    {"help", "[COMMAND|exit-codes|json|rev|where]",
+     "this list, or all about one command", "", kHelpFlags, false, 0, 1,
      RunHelp},
     {"version", "", "the version of ckptree and of the format", "",
      kVersionFlags, false, 0, 0, RunVersion},
@@ -459,8 +468,13 @@ void PrintError(const absl::Status& status) {
 }
 
 // Flushes; the exit code, or what the failed output means.
-int Finish(ByteSink* out, int code) {
+int Finish(ByteSink* out, Pager* pager, int code) {
   const absl::Status flushed = out->Flush();
+  if (pager->started()) {
+    // Who leaves it early has seen enough.
+    pager->Wait();
+    return code;
+  }
   if (out->broken_pipe()) {
     // As every other program ends whose reader left.
     std::signal(SIGPIPE, SIG_DFL);
@@ -471,9 +485,17 @@ int Finish(ByteSink* out, int code) {
   return ExitCodeOf(flushed);
 }
 
+// What a program reads, and what does not end, is never paged.
+bool MayPage(std::string_view name, const std::vector<std::string>& words) {
+  if (name == "__complete" || name == "completion") return false;
+  return std::none_of(words.begin(), words.end(), [](const std::string& word) {
+    return word == "--no-pager" || word == "-f" || word == "--follow";
+  });
+}
+
 absl::Status UnknownCommand(std::string_view name) {
   std::vector<std::string> names;
-  for (const Command& command : kCommands) {
+  for (const Command& command : Commands()) {
     if (!command.hidden) names.emplace_back(command.name);
   }
   const std::string nearest = Nearest(name, names);
@@ -551,10 +573,24 @@ std::string TakeCommand(std::vector<std::string>* words) {
 
 }  // namespace
 
-std::span<const Command> Commands() { return kCommands; }
+std::span<const Command> Commands() {
+  // One list, with those of another file behind `export`.
+  static const std::vector<Command> all = [] {
+    std::vector<Command> commands;
+    for (const Command& command : kCommands) {
+      commands.push_back(command);
+      if (command.name != "export") continue;
+      const std::span<const Command> more = ExchangeCommands();
+      commands.insert(commands.end(), more.begin(), more.end());
+    }
+    return commands;
+  }();
+  return all;
+}
 
 const Command* FindCommand(std::string_view name) {
-  for (const Command& command : kCommands) {
+  name = NameOfAlias(name);
+  for (const Command& command : Commands()) {
     if (command.name == name) return &command;
   }
   return nullptr;
@@ -571,8 +607,11 @@ std::vector<FlagSpec> FlagsOf(const Command& command) {
 
 int RunCommandLine(std::vector<std::string> words) {
   HandleSignals();
-  ByteSink out(STDOUT_FILENO);
   const std::string name = TakeCommand(&words);
+  Pager pager(MayPage(name, words));
+  ByteSink out(STDOUT_FILENO, [&pager](std::string_view text) {
+    return pager.DescriptorFor(text);
+  });
   const Command* command = FindCommand(name);
   if (command == nullptr) {
     PrintError(name.empty()
@@ -582,7 +621,7 @@ int RunCommandLine(std::vector<std::string> words) {
     return kExitFailure;
   }
   absl::StatusOr<int> code = Run(*command, std::move(words), &out);
-  if (code.ok()) return Finish(&out, *code);
+  if (code.ok()) return Finish(&out, &pager, *code);
 
   absl::Status status = code.status();
   if (absl::IsInvalidArgument(status)) {
@@ -590,7 +629,7 @@ int RunCommandLine(std::vector<std::string> words) {
         status, absl::StrFormat("`ckptree help %s` shows how", command->name));
   }
   // What was printed before the failure stays in front of it.
-  const int failure = Finish(&out, ExitCodeOf(status));
+  const int failure = Finish(&out, &pager, ExitCodeOf(status));
   if (Interrupted()) return ExitCodeOfInterrupt();
   PrintError(status);
   return failure;

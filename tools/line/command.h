@@ -30,7 +30,12 @@ struct Command {
 };
 
 std::span<const Command> Commands();
+// Those that take from other stores, files and programs, and give to them.
+std::span<const Command> ExchangeCommands();
+// By its name, or a word of git's for it.
 const Command* FindCommand(std::string_view name);
+// The command that `name` is another word for; else `name`.
+std::string_view NameOfAlias(std::string_view name);
 
 // Its own flags, those of tables, and those of every command.
 std::vector<FlagSpec> FlagsOf(const Command& command);
@@ -62,6 +67,11 @@ absl::StatusOr<int> RunPolicy(Session& session);
 absl::StatusOr<int> RunExport(Session& session);
 absl::StatusOr<int> RunReport(Session& session);
 absl::StatusOr<int> RunServe(Session& session);
+absl::StatusOr<int> RunCopy(Session& session);
+absl::StatusOr<int> RunBackup(Session& session);
+absl::StatusOr<int> RunImport(Session& session);
+absl::StatusOr<int> RunDoctor(Session& session);
+absl::StatusOr<int> RunSql(Session& session);
 absl::StatusOr<int> RunDemo(Session& session);
 absl::StatusOr<int> RunRecover(Session& session);
 absl::StatusOr<int> RunRepair(Session& session);
@@ -73,6 +83,8 @@ absl::StatusOr<int> RunVersion(Session& session);
 // What `ckptree help` prints, without a command and with one.
 std::string Overview();
 std::string HelpText(const Command& command);
+// The same as a manual page; of null: of the program.
+std::string ManText(const Command* command);
 
 }  // namespace ckptree::tools
 

@@ -57,18 +57,19 @@ bool IsStore(const std::string& directory) {
 
 Session::Session(Arguments arguments, ByteSink* out)
     : arguments_(std::move(arguments)),
-      terminal_(
-          DetectTerminal(out->descriptor(), arguments_.Get("color", "auto"))),
+      terminal_(DetectTerminal(STDOUT_FILENO, arguments_.Get("color", "auto"))),
       error_terminal_(
           DetectTerminal(STDERR_FILENO, arguments_.Get("color", "auto"))),
       out_(out) {}
 
-absl::StatusOr<Store*> Session::OpenStore() { return Open(true); }
-absl::StatusOr<Store*> Session::OpenStoreForWriting() { return Open(false); }
+absl::StatusOr<Store*> Session::OpenStore() { return Open(true, false); }
+absl::StatusOr<Store*> Session::OpenStoreForWriting(bool create) {
+  return Open(false, create);
+}
 
-absl::StatusOr<Store*> Session::Open(bool read_only) {
+absl::StatusOr<Store*> Session::Open(bool read_only, bool create) {
   if (store_) return &*store_;
-  directory_ = arguments_.Get("store", "");
+  directory_ = chosen_.empty() ? arguments_.Get("store", "") : chosen_;
   // As where a variable of a script is not set: another store is not meant.
   if (directory_.empty() && arguments_.Has("store")) {
     return absl::InvalidArgumentError(
@@ -86,6 +87,7 @@ absl::StatusOr<Store*> Session::Open(bool read_only) {
   }
   StoreOptions options;
   options.read_only = read_only;
+  options.create_if_missing = create;
   options.collect = false;  // What a command frees it says.
   options.log = [this](LogSeverity severity, std::string_view,
                        std::string_view text) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,10 +36,14 @@ class Session {
   // (safe beside a live trainer), or for writing. kNotFound where there is
   // none.
   absl::StatusOr<Store*> OpenStore();
-  absl::StatusOr<Store*> OpenStoreForWriting();
+  // With `create` it is made where the directory is absent or empty.
+  absl::StatusOr<Store*> OpenStoreForWriting(bool create = false);
   const std::string& directory() const { return directory_; }
   // So that it can be opened again.
   void CloseStore() { store_.reset(); }
+  // From now on the store is that of `directory`, whatever -C says. REQUIRES:
+  // none was opened yet.
+  void UseStore(std::string directory) { chosen_ = std::move(directory); }
 
   // The step of `selector`; kNotFound names the steps next to it.
   absl::StatusOr<Step> OpenStep(const StepSelector& selector);
@@ -56,13 +61,14 @@ class Session {
   void Note(std::string_view text);
 
  private:
-  absl::StatusOr<Store*> Open(bool read_only);
+  absl::StatusOr<Store*> Open(bool read_only, bool create);
   absl::Status Explain(absl::Status status, const StepSelector& selector);
 
   Arguments arguments_;
   Terminal terminal_;
   Terminal error_terminal_;
   ByteSink* out_;
+  std::string chosen_;
   std::string directory_;
   std::optional<Store> store_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,12 @@ void Narrow(Selection* selection, std::size_t d, std::int64_t first,
 
 }  // namespace
 
+absl::Status ArrayReader::ReadBox(const BoxSpec& box,
+                                  std::span<std::byte> to) const {
+  return step_ != nullptr ? step_->ReadBox(leaf_.path, box, to)
+                          : read_(box, to);
+}
+
 absl::StatusOr<std::vector<std::byte>> ArrayReader::Read(
     const Selection& selection) const {
   const auto element = static_cast<std::size_t>(ElementBytes(leaf_.dtype));
@@ -41,7 +48,7 @@ absl::StatusOr<std::vector<std::byte>> ArrayReader::Read(
     // Rows of packed elements do not start at bytes: the whole is read.
     const auto bytes = ArrayBytes(leaf_.dtype, true, leaf_.shape).value_or(0);
     std::vector<std::byte> packed(static_cast<std::size_t>(bytes));
-    if (absl::Status status = step_.Read(leaf_.path, packed); !status.ok()) {
+    if (absl::Status status = step_->Read(leaf_.path, packed); !status.ok()) {
       return status;
     }
     const std::vector<std::byte> whole =
@@ -66,8 +73,7 @@ absl::StatusOr<std::vector<std::byte>> ArrayReader::Read(
   }
   const BoxSpec box = CoveringBox(selection);
   if (IsDense(selection)) {
-    if (absl::Status status = step_.ReadBox(leaf_.path, box, elements);
-        !status.ok()) {
+    if (absl::Status status = ReadBox(box, elements); !status.ok()) {
       return status;
     }
     return elements;
@@ -77,8 +83,7 @@ absl::StatusOr<std::vector<std::byte>> ArrayReader::Read(
     box_bytes *= static_cast<std::size_t>(size);
   }
   std::vector<std::byte> bytes(box_bytes);
-  if (absl::Status status = step_.ReadBox(leaf_.path, box, bytes);
-      !status.ok()) {
+  if (absl::Status status = ReadBox(box, bytes); !status.ok()) {
     return status;
   }
   Gather(selection, element, bytes, elements);
@@ -147,11 +152,14 @@ absl::Status ArrayReader::ReadPieces(
     rows_a_piece =
         std::max<std::int64_t>(1, kPieceBytes / (count / rows * element));
     // Whole chunks: none is read for two pieces.
-    const absl::StatusOr<LeafDetail> detail = step_.Detail(leaf_.path);
-    if (!detail.ok()) return detail.status();
-    if (d < detail->chunk_shape.size() && detail->chunk_shape[d] > 0) {
-      const std::int64_t chunk = detail->chunk_shape[d];
-      rows_a_piece = std::max(chunk, rows_a_piece / chunk * chunk);
+    Shape chunks;
+    if (step_ != nullptr) {
+      absl::StatusOr<LeafDetail> detail = step_->Detail(leaf_.path);
+      if (!detail.ok()) return detail.status();
+      chunks = std::move(detail->chunk_shape);
+    }
+    if (d < chunks.size() && chunks[d] > 0) {
+      rows_a_piece = std::max(chunks[d], rows_a_piece / chunks[d] * chunks[d]);
     }
   }
   for (std::int64_t first = 0; first < rows; first += rows_a_piece) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,7 +24,13 @@ class ArrayReader {
  public:
   // `step` and `leaf`, an array, must outlive the reader.
   ArrayReader(const Step& step, const LeafInfo& leaf)
-      : step_(step), leaf_(leaf) {}
+      : step_(&step), leaf_(leaf) {}
+  // Of an array that is not in a store, and not packed: `read` fills memory
+  // with a box of it.
+  using BoxFn =
+      std::function<absl::Status(const BoxSpec&, std::span<std::byte>)>;
+  ArrayReader(const LeafInfo& leaf, BoxFn read)
+      : leaf_(leaf), read_(std::move(read)) {}
 
   // All selected elements, dense, row-major.
   absl::StatusOr<std::vector<std::byte>> Read(const Selection& selection) const;
@@ -42,8 +49,11 @@ class ArrayReader {
       const;
 
  private:
-  const Step& step_;
+  absl::Status ReadBox(const BoxSpec& box, std::span<std::byte> to) const;
+
+  const Step* step_ = nullptr;  // Null: `read_`.
   const LeafInfo& leaf_;
+  BoxFn read_;
 };
 
 }  // namespace ckptree::tools

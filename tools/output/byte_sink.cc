@@ -65,8 +65,9 @@ void ByteSink::Write(std::string_view text) {
 void ByteSink::Write(std::span<const std::byte> bytes) {
   if (error_ != 0) return;
   if (buffer_.size() + bytes.size() > kBufferBytes) Drain();
-  if (bytes.size() < kBufferBytes) {
+  if (bytes.size() < kBufferBytes || choose_) {
     buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (buffer_.size() > kBufferBytes) Drain();
     return;
   }
   while (!bytes.empty() && error_ == 0) {
@@ -79,7 +80,14 @@ void ByteSink::Write(std::span<const std::byte> bytes) {
   }
 }
 
+void ByteSink::Choose() {
+  if (!choose_ || buffer_.empty()) return;
+  descriptor_ = choose_(buffer_);
+  choose_ = nullptr;
+}
+
 void ByteSink::Drain() {
+  Choose();
   std::string_view rest = buffer_;
   while (!rest.empty() && error_ == 0) {
     const ssize_t n = ::write(descriptor_, rest.data(), rest.size());

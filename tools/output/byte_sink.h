@@ -7,9 +7,11 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +25,11 @@ class ByteSink {
   explicit ByteSink(int descriptor) : descriptor_(descriptor) {}
   ByteSink(const ByteSink&) = delete;
   ByteSink& operator=(const ByteSink&) = delete;
+
+  // Asks where the bytes go before the first are written: `choose` is given
+  // what there is by then.
+  ByteSink(int descriptor, std::function<int(std::string_view)> choose)
+      : descriptor_(descriptor), choose_(std::move(choose)) {}
 
   void Write(std::string_view text);
   void Write(std::span<const std::byte> bytes);
@@ -38,7 +45,11 @@ class ByteSink {
  private:
   void Drain();
 
+  // Asks `choose_`, once.
+  void Choose();
+
   int descriptor_;
+  std::function<int(std::string_view)> choose_;
   int error_ = 0;
   std::string buffer_;
 };

@@ -24,9 +24,16 @@ constexpr std::int64_t kPieceBytes = 4 << 20;
 absl::StatusOr<ValueDifference> CompareValues(
     const Step& before, const LeafInfo& before_leaf, const Step& after,
     const LeafInfo& after_leaf, const std::function<bool()>& cancelled) {
-  const DType dtype = before_leaf.dtype;
+  return CompareValues(before_leaf, ArrayReader(before, before_leaf),
+                       ArrayReader(after, after_leaf), cancelled);
+}
+
+absl::StatusOr<ValueDifference> CompareValues(
+    const LeafInfo& leaf, const ArrayReader& before, const ArrayReader& after,
+    const std::function<bool()>& cancelled) {
+  const DType dtype = leaf.dtype;
   const auto width = static_cast<std::size_t>(ElementBytes(dtype));
-  Selection selection = SelectAll(before_leaf.shape);
+  Selection selection = SelectAll(leaf.shape);
   ValueDifference difference;
   double sum = 0, before_sum = 0;
   const std::int64_t rows = selection.empty() ? 1 : selection[0].count;
@@ -42,11 +49,9 @@ absl::StatusOr<ValueDifference> CompareValues(
       selection[0].start = row;
       selection[0].count = std::min(most, rows - row);
     }
-    const absl::StatusOr<std::vector<std::byte>> a =
-        ArrayReader(before, before_leaf).Read(selection);
+    const absl::StatusOr<std::vector<std::byte>> a = before.Read(selection);
     if (!a.ok()) return a.status();
-    const absl::StatusOr<std::vector<std::byte>> b =
-        ArrayReader(after, after_leaf).Read(selection);
+    const absl::StatusOr<std::vector<std::byte>> b = after.Read(selection);
     if (!b.ok()) return b.status();
     for (std::size_t at = 0; at + width <= a->size(); at += width) {
       ++difference.elements;

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
+#include "tools/output/array_reader.h"
 
 namespace ckptree::tools {
 
@@ -30,6 +31,10 @@ struct ValueDifference {
 absl::StatusOr<ValueDifference> CompareValues(
     const Step& before, const LeafInfo& before_leaf, const Step& after,
     const LeafInfo& after_leaf, const std::function<bool()>& cancelled);
+// The same of any two arrays; `leaf` says what type and shape both have.
+absl::StatusOr<ValueDifference> CompareValues(
+    const LeafInfo& leaf, const ArrayReader& before, const ArrayReader& after,
+    const std::function<bool()>& cancelled);
 
 }  // namespace ckptree::tools
 

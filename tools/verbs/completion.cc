@@ -272,7 +272,7 @@ const FlagSpec* FindFlag(std::string_view word,
 
 Line ReadLine(const std::vector<std::string>& words) {
   // Before the command there are those flags alone that every command has.
-  static const std::vector<FlagSpec> every = FlagsOf(*FindCommand("help"));
+  static const std::vector<FlagSpec> every = FlagsOf(*FindCommand("demo"));
   static std::vector<FlagSpec> own;
   Line line;
   for (const std::string& word : words) {
@@ -292,6 +292,11 @@ Line ReadLine(const std::vector<std::string>& words) {
       line.command = FindCommand(word);
       if (line.command != nullptr) own = FlagsOf(*line.command);
     } else {
+      // Its steps are those of SRC.
+      if (line.given == 0 && line.command != nullptr &&
+          line.command->name == "copy") {
+        line.store = {"-C", PathOf(word)};
+      }
       ++line.given;
     }
   }

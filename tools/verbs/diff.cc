@@ -21,6 +21,7 @@
 #include "tools/output/quantity.h"
 #include "tools/output/scalar_cell.h"
 #include "tools/output/value_difference.h"
+#include "tools/verbs/file_view.h"
 
 namespace ckptree::tools {
 namespace {
@@ -139,6 +140,14 @@ std::vector<std::string> TwoEnds(const std::vector<std::string>& words) {
 }  // namespace
 
 absl::StatusOr<int> RunDiff(Session& session) {
+  std::optional<FileWord> files[2];
+  for (std::size_t i = 0; i < session.words().size(); ++i) {
+    absl::StatusOr<std::optional<FileWord>> file =
+        FindFile(session, session.words()[i]);
+    if (!file.ok()) return file.status();
+    files[i] = *std::move(file);
+  }
+  if (files[0] || files[1]) return DiffFiles(session, files[0], files[1]);
   const absl::StatusOr<TableOptions> options =
       ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();

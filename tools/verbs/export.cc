@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// `ckptree export`: arrays of a step as one .safetensors file.
+// `ckptree export`: arrays of a step, or of a file, in another format.
 
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,22 +14,22 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/line/command.h"
+#include "tools/line/file_word.h"
 #include "tools/line/target.h"
 #include "tools/output/array_reader.h"
-#include "tools/output/byte_sink.h"
 #include "tools/output/failure.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
 #include "tools/output/safetensors.h"
-#include "tools/output/slice.h"
+#include "tools/verbs/export_formats.h"
 
 namespace ckptree::tools {
 namespace {
 
 struct Plan {
-  std::vector<LeafInfo> leaves;
-  std::vector<SafetensorsEntry> entries;
+  std::vector<ExportArray> arrays;
   std::uint64_t bytes = 0;
   std::uint64_t left_out = 0;        // Leaves that are no arrays.
   std::vector<std::string> skipped;  // By --skip: the key, and why.
@@ -76,142 +77,176 @@ std::string NewName(std::string name, const Naming& naming) {
   return name;
 }
 
-absl::StatusOr<Plan> MakePlan(const Step& step, std::string_view key,
-                              const std::vector<std::string>& globs,
-                              const Naming& naming, bool skip) {
-  for (const std::string& glob : globs) {
-    if (absl::Status status = ValidateGlob(glob); !status.ok()) return status;
-  }
-  absl::StatusOr<std::vector<LeafInfo>> found = FindSubtree(step, key);
-  if (!found.ok()) return found.status();
-  Plan plan;
-  std::map<std::string, std::string> names;  // To the key they come from.
-  for (const LeafInfo& named : *found) {
+// What could be exported: of a step, or of a file.
+absl::Status AddArraysOf(const Step& step, std::string_view key,
+                         std::vector<ExportArray>* arrays,
+                         std::uint64_t* left_out) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> found,
+                           FindSubtree(step, key));
+  for (const LeafInfo& named : found) {
     if (!named.is_leaf() && !named.tie_to) continue;
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, step.Holder(named));
+    if (leaf.dtype == DType::kNone) {
+      ++*left_out;
+      continue;
+    }
+    ExportArray array;
+    array.key = named.name;
+    array.name = DottedName(named.path);
+    array.leaf = std::move(leaf);
+    array.reader = [&step](const LeafInfo& of) {
+      return ArrayReader(step, of);
+    };
+    arrays->push_back(std::move(array));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddArraysOf(const FileWord& word,
+                         std::vector<ExportArray>* arrays) {
+  CKPTREE_ASSIGN_OR_RETURN(const FileTarget target,
+                           FindArrays(*word.file, word.key));
+  for (const FileArray& found : target.arrays) {
+    ExportArray array;
+    array.key = found.name;
+    array.name = found.name;
+    array.leaf = found.leaf;
+    array.why_not = found.why_not;
+    array.reader = [file = word.file, found](const LeafInfo& of) {
+      return ArrayReader(
+          of, [file, found](const BoxSpec& box, std::span<std::byte> to) {
+            return file->ReadBox(found, box, to);
+          });
+    };
+    arrays->push_back(std::move(array));
+  }
+  return absl::OkStatus();
+}
+
+// Keeps what the flags ask for and the format can hold.
+absl::Status Choose(const Arguments& arguments, ExportFormat format,
+                    Plan* plan) {
+  CKPTREE_ASSIGN_OR_RETURN(const Naming naming, ParseNaming(arguments));
+  const std::vector<std::string> globs = arguments.All("keys");
+  for (const std::string& glob : globs) {
+    CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
+  }
+  std::map<std::string, std::string> names;  // To the key they come from.
+  std::vector<ExportArray> chosen;
+  for (ExportArray& array : plan->arrays) {
     if (!globs.empty() &&
         std::none_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-          return MatchesGlob(glob, named.name);
+          return MatchesGlob(glob, array.key);
         })) {
       continue;
     }
-    const absl::StatusOr<LeafInfo> leaf = step.Holder(named);
-    if (!leaf.ok()) return leaf.status();
-    if (leaf->dtype == DType::kNone) {
-      ++plan.left_out;
-      continue;
-    }
-    SafetensorsEntry entry;
-    entry.name = NewName(DottedName(named.path), naming);
+    array.name = NewName(array.name, naming);
     std::string why;
-    if (!SafetensorsType(leaf->dtype)) {
+    if (array.leaf.dtype == DType::kNone) {
+      why = absl::StrFormat("`%s` cannot be read: %s", Escape(array.key),
+                            array.why_not);
+    } else if (format == ExportFormat::kSafetensors &&
+               !SafetensorsType(array.leaf.dtype)) {
       why = absl::StrFormat("`%s` is %s, which a safetensors file cannot hold",
-                            Escape(named.name), Name(leaf->dtype));
-    } else if (entry.name.empty() || entry.name == "__metadata__") {
+                            Escape(array.key), Name(array.leaf.dtype));
+    } else if (!CanBeNamed(format, array.name)) {
       why = absl::StrFormat("`%s` would be named `%s`, which is no name there",
-                            Escape(named.name), entry.name);
-    } else if (const auto [other, added] =
-                   names.emplace(entry.name, named.name);
+                            Escape(array.key), Escape(array.name));
+    } else if (const auto [other, added] = names.emplace(array.name, array.key);
                !added) {
       why = absl::StrFormat("`%s` and `%s` would both be named `%s`",
-                            Escape(other->second), Escape(named.name),
-                            Escape(entry.name));
+                            Escape(other->second), Escape(array.key),
+                            Escape(array.name));
     }
     if (!why.empty()) {
-      if (!skip) {
+      if (!arguments.Has("skip")) {
         return WithHint(absl::InvalidArgumentError(why),
                         "--skip leaves it out, --keys GLOB says which to take, "
                         "--rename OLD=NEW gives other names");
       }
-      plan.skipped.push_back(std::move(why));
+      plan->skipped.push_back(std::move(why));
       continue;
     }
-    entry.dtype = leaf->dtype;
-    entry.shape = leaf->shape;
-    entry.bytes = static_cast<std::uint64_t>(
-        ArrayBytes(leaf->dtype, leaf->packed, leaf->shape).value_or(0));
-    plan.bytes += entry.bytes;
-    plan.leaves.push_back(*leaf);
-    plan.entries.push_back(std::move(entry));
+    // Types below 8 bits come out one element to a byte.
+    array.bytes = static_cast<std::uint64_t>(
+        ArrayBytes(array.leaf.dtype, false, array.leaf.shape).value_or(0));
+    plan->bytes += array.bytes;
+    chosen.push_back(std::move(array));
   }
-  if (plan.entries.empty()) {
+  plan->arrays = std::move(chosen);
+  if (plan->arrays.empty()) {
     return WithHint(absl::NotFoundError("there are no arrays to export"),
                     "`ckptree ls` lists the keys");
   }
-  return plan;
+  return absl::OkStatus();
 }
 
 // Nothing is written over that is there, unless --force says so.
 absl::Status CheckIsFree(const std::string& file) {
   struct stat there {};
-  if (::stat(file.c_str(), &there) != 0 || !S_ISREG(there.st_mode)) {
+  // A pipe or /dev/null is written into.
+  if (::stat(file.c_str(), &there) != 0 ||
+      (!S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))) {
     return absl::OkStatus();
   }
   return WithHint(
       absl::InvalidArgumentError(absl::StrFormat("%s exists", Escape(file))),
-      "--force writes over it");
+      S_ISDIR(there.st_mode) ? "move the folder away, or name another"
+                             : "--force writes over it");
 }
 
 }  // namespace
 
 absl::StatusOr<int> RunExport(Session& session) {
-  const std::string& file = session.words()[1];
-  if (!file.ends_with(".safetensors")) {
-    return WithHint(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "`%s`: the only format is .safetensors", Escape(file))),
-        "for one array as .npy: `ckptree get REV:KEY -o npy --out FILE`");
-  }
+  const std::string& target = session.words()[1];
+  CKPTREE_ASSIGN_OR_RETURN(
+      const ExportFormat format,
+      ExportFormatOf(target, session.arguments().Get("format", "")));
   if (!session.arguments().Has("force")) {
-    if (absl::Status status = CheckIsFree(file); !status.ok()) return status;
+    CKPTREE_RETURN_IF_ERROR(CheckIsFree(target));
   }
-  const absl::StatusOr<Naming> naming = ParseNaming(session.arguments());
-  if (!naming.ok()) return naming.status();
-  const absl::StatusOr<Address> address = ParseAddress(session.words()[0]);
-  if (!address.ok()) return address.status();
-  const absl::StatusOr<Step> step = session.OpenStep(address->step);
-  if (!step.ok()) return step.status();
-  const absl::StatusOr<Plan> plan =
-      MakePlan(*step, address->key, session.arguments().All("keys"), *naming,
-               session.arguments().Has("skip"));
-  if (!plan.ok()) return plan.status();
-  for (const std::string& why : plan->skipped) {
-    session.Note("left out: " + why);
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<FileWord> file,
+                           FindFile(session, session.words()[0]));
+  Plan plan;
+  std::optional<Step> step;
+  std::string from;
+  std::vector<std::pair<std::string, std::string>> metadata;
+  if (file) {
+    CKPTREE_RETURN_IF_ERROR(AddArraysOf(*file, &plan.arrays));
+    metadata = file->file->metadata();
+    from = Escape(file->file->path());
+  } else {
+    CKPTREE_ASSIGN_OR_RETURN(const Address address,
+                             ParseAddress(session.words()[0]));
+    CKPTREE_ASSIGN_OR_RETURN(Step opened, session.OpenStep(address.step));
+    step.emplace(std::move(opened));
+    CKPTREE_RETURN_IF_ERROR(
+        AddArraysOf(*step, address.key, &plan.arrays, &plan.left_out));
+    const std::string name = StepText(step->info().branch, step->step());
+    metadata = {{"ckptree.step", name},
+                {"ckptree.digest", step->info().digest}};
+    from = "step " + name;
   }
-
-  absl::StatusOr<NewFile> created = NewFile::Create(file);
-  if (!created.ok()) return created.status();
-  ByteSink sink(created->descriptor());
-  sink.Write(SafetensorsHeader(
-      plan->entries,
-      {{"ckptree.step", StepText(step->info().branch, step->step())},
-       {"ckptree.digest", step->info().digest}}));
+  CKPTREE_RETURN_IF_ERROR(Choose(session.arguments(), format, &plan));
+  for (const std::string& why : plan.skipped) session.Note("left out: " + why);
   {
     ProgressLine progress("export", session.error_terminal().is_terminal &&
                                         !session.arguments().Has("quiet"));
     std::uint64_t done = 0;
-    for (const LeafInfo& leaf : plan->leaves) {
-      const absl::Status status =
-          ArrayReader(*step, leaf)
-              .ReadPieces(
-                  SelectAll(leaf.shape), [&](std::span<const std::byte> piece) {
-                    sink.Write(piece);
-                    done += piece.size();
-                    progress.Update(done, plan->bytes);
-                    return sink.failed() ? sink.Flush() : absl::OkStatus();
-                  });
-      if (!status.ok()) return status;
-    }
+    CKPTREE_RETURN_IF_ERROR(WriteExport(format, target, plan.arrays, metadata,
+                                        [&](std::uint64_t bytes) {
+                                          done += bytes;
+                                          progress.Update(done, plan.bytes);
+                                        }));
   }
-  if (absl::Status status = sink.Flush(); !status.ok()) return status;
-  if (absl::Status status = created->Commit(); !status.ok()) return status;
   session.Note(absl::StrFormat(
-      "wrote %s, %s, from step %s%s",
-      CountText(plan->entries.size(), "array", "arrays"), SizeText(plan->bytes),
-      StepText(step->info().branch, step->step()),
-      plan->left_out == 0
+      "wrote %s, %s, from %s%s",
+      CountText(plan.arrays.size(), "array", "arrays"), SizeText(plan.bytes),
+      from,
+      plan.left_out == 0
           ? ""
           : absl::StrFormat("; left out %s",
-                            CountText(plan->left_out, "leaf that is no array",
+                            CountText(plan.left_out, "leaf that is no array",
                                       "leaves that are no arrays"))));
   return kExitOk;
 }

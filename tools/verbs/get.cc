@@ -20,6 +20,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/npy.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/file_view.h"
 
 namespace ckptree::tools {
 namespace {
@@ -277,6 +278,9 @@ class Getter {
 }  // namespace
 
 absl::StatusOr<int> RunGet(Session& session) {
+  const auto of_file = FindFile(session, session.words()[0]);
+  if (!of_file.ok()) return of_file.status();
+  if (*of_file) return GetFromFile(session, **of_file);
   const absl::StatusOr<Address> address = ParseAddress(session.words()[0]);
   if (!address.ok()) return address.status();
   if (address->key.empty()) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "ckptree/version.h"
 #include "tools/line/command.h"
+#include "tools/output/byte_sink.h"
 #include "tools/output/failure.h"
 
 namespace ckptree::tools {
@@ -146,7 +147,50 @@ std::string HelpText(const Command& command) {
   return text;
 }
 
+namespace {
+
+// ckptree.1, and ckptree-VERB.1 of each command.
+absl::Status WriteManPages(const std::string& folder) {
+  for (std::size_t i = 0; i <= Commands().size(); ++i) {
+    const Command* command = i == 0 ? nullptr : &Commands()[i - 1];
+    if (command != nullptr && command->hidden) continue;
+    const std::string name = command == nullptr
+                                 ? std::string("ckptree")
+                                 : absl::StrFormat("ckptree-%s", command->name);
+    absl::StatusOr<NewFile> file =
+        NewFile::Create(absl::StrFormat("%s/%s.1", folder, name));
+    if (!file.ok()) return file.status();
+    ByteSink sink(file->descriptor());
+    sink.Write(ManText(command));
+    if (absl::Status status = sink.Flush(); !status.ok()) return status;
+    if (absl::Status status = file->Commit(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<int> RunHelp(Session& session) {
+  if (const auto folder = session.arguments().Find("man-pages")) {
+    if (absl::Status status = WriteManPages(*folder); !status.ok()) {
+      return WithHint(status, "name a folder that is there");
+    }
+    return kExitOk;
+  }
+  if (session.arguments().Has("man")) {
+    const Command* command = nullptr;
+    if (!session.words().empty()) {
+      command = FindCommand(session.words()[0]);
+      if (command == nullptr || command->hidden) {
+        return WithHint(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "there is no manual page on `%s`", session.words()[0])),
+            "`ckptree help` lists the commands");
+      }
+    }
+    session.out().Write(ManText(command));
+    return kExitOk;
+  }
   if (session.words().empty()) {
     session.out().Write(Overview());
     return kExitOk;

@@ -16,6 +16,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/file_view.h"
 
 namespace ckptree::tools {
 namespace {
@@ -191,6 +192,10 @@ absl::StatusOr<Table> FoldedTable(const Step& step,
 }  // namespace
 
 absl::StatusOr<int> RunLs(Session& session) {
+  const auto file =
+      FindFile(session, session.words().empty() ? "" : session.words()[0]);
+  if (!file.ok()) return file.status();
+  if (*file) return LsFile(session, **file);
   const absl::StatusOr<TableOptions> options =
       ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();

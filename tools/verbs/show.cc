@@ -19,6 +19,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/output/table.h"
+#include "tools/verbs/file_view.h"
 
 namespace ckptree::tools {
 namespace {
@@ -358,6 +359,10 @@ absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
 }  // namespace
 
 absl::StatusOr<int> RunShow(Session& session) {
+  const auto file =
+      FindFile(session, session.words().empty() ? "" : session.words()[0]);
+  if (!file.ok()) return file.status();
+  if (*file) return ShowFile(session, **file);
   const absl::StatusOr<Address> address =
       ParseAddress(session.words().empty() ? "" : session.words()[0]);
   if (!address.ok()) return address.status();

@@ -17,6 +17,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/file_view.h"
 
 namespace ckptree::tools {
 namespace {
@@ -50,6 +51,17 @@ absl::StatusOr<std::vector<LeafInfo>> ArraysOf(
 }  // namespace
 
 absl::StatusOr<int> RunStat(Session& session) {
+  if (const auto& words = session.words(); words.size() < 2) {
+    // The file of --rev, of -C, or the word itself.
+    const std::string rev = session.arguments().Get("rev", "");
+    const bool key = !words.empty() && !rev.empty();
+    const auto file =
+        FindFile(session, !rev.empty()    ? (key ? rev + ":" + words[0] : rev)
+                          : words.empty() ? ""
+                                          : words[0]);
+    if (!file.ok()) return file.status();
+    if (*file) return StatFile(session, **file);
+  }
   const absl::StatusOr<TableOptions> options =
       ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();

@@ -35,6 +35,7 @@
 
 #include "ckptree/best_mode.h"      // IWYU pragma: export
 #include "ckptree/collect.h"        // IWYU pragma: export
+#include "ckptree/copy.h"           // IWYU pragma: export
 #include "ckptree/dtype.h"          // IWYU pragma: export
 #include "ckptree/entry_kind.h"     // IWYU pragma: export
 #include "ckptree/history.h"        // IWYU pragma: export

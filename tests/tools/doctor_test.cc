@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `ckptree doctor`.
+
+#include <sys/resource.h>
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testutil/status_matchers.h"
+#include "tests/tools/command_runner.h"
+
+namespace ckptree {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class DoctorTest : public CommandRunner {
+ protected:
+  // Three steps of one number each.
+  void SetUp() override { Save(store_, {1, 2, 3}); }
+
+  static void Save(const std::string& directory,
+                   const std::vector<float>& values) {
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(directory, {.create_if_missing = true}));
+    std::int64_t step = 0;
+    for (const float& value : values) {
+      StepBuilder builder = store.Begin(++step);
+      builder.Put("w", {.dtype = DType::kFloat32, .data = &value});
+      builder.PutBytes("padding", std::string(20'000, 'x'));
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Close());
+  }
+
+  // By check: the last one of each.
+  std::map<std::string, json> Checks(int code) {
+    const Result result = Run({"-C", store_, "doctor", "--json"});
+    EXPECT_EQ(result.code, code) << result.out << result.err;
+    std::map<std::string, json> checks;
+    const json found = json::parse(result.out, nullptr, false);
+    if (found.is_discarded()) return checks;
+    EXPECT_EQ(found["schema"], "ckptree.doctor/1");
+    EXPECT_EQ(found["ok"], code == 0);
+    for (const json& row : found["checks"]) {
+      checks[row["check"]] = row;
+      EXPECT_EQ(row["level"] == "good", row["advice"].is_null()) << row;
+    }
+    return checks;
+  }
+
+  const std::string store_ = scratch_ / "store";
+};
+
+TEST_F(DoctorTest, AStoreThatIsWell) {
+  const auto checks = Checks(0);
+  for (const char* check :
+       {"store", "space", "file system", "fsync", "open files", "policy",
+        "leftovers", "clock", "versions"}) {
+    ASSERT_TRUE(checks.contains(check)) << check;
+    EXPECT_NE(checks.at(check)["level"], "problem") << check;
+  }
+  EXPECT_GT(checks.at("space")["facts"]["free_bytes"], 0);
+  EXPECT_GT(checks.at("space")["facts"]["largest_save_bytes"], 10'000);
+  EXPECT_EQ(checks.at("versions")["facts"]["saved_by"].size(), 1u);
+  EXPECT_THAT(Run({"-C", store_, "status"}).out, HasSubstr("CHECK"));
+}
+
+TEST_F(DoctorTest, FewOpenFiles) {
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  struct rlimit low = before;
+  low.rlim_cur = 200;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const auto checks = Checks(1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(checks.at("open files")["level"], "problem");
+  EXPECT_EQ(checks.at("open files")["facts"]["limit"], 200);
+  EXPECT_THAT(checks.at("open files")["advice"].dump(), HasSubstr("ulimit -n"));
+}
+
+TEST_F(DoctorTest, PoliciesThatKeepTooLittle) {
+  ASSERT_EQ(Run({"-C", store_, "policy", "--set", "latest(1)"}).code, 0);
+  const auto checks = Checks(0);
+  EXPECT_EQ(checks.at("policy")["level"], "note");
+  EXPECT_THAT(checks.at("policy")["advice"].dump(), HasSubstr("latest(2)"));
+  // A step that is tagged stays, too.
+  ASSERT_EQ(Run({"-C", store_, "tag", "warm", "1"}).code, 0);
+  EXPECT_EQ(Checks(0).at("policy")["level"], "good");
+}
+
+TEST_F(DoctorTest, NoHealthyStepWouldBeLeft) {
+  const std::string store = scratch_ / "nan";
+  Save(store, {1, std::nanf(""), std::nanf("")});
+  ASSERT_EQ(Run({"-C", store, "policy", "--set", "latest(2)"}).code, 0);
+  const Result result = Run({"-C", store, "doctor"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, HasSubstr("would keep no step without NaN"));
+  EXPECT_THAT(result.out, HasSubstr("the latest step, 3, has NaN"));
+  EXPECT_THAT(result.out, HasSubstr("go on from step 1"));
+}
+
+TEST_F(DoctorTest, ClockAndLeftovers) {
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(store_));
+    StepBuilder builder =
+        store.Begin(600, {.time = absl::Now() + absl::Hours(30)});
+    builder.PutInt("n", 1);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    ASSERT_OK(store.Close());
+  }
+  std::filesystem::create_directory(store_ + "/db.damaged-7");
+  std::filesystem::create_directory(store_ + ".damaged");
+  const Result result = Run({"-C", store_, "doctor"});
+  EXPECT_THAT(result.out, HasSubstr("db.damaged-7"));
+  EXPECT_THAT(result.out, HasSubstr("remove it when nothing of it is missed"));
+  EXPECT_EQ(Run({"-C", scratch_ / "no", "doctor"}).code, 3);
+  EXPECT_EQ(Run({"-C", store_, "doctor", "x"}).code, 2);
+}
+
+}  // namespace
+}  // namespace ckptree

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Files of arrays that are cut, damaged, or lie, and the command on them.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/command_runner.h"
+
+namespace ckptree {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string LittleEndian(std::uint64_t value, int bytes = 8) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) {
+    text += static_cast<char>(value >> (8 * i) & 0xff);
+  }
+  return text;
+}
+
+std::string Safetensors(const std::string& head, const std::string& data) {
+  return LittleEndian(head.size()) + head + data;
+}
+
+std::string Npy(const std::string& head, const std::string& data) {
+  return std::string("\x93NUMPY\x01\x00", 8) + LittleEndian(head.size(), 2) +
+         head + data;
+}
+
+const char* const kOne =
+    R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+const std::string kEight("\0\0\x80\x3f\0\0\0\x40", 8);  // 1, 2
+
+class FilesTest : public CommandRunner {
+ protected:
+  std::string Write(const std::string& name, const std::string& bytes) {
+    const std::string path = scratch_ / name;
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+  // One line on standard error, with `text`, and exit code 2.
+  void Refused(const std::string& path, const std::string& text) {
+    for (const char* verb : {"ls", "show", "stat", "get"}) {
+      const Result result = Run({verb, path});
+      EXPECT_EQ(result.code, 2) << path << ": " << result.out << result.err;
+      EXPECT_THAT(result.err, AllOf(HasSubstr(text), HasSubstr(path)));
+      EXPECT_EQ(result.out, "");
+    }
+    const std::string store = scratch_ / "none";
+    EXPECT_EQ(Run({"-C", store, "import", path, "--step", "1"}).code, 2);
+    EXPECT_FALSE(std::filesystem::exists(store));
+  }
+};
+
+TEST_F(FilesTest, WhatIsRightIsRead) {
+  const std::string tensors = Write("a.safetensors", Safetensors(kOne, kEight));
+  EXPECT_EQ(Run({"get", tensors + ":w"}).out, "[1.0 2.0]\n");
+  const std::string npy =
+      Write("b.npy",
+            Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n",
+                kEight));
+  EXPECT_EQ(Run({"get", npy}).out, "[1.0 2.0]\n");
+  EXPECT_EQ(Run({"-C", tensors, "get", "latest:w[1]"}).out, "2.0\n");
+  EXPECT_EQ(Run({"-C", tensors, "get", "100:w"}).code, 2);
+  EXPECT_EQ(Run({"get", tensors + ":v"}).code, 3);
+  EXPECT_EQ(Run({"get", tensors + ":w[5]"}).code, 2);
+  EXPECT_EQ(Run({"diff", tensors, tensors}).code, 0);
+  EXPECT_EQ(Run({"diff", tensors, npy}).code, 1);
+  EXPECT_EQ(Run({"diff", tensors}).code, 2);
+  EXPECT_EQ(Run({"ls", tensors, "--depth", "1"}).code, 2);
+  EXPECT_THAT(Run({"show", tensors}).out, HasSubstr("safetensors"));
+}
+
+TEST_F(FilesTest, AStepAndAFile) {
+  const std::string store = scratch_ / "store";
+  MakeStore(store);
+  const std::string file = scratch_ / "w.safetensors";
+  ASSERT_EQ(Run({"-C", store, "export", "300:params", file, "--skip"}).code, 0);
+  Result diff = Run({"-C", store, "diff", "300:params.**", file});
+  EXPECT_THAT(diff.out, HasSubstr("removed  params.nibbles"));
+  EXPECT_EQ(diff.code, 1);
+  diff = Run({"-C", store, "diff", file, "400", "--values", "--json"});
+  EXPECT_EQ(diff.code, 1);
+  EXPECT_THAT(diff.out,
+              AllOf(HasSubstr("\"changed\""), HasSubstr("\"params.w\""),
+                    HasSubstr("\"max_abs\": 100.0")));
+}
+
+TEST_F(FilesTest, LyingHeads) {
+  const auto tensors = [this](const std::string& head, const char* text) {
+    Refused(Write("x.safetensors", Safetensors(head, kEight)), text);
+  };
+  Refused(Write("x.safetensors", ""), "too short");
+  Refused(Write("x.safetensors", LittleEndian(1ull << 62) + "{}"),
+          "does not fit");
+  tensors("[]", "not the JSON");
+  tensors("{\"w\":1}", "has no dtype");
+  tensors(std::string(5000, '['), "not the JSON");
+  tensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,16]}})",
+          "outside of the file");
+  tensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})",
+          "outside of the file");
+  tensors(R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
+          "its shape wants 12");
+  tensors(R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}})",
+          "an impossible shape");
+  tensors(R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],)"
+          R"("data_offsets":[0,0]}})",
+          "impossibly large");
+  const auto npy = [this](const std::string& head, const char* text) {
+    Refused(Write("x.npy", Npy(head, kEight)), text);
+  };
+  Refused(Write("x.npy", "\x93NUMPY"), "too short");
+  npy("{}", "not that of an npy");
+  npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}",
+      "its shape wants 12");
+  npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-3,)}",
+      "not that of an npy");
+  npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,",
+      "not that of an npy");
+  npy("{'descr': '<f4', 'fortran_order': False, "
+      "'shape': (99999999999, 99999999999)}",
+      "impossibly large");
+  Refused(Write("x.npz", "PK\x05\x06"), "no npz file");
+  Refused(Write("x.npz", std::string(300, 'x')), "no npz file");
+  const auto gguf = [this](const std::string& rest, const char* text) {
+    Refused(Write("x.gguf", "GGUF" + rest), text);
+  };
+  gguf("", "cut");
+  gguf(LittleEndian(9, 4), "version 9");
+  gguf(LittleEndian(3, 4) + LittleEndian(1ull << 60) + LittleEndian(0), "cut");
+  gguf(LittleEndian(3, 4) + LittleEndian(0) + LittleEndian(1) +
+           LittleEndian(1ull << 63) + std::string(64, 'k'),
+       "cut");
+  gguf(LittleEndian(3, 4) + LittleEndian(1) + LittleEndian(0) +
+           LittleEndian(1) + "w" + LittleEndian(1, 4) + LittleEndian(4) +
+           LittleEndian(0, 4) + LittleEndian(0),
+       "outside of the file");
+}
+
+TEST_F(FilesTest, TypesThatAreNotReadAreListed) {
+  const std::string path = Write(
+      "a.safetensors",
+      Safetensors(R"({"w":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}})",
+                  "ab"));
+  EXPECT_THAT(Run({"ls", path}).out, HasSubstr("F4"));
+  const Result result = Run({"get", path + ":w"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("F4 is not known"));
+  const std::string big = Write(
+      "b.npy",
+      Npy("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", kEight));
+  EXPECT_THAT(Run({"get", big}).err, HasSubstr("big-endian"));
+}
+
+TEST_F(FilesTest, WhatPythonReadsIsNamed) {
+  Refused(Write("model.pt", "x"), "`python -m ckptree.torch import");
+  const std::string dcp = scratch_ / "dcp";
+  std::filesystem::create_directory(dcp);
+  std::ofstream(dcp + "/.metadata") << "x";
+  Refused(dcp, "folder of DCP");
+  const std::string orbax = scratch_ / "orbax";
+  std::filesystem::create_directory(orbax);
+  std::ofstream(orbax + "/_CHECKPOINT_METADATA") << "{}";
+  Refused(orbax, "`python -m ckptree.orbax import");
+}
+
+TEST_F(FilesTest, ImportSaysWhatIsWrong) {
+  const std::string store = scratch_ / "store";
+  const std::string path = Write("a.safetensors", Safetensors(kOne, kEight));
+  Result result = Run({"-C", store, "import", path});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--step N"));
+  EXPECT_EQ(Run({"-C", store, "import", path, path, "--step", "1"}).code, 2);
+  EXPECT_EQ(Run({"-C", store, "import", scratch_ / "no"}).code, 3);
+  EXPECT_FALSE(std::filesystem::exists(store));
+  EXPECT_EQ(
+      Run({"-C", store, "import", path, "--step", "7", "--under", "params"})
+          .code,
+      0);
+  EXPECT_EQ(Run({"-C", store, "get", "7:params/w"}).out, "[1.0 2.0]\n");
+  result = Run({"-C", store, "import", path, "--step", "7"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--new"));
+}
+
+}  // namespace
+}  // namespace ckptree

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `ckptree sql`.
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testutil/status_matchers.h"
+#include "tests/tools/command_runner.h"
+
+namespace ckptree {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SqlTest : public CommandRunner {
+ protected:
+  void SetUp() override {
+    MakeStore(store_);
+    if (Run({"-C", store_, "sql", "select 1"}).err.find("without SQLite") !=
+        std::string::npos) {
+      GTEST_SKIP() << "built without SQLite";
+    }
+  }
+
+  std::string Csv(const std::string& query) {
+    const Result result =
+        Run({"-C", store_, "sql", query, "-o", "csv", "--no-header"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  }
+
+  const std::string store_ = scratch_ / "store";
+};
+
+TEST_F(SqlTest, EachTable) {
+  EXPECT_EQ(Csv("select step from steps order by step desc limit 2"),
+            "500\n400\n");
+  EXPECT_EQ(Csv("select count(*) from steps where pinned"), "1\n");
+  EXPECT_EQ(Csv("select step from metrics where name='loss' and value>0.1"),
+            "400\n");
+  EXPECT_EQ(Csv("select * from tags"), "warm,,200\n");
+  EXPECT_EQ(Csv("select dtype, shape from leaves "
+                "where step=100 and key='params/w'"),
+            "float32,\"[64,48]\"\n");
+  EXPECT_EQ(Csv("select kind from leaves where step=100 and key='lr'"),
+            "float\n");
+  EXPECT_EQ(Csv("select step, nan from stats where key='params/w' "
+                "and nan>0"),
+            "300,1\n");
+  EXPECT_EQ(Csv("select distinct since from stats where key='params/frozen'"),
+            "100\n");
+}
+
+TEST_F(SqlTest, AgreesWithOtherVerbs) {
+  // By the way of one key, of one step, and of all.
+  const std::string by_key =
+      Csv("select step, l2 from stats where key='params/w' order by step");
+  EXPECT_EQ(by_key, Csv("select step, l2 from stats where key||''='params/w' "
+                        "order by step"));
+  const json rows = json::parse(Run({"-C", store_, "sql",
+                                     "select key, l2, zeros from stats "
+                                     "where step=500 order by key",
+                                     "--json"})
+                                    .out);
+  EXPECT_EQ(rows["schema"], "ckptree.sql/1");
+  const json stat =
+      json::parse(Run({"-C", store_, "stat", "--json", "--sort", "key"}).out);
+  ASSERT_EQ(rows["rows"].size(), stat["arrays"].size());
+  for (std::size_t i = 0; i < rows["rows"].size(); ++i) {
+    for (const char* name : {"key", "l2", "zeros"}) {
+      EXPECT_EQ(rows["rows"][i][name], stat["arrays"][i][name]) << i;
+    }
+  }
+}
+
+TEST_F(SqlTest, Branches) {
+  ASSERT_EQ(Run({"-C", store_, "fork", "300", "-b", "trial"}).code, 0);
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(store_));
+    const float one = 1;
+    StepBuilder builder = store.Begin(300, {.branch = "trial"});
+    builder.Put("params/w", {.dtype = DType::kFloat32, .data = &one});
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    ASSERT_OK(store.Close());
+  }
+  EXPECT_EQ(Csv("select branch, count from stats where key='params/w' "
+                "and step=300"),
+            ",3072\ntrial,1\n");
+  EXPECT_EQ(Csv("select step from stats where key='params/w' "
+                "and branch='trial'"),
+            "300\n");
+  EXPECT_EQ(Csv("select step from stats where key='nothing'"), "");
+  EXPECT_EQ(Csv("select step from steps where step='x' or step=-1"), "");
+}
+
+TEST_F(SqlTest, NothingButReading) {
+  const std::string file = scratch_ / "out.db";
+  const auto refused = [this](const std::string& query,
+                              const std::string& text) {
+    const Result result = Run({"-C", store_, "sql", query});
+    EXPECT_EQ(result.code, 2) << query << ": " << result.out;
+    EXPECT_THAT(result.err, HasSubstr(text)) << query;
+    EXPECT_EQ(result.out, "");
+  };
+  const std::string more = "does more than read";
+  refused("attach '" + file + "' as x", more);
+  refused("create table x(y)", more);
+  refused("insert into steps values (1)", "");
+  refused("delete from steps", "");
+  refused("pragma writable_schema=1", more);
+  refused("vacuum into '" + file + "'", "");
+  refused("select load_extension('x')", "");
+  refused("select 1; select 2", "one SELECT");
+  refused("", "one SELECT");
+  refused("select ?", "parameter");
+  refused("select missing from steps", "no such column: missing");
+  refused("selec 1", "syntax error");
+  refused("select \"text\"", "no such column");
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_EQ(Run({"-C", store_, "sql"}).code, 2);
+  EXPECT_EQ(Run({"-C", scratch_ / "no", "sql", "select 1"}).code, 3);
+  EXPECT_EQ(Csv("select 1 as a, 2 as a"), "1,2\n");
+}
+
+}  // namespace
+}  // namespace ckptree

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Arrays of a file as leaves: their names, types and sizes.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "tools/files/array_file.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+
+absl::StatusOr<Path> PathOfName(const std::string& name) {
+  absl::StatusOr<Path> parsed = Path::Parse(name);
+  if (parsed.ok() && !parsed->empty() && parsed->Text() == name &&
+      parsed->Validate().ok()) {
+    return parsed;
+  }
+  Path path;
+  path.Key(name);
+  if (absl::Status status = path.Validate(); !status.ok() || name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("its array `%s` has a name that no leaf can have",
+                        Escape(name.substr(0, 60))));
+  }
+  return path;
+}
+
+absl::Status SetLeaf(FileArray* array, DType dtype, Shape shape) {
+  absl::StatusOr<Path> path = PathOfName(array->name);
+  if (!path.ok()) return path.status();
+  array->leaf.path = *std::move(path);
+  array->leaf.name = array->leaf.path.Text();
+  array->leaf.kind = EntryKind::kArray;
+  array->leaf.shape = std::move(shape);
+  if (dtype == DType::kNone) return absl::OkStatus();
+  const std::optional<std::int64_t> bytes =
+      ArrayBytes(dtype, false, array->leaf.shape);
+  if (!bytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "its array `%s` is impossibly large", Escape(array->name)));
+  }
+  if (array->bytes != static_cast<std::uint64_t>(*bytes)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "its array `%s` has %d bytes, and its shape wants %d: it may be cut",
+        Escape(array->name), array->bytes, *bytes));
+  }
+  array->leaf.dtype = dtype;
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Which files and folders are files of arrays, and opening them.
+
+#ifndef CKPTREE_TOOLS_FILES_OPEN_FILE_H_
+#define CKPTREE_TOOLS_FILES_OPEN_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/files/array_file.h"
+
+namespace ckptree::tools {
+
+// A file by the end of its name; the index of several safetensors files; a
+// folder of one of these, or of npy files. kNotFound; kInvalidArgument: what
+// is no such file, cut, or contradicts itself, by name; kFailedPrecondition:
+// what only another program reads, and which.
+absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
+    const std::string& path);
+
+// True where `path` is a file or folder that OpenArrayFile() would look at: it
+// is there, and its name or what is in it says so.
+bool IsArrayFile(const std::string& path);
+
+// The folders step_N, checkpoint-N and the like in `folder`, by number.
+std::vector<std::pair<std::int64_t, std::string>> StepFolders(
+    const std::string& folder);
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_FILES_OPEN_FILE_H_

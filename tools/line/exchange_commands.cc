@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The rows of the table of commands for what goes in and out of stores.
+
+#include <span>
+#include <string_view>
+
+#include "tools/line/command.h"
+
+namespace ckptree::tools {
+namespace {
+
+constexpr FlagSpec kCopyFlags[] = {
+    {"overwrite", 0, "", "replace steps with other values, move tags"},
+    {"dry-run", 0, "", "only say what would be copied"},
+    {"verify-all", 0, "", "read back also what was there already"},
+    {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
+};
+constexpr FlagSpec kBackupFlags[] = {
+    {"dry-run", 0, "", "only say what would be copied"},
+    {"verify-all", 0, "", "read back also what was there already"},
+    {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
+};
+
+constexpr FlagSpec kImportFlags[] = {
+    {"step", 0, "N", "its number; of a folder of several: only this one"},
+    {"branch", 'b', "NAME", "save to this fork"},
+    {"under", 0, "KEY", "put the arrays there: params"},
+    {"new", 0, "", "leave out steps that are there"},
+    {"skip", 0, "", "leave out arrays of types that are not read"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+
+constexpr Command kExchange[] = {
+    {"import", "FILE...", "save files of arrays as steps",
+     "FILE is a .safetensors, .npz, .npy or .gguf file, the index of several\n"
+     "(.safetensors.index.json), a folder of one of these, or a folder of\n"
+     "folders whose names end with their steps: checkpoint-500. The store is\n"
+     "made where there is none. Names of arrays become keys: `layers.0.w` is\n"
+     "one key, `params/w` two. What a file says of itself is the step's "
+     "custom\n"
+     "metadata. Quantised types of GGUF are not read. Files of PyTorch, "
+     "folders\n"
+     "of DCP and of Orbax: `python -m ckptree.torch import`,\n"
+     "`python -m ckptree.orbax import`.\n\n"
+     "  ckptree -C /runs/lm import model.safetensors --step 0\n"
+     "  ckptree -C /runs/lm import /old/output --new\n"
+     "  ckptree -C /runs/lm import step_100.npz step_200.npz --under params",
+     kImportFlags, true, 1, 1 << 20, RunImport},
+    {"copy", "SRC DST [REV...]", "save steps of a store into another",
+     "SRC and DST are stores; DST is made where it is not there. REV is a "
+     "step\n"
+     "or a range of SRC; without one: all steps, of all branches, and the\n"
+     "metadata of the run. Tags, pins and branches come with their steps;\n"
+     "policies do not. What steps share in SRC they share in DST.\n\n"
+     "Steps that DST has with the same values are left out; one of the same\n"
+     "number with others is refused before anything is copied. Every byte is\n"
+     "compared with its digest, and what was copied is read back. SRC may "
+     "have\n"
+     "a live trainer. Each step is one commit: after Ctrl-C or a kill the "
+     "same\n"
+     "command goes on. Exit code 1: something was left out, and is listed. 5:\n"
+     "it is damaged in SRC.\n\n"
+     "  ckptree copy /runs/lm /archive/lm\n"
+     "  ckptree copy /runs/lm /archive/lm best:loss:min 1000..2000\n"
+     "  ckptree copy /runs/lm /archive/lm --dry-run",
+     kCopyFlags, true, 2, 1 << 20, RunCopy},
+    {"backup", "DST", "save all that is new in the store into another",
+     "The same as `ckptree copy STORE DST --overwrite`: after it DST has all\n"
+     "steps, tags, pins, branches and metadata of the store, and what was\n"
+     "removed from the store since the last backup is still there.\n\n"
+     "  ckptree -C /runs/lm backup /archive/lm\n"
+     "  ckptree backup /archive/lm --verify-all",
+     kBackupFlags, true, 1, 1, RunBackup},
+    {"doctor",
+     "",
+     "what is, or soon will be, wrong around the store",
+     "Looks at the store, the free space and how long it lasts at the rate of\n"
+     "the last fifty saves, the file system, what an fsync takes, the limit "
+     "of\n"
+     "open files, policies, leftovers of killed programs, clock and versions.\n"
+     "Each problem names what to do. Changes nothing. Exit code 1: there is a\n"
+     "problem.\n\n"
+     "  ckptree doctor\n"
+     "  ckptree doctor --json",
+     {},
+     true,
+     0,
+     0,
+     RunDoctor},
+    {"sql",
+     "QUERY",
+     "ask in SQL about steps, leaves, statistics, metrics, tags",
+     "QUERY is one SELECT of SQLite's over these tables, which are read from\n"
+     "records as they are asked for:\n\n"
+     "  steps    branch step version base begun staged committed leaves\n"
+     "           changed_leaves logical_bytes new_bytes nan inf\n"
+     "           nonfinite_leaves pinned tags digest note saved_by\n"
+     "  metrics  branch step name value\n"
+     "  tags     name branch step\n"
+     "  leaves   branch step key kind dtype shape tie_to\n"
+     "  stats    branch step key dtype shape count l2 mean std min max nan "
+     "inf\n"
+     "           zeros bytes since digest\n\n"
+     "branch is '' for the main one. `step = N` and `key = K` are looked up;\n"
+     "all else reads the records of every step. Nothing can be written, and "
+     "no\n"
+     "file opened, by a QUERY.\n\n"
+     "  ckptree sql \"select step, l2 from stats where key = 'params/wte'\"\n"
+     "  ckptree sql \"select * from metrics where name = 'loss'\" -o csv\n"
+     "  ckptree sql 'select key, max(nan) from stats group by key'",
+     {},
+     true,
+     1,
+     1,
+     RunSql},
+};
+
+}  // namespace
+
+std::string_view NameOfAlias(std::string_view name) {
+  // As hands know them that are used to git.
+  constexpr std::string_view kAliases[][2] = {
+      {"cat-file", "get"}, {"ls-tree", "ls"}, {"branch", "fork"},
+      {"fsck", "verify"},  {"prune", "gc"},   {"status", "doctor"},
+      {"grep", "find"},    {"clone", "copy"}, {"whatchanged", "history"},
+  };
+  for (const auto& [alias, command] : kAliases) {
+    if (name == alias) return command;
+  }
+  return name;
+}
+
+std::span<const Command> ExchangeCommands() { return kExchange; }
+
+}  // namespace ckptree::tools

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/line/file_word.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "tools/files/open_file.h"
+#include "tools/output/failure.h"
+#include "tools/output/nearest.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+absl::StatusOr<std::optional<FileWord>> OpenWord(const std::string& path,
+                                                 std::string_view key) {
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<const ArrayFile> file,
+                           OpenArrayFile(path));
+  return std::optional<FileWord>(FileWord{std::move(file), std::string(key)});
+}
+
+// What -C or the environment says.
+std::string StoreWord(const Session& session) {
+  if (session.arguments().Has("store")) {
+    return session.arguments().Get("store", "");
+  }
+  const char* variable = std::getenv("CKPTREE_STORE");
+  return variable == nullptr ? "" : variable;
+}
+
+// REV[:KEY] of a folder of checkpoints, or of one file.
+absl::StatusOr<std::optional<FileWord>> OfStore(const std::string& store,
+                                                std::string_view word) {
+  CKPTREE_ASSIGN_OR_RETURN(const Address address, ParseAddress(word));
+  const StepSelector& step = address.step;
+  if (IsArrayFile(store)) {
+    if (step.kind == StepSelector::Kind::kLatest && step.back == 0 &&
+        step.branch.empty()) {
+      return OpenWord(store, address.key);
+    }
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s is one checkpoint: it has no step `%s`",
+                        Escape(store), Escape(Text(step)))),
+                    "`latest:KEY` names an array of it");
+  }
+  const auto steps = StepFolders(store);
+  const bool known =
+      step.branch.empty() && (step.kind == StepSelector::Kind::kLatest ||
+                              step.kind == StepSelector::Kind::kStep);
+  std::string last;
+  if (known) {
+    auto found = steps.size();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (step.kind == StepSelector::Kind::kLatest ||
+          steps[i].first == step.step) {
+        found = i;
+      }
+    }
+    const auto back = static_cast<std::size_t>(step.back);
+    if (found < steps.size() && back <= found) {
+      return OpenWord(steps[found - back].second, address.key);
+    }
+  }
+  return WithHint(absl::NotFoundError(absl::StrFormat(
+                      "the folder %s has no step `%s`; the last one is %d",
+                      Escape(store), Escape(Text(step)), steps.back().first)),
+                  "of a folder of checkpoints a step is 500, latest or "
+                  "latest~1");
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<FileWord>> FindFile(const Session& session,
+                                                 std::string_view word) {
+  // A colon may stand in the name of a file, too: the longest name counts.
+  for (std::size_t end = word.size();;) {
+    const std::string path(word.substr(0, end));
+    const bool is_path = path.find_first_of("./") != std::string::npos;
+    if (is_path && IsArrayFile(path) && !IsStore(path)) {
+      return OpenWord(path, end < word.size() ? word.substr(end + 1) : "");
+    }
+    end = end == 0 ? std::string_view::npos : word.rfind(':', end - 1);
+    if (end == std::string_view::npos) break;
+  }
+  const std::string store = StoreWord(session);
+  if (store.empty() || IsStore(store) ||
+      (!IsArrayFile(store) && StepFolders(store).empty())) {
+    return std::optional<FileWord>();
+  }
+  return OfStore(store, word);
+}
+
+absl::StatusOr<std::optional<FileWord>> FileOfStore(const Session& session) {
+  return FindFile(session, "");
+}
+
+absl::StatusOr<FileTarget> FindArrays(const ArrayFile& file,
+                                      std::string_view key) {
+  FileTarget target;
+  const std::vector<FileArray>& all = file.arrays();
+  if (key.empty()) {
+    target.arrays = all;
+    return target;
+  }
+  const auto split = SplitSlice(key);
+  std::string_view name = key;
+  const auto find_name = [&all, &target](std::string_view wanted) {
+    for (const FileArray& array : all) {
+      if (array.name == wanted || array.leaf.name == wanted) {
+        target.arrays.push_back(array);
+        return;
+      }
+    }
+  };
+  find_name(name);
+  if (target.arrays.empty() && split && !split->first.empty() &&
+      !key.starts_with("re:")) {
+    name = split->first;
+    find_name(name);
+  }
+  if (target.arrays.empty()) {
+    const bool pattern = key.starts_with("re:") ||
+                         name.find_first_of("*?") != std::string_view::npos;
+    if (pattern) CKPTREE_RETURN_IF_ERROR(ValidateGlob(name));
+    for (const FileArray& array : all) {
+      const bool below =
+          array.name.size() > name.size() && array.name.starts_with(name) &&
+          (array.name[name.size()] == '.' || array.name[name.size()] == '/');
+      if (pattern ? MatchesGlob(name, array.leaf.name) : below) {
+        target.arrays.push_back(array);
+      }
+    }
+  }
+  if (target.arrays.empty()) {
+    std::vector<std::string> names;
+    for (const FileArray& array : all) names.push_back(array.name);
+    const std::string nearest = Nearest(name, names);
+    return WithHint(
+        absl::NotFoundError(absl::StrFormat(
+            "%s has no array `%s`%s", Escape(file.path()), Escape(name),
+            nearest.empty()
+                ? ""
+                : absl::StrFormat(". Did you mean `%s`?", Escape(nearest)))),
+        "`ckptree ls FILE` lists them");
+  }
+  if (split && name.size() < key.size()) {
+    absl::StatusOr<std::vector<SliceItem>> slice = ParseSlice(split->second);
+    if (!slice.ok()) {
+      return WithHint(slice.status(),
+                      "a slice is written as NumPy does: [0:10, ::2, -1]");
+    }
+    target.slice = *std::move(slice);
+    target.slice_text = std::string(split->second);
+  }
+  return target;
+}
+
+ArrayReader ReaderOf(const ArrayFile& file, const FileArray& array) {
+  return {array.leaf,
+          [&file, &array](const BoxSpec& box, std::span<std::byte> to) {
+            return file.ReadBox(array, box, to);
+          }};
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/verbs/export_formats.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "tools/files/zip_writer.h"
+#include "tools/output/byte_sink.h"
+#include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
+#include "tools/output/npy.h"
+#include "tools/output/safetensors.h"
+#include "tools/output/slice.h"
+#include "tools/output/table.h"
+
+namespace ckptree::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using OnBytes = std::function<void(std::uint64_t)>;
+
+// The elements of one array, piece by piece.
+absl::Status ReadAll(
+    const ExportArray& array,
+    const std::function<absl::Status(std::span<const std::byte>)>& take) {
+  return array.reader(array.leaf)
+      .ReadPieces(SelectAll(array.leaf.shape),
+                  [&take](std::span<const std::byte> piece) {
+                    if (Interrupted()) return absl::CancelledError("");
+                    return take(piece);
+                  });
+}
+
+absl::Status WriteAll(const ExportArray& array, ByteSink* sink,
+                      const OnBytes& on_bytes) {
+  return ReadAll(array, [&](std::span<const std::byte> piece) {
+    sink->Write(piece);
+    on_bytes(piece.size());
+    return sink->failed() ? sink->Flush() : absl::OkStatus();
+  });
+}
+
+absl::Status WriteSafetensors(
+    const std::string& path, const std::vector<ExportArray>& arrays,
+    const std::vector<std::pair<std::string, std::string>>& metadata,
+    const OnBytes& on_bytes) {
+  CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
+  ByteSink sink(created.descriptor());
+  std::vector<SafetensorsEntry> entries;
+  for (const ExportArray& array : arrays) {
+    entries.push_back(
+        {array.name, array.leaf.dtype, array.leaf.shape, array.bytes});
+  }
+  sink.Write(SafetensorsHeader(entries, metadata));
+  for (const ExportArray& array : arrays) {
+    CKPTREE_RETURN_IF_ERROR(WriteAll(array, &sink, on_bytes));
+  }
+  CKPTREE_RETURN_IF_ERROR(sink.Flush());
+  return created.Commit();
+}
+
+absl::Status WriteNpzOf(const std::string& path,
+                        const std::vector<ExportArray>& arrays,
+                        const OnBytes& on_bytes) {
+  const Interruptible interruptible;
+  std::vector<NpzEntry> entries;
+  for (const ExportArray& array : arrays) {
+    const std::string header = NpyHeader(array.leaf.dtype, array.leaf.shape);
+    NpzEntry entry;
+    entry.name = array.name;
+    entry.bytes = header.size() + array.bytes;
+    entry.read = [&array, &on_bytes,
+                  header]() -> absl::StatusOr<std::vector<std::byte>> {
+      const auto head = std::as_bytes(std::span(header));
+      std::vector<std::byte> bytes(head.begin(), head.end());
+      bytes.reserve(header.size() + array.bytes);
+      CKPTREE_RETURN_IF_ERROR(
+          ReadAll(array, [&](std::span<const std::byte> piece) {
+            bytes.insert(bytes.end(), piece.begin(), piece.end());
+            on_bytes(piece.size());
+            return absl::OkStatus();
+          }));
+      return bytes;
+    };
+    entries.push_back(std::move(entry));
+  }
+  return WriteNpz(path, entries, Interrupted);
+}
+
+// A folder that goes away where it did not get its name.
+class NewFolder {
+ public:
+  explicit NewFolder(std::string path)
+      : path_(std::move(path)),
+        temporary_(absl::StrFormat("%s.%d.tmp", path_, getpid())) {}
+  ~NewFolder() {
+    std::error_code ignored;
+    fs::remove_all(temporary_, ignored);
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  absl::Status Create() {
+    std::error_code error;
+    fs::remove_all(temporary_, error);
+    if (!fs::create_directory(temporary_, error)) return Failed(error);
+    return absl::OkStatus();
+  }
+  absl::Status Commit() {
+    std::error_code error;
+    fs::rename(temporary_, path_, error);
+    return error ? Failed(error) : absl::OkStatus();
+  }
+  std::string operator/(const std::string& name) const {
+    return temporary_ + "/" + name;
+  }
+
+ private:
+  absl::Status Failed(const std::error_code& error) const {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %s", Escape(path_), error.message()));
+  }
+  const std::string path_;
+  const std::string temporary_;
+};
+
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
+  ByteSink sink(created.descriptor());
+  sink.Write(text);
+  CKPTREE_RETURN_IF_ERROR(sink.Flush());
+  return created.Commit();
+}
+
+absl::Status WriteFolder(
+    ExportFormat format, std::string path,
+    const std::vector<ExportArray>& arrays,
+    const std::vector<std::pair<std::string, std::string>>& metadata,
+    const OnBytes& on_bytes) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const Interruptible interruptible;
+  NewFolder folder(path);
+  CKPTREE_RETURN_IF_ERROR(folder.Create());
+  const bool npy = format == ExportFormat::kNpy;
+  Json list = Json::array();
+  for (const ExportArray& array : arrays) {
+    const std::string file = array.name + (npy ? ".npy" : ".bin");
+    CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(folder / file));
+    ByteSink sink(created.descriptor());
+    if (npy) sink.Write(NpyHeader(array.leaf.dtype, array.leaf.shape));
+    CKPTREE_RETURN_IF_ERROR(WriteAll(array, &sink, on_bytes));
+    CKPTREE_RETURN_IF_ERROR(sink.Flush());
+    CKPTREE_RETURN_IF_ERROR(created.Commit());
+    list.push_back({{"name", array.name},
+                    {"file", file},
+                    {"dtype", std::string(Name(array.leaf.dtype))},
+                    {"shape", array.leaf.shape},
+                    {"bytes", array.bytes}});
+  }
+  if (!npy) {
+    Json said = Json::object();
+    for (const auto& [name, value] : metadata) said[name] = value;
+    const Json index = {{"schema", "ckptree.raw/1"},
+                        {"byte_order", "little"},
+                        {"metadata", std::move(said)},
+                        {"arrays", std::move(list)}};
+    CKPTREE_RETURN_IF_ERROR(
+        WriteText(folder / "index.json", JsonText(index, true) + "\n"));
+  }
+  return folder.Commit();
+}
+
+}  // namespace
+
+absl::StatusOr<ExportFormat> ExportFormatOf(const std::string& path,
+                                            const std::string& name) {
+  if (name == "safetensors") return ExportFormat::kSafetensors;
+  if (name == "npz") return ExportFormat::kNpz;
+  if (name == "npy") return ExportFormat::kNpy;
+  if (name == "raw") return ExportFormat::kRaw;
+  if (path.ends_with(".safetensors")) return ExportFormat::kSafetensors;
+  if (path.ends_with(".npz")) return ExportFormat::kNpz;
+  for (const std::string_view end : {".pt", ".pth", ".bin", ".ckpt"}) {
+    if (!path.ends_with(end)) continue;
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`%s`: files of PyTorch are written through Python", Escape(path))),
+        "ckptree.torch.export_checkpoint(store, path); for Orbax "
+        "ckptree.orbax.export_orbax(store, path)");
+  }
+  return WithHint(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "`%s` ends neither with .safetensors nor with .npz", Escape(path))),
+      "--format npy or raw makes a folder of files; for one array as .npy: "
+      "`ckptree get REV:KEY -o npy --out FILE`");
+}
+
+bool CanBeNamed(ExportFormat format, const std::string& name) {
+  if (name.empty() || name.size() > 240) return false;
+  switch (format) {
+    case ExportFormat::kSafetensors:
+      return name != "__metadata__";
+    case ExportFormat::kNpz:
+      return name.find('\0') == std::string::npos;
+    case ExportFormat::kNpy:
+    case ExportFormat::kRaw:
+      return name.find_first_of(std::string_view("/\0", 2)) ==
+                 std::string::npos &&
+             name != "." && name != ".." && name != "index.json";
+  }
+  return false;
+}
+
+absl::Status WriteExport(
+    ExportFormat format, const std::string& path,
+    const std::vector<ExportArray>& arrays,
+    const std::vector<std::pair<std::string, std::string>>& metadata,
+    const OnBytes& on_bytes) {
+  switch (format) {
+    case ExportFormat::kSafetensors:
+      return WriteSafetensors(path, arrays, metadata, on_bytes);
+    case ExportFormat::kNpz:
+      return WriteNpzOf(path, arrays, on_bytes);
+    case ExportFormat::kNpy:
+    case ExportFormat::kRaw:
+      return WriteFolder(format, path, arrays, metadata, on_bytes);
+  }
+  return absl::InternalError("an unknown format");
+}
+
+}  // namespace ckptree::tools

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `ckptree diff` where at least one side is a file of arrays.
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "tools/line/command.h"
+#include "tools/line/table_flags.h"
+#include "tools/line/target.h"
+#include "tools/output/array_reader.h"
+#include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
+#include "tools/output/leaf_cells.h"
+#include "tools/output/quantity.h"
+#include "tools/output/safetensors.h"
+#include "tools/output/value_difference.h"
+#include "tools/verbs/file_view.h"
+
+namespace ckptree::tools {
+namespace {
+
+// One array of one side.
+struct SideArray {
+  LeafInfo leaf;
+  std::string type;  // "float32[3,4]", or the file's own word.
+  std::uint64_t bytes = 0;
+  std::function<ArrayReader()> reader;
+};
+
+// The arrays of one side, by the names that files have.
+struct DiffSide {
+  std::string name;
+  std::map<std::string, SideArray> arrays;
+  std::uint64_t others = 0;  // Leaves that no file of arrays could have.
+  std::optional<Step> step;
+  std::optional<FileWord> file;
+};
+
+void AddFile(const FileWord& word, DiffSide* side) {
+  side->file = word;
+  side->name = word.file->path();
+  for (const FileArray& array : word.file->arrays()) {
+    SideArray& added = side->arrays[array.name];
+    added.leaf = array.leaf;
+    added.bytes = array.bytes;
+    added.type = (array.leaf.dtype == DType::kNone
+                      ? array.type
+                      : std::string(Name(array.leaf.dtype))) +
+                 ShapeText(array.leaf.shape);
+    added.reader = [file = word.file.get(), &array] {
+      return ReaderOf(*file, array);
+    };
+  }
+}
+
+absl::Status AddStep(Step opened, DiffSide* side, bool dotted) {
+  side->step.emplace(std::move(opened));
+  const Step& step = *side->step;
+  side->name = StepText(step.info().branch, step.step());
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
+  for (const LeafInfo& named : leaves) {
+    if (!named.is_leaf() && !named.tie_to) continue;
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, step.Holder(named));
+    if (leaf.dtype == DType::kNone) {
+      ++side->others;
+      continue;
+    }
+    const std::string name = dotted ? DottedName(named.path) : named.name;
+    SideArray& added = side->arrays[name];
+    added.bytes = static_cast<std::uint64_t>(
+        ArrayBytes(leaf.dtype, leaf.packed, leaf.shape).value_or(0));
+    added.type = std::string(Name(leaf.dtype)) + ShapeText(leaf.shape);
+    added.leaf = std::move(leaf);
+    added.reader = [&step, &array = added] {
+      return ArrayReader(step, array.leaf);
+    };
+  }
+  return absl::OkStatus();
+}
+
+// Names in files are joined by dots, unless they have slashes as keys do.
+bool IsDotted(const FileWord& word) {
+  return std::none_of(word.file->arrays().begin(), word.file->arrays().end(),
+                      [](const FileArray& array) {
+                        return array.name.find('/') != std::string::npos;
+                      });
+}
+
+std::vector<Cell> Row(std::string_view change, const std::string& name,
+                      const SideArray* before, const SideArray* after,
+                      bool exact) {
+  const SideArray& any = after != nullptr ? *after : *before;
+  const bool typed =
+      before == nullptr || after == nullptr || before->type != after->type;
+  return {TextCell(change), TextCell(name),
+          before != nullptr ? TextCell(before->type) : NoCell(),
+          after != nullptr && typed ? TextCell(after->type) : NoCell(),
+          BytesCell(any.bytes, exact)};
+}
+
+}  // namespace
+
+absl::StatusOr<int> DiffFiles(Session& session,
+                              const std::optional<FileWord>& before,
+                              const std::optional<FileWord>& after) {
+  CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
+                           ParseTableOptions(session.arguments()));
+  if (session.words().size() < 2) {
+    return WithHint(
+        absl::InvalidArgumentError("a file has no step before it: name two"),
+        "`ckptree diff REV FILE`, `ckptree diff FILE FILE`");
+  }
+  DiffSide sides[2];
+  std::string key;
+  for (int i = 0; i < 2; ++i) {
+    const std::optional<FileWord>& word = i == 0 ? before : after;
+    if (word) {
+      AddFile(*word, &sides[i]);
+      if (!word->key.empty()) key = word->key;
+      continue;
+    }
+    CKPTREE_ASSIGN_OR_RETURN(
+        const Address address,
+        ParseAddress(session.words()[static_cast<std::size_t>(i)]));
+    if (!address.key.empty()) key = address.key;
+    CKPTREE_ASSIGN_OR_RETURN(Step step, session.OpenStep(address.step));
+    CKPTREE_RETURN_IF_ERROR(AddStep(std::move(step), &sides[i],
+                                    IsDotted(i == 0 ? *after : *before)));
+  }
+  if (!key.empty()) CKPTREE_RETURN_IF_ERROR(ValidateGlob(key));
+  const auto wanted = [&key](const std::string& name) {
+    return key.empty() || name == key || MatchesGlob(key, name) ||
+           (name.starts_with(key) && name.size() > key.size() &&
+            (name[key.size()] == '.' || name[key.size()] == '/'));
+  };
+  const bool values = session.arguments().Has("values");
+  Table table;
+  table.schema = "ckptree.diff/1";
+  table.rows_name = "changes";
+  table.columns = {{.name = "change", .title = "CHANGE"},
+                   {.name = "key", .title = "KEY", .elide = true},
+                   {.name = "before", .title = "BEFORE", .elide = true},
+                   {.name = "after", .title = "AFTER", .elide = true},
+                   {.name = "bytes", .title = "SIZE", .right = true}};
+  if (values) {
+    table.columns.push_back(
+        {.name = "max_abs", .title = "MAX ABS", .right = true});
+    table.columns.push_back(
+        {.name = "relative", .title = "RELATIVE", .right = true});
+    table.columns.push_back({.name = "changed_elements",
+                             .title = "CHANGED ELEMENTS",
+                             .right = true});
+  }
+  const auto add = [&table, values](std::vector<Cell> row) {
+    if (values) row.resize(table.columns.size(), NoCell());
+    table.rows.push_back(std::move(row));
+  };
+  std::uint64_t same = 0, compared = 0;
+  const Interruptible interruptible;
+  for (const auto& [name, a] : sides[0].arrays) {
+    if (!wanted(name)) continue;
+    ++compared;
+    const auto found = sides[1].arrays.find(name);
+    if (found == sides[1].arrays.end()) {
+      add(Row("removed", name, &a, nullptr, options.exact_bytes));
+      continue;
+    }
+    const SideArray& b = found->second;
+    if (a.type != b.type) {
+      add(Row("retyped", name, &a, &b, options.exact_bytes));
+      continue;
+    }
+    if (a.leaf.dtype == DType::kNone) {
+      return WithHint(absl::FailedPreconditionError(absl::StrFormat(
+                          "`%s` is %s on both sides, which is not read here",
+                          Escape(name), a.type)),
+                      "name the arrays to compare: FILE:KEY");
+    }
+    CKPTREE_ASSIGN_OR_RETURN(
+        const ValueDifference difference,
+        CompareValues(a.leaf, a.reader(), b.reader(), Interrupted));
+    if (difference.changed == 0) {
+      ++same;
+      continue;
+    }
+    std::vector<Cell> row = Row("changed", name, &a, &b, options.exact_bytes);
+    if (values) {
+      row.push_back(NumberCell(difference.max_abs));
+      row.push_back(NumberCell(difference.relative()));
+      row.push_back({Json(difference.changed),
+                     absl::StrFormat("%d of %d", difference.changed,
+                                     difference.elements)});
+    }
+    add(std::move(row));
+  }
+  for (const auto& [name, b] : sides[1].arrays) {
+    if (!wanted(name) || sides[0].arrays.contains(name)) continue;
+    ++compared;
+    add(Row("added", name, nullptr, &b, options.exact_bytes));
+  }
+  if (compared == 0) {
+    return WithHint(absl::NotFoundError(absl::StrFormat(
+                        "neither side has an array `%s`", Escape(key))),
+                    "`ckptree ls FILE` lists those of a file");
+  }
+  const std::size_t differences = table.rows.size();
+  const bool people = options.format == Format::kTable;
+  table.extra = {
+      {"before", sides[0].name}, {"after", sides[1].name}, {"same", same}};
+  if (!people || differences > 0) {
+    CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), options));
+  }
+  if (people) {
+    session.out().Write(absl::StrFormat(
+        "%s -> %s: %s, %s the same\n", Escape(sides[0].name),
+        Escape(sides[1].name),
+        differences == 0 ? std::string("no difference")
+                         : CountText(differences, "difference", "differences"),
+        CountText(same, "array is", "arrays are")));
+    const std::uint64_t others = sides[0].others + sides[1].others;
+    if (others > 0) {
+      session.Note(
+          absl::StrFormat("%s not compared: files of arrays have none",
+                          CountText(others, "leaf that is no array was",
+                                    "leaves that are no arrays were")));
+    }
+  }
+  return differences == 0 ? kExitOk : kExitNegative;
+}
+
+}  // namespace ckptree::tools

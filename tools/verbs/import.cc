@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `ckptree import`: files of arrays, saved as steps of a store.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "tools/files/open_file.h"
+#include "tools/line/command.h"
+#include "tools/line/table_flags.h"
+#include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
+#include "tools/output/progress_line.h"
+#include "tools/output/quantity.h"
+
+namespace ckptree::tools {
+namespace {
+
+// One checkpoint to be saved.
+struct Checkpoint {
+  std::int64_t step = 0;
+  std::string path;
+};
+
+// The number that the name of `path` ends with: step_500.npz, checkpoint-500.
+std::optional<std::int64_t> NumberOf(const std::string& path) {
+  std::string name = std::filesystem::path(path).filename().string();
+  if (name.empty()) {
+    name = std::filesystem::path(path).parent_path().filename().string();
+  }
+  name = name.substr(0, name.find('.'));
+  const std::size_t stem = name.find_last_not_of("0123456789");
+  std::int64_t step = 0;
+  const std::string digits =
+      stem == std::string::npos ? name : name.substr(stem + 1);
+  if (digits.empty() || !absl::SimpleAtoi(digits, &step)) return std::nullopt;
+  return step;
+}
+
+absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(
+    const std::vector<std::string>& words,
+    const std::optional<std::int64_t>& step) {
+  std::vector<Checkpoint> found;
+  for (const std::string& word : words) {
+    if (!IsArrayFile(word)) {
+      for (const auto& [number, path] : StepFolders(word)) {
+        if (!step || number == *step) found.push_back({number, path});
+      }
+      if (!found.empty()) continue;
+      // Says what is wrong with it.
+      CKPTREE_RETURN_IF_ERROR(OpenArrayFile(word).status());
+    }
+    const std::optional<std::int64_t> number = step ? step : NumberOf(word);
+    if (!number) {
+      return WithHint(
+          absl::InvalidArgumentError(absl::StrFormat(
+              "which step is %s? Its name ends with no number", Escape(word))),
+          "--step N says it");
+    }
+    found.push_back({*number, word});
+  }
+  std::sort(
+      found.begin(), found.end(),
+      [](const Checkpoint& a, const Checkpoint& b) { return a.step < b.step; });
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    if (found[i].step != found[i - 1].step) continue;
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s and %s are both step %d", Escape(found[i - 1].path),
+                        Escape(found[i].path), found[i].step)),
+                    "import one of them, with --step N");
+  }
+  return found;
+}
+
+// Puts the arrays of one file, and keeps what they are read into.
+class FilePutter {
+ public:
+  FilePutter(const ArrayFile& file, const Path& under, bool skip)
+      : file_(file), under_(under), skip_(skip) {}
+
+  absl::Status Put(StepBuilder* builder,
+                   const std::function<void(std::uint64_t)>& on_bytes) {
+    for (const FileArray& array : file_.arrays()) {
+      if (Interrupted()) return absl::CancelledError("interrupted");
+      if (array.leaf.dtype == DType::kNone) {
+        // With the reason that a read gives.
+        const absl::Status why = file_.ReadBox(array, {}, {});
+        if (!skip_) {
+          return WithHint(absl::FailedPreconditionError(why.message()),
+                          "--skip leaves such arrays out");
+        }
+        skipped_.push_back(array.name + ": " + array.why_not);
+        continue;
+      }
+      std::vector<PathPart> parts = under_.parts();
+      parts.insert(parts.end(), array.leaf.path.parts().begin(),
+                   array.leaf.path.parts().end());
+      Tensor tensor;
+      tensor.dtype = array.leaf.dtype;
+      tensor.shape = array.leaf.shape;
+      if (file_.ReadsBytes(array)) {
+        // Read while it is saved: a file may be larger than the memory.
+        tensor.copy = [this, &array, on_bytes](std::uint64_t offset,
+                                               std::span<std::byte> to) {
+          on_bytes(to.size());
+          return file_.ReadBytes(array, offset, to);
+        };
+      } else {
+        kept_.emplace_back(array.bytes);
+        std::vector<std::byte>& bytes = kept_.back();
+        CKPTREE_RETURN_IF_ERROR(file_.ReadBox(
+            array, {Shape(array.leaf.shape.size(), 0), array.leaf.shape},
+            bytes));
+        tensor.data = bytes.data();
+        tensor.size_bytes = bytes.size();
+        on_bytes(array.bytes);
+      }
+      builder->Put(Path(std::move(parts)), std::move(tensor),
+                   Ownership::kBorrow);
+      ++arrays_;
+      bytes_ += array.bytes;
+      on_bytes(array.bytes);
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<std::string>& skipped() const { return skipped_; }
+  std::uint64_t arrays() const { return arrays_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  const ArrayFile& file_;
+  const Path& under_;
+  const bool skip_;
+  std::deque<std::vector<std::byte>> kept_;
+  std::vector<std::string> skipped_;
+  std::uint64_t arrays_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+std::string MetadataJson(const ArrayFile& file) {
+  Json said = Json::object();
+  for (const auto& [key, value] : file.metadata()) said[key] = value;
+  return JsonText(
+      {{"imported",
+        {{"format", file.format()},
+         {"file", std::filesystem::path(file.path()).filename().string()},
+         {"metadata", std::move(said)}}}},
+      false);
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunImport(Session& session) {
+  const Arguments& arguments = session.arguments();
+  CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
+                           ParseTableOptions(arguments));
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> step,
+                           arguments.Number("step"));
+  CKPTREE_ASSIGN_OR_RETURN(const Path under,
+                           Path::Parse(arguments.Get("under", "")));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<Checkpoint> checkpoints,
+                           FindCheckpoints(session.words(), step));
+  // Every head is read, and what is wrong said, before a store is made.
+  std::vector<std::unique_ptr<ArrayFile>> files;
+  std::uint64_t total = 0;
+  for (const Checkpoint& checkpoint : checkpoints) {
+    CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<ArrayFile> file,
+                             OpenArrayFile(checkpoint.path));
+    if (file->arrays().empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s has no arrays", Escape(checkpoint.path)));
+    }
+    for (const FileArray& array : file->arrays()) total += array.bytes;
+    files.push_back(std::move(file));
+  }
+  if (files.empty()) {
+    return absl::NotFoundError(absl::StrFormat(
+        "the folder has no checkpoint of step %d", step.value_or(0)));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(Store* const store,
+                           session.OpenStoreForWriting(/*create=*/true));
+  Table table;
+  table.schema = "ckptree.import/1";
+  table.rows_name = "steps";
+  table.columns = {{.name = "step", .title = "STEP", .right = true},
+                   {.name = "result", .title = "RESULT"},
+                   {.name = "arrays", .title = "ARRAYS", .right = true},
+                   {.name = "bytes", .title = "SIZE", .right = true},
+                   {.name = "new_bytes", .title = "NEW", .right = true},
+                   {.name = "file", .title = "FILE", .elide = true}};
+  SaveOptions saving;
+  saving.branch = arguments.Get("branch", "");
+  {
+    ProgressLine progress("import", session.error_terminal().is_terminal &&
+                                        !arguments.Has("quiet"));
+    const Interruptible interruptible;
+    std::atomic<std::uint64_t> done = 0;  // By threads that save.
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const StepSelector selector = AtStep(checkpoints[i].step, saving.branch);
+      std::vector<Cell> row = {StepCell(checkpoints[i].step)};
+      if (arguments.Has("new") && store->Resolve(selector).ok()) {
+        row.insert(row.end(), {TextCell("there"), NoCell(), NoCell(), NoCell(),
+                               TextCell(checkpoints[i].path)});
+        table.rows.push_back(std::move(row));
+        continue;
+      }
+      StepBuilder builder = store->Begin(checkpoints[i].step, saving);
+      if (absl::Status wrong = builder.status(); !wrong.ok()) {
+        return absl::IsAlreadyExists(wrong)
+                   ? WithHint(wrong, "--new leaves out steps that are there")
+                   : wrong;
+      }
+      FilePutter putter(*files[i], under, arguments.Has("skip"));
+      CKPTREE_RETURN_IF_ERROR(putter.Put(&builder, [&](std::uint64_t bytes) {
+        progress.Update(done += bytes, total);
+      }));
+      builder.SetCustomMetadata(MetadataJson(*files[i]));
+      SaveHandle save = std::move(builder).Commit();
+      absl::Status status;
+      do {
+        status = save.WaitCommitted(absl::Milliseconds(100));
+        if (Interrupted()) save.Cancel();
+      } while (absl::IsDeadlineExceeded(status));
+      CKPTREE_RETURN_IF_ERROR(status);
+      for (const std::string& skipped : putter.skipped()) {
+        session.Note("left out: " + Escape(skipped));
+      }
+      CKPTREE_ASSIGN_OR_RETURN(const StepInfo info, store->Resolve(selector));
+      row.insert(row.end(), {TextCell("saved"), CountCell(putter.arrays()),
+                             BytesCell(putter.bytes(), options.exact_bytes),
+                             BytesCell(info.new_bytes, options.exact_bytes),
+                             TextCell(checkpoints[i].path)});
+      table.rows.push_back(std::move(row));
+    }
+  }
+  CKPTREE_RETURN_IF_ERROR(store->Close());
+  CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), options));
+  return kExitOk;
+}
+
+}  // namespace ckptree::tools
