@@ -21,11 +21,7 @@ from typing import (
 from ckptree import _engine, history, logs
 from ckptree.arguments import checked, either, integer, listed, optional, TEXT
 from ckptree.closing import Closing, Interrupt, close_at_exit, close_behind
-from ckptree.errors import (
-    InvalidArgumentError,
-    NotFoundError,
-    while_opening,
-)
+from ckptree.errors import InvalidArgumentError, NotFoundError, while_opening
 from ckptree.handle import SaveHandle, follow, with_one_more
 from ckptree.metadata import from_json, nanoseconds, to_json
 from ckptree.options import (

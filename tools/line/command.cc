@@ -145,20 +145,6 @@ constexpr FlagSpec kExportFlags[] = {
     {"skip", 0, "", "leave out what the format cannot hold, and clashes"},
     {"force", 'f', "", "write over a file that is there"},
 };
-constexpr FlagSpec kReportFlags[] = {
-    {"out", 'o', "FILE", "write there; the file appears whole or not at all"},
-    {"branch", 'b', "NAME", "the steps of this fork"},
-    {"keys", 'k', "GLOB", "only these leaves; of several any", "", true},
-    {"hist", 0, "GLOB", "read these arrays: histograms over steps", "", true},
-    {"leaf-steps", 0, "N", "look at the leaves of so many steps"},
-};
-constexpr FlagSpec kServeFlags[] = {
-    {"port", 0, "N", "this port (8642); 0: any that is free"},
-    {"host", 0, "ADDRESS", "listen there; else only this machine can ask"},
-    {"token-file", 0, "FILE", "its first line is the token; else a new one"},
-    {"branch", 'b', "NAME", "the steps of this fork"},
-    {"keys", 'k', "GLOB", "only these leaves; of several any", "", true},
-};
 constexpr FlagSpec kHelpFlags[] = {
     {"man", 0, "", "as a manual page, for `man -l -`"},
     {"man-pages", 0, "DIR", "write the manual pages of all commands there"},
@@ -364,27 +350,6 @@ constexpr Command kCommands[] = {
      "  ckptree export latest:params arrays --format npy\n"
      "  ckptree export 1200 all.safetensors --skip --rename opt=optimizer",
      kExportFlags, false, 2, 2, RunExport},
-    {"report", "[RANGE]", "one HTML file that shows the run",
-     "Charts of steps, metrics and leaves, a table of leaves, the diff of any\n"
-     "two steps, and what each subtree costs: open it in a browser, mail it.\n"
-     "It fetches nothing and needs no server. From records alone, but for\n"
-     "--hist. Where leaves times steps are many, the leaves are those of\n"
-     "some steps (--leaf-steps): the first, the newest, and what has a tag,\n"
-     "a pin, NaN or Inf before others.\n\n"
-     "  ckptree report -o run.html\n"
-     "  ckptree report 1000.. -o run.html --hist 'params/**/kernel'\n"
-     "  ckptree report -b trial -k 'params/**' > trial.html",
-     kReportFlags, false, 0, 1, RunReport},
-    {"serve", "", "the report, live, and metrics for Prometheus",
-     "Prints the address of the page, which shows each new step as it is\n"
-     "committed; /metrics is for Prometheus, with the token as its bearer\n"
-     "token. It reads this store and nothing else, and answers who has the\n"
-     "token. What it sends is not encrypted: reach it from elsewhere through\n"
-     "a tunnel, as `ssh -L 8642:127.0.0.1:8642`. Ctrl-C ends it.\n\n"
-     "  ckptree serve\n"
-     "  ckptree serve --port 0 -k 'params/**'\n"
-     "  ckptree serve --token-file /run/secrets/ckptree",
-     kServeFlags, false, 0, 0, RunServe},
     {"recover",
      "STORE NEW_STORE",
      "save what is left of a damaged store",
@@ -424,18 +389,6 @@ constexpr Command kCommands[] = {
      "  ckptree repair /runs/lm\n"
      "  ckptree repair /runs/lm --yes",
      kRepairFlags, true, 1, 1, RunRepair},
-    {"demo",
-     "DIR",
-     "make a small store to try everything on",
-     "Twenty steps of a small model with NaN in one of them, a frozen layer,\n"
-     "tags, a pin and a branch; the same on every machine. DIR must not be\n"
-     "there, or be empty.\n\n"
-     "  ckptree demo /tmp/demo",
-     {},
-     false,
-     1,
-     1,
-     RunDemo},
     {"completion",
      "bash|zsh|fish",
      "a script that completes commands and keys",

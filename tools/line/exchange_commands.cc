@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The rows of the table of commands for what goes in and out of stores.
+// The rows of the table of commands for what goes in and out of stores, and for
+// pages of them.
 
 #include <span>
 #include <string_view>
@@ -31,7 +32,43 @@ constexpr FlagSpec kImportFlags[] = {
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 
+constexpr FlagSpec kReportFlags[] = {
+    {"out", 'o', "FILE", "write there; the file appears whole or not at all"},
+    {"branch", 'b', "NAME", "the steps of this fork"},
+    {"keys", 'k', "GLOB", "only these leaves; of several any", "", true},
+    {"hist", 0, "GLOB", "read these arrays: histograms over steps", "", true},
+    {"leaf-steps", 0, "N", "look at the leaves of so many steps"},
+};
+constexpr FlagSpec kServeFlags[] = {
+    {"port", 0, "N", "this port (8642); 0: any that is free"},
+    {"host", 0, "ADDRESS", "listen there; else only this machine can ask"},
+    {"token-file", 0, "FILE", "its first line is the token; else a new one"},
+    {"branch", 'b', "NAME", "the steps of this fork"},
+    {"keys", 'k', "GLOB", "only these leaves; of several any", "", true},
+};
+
 constexpr Command kExchange[] = {
+    {"report", "[RANGE]", "one HTML file that shows the run",
+     "Charts of steps, metrics and leaves, a table of leaves, the diff of any\n"
+     "two steps, and what each subtree costs: open it in a browser, mail it.\n"
+     "It fetches nothing and needs no server. From records alone, but for\n"
+     "--hist. Where leaves times steps are many, the leaves are those of\n"
+     "some steps (--leaf-steps): the first, the newest, and what has a tag,\n"
+     "a pin, NaN or Inf before others.\n\n"
+     "  ckptree report -o run.html\n"
+     "  ckptree report 1000.. -o run.html --hist 'params/**/kernel'\n"
+     "  ckptree report -b trial -k 'params/**' > trial.html",
+     kReportFlags, false, 0, 1, RunReport},
+    {"serve", "", "the report, live, and metrics for Prometheus",
+     "Prints the address of the page, which shows each new step as it is\n"
+     "committed; /metrics is for Prometheus, with the token as its bearer\n"
+     "token. It reads this store and nothing else, and answers who has the\n"
+     "token. What it sends is not encrypted: reach it from elsewhere through\n"
+     "a tunnel, as `ssh -L 8642:127.0.0.1:8642`. Ctrl-C ends it.\n\n"
+     "  ckptree serve\n"
+     "  ckptree serve --port 0 -k 'params/**'\n"
+     "  ckptree serve --token-file /run/secrets/ckptree",
+     kServeFlags, false, 0, 0, RunServe},
     {"import", "FILE...", "save files of arrays as steps",
      "FILE is a .safetensors, .npz, .npy or .gguf file, the index of several\n"
      "(.safetensors.index.json), a folder of one of these, or a folder of\n"
@@ -72,6 +109,18 @@ constexpr Command kExchange[] = {
      "  ckptree -C /runs/lm backup /archive/lm\n"
      "  ckptree backup /archive/lm --verify-all",
      kBackupFlags, true, 1, 1, RunBackup},
+    {"demo",
+     "DIR",
+     "make a small store to try everything on",
+     "Twenty steps of a small model with NaN in one of them, a frozen layer,\n"
+     "tags, a pin and a branch; the same on every machine. DIR must not be\n"
+     "there, or be empty.\n\n"
+     "  ckptree demo /tmp/demo",
+     {},
+     false,
+     1,
+     1,
+     RunDemo},
     {"doctor",
      "",
      "what is, or soon will be, wrong around the store",
