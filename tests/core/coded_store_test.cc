@@ -299,6 +299,10 @@ TEST_F(CodedStoreTest, AFlipInAnotherCellDoesNotHurtASlice) {
 }
 
 TEST_F(CodedStoreTest, CollectionKnowsWhatIsDead) {
+  // One file a save, so that it is known how much of each dies.
+  StoreOptions options = Coded();
+  options.threads = 1;
+  Open(options);
   Bytes bytes = Floats(kFloats, 1);
   ASSERT_OK(SaveFloats(1, bytes));
   for (std::size_t chunk = 0; chunk < 3; ++chunk) {

@@ -19,13 +19,13 @@ using ::testing::HasSubstr;
 TEST(RemoteRecordTest, GoldenBytes) {
   EXPECT_EQ(
       base::DigestOf(EncodeRemoteStore({std::string(16, 'u'), "0.1.0"})).Hex(),
-      "ddb3fe685af441b600ae4a00b777151a");
+      "e6d3e3f693396ebbaf6765cd29722163");
   EXPECT_EQ(base::DigestOf(EncodeRemoteRows(SampleRemoteRows())).Hex(),
-            "55aa6352b2d166da76a33e9264d7418f");
+            "34f771d8505b6212a17807b49023f970");
   EXPECT_EQ(base::DigestOf(EncodeRemoteCommit(SampleRemoteCommit())).Hex(),
-            "31bf21baf8f3ca51243c3d2c812ad277");
+            "2ac61b415c923eb98d403158f82c70b6");
   EXPECT_EQ(base::DigestOf(EncodeRemoteCommit(SampleRemoteOpen())).Hex(),
-            "041065927c023d34f79a761ad9f3ff7e");
+            "182ecea30bb0392cbfa8c4e361e1f8fd");
 }
 
 TEST(RemoteRecordTest, KeepsEveryField) {
