@@ -27,7 +27,7 @@ namespace ckptree::internal {
 class RemoteChain {
  public:
   // Commits that are asked for at once, from threads of their own.
-  static constexpr std::size_t kMostAtOnce = 16;
+  static constexpr std::size_t kMostAtOnce = 64;
   // Of the store `uuid`; nothing is read yet.
   RemoteChain(kv::ObjectStore* store, std::string uuid,
               std::size_t most_at_once = kMostAtOnce);

@@ -43,12 +43,14 @@ def test_documents_have_their_shape(demo, tmp_path, name):
     schema = schema_of(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     check = jsonschema.Draft202012Validator(schema)
+    file = tmp_path / "file.safetensors"
+    assert run("-C", demo, "export", "latest:params", file).returncode == 0
+    places = {"STORE": demo, "NEW": tmp_path / "new", "FILE": file}
     for words in DOCUMENTS[name]:
-        words = [
-            {"STORE": str(demo), "NEW": str(tmp_path / "new")}.get(word, word)
-            for word in words
-        ]
-        done = run("-C", str(demo), *words, "--json")
+        words = [str(places.get(word, word)) for word in words]
+        # `copy` is told both of its stores.
+        store = [] if words[0] == "copy" else ["-C", str(demo)]
+        done = run(*store, *words, "--json")
         assert done.returncode in (0, 1), done.stderr
         document = json.loads(done.stdout)  # One document, whatever is asked.
         check.validate(document)

@@ -32,7 +32,7 @@ def changed(record, format, field):
     return head + xxhash.xxh3_64_digest(head + body) + body
 
 
-def change(store, format=0, field=CREATED_BY):
+def change(store, format=1, field=CREATED_BY):
     """Writes another format, or field, into the record of a closed store: that
     row is put by the first record of the journal, whose hash the next one
     has."""
@@ -44,7 +44,7 @@ def change(store, format=0, field=CREATED_BY):
             rows_bytes, blocks_bytes = struct.unpack_from(">QQ", data, at + 80)
             end = at + HEADER + rows_bytes
             before = xxhash.xxh3_128_digest(data[at:end])
-            found = data.find(b"ck\x01\x00", at + HEADER, end)
+            found = data.find(b"ck\x01\x01", at + HEADER, end)
             if found >= 0:
                 size = ENVELOPE.size + 8 + ENVELOPE.unpack_from(data, found)[3]
                 record = bytes(data[found : found + size])
@@ -93,7 +93,7 @@ def test_a_record_that_did_not_change_opens(closed):
 @pytest.mark.parametrize("how", ["to write", "to read", "to manage"])
 def test_a_newer_format_is_refused_with_both_numbers(closed, how):
     change(closed, format=99)
-    with pytest.raises(ckptree.StateError, match="99.* 0.*newer"):
+    with pytest.raises(ckptree.StateError, match="99.* 1.*newer"):
         openings(closed)[how]()
 
 
