@@ -25,6 +25,8 @@ class task_arena {
 
   explicit task_arena(int slots) : slots_(slots < 1 ? 4 : slots) {}
 
+  int max_concurrency() const { return slots_; }
+
   template <typename Function>
   void execute(const Function& function) {
     const int outside = std::exchange(SlotsOfThisThread(), slots_);
