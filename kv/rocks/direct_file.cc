@@ -14,9 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <span>
 
-#include "absl/base/call_once.h"
 #include "kv/files/descriptor.h"
 #include "kv/rocks/direct_buffers.h"
 #include "kv/segment_writer.h"
@@ -44,7 +44,7 @@ DirectFile::~DirectFile() {
 }
 
 void DirectFile::Open() {
-  absl::call_once(once_, [this] {
+  std::call_once(once_, [this] {
     opened_.store(true);
     direct_.Reset(OpenAt(AT_FDCWD, path_, O_RDONLY | O_DIRECT));
     const Descriptor cached(OpenAt(AT_FDCWD, path_, O_RDONLY));

@@ -8,11 +8,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "absl/base/call_once.h"
 #include "absl/functional/function_ref.h"
 #include "kv/files/descriptor.h"
 #include "kv/rocks/direct_buffers.h"
@@ -61,7 +61,7 @@ class DirectFile {
   double ShareInCache(std::uint64_t offset, std::size_t bytes) const;
 
   const std::string path_;
-  absl::once_flag once_;
+  std::once_flag once_;
   std::atomic<bool> opened_{false};
   Descriptor direct_{-1};
   // Of the file, to ask what is in the page cache: nobody reads there.
