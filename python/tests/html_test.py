@@ -260,8 +260,10 @@ def test_usage_is_a_table_newest_first(store):
     assert any(text.startswith("250 steps: 976.6 KiB of val") for text in cells)
     assert cells.index("249") < cells.index("248") and "40" not in cells
     assert "... and 50 more" in cells and shown.count("<polyline") == 1
+    held = store[0]  # What is open is not collected.
     store.delete(*range(200))
     assert "not freed yet" in store.usage()._repr_html_()
+    assert held.step == 0
     assert "3.906 KiB" in Cells(store.subtrees()._repr_html_()).texts
 
 
