@@ -19,6 +19,14 @@ inline int TrialStride() {
   return static_cast<int>(std::lround(1 / std::clamp(scale, 0.001, 1.0)));
 }
 
+// The same where each call of the file system fails in turn; of these only
+// every second is tried where $CKPTREE_TEST_EVERY is 2. The trial still counts
+// as whole: it must meet what one of all calls meets.
+inline int CallStride() {
+  const char* const wanted = std::getenv("CKPTREE_TEST_EVERY");
+  return TrialStride() * std::max(1, wanted == nullptr ? 1 : std::atoi(wanted));
+}
+
 inline bool WholeTrial() { return TrialStride() == 1; }
 
 // Of `all`, as many as the scale says, and at least one.

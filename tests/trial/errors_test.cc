@@ -29,7 +29,8 @@ class TrialErrorsTest : public ::testing::TestWithParam<TrialScenario> {
     TrialBench bench(GetParam());
     TrialTally tally;
     TrialOutcome outcome;
-    const auto stride = static_cast<std::uint64_t>(TrialStride());
+    const auto stride = static_cast<std::uint64_t>(
+        plan.kinds == FaultPlan{}.kinds ? CallStride() : TrialStride());
     plan.at = 1 + kSeed % stride;
     do {
       outcome = bench.Run({plan}, /*threads=*/1, cut_after);

@@ -31,7 +31,7 @@ class TrialSweepTest : public ::testing::TestWithParam<TrialScenario> {
     TrialBench bench(GetParam());
     TrialTally tally;
     bool fired = true;
-    const int stride = TrialStride();
+    const int stride = CallStride();
     for (int n =
              1 + static_cast<int>(kSeed % static_cast<std::uint64_t>(stride));
          fired && n < kMostCalls; n += stride) {
