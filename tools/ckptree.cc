@@ -2,13 +2,34 @@
 
 // The `ckptree` command.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <clocale>
 #include <string>
 #include <vector>
 
 #include "tools/line/command.h"
 
+namespace {
+
+// Where a shell closed one of the first three, a file would be opened under its
+// number, and written to as if it were the output. The engine holds them, too,
+// but so that output is lost without a word; here it is an error.
+void HoldStandardDescriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) >= 0) continue;
+    // The lowest number that is free is this one.
+    static_cast<void>(::open("/dev/null", descriptor == STDERR_FILENO
+                                              ? O_WRONLY
+                                              : O_RDONLY));
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  HoldStandardDescriptors();
   std::setlocale(LC_CTYPE, "");
   return ckptree::tools::RunCommandLine(
       std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));

@@ -50,11 +50,41 @@ def test_nothing_of_a_file_is_executed(store, tmp_path):
     dcp.save({"x": Harmful(harm)}, checkpoint_id=tmp_path / "object-1")
     hostile = pickle.dumps(Harmful(harm))
     (tmp_path / "dcp-1" / ".metadata").write_bytes(hostile)
-    for name in ("a-1.pt", "dcp-1", "object-1"):
+    # Pickles without an archive around them, as before PyTorch 1.6.
+    (tmp_path / "b-1.pt").write_bytes(hostile)
+    torch.save(
+        {"x": Harmful(harm)},
+        tmp_path / "c-1.pt",
+        _use_new_zipfile_serialization=False,
+    )
+    (tmp_path / "d-1.pt").write_bytes(pickle.dumps(Harmful(harm), 0))
+    for name in ("a-1.pt", "b-1.pt", "c-1.pt", "d-1.pt", "dcp-1", "object-1"):
         with pytest.raises(ckptree.UnsupportedError, match="mkdir") as error:
             import_checkpoint(store, tmp_path / name)
         assert name in str(error.value)
+        # No advice to execute it.
+        assert "weights_only" not in str(error.value)
+        assert "\n" not in str(error.value)
     assert len(store) == 0
+    assert not os.path.exists(harm)
+
+
+def test_a_shell_is_told_and_nothing_is_left(tmp_path, capfd):
+    from ckptree.torch.__main__ import main
+
+    harm = str(tmp_path / "harm")
+    torch.save({"x": Harmful(harm)}, tmp_path / "a-1.pt")
+    torch.save({"x": torch.ones(3), "y": [{1, 2}]}, tmp_path / "b-1.pt")
+    whole = (tmp_path / "b-1.pt").read_bytes()
+    (tmp_path / "c-1.pt").write_bytes(whole[: len(whole) // 2])
+    for name, said in (("a", "mkdir"), ("b", "y/[0]"), ("c", "damaged")):
+        new = tmp_path / f"store-{name}"
+        path = str(tmp_path / f"{name}-1.pt")
+        assert main(["import", path, str(new)]) == 1
+        error = capfd.readouterr().err
+        assert said in error and error.count("\n") == 1, error
+        if name != "b":
+            assert not new.exists()
     assert not os.path.exists(harm)
 
 

@@ -267,12 +267,12 @@ def test_an_import_from_a_shell(tmp_path, capfd):
         return code, said.out if code == 0 else said.err
 
     for name in ("w-1.pt", "w-2.safetensors", "w-3", "w-4"):
-        assert run(name) == (0, f"{store}: 1 steps\n")
+        assert run(name) == (0, f"{store}: 1 step\n")
     assert run("w-1.pt", "--step", "9", "--item", "ema")[0] == 0
     code, said = run("out")
     assert code == 1 and "training_args" in said and "code" in said
     skipped = ("--skip", "training_*")
-    assert run("out", *skipped, "--step", "600") == (0, f"{store}: 1 steps\n")
+    assert run("out", *skipped, "--step", "600") == (0, f"{store}: 1 step\n")
     assert run("out", *skipped) == (0, f"{store}: 2 steps\n")
     with ckptree.open(store) as reader:
         assert list(reader) == [1, 2, 3, 4, 9, 500, 600]

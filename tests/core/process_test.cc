@@ -235,6 +235,42 @@ TEST_F(ProcessTest, AForkedChildDoesNotTakeTheLeaseOfItsParentAway) {
 
 // ---- starting at once ----
 
+// A file of the store under the number of a standard output would be written to
+// by whatever the program prints.
+TEST_F(ProcessTest, NoFileOfTheStoreIsAStandardStream) {
+  const auto streams_are_elsewhere = [] {
+    for (int fd = 0; fd < 3; ++fd) {
+      std::array<char, 4096> target{};
+      const std::string name = absl::StrFormat("/proc/self/fd/%d", fd);
+      const ssize_t n = readlink(name.c_str(), target.data(), target.size() - 1);
+      if (n <= 0 || std::string_view(target.data()) != "/dev/null") {
+        return false;
+      }
+    }
+    return true;
+  };
+  const Bytes bytes = RandomBytes(100'000, 7);
+  EXPECT_EQ(InHelper([&] {
+              for (int fd = 0; fd < 3; ++fd) close(fd);
+              absl::StatusOr<Store> store = Store::Create(path(), Options());
+              if (!store.ok() || !Save(*store, 1, bytes)) return 1;
+              static_cast<void>(write(1, "output\n", 7));
+              static_cast<void>(write(2, "error\n", 6));
+              return streams_are_elsewhere() && store->Close().ok() ? 0 : 2;
+            }),
+            0);
+  for (const bool read_only : {true, false}) {
+    EXPECT_EQ(InHelper([&] {
+                for (int fd = 0; fd < 3; ++fd) close(fd);
+                absl::StatusOr<Store> store =
+                    Store::Open(path(), read_only ? ReadOnly() : Options());
+                if (!store.ok() || !Holds(*store, 1, bytes)) return 1;
+                return streams_are_elsewhere() ? 0 : 2;
+              }),
+              0);
+  }
+}
+
 TEST_F(ProcessTest, OfManyStartersOneCreatesTheStore) {
   constexpr int kStarters = 16;
   for (const bool waiting : {false, true}) {

@@ -112,6 +112,17 @@ TEST_F(FilesTest, LyingHeads) {
           "outside of the file");
   tensors(R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
           "its shape wants 12");
+  tensors(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+          R"("w":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+          "its array `w` is there twice");
+  tensors(R"({"a":{"dtype":"U8","shape":[6],"data_offsets":[0,6]},)"
+          R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+          "its array `b` lies over `a`");
+  tensors(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+          R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+          "2 bytes before its array `b` are of none");
+  tensors(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+          "the last 6 bytes are of no array");
   tensors(R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}})",
           "an impossible shape");
   tensors(R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],)"
@@ -161,6 +172,42 @@ TEST_F(FilesTest, TypesThatAreNotReadAreListed) {
       "b.npy",
       Npy("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", kEight));
   EXPECT_THAT(Run({"get", big}).err, HasSubstr("big-endian"));
+  // Two bytes without an order are no bfloat16, which has one.
+  const std::string blank = Write(
+      "c.npy",
+      Npy("{'descr': '|V2', 'fortran_order': False, 'shape': (4,), }", kEight));
+  EXPECT_THAT(Run({"get", blank}).err, HasSubstr("|V2 is not known"));
+  const std::string half = Write(
+      "d.npy",
+      Npy("{'descr': '<V2', 'fortran_order': False, 'shape': (4,), }", kEight));
+  EXPECT_THAT(Run({"ls", half}).out, HasSubstr("bfloat16"));
+  // What import refuses leaves no store.
+  const std::string store = scratch_ / "none";
+  for (const std::string& file : {path, big, blank}) {
+    EXPECT_EQ(Run({"-C", store, "import", file, "--step", "1"}).code, 2);
+    EXPECT_EQ(
+        Run({"-C", store, "import", file, "--step", "1", "--skip"}).code, 2);
+  }
+  const std::string clash = Write(
+      "e.safetensors",
+      Safetensors(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                  R"("a/b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                  kEight));
+  const Result refused = Run({"-C", store, "import", clash, "--step", "1"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr(clash), HasSubstr("a/b")));
+  EXPECT_FALSE(std::filesystem::exists(store));
+}
+
+TEST_F(FilesTest, AFileThatIsNotThereIsNoStep) {
+  const std::string store = scratch_ / "store";
+  MakeStore(store);
+  for (const char* verb : {"ls", "show", "get"}) {
+    const Result result =
+        Run({"-C", store, verb, scratch_ / "none.safetensors"});
+    EXPECT_EQ(result.code, 3);
+    EXPECT_THAT(result.err, HasSubstr("there is no"));
+  }
 }
 
 TEST_F(FilesTest, WhatPythonReadsIsNamed) {

@@ -91,7 +91,11 @@ def cases():
                  "--sort=nosuch", "--columns=nosuch", "-o", "-o=xml",
                  "--where"]:
         yield ["log", flag], (2,)
-    for words in [["nosuch"], ["--nosuch"], ["get"], ["rm"],
+    # "-5" is a limit, but not behind a flag that wants a value.
+    yield ["ls", "100", "--depth", "-1"], (2,)
+    yield ["ls", "100", "-n", "-1"], (2,)
+    for words in [["nosuch"], ["no\nsuch"], ["show", "100", "2\n00"],
+                  ["--nosuch"], ["get"], ["rm"],
                   ["tag", "a", "b", "c"], ["show", "100", "200"],
                   ["gc", "--budget", "fast"],
                   ["hist", "params/out/bias", "--bins", "0"],
@@ -152,6 +156,17 @@ def main():
                 what = "prints a control character"
             if what:
                 wrong.append(f"{words!r} {what}: {lines}")
+        # A closed standard output is one that cannot be written.
+        for words in (["ls", "100"], ["verify"], ["show", "latest"],
+                      ["help"], ["log", "--json"]):
+            count += 1
+            done = subprocess.run(
+                ["sh", "-c", '"$0" "$@" >&-', binary, "-C", store, *words],
+                capture_output=True)
+            if (done.returncode != 2
+                or b"the output cannot be written" not in done.stderr):
+                wrong.append(f"{words!r} to a closed output: exit code "
+                             f"{done.returncode}, {done.stderr!r}")
         if listing(binary, store) != before:
             wrong.append("the store holds something else than before")
         if os.listdir(scratch) != ["demo"]:

@@ -84,7 +84,9 @@ TEST_F(WebAnswersTest, AnswersUnderItsOwnNamesAlone) {
   }
   for (const char* host :
        {"", "evil.com", "evil.com:8642", "127.0.0.1.evil.com", "[evil]", "[",
-        "localhost.evil.com", "trainer.evil.com", "localhost@evil.com"}) {
+        "localhost.evil.com", "trainer.evil.com", "localhost@evil.com",
+        "127.0.0.1:8642@evil.com", "localhost:", "localhost:x", "[::1]evil",
+        "[::1]:80@evil.com"}) {
     EXPECT_EQ(Ask("/version", host).status, 421) << host;
   }
 }
@@ -264,6 +266,8 @@ TEST_F(ServeTest, ServesBesideATrainerUntilCtrlC) {
   EXPECT_TRUE(Holds(Get("/" + Token()), "HTTP/1.1 200 "));
   EXPECT_THAT(Get("/"), HasSubstr("HTTP/1.1 401 "));
   EXPECT_THAT(Get("/" + Token(), "evil.com"), HasSubstr("HTTP/1.1 421 "));
+  EXPECT_THAT(Get("/" + Token(), "localhost\r\nHost: evil.com"),
+              HasSubstr("HTTP/1.1 421 "));
   EXPECT_THAT(Get("/" + Token(), "localhost", "DELETE"),
               HasSubstr("HTTP/1.1 405 "));
   EXPECT_THAT(Get("/..%2f..%2fetc/passwd" + Token()),

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -101,6 +102,17 @@ TEST_F(SqlTest, Branches) {
             "300\n");
   EXPECT_EQ(Csv("select step from stats where key='nothing'"), "");
   EXPECT_EQ(Csv("select step from steps where step='x' or step=-1"), "");
+  // As a column of whole numbers compares, and no table of ours knows better.
+  const std::string of_300 = Csv("select key from stats where step+0=300");
+  EXPECT_NE(of_300, "");
+  for (const char* same : {"300", "300.0", "'300'", "'300.0'", "3e2"}) {
+    EXPECT_EQ(Csv(absl::StrFormat("select key from stats where step=%s", same)),
+              of_300);
+  }
+  EXPECT_EQ(Csv("select key from stats where step=300.5"), "");
+  EXPECT_EQ(Csv("select count(*) from stats where step=300 and "
+                "key='PARAMS/W' collate nocase"),
+            "2\n");
 }
 
 TEST_F(SqlTest, NothingButReading) {

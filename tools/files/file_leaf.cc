@@ -2,14 +2,17 @@
 
 // Arrays of a file as leaves: their names, types and sizes.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "tools/files/array_file.h"
+#include "tools/files/head.h"
 #include "tools/output/terminal.h"
 
 namespace ckptree::tools {
@@ -50,6 +53,40 @@ absl::Status SetLeaf(FileArray* array, DType dtype, Shape shape) {
         Escape(array->name), array->bytes, *bytes));
   }
   array->leaf.dtype = dtype;
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlaces(const std::vector<FileArray>& arrays,
+                         std::uint64_t begin, std::uint64_t end, bool whole) {
+  std::vector<const FileArray*> in_order;
+  in_order.reserve(arrays.size());
+  for (const FileArray& array : arrays) {
+    if (array.bytes > 0) in_order.push_back(&array);
+  }
+  std::sort(in_order.begin(), in_order.end(),
+            [](const FileArray* a, const FileArray* b) {
+              return a->offset < b->offset;
+            });
+  std::uint64_t at = begin;
+  const FileArray* before = nullptr;
+  for (const FileArray* array : in_order) {
+    if (array->offset < at) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "its array `%s` lies over `%s`", Escape(array->name.substr(0, 60)),
+          Escape((before == nullptr ? array : before)->name.substr(0, 60))));
+    }
+    if (whole && array->offset > at) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%d bytes before its array `%s` are of none", array->offset - at,
+          Escape(array->name.substr(0, 60))));
+    }
+    at = array->offset + array->bytes;
+    before = array;
+  }
+  if (whole && at < end) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the last %d bytes are of no array", end - at));
+  }
   return absl::OkStatus();
 }
 

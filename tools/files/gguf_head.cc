@@ -271,6 +271,8 @@ absl::StatusOr<FileHead> ParseGguf(std::string_view bytes,
     }
     array.offset += data;
   }
+  CKPTREE_RETURN_IF_ERROR(
+      CheckPlaces(head.arrays, data, file_bytes, /*whole=*/false));
   return head;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/files/array_file.h"
@@ -28,6 +29,11 @@ absl::StatusOr<FileHead> ParseNpy(std::string_view bytes,
 // Of a .gguf file, version 2 or 3. Types of blocks can be listed, not read.
 absl::StatusOr<FileHead> ParseGguf(std::string_view bytes,
                                    std::uint64_t file_bytes);
+
+// Where arrays of one file lie over each other: kInvalidArgument, by name. With
+// `whole` they must also fill [begin, end) of the file without a hole.
+absl::Status CheckPlaces(const std::vector<FileArray>& arrays,
+                         std::uint64_t begin, std::uint64_t end, bool whole);
 
 }  // namespace ckptree::tools
 

@@ -78,14 +78,14 @@ class HeadText {
 };
 
 std::optional<DType> NpyDType(std::string_view descr) {
-  // NumPy's own types come first; bfloat16 is the only one of two bytes that
-  // is written without a name.
+  // NumPy's own types come first. bfloat16 is written without a name, but with
+  // the order of its bytes, which bytes without a meaning (`|V2`) do not have.
   for (const DType dtype : AllDTypes()) {
     if (NpyDescr(dtype) == descr && descr.find('V') == descr.npos) {
       return dtype;
     }
   }
-  if (descr == "<V2" || descr == "|V2") return DType::kBfloat16;
+  if (descr == "<V2") return DType::kBfloat16;
   if (descr.size() == 3 && descr[2] == '1') {
     // One byte has no order.
     if (descr[1] == 'b') return DType::kBool;

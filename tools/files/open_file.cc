@@ -133,10 +133,14 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
       "known are .safetensors, .npz, .npy, .gguf and .safetensors.index.json");
 }
 
+bool HasNameOfFile(std::string_view path) {
+  return IsReadFile(path) || IsTorchFile(path);
+}
+
 bool IsArrayFile(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (fs::is_regular_file(status)) return IsReadFile(path) || IsTorchFile(path);
+  if (fs::is_regular_file(status)) return HasNameOfFile(path);
   return fs::is_directory(status) && LookInto(path).kind != FolderKind::kNone;
 }
 

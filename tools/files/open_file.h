@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
 // True where `path` is a file or folder that OpenArrayFile() would look at: it
 // is there, and its name or what is in it says so.
 bool IsArrayFile(const std::string& path);
+
+// True where the name of `path` ends as those of such files do.
+bool HasNameOfFile(std::string_view path);
 
 // The folders step_N, checkpoint-N and the like in `folder`, by number.
 std::vector<std::pair<std::int64_t, std::string>> StepFolders(

@@ -139,8 +139,12 @@ class PlainFile final : public ArrayFile {
     for (FileArray& array : head.arrays) {
       if (format() == "npy") {
         array.name = fs::path(path).stem().string();
-        CKPTREE_RETURN_IF_ERROR(
-            SetLeaf(&array, array.leaf.dtype, array.leaf.shape));
+        if (const absl::Status named =
+                SetLeaf(&array, array.leaf.dtype, array.leaf.shape);
+            !named.ok()) {
+          return absl::InvalidArgumentError(absl::StrFormat(
+              "%s: %s", Escape(path), std::string(named.message())));
+        }
       }
       if (!wanted.empty() && !wanted.contains(array.name)) continue;
       ++found;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -92,9 +93,17 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
   }
   if (bytes.size() - 8 < length) return absl::OutOfRangeError("more");
   bool deep = false;
+  std::set<std::string> names;
+  std::optional<std::string> twice;
   const auto json = nlohmann::json::parse(
       bytes.substr(8, length),
-      [&deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+      [&](int depth, nlohmann::json::parse_event_t event,
+          const nlohmann::json& parsed) {
+        // Of two of a name JSON would keep the last.
+        if (depth == 1 && event == nlohmann::json::parse_event_t::key &&
+            !names.insert(parsed.get<std::string>()).second) {
+          twice = parsed.get<std::string>();
+        }
         // What is nested deeper is thrown away as it is read.
         deep = deep || depth > kMostJsonDepth;
         return depth <= kMostJsonDepth;
@@ -103,6 +112,7 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
   if (!json.is_object() || deep) {
     return absl::InvalidArgumentError("its head is not the JSON of the format");
   }
+  if (twice) return Wrong(twice->substr(0, 60), "is there twice");
   FileHead head;
   const std::uint64_t data_bytes = file_bytes - 8 - length;
   for (const auto& [name, entry] : json.items()) {
@@ -118,6 +128,11 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
     if (!array.ok()) return array.status();
     array->offset += 8 + length;
     head.arrays.push_back(*std::move(array));
+  }
+  if (absl::Status status =
+          CheckPlaces(head.arrays, 8 + length, file_bytes, /*whole=*/true);
+      !status.ok()) {
+    return status;
   }
   return head;
 }

@@ -97,7 +97,10 @@ class NpzFile final : public ArrayFile {
     array.name = std::move(name);
     array.part = static_cast<std::size_t>(index);
     const DType dtype = array.leaf.dtype;
-    CKPTREE_RETURN_IF_ERROR(SetLeaf(&array, dtype, array.leaf.shape));
+    if (const absl::Status named = SetLeaf(&array, dtype, array.leaf.shape);
+        !named.ok()) {
+      return Damaged(std::string(named.message()));
+    }
     head_.arrays.push_back(std::move(array));
     return absl::OkStatus();
   }

@@ -77,7 +77,8 @@ absl::StatusOr<std::optional<FileWord>> OfStore(const std::string& store,
 }  // namespace
 
 absl::StatusOr<std::optional<FileWord>> FindFile(const Session& session,
-                                                 std::string_view word) {
+                                                 std::string_view word,
+                                                 bool is_rev) {
   // A colon may stand in the name of a file, too: the longest name counts.
   for (std::size_t end = word.size();;) {
     const std::string path(word.substr(0, end));
@@ -87,6 +88,11 @@ absl::StatusOr<std::optional<FileWord>> FindFile(const Session& session,
     }
     end = end == 0 ? std::string_view::npos : word.rfind(':', end - 1);
     if (end == std::string_view::npos) break;
+  }
+  // No step is called so: a file that is not there, or no file.
+  const std::string first(word.substr(0, word.find(':')));
+  if (is_rev && !first.starts_with('@') && HasNameOfFile(first) && !IsStore(first)) {
+    return OpenWord(first, "");
   }
   const std::string store = StoreWord(session);
   if (store.empty() || IsStore(store) ||

@@ -27,9 +27,11 @@ struct FileWord {
 
 // FILE[:KEY], where FILE is there and of a kind that ArrayFile knows; or, where
 // -C names such a file, or a folder of checkpoint-N, REV[:KEY] of that.
-// Nothing: `word` means a step. An error: it means a file, and that is wrong.
+// Nothing: `word` means a step. An error: it means a file, and that is wrong,
+// or, where `word` is_rev and cannot be a key, not there.
 absl::StatusOr<std::optional<FileWord>> FindFile(const Session& session,
-                                                 std::string_view word);
+                                                 std::string_view word,
+                                                 bool is_rev = true);
 // The file that -C or CKPTREE_STORE names; its only or newest one.
 absl::StatusOr<std::optional<FileWord>> FileOfStore(const Session& session);
 

@@ -34,7 +34,10 @@ class Server : public HttpServer {
       const HttpAnswer answer =
           handler({.method = request.method,
                    .path = request.path,
-                   .host = request.get_header_value("Host"),
+                   // Of two it could not be said which one is meant.
+                   .host = request.get_header_value_count("Host") == 1
+                               ? request.get_header_value("Host")
+                               : std::string(),
                    .authorization = request.get_header_value("Authorization"),
                    .token = request.get_param_value("token")});
       response.status = answer.status;

@@ -32,6 +32,14 @@ bool IsAddress(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+// What may stand behind a host: nothing, or a colon and a port.
+bool IsPort(std::string_view text) {
+  if (text.empty()) return true;
+  text.remove_prefix(1);
+  return !text.empty() && text.size() <= 5 &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 HttpAnswer Refusal(int status, std::string text) {
   return {.status = status, .body = std::move(text) + "\n"};
 }
@@ -43,9 +51,13 @@ bool WebAnswers::IsOurs(const std::string& host) const {
   if (name.starts_with('[')) {  // [::1]:8000
     const std::size_t end = name.find(']');
     if (end == std::string::npos) return false;
-    return IsAddress(name.substr(1, end - 1));
+    const std::string port = name.substr(end + 1);
+    return IsAddress(name.substr(1, end - 1)) &&
+           (port.empty() || (port[0] == ':' && IsPort(port)));
   }
-  name = absl::AsciiStrToLower(name.substr(0, name.find(':')));
+  const std::size_t colon = std::min(name.find(':'), name.size());
+  if (!IsPort(name.substr(colon))) return false;
+  name = absl::AsciiStrToLower(name.substr(0, colon));
   return name == "localhost" || IsAddress(name) ||
          std::find(names_.begin(), names_.end(), name) != names_.end();
 }

@@ -4,11 +4,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "tools/files/zip_writer.h"
 #include "tools/output/byte_sink.h"
@@ -201,13 +203,31 @@ absl::StatusOr<ExportFormat> ExportFormatOf(const std::string& path,
       "`ckptree get REV:KEY -o npy --out FILE`");
 }
 
+namespace {
+
+// An archive that is unpacked must write nothing beside its folder.
+bool StaysInside(const std::string& name) {
+  if (name.front() == '/' || name.front() == '\\') return false;
+  const std::vector<std::string> parts =
+      absl::StrSplit(name, absl::ByAnyChar("/\\"));
+  return std::find(parts.begin(), parts.end(), "..") == parts.end();
+}
+
+}  // namespace
+
 bool CanBeNamed(ExportFormat format, const std::string& name) {
   if (name.empty() || name.size() > 240) return false;
+  if (format != ExportFormat::kSafetensors &&
+      std::any_of(name.begin(), name.end(), [](char c) {
+        return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+      })) {
+    return false;
+  }
   switch (format) {
     case ExportFormat::kSafetensors:
       return name != "__metadata__";
     case ExportFormat::kNpz:
-      return name.find('\0') == std::string::npos;
+      return StaysInside(name);
     case ExportFormat::kNpy:
     case ExportFormat::kRaw:
       return name.find_first_of(std::string_view("/\0", 2)) ==

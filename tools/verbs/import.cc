@@ -88,20 +88,15 @@ absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(
 // Puts the arrays of one file, and keeps what they are read into.
 class FilePutter {
  public:
-  FilePutter(const ArrayFile& file, const Path& under, bool skip)
-      : file_(file), under_(under), skip_(skip) {}
+  // REQUIRES: CheckArrays() was OK.
+  FilePutter(const ArrayFile& file, const Path& under)
+      : file_(file), under_(under) {}
 
   absl::Status Put(StepBuilder* builder,
                    const std::function<void(std::uint64_t)>& on_bytes) {
     for (const FileArray& array : file_.arrays()) {
       if (Interrupted()) return absl::CancelledError("interrupted");
       if (array.leaf.dtype == DType::kNone) {
-        // With the reason that a read gives.
-        const absl::Status why = file_.ReadBox(array, {}, {});
-        if (!skip_) {
-          return WithHint(absl::FailedPreconditionError(why.message()),
-                          "--skip leaves such arrays out");
-        }
         skipped_.push_back(array.name + ": " + array.why_not);
         continue;
       }
@@ -132,7 +127,6 @@ class FilePutter {
                    Ownership::kBorrow);
       ++arrays_;
       bytes_ += array.bytes;
-      on_bytes(array.bytes);
     }
     return absl::OkStatus();
   }
@@ -144,12 +138,52 @@ class FilePutter {
  private:
   const ArrayFile& file_;
   const Path& under_;
-  const bool skip_;
   std::deque<std::vector<std::byte>> kept_;
   std::vector<std::string> skipped_;
   std::uint64_t arrays_ = 0;
   std::uint64_t bytes_ = 0;
 };
+
+// What a save would refuse of `file`, said before there is a store.
+absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
+  std::vector<Path> paths;
+  for (const FileArray& array : file.arrays()) {
+    if (array.leaf.dtype == DType::kNone) {
+      // With the reason that a read gives.
+      const absl::Status why = file.ReadBox(array, {}, {});
+      if (skip) continue;
+      return WithHint(absl::FailedPreconditionError(why.message()),
+                      "--skip leaves such arrays out");
+    }
+    std::vector<PathPart> parts = under.parts();
+    parts.insert(parts.end(), array.leaf.path.parts().begin(),
+                 array.leaf.path.parts().end());
+    paths.emplace_back(std::move(parts));
+    if (const absl::Status valid = paths.back().Validate(); !valid.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: %s", Escape(file.path()),
+                          std::string(valid.message())));
+    }
+  }
+  if (paths.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s has no array that can be saved", Escape(file.path())));
+  }
+  std::vector<std::string> codes;
+  for (const Path& path : paths) codes.push_back(path.Encode());
+  std::sort(codes.begin(), codes.end());
+  for (std::size_t i = 1; i < codes.size(); ++i) {
+    if (!codes[i].starts_with(codes[i - 1])) continue;
+    CKPTREE_ASSIGN_OR_RETURN(const Path above, Path::Decode(codes[i - 1]));
+    CKPTREE_ASSIGN_OR_RETURN(const Path below, Path::Decode(codes[i]));
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "%s: `%s` is an array, and there is `%s` below it",
+            Escape(file.path()), above.Text(), below.Text())),
+        "a leaf of a step has no other below it: rename one in the file");
+  }
+  return absl::OkStatus();
+}
 
 std::string MetadataJson(const ArrayFile& file) {
   Json said = Json::object();
@@ -184,7 +218,10 @@ absl::StatusOr<int> RunImport(Session& session) {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s has no arrays", Escape(checkpoint.path)));
     }
-    for (const FileArray& array : file->arrays()) total += array.bytes;
+    CKPTREE_RETURN_IF_ERROR(CheckArrays(*file, under, arguments.Has("skip")));
+    for (const FileArray& array : file->arrays()) {
+      if (array.leaf.dtype != DType::kNone) total += array.bytes;
+    }
     files.push_back(std::move(file));
   }
   if (files.empty()) {
@@ -224,7 +261,7 @@ absl::StatusOr<int> RunImport(Session& session) {
                    ? WithHint(wrong, "--new leaves out steps that are there")
                    : wrong;
       }
-      FilePutter putter(*files[i], under, arguments.Has("skip"));
+      FilePutter putter(*files[i], under);
       CKPTREE_RETURN_IF_ERROR(putter.Put(&builder, [&](std::uint64_t bytes) {
         progress.Update(done += bytes, total);
       }));

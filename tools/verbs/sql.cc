@@ -2,6 +2,7 @@
 
 // `ckptree sql`: a query of SQLite's over what a store says.
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -98,6 +99,8 @@ int BestIndex(sqlite3_vtab* base, sqlite3_index_info* info) {
     if (constraint.usable == 0 || constraint.op != SQLITE_INDEX_CONSTRAINT_EQ) {
       continue;
     }
+    // `COLLATE NOCASE` takes for alike what is not looked up as alike.
+    if (std::string_view(sqlite3_vtab_collation(info, i)) != "BINARY") continue;
     for (int c = 0; c < 3; ++c) {
       if (columns[c] >= 0 && constraint.iColumn == columns[c]) found[c] = i;
     }
@@ -155,10 +158,19 @@ int Filter(sqlite3_vtab_cursor* base, int index, const char*, int,
   int next = 0;
   if ((index & kByBranch) != 0) wanted.branch = text(arguments[next++]);
   if ((index & kByStep) != 0) {
+    // As a column of whole numbers compares: 1, 1.0 and '1.0' are alike.
     sqlite3_value* value = arguments[next++];
-    none = none || sqlite3_value_numeric_type(value) != SQLITE_INTEGER;
-    wanted.step = sqlite3_value_int64(value);
-    none = none || *wanted.step < 0;
+    const int type = sqlite3_value_numeric_type(value);
+    if (type == SQLITE_INTEGER) {
+      wanted.step = sqlite3_value_int64(value);
+      none = none || *wanted.step < 0;
+    } else if (const double real = sqlite3_value_double(value);
+               type == SQLITE_FLOAT && real >= 0 && real < 9.2e18 &&
+               real == std::floor(real)) {
+      wanted.step = static_cast<std::int64_t>(real);
+    } else {
+      none = true;
+    }
   }
   if ((index & kByKey) != 0) wanted.key = text(arguments[next++]);
   cursor->row = 0;

@@ -58,7 +58,8 @@ absl::StatusOr<int> RunStat(Session& session) {
     const auto file =
         FindFile(session, !rev.empty()    ? (key ? rev + ":" + words[0] : rev)
                           : words.empty() ? ""
-                                          : words[0]);
+                                          : words[0],
+                 /*is_rev=*/words.empty() || !rev.empty());
     if (!file.ok()) return file.status();
     if (*file) return StatFile(session, **file);
   }

@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, NotImplementedError, ImportError) as error:
         print(f"python -m ckptree.orbax: {error}", file=sys.stderr)
         return 1
-    print(f"{given.destination}: {len(steps)} steps")
+    word = "step" if len(steps) == 1 else "steps"
+    print(f"{given.destination}: {len(steps)} {word}")
     return 0
 
 

@@ -12,6 +12,7 @@ import ckptree
 from ckptree.paths import local_path
 from ckptree.progress import steps_on_stderr
 from ckptree.torch import _found, import_checkpoint
+from ckptree.torch._importing import check_files
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,9 +58,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         # No store is made where there is nothing to put into it.
-        _found.look(
+        found = _found.look(
             pathlib.Path(local_path(given.source)), given.format, given.skip
         )
+        if not isinstance(found, dict):
+            check_files(found)
         with ckptree.Store(given.destination) as store:
             steps = import_checkpoint(
                 store,
@@ -80,12 +83,14 @@ def main(arguments: list[str] | None = None) -> int:
         ckptree.Error,
         OSError,
         ValueError,
+        TypeError,  # A value that is no leaf of a step, by its path.
         NotImplementedError,
         ImportError,
     ) as error:
         print(f"python -m ckptree.torch: {error}", file=sys.stderr)
         return 1
-    print(f"{given.destination}: {len(steps)} steps")
+    word = "step" if len(steps) == 1 else "steps"
+    print(f"{given.destination}: {len(steps)} {word}")
     return 0
 
 

@@ -174,7 +174,7 @@ def import_checkpoint(
         if number is None or number > INT64:
             raise InvalidArgumentError(
                 f"{source}: its name does not end with the number of a step: "
-                "pass step="
+                "pass step= (--step on a command line)"
             )
         found, wanted, several = {number: found}, [number], False
     there = {info.step for info in store.steps(branch)}
@@ -205,6 +205,14 @@ def import_checkpoint(
             if meter is not None:
                 meter(done, len(wanted))
     return wanted
+
+
+def check_files(checkpoint: Checkpoint) -> None:
+    """Raises what reading it will raise: of files that are mapped, which takes
+    no memory. A folder of DCP is not looked at."""
+    for part in checkpoint.parts:
+        if part.format in (_found.TORCH, _found.SAFETENSORS):
+            _read_part(part)
 
 
 def _verify(store: Store, step: int, branch: str) -> None:

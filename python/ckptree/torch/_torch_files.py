@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import pickle
+import pickletools
 import zipfile
 from typing import Any, Iterator
 
@@ -60,7 +62,12 @@ def read(path: pathlib.Path) -> Any:
                 "data is read. Leave it out, or, if you trust it, allow its "
                 "classes by torch.serialization.safe_globals()"
             ) from error
-        said = str(error).strip().partition("\n")[0]
+        # What PyTorch says of a pickle ends with how to execute it.
+        said = (
+            "its pickle is not whole"
+            if isinstance(error, pickle.UnpicklingError)
+            else str(error).strip().partition("\n")[0]
+        )
         raise CorruptionError(
             f"{path} is cut or damaged, or no file of torch.save(): {said}"
         ) from error
@@ -72,7 +79,28 @@ def _code_in(path: pathlib.Path) -> list[str]:
         return sorted(
             torch.serialization.get_unsafe_globals_in_checkpoint(path)
         )
-    return []
+    # A pickle without an archive around it, as before PyTorch 1.6.
+    names: set[str] = set()
+    with contextlib.suppress(Exception), open(path, "rb") as file:
+        while file.peek(1):
+            names.update(_globals_of(file))
+    return sorted(n for n in names if n.partition(".")[0] not in _DATA)
+
+
+# Packages whose classes stand in files of tensors.
+_DATA = ("torch", "numpy", "collections")
+
+
+def _globals_of(file: Any) -> Iterator[str]:
+    """The names that the next pickle of a file imports; none is."""
+    words: list[str] = []
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name == "GLOBAL":
+            yield str(argument).replace(" ", ".", 1)
+        elif opcode.name == "STACK_GLOBAL" and len(words) >= 2:
+            yield ".".join(words[-2:])
+        elif "UNICODE" in opcode.name:
+            words.append(str(argument))
 
 
 def write(state: Any, path: pathlib.Path, *, name: str) -> None:
