@@ -20,9 +20,8 @@ void HoldStandardDescriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) >= 0) continue;
     // The lowest number that is free is this one.
-    static_cast<void>(::open("/dev/null", descriptor == STDERR_FILENO
-                                              ? O_WRONLY
-                                              : O_RDONLY));
+    static_cast<void>(
+        ::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY));
   }
 }
 

@@ -242,7 +242,8 @@ TEST_F(ProcessTest, NoFileOfTheStoreIsAStandardStream) {
     for (int fd = 0; fd < 3; ++fd) {
       std::array<char, 4096> target{};
       const std::string name = absl::StrFormat("/proc/self/fd/%d", fd);
-      const ssize_t n = readlink(name.c_str(), target.data(), target.size() - 1);
+      const ssize_t n =
+          readlink(name.c_str(), target.data(), target.size() - 1);
       if (n <= 0 || std::string_view(target.data()) != "/dev/null") {
         return false;
       }

@@ -185,8 +185,8 @@ TEST_F(FilesTest, TypesThatAreNotReadAreListed) {
   const std::string store = scratch_ / "none";
   for (const std::string& file : {path, big, blank}) {
     EXPECT_EQ(Run({"-C", store, "import", file, "--step", "1"}).code, 2);
-    EXPECT_EQ(
-        Run({"-C", store, "import", file, "--step", "1", "--skip"}).code, 2);
+    EXPECT_EQ(Run({"-C", store, "import", file, "--step", "1", "--skip"}).code,
+              2);
   }
   const std::string clash = Write(
       "e.safetensors",

@@ -141,4 +141,23 @@ absl::StatusOr<std::optional<std::int64_t>> Arguments::Number(
   return std::optional<std::int64_t>(value);
 }
 
+void ExpandLimit(std::span<const FlagSpec> flags,
+                 std::vector<std::string>* words) {
+  bool is_value = false;
+  for (std::string& word : *words) {
+    if (std::exchange(is_value, false)) continue;
+    if (word == "--") return;
+    is_value =
+        std::any_of(flags.begin(), flags.end(), [&word](const FlagSpec& flag) {
+          return !flag.value.empty() &&
+                 (word == "--" + std::string(flag.name) ||
+                  (flag.letter != 0 && word == std::string{'-', flag.letter}));
+        });
+    if (word.size() > 1 && word[0] == '-' &&
+        word.find_first_not_of("0123456789", 1) == std::string::npos) {
+      word = "--limit=" + word.substr(1);
+    }
+  }
+}
+
 }  // namespace ckptree::tools

@@ -50,6 +50,11 @@ class Arguments {
   std::map<std::string, std::vector<std::string>, std::less<>> flags_;
 };
 
+// "-5" becomes "--limit=5", where there is a table, as in `git log -5`; not
+// behind a flag that wants a value, nor behind "--".
+void ExpandLimit(std::span<const FlagSpec> flags,
+                 std::vector<std::string>* words);
+
 }  // namespace ckptree::tools
 
 #endif  // CKPTREE_TOOLS_LINE_ARGUMENTS_H_

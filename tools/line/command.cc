@@ -476,27 +476,6 @@ absl::Status CheckWords(const Command& command, const Arguments& arguments) {
       Escape(arguments.words()[static_cast<std::size_t>(command.max_words)])));
 }
 
-// "-5" is "--limit 5", where there is a table, as in `git log -5`; but behind a
-// flag that wants a value it is that value.
-void ExpandLimit(std::span<const FlagSpec> flags,
-                 std::vector<std::string>* words) {
-  bool is_value = false;
-  for (std::string& word : *words) {
-    if (std::exchange(is_value, false)) continue;
-    if (word == "--") return;
-    is_value = std::any_of(
-        flags.begin(), flags.end(), [&word](const FlagSpec& flag) {
-          return !flag.value.empty() &&
-                 (word == "--" + std::string(flag.name) ||
-                  (flag.letter != 0 && word == std::string{'-', flag.letter}));
-        });
-    if (word.size() > 1 && word[0] == '-' &&
-        word.find_first_not_of("0123456789", 1) == std::string::npos) {
-      word = "--limit=" + word.substr(1);
-    }
-  }
-}
-
 absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
                         ByteSink* out) {
   if (command.table) ExpandLimit(FlagsOf(command), &words);

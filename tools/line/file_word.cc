@@ -91,7 +91,8 @@ absl::StatusOr<std::optional<FileWord>> FindFile(const Session& session,
   }
   // No step is called so: a file that is not there, or no file.
   const std::string first(word.substr(0, word.find(':')));
-  if (is_rev && !first.starts_with('@') && HasNameOfFile(first) && !IsStore(first)) {
+  if (is_rev && !first.starts_with('@') && HasNameOfFile(first) &&
+      !IsStore(first)) {
     return OpenWord(first, "");
   }
   const std::string store = StoreWord(session);

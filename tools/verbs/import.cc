@@ -160,9 +160,8 @@ absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
                  array.leaf.path.parts().end());
     paths.emplace_back(std::move(parts));
     if (const absl::Status valid = paths.back().Validate(); !valid.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: %s", Escape(file.path()),
-                          std::string(valid.message())));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: %s", Escape(file.path()), std::string(valid.message())));
     }
   }
   if (paths.empty()) {
@@ -177,9 +176,9 @@ absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
     CKPTREE_ASSIGN_OR_RETURN(const Path above, Path::Decode(codes[i - 1]));
     CKPTREE_ASSIGN_OR_RETURN(const Path below, Path::Decode(codes[i]));
     return WithHint(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "%s: `%s` is an array, and there is `%s` below it",
-            Escape(file.path()), above.Text(), below.Text())),
+        absl::InvalidArgumentError(
+            absl::StrFormat("%s: `%s` is an array, and there is `%s` below it",
+                            Escape(file.path()), above.Text(), below.Text())),
         "a leaf of a step has no other below it: rename one in the file");
   }
   return absl::OkStatus();

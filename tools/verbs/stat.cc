@@ -55,11 +55,11 @@ absl::StatusOr<int> RunStat(Session& session) {
     // The file of --rev, of -C, or the word itself.
     const std::string rev = session.arguments().Get("rev", "");
     const bool key = !words.empty() && !rev.empty();
-    const auto file =
-        FindFile(session, !rev.empty()    ? (key ? rev + ":" + words[0] : rev)
-                          : words.empty() ? ""
-                                          : words[0],
-                 /*is_rev=*/words.empty() || !rev.empty());
+    const auto file = FindFile(session,
+                               !rev.empty() ? (key ? rev + ":" + words[0] : rev)
+                               : words.empty() ? ""
+                                               : words[0],
+                               /*is_rev=*/words.empty() || !rev.empty());
     if (!file.ok()) return file.status();
     if (*file) return StatFile(session, **file);
   }
