@@ -548,9 +548,11 @@ absl::Status Engine::Close() {
         "the callback");
   }
   const absl::MutexLock close_lock(&close_mu_);
-  if (closed_.exchange(true)) return absl::OkStatus();
-  // What is asked for now is done, or refused.
+  if (closed_.load()) return absl::OkStatus();
+  // What it has taken is done before the store counts as closed; what is asked
+  // for later, its asker does.
   if (requests_ != nullptr) requests_->Stop();
+  if (closed_.exchange(true)) return absl::OkStatus();
   absl::Status status;
   if (writer_ != nullptr) {
     writer_->Refuse();

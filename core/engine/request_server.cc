@@ -165,6 +165,12 @@ void RequestServer::Collect() {
 void RequestServer::Execute(const schema::StoreRequest& request) {
   schema::StoreAnswer answer =
       context_.execute(request, [this] { return stopped_.load(); });
+  if (stopped_.load() &&
+      answer.code == static_cast<std::uint32_t>(absl::StatusCode::kCancelled)) {
+    // Nobody interrupted it. Who asked begins again, here or by himself.
+    answer.code = static_cast<std::uint32_t>(absl::StatusCode::kAborted);
+    answer.text = "the store was closed before it was done";
+  }
   context_.logger->Log(
       LogSeverity::kInfo, "requests",
       absl::StrFormat("%s, asked for by pid %d on host %s: %s",

@@ -47,7 +47,8 @@ class RequestServer {
   explicit RequestServer(RequestServerContext context);
   ~RequestServer() { Stop(); }
 
-  // Waits for what is being done; a collection is cancelled.
+  // Waits for what is being done; a collection is cancelled, and answered by
+  // kAborted: it may be asked for again.
   void Stop();
 
  private:

@@ -192,8 +192,9 @@ absl::Status Database::Close() {
   }
   impl.writable = false;
   status.Update(instance->Shutdown());
-  // Nothing of ours is written any more.
-  if (impl.keeper != nullptr && impl.keeper->begun()) {
+  // Nothing of ours is written any more. Also where nothing was committed: the
+  // open itself may have given the reserve up.
+  if (impl.keeper != nullptr && impl.place->Check().ok()) {
     MakeReserve(impl.writer_options, impl.directory, /*smaller=*/true)
         .IgnoreError();
   }

@@ -196,7 +196,8 @@ class TrialPlacesTest : public ::testing::Test {
   void MountDisk() const;
   // Runs the verb where not a byte is free; `known_` is what was acknowledged.
   Verdict OnFullDisk(const DeletingVerb& verb, bool open_before);
-  // The program, again and again, with exit code 0.
+  // The program, again and again, with exit code 0; with 3 where the words
+  // begin with '!', which are what it does not find.
   Verdict ProgramOnFullDisk(const std::vector<std::string>& commands) const;
 
   // Sixteen processes that create the store where it is missing, wait for each
@@ -239,7 +240,9 @@ Verdict TrialPlacesTest::ProgramOnFullDisk(
   MountDisk();
   Verdict verdict;
   int fillers = 0;
-  for (const std::string& words : commands) {
+  for (std::string words : commands) {
+    const int expected = words.starts_with('!') ? 3 : 0;
+    if (expected != 0) words.erase(0, 1);
     // What a command gave back is gone again.
     if (!Fill(absl::StrCat(Disk(), "/filler", fillers++))) std::abort();
     const std::string output = directory_.path() + "/output";
@@ -249,7 +252,7 @@ Verdict TrialPlacesTest::ProgramOnFullDisk(
                         .c_str());
     std::ifstream file(output);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != expected) {
       verdict.Add(kNoWrite, absl::StrCat(words, ": ", text));
     } else if (text.starts_with("error:") ||
                text.find("\nerror:") != std::string::npos ||
@@ -350,6 +353,15 @@ TEST_F(TrialPlacesTest, NoByteIsFreeForTheProgram) {
           verdicts->push_back(ProgramOnFullDisk(commands));
           verdicts->push_back(Judged(Disk(), Verb::kWrite, after));
         });
+    // One that changes nothing has the reserve, too, and must leave it.
+    for (const char* const idle : {"!rm -y 987654", "!tag fresh 987654"}) {
+      Try(idle, "the program", "", 0, [&](std::vector<Verdict>* verdicts) {
+        verdicts->push_back(
+            ProgramOnFullDisk({absl::StrCat("rm -y ", victims[0]), idle, idle,
+                               absl::StrCat("rm -y ", victims[1]), "gc"}));
+        verdicts->push_back(Judged(Disk(), Verb::kWrite, after));
+      });
+    }
     Try("gc", "the program", "", 0, [&](std::vector<Verdict>* verdicts) {
       verdicts->push_back(ProgramOnFullDisk({"gc --full"}));
       verdicts->push_back(Judged(Disk(), Verb::kWrite, known_));

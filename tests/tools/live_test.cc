@@ -172,6 +172,42 @@ TEST_F(LiveTest, ManyAtOnceAreEachDoneOnce) {
   EXPECT_EQ(Tags().size(), 8u);
 }
 
+// Without a trainer each is the other's for a moment, and closes the store when
+// its own work is done: what the other asked is not refused by that.
+TEST_F(LiveTest, ShortOnesAtOnceAreEachDone) {
+  const std::string path = scratch_ / "short";
+  constexpr int kRounds = 12;
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Create(path));
+    const std::vector<float> values(3000, 1);
+    for (int step = 1; step <= 2 * kRounds + 1; ++step) {
+      StepBuilder builder = store.Begin(step);
+      builder.Put(
+          "w",
+          {.dtype = DType::kFloat32, .shape = {3000}, .data = values.data()});
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Close());
+  }
+  for (int i = 0; i < kRounds; ++i) {
+    std::vector<Running> running;
+    for (const int step : {2 * i + 1, 2 * i + 2}) {
+      running.push_back(Start(
+          {"-C", path, "rm", "-y", "--timeout", "60", std::to_string(step)}));
+    }
+    running.push_back(Start({"-C", path, "gc", "--full", "--timeout", "60"}));
+    for (const Running& one : running) {
+      const Result result = Finish(one);
+      EXPECT_EQ(result.code, 0) << result.out << result.err;
+    }
+  }
+  ASSERT_OK_AND_ASSIGN(const Store store,
+                       Store::Open(path, {.read_only = true}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<StepInfo> steps, store.Steps());
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].step, 2 * kRounds + 1);
+}
+
 TEST_F(LiveTest, AStepThatWasSavedAnewIsNotMeant) {
   Open();
   schema::StoreRequest request;

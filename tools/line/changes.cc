@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "ckptree/preservation.h"
 #include "ckptree/selector.h"
 #include "tools/output/failure.h"
@@ -122,10 +124,17 @@ absl::StatusOr<StoreAnswer> Changes::Ask(const Change& change) {
   // Of a collection it is there already.
   std::optional<Interruptible> interruptible;
   if (change.request.kind != RequestKind::kCollect) interruptible.emplace();
+  const absl::Time until = absl::Now() + *timeout;
   while (true) {
     absl::StatusOr<Asked> asked =
         internal::Ask(session_.directory(), change.request, options);
     if (!asked.ok()) return asked.status();
+    if (asked->outcome == Asked::Outcome::kAnswered &&
+        asked->answer.code ==
+            static_cast<std::uint32_t>(absl::StatusCode::kAborted) &&
+        absl::Now() < until && !Interrupted()) {
+      continue;  // It closed the store first. Another one may have it, or none.
+    }
     switch (asked->outcome) {
       case Asked::Outcome::kAnswered: {
         by_ = absl::StrFormat("pid %d on host %s", asked->answer.pid,
