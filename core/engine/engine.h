@@ -152,6 +152,12 @@ class Engine {
   void ShipTo(std::shared_ptr<Replicator> remote, kv::Options* kv_options);
   // Logs what the open found.
   void TellOfOpen() const;
+  // What of its rows cannot be read; of a reader, as far as it is known.
+  std::vector<std::string> LoadCatalog();
+  // Of steps, which were listed later.
+  void NoteBadRows(const std::vector<std::string>& rows);
+  // Without listing the steps.
+  std::vector<std::string> WarningsSoFar() const;
   // Lists the rows again; logs which of them cannot be read any more.
   void ReloadCatalog();
   absl::Status Start(std::unique_ptr<kv::Database> database,
@@ -159,6 +165,7 @@ class Engine {
 
   const std::string directory_;
   const StoreOptions options_;
+  bool lists_later_ = false;  // Steps, when they are asked for.
   CodingChoice coding_;
   const pid_t pid_;
   Logger logger_;
