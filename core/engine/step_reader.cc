@@ -295,7 +295,12 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   for (const Place& place : found.places) {
     const Part& part = parts_[place.part];
     absl::StatusOr<schema::LeafRecord> record =
-        ReadLeaf(engine_->database(), part.part, part.map.At(place.ordinal));
+        engine_->pack_guesses().ReadWith(
+            engine_->database(), *part.tree, part.map, part.part,
+            record_->version, place.ordinal, [&] {
+              return ReadLeaf(engine_->database(), part.part,
+                              part.map.At(place.ordinal));
+            });
     if (!record.ok()) {
       return Annotate(absl::Status(
           record.status().code(),
