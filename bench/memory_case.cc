@@ -49,9 +49,16 @@ double Growth(Work work) {
   return StatusBytes("VmHWM") - before;
 }
 
-// What stays resident for each leaf once `leaves` of them are saved, which all
-// have the same bytes of the caller.
-double KeptPerLeaf(const std::string& path, std::size_t leaves) {
+// What malloc says is in use, in bytes.
+double InUse() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd);
+}
+
+// What stays for each leaf once `leaves` of them are saved, which all have the
+// same bytes of the caller: resident, or in use as malloc says. The one minus
+// the other are pages that malloc keeps.
+double KeptPerLeaf(const std::string& path, std::size_t leaves, bool in_use) {
   State shared(kSmallLeafBytes);
   Store store = FreshStore(path);
   const auto save = [&](std::int64_t step, std::size_t count) {
@@ -63,16 +70,20 @@ double KeptPerLeaf(const std::string& path, std::size_t leaves) {
     Check(store.Flush(absl::InfiniteDuration()));
   };
   save(0, 1);
-  malloc_trim(0);
-  const double before = StatusBytes("VmRSS");
+  const auto kept = [in_use] {
+    malloc_trim(0);
+    return in_use ? InUse() : StatusBytes("VmRSS");
+  };
+  const double before = kept();
   save(1, leaves);
-  malloc_trim(0);
-  return (StatusBytes("VmRSS") - before) / static_cast<double>(leaves);
+  return (kept() - before) / static_cast<double>(leaves);
 }
 
 double Measure(const std::string& what, const std::string& path,
                std::size_t size) {
-  if (what == "kept") return KeptPerLeaf(path, size);
+  if (what == "kept" || what == "in_use") {
+    return KeptPerLeaf(path, size, what == "in_use");
+  }
   State state(size);
   if (what == "save") {
     Store store = FreshStore(path);
@@ -156,6 +167,10 @@ bool Memory(const Settings& settings) {
                  {OfAProcess(settings, "kept", leaves)}, 150,
                  /*at_least=*/false, /*absolute=*/true) &&
            good;
+    std::filesystem::remove_all(settings.directory + "/memory");
+    Print("memory",
+          absl::StrCat("the same, in use as malloc says, of ", leaves),
+          {OfAProcess(settings, "in_use", leaves)}, "B");
     std::filesystem::remove_all(settings.directory + "/memory");
   }
   return good;

@@ -179,11 +179,11 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     // What a writer takes away while we look seems to be damage:
     // it is damage where it is the same when looked at again.
     for (int i = 0; i < kAttempts && opened.ok(); ++i) {
-      const std::vector<std::string> warnings = (*opened)->warnings();
+      const std::vector<std::string> warnings = (*opened)->WarningsSoFar();
       if (warnings.empty()) break;
       absl::StatusOr<std::shared_ptr<Engine>> again =
           OpenThere(directory, options);
-      const bool same = again.ok() && (*again)->warnings() == warnings;
+      const bool same = again.ok() && (*again)->WarningsSoFar() == warnings;
       opened = std::move(again);
       if (same) break;
     }
@@ -217,6 +217,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Replicator> remote,
                            Connect(directory, options, /*fetch=*/true));
   std::shared_ptr<Engine> engine(new Engine(directory, options.store));
+  engine->lists_later_ = read_only && options.use == EngineOptions::Use::kAsked;
   kv::Options kv_options = engine->KvOptions(options);
   engine->ShipTo(std::move(remote), &kv_options);
   const kv::Mode mode = !read_only ? kv::Mode::kReadWrite
@@ -288,8 +289,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   {
     catalog_.SetDoubt(database_->report().lost);
     const std::uint64_t view = database_->view();
-    std::vector<std::string> bad_rows;
-    arena_->execute([&] { bad_rows = catalog_.Load(*database_); });
+    std::vector<std::string> bad_rows = LoadCatalog();
     absl::MutexLock lock(&mu_);
     const auto& known = database_->report().warnings;
     warnings_.insert(warnings_.end(), known.begin(), known.end());
@@ -417,34 +417,12 @@ absl::Status Engine::CheckWritable() const {
   return replicator_ == nullptr ? absl::OkStatus() : replicator_->health();
 }
 
-std::vector<std::string> Engine::warnings() const {
-  absl::MutexLock lock(&mu_);
-  std::vector<std::string> warnings = warnings_;
-  warnings.insert(warnings.end(), bad_rows_.begin(), bad_rows_.end());
-  return warnings;
-}
-
 void Engine::TellOfOpen() const {
-  for (const std::string& warning : warnings()) {
+  for (const std::string& warning : WarningsSoFar()) {
     logger_.Log(LogSeverity::kWarning, "open", warning);
   }
   for (const std::string& note : notes()) {
     logger_.Log(LogSeverity::kWarning, "open", note);
-  }
-}
-
-void Engine::ReloadCatalog() {
-  const std::uint64_t view = database_->view();
-  std::vector<std::string> problems;
-  arena_->execute([&] { problems = catalog_.Load(*database_); });
-  absl::MutexLock lock(&mu_);
-  loaded_view_ = view;
-  problems.swap(bad_rows_);
-  for (const std::string& row : bad_rows_) {
-    if (std::find(problems.begin(), problems.end(), row) != problems.end()) {
-      continue;  // Said before.
-    }
-    logger_.Log(LogSeverity::kWarning, "refresh", row);
   }
 }
 
@@ -499,7 +477,7 @@ absl::Status Engine::Refresh() {
       const absl::MutexLock lock(&mu_);
       loaded = loaded_view_;
       // What could not be read is tried again.
-      whole = bad_rows_.empty() && catalog_.CheckListed().ok();
+      whole = bad_rows_.empty() && catalog_.CheckSeen().ok();
     }
     if (whole && loaded == database_->view()) return absl::OkStatus();
     const auto changes = database_->ChangesSince(loaded);
@@ -570,6 +548,7 @@ absl::Status Engine::Close() {
     last_tree_.reset();
     lease_.reset();
   }
+  catalog_.Close();
   if (database_ != nullptr) status.Update(database_->Close());
   return status;
 }

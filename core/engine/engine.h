@@ -36,6 +36,7 @@
 #include "core/save/staging_pool.h"
 #include "core/save/step_writer.h"
 #include "core/version/catalog.h"
+#include "core/version/pack_guess.h"
 #include "core/version/step_tree.h"
 #include "kv/database.h"
 #include "kv/lease.h"
@@ -113,6 +114,7 @@ class Engine {
 
   CatalogCommits& commits() { return *commits_; }
   SettingsCommits& settings() { return *settings_; }
+  PackGuesses& pack_guesses() { return pack_guesses_; }
   PolicyTurns& policy_turns() { return policy_turns_; }
   // By which OpenByAddress() opened it; empty: it was opened by its directory.
   const std::string& address() const { return address_; }
@@ -152,6 +154,12 @@ class Engine {
   void ShipTo(std::shared_ptr<Replicator> remote, kv::Options* kv_options);
   // Logs what the open found.
   void TellOfOpen() const;
+  // What of its rows cannot be read; of a reader, as far as it is known.
+  std::vector<std::string> LoadCatalog();
+  // Of steps, which were listed later.
+  void NoteBadRows(const std::vector<std::string>& rows);
+  // Without listing the steps.
+  std::vector<std::string> WarningsSoFar() const;
   // Lists the rows again; logs which of them cannot be read any more.
   void ReloadCatalog();
   absl::Status Start(std::unique_ptr<kv::Database> database,
@@ -159,6 +167,7 @@ class Engine {
 
   const std::string directory_;
   const StoreOptions options_;
+  bool lists_later_ = false;  // Steps, when they are asked for.
   CodingChoice coding_;
   const pid_t pid_;
   Logger logger_;
@@ -177,6 +186,7 @@ class Engine {
   std::unique_ptr<CatalogCommits> commits_;
   std::unique_ptr<SettingsCommits> settings_;
   PolicyTurns policy_turns_;
+  PackGuesses pack_guesses_;
   std::unique_ptr<StepWriter> writer_;
   std::unique_ptr<Collector> collector_;     // Stops before the writer goes.
   std::unique_ptr<RequestServer> requests_;  // Stops before both.

@@ -133,6 +133,25 @@ absl::Status NoLeaf(const std::optional<Step>& last, const Path& path) {
       absl::StrFormat("none of these steps has %s", name));
 }
 
+// Adds what `step` has, or makes the last entry, which is that of `before`,
+// longer by it.
+absl::Status AddEntry(HistoryEntry entry, const std::optional<Step>& before,
+                      const Step& step, std::vector<HistoryEntry>* entries) {
+  bool same = before.has_value() && SameType(entries->back().leaf, entry.leaf);
+  if (same) {
+    const HistoryEntry& last = entries->back();
+    CKPTREE_ASSIGN_OR_RETURN(same, SameValue(*before, last.leaf, last.detail,
+                                             step, entry.leaf, entry.detail));
+  }
+  if (same) {
+    entries->back().last_step = entry.last_step;
+    ++entries->back().steps;
+  } else {
+    entries->push_back(std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
     const Store& store, const Path& path, const HistoryOptions& options) {
   std::optional<Step> without;
@@ -140,6 +159,7 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
                            store.Steps(options.branch));
   std::vector<HistoryEntry> entries;
   std::optional<Step> before;  // The step before, where it had the leaf.
+  std::optional<internal::StepReader::RecordName> record;  // Of that one.
   for (const StepInfo& info : steps) {
     if (info.step < options.first || info.step > options.last) continue;
     if (options.cancelled && options.cancelled()) {
@@ -149,6 +169,30 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
         store.OpenStep(AtStep(info.step, options.branch));
     if (IsStepGone(step.status())) continue;  // Removed since.
     CKPTREE_RETURN_IF_ERROR(step.status());
+    const auto last_record =
+        std::exchange(record, internal::StepInside::Of(*step).RecordOf(path));
+    const bool same_tree = before.has_value() && record.has_value() &&
+                           last_record.has_value() &&
+                           record->tree == last_record->tree;
+    if (same_tree && *record == *last_record) {
+      entries.back().last_step = info.step;
+      ++entries.back().steps;
+      before = *std::move(step);
+      continue;
+    }
+    if (same_tree) {
+      HistoryEntry entry;
+      entry.first_step = entry.last_step = info.step;
+      entry.begun = info.begun;
+      entry.leaf = entries.back().leaf;
+      CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
+                               step->Details({entry.leaf}));
+      entry.detail = std::move(details.front());
+      CKPTREE_RETURN_IF_ERROR(
+          AddEntry(std::move(entry), before, *step, &entries));
+      before = *std::move(step);
+      continue;
+    }
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<LeafInfo> found,
                              step->Find(path));
     if (!found.has_value()) {
@@ -168,19 +212,8 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
       CKPTREE_ASSIGN_OR_RETURN(entry.detail,
                                step->Detail(found->tie_to.value_or(path)));
     }
-    bool same = before.has_value() && SameType(entries.back().leaf, entry.leaf);
-    if (same) {
-      HistoryEntry& last = entries.back();
-      CKPTREE_ASSIGN_OR_RETURN(
-          same, SameValue(*before, last.leaf, last.detail, *step, entry.leaf,
-                          entry.detail));
-    }
-    if (same) {
-      entries.back().last_step = info.step;
-      ++entries.back().steps;
-    } else {
-      entries.push_back(std::move(entry));
-    }
+    CKPTREE_RETURN_IF_ERROR(
+        AddEntry(std::move(entry), before, *step, &entries));
     before = *std::move(step);
   }
   if (entries.empty()) return NoLeaf(without, path);

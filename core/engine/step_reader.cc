@@ -269,6 +269,18 @@ absl::StatusOr<std::optional<LeafInfo>> StepReader::Find(
   return std::nullopt;
 }
 
+std::optional<StepReader::RecordName> StepReader::RecordOf(
+    const Path& path) const {
+  if (parts_.size() != 1) return std::nullopt;
+  const Part& part = parts_[0];
+  const auto found = part.tree->Find(path.Encode());
+  if (!found.ok() || !found->has_value() || !IsLeaf((*found)->entry->kind)) {
+    return std::nullopt;
+  }
+  const schema::MapRun run = part.map.At((*found)->ordinal);
+  return RecordName{part.tree->digest(), run.place, run.version, run.source};
+}
+
 absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(Found found, Lookup(path));
@@ -283,7 +295,12 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   for (const Place& place : found.places) {
     const Part& part = parts_[place.part];
     absl::StatusOr<schema::LeafRecord> record =
-        ReadLeaf(engine_->database(), part.part, part.map.At(place.ordinal));
+        engine_->pack_guesses().ReadWith(
+            engine_->database(), *part.tree, part.map, part.part,
+            record_->version, place.ordinal, [&] {
+              return ReadLeaf(engine_->database(), part.part,
+                              part.map.At(place.ordinal));
+            });
     if (!record.ok()) {
       return Annotate(absl::Status(
           record.status().code(),

@@ -63,6 +63,18 @@ class StepReader {
     schema::LeafMap map;
   };
   const std::vector<Part>& parts() const { return parts_; }
+  // What names and types stand in, and which record has the value of a leaf.
+  // Records are written once: where both are alike, so is the leaf.
+  struct RecordName {
+    base::Digest tree;
+    schema::Space place = schema::Space::kSmall;
+    std::uint64_t version = 0;
+    std::uint32_t source = 0;
+
+    friend bool operator==(const RecordName&, const RecordName&) = default;
+  };
+  // Nothing of a tie, of a step of several parts, and where no leaf is.
+  std::optional<RecordName> RecordOf(const Path& path) const;
   // Names the step; an error of a step that another process collected says so.
   absl::Status Annotate(const absl::Status& status) const;
 

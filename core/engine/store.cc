@@ -164,6 +164,21 @@ absl::StatusOr<std::vector<StepInfo>> Store::Steps(
   return steps;
 }
 
+absl::StatusOr<std::vector<StepInfo>> Store::NewestSteps(
+    std::size_t count, std::string_view branch) const {
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine()->catalog().FindBranch(branch));
+  const auto records = engine()->catalog().NewestSteps(number, count);
+  // Where others had to be read for it.
+  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckSeen());
+  std::vector<StepInfo> steps;
+  for (const auto& record : records) {
+    steps.push_back(engine()->catalog().Info(*record));
+  }
+  return steps;
+}
+
 absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(const internal::StepRecordPtr record,

@@ -104,6 +104,12 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
   // An error where rows of steps cannot be read: one of them may be better.
   const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
   if (!rule.has_value() || !latest.ok()) return latest;
+  // Where the row of a step cannot be read, that may be the better one.
+  if (const absl::Status status =
+          impl_->store.Resolve(impl_->OnBranch(LatestHealthy())).status();
+      absl::IsDataLoss(status)) {
+    return status;
+  }
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
                            impl_->store.Steps(impl_->Branch()));
   std::optional<std::int64_t> found;

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "ckptree/dtype.h"
 #include "core/array/leaf_statistics.h"
+#include "core/array/pack_layout.h"
 #include "core/coding/rounded_copy.h"
 #include "core/process/first_error.h"
 #include "schema/dead_list.h"
@@ -24,10 +25,6 @@ namespace {
 using base::Digest;
 using schema::ChunkRef;
 using schema::LeafRecord;
-
-// A pack is closed when the next leaf would make it larger than this: one read
-// of a small leaf reads the whole pack.
-constexpr std::uint64_t kPackBytes = 64 << 10;
 
 Statistics StatisticsOf(const SourceLeaf& leaf,
                         std::span<const std::byte> bytes,
@@ -480,6 +477,7 @@ void PartCompare::LeaveThinPacks() {
 // Step 4 for packed leaves.
 absl::Status PartCompare::WritePacks() {
   std::vector<Pack> packs;
+  PackLayout layout;
   std::uint64_t unchanged = 0;
   for (std::size_t i = 0; i < staged_.piece_count(); ++i) {
     const StagedContent::Piece& piece = staged_.piece(i);
@@ -491,16 +489,12 @@ absl::Status PartCompare::WritePacks() {
         unchanged += size;
         continue;
       }
-      // Values of a cache line and more start on one: views need no copy.
-      const std::uint64_t align = size >= 512 ? 64 : 16;
-      if (packs.empty() || packs.back().bytes + align + size > kPackBytes) {
-        packs.emplace_back();
-      }
+      const PackLayout::Place place = layout.Add(size);
+      if (place.pack == packs.size()) packs.emplace_back();
       Pack& pack = packs.back();
-      pack.bytes = (pack.bytes + align - 1) / align * align;
       chunks_[leaf.first_chunk].ref.offset =
-          static_cast<std::uint32_t>(pack.bytes);
-      pack.bytes += size;
+          static_cast<std::uint32_t>(place.offset);
+      pack.bytes = layout.bytes();
       pack.members.emplace_back(i, l);
     }
   }

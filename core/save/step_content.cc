@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
+#include "core/array/pack_layout.h"
 #include "core/save/nearly_sorted.h"
 #include "schema/json_text.h"
 #include "schema/limits.h"

@@ -43,9 +43,6 @@ enum class LeafForm {
   kChunked,  // In chunks of its own.
 };
 
-// Leaves below this many bytes are packed.
-inline constexpr std::uint64_t kPackedLeafBytes = 32 << 10;
-
 inline constexpr std::uint32_t kNoLeaf = 0xffffffff;
 
 struct SourceLeaf {

@@ -11,8 +11,7 @@
 #include "core/version/row_scan.h"
 #include "core/version/step_health.h"
 #include "schema/keys.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
+#include "schema/spaces.h"
 
 namespace ckptree::internal {
 namespace {
@@ -47,22 +46,6 @@ absl::StatusOr<std::function<void(Rows&)>> ChangeIn(
     if (key.has_value()) (rows.*map)[*key] = record;
   };
 }
-
-// The step whose row is `value`, under the key with `fields`.
-absl::StatusOr<StepRecordPtr> StepIn(
-    const std::optional<schema::StepKeyFields>& fields,
-    std::string_view value) {
-  CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
-                           schema::DecodeStepRecord(value));
-  if (!fields.has_value() || fields->step != record.step ||
-      fields->branch != record.branch) {
-    return absl::DataLossError("its record is of another step");
-  }
-  return std::make_shared<const schema::StepRecord>(std::move(record));
-}
-
-// So few rows of steps are decoded faster by one thread.
-constexpr std::size_t kRowsOfTask = 1024;
 
 std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
                        std::string_view branch) {
@@ -118,71 +101,45 @@ absl::StatusOr<Catalog::Change> Catalog::ChangeOf(
   }
 }
 
-absl::Status Catalog::LoadSteps(const kv::Database& database,
-                                std::vector<std::string>* problems,
-                                Rows* rows) {
-  struct Place {
-    std::size_t begin, value, end;
-  };
-  std::string bytes;  // Keys and values, one after the other.
-  std::vector<Place> places;
-  const absl::Status scanned =
-      ScanRows(database, schema::Row::kStep,
-               [&](std::string_view key, std::string_view value) {
-                 Place place = {bytes.size(), bytes.size() + key.size(), 0};
-                 bytes.append(key).append(value);
-                 place.end = bytes.size();
-                 places.push_back(place);
-                 return absl::OkStatus();
-               });
-  const auto key_of = [&](const Place& place) {
-    return std::string_view(bytes).substr(place.begin,
-                                          place.value - place.begin);
-  };
-  std::vector<absl::StatusOr<StepRecordPtr>> records(places.size());
-  tbb::parallel_for(
-      tbb::blocked_range<std::size_t>(0, places.size(), kRowsOfTask),
-      [&](const tbb::blocked_range<std::size_t>& range) {
-        for (std::size_t i = range.begin(); i != range.end(); ++i) {
-          const Place& place = places[i];
-          records[i] = StepIn(schema::DecodeStepKey(key_of(place)),
-                              std::string_view(bytes).substr(
-                                  place.value, place.end - place.value));
-        }
-      });
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    if (!records[i].ok()) {
-      problems->emplace_back(
-          NamingRow(key_of(places[i]), records[i].status()).message());
-      continue;
-    }
-    StepRows& steps = rows->steps[(*records[i])->branch];
-    const std::int64_t step = (*records[i])->step;
-    steps.emplace_hint(steps.end(), step, *std::move(records[i]));
-  }
-  if (!scanned.ok()) problems->emplace_back(scanned.message());
-  return scanned;
-}
-
-std::vector<std::string> Catalog::Load(const kv::Database& database) {
-  Rows rows;
-  std::vector<std::string> problems;
-  rows.unseen.Update(LoadSteps(database, &problems, &rows));
+void Catalog::LoadNames(const kv::Database& database,
+                        std::vector<std::string>* problems, Rows* rows) {
+  const std::size_t before = problems->size();
   for (const schema::Row kind : {schema::Row::kBranch, schema::Row::kTag,
                                  schema::Row::kPin, schema::Row::kSettings}) {
-    rows.unseen.Update(ForEachRow(
-        database, kind, &problems,
-        [&rows](std::string_view key, std::string_view value) -> absl::Status {
+    rows->unseen.Update(ForEachRow(
+        database, kind, problems,
+        [rows](std::string_view key, std::string_view value) -> absl::Status {
           CKPTREE_ASSIGN_OR_RETURN(const Change change, ChangeOf(key, value));
-          change(rows);
+          change(*rows);
           return absl::OkStatus();
         }));
     // Settings are not what a step is chosen by.
-    if (kind == schema::Row::kPin && !problems.empty()) {
-      rows.damage = problems.front();
+    if (kind == schema::Row::kPin && !problems->empty()) {
+      rows->damage = problems->front();
+      rows->names_damaged = problems->size() > before;
     }
   }
+}
+
+Catalog::Rows Catalog::RowsOf(const kv::Database& database,
+                              std::vector<std::string>* problems) {
+  Rows rows;
+  absl::StatusOr<StepRows> steps = StepRows::Open(database);
+  if (steps.ok()) {
+    rows.unseen = steps->ReadAll(problems, &rows.steps, &rows.bad_steps);
+  } else {
+    rows.unseen = steps.status();
+    problems->emplace_back(rows.unseen.message());
+  }
+  LoadNames(database, problems, &rows);
+  return rows;
+}
+
+std::vector<std::string> Catalog::Load(const kv::Database& database) {
+  std::vector<std::string> problems;
+  Rows rows = RowsOf(database, &problems);
   absl::MutexLock lock(&mu_);
+  later_.reset();
   rows_ = std::move(rows);
   return problems;
 }
@@ -198,12 +155,13 @@ bool Catalog::Update(const kv::Database& database,
     if (*change != nullptr) changes.push_back(*std::move(change));
   }
   absl::MutexLock lock(&mu_);
+  if (later_.has_value()) return false;
   for (const Change& change : changes) change(rows_);
   return true;
 }
 
-const Catalog::StepRows& Catalog::StepsOf(std::uint32_t branch) const {
-  static const StepRows* const none = new StepRows();
+const StepsByNumber& Catalog::StepsOf(std::uint32_t branch) const {
+  static const StepsByNumber* const none = new StepsByNumber();
   const auto it = rows_.steps.find(branch);
   return it == rows_.steps.end() ? *none : it->second;
 }
@@ -234,21 +192,25 @@ std::map<std::uint32_t, schema::BranchRecord> Catalog::Branches() const {
 }
 
 StepRecordPtr Catalog::Find(std::uint32_t branch, std::int64_t step) const {
-  absl::MutexLock lock(&mu_);
-  const StepRows& steps = StepsOf(branch);
+  {
+    absl::MutexLock lock(&mu_);
+    if (const auto found = FindLater(branch, step)) return *found;
+  }
+  const Listed lock(this);
+  const StepsByNumber& steps = StepsOf(branch);
   const auto it = steps.find(step);
   return it == steps.end() ? nullptr : it->second;
 }
 
 std::vector<StepRecordPtr> Catalog::Steps(std::uint32_t branch) const {
-  absl::MutexLock lock(&mu_);
+  const Listed lock(this);
   std::vector<StepRecordPtr> steps;
   for (const auto& [step, record] : StepsOf(branch)) steps.push_back(record);
   return steps;
 }
 
 std::vector<StepRecordPtr> Catalog::AllSteps() const {
-  absl::MutexLock lock(&mu_);
+  const Listed lock(this);
   std::vector<StepRecordPtr> all;
   for (const auto& [branch, steps] : rows_.steps) {
     for (const auto& [step, record] : steps) all.push_back(record);
@@ -257,7 +219,7 @@ std::vector<StepRecordPtr> Catalog::AllSteps() const {
 }
 
 std::uint64_t Catalog::HighestVersion() const {
-  absl::MutexLock lock(&mu_);
+  const Listed lock(this);
   std::uint64_t highest = 0;
   for (const auto& [number, branch] : rows_.branches) {
     highest = std::max({highest, branch.tip, branch.origin_version});
@@ -337,21 +299,40 @@ absl::Status Catalog::MayCompare() const {
       rows_.damage));
 }
 
+absl::Status Catalog::MayTakeNewest(std::uint32_t branch) const {
+  const bool all_known =
+      doubt_.ok() && rows_.unseen.ok() && !rows_.names_damaged;
+  const auto bad = rows_.bad_steps.find(branch);
+  const StepsByNumber& steps = StepsOf(branch);
+  if (all_known && (bad == rows_.bad_steps.end() ||
+                    (!steps.empty() && bad->second < steps.rbegin()->first))) {
+    return absl::OkStatus();
+  }
+  return MayCompare();
+}
+
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     const StepSelector& selector) const {
   if (selector.back < 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "a selector goes %d saves back: 0 or more", selector.back));
   }
-  absl::MutexLock lock(&mu_);
+  {
+    absl::MutexLock lock(&mu_);
+    StepRecordPtr found = ResolveLater(selector);
+    if (found != nullptr) return found;
+  }
+  const Listed lock(this);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t branch,
                            BranchCalled(selector.branch));
-  if ((selector.kind != StepSelector::Kind::kStep &&
-       selector.kind != StepSelector::Kind::kTag) ||
-      selector.back != 0) {
+  if (selector.kind == StepSelector::Kind::kLatest && selector.back == 0) {
+    CKPTREE_RETURN_IF_ERROR(MayTakeNewest(branch));
+  } else if ((selector.kind != StepSelector::Kind::kStep &&
+              selector.kind != StepSelector::Kind::kTag) ||
+             selector.back != 0) {
     CKPTREE_RETURN_IF_ERROR(MayCompare());
   }
-  const StepRows& steps = StepsOf(branch);
+  const StepsByNumber& steps = StepsOf(branch);
   StepRecordPtr found;
   switch (selector.kind) {
     case StepSelector::Kind::kStep: {
@@ -381,7 +362,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
         return absl::NotFoundError(
             absl::StrFormat("no tag '%s'", selector.name));
       }
-      const StepRows& tagged = StepsOf(tag->second.branch);
+      const StepsByNumber& tagged = StepsOf(tag->second.branch);
       const auto it = tagged.find(tag->second.step);
       if (it == tagged.end()) {
         return absl::NotFoundError(
@@ -483,8 +464,13 @@ std::string Catalog::NameOf(const schema::StepRecord& record) const {
   return StepText(BranchName(record.branch), record.step);
 }
 
-absl::Status Catalog::CheckListed() const {
+absl::Status Catalog::CheckSeen() const {
   absl::MutexLock lock(&mu_);
+  return rows_.unseen;
+}
+
+absl::Status Catalog::CheckListed() const {
+  const Listed lock(this);
   if (rows_.unseen.ok()) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat(
       "the steps cannot be listed: %s; `ckptree repair` saves what can be read",
@@ -492,13 +478,13 @@ absl::Status Catalog::CheckListed() const {
 }
 
 std::string Catalog::damage() const {
-  absl::MutexLock lock(&mu_);
+  const Listed lock(this);
   return rows_.damage;
 }
 
 void Catalog::Apply(const std::vector<StepRecordPtr>& erased,
                     StepRecordPtr put) {
-  absl::MutexLock lock(&mu_);
+  const Listed lock(this);
   for (const StepRecordPtr& record : erased) {
     EraseRow(record->branch, record->step);
   }
@@ -514,7 +500,7 @@ void Catalog::PutBranch(std::uint32_t branch, schema::BranchRecord record) {
 }
 
 void Catalog::EraseBranch(std::uint32_t branch) {
-  absl::MutexLock lock(&mu_);
+  const Listed lock(this);
   while (!StepsOf(branch).empty())
     EraseRow(branch, StepsOf(branch).begin()->first);
   rows_.branches.erase(branch);

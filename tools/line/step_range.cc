@@ -41,17 +41,27 @@ absl::StatusOr<End> FindEnd(Session& session, StepSelector selector,
   return end;
 }
 
+absl::StatusOr<std::vector<StepInfo>> WithHintOfBranches(
+    absl::StatusOr<std::vector<StepInfo>> steps) {
+  if (steps.ok()) return steps;
+  return WithHint(steps.status(), "`ckptree fork` lists the branches");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<StepInfo>> StepsOfBranch(Session& session,
                                                     std::string_view branch) {
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
-  absl::StatusOr<std::vector<StepInfo>> steps = (*store)->Steps(branch);
-  if (!steps.ok()) {
-    return WithHint(steps.status(), "`ckptree fork` lists the branches");
-  }
-  return steps;
+  return WithHintOfBranches((*store)->Steps(branch));
+}
+
+absl::StatusOr<std::vector<StepInfo>> NewestOfBranch(Session& session,
+                                                     std::string_view branch,
+                                                     std::size_t count) {
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  return WithHintOfBranches((*store)->NewestSteps(count, branch));
 }
 
 absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_LINE_STEP_RANGE_H_
 #define CKPTREE_TOOLS_LINE_STEP_RANGE_H_
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,11 @@ namespace ckptree::tools {
 // The steps of a branch, ascending. kNotFound names the branches there are.
 absl::StatusOr<std::vector<StepInfo>> StepsOfBranch(Session& session,
                                                     std::string_view branch);
+
+// The `count` of them with the highest numbers: others are not read for it.
+absl::StatusOr<std::vector<StepInfo>> NewestOfBranch(Session& session,
+                                                     std::string_view branch,
+                                                     std::size_t count);
 
 // The steps that `word`, a REV or a range of them, names, ascending; of
 // `branch` where it names no other. The ends of a range need not exist, a

@@ -81,6 +81,13 @@ std::span<const StepInfo> Shown(const std::vector<StepInfo>& newest_first,
       std::min(all.size(), static_cast<std::size_t>(*options.limit)));
 }
 
+// Whether the newest steps, as many as --limit says, are all that is shown: the
+// others of a long run need not be read then.
+bool OnlyNewest(const Session& session, const TableOptions& options) {
+  return options.limit.value_or(0) > 0 && !options.where &&
+         options.sort.empty() && !session.arguments().Has("spark");
+}
+
 absl::Status CheckGraph(const Session& session, const TableOptions& options) {
   const Arguments& arguments = session.arguments();
   const char* other = !session.words().empty()  ? "RANGE"
@@ -126,7 +133,10 @@ absl::StatusOr<int> RunLog(Session& session) {
     steps = StepsOfAll(session, branches);
   } else {
     steps = ranged ? FindSteps(session, session.words()[0], branch)
-                   : StepsOfBranch(session, branch);
+            : OnlyNewest(session, *options)
+                ? NewestOfBranch(session, branch,
+                                 static_cast<std::size_t>(*options->limit))
+                : StepsOfBranch(session, branch);
   }
   if (!steps.ok()) return steps.status();
   std::reverse(steps->begin(), steps->end());

@@ -13,6 +13,7 @@
 #ifndef CKPTREE_STORE_H_
 #define CKPTREE_STORE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -229,6 +230,10 @@ class CKPTREE_EXPORT Store {
   // All steps of a branch, ascending by number; by default the main branch.
   absl::StatusOr<std::vector<StepInfo>> Steps(
       std::string_view branch = "") const;
+  // Those `count` of them with the highest numbers, ascending; fewer where
+  // there are fewer. A reader of a long run reads no others for it.
+  absl::StatusOr<std::vector<StepInfo>> NewestSteps(
+      std::size_t count, std::string_view branch = "") const;
   // The step that `selector` means now. kNotFound where nothing matches.
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector) const;
 

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/version/step_rows.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "core/version/row_scan.h"
+#include "schema/spaces.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
+
+namespace ckptree::internal {
+namespace {
+
+// So few rows are decoded faster by one thread.
+constexpr std::size_t kRowsOfTask = 1024;
+
+// How much further back the newest are looked for where too few were found.
+constexpr std::uint64_t kWider = 8;
+
+// Without overflow: numbers of steps are of the whole range.
+std::uint64_t Between(std::int64_t low, std::int64_t high) {
+  return static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+}
+std::int64_t Above(std::int64_t low, std::uint64_t by) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + by);
+}
+std::int64_t Below(std::int64_t high, std::uint64_t by) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(high) - by);
+}
+
+}  // namespace
+
+absl::StatusOr<StepRecordPtr> StepIn(
+    const std::optional<schema::StepKeyFields>& fields,
+    std::string_view value) {
+  CKPTREE_ASSIGN_OR_RETURN(schema::StepRecord record,
+                           schema::DecodeStepRecord(value));
+  if (!fields.has_value() || fields->step != record.step ||
+      fields->branch != record.branch) {
+    return absl::DataLossError("its record is of another step");
+  }
+  return std::make_shared<const schema::StepRecord>(std::move(record));
+}
+
+absl::StatusOr<StepRows> StepRows::Open(const kv::Database& database) {
+  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
+  CKPTREE_ASSIGN_OR_RETURN(
+      kv::Iterator scan,
+      database.Scan(schema::Space::kRecords, range.begin, range.end));
+  return StepRows(std::move(scan));
+}
+
+absl::StatusOr<std::optional<std::int64_t>> StepRows::Seek(std::uint32_t branch,
+                                                           std::int64_t step) {
+  scan_.Seek(schema::StepKey(branch, step));
+  if (!scan_.Valid()) {
+    CKPTREE_RETURN_IF_ERROR(scan_.status());
+    return std::nullopt;
+  }
+  const auto fields = schema::DecodeStepKey(scan_.key());
+  if (!fields.has_value()) return absl::DataLossError("a key is of no step");
+  if (fields->branch != branch) return std::nullopt;
+  return fields->step;
+}
+
+absl::StatusOr<StepRecordPtr> StepRows::Find(std::uint32_t branch,
+                                             std::int64_t step) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> found,
+                           Seek(branch, step));
+  if (found != step) return StepRecordPtr();
+  return StepIn(schema::DecodeStepKey(scan_.key()), scan_.value());
+}
+
+absl::StatusOr<std::int64_t> StepRows::Last(std::uint32_t branch,
+                                            std::int64_t first) {
+  std::int64_t low = first;                                      // There is it.
+  std::int64_t high = std::numeric_limits<std::int64_t>::max();  // None above.
+  // Strides that grow until one leads beyond the last; then by halves. An
+  // iterator only goes forward.
+  std::uint64_t stride = 1;
+  bool beyond = false;
+  while (low != high) {
+    const std::uint64_t room = Between(low, high);
+    stride = beyond ? room / 2 + room % 2 : std::min(2 * stride, room);
+    const std::int64_t at = Above(low, stride);
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> found,
+                             Seek(branch, at));
+    if (found.has_value()) {
+      low = *found;
+    } else {
+      high = Below(at, 1);
+      beyond = true;
+    }
+  }
+  return low;
+}
+
+absl::StatusOr<std::vector<StepRecordPtr>> StepRows::Newest(
+    std::uint32_t branch, std::size_t count) {
+  std::vector<StepRecordPtr> newest;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::int64_t> first,
+      Seek(branch, std::numeric_limits<std::int64_t>::min()));
+  if (!first.has_value() || count == 0) return newest;
+  CKPTREE_ASSIGN_OR_RETURN(const std::int64_t last, Last(branch, *first));
+  std::uint64_t back = count - 1;
+  for (;;) {
+    const std::int64_t from =
+        Below(last, std::min(back, Between(*first, last)));
+    std::deque<std::pair<schema::StepKeyFields, std::string>> rows;
+    CKPTREE_ASSIGN_OR_RETURN(std::optional<std::int64_t> at,
+                             Seek(branch, from));
+    while (at.has_value()) {
+      rows.emplace_back(schema::StepKeyFields{branch, *at}, scan_.value());
+      if (rows.size() > count) rows.pop_front();
+      if (*at == last) break;
+      scan_.Next();
+      if (!scan_.Valid()) return scan_.status();
+      const auto fields = schema::DecodeStepKey(scan_.key());
+      if (!fields.has_value() || fields->branch != branch) {
+        return absl::DataLossError("a key is of no step");
+      }
+      at = fields->step;
+    }
+    if (rows.size() == count || from == *first) {
+      for (const auto& [fields, value] : rows) {
+        CKPTREE_ASSIGN_OR_RETURN(newest.emplace_back(), StepIn(fields, value));
+      }
+      return newest;
+    }
+    back = back > Between(*first, last) / kWider ? Between(*first, last)
+                                                 : kWider * (back + 1);
+  }
+}
+
+absl::Status StepRows::ReadAll(std::vector<std::string>* problems,
+                               StepsByBranch* steps, BadRows* bad) {
+  struct Place {
+    std::size_t begin, value, end;
+  };
+  std::string bytes;  // Keys and values, one after the other.
+  std::vector<Place> places;
+  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
+  for (scan_.Seek(range.begin); scan_.Valid(); scan_.Next()) {
+    Place place = {bytes.size(), bytes.size() + scan_.key().size(), 0};
+    bytes.append(scan_.key()).append(scan_.value());
+    place.end = bytes.size();
+    places.push_back(place);
+  }
+  const absl::Status scanned = scan_.status();
+  const auto key_of = [&](const Place& place) {
+    return std::string_view(bytes).substr(place.begin,
+                                          place.value - place.begin);
+  };
+  std::vector<absl::StatusOr<StepRecordPtr>> records(places.size());
+  tbb::parallel_for(
+      tbb::blocked_range<std::size_t>(0, places.size(), kRowsOfTask),
+      [&](const tbb::blocked_range<std::size_t>& range_of_task) {
+        for (std::size_t i = range_of_task.begin(); i != range_of_task.end();
+             ++i) {
+          const Place& place = places[i];
+          records[i] = StepIn(schema::DecodeStepKey(key_of(place)),
+                              std::string_view(bytes).substr(
+                                  place.value, place.end - place.value));
+        }
+      });
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (!records[i].ok()) {
+      problems->emplace_back(
+          NamingRow(key_of(places[i]), records[i].status()).message());
+      const auto fields = schema::DecodeStepKey(key_of(places[i]));
+      if (fields.has_value()) {
+        const auto at = bad->try_emplace(fields->branch, fields->step).first;
+        at->second = std::max(at->second, fields->step);
+      }
+      continue;
+    }
+    StepsByNumber& of_branch = (*steps)[(*records[i])->branch];
+    const std::int64_t step = (*records[i])->step;
+    of_branch.emplace_hint(of_branch.end(), step, *std::move(records[i]));
+  }
+  if (!scanned.ok()) problems->emplace_back(scanned.message());
+  return scanned;
+}
+
+}  // namespace ckptree::internal
