@@ -74,6 +74,7 @@ mon_warn_on_pool_no_redundancy = false
 mon_data_avail_crit = 1
 mon_data_avail_warn = 1
 mon_max_pg_per_osd = 2000
+objecter_tick_interval = 0.5
 [mon.a]
 mon_data = {folder}/mon
 [osd]
