@@ -14,7 +14,6 @@
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -84,12 +83,9 @@ FaultProxy::~FaultProxy() {
   Release();
   shutdown(listener_.get(), SHUT_RDWR);
   accepter_.join();
-  std::vector<std::thread> takers;
-  {
-    absl::MutexLock lock(&mu_);
-    takers.swap(takers_);
-  }
-  for (std::thread& taker : takers) taker.join();
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(
+      +[](int* taking) { return *taking == 0; }, &taking_));
 }
 
 std::string FaultProxy::url() const {
@@ -156,8 +152,16 @@ void FaultProxy::Accept() {
   while (true) {
     const int client = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) return;
-    absl::MutexLock lock(&mu_);
-    takers_.emplace_back([this, client] { Take(client); });
+    {
+      absl::MutexLock lock(&mu_);
+      ++taking_;
+    }
+    // Nobody joins it: there are more of them than threads may be kept.
+    std::thread([this, client] {
+      Take(client);
+      absl::MutexLock lock(&mu_);
+      --taking_;
+    }).detach();
   }
 }
 

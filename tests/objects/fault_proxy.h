@@ -9,7 +9,6 @@
 #include <functional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -85,7 +84,7 @@ class FaultProxy {
   std::string path_ ABSL_GUARDED_BY(mu_);
   std::function<std::string()> body_ ABSL_GUARDED_BY(mu_);
   int served_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::thread> takers_ ABSL_GUARDED_BY(mu_);
+  int taking_ ABSL_GUARDED_BY(mu_) = 0;  // Connections.
   std::thread accepter_;
 };
 

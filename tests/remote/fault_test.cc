@@ -7,16 +7,18 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
-#include <optional>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <thread>
-#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
@@ -88,10 +90,10 @@ constexpr Case kReading[] = {
 class RemoteFaultTest : public ObjectStoreTest {
  protected:
   RemoteFaultTest()
-      : proxy_(std::atoi(
-            Environment("CKPTREE_TEST_S3")
-                .substr(Environment("CKPTREE_TEST_S3").rfind(':') + 1)
-                .c_str())) {}
+      : proxy_(
+            std::atoi(Environment("CKPTREE_TEST_S3")
+                          .substr(Environment("CKPTREE_TEST_S3").rfind(':') + 1)
+                          .c_str())) {}
   void SetUp() override {}
 
   std::string AddressOf(int i) { return absl::StrCat(Address(), "/", i); }
@@ -252,8 +254,8 @@ TEST_F(RemoteFaultTest, SavesGoOnWhileTheNetworkIsAway) {
       ASSERT_TRUE(StartStep(*store, step).WaitCommitted(kLong).ok());
     }
     proxy_.AwaitFired();
-    EXPECT_TRUE(absl::IsDeadlineExceeded(
-        store->WaitReplicated(absl::ZeroDuration())));
+    EXPECT_TRUE(
+        absl::IsDeadlineExceeded(store->WaitReplicated(absl::ZeroDuration())));
     EXPECT_GT(store->Info().unshipped, 0);
     fired += proxy_.fired() > 0;
     proxy_.Arm(Fault::kNone, "", 0);
@@ -279,8 +281,7 @@ TEST_F(RemoteFaultTest, OfTwoWhoWriteOneIsFenced) {
   Told told;
   std::int64_t step = 0;
   for (const Fault fault : {Fault::kLateRequest, Fault::kLateAnswer}) {
-    const std::string address =
-        AddressOf(fault == Fault::kLateRequest ? 1 : 2);
+    const std::string address = AddressOf(fault == Fault::kLateRequest ? 1 : 2);
     told = Told();
     int fired = 0, lost = 0;
     for (int i = 0; i < rounds; ++i) {
@@ -307,8 +308,7 @@ TEST_F(RemoteFaultTest, OfTwoWhoWriteOneIsFenced) {
       proxy_.Arm(Fault::kNone, "", 0);
       const absl::Status saved = late.WaitCommitted(kLong);
       if (saved.ok()) told.acknowledged.insert(step);
-      EXPECT_EQ(absl::IsFailedPrecondition(saved),
-                fault == Fault::kLateRequest)
+      EXPECT_EQ(absl::IsFailedPrecondition(saved), fault == Fault::kLateRequest)
           << saved;
       const std::int64_t refused = step + 1;
       const absl::Status after =
@@ -333,6 +333,94 @@ TEST_F(RemoteFaultTest, OfTwoWhoWriteOneIsFenced) {
                                       : "two writers, one unheard",
          rounds, fired, lost);
   }
+}
+
+// In what a process says, in its files and in what it puts into the bucket.
+TEST_F(RemoteFaultTest, NoSecretIsInAnyOutput) {
+  const std::string secret = Environment("AWS_SECRET_ACCESS_KEY");
+  const std::string token = "token-that-nobody-may-see-0123456789";
+  ASSERT_GT(secret.size(), 20);
+  const std::string signature(64, 'e');
+  // Some servers send back what was signed, and with what.
+  const std::string body = absl::StrCat(
+      "<Error><Code>SignatureDoesNotMatch</Code><Message>", secret,
+      "</Message><StringToSign>", token, "</StringToSign><SignatureProvided>",
+      signature, "</SignatureProvided></Error>");
+  absl::Mutex mu;
+  std::string said;
+  int errors = 0;
+  const auto say = [&](std::string_view text) {
+    absl::MutexLock lock(&mu);
+    said.append(text).push_back('\n');
+    ++errors;
+  };
+  StoreOptions options = Options(AddressOf(1));
+  options.log = [&](LogSeverity, std::string_view, std::string_view text) {
+    say(text);
+  };
+  ::testing::internal::CaptureStderr();
+  int fired = 0;
+  {
+    absl::StatusOr<Store> store = Through("disk", options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    std::int64_t step = 0;
+    for (const char* line :
+         {"400 Bad Request", "403 Forbidden", "404 Not Found",
+          "500 Internal Server Error", "301 Moved"}) {
+      for (const char* method : {"PUT", "HEAD"}) {
+        proxy_.Arm(Fault::kAnswer, method, 3,
+                   absl::StrCat("HTTP/1.1 ", line, "\r\nLocation: http://x/?",
+                                "X-Amz-Signature=", signature,
+                                "\r\nContent-Length: ", body.size(), "\r\n\r\n",
+                                body));
+        SaveHandle save = StartStep(*store, ++step);
+        const absl::Status status = save.WaitCommitted(kLong);
+        if (!status.ok()) say(status.ToString());
+        fired += proxy_.fired();
+      }
+    }
+    proxy_.Arm(Fault::kNone, "", 0);
+    EXPECT_TRUE(store->WaitReplicated(kLong).ok());
+  }
+  // Refused by the server itself: a token that it does not know, another key.
+  setenv("AWS_SESSION_TOKEN", token.c_str(), 1);
+  say(Past("disk2", options).status().ToString());
+  unsetenv("AWS_SESSION_TOKEN");
+  const std::string wrong = secret + "x";
+  setenv("AWS_SECRET_ACCESS_KEY", wrong.c_str(), 1);
+  const absl::Status refused = Past("disk3", options).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnauthenticated) << refused;
+  say(refused.ToString());
+  setenv("AWS_SECRET_ACCESS_KEY", secret.c_str(), 1);
+  // An address with one in it.
+  say(Past("disk4", Options(absl::StrCat("s3://key:", secret, "@bucket/run")))
+          .status()
+          .ToString());
+  say(::testing::internal::GetCapturedStderr());
+  EXPECT_GT(fired, 4);
+  EXPECT_GT(errors, 4);
+
+  int looked_at = 0;
+  const auto look = [&](const std::string& where, const std::string& text) {
+    ++looked_at;
+    for (const std::string& hidden : {secret, token, signature}) {
+      EXPECT_EQ(text.find(hidden), std::string::npos) << "in " << where;
+    }
+    EXPECT_EQ(text.find("X-Amz-Signature"), std::string::npos) << where;
+  };
+  look("what was said", said);
+  for (const auto& entry : fs::recursive_directory_iterator(disks_.path())) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    look(entry.path(), std::string(std::istreambuf_iterator<char>(file), {}));
+  }
+  store_ = ObjectStoreTest::Open();
+  const std::vector<std::string> names = List("");
+  for (const std::string& name : names) {
+    look(name, Read(name, 0, std::size_t{1} << 20));
+  }
+  EXPECT_GT(names.size(), 5);
+  EXPECT_GT(looked_at, static_cast<int>(names.size()) + 5);
 }
 
 }  // namespace

@@ -108,9 +108,9 @@ Trainer::Trainer(const std::string& directory, const std::string& address,
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  std::vector<std::string> words = {"/proc/self/exe", kTrainer,  directory,
-                                    address,          endpoint,
-                                    absl::StrCat(first)};
+  std::vector<std::string> words = {"/proc/self/exe", kTrainer,
+                                    directory,        address,
+                                    endpoint,         absl::StrCat(first)};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -178,8 +178,7 @@ int TrainerMain(int argc, char** argv) {
   const std::string directory = argv[2], address = argv[3];
   if (argv[4][0] != '\0') setenv("AWS_ENDPOINT_URL_S3", argv[4], 1);
   std::int64_t step = std::atoll(argv[5]);
-  absl::StatusOr<Store> store =
-      Store::Open(directory, TrainerOptions(address));
+  absl::StatusOr<Store> store = Store::Open(directory, TrainerOptions(address));
   if (!store.ok()) {
     Say(absl::StrCat("FAIL ", store.status().ToString()));
     return 1;
