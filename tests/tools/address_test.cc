@@ -71,8 +71,8 @@ const std::vector<std::vector<std::string>> kWriting = {
 };
 // Tried below, or of no store.
 const std::set<std::string> kOthers = {
-    "du",     "export",     "report", "serve",  "copy",   "backup", "demo",
-    "doctor", "import", "recover",    "repair", "completion", "help",  "version"};
+    "du",     "export", "report",  "serve",  "copy",       "backup", "demo",
+    "doctor", "import", "recover", "repair", "completion", "help",   "version"};
 
 TEST_F(AddressTest, ThoseThatReadSayWhatTheySayOfTheDirectory) {
   for (const std::vector<std::string>& words : kReading) {
