@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "core/remote/address_cache.h"
 
 namespace ckptree {
 namespace {
@@ -66,6 +67,13 @@ absl::StatusOr<std::string> LocalPath(std::string_view where) {
         "on '%s': give its path; s3:// and rados:// are for its remote, and "
         "for opening it to read",
         where, scheme));
+  }
+  if (internal::IsRemoteAddress(std::string(where))) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: a store ships to this folder, and by this address it is only "
+        "read; what changes a store takes the directory of the process that "
+        "writes, or a new one that has this as its remote",
+        where));
   }
   std::string path = Unescaped(where.substr(scheme.size() + 3));
   if (path.empty() || path.front() != '/' ||

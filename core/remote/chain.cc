@@ -139,7 +139,12 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
     for (std::size_t i = 0; i < at_once; ++i) {
       CKPTREE_RETURN_IF_ERROR(found[i].status());
       if (!found[i]->has_value()) {
-        if (at_once == 1) return absl::OkStatus();
+        if (at_once == 1) {
+          if (!end_was_listed_) {
+            CKPTREE_ASSIGN_OR_RETURN(end_was_listed_, IsEnd(call));
+          }
+          if (end_was_listed_) return absl::OkStatus();
+        }
         // The slowest of many requests took its time: one more look, so that
         // who takes over from a writer that never pauses is not always late.
         next = 1;
@@ -154,6 +159,25 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
     }
     at_once = next;
   }
+}
+
+// Commits are created one behind the other, and none is ever deleted: one that
+// stands behind an absent one was made after it, unless the absent one was made
+// since it was looked for.
+absl::StatusOr<bool> RemoteChain::IsEnd(const kv::Call& call) const {
+  const std::string newest = RemoteCommitName(uuid_, ordinal_);
+  const std::string prefix = newest.substr(0, newest.rfind('/') + 1);
+  CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage behind,
+                           store_->List(prefix, newest, call));
+  if (behind.objects.empty()) return true;
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> next,
+                           Get(ordinal_ + 1, call));
+  if (next.has_value()) return false;
+  return absl::DataLossError(absl::StrFormat(
+      "commit %d in %s is gone, and %s is there: see whether somebody, or a "
+      "lifecycle rule of the bucket, deleted it. Where the machine that wrote "
+      "it has its directory, that is whole",
+      ordinal_ + 1, store_->address(), behind.objects.front().name));
 }
 
 absl::Status RemoteChain::Append(RemoteCommit draft, const kv::Call& call) {

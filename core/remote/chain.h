@@ -42,8 +42,9 @@ class RemoteChain {
   std::uint64_t era() const { return era_; }
 
   // Reads on, up to the first commit that is absent, and calls `take` for each
-  // in order. kDataLoss: one does not go on from the one before. What `take`
-  // returned ends it; that commit was not seen then.
+  // in order. kDataLoss: one does not go on from the one before, or is gone: at
+  // the end of the first reading the names behind it are listed, once. What
+  // `take` returned ends it; that commit was not seen then.
   using TakeFn =
       absl::FunctionRef<absl::Status(const schema::RemoteCommit& commit)>;
   absl::Status ReadOn(TakeFn take, const kv::Call& call);
@@ -86,6 +87,9 @@ class RemoteChain {
   // Decodes it and looks whether it goes on from the newest.
   absl::StatusOr<schema::RemoteCommit> Check(std::uint64_t ordinal,
                                              const std::string& bytes) const;
+  // True where nothing stands behind the end of the chain. kDataLoss: something
+  // does, and what would be between them is gone.
+  absl::StatusOr<bool> IsEnd(const kv::Call& call) const;
   void Saw(schema::RemoteCommit commit, const base::Digest& hash);
   void Fence(const schema::RemoteCommit& by);
 
@@ -98,6 +102,7 @@ class RemoteChain {
   std::optional<schema::RemoteCommit> open_;
   std::uint64_t ceiling_ = 0;
   std::uint64_t era_ = 0;
+  bool end_was_listed_ = false;
   std::optional<Pending> pending_;
   absl::Status fenced_;
 };

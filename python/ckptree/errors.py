@@ -26,6 +26,7 @@ __all__ = [
     "AlreadyExistsError",
     "CancelledError",
     "CorruptionError",
+    "CredentialsError",
     "Difference",
     "Error",
     "InternalError",
@@ -171,6 +172,20 @@ class PermissionDeniedError(StorageError, PermissionError):
         known = (errno.EROFS, errno.EPERM)
         said_so = [number for number in known if os.strerror(number) in text]
         self.errno = said_so[0] if said_so else errno.EACCES
+
+
+class CredentialsError(StorageError, PermissionError):
+    """An object store refuses who asks, or nobody is named: credentials are
+    missing, wrong or expired, or the clock of this machine is wrong. The
+    message says where they are looked for, and never what they are.
+
+    >>> issubclass(ckptree.CredentialsError, PermissionError)
+    True
+    """
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*said)
+        self.errno = errno.EACCES
 
 
 class InternalError(Error, RuntimeError):
@@ -352,6 +367,7 @@ _CLASSES: dict[int, Callable[[str], Exception]] = {
     13: InternalError,
     14: UnavailableError,
     15: CorruptionError,
+    16: CredentialsError,
 }
 
 
@@ -373,6 +389,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (InternalError, 13),
     (NoSpaceError, 8),
     (FileExistsError, 6),
+    (CredentialsError, 16),
     (PermissionError, 7),
     (NotFoundError, 5),
     (TypeError, 3),

@@ -63,3 +63,26 @@ def test_the_writer_before_is_fenced_by_name(tmp_path):
         first.save(3, state(3)).result()
     with pytest.raises(ckptree.StateError):
         first.close()
+
+
+def test_credentials_have_a_class_of_their_own(tmp_path, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    with pytest.raises(ckptree.CredentialsError, match="AWS_ACCESS_KEY_ID"):
+        ckptree.open("s3://bucket/run")
+    with pytest.raises(PermissionError):
+        ckptree.Store(tmp_path / "a", remote="s3://bucket/run")
+
+
+def test_what_takes_no_address_says_so(tmp_path):
+    for call in (ckptree.Store, ckptree.CheckpointManager):
+        with pytest.raises(ckptree.InvalidArgumentError, match="'s3'"):
+            call("s3://bucket/run")
+    far = f"file://{tmp_path}/far"
+    ckptree.Store(tmp_path / "a", remote=far).close()
+    with pytest.raises(ckptree.InvalidArgumentError, match="not empty|read"):
+        ckptree.Store(far)

@@ -14,7 +14,6 @@
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -84,12 +83,9 @@ FaultProxy::~FaultProxy() {
   Release();
   shutdown(listener_.get(), SHUT_RDWR);
   accepter_.join();
-  std::vector<std::thread> takers;
-  {
-    absl::MutexLock lock(&mu_);
-    takers.swap(takers_);
-  }
-  for (std::thread& taker : takers) taker.join();
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(
+      +[](int* taking) { return *taking == 0; }, &taking_));
 }
 
 std::string FaultProxy::url() const {
@@ -102,9 +98,30 @@ void FaultProxy::Arm(Fault fault, const std::string& method, int count,
   fault_ = fault;
   method_ = method;
   answer_ = answer;
+  call_ = nullptr;
+  skipped_ = 0;
   left_ = count;
   fired_ = 0;
   holding_ = true;
+}
+
+void FaultProxy::ArmAt(Fault fault, int skipped, std::function<void()> call,
+                       const std::string& answer) {
+  absl::MutexLock lock(&mu_);
+  fault_ = fault;
+  method_.clear();
+  answer_ = answer;
+  call_ = std::move(call);
+  skipped_ = skipped;
+  left_ = 1;
+  fired_ = 0;
+  holding_ = true;
+}
+
+void FaultProxy::AwaitFired() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(
+      +[](int* fired) { return *fired > 0; }, &fired_));
 }
 
 int FaultProxy::fired() {
@@ -135,18 +152,37 @@ void FaultProxy::Accept() {
   while (true) {
     const int client = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) return;
-    absl::MutexLock lock(&mu_);
-    takers_.emplace_back([this, client] { Take(client); });
+    {
+      absl::MutexLock lock(&mu_);
+      ++taking_;
+    }
+    // Nobody joins it: there are more of them than threads may be kept.
+    std::thread([this, client] {
+      Take(client);
+      absl::MutexLock lock(&mu_);
+      --taking_;
+    }).detach();
   }
 }
 
-Fault FaultProxy::Meet(const std::string& method, std::string* answer) {
+Fault FaultProxy::Meet(const std::string& method, std::string* answer,
+                       std::function<void()>* call) {
   absl::MutexLock lock(&mu_);
-  if (left_ == 0 || method != method_) return Fault::kNone;
+  if (left_ == 0 || (!method_.empty() && method != method_)) {
+    return Fault::kNone;
+  }
+  if (skipped_ > 0) {
+    --skipped_;
+    return Fault::kNone;
+  }
   --left_;
   ++fired_;
   *answer = answer_;
-  if (fault_ == Fault::kLateRequest || fault_ == Fault::kSilence) ++held_;
+  *call = call_;
+  if (fault_ == Fault::kLateRequest || fault_ == Fault::kSilence ||
+      fault_ == Fault::kLateAnswer) {
+    ++held_;
+  }
   return fault_;
 }
 
@@ -211,14 +247,25 @@ void FaultProxy::Take(int descriptor) {
     return;
   }
   std::string given;
-  const Fault fault = Meet(method, &given);
-  if (fault == Fault::kLoseRequest) return;
-  if (fault == Fault::kLateRequest || fault == Fault::kSilence) {
-    if (fault == Fault::kLateRequest) client.Reset(-1);
-    if (fault == Fault::kSilence) Ask(request);
+  std::function<void()> call;
+  const Fault fault = Meet(method, &given, &call);
+  if (fault == Fault::kLoseRequest) {
+    if (call) call();
+    return;
+  }
+  if (fault == Fault::kLateRequest || fault == Fault::kSilence ||
+      fault == Fault::kLateAnswer) {
+    std::string answer;
+    if (call) call();
+    if (fault == Fault::kLateRequest) {
+      client.Reset(-1);
+    } else {
+      answer = Ask(request);
+    }
     absl::MutexLock lock(&mu_);
     mu_.Await(absl::Condition(this, &FaultProxy::MayGo));
     if (fault == Fault::kLateRequest) Ask(request);
+    if (fault == Fault::kLateAnswer) SendAll(client.get(), answer);
     --held_;
     return;
   }
@@ -226,12 +273,17 @@ void FaultProxy::Take(int descriptor) {
   std::string answer;
   if (fault != Fault::kAnswer) answer = Ask(request);
   if (fault == Fault::kTwice) answer = Ask(request);
+  if (fault != Fault::kNone && call) call();
   if (fault == Fault::kLoseAnswer) return;
   if (fault == Fault::kAnswer || fault == Fault::kAnswerAfter) answer = given;
   if (fault == Fault::kCutAnswer) {
     const std::size_t body = answer.find("\r\n\r\n") + 4;
     answer.resize(answer.size() > body ? body + (answer.size() - body) / 2
                                        : body / 2);
+  }
+  if (fault == Fault::kCorruptAnswer) {
+    const std::size_t body = answer.find("\r\n\r\n") + 4;
+    if (answer.size() > body) answer[body + (answer.size() - body) / 2] ^= 4;
   }
   SendAll(client.get(), answer);
 }

@@ -9,7 +9,6 @@
 #include <functional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -28,6 +27,8 @@ enum class Fault : std::uint8_t {
   kSilence,         // It arrives; nothing is answered until Release().
   kAnswer,          // Does not arrive; what Arm() was given is answered.
   kAnswerAfter,     // It arrives; what Arm() was given is answered.
+  kLateAnswer,      // It arrives; it is answered at Release().
+  kCorruptAnswer,   // A bit of the body of the answer is another.
 };
 
 // Takes one request from each connection. Thread-safe.
@@ -41,11 +42,17 @@ class FaultProxy {
 
   std::string url() const;
 
-  // The next `count` requests of `method` meet the fault.
+  // The next `count` requests of `method` meet the fault; "": of any.
   void Arm(Fault fault, const std::string& method, int count = 1,
            const std::string& answer = "");
+  // The same of the first request of any kind after `skipped` ones; `call` is
+  // made when it is lost, or has arrived; it may be null.
+  void ArmAt(Fault fault, int skipped, std::function<void()> call,
+             const std::string& answer = "");
   // How many have, since Arm().
   int fired();
+  // Waits for one that does.
+  void AwaitFired();
   // What waits for it goes on; returns after late requests were answered.
   void Release();
   // Answers GETs of this path itself; counted by served().
@@ -57,7 +64,8 @@ class FaultProxy {
   void Accept();
   void Take(int client);
   std::string Ask(const Message& request) const;
-  Fault Meet(const std::string& method, std::string* answer);
+  Fault Meet(const std::string& method, std::string* answer,
+             std::function<void()>* call);
   bool MayGo() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !holding_; }
 
   const int port_;
@@ -67,6 +75,8 @@ class FaultProxy {
   Fault fault_ ABSL_GUARDED_BY(mu_) = Fault::kNone;
   std::string method_ ABSL_GUARDED_BY(mu_);
   std::string answer_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> call_ ABSL_GUARDED_BY(mu_);
+  int skipped_ ABSL_GUARDED_BY(mu_) = 0;
   int left_ ABSL_GUARDED_BY(mu_) = 0;
   int fired_ ABSL_GUARDED_BY(mu_) = 0;
   bool holding_ ABSL_GUARDED_BY(mu_) = false;
@@ -74,7 +84,7 @@ class FaultProxy {
   std::string path_ ABSL_GUARDED_BY(mu_);
   std::function<std::string()> body_ ABSL_GUARDED_BY(mu_);
   int served_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::thread> takers_ ABSL_GUARDED_BY(mu_);
+  int taking_ ABSL_GUARDED_BY(mu_) = 0;  // Connections.
   std::thread accepter_;
 };
 

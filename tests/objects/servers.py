@@ -15,6 +15,9 @@ PROGRAM finds in its environment what the tests are about:
   CKPTREE_TEST_CEPH_CONF  the cluster's ceph.conf (ceph)
   CKPTREE_TEST_POOL       a pool that is there (ceph)
   CKPTREE_TEST_OSD_PID    the process of the OSD (ceph)
+  CKPTREE_TEST_PIDS       a folder with the files osd and radosgw (ceph): the
+                          process of each, which is started again where PROGRAM
+                          kills it
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
 
 The exit code is that of PROGRAM; 77, with the reason printed, where the servers
@@ -31,6 +34,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 
@@ -70,6 +74,7 @@ mon_warn_on_pool_no_redundancy = false
 mon_data_avail_crit = 1
 mon_data_avail_warn = 1
 mon_max_pg_per_osd = 2000
+objecter_tick_interval = 0.5
 [mon.a]
 mon_data = {folder}/mon
 [osd]
@@ -132,6 +137,30 @@ class Servers:
 
   def __init__(self, folder):
     self.folder, self.processes = folder, {}
+    self.lock, self.stopping, self.keepers = threading.Lock(), False, []
+
+  def keep(self, name, pids):
+    """From now on it is started again wherever somebody kills it, and the file
+    `name` in `pids` says which process it is."""
+    def said():
+      partial = os.path.join(pids, name + ".new")
+      with open(partial, "w", encoding="utf-8") as file:
+        file.write(str(self.processes[name].pid))
+      os.replace(partial, os.path.join(pids, name))
+
+    def keeping():
+      while True:
+        process = self.processes[name]
+        process.wait()
+        with self.lock:
+          if self.stopping:
+            return
+          self.start(name, *process.args)
+        said()
+
+    said()
+    self.keepers.append(threading.Thread(target=keeping))
+    self.keepers[-1].start()
 
   def start(self, name, *command, **environment):
     log = os.path.join(self.folder, name + ".out")
@@ -142,10 +171,14 @@ class Servers:
     return self.processes[name], log
 
   def stop(self):
+    with self.lock:
+      self.stopping = True
     for process in reversed(self.processes.values()):
       process.kill()
     for process in self.processes.values():
       process.wait()
+    for keeper in self.keepers:
+      keeper.join()
 
   def call(self, *command):
     done = subprocess.run(command, stdout=subprocess.PIPE,
@@ -196,8 +229,13 @@ def start_ceph(servers):
       f"--keyring={keyring}",
       f"--rgw_frontends=beast endpoint=127.0.0.1:{rgw_port}")
   wait_for_http(rgw_port, gateway, log)
+  pids = os.path.join(folder, "pids")
+  os.mkdir(pids)
+  for name in ("osd", "radosgw"):
+    servers.keep(name, pids)
   return rgw_port, {"CKPTREE_TEST_CEPH_CONF": conf, "CKPTREE_TEST_POOL": POOL,
-                    "CKPTREE_TEST_OSD_PID": str(server.pid)}
+                    "CKPTREE_TEST_OSD_PID": str(server.pid),
+                    "CKPTREE_TEST_PIDS": pids}
 
 
 def moto_python():

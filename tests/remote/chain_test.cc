@@ -52,6 +52,7 @@ class FaultyStore : public kv::ObjectStore {
   int kill_in = 0;
   // Called before a request, where it is not called already.
   std::function<void()> between;
+  std::function<void()> on_list;
   std::map<std::string, std::uint64_t> fired;
   std::map<std::string, std::string> objects;
 
@@ -110,9 +111,19 @@ class FaultyStore : public kv::ObjectStore {
                    const kv::Call&) override {
     return absl::UnimplementedError("Put");
   }
-  absl::StatusOr<kv::ObjectPage> List(const std::string&, const std::string&,
+  absl::StatusOr<kv::ObjectPage> List(const std::string& prefix,
+                                      const std::string& after,
                                       const kv::Call&) override {
-    return absl::UnimplementedError("List");
+    Begin();
+    if (Chance("no list", 10)) return absl::UnavailableError("no answer");
+    if (on_list) on_list();
+    kv::ObjectPage page;
+    for (auto it = objects.upper_bound(after);
+         it != objects.end() && it->first.starts_with(prefix); ++it) {
+      page.objects.push_back(
+          {it->first, it->second.size(), absl::UnixEpoch(), std::nullopt});
+    }
+    return page;
   }
   absl::Status Delete(std::span<const std::string>, const kv::Call&) override {
     return absl::UnimplementedError("Delete");
@@ -452,6 +463,27 @@ TEST_F(QuietChainTest, GoesOnFromWhatWasSeenOnce) {
   RemoteChain lost(&store_, kUuid, 1);
   EXPECT_TRUE(absl::IsDataLoss(lost.GoOnFrom(3, hash, Once())));
   EXPECT_TRUE(absl::IsDataLoss(lost.GoOnFrom(9, hash, Once())));
+}
+
+// A reader would take the store for an older one, and a writer would go on from
+// there.
+TEST_F(QuietChainTest, ACommitThatIsGoneIsNamed) {
+  RemoteChain writer(&store_, kUuid, 1);
+  ASSERT_EQ(writer.Append(Open(), Once()), absl::OkStatus());
+  ASSERT_EQ(writer.Append(Ship(0), Once()), absl::OkStatus());
+  ASSERT_EQ(writer.Append(Ship(1), Once()), absl::OkStatus());
+  const std::string name = RemoteCommitName(kUuid, 2);
+  const std::string kept = store_.objects.at(name);
+  store_.objects.erase(name);
+  RemoteChain reader(&store_, kUuid, 1);
+  const absl::Status gone = reader.ReadOn(Ignore, Once());
+  EXPECT_TRUE(absl::IsDataLoss(gone)) << gone;
+  EXPECT_NE(gone.message().find("commit 2"), std::string::npos) << gone;
+  // It was only late: made between the look at it and the list.
+  store_.on_list = [&] { store_.objects[name] = kept; };
+  RemoteChain late(&store_, kUuid, 1);
+  EXPECT_EQ(late.ReadOn(Ignore, Once()), absl::OkStatus());
+  EXPECT_EQ(late.ordinal(), 3);
 }
 
 }  // namespace

@@ -413,8 +413,12 @@ absl::StatusOr<int> RunDoctor(Session& session) {
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(session.arguments()));
   CKPTREE_ASSIGN_OR_RETURN(const Store* const store, session.OpenStore());
+  // Of a store that is read by its address: where it was fetched to.
+  const std::string place = store->Info().remote.empty()
+                                ? session.directory()
+                                : store->Info().directory;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<Diagnosis> found,
-                           Doctor(*store, session.directory()).Examine());
+                           Doctor(*store, place).Examine());
   Table table;
   table.schema = "ckptree.doctor/1";
   table.rows_name = "checks";

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A process that saves to a store with a remote until it is killed, and what
+// it said until then.
+
+#ifndef CKPTREE_TESTS_REMOTE_TRAINER_H_
+#define CKPTREE_TESTS_REMOTE_TRAINER_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/time/time.h"
+#include "ckptree/ckptree.h"
+
+namespace ckptree::testing {
+
+// What a step holds: an array of new content, every third of them large enough
+// for a segment of its own, and a counter.
+std::size_t BytesOfStep(std::int64_t step);
+SaveHandle StartStep(Store& store, std::int64_t step);
+// What is wrong with it in `store`; empty: nothing.
+std::string StepFault(const Store& store, std::int64_t step);
+
+// Steps that a store must have, and those that it may also have.
+struct Told {
+  std::set<std::int64_t> acknowledged;
+  std::set<std::int64_t> asked;
+};
+
+// What is wrong with the store at `address`, read by one that has nothing else;
+// empty: nothing. `cache` is a folder for that one.
+std::string RemoteFault(const std::string& address, const Told& told,
+                        const std::string& cache);
+
+// The program itself, started again: main() gives its arguments to
+// TrainerMain() where they are a trainer's. Confined to one thread.
+class Trainer {
+ public:
+  // Saves steps from `first` on, each acknowledged by the remote.
+  Trainer(const std::string& directory, const std::string& address,
+          const std::string& endpoint, std::int64_t first);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Reads one more line, and keeps what it tells; false at its end, or where
+  // nothing was said for so long.
+  bool Hear(absl::Duration patience, Told* told);
+  // Kills it unless that was done, hears the rest of it.
+  void End(Told* told);
+  // The last thing that it said went wrong.
+  const std::string& failed() const { return failed_; }
+  bool opened() const { return opened_; }
+
+ private:
+  bool Take(const std::string& line, Told* told);
+
+  pid_t pid_ = 0;
+  int pipe_ = -1;
+  bool opened_ = false;
+  std::string heard_;
+  std::string failed_;
+};
+
+// The exit code of a trainer, or -1 where the arguments are no trainer's.
+int TrainerMain(int argc, char** argv);
+
+}  // namespace ckptree::testing
+
+#endif  // CKPTREE_TESTS_REMOTE_TRAINER_H_

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Every command with a store that is named by its address: those that read say
+// what they say of the directory; those that write refuse it and say why.
+
+#include <cstdlib>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/command_runner.h"
+
+namespace ckptree {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AddressTest : public CommandRunner {
+ protected:
+  void SetUp() override {
+    store_ = far_ / "store";
+    MakeStore(store_);
+    setenv("XDG_CACHE_HOME", (far_ / "cache").c_str(), 1);
+    address_ = absl::StrCat("file://", far_ / "run");
+    StoreOptions options;
+    options.remote = address_;
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(store_, options));
+    ASSERT_OK(store.WaitReplicated(absl::Minutes(2)));
+    ASSERT_OK(store.Close());
+  }
+  Result By(const std::string& place, std::vector<std::string> words) {
+    words.insert(words.begin(), {"-C", place});
+    return Run(words);
+  }
+
+  testing::TempDir far_;
+  std::string store_;
+  std::string address_;
+};
+
+// By the first word, what is tried.
+const std::vector<std::vector<std::string>> kReading = {
+    {"log", "--json"},
+    {"ls", "300", "--json"},
+    {"show", "300", "--json"},
+    {"get", "300:count/[3]"},
+    {"history", "params/w", "--json"},
+    {"diff", "100", "200", "--json"},
+    {"blame", "500", "--json"},
+    {"find", "acc>0.2", "--json"},
+    {"stat", "params/w", "--json"},
+    {"hist", "params/w", "--json"},
+    {"verify", "--json"},
+    {"tag", "--json"},
+    {"fork", "--json"},
+    {"gc", "--dry-run"},
+    {"policy", "--json"},
+    {"sql", "SELECT step FROM steps"},
+};
+const std::vector<std::vector<std::string>> kWriting = {
+    {"tag", "new", "100"},
+    {"pin", "200"},
+    {"rm", "200", "--yes"},
+    {"fork", "100", "--branch", "other"},
+    {"gc"},
+    {"policy", "--set", "latest(2)"},
+};
+// Tried below, or of no store.
+const std::set<std::string> kOthers = {
+    "du",     "export", "report",  "serve",  "copy",       "backup", "demo",
+    "doctor", "import", "recover", "repair", "completion", "help",   "version"};
+
+TEST_F(AddressTest, ThoseThatReadSayWhatTheySayOfTheDirectory) {
+  for (const std::vector<std::string>& words : kReading) {
+    const Result here = By(store_, words);
+    const Result there = By(address_, words);
+    EXPECT_EQ(there.code, here.code) << words[0] << ": " << there.err;
+    EXPECT_EQ(there.out, here.out) << words[0];
+    EXPECT_NE(there.out, "") << words[0];
+  }
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{
+           {"du"},
+           {"export", "300", far_ / "out.npz"},
+           {"report", "-o", far_ / "report.html"},
+           {"backup", far_ / "backup"}}) {
+    const Result there = By(address_, words);
+    EXPECT_EQ(there.code, 0) << words[0] << ": " << there.out << there.err;
+  }
+  // Of its values, the last has NaN.
+  const Result doctor = By(address_, {"doctor"});
+  EXPECT_EQ(doctor.code, By(store_, {"doctor"}).code) << doctor.out;
+  EXPECT_THAT(doctor.out, HasSubstr(" free"));
+  const Result copy = Run({"copy", address_, far_ / "copy"});
+  EXPECT_EQ(copy.code, 0) << copy.err;
+  EXPECT_EQ(By(far_ / "copy", {"get", "300:count/[3]"}).out,
+            By(store_, {"get", "300:count/[3]"}).out);
+}
+
+TEST_F(AddressTest, ThoseThatWriteRefuseItAndSayWhy) {
+  std::vector<std::vector<std::string>> all;
+  for (std::vector<std::string> words : kWriting) {
+    words.insert(words.begin(), {"-C", address_});
+    all.push_back(words);
+  }
+  const std::string file = far_ / "100.npz";
+  ASSERT_EQ(By(store_, {"export", "100:params/w", file}).code, 0);
+  all.push_back({"-C", address_, "import", file});
+  all.push_back({"copy", store_, address_});
+  all.push_back({"-C", store_, "backup", address_});
+  all.push_back({"demo", address_});
+  all.push_back({"recover", address_, far_ / "recovered"});
+  all.push_back({"repair", address_});
+  const Result before = By(address_, {"log", "--json"});
+  for (const std::vector<std::string>& words : all) {
+    const Result refused = Run(words);
+    const std::string& verb = words[0] == "-C" ? words[2] : words[0];
+    EXPECT_EQ(refused.code, 2) << verb << ": " << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("by this address it is only read"))
+        << verb;
+  }
+  EXPECT_EQ(By(address_, {"log", "--json"}).out, before.out);
+}
+
+TEST_F(AddressTest, EveryCommandIsAmongThese) {
+  std::set<std::string> tried = kOthers;
+  for (const auto* list : {&kReading, &kWriting}) {
+    for (const std::vector<std::string>& words : *list) tried.insert(words[0]);
+  }
+  std::istringstream help(Run({"help"}).out);
+  std::set<std::string> missing;
+  for (std::string line; std::getline(help, line);) {
+    // "  log         the steps, newest first"
+    if (line.size() < 14 || !line.starts_with("  ") || line[2] == ' ' ||
+        line.compare(11, 3, "   ") == 0 || line.starts_with("  ckptree")) {
+      continue;
+    }
+    const std::string verb = line.substr(2, line.find(' ', 2) - 2);
+    if (!tried.contains(verb)) missing.insert(verb);
+  }
+  EXPECT_THAT(missing, ::testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace ckptree
