@@ -52,6 +52,16 @@ Path& Path::Flattened(std::int64_t index) {
   return *this;
 }
 
+Path& Path::Part(PathPart part) {
+  parts_.push_back(std::move(part));
+  return *this;
+}
+
+Path& Path::Up() {
+  parts_.pop_back();
+  return *this;
+}
+
 Key& Path::Append(PartKind kind) {
   PathPart& part = parts_.emplace_back();
   part.kind = kind;

@@ -38,16 +38,16 @@ std::string TextOf(std::string_view path) {
   return decoded->empty() ? "(the root)" : decoded->Text();
 }
 
-absl::Status EntryError(const TreeEntry& entry, std::string_view what) {
+absl::Status EntryError(const NamedEntry& entry, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrFormat("tree: %s: %s", TextOf(entry.path), what));
 }
 
-bool PathLess(const TreeEntry* entry, std::string_view path) {
-  return entry->path < path;
+bool PathLess(const NamedEntry& entry, std::string_view path) {
+  return entry.path < path;
 }
 
-absl::Status CheckEntries(std::span<const TreeEntry* const> entries) {
+absl::Status CheckEntries(std::span<const NamedEntry> entries) {
   if (static_cast<std::int64_t>(entries.size()) > kMaxTreeEntries) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tree: %d entries, at most %d are allowed",
@@ -55,14 +55,19 @@ absl::Status CheckEntries(std::span<const TreeEntry* const> entries) {
   }
   std::int64_t leaves = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const TreeEntry& entry = *entries[i];
+    const NamedEntry& entry = entries[i];
     if (const char* fault = ReadPathBytes(entry.path, nullptr)) {
       return EntryError(entry, absl::StrFormat("entry %d: %s", i, fault));
     }
-    if (const char* fault = EntryFault(entry)) return EntryError(entry, fault);
-    if (IsLeaf(entry.kind)) ++leaves;
+    // Neighbours often have one entry between them.
+    if (i == 0 || entry.entry != entries[i - 1].entry) {
+      if (const char* fault = EntryFault(*entry.entry)) {
+        return EntryError(entry, fault);
+      }
+    }
+    if (IsLeaf(entry.entry->kind)) ++leaves;
     if (i == 0) continue;
-    const TreeEntry& before = *entries[i - 1];
+    const NamedEntry& before = entries[i - 1];
     const int order = before.path.compare(entry.path);
     if (order >= 0) {
       return EntryError(
@@ -72,27 +77,28 @@ absl::Status CheckEntries(std::span<const TreeEntry* const> entries) {
                                        TextOf(before.path)));
     }
     // What is below an entry follows it at once.
-    if ((IsLeaf(before.kind) || before.kind == EntryKind::kTie) &&
+    const EntryKind kind = before.entry->kind;
+    if ((IsLeaf(kind) || kind == EntryKind::kTie) &&
         entry.path.starts_with(before.path)) {
-      return EntryError(
-          entry, absl::StrFormat("it is below %s, which is a leaf (%s)",
-                                 TextOf(before.path), Name(before.kind)));
+      return EntryError(entry,
+                        absl::StrFormat("it is below %s, which is a leaf (%s)",
+                                        TextOf(before.path), Name(kind)));
     }
   }
   if (leaves > kMaxLeaves) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "tree: %d leaves, at most %d are allowed", leaves, kMaxLeaves));
   }
-  for (const TreeEntry* const entry : entries) {
-    if (entry->kind != EntryKind::kTie) continue;
-    const auto target =
-        std::lower_bound(entries.begin(), entries.end(),
-                         std::string_view(entry->tie_to), PathLess);
-    if (target == entries.end() || (*target)->path != entry->tie_to ||
-        !IsLeaf((*target)->kind)) {
-      return EntryError(*entry,
+  for (const NamedEntry& entry : entries) {
+    if (entry.entry->kind != EntryKind::kTie) continue;
+    const std::string& tie_to = entry.entry->tie_to;
+    const auto target = std::lower_bound(entries.begin(), entries.end(),
+                                         std::string_view(tie_to), PathLess);
+    if (target == entries.end() || target->path != tie_to ||
+        !IsLeaf(target->entry->kind)) {
+      return EntryError(entry,
                         absl::StrFormat("it is tied to %s, which is no leaf",
-                                        TextOf(entry->tie_to)));
+                                        TextOf(tie_to)));
     }
   }
   return absl::OkStatus();
@@ -196,14 +202,13 @@ absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {
 }
 
 absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries) {
-  std::vector<const TreeEntry*> all;
+  std::vector<NamedEntry> all;
   all.reserve(entries.size());
-  for (const TreeEntry& entry : entries) all.push_back(&entry);
+  for (const TreeEntry& entry : entries) all.push_back({entry.path, &entry});
   return EncodeTreeOf(all);
 }
 
-absl::StatusOr<EncodedTree> EncodeTreeOf(
-    std::span<const TreeEntry* const> entries) {
+absl::StatusOr<EncodedTree> EncodeTreeOf(std::span<const NamedEntry> entries) {
   if (absl::Status status = CheckEntries(entries); !status.ok()) return status;
   EncodedTree tree;
   TreeRoot root;
@@ -214,10 +219,11 @@ absl::StatusOr<EncodedTree> EncodeTreeOf(
     const auto page = entries.subspan(begin, end - begin);
     std::string bytes = EncodePageOf(page);
     const base::Digest digest = base::DigestOf(bytes);
-    root.pages.push_back({digest, page.front()->path, root.leaf_count,
+    root.pages.push_back({digest, std::string(page.front().path),
+                          root.leaf_count,
                           static_cast<std::uint32_t>(page.size())});
-    for (const TreeEntry* const entry : page) {
-      if (IsLeaf(entry->kind)) ++root.leaf_count;
+    for (const NamedEntry& entry : page) {
+      if (IsLeaf(entry.entry->kind)) ++root.leaf_count;
     }
     root.entry_count += static_cast<std::uint32_t>(end - begin);
     tree.pages.emplace_back(digest, std::move(bytes));

@@ -31,6 +31,12 @@ struct TreeEntry {
   friend bool operator==(const TreeEntry&, const TreeEntry&) = default;
 };
 
+// An entry, and the path that it has in place of its own.
+struct NamedEntry {
+  std::string_view path;
+  const TreeEntry* entry = nullptr;
+};
+
 // Entries strictly ascending by encoded path. The ordinal of a leaf is its
 // position among the leaves.
 struct TreePage {
@@ -52,7 +58,7 @@ struct TreeRoot {
 };
 
 std::string EncodeTreePage(const TreePage& page);
-std::string EncodePageOf(std::span<const TreeEntry* const> entries);
+std::string EncodePageOf(std::span<const NamedEntry> entries);
 absl::StatusOr<TreePage> DecodeTreePage(std::string_view bytes);
 std::string EncodeTreeRoot(const TreeRoot& root);
 absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes);
@@ -68,8 +74,7 @@ struct EncodedTree {
 // ascending, two are equal, a leaf or tie has entries below it, a tie's target
 // is missing or no leaf, a path or shape breaks a limit, or an entry has fields
 // that its kind does not allow.
-absl::StatusOr<EncodedTree> EncodeTreeOf(
-    std::span<const TreeEntry* const> entries);
+absl::StatusOr<EncodedTree> EncodeTreeOf(std::span<const NamedEntry> entries);
 absl::StatusOr<EncodedTree> EncodeTree(const std::vector<TreeEntry>& entries);
 
 // All entries of a tree. kDataLoss where a page that the root names is missing,

@@ -152,24 +152,26 @@ class PageReader {
 }  // namespace
 
 std::string EncodeTreePage(const TreePage& page) {
-  std::vector<const TreeEntry*> entries;
+  std::vector<NamedEntry> entries;
   entries.reserve(page.entries.size());
-  for (const TreeEntry& entry : page.entries) entries.push_back(&entry);
+  for (const TreeEntry& entry : page.entries) {
+    entries.push_back({entry.path, &entry});
+  }
   return EncodePageOf(entries);
 }
 
-std::string EncodePageOf(std::span<const TreeEntry* const> entries) {
+std::string EncodePageOf(std::span<const NamedEntry> entries) {
   pb::TreePage out;
   std::unordered_map<std::string_view, std::uint32_t> tags;
   std::string_view before;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const TreeEntry& entry = *entries[i];
-    const std::size_t shared = SharedLength(before, entry.path);
+    const auto& [path, of] = entries[i];
+    const TreeEntry& entry = *of;
+    const std::size_t shared = SharedLength(before, path);
     out.add_shared(static_cast<std::uint32_t>(shared));
-    out.add_suffix_length(
-        static_cast<std::uint32_t>(entry.path.size() - shared));
-    out.mutable_suffixes()->append(entry.path, shared);
-    before = entry.path;
+    out.add_suffix_length(static_cast<std::uint32_t>(path.size() - shared));
+    out.mutable_suffixes()->append(path.substr(shared));
+    before = path;
     out.mutable_kinds()->push_back(static_cast<char>(entry.kind));
     if (entry.kind == EntryKind::kArray) {
       const auto dtype = static_cast<unsigned char>(entry.dtype);

@@ -14,6 +14,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/step_builder.h"
 #include "core/process/guarded_call.h"
+#include "core/save/box_cover.h"
 #include "core/save/rounded_pairs.h"
 #include "core/save/save.h"
 #include "core/save/step_content.h"

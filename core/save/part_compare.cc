@@ -29,14 +29,14 @@ using schema::LeafRecord;
 Statistics StatisticsOf(const SourceLeaf& leaf,
                         std::span<const std::byte> bytes,
                         std::optional<std::int64_t> elements) {
-  return ComputeStatistics(leaf.entry.dtype, leaf.entry.packed, bytes,
+  return ComputeStatistics(leaf.entry().dtype, leaf.entry().packed, bytes,
                            elements);
 }
 
 // Of a packed leaf.
 Statistics RunStatistics(const SourceLeaf& leaf,
                          std::span<const std::byte> bytes) {
-  return StatisticsOf(leaf, bytes, ElementCount(leaf.boxes[0].box.shape));
+  return StatisticsOf(leaf, bytes, ElementCount(leaf.box(0).shape));
 }
 
 // Index of the leaf's first chunk of box `b`.
@@ -51,13 +51,13 @@ std::size_t FirstChunk(const std::vector<schema::Box>& boxes, std::size_t b) {
 schema::TableSlice SliceOf(const SourceLeaf& leaf, std::uint32_t box,
                            const ChunkGrid::Cell* cell) {
   schema::TableSlice slice;
-  slice.path = base::DigestOf(leaf.entry.path);
+  slice.path = base::DigestOf(leaf.path);
   if (cell != nullptr) {
     slice.start = cell->start;
     slice.shape = cell->shape;
-  } else if (!leaf.boxes.empty()) {
-    slice.start = leaf.boxes[box].box.start;
-    slice.shape = leaf.boxes[box].box.shape;
+  } else if (leaf.box_count != 0) {
+    slice.start = leaf.box(box).start;
+    slice.shape = leaf.box(box).shape;
   }
   return slice;
 }
@@ -118,10 +118,10 @@ absl::Status PartCompare::Match() {
   for (const schema::TreeEntry& old : entries) {
     if (!IsLeaf(old.kind)) continue;
     const std::uint32_t of_base = ordinal++;
-    while (i < leaves_.size() && content_.leaves[i].entry.path < old.path) ++i;
+    while (i < leaves_.size() && content_.leaves[i].path < old.path) ++i;
     if (i == leaves_.size()) break;
-    const schema::TreeEntry& entry = content_.leaves[i].entry;
-    if (entry.path == old.path && old.kind == entry.kind &&
+    const schema::TreeEntry& entry = content_.leaves[i].entry();
+    if (content_.leaves[i].path == old.path && old.kind == entry.kind &&
         old.dtype == entry.dtype && old.packed == entry.packed &&
         old.shape == entry.shape) {
       leaves_[i].base = of_base;
@@ -131,7 +131,7 @@ absl::Status PartCompare::Match() {
 }
 
 bool PartCompare::WantsStatistics(const SourceLeaf& leaf) const {
-  return task_.statistics && leaf.entry.kind == EntryKind::kArray;
+  return task_.statistics && leaf.entry().kind == EntryKind::kArray;
 }
 
 std::span<const Statistics> PartCompare::statistics(std::size_t ordinal) const {
@@ -149,16 +149,16 @@ std::optional<ChunkRef> PartCompare::FindShared(
   const LeafRecord* const record = base_->record(leaf.base);
   if (record == nullptr) {
     // It has one chunk, and its digest says of which box and length.
-    if (leaf.chunk_count != 1 || source.boxes.size() > 1) return std::nullopt;
+    if (leaf.chunk_count != 1 || source.box_count > 1) return std::nullopt;
     const Digest value = schema::ChunkValueDigest(
-        source.byte_length,
-        source.boxes.empty() ? nullptr : &source.boxes[0].box, digest);
+        source.byte_length, source.box_count == 0 ? nullptr : &source.box(0),
+        digest);
     if (value != base_->value(leaf.base)) return std::nullopt;
     return base_->Reference(leaf.base, digest);
   }
   std::size_t first = 0;
-  if (!source.boxes.empty()) {
-    const schema::Box& box = source.boxes[piece.box].box;
+  if (source.box_count != 0) {
+    const schema::Box& box = source.box(piece.box);
     const auto it = std::find(record->boxes.begin(), record->boxes.end(), box);
     if (it == record->boxes.end()) return std::nullopt;
     first = FirstChunk(record->boxes,
@@ -186,12 +186,12 @@ bool PartCompare::SameChunks(std::size_t ordinal) const {
   if (record == nullptr) {
     return now.size() == 1 && (now[0].moved || now[0].block == kNotWritten);
   }
-  if (record->boxes.size() != source.boxes.size() ||
+  if (record->boxes.size() != source.box_count ||
       record->byte_length != source.byte_length) {
     return false;
   }
-  for (std::size_t b = 0; b < source.boxes.size(); ++b) {
-    if (!(record->boxes[b] == source.boxes[b].box)) return false;
+  for (std::size_t b = 0; b < source.box_count; ++b) {
+    if (!(record->boxes[b] == source.box(b))) return false;
   }
   return std::equal(now.begin(), now.end(), record->chunks.begin(),
                     record->chunks.end(),
@@ -322,7 +322,7 @@ absl::Status PartCompare::ShareOrWrite(const Chunk& chunk) {
 
 std::optional<std::int64_t> PartCompare::Elements(
     const StagedContent::Piece& piece) const {
-  if (content_.leaves[piece.leaf].boxes.empty()) return std::nullopt;
+  if (content_.leaves[piece.leaf].box_count == 0) return std::nullopt;
   return staged_.grid(piece.leaf, piece.box).cell_elements(piece.cell);
 }
 
@@ -331,7 +331,7 @@ schema::TableSlice PartCompare::SliceOfChunk(const Chunk& chunk) const {
   const SourceLeaf& source = content_.leaves[piece.leaf];
   const ChunkRef& ref = chunks_[chunk.at].ref;
   schema::TableSlice slice;
-  if (source.boxes.empty()) {
+  if (source.box_count == 0) {
     slice = SliceOf(source, 0, nullptr);
   } else {
     const ChunkGrid::Cell cell =
@@ -437,7 +437,7 @@ void PartCompare::CompareInline() {
           }
           leaf.changed = leaf.base == kNoBase || !base_->is_inline(leaf.base) ||
                          base_->value(leaf.base) !=
-                             schema::InlineValueDigest(source.value);
+                             schema::InlineValueDigest(source.value());
         }
       });
 }

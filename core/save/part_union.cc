@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "ckptree/path.h"
 #include "core/array/chunk_grid.h"
-#include "core/save/step_content.h"
+#include "core/save/box_cover.h"
 
 namespace ckptree::internal {
 namespace {
@@ -148,7 +148,7 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
   std::vector<Box> all;
   all.reserve(boxes.size());
   for (const auto& [box, part] : boxes) all.push_back(*box);
-  return CheckCovered(entry, all);
+  return CheckCovered(entry.path, entry.shape, all);
 }
 
 }  // namespace

@@ -34,19 +34,32 @@ constexpr std::size_t kMaxMapSources = 256;
 // Leaves whose records are made in one go, and kept in one piece of memory.
 constexpr std::size_t kRecordsTogether = 256;
 
-// A leaf that gets a new record.
+constexpr std::uint32_t kNoMore = 0xffffffff;
+
+// A leaf that gets a new record. There may be a million.
 struct FreshLeaf {
   std::uint32_t ordinal = 0;
-  std::uint32_t at = 0;  // Of its record in that of those made with it.
+  std::uint32_t at = 0;  // Of its record in those of its batch.
   std::uint32_t record_bytes = 0;
+  std::uint32_t more = kNoMore;  // Which of FreshBatch::more.
   base::Digest value;
+};
+
+// What one that is not inline, or has elements that are no numbers, has beside
+// that: see CompactPartBuilder::NewLeaf.
+struct MoreOfLeaf {
   std::uint64_t nan = 0;
   std::uint64_t inf = 0;
-  std::uint64_t new_bytes = 0;
-  // See CompactPartBuilder::NewLeaf.
   schema::ChunkRef chunk;
   bool has_chunk = false;
   std::shared_ptr<const LeafRecord> record;
+};
+
+// kRecordsTogether leaves, or fewer at the end.
+struct FreshBatch {
+  std::string encoded;  // Their records.
+  std::vector<MoreOfLeaf> more;
+  std::uint64_t new_bytes = 0;
 };
 
 absl::Status CheckRecord(const SourceLeaf& source, std::size_t chunks,
@@ -57,14 +70,8 @@ absl::Status CheckRecord(const SourceLeaf& source, std::size_t chunks,
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: with %d chunks its record has %d bytes, at most %d are possible: "
       "give it larger chunks",
-      Path::Decode(source.entry.path).value_or(Path()).Text(), chunks,
-      encoded.size(), schema::kMaxRecordBytes));
-}
-
-bool IsWhole(const SourceLeaf& source) {
-  return source.boxes.empty() ||
-         (source.boxes.size() == 1 &&
-          source.boxes[0].box.shape == source.entry.shape);
+      Path::Decode(source.path).value_or(Path()).Text(), chunks, encoded.size(),
+      schema::kMaxRecordBytes));
 }
 
 // Whether the map of the base is so long that all records are to be written
@@ -142,17 +149,19 @@ class PartWriter {
     record->chunks.clear();
     record->statistics.clear();
     if (record->is_inline) {
-      record->inline_value = source.value;
+      record->inline_value = source.value();
       if (compare_.WantsStatistics(source)) {
         record->statistics.push_back(
-            ComputeStatistics(source.entry.dtype, source.entry.packed,
-                              std::as_bytes(std::span(source.value)),
-                              ElementCount(source.entry.shape)));
+            ComputeStatistics(source.entry().dtype, source.entry().packed,
+                              std::as_bytes(std::span(source.value())),
+                              ElementCount(source.entry().shape)));
       }
       return;
     }
     record->inline_value.clear();
-    for (const SourceBox& box : source.boxes) record->boxes.push_back(box.box);
+    for (const SourceBox& box : source.boxes()) {
+      record->boxes.push_back(*box.box);
+    }
     for (const ComparedChunk& chunk : compare_.chunks(i)) {
       ChunkRef& ref = record->chunks.emplace_back(chunk.ref);
       if (chunk.block == kNotWritten) continue;
@@ -167,24 +176,32 @@ class PartWriter {
   }
 
   // What the next save and this one's totals need of a record.
-  void Note(const LeafRecord& record, FreshLeaf* leaf) const {
+  void Note(const LeafRecord& record, FreshLeaf* leaf,
+            FreshBatch* batch) const {
+    MoreOfLeaf more;
     for (const Statistics& statistics : record.statistics) {
-      leaf->nan += statistics.nan;
-      leaf->inf += statistics.inf;
+      more.nan += statistics.nan;
+      more.inf += statistics.inf;
     }
     for (const ChunkRef& ref : record.chunks) {
-      if (ref.version == task_.version) leaf->new_bytes += ref.length;
+      if (ref.version == task_.version) batch->new_bytes += ref.length;
     }
     if (record.is_inline && record.since_version == task_.version) {
-      leaf->new_bytes += record.byte_length;
+      batch->new_bytes += record.byte_length;
     }
-    if (!IsCompact(record.is_inline, IsWhole(content_.leaves[leaf->ordinal]),
+    if (!IsCompact(record.is_inline, content_.leaves[leaf->ordinal].is_whole(),
                    record.byte_length, record.chunks)) {
-      leaf->record = std::make_shared<const LeafRecord>(record);
+      more.record = std::make_shared<const LeafRecord>(record);
     } else if (!record.is_inline) {
-      leaf->chunk = record.chunks[0];
-      leaf->has_chunk = true;
+      more.chunk = record.chunks[0];
+      more.has_chunk = true;
     }
+    if (more.record == nullptr && !more.has_chunk && more.nan == 0 &&
+        more.inf == 0) {
+      return;
+    }
+    leaf->more = static_cast<std::uint32_t>(batch->more.size());
+    batch->more.push_back(std::move(more));
   }
 
   // Records of the leaves that changed, or of all where the map got too long;
@@ -195,11 +212,12 @@ class PartWriter {
         fresh_.emplace_back().ordinal = i;
       }
     }
-    encoded_.resize((fresh_.size() + kRecordsTogether - 1) / kRecordsTogether);
-    tbb::parallel_for(std::size_t{0}, encoded_.size(), [this](std::size_t e) {
+    batches_.resize((fresh_.size() + kRecordsTogether - 1) / kRecordsTogether);
+    tbb::parallel_for(std::size_t{0}, batches_.size(), [this](std::size_t b) {
       LeafRecord record;
-      std::string& encoded = encoded_[e];
-      const std::size_t first = e * kRecordsTogether;
+      FreshBatch& batch = batches_[b];
+      std::string& encoded = batch.encoded;
+      const std::size_t first = b * kRecordsTogether;
       const std::size_t end = std::min(fresh_.size(), first + kRecordsTogether);
       for (std::size_t f = first; f < end; ++f) {
         FreshLeaf& leaf = fresh_[f];
@@ -209,14 +227,16 @@ class PartWriter {
         schema::EncodeLeafRecord(record, &encoded);
         leaf.record_bytes =
             static_cast<std::uint32_t>(encoded.size() - leaf.at);
-        Note(record, &leaf);
+        Note(record, &leaf, &batch);
       }
     });
-    for (const std::string& records : encoded_) record_bytes_ += records.size();
+    for (const FreshBatch& batch : batches_) {
+      record_bytes_ += batch.encoded.size();
+    }
   }
 
   std::string_view encoded(std::size_t f) const {
-    return std::string_view(encoded_[f / kRecordsTogether])
+    return std::string_view(batches_[f / kRecordsTogether].encoded)
         .substr(fresh_[f].at, fresh_[f].record_bytes);
   }
 
@@ -239,7 +259,7 @@ class PartWriter {
           CheckRecord(leaf, leaves_[ordinal].chunk_count, encoded(f)));
       schema::TableEntry entry;
       schema::TableSlice& slice = entry.slices.emplace_back();
-      slice.path = base::DigestOf(leaf.entry.path);
+      slice.path = base::DigestOf(leaf.path);
       slice.length = fresh_[f].record_bytes;
       slice.digest = fresh_[f].value;
       CKPTREE_RETURN_IF_ERROR(builder->Add(
@@ -311,6 +331,9 @@ class PartWriter {
       return schema::MapRun{0, 1, of.place, of.version,
                             of.source + (ordinal - of.first)};
     };
+    for (const FreshBatch& batch : batches_) {
+      result.new_bytes += batch.new_bytes;
+    }
     auto fresh = fresh_.begin();
     for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
       if (fresh == fresh_.end() || fresh->ordinal != i) {
@@ -326,12 +349,16 @@ class PartWriter {
                                        : base_->since(leaves_[i].base);
       added.byte_length = content_.leaves[i].byte_length;
       added.record_bytes = fresh->record_bytes;
-      added.nan = fresh->nan;
-      added.inf = fresh->inf;
-      if (fresh->has_chunk) added.chunk = &fresh->chunk;
-      added.record = fresh->record;
+      if (fresh->more != kNoMore) {
+        const auto f = static_cast<std::size_t>(fresh - fresh_.begin());
+        const MoreOfLeaf& more =
+            batches_[f / kRecordsTogether].more[fresh->more];
+        added.nan = more.nan;
+        added.inf = more.inf;
+        if (more.has_chunk) added.chunk = &more.chunk;
+        added.record = more.record;
+      }
       next.Add(std::move(added));
-      result.new_bytes += fresh->new_bytes;
       ++fresh;
     }
     const bool same_tree =
@@ -376,13 +403,13 @@ class PartWriter {
       }
       const SourceLeaf& leaf = content_.leaves[i];
       boxes.clear();
-      for (const SourceBox& box : leaf.boxes) boxes.push_back(box.box);
-      switch (ShareOf(leaf.entry, boxes)) {
+      for (const SourceBox& box : leaf.boxes()) boxes.push_back(*box.box);
+      switch (ShareOf(leaf.entry(), boxes)) {
         case Share::kAll:
           own.Add(leaves_[i].changed, nonfinite);
           break;
         case Share::kSome:
-          split.Add(leaf.entry.path, leaves_[i].changed, nonfinite);
+          split.Add(leaf.path, leaves_[i].changed, nonfinite);
           break;
         case Share::kNothing:
           break;
@@ -402,11 +429,12 @@ class PartWriter {
   bool HasBoxesOfBase(std::size_t i) const {
     const SourceLeaf& leaf = content_.leaves[i];
     const schema::LeafRecord* const old = base_->record(i);
-    if (old == nullptr) return IsWhole(leaf);
+    if (old == nullptr) return leaf.is_whole();
     const auto same = [](const SourceBox& a, const schema::Box& b) {
-      return a.box.start == b.start && a.box.shape == b.shape;
+      return a.box->start == b.start && a.box->shape == b.shape;
     };
-    return std::equal(leaf.boxes.begin(), leaf.boxes.end(), old->boxes.begin(),
+    const std::span<const SourceBox> boxes = leaf.boxes();
+    return std::equal(boxes.begin(), boxes.end(), old->boxes.begin(),
                       old->boxes.end(), same);
   }
 
@@ -422,14 +450,11 @@ class PartWriter {
     if (layout.as_base) return layout;
     for (std::size_t i = 0; i < content_.leaves.size(); ++i) {
       const SourceLeaf& leaf = content_.leaves[i];
-      if (leaf.boxes.empty() || (leaf.boxes.size() == 1 &&
-                                 leaf.boxes[0].box.shape == leaf.entry.shape)) {
-        continue;
-      }
+      if (leaf.is_whole()) continue;
       schema::BoxedLeaf& boxed = layout.boxed.emplace_back();
       boxed.ordinal = static_cast<std::uint32_t>(i);
-      for (const SourceBox& box : leaf.boxes) {
-        boxed.boxes.push_back({box.box.start, box.box.shape, {}});
+      for (const SourceBox& box : leaf.boxes()) {
+        boxed.boxes.push_back({box.box->start, box.box->shape, {}});
       }
     }
     return layout;
@@ -444,9 +469,9 @@ class PartWriter {
   PartCompare compare_;
   const std::vector<ComparedLeaf>& leaves_;
 
-  std::vector<FreshLeaf> fresh_;      // By ordinal, ascending.
-  std::vector<std::string> encoded_;  // The records of kRecordsTogether each.
-  std::uint64_t record_bytes_ = 0;    // Of encoded_.
+  std::vector<FreshLeaf> fresh_;  // By ordinal, ascending.
+  std::vector<FreshBatch> batches_;
+  std::uint64_t record_bytes_ = 0;  // Of all batches.
   std::optional<BuiltSegment> leaf_segment_;
 };
 

@@ -32,18 +32,18 @@ void AppendInt(Int value, std::string* to) {
 // elements. Nothing where they cannot be looked at.
 std::optional<std::string> SampleOf(const SourceLeaf& leaf) {
   std::string sample;
-  for (const SourceBox& box : leaf.boxes) {
-    const std::int64_t elements = ElementCount(box.box.shape).value_or(0);
+  for (const SourceBox& box : leaf.boxes()) {
+    const std::int64_t elements = ElementCount(box.box->shape).value_or(0);
     if (!box.dense() || box.data == nullptr || elements == 0) {
       return std::nullopt;
     }
-    for (const std::int64_t start : box.box.start) AppendInt(start, &sample);
-    for (const std::int64_t size : box.box.shape) AppendInt(size, &sample);
+    for (const std::int64_t start : box.box->start) AppendInt(start, &sample);
+    for (const std::int64_t size : box.box->shape) AppendInt(size, &sample);
     const auto count = static_cast<std::size_t>(elements);
     for (std::size_t i = 0; i < kSampledWords; ++i) {
       const std::size_t at = i * (count - 1) / (kSampledWords - 1);
       std::uint16_t rounded = 0;
-      if (leaf.entry.dtype == DType::kBfloat16) {
+      if (leaf.entry().dtype == DType::kBfloat16) {
         std::memcpy(&rounded, box.data + at * sizeof(rounded), sizeof(rounded));
       } else {
         std::uint32_t word = 0;
@@ -57,33 +57,33 @@ std::optional<std::string> SampleOf(const SourceLeaf& leaf) {
 }
 
 bool MayBe(const SourceLeaf& leaf, DType dtype) {
-  return leaf.form == LeafForm::kChunked && !leaf.boxes.empty() &&
-         leaf.entry.dtype == dtype && !leaf.entry.packed;
+  return leaf.form == LeafForm::kChunked && leaf.box_count != 0 &&
+         leaf.entry().dtype == dtype && !leaf.entry().packed;
 }
 
 // Whether all boxes are cut by the rule, and not as the caller said.
 bool IsCutByRule(const SourceLeaf& leaf, std::size_t chunk_bytes) {
   return std::all_of(
-      leaf.boxes.begin(), leaf.boxes.end(), [&](const SourceBox& box) {
-        return box.box.chunk_shape ==
-               DefaultChunkShape(leaf.entry.dtype, false, box.box.shape,
+      leaf.boxes().begin(), leaf.boxes().end(), [&](const SourceBox& box) {
+        return box.box->chunk_shape ==
+               DefaultChunkShape(leaf.entry().dtype, false, box.box->shape,
                                  static_cast<std::int64_t>(chunk_bytes));
       });
 }
 
 // REQUIRES: the same boxes.
 bool AreCutAlike(const SourceLeaf& a, const SourceLeaf& b) {
-  return std::equal(a.boxes.begin(), a.boxes.end(), b.boxes.begin(),
+  return std::equal(a.boxes().begin(), a.boxes().end(), b.boxes().begin(),
                     [](const SourceBox& x, const SourceBox& y) {
-                      return x.box.chunk_shape == y.box.chunk_shape;
+                      return x.box->chunk_shape == y.box->chunk_shape;
                     });
 }
 
 // Whether a chunk of each has room in one block.
 bool FitTogether(const SourceLeaf& master) {
   return std::all_of(
-      master.boxes.begin(), master.boxes.end(), [](const SourceBox& box) {
-        return ElementCount(box.box.chunk_shape).value_or(0) * 6 <=
+      master.boxes().begin(), master.boxes().end(), [](const SourceBox& box) {
+        return ElementCount(box.box->chunk_shape).value_or(0) * 6 <=
                schema::kMaxChunkBytes;
       });
 }
@@ -118,9 +118,13 @@ void PairRoundedCopies(std::size_t chunk_bytes, StepContent* content) {
     found->second.pop_front();
     master.copy = i;
     copy.is_copy = true;
-    for (std::size_t b = 0; b < copy.boxes.size(); ++b) {
-      copy.boxes[b].box.chunk_shape = master.boxes[b].box.chunk_shape;
-    }
+    // They are cut alike, and lie alike in arrays of one shape.
+    copy.only.box = master.only.box;
+    if (copy.many == nullptr) continue;
+    std::vector<SourceBox>& cut = content->storage->many.emplace_back(
+        copy.boxes().begin(), copy.boxes().end());
+    for (std::size_t b = 0; b < cut.size(); ++b) cut[b].box = &master.box(b);
+    copy.many = cut.data();
   }
 }
 

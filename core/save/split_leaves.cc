@@ -86,7 +86,7 @@ base::Digest DigestOfNames(const SplitNames& names) {
   return base::DigestOf(bytes);
 }
 
-void SplitWriter::Add(const std::string& path, bool changed, bool nonfinite) {
+void SplitWriter::Add(std::string_view path, bool changed, bool nonfinite) {
   if (changed) SetBit(names_.size(), &split_.changed);
   if (nonfinite) SetBit(names_.size(), &split_.nonfinite);
   names_.push_back(base::ChecksumOf(path));

@@ -23,45 +23,49 @@ namespace {
 constexpr std::uint64_t kRunBytes = 1 << 20;
 
 std::int64_t ElementBytes(const SourceLeaf& leaf) {
-  return leaf.entry.packed ? 1 : (BitWidth(leaf.entry.dtype) + 7) / 8;
+  return leaf.entry().packed ? 1 : (BitWidth(leaf.entry().dtype) + 7) / 8;
 }
 
 std::int64_t BytesOfElements(const SourceLeaf& leaf, std::int64_t elements) {
-  if (!leaf.entry.packed) return elements * ElementBytes(leaf);
-  return (elements * BitWidth(leaf.entry.dtype) + 7) / 8;
+  if (!leaf.entry().packed) return elements * ElementBytes(leaf);
+  return (elements * BitWidth(leaf.entry().dtype) + 7) / 8;
 }
 
 constexpr std::uint64_t Align64(std::uint64_t n) { return (n + 63) / 64 * 64; }
+
+bool IsFetched(const SourceBox& box) {
+  return !box.dense() && box.access->copy != nullptr;
+}
 
 // Calls the leaf's copy function; its failure names the leaf.
 absl::Status CallCopy(const SourceLeaf& leaf, const SourceBox& box,
                       std::uint64_t offset, std::span<std::byte> destination) {
   const absl::Status status = GuardedStatus(
-      "the function", [&] { return box.copy(offset, destination); });
+      "the function", [&] { return box.access->copy(offset, destination); });
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
       absl::StrFormat("%s: its copy function failed: %s",
-                      Path::Decode(leaf.entry.path).value_or(Path()).Text(),
+                      Path::Decode(leaf.path).value_or(Path()).Text(),
                       status.message()));
 }
 
 // Fills `destination` with the whole of the leaf's only box.
 absl::Status FetchWhole(const SourceLeaf& leaf,
                         std::span<std::byte> destination) {
-  if (leaf.boxes.empty()) {
-    std::memcpy(destination.data(), leaf.value.data(), leaf.value.size());
+  if (destination.empty()) return absl::OkStatus();
+  if (leaf.box_count == 0) {
+    std::memcpy(destination.data(), leaf.bytes, destination.size());
     return absl::OkStatus();
   }
-  const SourceBox& box = leaf.boxes.front();
-  if (destination.empty()) return absl::OkStatus();
-  if (box.copy) return CallCopy(leaf, box, 0, destination);
-  if (box.strides.empty()) {
+  const SourceBox& box = leaf.boxes().front();
+  if (box.dense()) {
     std::memcpy(destination.data(), box.data, destination.size());
-  } else {
-    Gather(box.data, box.strides, box.box.shape, ElementBytes(leaf),
-           destination.data());
+    return absl::OkStatus();
   }
+  if (box.access->copy) return CallCopy(leaf, box, 0, destination);
+  Gather(box.data, box.strides(), box.box->shape, ElementBytes(leaf),
+         destination.data());
   return absl::OkStatus();
 }
 
@@ -88,9 +92,9 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
     const SourceLeaf& leaf = content_.leaves[i];
     if (leaf.form == LeafForm::kInline) continue;
     if (leaf.form == LeafForm::kPacked) {
-      const bool borrowed = leaf.boxes.empty() || leaf.boxes[0].borrow;
-      const bool caller = !leaf.boxes.empty();
-      const bool fetched = caller && leaf.boxes[0].copy != nullptr;
+      const bool borrowed = leaf.box_count == 0 || leaf.boxes()[0].borrow;
+      const bool caller = leaf.box_count != 0;
+      const bool fetched = caller && IsFetched(leaf.boxes()[0]);
       const std::uint64_t bytes = Align64(leaf.byte_length);
       if (!plans.empty() && plans.back().piece.run &&
           plans.back().borrowed == borrowed &&
@@ -108,18 +112,18 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
       continue;
     }
     first_grid_[i] = static_cast<std::uint32_t>(grids_.size());
-    for (std::uint32_t b = 0; b < leaf.boxes.size(); ++b) {
-      const ChunkGrid& grid = grids_.emplace_back(leaf.boxes[b].box);
+    for (std::uint32_t b = 0; b < leaf.box_count; ++b) {
+      const ChunkGrid& grid = grids_.emplace_back(leaf.box(b));
       for (std::int64_t cell = 0; cell < grid.count(); ++cell) {
         const auto bytes = static_cast<std::uint64_t>(
             BytesOfElements(leaf, grid.cell_elements(cell)));
         plans.push_back({{i, i + 1, b, cell, bytes, false},
-                         leaf.boxes[b].borrow,
+                         leaf.boxes()[b].borrow,
                          true,
-                         leaf.boxes[b].copy != nullptr});
+                         IsFetched(leaf.boxes()[b])});
       }
     }
-    if (leaf.boxes.empty()) {
+    if (leaf.box_count == 0) {
       for (std::uint64_t at = 0; at < leaf.byte_length; at += chunk_bytes_) {
         const std::uint64_t bytes =
             std::min<std::uint64_t>(chunk_bytes_, leaf.byte_length - at);
@@ -174,23 +178,33 @@ StagedContent::StagedContent(StepContent content, std::size_t chunk_bytes,
 std::int64_t StagedContent::chunk_count(std::uint32_t leaf_index) const {
   const SourceLeaf& leaf = content_.leaves[leaf_index];
   // Values that are no arrays are cut linearly.
-  if (leaf.boxes.empty()) {
+  if (leaf.box_count == 0) {
     return static_cast<std::int64_t>((leaf.byte_length + chunk_bytes_ - 1) /
                                      chunk_bytes_);
   }
   std::int64_t count = 0;
-  for (std::uint32_t b = 0; b < leaf.boxes.size(); ++b) {
+  for (std::uint32_t b = 0; b < leaf.box_count; ++b) {
     count += grid(leaf_index, b).count();
   }
   return count;
 }
 
 absl::Status StagedContent::StageInline() {
+  const auto is_staged_here = [](const SourceLeaf& leaf) {
+    return leaf.form == LeafForm::kInline && leaf.box_count != 0;
+  };
+  std::size_t bytes = 0;
+  for (const SourceLeaf& leaf : content_.leaves) {
+    if (is_staged_here(leaf)) bytes += leaf.byte_length;
+  }
+  inline_values_.resize(bytes);
+  std::span<char> free(inline_values_);
   for (SourceLeaf& leaf : content_.leaves) {
-    if (leaf.form != LeafForm::kInline || leaf.boxes.empty()) continue;
-    leaf.value.resize(leaf.byte_length);
-    CKPTREE_RETURN_IF_ERROR(
-        FetchWhole(leaf, std::as_writable_bytes(std::span(leaf.value))));
+    if (!is_staged_here(leaf)) continue;
+    const std::span<char> value = free.first(leaf.byte_length);
+    CKPTREE_RETURN_IF_ERROR(FetchWhole(leaf, std::as_writable_bytes(value)));
+    leaf.bytes = value.data();
+    free = free.subspan(value.size());
   }
   CountDown(&uncopied_, abandoned_, copied_);
   CountDown(&waiting_, abandoned_, staged_);
@@ -204,8 +218,8 @@ void StagedContent::StageFew(std::uint64_t most) {
     if (bytes > most) return;
   }
   for (const SourceLeaf& leaf : content_.leaves) {
-    for (const SourceBox& box : leaf.boxes) {
-      if (box.copy) return;
+    for (const SourceBox& box : leaf.boxes()) {
+      if (IsFetched(box)) return;
     }
   }
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
@@ -224,29 +238,29 @@ absl::Status StagedContent::FetchChunk(const SourceLeaf& leaf,
                                        const Piece& piece,
                                        std::span<std::byte> destination) {
   if (destination.empty()) return absl::OkStatus();
-  if (leaf.boxes.empty()) {
+  if (leaf.box_count == 0) {
     std::memcpy(
         destination.data(),
-        leaf.value.data() + static_cast<std::size_t>(piece.cell) * chunk_bytes_,
+        leaf.bytes + static_cast<std::size_t>(piece.cell) * chunk_bytes_,
         destination.size());
     return absl::OkStatus();
   }
-  const SourceBox& box = leaf.boxes[piece.box];
+  const SourceBox& box = leaf.boxes()[piece.box];
   const ChunkGrid& chunks = grid(piece.leaf, piece.box);
   const std::int64_t offset =
       BytesOfElements(leaf, chunks.offset_elements(piece.cell));
-  if (box.copy) {
+  if (IsFetched(box)) {
     return CallCopy(leaf, box, static_cast<std::uint64_t>(offset), destination);
   }
-  if (box.strides.empty() && chunks.contiguous()) {
+  if (box.dense() && chunks.contiguous()) {
     StreamCopy(destination.data(), box.data + offset, destination.size());
     return absl::OkStatus();
   }
   const ChunkGrid::Cell cell = chunks.cell(piece.cell);
   CopyBox(box.data,
-          {.start = box.box.start,
-           .shape = box.box.shape,
-           .byte_strides = box.strides},
+          {.start = box.box->start,
+           .shape = box.box->shape,
+           .byte_strides = box.strides()},
           destination.data(), {.start = cell.start, .shape = cell.shape},
           cell.start, cell.shape, ElementBytes(leaf));
   return absl::OkStatus();
@@ -335,13 +349,13 @@ absl::StatusOr<std::span<const std::byte>> StagedContent::Bytes(
     return slot.lease.bytes().subspan(piece.run ? run_offset_[leaf_index] : 0,
                                       size);
   }
-  if (leaf.boxes.empty()) {
-    return std::as_bytes(std::span(leaf.value))
+  if (leaf.box_count == 0) {
+    return std::as_bytes(std::span(leaf.value()))
         .subspan(
             piece.run ? 0 : static_cast<std::size_t>(piece.cell) * chunk_bytes_,
             size);
   }
-  const SourceBox& box = leaf.boxes[piece.box];
+  const SourceBox& box = leaf.boxes()[piece.box];
   if (box.dense()) {
     if (piece.run) return std::span(box.data, size);
     const ChunkGrid& chunks = grid(leaf_index, piece.box);

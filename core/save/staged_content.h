@@ -138,6 +138,7 @@ class StagedContent {
   StagingPool* const pool_;
   const std::function<void()> staged_;
   const std::function<void()> copied_;
+  std::vector<char> inline_values_;
   std::vector<Slot> pieces_;
   std::size_t fetched_count_ = 0;
   std::vector<ChunkGrid> grids_;

@@ -17,6 +17,7 @@
 #include "core/save/nearly_sorted.h"
 #include "schema/json_text.h"
 #include "schema/limits.h"
+#include "schema/path_encoding.h"
 #include "schema/quoted_text.h"
 #include "schema/utf8.h"
 
@@ -32,12 +33,24 @@ absl::Status Invalid(const absl::FormatSpec<Args...>& format,
   return absl::InvalidArgumentError(absl::StrFormat(format, args...));
 }
 
-absl::Status CheckPath(const Path& path) {
+// As Path::Validate(), which says what is wrong; the path, encoded.
+bool Encodes(const Path& path, std::string* encoded) {
+  encoded->clear();
+  for (const PathPart& part : path.parts()) {
+    if (schema::PartFault(part) != nullptr) return false;
+    schema::AppendPartBytes(part, encoded);
+  }
+  return path.parts().size() <= std::size_t{schema::kMaxPathDepth} &&
+         encoded->size() <= std::size_t{schema::kMaxPathBytes};
+}
+
+absl::Status CheckPath(const Path& path, std::string* encoded) {
   if (path.empty()) {
     return Invalid("a leaf needs a path: the empty one names the whole step");
   }
-  if (absl::Status status = path.Validate(); !status.ok()) {
-    return Invalid("%s: %s", schema::Quoted(path.Text()), status.message());
+  if (!Encodes(path, encoded)) {
+    return Invalid("%s: %s", schema::Quoted(path.Text()),
+                   path.Validate().message());
   }
   const PathPart& item = path.parts().front();
   const auto* name = std::get_if<std::string>(&item.key.value);
@@ -112,23 +125,23 @@ std::uint32_t Folded(std::uint64_t checksum) {
 void AppendReplicated(const SourceLeaf& leaf, std::uint64_t name,
                       std::string* out) {
   std::string entry;
-  for (const int field :
-       {static_cast<int>(leaf.entry.kind), static_cast<int>(leaf.entry.dtype),
-        static_cast<int>(leaf.entry.packed)}) {
+  for (const int field : {static_cast<int>(leaf.entry().kind),
+                          static_cast<int>(leaf.entry().dtype),
+                          static_cast<int>(leaf.entry().packed)}) {
     absl::StrAppendFormat(&entry, "%d ", field);
   }
-  for (const std::int64_t dim : leaf.entry.shape) {
+  for (const std::int64_t dim : leaf.entry().shape) {
     absl::StrAppendFormat(&entry, "%d ", dim);
   }
-  entry += leaf.entry.tag;
+  entry += leaf.entry().tag;
   std::uint32_t value = 0;
   if (leaf.byte_length <= kComparedBytes &&
-      (leaf.boxes.empty() || leaf.boxes[0].dense())) {
+      (leaf.boxes().empty() || leaf.boxes()[0].dense())) {
     const std::string_view bytes =
-        leaf.boxes.empty()
-            ? std::string_view(leaf.value)
+        leaf.boxes().empty()
+            ? leaf.value()
             : std::string_view(
-                  reinterpret_cast<const char*>(leaf.boxes[0].data),
+                  reinterpret_cast<const char*>(leaf.boxes()[0].data),
                   leaf.byte_length);
     value = std::max(Folded(base::ChecksumOf(bytes)), 1u);
   }
@@ -139,9 +152,30 @@ void AppendReplicated(const SourceLeaf& leaf, std::uint64_t name,
 
 }  // namespace
 
+absl::StatusOr<std::string_view> ContentBuilder::KeepPath(const Path& path) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path, &encoded_));
+  return storage_->bytes.Keep(encoded_);
+}
+
 absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                                        Ownership ownership) {
-  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path, &encoded_));
+  const bool plain = tensor.start.empty() && tensor.global_shape.empty() &&
+                     tensor.strides.empty() && tensor.chunk_shape.empty() &&
+                     !tensor.copy && tensor.size_bytes == 0 &&
+                     tensor.data != nullptr;
+  if (plain && last_ != nullptr && last_->entry.dtype == tensor.dtype &&
+      last_->entry.packed == tensor.packed &&
+      last_->entry.shape == tensor.shape && last_->entry.tag == tensor.tag) {
+    SourceLeaf& leaf = leaves_.emplace_back();
+    leaf.path = storage_->bytes.Keep(encoded_);
+    leaf.of_type = last_;
+    leaf.byte_length = last_->bytes;
+    leaf.only = {&last_->whole, static_cast<const std::byte*>(tensor.data),
+                 nullptr, ownership == Ownership::kBorrow};
+    leaf.box_count = 1;
+    return absl::OkStatus();
+  }
   const PathName name{path};
   if (!IsKnown(tensor.dtype)) {
     return Invalid("%s: dtype %d is no element type", name,
@@ -177,7 +211,7 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
   if (*bytes > 0 && tensor.data == nullptr && !tensor.copy) {
     return Invalid("%s: no data for %d bytes", name, *bytes);
   }
-  SourceBox box;
+  SourceAccess access;
   const std::int64_t element_bytes =
       tensor.packed ? 1 : (BitWidth(tensor.dtype) + 7) / 8;
   if (!tensor.strides.empty()) {
@@ -191,57 +225,69 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
       return Invalid("%s: the strides leave the buffer of %d bytes", name,
                      tensor.size_bytes);
     }
-    if (!IsDense(tensor, element_bytes)) box.strides = tensor.strides;
+    if (!IsDense(tensor, element_bytes)) access.strides = tensor.strides;
   } else if (tensor.size_bytes != 0 && !tensor.copy &&
              tensor.size_bytes < static_cast<std::uint64_t>(*bytes)) {
     return Invalid("%s: %d bytes given, shape %s of %s has %d", name,
                    tensor.size_bytes, ShapeText(tensor.shape),
                    Name(tensor.dtype), *bytes);
   }
-  box.box.chunk_shape =
-      DefaultChunkShape(tensor.dtype, tensor.packed, tensor.shape,
-                        static_cast<std::int64_t>(chunk_bytes_));
-  box.box.start = std::move(tensor.start);
-  box.box.shape = std::move(tensor.shape);
-  if (!tensor.chunk_shape.empty()) {
-    const auto chunk =
-        ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
-    const bool positive =
-        std::all_of(tensor.chunk_shape.begin(), tensor.chunk_shape.end(),
-                    [](std::int64_t d) { return d >= 1; });
-    if (tensor.chunk_shape.size() != box.box.shape.size() || !positive ||
-        tensor.packed || !chunk.has_value() ||
-        *chunk > schema::kMaxChunkBytes) {
-      return Invalid("%s: chunk shape %s is not possible (at most %d bytes)",
-                     name, ShapeText(tensor.chunk_shape),
-                     schema::kMaxChunkBytes);
-    }
-    box.box.chunk_shape = std::move(tensor.chunk_shape);
-    if (tensor.copy && !ChunkGrid(box.box).contiguous()) {
-      return Invalid("%s: a copy function needs chunks of whole rows", name);
-    }
-  }
-  box.data = static_cast<const std::byte*>(tensor.data);
-  box.copy = std::move(tensor.copy);
-  box.borrow = ownership == Ownership::kBorrow;
-
+  schema::TreeEntry entry;
+  entry.kind = EntryKind::kArray;
+  entry.dtype = tensor.dtype;
+  entry.packed = tensor.packed;
+  entry.shape = std::move(tensor.global_shape);
+  entry.tag = std::move(tensor.tag);
   SourceLeaf leaf;
-  leaf.entry.path = path.Encode();
-  leaf.entry.kind = EntryKind::kArray;
-  leaf.entry.dtype = tensor.dtype;
-  leaf.entry.packed = tensor.packed;
-  leaf.entry.shape = std::move(tensor.global_shape);
-  leaf.entry.tag = std::move(tensor.tag);
+  leaf.of_type =
+      types_.Of(std::move(entry), static_cast<std::uint64_t>(*total));
+  leaf.only.box = &leaf.of_type->whole;
+  if (!whole || !tensor.chunk_shape.empty()) {
+    schema::Box box;
+    box.chunk_shape =
+        DefaultChunkShape(tensor.dtype, tensor.packed, tensor.shape,
+                          static_cast<std::int64_t>(chunk_bytes_));
+    box.start = std::move(tensor.start);
+    box.shape = std::move(tensor.shape);
+    if (!tensor.chunk_shape.empty()) {
+      const auto chunk =
+          ArrayBytes(tensor.dtype, tensor.packed, tensor.chunk_shape);
+      const bool positive =
+          std::all_of(tensor.chunk_shape.begin(), tensor.chunk_shape.end(),
+                      [](std::int64_t d) { return d >= 1; });
+      if (tensor.chunk_shape.size() != box.shape.size() || !positive ||
+          tensor.packed || !chunk.has_value() ||
+          *chunk > schema::kMaxChunkBytes) {
+        return Invalid("%s: chunk shape %s is not possible (at most %d bytes)",
+                       name, ShapeText(tensor.chunk_shape),
+                       schema::kMaxChunkBytes);
+      }
+      box.chunk_shape = std::move(tensor.chunk_shape);
+      if (tensor.copy && !ChunkGrid(box).contiguous()) {
+        return Invalid("%s: a copy function needs chunks of whole rows", name);
+      }
+    }
+    leaf.only.box = &storage_->boxes.emplace_back(std::move(box));
+  }
+  leaf.only.data = static_cast<const std::byte*>(tensor.data);
+  leaf.only.borrow = ownership == Ownership::kBorrow;
+  if (tensor.copy || !access.strides.empty()) {
+    access.copy = std::move(tensor.copy);
+    leaf.only.access = &storage_->accesses.emplace_back(std::move(access));
+  }
+  leaf.box_count = 1;
   leaf.byte_length = static_cast<std::uint64_t>(*bytes);
-  leaf.boxes.push_back(std::move(box));
   leaf.by_box = !whole;
-  leaves_.push_back(std::move(leaf));
+  leaf.path = storage_->bytes.Keep(encoded_);
+  leaves_.push_back(leaf);
+  if (plain) last_ = leaf.of_type;
   return absl::OkStatus();
 }
 
 absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
                                       std::string bytes, std::string tag) {
-  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  SourceLeaf leaf;
+  CKPTREE_ASSIGN_OR_RETURN(leaf.path, KeepPath(path));
   if ((kind == EntryKind::kStr || kind == EntryKind::kJson) &&
       !schema::IsUtf8(bytes)) {
     return Invalid("%s: a %s is UTF-8; put other bytes as bytes", path.Text(),
@@ -252,21 +298,25 @@ absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
       return Invalid("%s: %s", path.Text(), status.message());
     }
   }
-  SourceLeaf leaf;
-  leaf.entry.path = path.Encode();
-  leaf.entry.kind = kind;
-  leaf.entry.tag = std::move(tag);
+  if (last_value_ == nullptr || last_value_->entry.kind != kind ||
+      last_value_->entry.tag != tag) {
+    schema::TreeEntry entry;
+    entry.kind = kind;
+    entry.tag = std::move(tag);
+    last_value_ = types_.Of(std::move(entry), 0);
+  }
+  leaf.of_type = last_value_;
   leaf.byte_length = bytes.size();
-  leaf.value = std::move(bytes);
-  leaves_.push_back(std::move(leaf));
+  leaf.bytes = storage_->bytes.Keep(std::move(bytes)).data();
+  leaves_.push_back(leaf);
   return absl::OkStatus();
 }
 
 absl::Status ContentBuilder::AddNode(const Path& path, EntryKind kind,
                                      std::string tag) {
-  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path, &encoded_));
   schema::TreeEntry entry;
-  entry.path = path.Encode();
+  entry.path = encoded_;
   entry.kind = kind;
   entry.tag = std::move(tag);
   nodes_.push_back(std::move(entry));
@@ -274,12 +324,10 @@ absl::Status ContentBuilder::AddNode(const Path& path, EntryKind kind,
 }
 
 absl::Status ContentBuilder::AddTie(const Path& path, const Path& target) {
-  CKPTREE_RETURN_IF_ERROR(CheckPath(path));
-  CKPTREE_RETURN_IF_ERROR(CheckPath(target));
   schema::TreeEntry entry;
-  entry.path = path.Encode();
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path, &entry.path));
+  CKPTREE_RETURN_IF_ERROR(CheckPath(target, &entry.tie_to));
   entry.kind = EntryKind::kTie;
-  entry.tie_to = target.Encode();
   nodes_.push_back(std::move(entry));
   return absl::OkStatus();
 }
@@ -373,29 +421,29 @@ absl::Status ContentBuilder::SetLineage(std::string_view name,
 }
 
 void ContentBuilder::KeepOwn(StepContent* content) {
-  const auto per_rank = [this](const std::string& path) {
+  const auto per_rank = [this](std::string_view path) {
     return std::any_of(
         per_rank_.begin(), per_rank_.end(),
         [&path](const std::string& node) { return path.starts_with(node); });
   };
   std::erase_if(content->leaves, [&](const SourceLeaf& leaf) {
-    if (leaf.by_box || per_rank(leaf.entry.path)) return false;
-    const std::uint64_t name = base::ChecksumOf(leaf.entry.path);
+    if (leaf.by_box || per_rank(leaf.path)) return false;
+    const std::uint64_t name = base::ChecksumOf(leaf.path);
     AppendReplicated(leaf, name, &content->replicated);
     if (name % world_ == rank_) return false;
-    content->saved_elsewhere.push_back(leaf.entry.path);
+    content->saved_elsewhere.emplace_back(leaf.path);
     return true;
   });
   // A tie goes with its target. Where no rank had that, the coordinator finds
   // the tie missing.
   const auto by_path = [](const SourceLeaf& leaf, const std::string& path) {
-    return leaf.entry.path < path;
+    return leaf.path < path;
   };
   std::erase_if(nodes_, [&](const schema::TreeEntry& node) {
     if (node.kind != EntryKind::kTie) return false;
     const auto target = std::lower_bound(
         content->leaves.begin(), content->leaves.end(), node.tie_to, by_path);
-    if (target != content->leaves.end() && target->entry.path == node.tie_to) {
+    if (target != content->leaves.end() && target->path == node.tie_to) {
       return false;
     }
     content->ties_elsewhere.emplace_back(node.path, node.tie_to);
@@ -403,45 +451,65 @@ void ContentBuilder::KeepOwn(StepContent* content) {
   });
 }
 
+absl::Status ContentBuilder::AddBoxTo(SourceLeaf* first,
+                                      const SourceLeaf& second) {
+  CKPTREE_ASSIGN_OR_RETURN(const Path path, Path::Decode(second.path));
+  if (second.entry().kind != EntryKind::kArray ||
+      second.of_type != first->of_type) {
+    return Invalid("%s was put twice", path.Text());
+  }
+  const schema::Box& box = *second.only.box;
+  for (const SourceBox& other : first->boxes()) {
+    if (BoxesOverlap(box, *other.box) || box.shape == second.entry().shape) {
+      return Invalid("%s: boxes at %s and %s overlap, or it was put twice",
+                     path.Text(), ShapeText(other.box->start),
+                     ShapeText(box.start));
+    }
+  }
+  if (first->many == nullptr) storage_->many.push_back({first->only});
+  std::vector<SourceBox>& boxes = storage_->many.back();
+  boxes.push_back(second.only);
+  first->many = boxes.data();
+  ++first->box_count;
+  first->byte_length += second.byte_length;
+  return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::MergeBoxes() {
+  // In place, up to `kept`: leaves are given once each by most callers, and
+  // none is moved.
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    const SourceLeaf& leaf = leaves_[i];
+    if (i == 0 || leaves_[kept - 1].path != leaf.path) {
+      if (kept != i) leaves_[kept] = leaf;
+      ++kept;
+      continue;
+    }
+    CKPTREE_RETURN_IF_ERROR(AddBoxTo(&leaves_[kept - 1], leaf));
+  }
+  leaves_.resize(kept);
+  // Boxes in a canonical order: the same state gives the same record.
+  for (std::vector<SourceBox>& boxes : storage_->many) {
+    std::sort(boxes.begin(), boxes.end(),
+              [](const SourceBox& a, const SourceBox& b) {
+                return a.box->start < b.box->start;
+              });
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StepContent> ContentBuilder::Finish() && {
   const auto by_path = [](const SourceLeaf& a, const SourceLeaf& b) {
-    return a.entry.path < b.entry.path;
+    return a.path < b.path;
   };
   // Most callers put leaves in tree order, or those of a container after each
   // other; moving them costs.
   if (!std::is_sorted(leaves_.begin(), leaves_.end(), by_path)) {
     SortNearlySorted(&leaves_, by_path);
   }
+  CKPTREE_RETURN_IF_ERROR(MergeBoxes());
   StepContent content = std::move(content_);
-  // In place, up to `kept`: leaves are given once each by most callers, and
-  // none is moved.
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    SourceLeaf& leaf = leaves_[i];
-    if (i == 0 || leaves_[kept - 1].entry.path != leaf.entry.path) {
-      if (kept != i) leaves_[kept] = std::move(leaf);
-      ++kept;
-      continue;
-    }
-    // A second box of the leaf before.
-    SourceLeaf& first = leaves_[kept - 1];
-    CKPTREE_ASSIGN_OR_RETURN(const Path path, Path::Decode(leaf.entry.path));
-    if (leaf.entry.kind != EntryKind::kArray || leaf.entry != first.entry) {
-      return Invalid("%s was put twice", path.Text());
-    }
-    SourceBox& box = leaf.boxes.front();
-    for (const SourceBox& other : first.boxes) {
-      if (BoxesOverlap(box.box, other.box) ||
-          box.box.shape == leaf.entry.shape) {
-        return Invalid("%s: boxes at %s and %s overlap, or it was put twice",
-                       path.Text(), ShapeText(other.box.start),
-                       ShapeText(box.box.start));
-      }
-    }
-    first.byte_length += leaf.byte_length;
-    first.boxes.push_back(std::move(box));
-  }
-  leaves_.resize(kept);
   content.leaves = std::move(leaves_);
   if (of_rank()) KeepOwn(&content);
   if (static_cast<std::int64_t>(content.leaves.size()) > schema::kMaxLeaves) {
@@ -449,20 +517,12 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
                    schema::kMaxLeaves);
   }
   for (SourceLeaf& leaf : content.leaves) {
-    // Boxes in a canonical order: the same state gives the same record.
-    std::sort(leaf.boxes.begin(), leaf.boxes.end(),
-              [](const SourceBox& a, const SourceBox& b) {
-                return a.box.start < b.box.start;
-              });
-    if (leaf.boxes.size() > 1) {
+    if (leaf.box_count > 1) {
       leaf.form = LeafForm::kChunked;
-    } else if (leaf.byte_length <= schema::kMaxInlineBytes &&
-               (leaf.boxes.empty() ||
-                leaf.boxes[0].box.shape == leaf.entry.shape)) {
+    } else if (leaf.byte_length <= schema::kMaxInlineBytes && leaf.is_whole()) {
       leaf.form = LeafForm::kInline;
     } else if (leaf.byte_length < kPackedLeafBytes &&
-               (leaf.boxes.empty() ||
-                schema::ChunkCount(leaf.boxes[0].box) == 1)) {
+               (leaf.box_count == 0 || schema::ChunkCount(leaf.box(0)) == 1)) {
       leaf.form = LeafForm::kPacked;
     } else {
       leaf.form = LeafForm::kChunked;
@@ -470,16 +530,20 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
     content.bytes += leaf.byte_length;
   }
 
-  std::vector<const schema::TreeEntry*> entries;
+  std::vector<schema::NamedEntry> entries;
   entries.reserve(content.leaves.size() + nodes_.size());
-  for (const SourceLeaf& leaf : content.leaves) entries.push_back(&leaf.entry);
+  for (const SourceLeaf& leaf : content.leaves) {
+    entries.push_back({leaf.path, &leaf.entry()});
+  }
   if (!nodes_.empty()) {
-    for (const schema::TreeEntry& node : nodes_) entries.push_back(&node);
+    for (const schema::TreeEntry& node : nodes_) {
+      entries.push_back({node.path, &node});
+    }
     const auto first_node =
         entries.end() - static_cast<std::ptrdiff_t>(nodes_.size());
-    const auto by_name = [](const schema::TreeEntry* a,
-                            const schema::TreeEntry* b) {
-      return a->path < b->path;
+    const auto by_name = [](const schema::NamedEntry& a,
+                            const schema::NamedEntry& b) {
+      return a.path < b.path;
     };
     std::sort(first_node, entries.end(), by_name);
     std::inplace_merge(entries.begin(), first_node, entries.end(), by_name);
@@ -487,67 +551,8 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
   CKPTREE_ASSIGN_OR_RETURN(schema::EncodedTree tree,
                            schema::EncodeTreeOf(entries));
   content.tree = std::make_shared<const schema::EncodedTree>(std::move(tree));
+  content.storage = std::move(storage_);
   return content;
-}
-
-// The boxes lie in the array and apart from each other: where they are all of
-// it is a matter of counting.
-absl::Status CheckCovered(const schema::TreeEntry& entry,
-                          const std::vector<schema::Box>& boxes) {
-  const std::int64_t all = ElementCount(entry.shape).value_or(0);
-  std::int64_t covered = 0;
-  for (const schema::Box& box : boxes) {
-    covered += ElementCount(box.shape).value_or(0);
-  }
-  if (covered >= all) return absl::OkStatus();
-  // What is left of the array, cut by one box after the other.
-  schema::Box whole;
-  whole.start.assign(entry.shape.size(), 0);
-  whole.shape = entry.shape;
-  std::vector<schema::Box> left = {whole};
-  for (const schema::Box& box : boxes) {
-    std::vector<schema::Box> next;
-    for (schema::Box& rest : left) {
-      if (!BoxesOverlap(rest, box)) {
-        next.push_back(std::move(rest));
-        continue;
-      }
-      // Along each dimension what lies before and after the box.
-      for (std::size_t d = 0; d < rest.shape.size(); ++d) {
-        const std::int64_t from = std::max(rest.start[d], box.start[d]);
-        const std::int64_t to = std::min(rest.start[d] + rest.shape[d],
-                                         box.start[d] + box.shape[d]);
-        schema::Box before = rest, after = rest;
-        before.shape[d] = from - rest.start[d];
-        after.start[d] = to;
-        after.shape[d] = rest.start[d] + rest.shape[d] - to;
-        for (schema::Box* part : {&before, &after}) {
-          if (part->shape[d] > 0) next.push_back(std::move(*part));
-        }
-        rest.start[d] = from;
-        rest.shape[d] = to - from;
-      }
-    }
-    left = std::move(next);
-  }
-  const schema::Box& missing = left.front();
-  return Invalid(
-      "%s: the box at %s of shape %s is missing: %d of %d elements were put",
-      Path::Decode(entry.path).value_or(Path()).Text(),
-      ShapeText(missing.start), ShapeText(missing.shape), covered, all);
-}
-
-absl::Status CheckCovered(const StepContent& content) {
-  for (const SourceLeaf& leaf : content.leaves) {
-    if (leaf.boxes.empty() || (leaf.boxes.size() == 1 &&
-                               leaf.boxes[0].box.shape == leaf.entry.shape)) {
-      continue;
-    }
-    std::vector<schema::Box> boxes;
-    for (const SourceBox& box : leaf.boxes) boxes.push_back(box.box);
-    CKPTREE_RETURN_IF_ERROR(CheckCovered(leaf.entry, boxes));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace ckptree::internal

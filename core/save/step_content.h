@@ -18,48 +18,16 @@
 #include "absl/status/statusor.h"
 #include "ckptree/save.h"
 #include "ckptree/tensor.h"
-#include "schema/leaf_record.h"
+#include "core/save/source_leaf.h"
 #include "schema/step_record.h"
 #include "schema/tree.h"
 
 namespace ckptree::internal {
 
-// One box of an array, as the caller gave it.
-struct SourceBox {
-  schema::Box box;  // In the whole array; with the chunk shape decided.
-  const std::byte* data = nullptr;
-  std::vector<std::int64_t> strides;  // Bytes; empty: dense.
-  CopyFn copy;
-  bool borrow = false;
-
-  // True where every chunk is one run of bytes at `data`.
-  bool dense() const { return strides.empty() && !copy; }
-};
-
-// How a leaf is stored when it is written.
-enum class LeafForm {
-  kInline,   // In its record: at most kMaxInlineBytes.
-  kPacked,   // With its neighbours in one chunk.
-  kChunked,  // In chunks of its own.
-};
-
-inline constexpr std::uint32_t kNoLeaf = 0xffffffff;
-
-struct SourceLeaf {
-  schema::TreeEntry entry;
-  LeafForm form = LeafForm::kInline;
-  std::uint64_t byte_length = 0;
-  std::vector<SourceBox> boxes;  // Arrays.
-  std::string value;             // Other leaves.
-  bool by_box = false;           // Its box was given, be it the whole.
-  // Which leaf is its rounded copy, with the same chunks (PairRoundedCopies()).
-  std::uint32_t copy = kNoLeaf;
-  bool is_copy = false;
-};
-
 // The finished content of one part of a save.
 struct StepContent {
   std::vector<SourceLeaf> leaves;  // In the order of their ordinals.
+  std::shared_ptr<LeafStorage> storage;
   // Of the entries of the leaves, of nodes and ties. Never null.
   std::shared_ptr<const schema::EncodedTree> tree;
   std::vector<std::pair<std::string, schema::ItemKind>> items;
@@ -74,19 +42,12 @@ struct StepContent {
   std::vector<std::pair<std::string, std::string>> ties_elsewhere;
 };
 
-// kInvalidArgument, naming a missing box, where the boxes of an array leave
-// elements out: it could never be restored. To be asked where a step is
-// committed as a whole. The parts of several processes have an array between
-// them: their coordinator knows all boxes, and is to ask with those.
-absl::Status CheckCovered(const schema::TreeEntry& entry,
-                          const std::vector<schema::Box>& boxes);
-absl::Status CheckCovered(const StepContent& content);
-
 // Collects leaves and nodes in any order. Confined to one thread.
 class ContentBuilder {
  public:
   explicit ContentBuilder(std::size_t chunk_bytes)
-      : chunk_bytes_(chunk_bytes) {}
+      : chunk_bytes_(chunk_bytes),
+        types_(static_cast<std::int64_t>(chunk_bytes), storage_.get()) {}
 
   // What is put comes from a stored step, and what an older engine took is
   // taken again: text that is not JSON, arrays with holes.
@@ -126,6 +87,11 @@ class ContentBuilder {
  private:
   // Leaves to the other ranks what they save.
   void KeepOwn(StepContent* content);
+  // Checks it; the encoded path.
+  absl::StatusOr<std::string_view> KeepPath(const Path& path);
+  // Merges boxes of one leaf, which follow each other.
+  absl::Status MergeBoxes();
+  absl::Status AddBoxTo(SourceLeaf* first, const SourceLeaf& second);
 
   const std::size_t chunk_bytes_;
   bool as_stored_ = false;
@@ -134,6 +100,13 @@ class ContentBuilder {
   std::vector<std::string> per_rank_;
   std::vector<SourceLeaf> leaves_;
   std::vector<schema::TreeEntry> nodes_;
+  std::shared_ptr<LeafStorage> storage_ = std::make_shared<LeafStorage>();
+  LeafTypes types_;
+  // Of the last dense array given as a whole, and of the last value: most have
+  // the type of their neighbour.
+  const LeafType* last_ = nullptr;
+  const LeafType* last_value_ = nullptr;
+  std::string encoded_;  // Scratch.
   StepContent content_;
 };
 

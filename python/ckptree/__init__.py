@@ -15,6 +15,8 @@ NumPy is imported when arrays are; JAX, Flax and PyTorch never by this package.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ckptree.errors import (
     AbortedError,
     AlreadyExistsError,
@@ -38,7 +40,6 @@ from ckptree.errors import (
 )
 from ckptree.handle import SaveHandle
 from ckptree.leaf import Leaf
-from ckptree.manager import CheckpointManager
 from ckptree.policies import (
     All,
     Best,
@@ -60,6 +61,9 @@ from ckptree.step import Step
 from ckptree.store import Store, close_all, open
 from ckptree.view import LeafView
 from ckptree._engine import VERSION as __version__
+
+if TYPE_CHECKING:
+    from ckptree.manager import CheckpointManager
 
 __all__ = [
     "AbortedError",
@@ -106,3 +110,26 @@ __all__ = [
     "close_all",
     "open",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """What is imported when it is named first: a program that reads one
+        leaf is done before it would be there."""
+        if name == "CheckpointManager":
+            from ckptree.manager import CheckpointManager
+
+            return CheckpointManager
+        # The import puts them where they are found from then on.
+        if name == "decisions":
+            import ckptree.decisions as decisions
+
+            return decisions
+        if name == "manager":
+            import ckptree.manager as manager
+
+            return manager
+        raise AttributeError(f"module 'ckptree' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), "CheckpointManager", "decisions", "manager"})

@@ -1,7 +1,7 @@
 """The engine behind the package ckptree; no interface of its own."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -182,6 +182,15 @@ class LeafInfo:
     @property
     def tie_to(self) -> str | None: ...
 
+class LeafTable:
+    """Leaves of a step, in its order."""
+
+    def columns(self) -> tuple[list[str], list[int], list[tuple[int, ...]]]: ...
+
+    def info(self, number: int) -> LeafInfo: ...
+
+    def __len__(self) -> int: ...
+
 class Step:
     """One step, open for reading."""
 
@@ -191,9 +200,15 @@ class Step:
 
     def leaves(self, glob: str = ..., only_leaves: bool = ...) -> list[LeafInfo]: ...
 
+    def leaf_table(self, glob: str = ...) -> LeafTable: ...
+
     def find(self, name: str) -> LeafInfo: ...
 
+    @overload
     def details(self, leaves: Sequence[LeafInfo]) -> list[dict[str, Any]]: ...
+
+    @overload
+    def details(self, leaves: LeafTable) -> list[dict[str, Any]]: ...
 
     def read(self, requests: Sequence[tuple[LeafInfo, Any, Any, Any]], progress: object | None = ...) -> None: ...
 

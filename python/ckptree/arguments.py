@@ -10,11 +10,11 @@ and the engine gets plain ints, floats and bools, whatever NumPy made of them.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import os
 import reprlib
 from datetime import timedelta
+from types import CodeType, FunctionType
 from typing import Any, Callable, Iterable, Mapping, TypeVar
 
 from ckptree.errors import InvalidArgumentError
@@ -394,6 +394,37 @@ _BY_NAME: dict[str, Kind] = {
 }
 
 
+class Parameters:
+    """The names of what a function takes, below its decorators. The module
+    inspect knows more, and to import it takes as long as to import this
+    package.
+
+    >>> def save(step, *paths, note="", **options): ...
+    >>> found = Parameters(save)
+    >>> found.by_position, found.rest, found.by_name, found.options
+    (('step',), 'paths', ('note',), 'options')
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        code: CodeType = function.__code__
+        names = iter(code.co_varnames)
+
+        def take(count: int) -> tuple[str, ...]:
+            return tuple(next(names) for _ in range(count))
+
+        self.by_position = take(code.co_argcount)
+        self.by_name = take(code.co_kwonlyargcount)
+        self.rest = next(names) if code.co_flags & VARARGS else None
+        self.options = next(names) if code.co_flags & _VARKEYWORDS else None
+
+
+# As inspect calls them.
+VARARGS = 4
+_VARKEYWORDS = 8
+
+
 def checked(
     kinds: Mapping[str, Kind] | None = None,
     **of_calls: Mapping[str, Kind],
@@ -422,7 +453,7 @@ def checked(
             if isinstance(method, classmethod):
                 inner = _checking(method.__func__, of_call)
                 setattr(made, name, classmethod(inner))
-            elif inspect.isfunction(method):
+            elif isinstance(method, FunctionType):
                 setattr(made, name, _checking(method, of_call))
         return made
 
@@ -431,21 +462,20 @@ def checked(
 
 def _checking(function: Made, kinds: Mapping[str, Kind]) -> Made:
     """The function, whose arguments are checked before it is called."""
-    parameters = list(inspect.signature(function).parameters.values())
+    named = Parameters(function)
+    by_position = list(named.by_position)
     positional: list[tuple[str, Kind] | None] = []
-    if parameters and parameters[0].name in ("self", "cls"):
+    if by_position[:1] in (["self"], ["cls"]):
         positional.append(None)
-        parameters = parameters[1:]
-    if not parameters:
-        return function
-    by_name = {p.name: kinds[p.name] for p in parameters}
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        by_position = by_position[1:]
+    by_name = {name: kinds[name] for name in [*by_position, *named.by_name]}
+    positional += [(name, by_name[name]) for name in by_position]
     rest: tuple[str, Kind] | None = None
-    for p in parameters:
-        if p.kind is p.POSITIONAL_OR_KEYWORD:
-            positional.append((p.name, by_name[p.name]))
-        elif p.kind is p.VAR_POSITIONAL:
-            rest = (p.name, by_name.pop(p.name))
+    if named.rest is not None:
+        rest = (named.rest, kinds[named.rest])
+    open_ended = named.options is not None
+    if not by_name and rest is None and not open_ended:
+        return function
 
     @functools.wraps(function)
     def call(*arguments: Any, **given: Any) -> Any:

@@ -28,6 +28,9 @@ class Records(Protocol):
     def of(self, number: int) -> dict[str, Any]:
         """That of one of them."""
 
+    def info(self, number: int) -> _engine.LeafInfo:
+        """What the tree says of it."""
+
 
 class Leaf:
     """One value of a step: an array, a number, a str, bytes. Nothing is read
@@ -52,20 +55,53 @@ class Leaf:
     def __init__(
         self,
         step: _engine.Step,
-        info: _engine.LeafInfo,
-        name: str | None = None,
-        records: Records | None = None,
-        number: int = 0,
-        owner: object = None,
+        name: str,
+        dtype: int,
+        shape: tuple[int, ...],
+        info: _engine.LeafInfo | None,
+        records: Records | None,
+        number: int,
+        owner: object,
     ) -> None:
         self._step = step
-        self._info = info
-        self._name = name  # None: that of `info`.
+        self._name = name
+        self._dtype = dtype
+        self._shape = shape
+        self._made = info  # None: `records` makes it when it is asked for.
         self._detail: LeafDetail | None = None
         # Where its record is not read alone: those of many, and which it is.
         self._records = records
         self._number = number
         self._owner = owner  # The store, as in Step.
+
+    @classmethod
+    def _of(
+        cls,
+        step: _engine.Step,
+        info: _engine.LeafInfo,
+        name: str | None = None,
+        records: Records | None = None,
+        number: int = 0,
+        owner: object = None,
+    ) -> Leaf:
+        """`name`: where it is not that of `info`."""
+        return cls(
+            step,
+            info.name if name is None else name,
+            info.dtype,
+            info.shape,
+            info,
+            records,
+            number,
+            owner,
+        )
+
+    @property
+    def _info(self) -> _engine.LeafInfo:
+        if self._made is None:
+            assert self._records is not None
+            self._made = self._records.info(self._number)
+        return self._made
 
     @property
     def name(self) -> str:
@@ -74,8 +110,7 @@ class Leaf:
         >>> leaf.name
         'w'
         """
-        name = self._name
-        return self._info.name if name is None else name
+        return self._name
 
     @property
     def kind(self) -> str:
@@ -93,7 +128,7 @@ class Leaf:
         >>> leaf.shape
         (2, 3)
         """
-        return self._info.shape
+        return self._shape
 
     @property
     def ndim(self) -> int:
@@ -102,7 +137,7 @@ class Leaf:
         >>> leaf.ndim
         2
         """
-        return len(self._info.shape)
+        return len(self._shape)
 
     @property
     def size(self) -> int:
@@ -112,7 +147,7 @@ class Leaf:
         6
         """
         count = 1
-        for dim in self._info.shape:
+        for dim in self._shape:
             count *= dim
         return count
 
@@ -135,7 +170,7 @@ class Leaf:
         >>> leaf.dtype
         dtype('float64')
         """
-        number = self._info.dtype
+        number = self._dtype
         if number not in _DTYPES:
             from ckptree.arrays import dtypes
 

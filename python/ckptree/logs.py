@@ -14,34 +14,64 @@ the end of a call that waits, like flush(). A handler may call the store.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from ckptree import _engine
 
-_LOGGER = logging.getLogger("ckptree")
-# As the engine counts its severities.
-_LEVELS = (logging.INFO, logging.WARNING, logging.ERROR)
+if TYPE_CHECKING:
+    import logging
+
+# As the engine counts its severities, and as logging does.
+_LEVELS = (20, 30, 40)
 # How long the exit of the interpreter waits for a handler, in seconds.
 _AT_EXIT = 30
 
 _thread: threading.Thread | None = None
 
 
+# Whether logging, if it is imported, is so after stop_at_exit(); and whether
+# _stop() ends it for that.
+_registered = False
+_ends_logging = False
+
+
+def logger() -> logging.Logger:
+    """Imports logging, of which a program that has nothing to hear knows
+    nothing."""
+    import logging
+
+    _end_logging_last()
+    return logging.getLogger("ckptree")
+
+
+def _end_logging_last() -> None:
+    """The functions of atexit are called from the last to the first: what ends
+    logging, which was imported after this module, would be called before those
+    that still log. So it is called by the last of ours."""
+    global _ends_logging
+    logging = sys.modules.get("logging")
+    if logging is None or _ends_logging or not _registered:
+        return
+    _ends_logging = True
+    atexit.unregister(logging.shutdown)
+
+
 def _log(severity: int, store: str, part: str, text: str) -> None:
     level = _LEVELS[severity]
-    if not _LOGGER.isEnabledFor(level):
+    to = logger()
+    if not to.isEnabledFor(level):
         return
     about = {"store": store, "part": part}
     try:
-        _LOGGER.log(
+        to.log(
             level, "store %s: %s", store, text.rstrip(), extra=about
         )
     except Exception:
         # Of a handler: neither the call nor the thread can help it.
-        if logging.raiseExceptions:
+        if sys.modules["logging"].raiseExceptions:
             sys.excepthook(*sys.exc_info())
 
 
@@ -56,6 +86,7 @@ def _run() -> None:
 def _start() -> None:
     """Called when a store is opened."""
     global _thread
+    _end_logging_last()
     if _thread is not None:
         return
     thread = threading.Thread(target=_run, name="ckptree logging", daemon=True)
@@ -70,6 +101,9 @@ def _start() -> None:
 def stop_at_exit() -> None:
     """To be called before anything is registered that logs at exit: that is
     called earlier."""
+    global _registered
+    # Where logging is there it was registered before, and is called later.
+    _registered = "logging" not in sys.modules
     atexit.register(_stop)
 
 
@@ -77,6 +111,8 @@ def _stop() -> None:
     _engine.close_logs()
     if _thread is not None and _thread.ident is not None:
         _thread.join(_AT_EXIT)
+    if _ends_logging:
+        sys.modules["logging"].shutdown()
 
 
 def _after_fork() -> None:

@@ -9,7 +9,7 @@ defaults, and refuses a name that is none of them.
 from __future__ import annotations
 
 import functools
-import inspect
+from types import FunctionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,7 +20,7 @@ from typing import (
     TypeVar,
 )
 
-from ckptree.arguments import no_option
+from ckptree.arguments import VARARGS, Parameters, no_option
 
 if TYPE_CHECKING:
     from ckptree.progress import Progress
@@ -99,6 +99,7 @@ def takes(
     ...     return options["arrays"]
     >>> restore(), restore(arrays="jax")
     ('numpy', 'jax')
+    >>> import inspect
     >>> list(inspect.signature(restore).parameters)[:3]
     ['like', 'partial', 'cast']
     >>> restore(array="jax")
@@ -111,13 +112,8 @@ def takes(
     }
 
     def decorate(function: Function) -> Function:
-        own = inspect.signature(function)
-        named = [
-            parameter
-            for parameter in own.parameters.values()
-            if parameter.kind is not parameter.VAR_KEYWORD
-        ]
-        known = {*defaults, *(parameter.name for parameter in named)}
+        own = Parameters(function)
+        known = {*defaults, *own.by_position, *own.by_name}
 
         @functools.wraps(function)
         def call(*arguments: Any, **given: Any) -> Any:
@@ -126,17 +122,50 @@ def takes(
                 raise no_option(function.__qualname__, unknown, known)
             return function(*arguments, **{**defaults, **given})
 
-        added = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults[name],
-                annotation=hint,
-            )
-            for name, hint in hints.items()
-        ]
-        signature = own.replace(parameters=named + added)
-        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__wrapped__ = _shown(
+            function, own, hints, defaults
+        )
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _shown(
+    function: Any,
+    own: Parameters,
+    hints: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+) -> FunctionType:
+    """A function that is not called: what inspect takes the signature of. It
+    has the parameters of `function`, and each option by its name."""
+    names = (*own.by_position, *own.by_name, *hints)
+    if own.rest is not None:
+        names += (own.rest,)
+
+    def nothing() -> None: ...
+
+    code = nothing.__code__
+    flags = code.co_flags | (function.__code__.co_flags & VARARGS)
+    made = FunctionType(
+        code.replace(
+            co_argcount=len(own.by_position),
+            co_kwonlyargcount=len(own.by_name) + len(hints),
+            co_varnames=names,
+            co_nlocals=len(names),
+            co_flags=flags,
+        ),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+    )
+    functools.update_wrapper(made, function)
+    del made.__wrapped__  # type: ignore[attr-defined]
+    made.__kwdefaults__ = {
+        **(function.__kwdefaults__ or {}),
+        **{name: defaults[name] for name in hints},
+    }
+    annotations = dict(function.__annotations__)
+    if own.options is not None:
+        annotations.pop(own.options, None)
+    made.__annotations__ = {**annotations, **hints}
+    return made

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import re
@@ -45,7 +44,6 @@ _JOB = re.compile(r"[A-Za-z0-9_.-]{1,64}")
         "open_deadline": real(low=0),
     }
 )
-@dataclasses.dataclass(frozen=True)
 class Ranks:
     """This process among those that save one step together: Store(path,
     ranks=...) on each of them.
@@ -84,11 +82,27 @@ class Ranks:
 
     rank: int
     world: int
-    job: str = "job"
-    deadline: float = 300.0
-    open_deadline: float = 600.0
+    job: str
+    deadline: float
+    open_deadline: float
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        rank: int,
+        world: int,
+        job: str = "job",
+        deadline: float = 300.0,
+        open_deadline: float = 600.0,
+    ) -> None:
+        # By hand: dataclasses would bring inspect, which takes as long to
+        # import as this package.
+        vars(self).update(
+            rank=rank,
+            world=world,
+            job=job,
+            deadline=deadline,
+            open_deadline=open_deadline,
+        )
         if self.rank >= self.world:
             raise refuse(
                 "rank", self.rank, f"0 to {self.world - 1} of {self.world}"
@@ -103,6 +117,24 @@ class Ranks:
             seconds = getattr(self, name)
             if not 0 < seconds < 1e9:
                 raise refuse(name, seconds, "above 0 and below a billion")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"cannot assign to {name!r} of Ranks")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"cannot delete {name!r} of Ranks")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ranks):
+            return NotImplemented
+        return vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={v!r}" for name, v in vars(self).items())
+        return f"Ranks({fields})"
 
     @property
     def named(self) -> str:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import html
 import os
-import subprocess
 from typing import Any, Iterable, Sequence, cast
 
 from ckptree._command import PROGRAM
@@ -58,6 +56,8 @@ class Report:
         return f"<Report of {self._name!r}>"
 
     def _repr_html_(self) -> str:
+        import html  # Takes as long as many modules do, and is seldom used.
+
         # In a frame of its own: neither of the two sees the other.
         return (
             f'<iframe sandbox="allow-scripts" title="{html.escape(self._name)}"'
@@ -80,6 +80,8 @@ def make_report(
     ...     make_report(store.path, "", ["lr"], [])
     <Report of 'run'>
     """
+    import subprocess  # As html above.
+
     # "--flag=value": a value may begin with a dash.
     flags = [f"--branch={branch}"] if branch else []
     flags += [f"--keys={key}" for key in keys]

@@ -4,13 +4,12 @@ often the store is opened. A cell of a notebook may run again."""
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import defaultdict
 from typing import Any, Callable, Mapping
 
-from ckptree import _engine
+from ckptree import _engine, logs
 from ckptree.errors import AlreadyExistsError, Error, StateError
 
 # What only says how to wait for the store.
@@ -162,7 +161,7 @@ def share(
     finally:
         if gone is not None:
             # Without the lock: a handler may open the store.
-            logging.getLogger("ckptree").warning(
+            logs.logger().warning(
                 "store %s: the one that was open here was moved away or "
                 "removed, and is closed now: %s",
                 key,

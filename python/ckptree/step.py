@@ -7,6 +7,7 @@ from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
+    Callable,
     Iterator,
     Mapping,
     NamedTuple,
@@ -17,6 +18,7 @@ from typing import (
 from ckptree import _engine, history
 from ckptree.arguments import ANY, TEXT, Kind, checked
 from ckptree.errors import NotFoundError, StateError
+from ckptree.garbage import without_collection
 from ckptree.leaf import Leaf, small_values
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
@@ -187,12 +189,12 @@ class Step(Mapping[str, Leaf]):
         found = self._engine.find(name)
         if found.tie_to is not None:
             tied = self._engine.find(found.tie_to)
-            return Leaf(self._engine, tied, name, owner=self._owner)
+            return Leaf._of(self._engine, tied, name, owner=self._owner)
         if not found.is_leaf:
             raise KeyError(
                 f"step {self.step}: {found.name} is a {found.kind}, not a leaf"
             )
-        return Leaf(self._engine, found, owner=self._owner)
+        return Leaf._of(self._engine, found, owner=self._owner)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaf_names())
@@ -228,13 +230,20 @@ class Step(Mapping[str, Leaf]):
         >>> step.leaves("params/**")
         [<Leaf params/w: float64[4]>]
         """
-        return self._described(self._engine.leaves(glob, only_leaves=True))
+        engine, owner = self._engine, self._owner
+        table = engine.leaf_table(glob)
+        records = _Records(lambda: engine.details(table), table.info)
+        with without_collection():
+            return [
+                Leaf(engine, name, dtype, shape, None, records, i, owner)
+                for i, (name, dtype, shape) in enumerate(zip(*table.columns()))
+            ]
 
     def _described(self, chosen: list[_engine.LeafInfo]) -> list[Leaf]:
-        records = _Records(self._engine, chosen)
         engine, owner = self._engine, self._owner
+        records = _Records(lambda: engine.details(chosen), chosen.__getitem__)
         return [
-            Leaf(engine, info, None, records, i, owner)
+            Leaf._of(engine, info, None, records, i, owner)
             for i, info in enumerate(chosen)
         ]
 
@@ -459,17 +468,19 @@ class _Records:
     asked for. For any thread; two of them may both read."""
 
     def __init__(
-        self, step: _engine.Step, chosen: list[_engine.LeafInfo]
+        self,
+        details: Callable[[], list[dict[str, Any]]],
+        info: Callable[[int], _engine.LeafInfo],
     ) -> None:
-        self._step = step
-        self._chosen = chosen
+        self._details = details
+        self.info = info
         self._found: list[dict[str, Any]] | None = None
 
     def of(self, index: int) -> dict[str, Any]:
         """A dict that belongs to the caller."""
         found = self._found
         if found is None:
-            found = self._found = self._step.details(self._chosen)
+            found = self._found = self._details()
         return dict(found[index])
 
 

@@ -23,9 +23,15 @@ using ShapeTuple =
 Shape ToShape(nanobind::handle shape);
 ShapeTuple FromShape(const Shape& shape);
 
+// The dtype of an array of NumPy itself.
+nanobind::object DTypeObjectOf(nanobind::handle array);
+
 // Elements, shape and strides of `array`, whose element type is `dtype`; the
 // memory lives as long as the array.
 Tensor ToTensor(nanobind::handle array, DType dtype);
+
+// The same, faster, of an array of NumPy itself: its type is numpy.ndarray.
+Tensor ToNumpyTensor(nanobind::handle array, DType dtype);
 
 // The bytes of an array that can be written to and is dense and row-major.
 // ValueError where it is not.

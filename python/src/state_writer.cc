@@ -22,7 +22,7 @@ namespace nb = nanobind;
 
 namespace ckptree::python {
 void StateWriter::Write(nb::handle state) {
-  std::optional<Node> root = OpenContainer(state, path_);
+  std::optional<Node> root = OpenContainer(state, here());
   if (!root.has_value()) {
     const nb::object adapted = Adapt(state);
     if (nb::isinstance(adapted, rules_->container_type)) root = Open(adapted);
@@ -33,22 +33,22 @@ void StateWriter::Write(nb::handle state) {
         "; a state is a dict or another container: save {\"name\": value}");
     throw nb::type_error(message.c_str());
   }
-  ancestors_.Enter(state, path_);
+  ancestors_.Enter(state, here());
   if (root->NamesItems()) {
     WriteChildren(*root);
     return;
   }
-  path_.push_back(DictKey(Key{std::string(kRootItem)}));
+  path_.Key(kRootItem);
   WriteNode(*root, root->tag.empty() ? std::string(kRootMark)
                                      : absl::StrCat(kRootMark, " ", root->tag));
 }
 
 Node StateWriter::Open(const nb::object& container) {
-  Node node = OpenContainerOf(container, path_);
+  Node node = OpenContainerOf(container, here());
   kept_.append(container);
   const nb::object variables = container.attr("variables");
   if (!variables.is_none()) {
-    const std::string name = path_.empty() ? "" : NameOf(path_);
+    const std::string name = path_.empty() ? "" : NameOf(here());
     variables_[ToText(name)] = variables();
   }
   return node;
@@ -64,8 +64,14 @@ void StateWriter::WriteValue(nb::handle value) {
     WriteArray(value);
     return;
   }
+  if (PyDict_CheckExact(value.ptr()) && PyDict_GET_SIZE(value.ptr()) > 0) {
+    ancestors_.Enter(value, here());
+    WriteDict(value);
+    ancestors_.Leave();
+    return;
+  }
   if (frozen_type_.is(value.type()) && WriteFrozen(value)) return;
-  std::optional<Node> node = OpenContainer(value, path_);
+  std::optional<Node> node = OpenContainer(value, here());
   if (!node.has_value()) {
     const nb::object adapted = Adapt(value);
     if (nb::isinstance(adapted, rules_->pieces_type)) {
@@ -82,7 +88,7 @@ void StateWriter::WriteValue(nb::handle value) {
     }
     node = Open(adapted);
   }
-  ancestors_.Enter(value, path_);
+  ancestors_.Enter(value, here());
   if (node->Implied()) {
     WriteChildren(*node);
   } else {
@@ -92,48 +98,64 @@ void StateWriter::WriteValue(nb::handle value) {
 }
 
 void StateWriter::WriteNode(const Node& node, const std::string& tag) {
-  step_->PutNode(HerePath(), node.type, tag);
+  step_->PutNode(path_, node.type, tag);
   WriteChildren(node);
 }
 
 void StateWriter::WriteChildren(const Node& node) {
   for (const Child& child : node.children) {
-    path_.push_back(child.part);
+    path_.Part(child.part);
     WriteValue(child.value);
-    path_.pop_back();
+    path_.Up();
+  }
+}
+
+void StateWriter::WriteDict(nb::handle dict) {
+  const Py_ssize_t size = PyDict_GET_SIZE(dict.ptr());
+  Py_ssize_t at = 0;
+  PyObject *key = nullptr, *value = nullptr;
+  while (PyDict_Next(dict.ptr(), &at, &key, &value) != 0) {
+    // What the walk calls may take them out of the dict.
+    const nb::object held_key = nb::borrow(key);
+    const nb::object held = nb::borrow(value);
+    path_.Key(ToKey(held_key, here()));
+    WriteValue(held);
+    path_.Up();
+    if (PyDict_GET_SIZE(dict.ptr()) != size) {
+      RaiseAt(here(), "the dict changed its size while it was saved");
+    }
   }
 }
 
 bool StateWriter::WriteScalar(nb::handle value) {
   PyObject* const object = value.ptr();
   if (PyBool_Check(object)) {
-    step_->PutBool(HerePath(), object == Py_True);
+    step_->PutBool(path_, object == Py_True);
   } else if (PyLong_CheckExact(object)) {
     int overflow = 0;
     const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
     if (overflow != 0) {
       WriteLargeInt(value);
     } else {
-      step_->PutInt(HerePath(), number);
+      step_->PutInt(path_, number);
     }
   } else if (PyFloat_CheckExact(object)) {
-    step_->PutFloat(HerePath(), PyFloat_AsDouble(object));
+    step_->PutFloat(path_, PyFloat_AsDouble(object));
   } else if (PyUnicode_CheckExact(object)) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(object, &size);
     if (text == nullptr) {
       PyErr_Clear();
-      RaiseAt(path_, "a str that cannot be written as UTF-8; save it as bytes");
+      RaiseAt(here(),
+              "a str that cannot be written as UTF-8; save it as bytes");
     }
-    step_->PutString(HerePath(),
-                     std::string(text, static_cast<std::size_t>(size)));
+    step_->PutString(path_, std::string(text, static_cast<std::size_t>(size)));
   } else if (PyBytes_CheckExact(object)) {
     step_->PutBytes(
-        HerePath(),
-        std::string(PyBytes_AsString(object),
-                    static_cast<std::size_t>(PyBytes_Size(object))));
+        path_, std::string(PyBytes_AsString(object),
+                           static_cast<std::size_t>(PyBytes_Size(object))));
   } else if (PyComplex_CheckExact(object)) {
-    step_->PutComplex(HerePath(), PyComplex_RealAsDouble(object),
+    step_->PutComplex(path_, PyComplex_RealAsDouble(object),
                       PyComplex_ImagAsDouble(object));
   } else {
     return false;
@@ -154,44 +176,33 @@ void StateWriter::WriteLargeInt(nb::handle value) {
   tensor.shape = {static_cast<std::int64_t>(size)};
   tensor.data = bytes.c_str();
   tensor.tag = "int";
-  step_->Put(HerePath(), std::move(tensor), Ownership::kBorrow);
+  step_->Put(path_, std::move(tensor), Ownership::kBorrow);
 }
 
 void StateWriter::WriteArray(nb::handle array) {
-  const Path here = HerePath();
-  const auto [met, is_new] =
-      arrays_.try_emplace(array.ptr(), std::uint64_t{paths_.size()});
-  if (!is_new) {
-    std::uint64_t size = 0;
-    std::memcpy(&size, paths_.data() + met->second, sizeof(size));
-    const absl::StatusOr<Path> target =
-        Path::Decode(std::string_view(paths_).substr(
-            static_cast<std::size_t>(met->second) + sizeof(size), size));
+  if (!arrays_.Add(array.ptr(), path_)) {
+    const absl::StatusOr<Path> target = arrays_.PathOf(array.ptr());
     // Else it breaks a limit, of which Put() has told the step.
-    if (target.ok()) step_->Tie(here, *target);
+    if (target.ok()) step_->Tie(path_, *target);
     return;
   }
-  const std::string encoded = here.Encode();
-  const std::uint64_t size = encoded.size();
-  paths_.append(reinterpret_cast<const char*>(&size), sizeof(size));
-  paths_ += encoded;
-  const std::optional<DType> dtype = NativeDType(array);
+  const nb::object descr = DTypeObjectOf(array);
+  const std::optional<DType> dtype = NativeDType(descr);
   if (!dtype.has_value()) {
     // Swapped into an array of our own.
     const nb::object native =
-        array.attr("astype")(array.attr("dtype").attr("newbyteorder")("="));
+        array.attr("astype")(descr.attr("newbyteorder")("="));
     kept_.append(native);
-    step_->Put(here, ToTensor(native, DTypeOf(native.attr("dtype"))),
+    step_->Put(path_, ToTensor(native, DTypeOf(native.attr("dtype"))),
                Ownership::kBorrow);
     return;
   }
   kept_.append(array);
   copies_ = copies_ || ownership_ == Ownership::kCopy;
-  step_->Put(here, ToTensor(array, *dtype), ownership_);
+  step_->Put(path_, ToNumpyTensor(array, *dtype), ownership_);
 }
 
-std::optional<DType> StateWriter::NativeDType(nb::handle array) {
-  const nb::object dtype = array.attr("dtype");
+std::optional<DType> StateWriter::NativeDType(const nb::object& dtype) {
   for (const auto& [known, number] : dtypes_) {
     if (known.is(dtype)) return number;
   }
@@ -208,17 +219,17 @@ void StateWriter::WritePieces(nb::handle pieces) {
   const auto tag = nb::cast<std::string>(pieces.attr("tag"));
   const bool frozen = nb::cast<bool>(pieces.attr("frozen"));
   const nb::object sharding = pieces.attr("sharding");
-  if (!sharding.is_none()) shardings_[ToText(NameOf(path_))] = sharding;
+  if (!sharding.is_none()) shardings_[ToText(NameOf(here()))] = sharding;
   const nb::object memory = pieces.attr("memory");
   if (!memory.is_none()) {
     if (memories_.contains(memory)) {
-      step_->Tie(HerePath(), met_[nb::cast<std::size_t>(memories_[memory])]);
+      step_->Tie(path_, met_[nb::cast<std::size_t>(memories_[memory])]);
       return;
     }
     memories_[memory] = met_.size();
-    met_.push_back(HerePath());
+    met_.push_back(path_);
   }
-  if (nb::cast<bool>(pieces.attr("own"))) step_->SetPerRank(HerePath());
+  if (nb::cast<bool>(pieces.attr("own"))) step_->SetPerRank(path_);
   for (const nb::handle piece : pieces.attr("boxes")) {
     const auto pair = nb::cast<nb::tuple>(piece);
     const nb::object array = nb::borrow(pair[1]);
@@ -234,7 +245,7 @@ void StateWriter::WritePieces(nb::handle pieces) {
         copies_ || ((fetched || !frozen) && ownership_ == Ownership::kCopy);
     Ownership ownership = frozen ? Ownership::kBorrow : ownership_;
     if (fetched) ownership = Ownership::kCopy;
-    step_->Put(HerePath(), std::move(tensor), ownership);
+    step_->Put(path_, std::move(tensor), ownership);
   }
 }
 
@@ -274,17 +285,17 @@ void StateWriter::WriteContent(nb::handle content) {
   ItemType type = ItemType::kFiles;
   if (kind == "json") {
     type = ItemType::kJson;
-    step_->PutJson(HerePath(), std::move(data));
+    step_->PutJson(path_, std::move(data));
   } else if (kind == "proto") {
     type = ItemType::kProto;
-    step_->PutProto(HerePath(), nb::cast<std::string>(content.attr("message")),
+    step_->PutProto(path_, nb::cast<std::string>(content.attr("message")),
                     std::move(data));
   } else {
-    step_->PutFile(HerePath(), std::move(data));
+    step_->PutFile(path_, std::move(data));
   }
   // Files have a tree of their own; the others are an item by themselves.
-  if (type == ItemType::kFiles || path_.size() == 1) {
-    step_->SetItemType(NameOf({path_.front()}), type);
+  if (type == ItemType::kFiles || here().size() == 1) {
+    step_->SetItemType(NameOf({here().front()}), type);
   }
 }
 
@@ -296,7 +307,7 @@ bool StateWriter::WriteFrozen(nb::handle array) {
     tensor = ToTensor(view, DTypeOf(view.attr("dtype")));
     kept_.append(view);
   }
-  step_->Put(HerePath(), *std::move(tensor), Ownership::kBorrow);
+  step_->Put(path_, *std::move(tensor), Ownership::kBorrow);
   return true;
 }
 
@@ -306,12 +317,12 @@ nb::list StateWriter::Kept() {
 }
 
 nb::object StateWriter::Adapt(nb::handle value) {
-  return WithPath(path_, [&] { return rules_->adapt(value); });
+  return WithPath(here(), [&] { return rules_->adapt(value); });
 }
 
 DType StateWriter::DTypeOf(nb::handle dtype) {
   return static_cast<DType>(nb::cast<int>(
-      WithPath(path_, [&]() -> nb::object { return rules_->dtypes[dtype]; })));
+      WithPath(here(), [&]() -> nb::object { return rules_->dtypes[dtype]; })));
 }
 
 }  // namespace ckptree::python

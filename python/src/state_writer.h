@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "ckptree/save.h"
 #include "python/src/frozen_buffers.h"
 #include "python/src/key_path.h"
+#include "python/src/met_arrays.h"
 #include "python/src/state_node.h"
 
 namespace ckptree::python {
@@ -62,9 +62,12 @@ class StateWriter {
   // Calls `adapt`; what it raises gets the path.
   nanobind::object Adapt(nanobind::handle value);
   DType DTypeOf(nanobind::handle dtype);
-  // The same of an array of this machine's order of bytes; nothing of others.
-  std::optional<DType> NativeDType(nanobind::handle array);
-  Path HerePath() const { return Path(path_); }
+  // The same of one in this machine's order of bytes; nothing of others.
+  std::optional<DType> NativeDType(const nanobind::object& dtype);
+  // Where the walk is.
+  const Parts& here() const { return path_.parts(); }
+  // Children of a dict, which imply it.
+  void WriteDict(nanobind::handle dict);
 
   StepBuilder* const step_;
   const Rules* const rules_;
@@ -77,12 +80,9 @@ class StateWriter {
   nanobind::object frozen_view_;
   bool copies_ = false;
   std::size_t written_ = 0;  // Values, so far.
-  Parts path_;
+  Path path_;
   Ancestors ancestors_;
-  // Arrays that were met, of which there may be a million: the same one again
-  // is a tie. Where in `paths_` the path is, encoded, after its length.
-  absl::flat_hash_map<PyObject*, std::uint64_t> arrays_;
-  std::string paths_;
+  MetArrays arrays_;
   // Few arrays have dtypes of their own.
   std::vector<std::pair<nanobind::object, std::optional<DType>>> dtypes_;
   // The same by what Pieces say: the places of paths.

@@ -17,6 +17,7 @@
 #include "python/src/errors.h"
 #include "python/src/key_path.h"
 #include "python/src/leaf_reading.h"
+#include "python/src/leaf_table.h"
 #include "python/src/like_state.h"
 #include "python/src/numpy_array.h"
 #include "python/src/python_function.h"
@@ -141,6 +142,7 @@ void BindLeafInfo(nb::module_& m) {
 
 void BindStep(nb::module_& m) {
   BindLeafInfo(m);
+  BindLeafTable(m);
   nb::class_<StepObject>(m, "Step", "One step, open for reading.")
       .def("info",
            [](const StepObject& self) {
@@ -170,6 +172,14 @@ void BindStep(nb::module_& m) {
           },
           nb::arg("glob") = "", nb::arg("only_leaves") = false)
       .def(
+          "leaf_table",
+          [](const StepObject& self, const std::string& glob) {
+            Check(ValidateGlob(glob));
+            return LeafTable(Take(self.With(
+                [&](const Step& step) { return step.Leaves(glob); })));
+          },
+          nb::arg("glob") = "")
+      .def(
           "find",
           [](const StepObject& self, const std::string& name) {
             return Take(
@@ -184,6 +194,16 @@ void BindStep(nb::module_& m) {
                               [&](const Step& step, const ReadOptions&) {
                                 return step.Details(leaves);
                               })));
+          },
+          nb::arg("leaves"))
+      .def(
+          "details",
+          [](const StepObject& self, const LeafTable& table) {
+            return ToDicts(Take(
+                ReadWith(self, table.leaves().size() >= kLongCount, nb::none(),
+                         [&](const Step& step, const ReadOptions&) {
+                           return step.Details(table.leaves());
+                         })));
           },
           nb::arg("leaves"))
       .def("read", &Read, nb::arg("requests"),

@@ -263,6 +263,25 @@ def test_at_the_exit_nothing_is_lost(tmp_path):
     assert f"store {tmp_path / 's'}: step 1" in lines[0]
 
 
+def test_at_the_exit_nothing_is_lost_whoever_imports_logging_first(tmp_path):
+    """The function of atexit that closes the handlers is called after ours."""
+    before = "import logging, resource, sys, threading, ckptree, numpy as np"
+    after = "import resource, sys, threading, ckptree, numpy as np, logging"
+    config = 'logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(me'
+    for name, imports in (("before", before), ("after", after)):
+        code = AT_EXIT.replace(before, imports)
+        at = code.index(config)
+        code = (
+            code[:at]
+            + f"logging.basicConfig(filename={str(tmp_path / name)!r}, "
+            + 'filemode="w", format="%(levelname)s")\n'
+            + code[code.index("\n", at) + 1 :]
+        )
+        done = run(code, tmp_path / f"store-{name}")
+        assert done.returncode == 120, done.stderr
+        assert (tmp_path / name).read_text() == "ERROR\n", name
+
+
 def test_a_handler_that_uses_the_store_at_the_exit(tmp_path):
     code = AT_EXIT + """
 class Asks(logging.Handler):

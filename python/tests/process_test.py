@@ -352,6 +352,33 @@ def test_importing_is_light():
     assert run(code).stdout == "set()\n"
 
 
+def test_what_takes_long_to_import_waits_until_it_is_named():
+    code = """
+import sys, ckptree
+late = ["inspect", "dataclasses", "logging", "subprocess", "html", "numpy",
+        "ckptree.manager", "ckptree.decisions"]
+print([name for name in late if name in sys.modules])
+assert "CheckpointManager" in dir(ckptree)
+from ckptree import CheckpointManager
+print(CheckpointManager is ckptree.CheckpointManager)
+print(CheckpointManager is ckptree.manager.CheckpointManager)
+print(ckptree.decisions.__name__)
+try:
+    ckptree.CheckpointManagers
+except AttributeError as error:
+    print(error)
+"""
+    done = run(code)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "[]",
+        "True",
+        "True",
+        "ckptree.decisions",
+        "module 'ckptree' has no attribute 'CheckpointManagers'",
+    ]
+
+
 def test_reading_needs_no_framework(tmp_path):
     with ckptree.Store(tmp_path / "s") as store:
         store.save(1, {"w": np.ones(3)}).result(timeout=60)

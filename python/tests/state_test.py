@@ -130,6 +130,65 @@ def test_an_array_at_two_paths_is_one_array(round_trip, store):
     assert set(store[0]) == {"encoder/w", "decoder/[0]"}
 
 
+def test_of_very_many_arrays_those_that_are_met_again_are_the_same(store):
+    arrays = [np.full(2, i, "f4") for i in range(5000)]
+    # The first tie is met when most were seen, others before and after more.
+    state = {f"w{i}": array for i, array in enumerate(arrays[:4000])}
+    state["again"] = [arrays[3999], arrays[0], arrays[1234]]
+    state["more"] = {f"w{i}": a for i, a in enumerate(arrays[4000:])}
+    state["last"] = (arrays[4999], arrays[0])
+    store.save(0, state).result()
+    restored = store.restore(0)
+    for name, at in (("w3999", 0), ("w0", 1), ("w1234", 2)):
+        assert restored["again"][at] is restored[name]
+    assert restored["last"][0] is restored["more"]["w999"]
+    assert restored["last"][1] is restored["w0"]
+    for i, array in enumerate(arrays[:4000]):
+        np.testing.assert_array_equal(restored[f"w{i}"], array)
+    assert store[0].info.leaf_count == 5000
+
+
+def test_arrays_however_they_lie_in_memory_come_back(store):
+    base = np.arange(240, dtype="i4").reshape(4, 5, 12)
+    state = {
+        "dense": base,
+        "cut": base[1:3, ::2, 3:],
+        "turned": base.T,
+        "backwards": base[::-1],
+        "wide": np.broadcast_to(base[0, 0], (3, 12)),
+        "none": base[:0],
+        "scalar": np.array(7),
+        "swapped": base.astype(">i4"),
+        "bytes": base.view("u1")[..., 1:],
+        "flags": base > 100,
+    }
+    store.save(0, state).result()
+    restored = store.restore(0, like=state)
+    for name, array in state.items():
+        assert restored[name].shape == array.shape, name
+        np.testing.assert_array_equal(restored[name], array, name)
+
+
+@dataclasses.dataclass
+class Grows:
+    rate: float
+    into = None  # No field.
+
+    def __getattribute__(self, name):
+        # The walk asks for the fields, which may run any code.
+        if name == "rate" and Grows.into is not None:
+            Grows.into["one more"] = 1
+        return object.__getattribute__(self, name)
+
+
+def test_a_dict_that_grows_while_it_is_saved_is_refused(store, monkeypatch):
+    state = {"inner": {"first": 1.5, "grows": Grows(0.5)}}
+    monkeypatch.setattr(Grows, "into", state["inner"])
+    with pytest.raises(ValueError, match="inner: the dict changed its size"):
+        store.save(0, state)
+    assert store.steps() == []
+
+
 def test_the_state_of_a_random_generator_goes_on(round_trip):
     generator = np.random.default_rng(7)
     state = round_trip({"rng": generator.bit_generator.state})

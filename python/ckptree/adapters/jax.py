@@ -40,6 +40,7 @@ from ckptree.adapters.protocol import (
 )
 from ckptree.arrays.shardings import LeafSharding
 from ckptree.arrays.values import kind_of
+from ckptree.garbage import without_collection
 
 try:
     import jax
@@ -315,7 +316,7 @@ def load(
             sent = now
         batch, size = [], 0
 
-    with memory.without_collection():
+    with without_collection():
         _check_dtypes(requests)
         groups, others = jax_alike.find(requests)
     for group in groups:
@@ -339,7 +340,7 @@ def load(
             batch.append(job)
             size += job_bytes
     run()
-    with memory.without_collection():
+    with without_collection():
         arrays = [
             _assemble(request, parts)
             for request, parts in zip(requests, on_devices)

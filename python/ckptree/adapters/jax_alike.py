@@ -11,6 +11,7 @@ import jax
 
 from ckptree.adapters.protocol import Request
 from ckptree.arrays import dtypes, memory
+from ckptree.garbage import without_collection
 
 if TYPE_CHECKING:
     from ckptree import _engine
@@ -108,7 +109,7 @@ def load(
         rows = -(-len(some) // _ALIKE_AT_ONCE) * _ALIKE_AT_ONCE
         host = memory.empty((rows, *info.shape), dtype)
         host[len(some) :] = 0
-        with memory.without_collection():
+        with without_collection():
             reads: list[ReadRequest] = [
                 (requests[i].info, host[j : j + 1], None, None)
                 for j, i in enumerate(some)
@@ -117,7 +118,7 @@ def load(
         blocks = [
             host[j : j + _ALIKE_AT_ONCE] for j in range(0, rows, _ALIKE_AT_ONCE)
         ]
-        with memory.without_collection():
+        with without_collection():
             made = (
                 array
                 for block in jax.device_put(blocks, place)

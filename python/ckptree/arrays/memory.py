@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
-from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -31,17 +29,3 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if size < _WORTH_IT:
         return np.empty(shape, dtype)
     return _engine.array_memory(size).view(dtype).reshape(shape)
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """While very many small objects are made Python looks through all of them
-    for garbage, again and again, which takes longer than making them. Not for
-    what waits."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -20,8 +20,9 @@ from typing import (
 
 from ckptree import adapters
 from ckptree.adapters.protocol import PARTS
-from ckptree.arrays import casting, memory, values
+from ckptree.arrays import casting, values
 from ckptree.errors import Difference, MismatchError
+from ckptree.garbage import without_collection
 from ckptree.restoring.inventory import Inventory
 
 if TYPE_CHECKING:
@@ -58,12 +59,12 @@ class Restoring(ABC):
         made = self.load(self.compare(template))
         self.check()
         get = made.get
-        with memory.without_collection():
+        with without_collection():
             return self.walk(template, _pass_by, get)
 
     def compare(self, template: Any) -> dict[str, Request]:
         """What to read for the template; nothing is read yet. MismatchError."""
-        with memory.without_collection():
+        with without_collection():
             self.walk(template, self._on_node, self._on_leaf)
             self.match()
             asked = self.ask_all()

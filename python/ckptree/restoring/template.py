@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping
 import numpy as np
 
 from ckptree import _engine, _rules, adapters
-from ckptree.arrays import casting, dtypes, memory, values
+from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
 from ckptree.adapters.protocol import PARTS, Expected, Request
 from ckptree.errors import (
@@ -24,6 +24,7 @@ from ckptree.errors import (
     NotFoundError,
     level_of_caller,
 )
+from ckptree.garbage import without_collection
 from ckptree.progress import showing
 from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import shown_node
@@ -69,7 +70,7 @@ def _restored(
         )
     if meter is None and type(step) is _engine.Step and _is_strict(options):
         # Of what is not as plain as that, and of what differs: all below.
-        with memory.without_collection():
+        with without_collection():
             made = step.restore_like(like, _rules)
         if made is not NotImplemented:
             return made

@@ -78,6 +78,10 @@ class CKPTREE_EXPORT Path {
   Path& Index(std::int64_t index);
   Path& Attribute(std::string_view name);
   Path& Flattened(std::int64_t index);
+  Path& Part(PathPart part);
+
+  // Removes the last part. REQUIRES: !empty().
+  Path& Up();
 
   friend bool operator==(const Path&, const Path&) = default;
 
