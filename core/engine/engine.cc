@@ -13,10 +13,10 @@
 #include "base/status_macros.h"
 #include "ckptree/version.h"
 #include "core/engine/request_execution.h"
-#include "core/process/allowed_threads.h"
 #include "core/process/clock.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
+#include "core/process/processors.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
@@ -79,6 +79,12 @@ absl::Status CheckOptions(const StoreOptions& options) {
   return absl::OkStatus();
 }
 
+// Of the arena: more than there are processors would only take turns on them.
+int Slots(int threads) {
+  const int processors = Processors();
+  return threads == 0 ? processors : std::min(threads, processors);
+}
+
 std::string NewUuid() {
   std::random_device device;
   std::string uuid(16, '\0');
@@ -97,10 +103,8 @@ Engine::Engine(std::string directory, StoreOptions options)
       pool_(options_.staging_bytes != 0 ? options_.staging_bytes
                                         : DefaultStagingBytes(),
             options_.host_allocator),
-      arena_(std::make_unique<tbb::task_arena>(
-          options_.threads == 0 ? int{tbb::task_arena::automatic}
-                                : options_.threads)) {
-  AllowThreads(options_.threads);
+      arena_(std::make_unique<tbb::task_arena>(Slots(options_.threads))),
+      save_arena_(std::make_unique<tbb::task_arena>(Slots(options_.threads))) {
   kv::NoteUse();
 }
 
@@ -335,7 +339,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.kv_options = kv_options;
   context.catalog = &catalog_;
   context.logger = &logger_;
-  context.arena = arena_.get();
+  context.arena = save_arena_.get();
   context.uuid = store_.uuid;
   context.statistics = options_.statistics;
   context.coding = &coding_;

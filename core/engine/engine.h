@@ -175,6 +175,8 @@ class Engine {
   PartMemory part_memory_;
   kv::Options kv_options_;
   std::unique_ptr<tbb::task_arena> arena_;
+  // Of the saves: where these sleep or are long, others do not wait for a slot.
+  std::unique_ptr<tbb::task_arena> save_arena_;
   schema::StoreRecord store_;
   Catalog catalog_;
   ChainKeeper keeper_;

@@ -147,10 +147,13 @@ class BlockSink {
   absl::Status Finish();
 
   const Place& place(std::uint32_t index) const { return places_[index]; }
-  // The chunks that ride in the batch: BlockNumber and payload, ascending.
-  const std::vector<std::pair<std::uint32_t, std::string>>& small() const {
-    return small_;
+  // After Seal(): no segment was begun.
+  bool all_small() const {
+    const absl::MutexLock lock(&mu_);
+    return lanes_.empty();
   }
+  // The chunks that ride in the batch: BlockNumber and payload, ascending.
+  std::vector<std::pair<std::uint32_t, std::string>>& small() { return small_; }
   std::vector<BuiltSegment>& segments() { return segments_; }
   std::uint64_t bytes() const { return bytes_; }
   // After Finish(): what the lanes did. `coded_bytes` and `coded_to` are there

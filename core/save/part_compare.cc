@@ -214,6 +214,7 @@ absl::Status PartCompare::ComparePieces() {
         for (std::size_t at = range.begin(); at != range.end(); ++at) {
           if (error.any()) return;
           const std::size_t i = in_order ? next.fetch_add(1) : at;
+          const ThreadLimit::Piece piece(task_.limit);
           absl::Status status = task_.check();
           if (status.ok()) {
             // A copy is looked at with its master.
@@ -502,6 +503,7 @@ absl::Status PartCompare::WritePacks() {
   FirstError error;
   tbb::parallel_for(std::size_t{0}, packs.size(), [&](std::size_t p) {
     if (error.any()) return;
+    const ThreadLimit::Piece piece(task_.limit);
     const absl::Status status = task_.check();
     error.Note(status.ok() ? WritePack(packs[p]) : status);
   });

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "core/process/thread_limit.h"
 #include "core/save/block_sink.h"
 #include "kv/options.h"
 
@@ -45,6 +46,8 @@ struct PartTask {
   bool among_others = false;
   // Asked between pieces: an error stops the part (cancelled).
   std::function<absl::Status()> check;
+  // Of the threads that hash and write; null: none but the arena's.
+  ThreadLimit* limit = nullptr;
   SaveCounters* counters = nullptr;
 };
 

@@ -101,11 +101,16 @@ class PartWriter {
     // The syncs of the chunks take the disk's time, the rest the processor's.
     absl::Status chunks, leaves;
     PartResult result;
-    tbb::task_group tasks;
-    tasks.run([this, &chunks] { chunks = sink_.Finish(); });
-    tasks.run([this, &leaves] { leaves = WriteLeafSegment(); });
-    tasks.run([this, &result] { result = Result(); });
-    tasks.wait();
+    if (records_are_small() && sink_.all_small()) {
+      // No file, and little to do: not worth waking another thread.
+      result = Result();
+    } else {
+      tbb::task_group tasks;
+      tasks.run([this, &chunks] { chunks = sink_.Finish(); });
+      tasks.run([this, &leaves] { leaves = WriteLeafSegment(); });
+      tasks.run([this, &result] { result = Result(); });
+      tasks.wait();
+    }
     CKPTREE_RETURN_IF_ERROR(chunks);
     CKPTREE_RETURN_IF_ERROR(leaves);
     AddBlocks(&result);
@@ -214,6 +219,7 @@ class PartWriter {
     }
     batches_.resize((fresh_.size() + kRecordsTogether - 1) / kRecordsTogether);
     tbb::parallel_for(std::size_t{0}, batches_.size(), [this](std::size_t b) {
+      const ThreadLimit::Piece piece(task_.limit);
       LeafRecord record;
       FreshBatch& batch = batches_[b];
       std::string& encoded = batch.encoded;
@@ -278,10 +284,10 @@ class PartWriter {
                                             fresh_[f].ordinal + 1),
                            std::string(encoded(f)));
     }
-    for (const auto& [n, payload] : sink_.small()) {
+    for (auto& [n, payload] : sink_.small()) {
       records.emplace_back(schema::SmallKey(task_.version, task_.part,
                                             schema::BlockKind::kChunk, n),
-                           payload);
+                           std::move(payload));
     }
     if (records.empty()) return records;
     schema::SmallHeader header;

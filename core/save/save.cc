@@ -18,7 +18,19 @@ absl::Status TimedOut(std::int64_t step, const char* what) {
 
 }  // namespace
 
+// Who only asks waits for nothing.
+void Save::HurryUnless(bool (Save::*over)() const,
+                       absl::Duration timeout) const {
+  if (timeout <= absl::ZeroDuration()) return;
+  {
+    const absl::MutexLock lock(&mu_);
+    if ((this->*over)()) return;
+  }
+  limit.Lift();
+}
+
 absl::Status Save::WaitStaged(absl::Duration timeout) {
+  HurryUnless(&Save::StagedOrDone, timeout);
   absl::MutexLock lock(&mu_);
   if (!mu_.AwaitWithTimeout(absl::Condition(this, &Save::StagedOrDone),
                             timeout)) {
@@ -30,6 +42,7 @@ absl::Status Save::WaitStaged(absl::Duration timeout) {
 }
 
 bool Save::WaitStagedOrDone(absl::Duration timeout) const {
+  HurryUnless(&Save::StagedOrDone, timeout);
   absl::MutexLock lock(&mu_);
   return mu_.AwaitWithTimeout(absl::Condition(this, &Save::StagedOrDone),
                               timeout);
@@ -41,6 +54,7 @@ void Save::WaitCopied() {
 }
 
 absl::Status Save::WaitCommitted(absl::Duration timeout) {
+  HurryUnless(&Save::HasResult, timeout);
   absl::MutexLock lock(&mu_);
   if (!mu_.AwaitWithTimeout(absl::Condition(this, &Save::HasResult), timeout)) {
     return TimedOut(step, "committed");
@@ -50,6 +64,7 @@ absl::Status Save::WaitCommitted(absl::Duration timeout) {
 }
 
 bool Save::WaitDone(absl::Duration timeout) const {
+  HurryUnless(&Save::HasResult, timeout);
   absl::MutexLock lock(&mu_);
   return mu_.AwaitWithTimeout(absl::Condition(this, &Save::HasResult), timeout);
 }
@@ -158,6 +173,11 @@ void Save::SetCopyEnded() {
 void Save::WaitCopyEnded() {
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(this, &Save::CopyEnded));
+}
+
+bool Save::Copied() const {
+  const absl::MutexLock lock(&mu_);
+  return CopiedOrDone();
 }
 
 std::int64_t Save::staged_ns() const {

@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ckptree/options.h"
+#include "core/process/thread_limit.h"
 #include "core/save/part_writer.h"
 #include "core/save/staged_content.h"
 
@@ -85,6 +86,9 @@ class Save {
 
   SaveCounters counters;
 
+  // Of the threads that hash and write it. Lifted when somebody waits for it.
+  mutable ThreadLimit limit;
+
   // ---- the handle's side ----
 
   absl::Status WaitStaged(absl::Duration timeout);
@@ -116,6 +120,8 @@ class Save {
   void SetCopyEnded();
   // Until one of these, or the end.
   void WaitCopyEnded();
+  // Whether what was not lent is free: Commit() does not wait any more.
+  bool Copied() const;
   std::int64_t staged_ns() const;
   bool cancelled() const { return cancelled_.load(); }
   // Step 6 begins: from now on cancelling is too late. False where the save was
@@ -131,6 +137,7 @@ class Save {
   absl::Status TakeFailure();
 
  private:
+  void HurryUnless(bool (Save::*over)() const, absl::Duration timeout) const;
   bool StagedOrDone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return staged_ || result_.has_value();
   }

@@ -11,11 +11,16 @@
 
 namespace ckptree::internal {
 
+void StepWriter::Hurry() const {
+  for (const std::shared_ptr<Save>& save : queue_) save->limit.Lift();
+}
+
 // Step 1.
 bool StepWriter::Submit(const std::shared_ptr<Save>& save) {
   absl::MutexLock lock(&mu_);
   // A callback that saves would wait for its own thread.
   if (!EngineThread::IsOf(context_.database)) {
+    if (!HasRoom()) Hurry();
     mu_.Await(absl::Condition(this, &StepWriter::HasRoom));
   }
   if (refusing_) return false;
@@ -28,6 +33,7 @@ bool StepWriter::Submit(const std::shared_ptr<Save>& save) {
 
 absl::Status StepWriter::WaitForRoom(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
+  if (!HasRoom() && timeout > absl::ZeroDuration()) Hurry();
   if (EngineThread::IsOf(context_.database) ||
       mu_.AwaitWithTimeout(absl::Condition(this, &StepWriter::HasRoom),
                            timeout)) {
@@ -45,6 +51,7 @@ void StepWriter::Fail(const std::shared_ptr<Save>& save, const absl::Status&) {
 absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
   const std::uint64_t last = submitted_;
+  if (timeout > absl::ZeroDuration()) Hurry();
   const auto done = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return ended_ >= last;
   };

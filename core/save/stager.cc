@@ -40,13 +40,20 @@ Stager::~Stager() { Stop(); }
 
 void Stager::Add(const std::shared_ptr<Save>& save) {
   const absl::MutexLock lock(&mu_);
-  queue_.push_back(save);
   ++in_flight_;
+  const std::shared_ptr<StagedContent> content = save->staged_content();
+  if (content != nullptr && save->Copied()) {
+    bytes_ += content->staged_bytes();
+    pool_used_ = true;
+    return;
+  }
+  queue_.push_back(save);
 }
 
 void Stager::Ended() {
   const absl::MutexLock lock(&mu_);
   --in_flight_;
+  last_ended_ = kv::MonotonicNow();
 }
 
 void Stager::Stop() {
@@ -63,24 +70,34 @@ void Stager::AddTo(Stats* stats) const {
   stats->seconds_staging += seconds_;
 }
 
+// Memory stays while saves follow each other: a page that was touched is filled
+// faster than a fresh one. Saves that Commit() copies do not wake the thread
+// that waits here; it looks again when it would be time.
+void Stager::TrimWhenIdle() {
+  if (in_flight_ == 0 && kv::MonotonicNow() - last_ended_ >= idle_) {
+    pool_->Trim();
+    pool_used_ = false;
+    return;
+  }
+  const absl::Duration left =
+      in_flight_ == 0 ? last_ended_ + idle_ - kv::MonotonicNow() : idle_;
+  if (mu_.AwaitWithTimeout(absl::Condition(this, &Stager::CanStage), left)) {
+    return;
+  }
+  mu_.Await(absl::Condition(this, &Stager::CanStageOrIsIdle));
+}
+
 void Stager::Loop() {
   const EngineThread here(database_);
   while (true) {
     std::shared_ptr<Save> save;
     {
       const absl::MutexLock lock(&mu_);
-      if (pool_used_) {
-        // Memory stays while saves follow each other: a page that was touched
-        // is filled faster than a fresh one.
-        mu_.Await(absl::Condition(this, &Stager::CanStageOrIsIdle));
-        if (!mu_.AwaitWithTimeout(absl::Condition(this, &Stager::CanStage),
-                                  idle_)) {
-          pool_->Trim();
-          pool_used_ = false;
-          continue;
-        }
+      mu_.Await(absl::Condition(this, &Stager::CanBegin));
+      if (!CanStage()) {
+        TrimWhenIdle();
+        continue;
       }
-      mu_.Await(absl::Condition(this, &Stager::CanStage));
       if (queue_.empty()) return;
       pool_used_ = true;
       save = std::move(queue_.front());

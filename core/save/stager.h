@@ -33,7 +33,8 @@ class Stager {
   // Stop().
   ~Stager();
 
-  // Copies the content of `save`, after those that were added before it.
+  // Copies the content of `save`, after those that were added before it. Does
+  // not wake the thread where Commit() copied it all.
   void Add(const std::shared_ptr<Save>& save);
   // One of the saves that were added is over.
   void Ended();
@@ -45,6 +46,7 @@ class Stager {
 
  private:
   void Loop();
+  void TrimWhenIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StageOne(const std::shared_ptr<Save>& save);
   std::size_t CopyThreads(const StagedContent& content) const;
   void CopyHost(const Save& save, StagedContent* content);
@@ -52,6 +54,9 @@ class Stager {
 
   bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return stopping_ || !queue_.empty();
+  }
+  bool CanBegin() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return CanStage() || pool_used_;
   }
   bool CanStageOrIsIdle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return CanStage() || in_flight_ == 0;
@@ -63,12 +68,12 @@ class Stager {
   const absl::Duration idle_;
   const Logger* const logger_;
 
-  bool pool_used_ = false;  // Of the thread alone: since the last Trim().
-
   mutable absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::shared_ptr<Save>> queue_ ABSL_GUARDED_BY(mu_);
   std::uint64_t in_flight_ ABSL_GUARDED_BY(mu_) = 0;
+  bool pool_used_ ABSL_GUARDED_BY(mu_) = false;  // Since the last Trim().
+  absl::Time last_ended_ ABSL_GUARDED_BY(mu_);
   std::uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   double seconds_ ABSL_GUARDED_BY(mu_) = 0;
 

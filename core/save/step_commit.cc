@@ -112,19 +112,21 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   }
   if (!trees.empty()) context_.keeper->HoldTrees(std::move(trees));
   std::vector<base::Digest> digests;
-  for (const PartResult& part : attempt->parts) {
+  for (PartResult& part : attempt->parts) {
     CKPTREE_RETURN_IF_ERROR(AddTree(part, &request));
     for (const BuiltSegment& segment : part.segments) {
       batch.Put(Space::kRecords, segment.row_key, segment.row_value);
     }
-    for (const auto& [key, value] : part.small) {
+    // It may be a MiB: not copied.
+    for (auto& [key, value] : part.small) {
       const auto fields = schema::DecodeSmallKey(key);
       if (fields.has_value() && fields->kind == schema::BlockKind::kChunk) {
-        batch.PutBlock(key, value);
+        batch.PutBlock(std::move(key), std::move(value));
       } else {
-        batch.Put(Space::kSmall, key, value);
+        batch.Put(Space::kSmall, std::move(key), std::move(value));
       }
     }
+    part.small.clear();
     if (!part.dead.empty()) {
       dead.parts.push_back({part.record.part, part.dead});
     }

@@ -64,6 +64,7 @@ void StepWriter::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
+    Hurry();
   }
   stager_.Stop();
   if (writer_.joinable()) writer_.join();
@@ -254,6 +255,12 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
   // The caller waits for the copy, and nobody for what this would do
   // with the same processors in the meantime.
   save->WaitCopyEnded();
+  // While nobody waits for the save, one processor is left to whoever computes
+  // beside it. Where the pool was full, Commit() may wait for what is read.
+  if (save->Copied()) {
+    save->limit.Set(std::max(1, context_.arena->max_concurrency() - 1));
+  }
+  task.limit = &save->limit;
   const auto base = tip_.parts.find(task.part);
   absl::StatusOr<PartResult> part = absl::UnknownError("");
   context_.arena->execute([&] {

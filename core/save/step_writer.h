@@ -174,6 +174,8 @@ class StepWriter : public SaveSink {
   void CleanUp(const Attempt& attempt, bool committed);
   void ReportProgress(const Save& save, bool force);
 
+  // Somebody waits for all saves there are.
+  void Hurry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CanWrite() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return stopping_ || !queue_.empty();
   }

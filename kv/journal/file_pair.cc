@@ -20,7 +20,7 @@ void FilePair::Parse() {
   }
 }
 
-void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
+void FilePair::TellDamage(std::uint64_t covered, bool newest, bool crashed) {
   if (records_.empty()) return;
   std::uint64_t ends_at = 0;
   for (const JournalRecord& record : records_) {
@@ -36,7 +36,7 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
       if (dropped || (copy == Copy::kB && ends_at <= follows())) continue;
       damage_.push_back(absl::StrFormat(
           "journal/%s is missing; its other copy is read", from.name));
-    } else if (copy == Copy::kA || !last || closed() ||
+    } else if (copy == Copy::kA || !crashed ||
                (from.view().size() >= kPrefaceBytes &&
                 !AllZero(from.view().substr(0, kPrefaceBytes)))) {
       Tell(from, 0);
@@ -54,7 +54,7 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool last) {
     }
     CopyBytes& b = of(Copy::kB);
     if (b.bytes != nullptr && record.b_place >= b.at && ragged_.empty()) {
-      if (closed()) {
+      if (!crashed) {
         Tell(b, b.at);
       } else {
         ragged_ = absl::StrFormat(

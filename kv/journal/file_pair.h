@@ -51,6 +51,11 @@ class FilePair {
     return copies_[0].preface.has_value() || copies_[1].preface.has_value();
   }
   std::uint64_t file() const { return file_; }
+  // Of those who wrote to it; 0 where nobody did.
+  std::uint64_t session() const {
+    if (preface() != nullptr) return preface()->session;
+    return records_.empty() ? 0 : records_.back().header.session;
+  }
   bool sealed() const { return copies_[0].sealed || copies_[1].sealed; }
   // A close sealed both, and took what was made ahead from the end of a after b
   // was durable: b has no holes, and no earlier end, but by damage.
@@ -79,11 +84,12 @@ class FilePair {
   //
   // `covered`: the ordinal that the file of all rows goes to. Files that end
   // there are dropped, and a crash in between may leave one copy; but not
-  // `newest`, the file with the highest number. `last`: that was written to.
-  void TellDamage(std::uint64_t covered, bool newest, bool last);
+  // `newest`, the file with the highest number. `crashed`: as for Report().
+  void TellDamage(std::uint64_t covered, bool newest, bool crashed);
 
-  // `crashed`: it was being written to, and b may have holes where it was not
-  // synced. What may be that, or the end of b, goes to `ragged`.
+  // `crashed`: the session that wrote it did not seal its last file, and b may
+  // have holes where it was not synced. What may be that, or the end of b, goes
+  // to `ragged`.
   void Report(bool crashed, std::vector<std::string>* damage,
               std::vector<std::string>* ragged) const;
   // Takes the last record back where only a has it and a block of it is not

@@ -205,13 +205,23 @@ class Reader {
     const auto last =
         std::find_if(pairs_.rbegin(), pairs_.rend(),
                      [](const FilePair& pair) { return pair.used(); });
+    // Second copies are synced once a second, and a session may have begun more
+    // files in it: where it ended in a crash none of its second copies need be
+    // whole. The next open has all rows written anew, and drops these files.
+    std::map<std::uint64_t, bool> closed;  // By session: its last file.
+    for (const FilePair& pair : pairs_) {
+      if (pair.used()) closed[pair.session()] = pair.closed();
+    }
+    // What the live one wrote is all there as long as the system runs.
+    if (beside_writer_ && last != pairs_.rend()) {
+      closed[last->session()] = true;
+    }
     for (FilePair& pair : pairs_) {
-      const bool is_last = last != pairs_.rend() && &pair == &*last;
+      const bool crashed = pair.used() && !closed[pair.session()];
       if (!beside_writer_) {
-        pair.TellDamage(covered_, &pair == &pairs_.back(), is_last);
+        pair.TellDamage(covered_, &pair == &pairs_.back(), crashed);
       }
-      pair.Report(!beside_writer_ && is_last && !pair.closed(),
-                  &content_.damage, &content_.ragged);
+      pair.Report(crashed, &content_.damage, &content_.ragged);
     }
     if (last != pairs_.rend()) {
       content_.end_file = last->file();

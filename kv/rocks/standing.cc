@@ -74,6 +74,10 @@ void JudgeLosses(Standing* standing, bool beside_writer) {
   const std::uint64_t had =
       beside_writer ? std::min(rows.ordinal, tip) : rows.ordinal;
   for (const LostCommits& lost : all) {
+    // Files of records that the file of all rows covers are dropped, and after
+    // a crash an older one may still be there: a directory loses its entries in
+    // any order.
+    if (lost.last <= standing->rows.ordinal && lost.last < tip) continue;
     const std::uint64_t last = std::min(lost.last, had);
     if (lost.first <= last) {
       standing->damage.push_back(absl::StrFormat(

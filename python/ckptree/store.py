@@ -118,7 +118,7 @@ class Store(Reporting, Closing):
     lock_wait : float
         Seconds to wait for another process that writes.
     threads : int
-        That hash, write and read; 0: one per processor.
+        That hash, write and read, one per processor at most; 0: so many.
     staging_bytes : int
         Bound of the memory that copies of arrays wait in; 0: an eighth of the
         machine's, at most 4 GiB.

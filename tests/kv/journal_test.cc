@@ -297,6 +297,68 @@ TEST_F(JournalTest, RecordsAreFoundBehindDamageInTheSecondCopyAlone) {
   EXPECT_EQ(content.records.size(), 8);
 }
 
+// The second copies of a second are not synced: a crash leaves of any file that
+// was begun in it what the system had written by then.
+TEST_F(JournalTest, HolesInSecondCopiesOfASessionThatCrashedAreNoDamage) {
+  for (const bool close : {false, true}) {
+    SCOPED_TRACE(close);
+    ASSERT_NO_FATAL_FAILURE(WriteThreeFiles());
+    ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());
+    const std::uint64_t last = writer_->file();
+    if (close) ASSERT_OK(writer_->Close());
+    const RecordHeader& header = before.records.at(2).header;
+    ASSERT_LT(header.file, last);
+    ASSERT_EQ(before.records.at(3).header.file, header.file);
+    const std::string path = PathOf(Copy::kB, header.file);
+    const std::string whole = Contents(path);
+    const auto hole = [&whole](std::size_t from, std::size_t to) {
+      return whole.substr(0, from) + std::string(to - from, '\0') +
+             whole.substr(to);
+    };
+    const std::size_t at = header.b_offset;
+    const std::vector<std::string> left = {
+        hole(at, at + kRecordHeaderBytes),  // With the next record behind it.
+        hole(0, kPrefaceBytes), std::string(whole.size(), '\0'), ""};
+    for (const std::string& bytes : left) {
+      SCOPED_TRACE(bytes.size());
+      Replace(path, bytes);
+      ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+      ExpectAll(content);
+      // Where the session sealed its last file, all of them were synced.
+      EXPECT_EQ(content.damage.empty(), !close);
+      EXPECT_EQ(content.ragged.empty(), close);
+    }
+    writer_.reset();
+    std::filesystem::remove_all(Store() + "/journal");
+    std::filesystem::create_directories(Store() + "/journal");
+    hashes_.clear();
+    rows_.clear();
+    blocks_.clear();
+  }
+}
+
+// The next session is there already, and has not written all rows anew yet.
+TEST_F(JournalTest, HolesAreNoDamageBehindTheNextSessionEither) {
+  ASSERT_NO_FATAL_FAILURE(WriteThreeFiles());
+  ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());
+  next_file_ = before.highest_file + 1;
+  preface_.session = before.highest_session + 1;
+  ASSERT_NO_FATAL_FAILURE(Begin(&before.records.rbegin()->second));
+  ASSERT_NO_FATAL_FAILURE(Write());
+  ASSERT_OK(writer_->Close());
+  const RecordHeader& header = before.records.at(2).header;
+  const std::string path = PathOf(Copy::kB, header.file);
+  std::string bytes = Contents(path);
+  bytes.replace(header.b_offset, kRecordHeaderBytes,
+                std::string(kRecordHeaderBytes, '\0'));
+  Replace(path, bytes);
+  ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+  EXPECT_EQ(content.tip.ordinal, 10);
+  EXPECT_THAT(content.lost, IsEmpty());
+  EXPECT_THAT(content.damage, IsEmpty());
+  EXPECT_THAT(content.ragged, Not(IsEmpty()));
+}
+
 TEST_F(JournalTest, ATornTailWasNeverThere) {
   ASSERT_NO_FATAL_FAILURE(WriteThreeFiles());
   ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());

@@ -85,11 +85,13 @@ struct StoreOptions {
   // before.
   absl::Duration lock_wait = absl::ZeroDuration();
 
-  // Threads that hash, write and read, all saves and reads of this store
-  // together; 0: one for each processor that the process may use. A read of
-  // 16 MiB and more has that many of its own, which mostly wait for the disk;
-  // with 0 at least eight. A few threads more, mostly asleep, order the saves
-  // and look after the journal.
+  // Threads that hash, write and read, all saves of this store together, and
+  // all reads; 0, and more than that: one for each processor that the process
+  // may use, by its affinity mask and the quota of its cgroup. While nobody
+  // waits for a save it leaves one processor to others, where there are two.
+  // A read of 16 MiB and more has that many threads of its own, which mostly
+  // wait for the disk; with 0 at least eight. A few threads more, mostly
+  // asleep, order the saves and look after the journal.
   int threads = 0;
 
   // Permission bits of new files, before the umask takes some away:

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TESTS_STD_THREADS_TBB_TASK_ARENA_H_
 #define CKPTREE_TESTS_STD_THREADS_TBB_TASK_ARENA_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <thread>
@@ -23,7 +24,9 @@ class task_arena {
  public:
   static constexpr int automatic = -1;
 
-  explicit task_arena(int slots) : slots_(slots < 1 ? 4 : slots) {}
+  // At least four where it is more than one: threads meet on any machine.
+  explicit task_arena(int slots)
+      : slots_(slots == 1 ? 1 : std::max(slots, 4)) {}
 
   int max_concurrency() const { return slots_; }
 
