@@ -28,9 +28,9 @@
 #include "absl/time/time.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
-#include "core/remote/chain.h"
 #include "core/remote/mirror.h"
 #include "core/remote/remote_objects.h"
+#include "core/remote/row_index.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
 #include "kv/object_store.h"
@@ -121,11 +121,8 @@ void Clean(const std::string& root, const std::string& kept) {
   }
 }
 
-// The newest that is there and whose commit still is in the chain, which then
-// goes on from there.
-std::optional<CachedStore> FindNewest(const std::string& root,
-                                      RemoteChain* chain,
-                                      const kv::Call& call) {
+// The newest that is there.
+std::optional<ChainPoint> NewestOf(const std::string& root) {
   std::error_code error;
   std::optional<ChainPoint> newest;
   for (const auto& entry : fs::directory_iterator(root, error)) {
@@ -135,14 +132,27 @@ std::optional<CachedStore> FindNewest(const std::string& root,
       newest = point;
     }
   }
-  if (!newest.has_value()) return std::nullopt;
-  const std::string directory = kv::Join(root, NameOf(*newest));
-  auto hold = TryHold(directory, LOCK_SH);
-  if (hold == nullptr ||
-      !chain->GoOnFrom(newest->ordinal, newest->hash, call).ok()) {
-    return std::nullopt;
+  return newest;
+}
+
+// Whether nothing was shipped behind the commit. False where the chain does not
+// go on from it.
+absl::StatusOr<bool> IsNewest(ChainPoint point, kv::ObjectStore& store,
+                              const std::string& uuid, const kv::Call& call) {
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> bytes,
+        GetObject(store, RemoteCommitName(uuid, point.ordinal + 1),
+                  kv::ObjectStore::kMaxConditionalBytes, call));
+    if (!bytes.has_value()) return true;
+    const absl::StatusOr<schema::RemoteCommit> commit =
+        schema::DecodeRemoteCommit(*bytes);
+    if (!commit.ok() || commit->before != point.hash ||
+        commit->shape == schema::RemoteCommit::Shape::kShip) {
+      return false;
+    }
+    point = {point.ordinal + 1, base::DigestOf(*bytes)};
   }
-  return CachedStore{directory, std::move(hold)};
 }
 
 }  // namespace
@@ -173,17 +183,13 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   std::error_code error;
   fs::create_directories(segments, error);
   if (error) return ErrorOf(error, "making " + segments);
-  {
-    RemoteChain chain(store.get(), there->uuid);
-    if (auto found = FindNewest(root, &chain, call)) {
-      bool more = false;
-      CKPTREE_RETURN_IF_ERROR(chain.ReadOn(
-          [&](const schema::RemoteCommit& commit) {
-            more |= commit.shape == schema::RemoteCommit::Shape::kShip;
-            return absl::OkStatus();
-          },
-          call));
-      if (!more) return *std::move(found);
+  if (const std::optional<ChainPoint> newest = NewestOf(root)) {
+    CachedStore cached{kv::Join(root, NameOf(*newest)), nullptr};
+    cached.hold = TryHold(cached.directory, LOCK_SH);
+    if (cached.hold != nullptr) {
+      CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
+                               IsNewest(*newest, *store, there->uuid, call));
+      if (is_newest) return cached;
     }
   }
   const std::string partial =

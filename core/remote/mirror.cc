@@ -31,7 +31,6 @@
 namespace ckptree::internal {
 namespace {
 
-using schema::RemoteCommit;
 using schema::RemoteRow;
 using schema::Space;
 
@@ -53,20 +52,17 @@ class Mirror {
         known_(known),
         options_(options),
         cancelled_(std::move(cancelled)),
-        rows_("") {
+        rows_(uuid, "", /*keeps_rows=*/false) {
     options_.on_commit = nullptr;
   }
 
   absl::Status Make(ChainPoint* point) {
-    CKPTREE_RETURN_IF_ERROR(kv::RemoveTree(options_, directory_));
+    CKPTREE_RETURN_IF_ERROR(Clear());
     RemoteChain chain(&store_, uuid_);
     const kv::Call call = kv::Call::Within(kChainTime, cancelled_);
-    CKPTREE_RETURN_IF_ERROR(chain.ReadOn(
-        [&](const RemoteCommit& commit) {
-          return rows_.Add(commit, store_, call,
-                           [&](const RemoteRow& row) { return Take(row); });
-        },
-        call));
+    const auto take = [&](const RemoteRow& row) { return Take(row); };
+    CKPTREE_RETURN_IF_ERROR(
+        rows_.Read(&chain, store_, call, take, [&] { return Clear(); }));
     if (database_ == nullptr) {
       return absl::NotFoundError(
           absl::StrFormat("nothing was shipped to %s yet", store_.address()));
@@ -78,6 +74,12 @@ class Mirror {
   }
 
  private:
+  absl::Status Clear() {
+    database_.reset();
+    batch_ = {};
+    return kv::RemoveTree(options_, directory_);
+  }
+
   absl::Status Take(const RemoteRow& row) {
     if (database_ == nullptr) return Create(row);
     const std::optional<schema::SmallKeyFields> small =
@@ -109,19 +111,19 @@ class Mirror {
   absl::Status Write() {
     kv::CommitRequest request;
     request.kind = kv::CommitKind::kSave;
-    request.version = rows_.ceiling();
+    request.version = rows_.index().ceiling();
     request.batch = std::exchange(batch_, {});
     return database_->Commit(std::move(request)).status;
   }
 
   absl::Status FetchSegments() {
-    if (rows_.segments().empty()) return absl::OkStatus();
+    if (rows_.index().segments().empty()) return absl::OkStatus();
     CKPTREE_RETURN_IF_ERROR(database_->MakeStaging(kFetched));
     const std::string folder =
         kv::Join(database_->staging_directory(), kFetched);
     std::vector<kv::StagedSegment> staged;
     std::size_t count = 0;
-    for (const auto& [key, living] : rows_.segments()) {
+    for (const auto& [key, living] : rows_.index().segments()) {
       const schema::SegmentKeyFields& fields = living.segment.segment;
       kv::StagedSegment segment;
       segment.space = fields.space;
@@ -129,8 +131,7 @@ class Mirror {
       segment.first_key = schema::SegmentHeaderKey(fields);
       segment.last_key = schema::SegmentTableKey(fields);
       segment.file_bytes = living.segment.bytes;
-      CKPTREE_RETURN_IF_ERROR(DownloadSegment(
-          living.segment, living.era, uuid_, segment.path, store_, cancelled_));
+      CKPTREE_RETURN_IF_ERROR(Fetch(living, segment.path));
       staged.push_back(std::move(segment));
       if (staged.size() < kSegmentsAtOnce) continue;
       CKPTREE_RETURN_IF_ERROR(database_->Adopt(std::exchange(staged, {})));
@@ -139,7 +140,7 @@ class Mirror {
     return database_->RemoveStaging(kFetched);
   }
 
-  absl::Status Fetch(const LivingSegment& living, const std::string& path) {
+  absl::Status Fetch(const schema::RemoteLiving& living, const std::string& path) {
     const auto download = [&](const std::string& to) {
       return DownloadSegment(living.segment, living.era, uuid_, to, store_,
                              cancelled_);

@@ -5,22 +5,15 @@
 #ifndef CKPTREE_CORE_REMOTE_MIRROR_H_
 #define CKPTREE_CORE_REMOTE_MIRROR_H_
 
-#include <cstdint>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
-#include "base/digest.h"
+#include "core/remote/row_index.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
 
 namespace ckptree::internal {
-
-// How far a chain was read.
-struct ChainPoint {
-  std::uint64_t ordinal = 0;
-  base::Digest hash;
-};
 
 // Makes the store `uuid` in `directory`, of which nothing is kept, and closes
 // it: all rows, then every segment that one of them names. Nothing of it counts

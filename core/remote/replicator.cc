@@ -54,7 +54,14 @@ constexpr absl::Duration kMayBeAlive = absl::Minutes(10);
 // More rows than that stand in objects of their own.
 constexpr std::size_t kRowsInCommit = std::size_t{8} << 20;
 constexpr std::size_t kRowsInObject = std::size_t{16} << 20;
-constexpr int kOpenAttempts = 16;
+// Of an open, each behind another's commit.
+constexpr int kOpensBeforeClaim = 8;
+// How long a writer waits for who claims the store, and looks meanwhile.
+constexpr absl::Duration kPauseForClaim = absl::Seconds(20);
+constexpr absl::Duration kLookForOpen = absl::Milliseconds(20);
+constexpr std::size_t kMostClaimBytes = 64;
+// An index is written behind so many commits: what an open reads beside it.
+constexpr std::uint64_t kCommitsPerIndex = 3;
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -122,7 +129,10 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   const kv::Call opening = kv::Call::Within(kOpenTime);
   made->note_.local = kv::NewWriteId();
   made->chain_ = std::make_unique<RemoteChain>(made->store_.get(), made->uuid_);
-  bool ships = false;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<schema::RemoteIndex> index,
+      GoOnFromIndex(made->chain_.get(), *made->store_, made->uuid_, opening));
+  bool ships = index.has_value() && ShipsAnything(*index);
   const auto read_on = [&] {
     return made->chain_->ReadOn(
         [&ships](const RemoteCommit& commit) {
@@ -140,15 +150,12 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
   CKPTREE_RETURN_IF_ERROR(
       kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
-  // A writer that is alive takes one ordinal after the other: nothing stands
-  // between the look at the newest and the next one, and it is tried again.
-  absl::Status opened;
-  do {
-    CKPTREE_RETURN_IF_ERROR(read_on());
-    opened =
-        made->chain_->Append(made->Draft(RemoteCommit::Shape::kOpen), opening);
-  } while (absl::IsAborted(opened) && kv::MonotonicNow() < opening.deadline);
-  CKPTREE_RETURN_IF_ERROR(opened);
+  CKPTREE_RETURN_IF_ERROR(made->AskOpen(
+      [&]() -> absl::StatusOr<RemoteCommit> {
+        CKPTREE_RETURN_IF_ERROR(read_on());
+        return made->Draft(RemoteCommit::Shape::kOpen);
+      },
+      opening));
   CKPTREE_RETURN_IF_ERROR(
       FetchStore(*made->store_, made->uuid_, directory, kv_options));
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
@@ -186,6 +193,54 @@ absl::StatusOr<absl::Time> Replicator::StoreTime(const kv::Call& call) {
   if (info.has_value()) return info->modified;
   return absl::DataLossError(absl::StrFormat(
       "%s was put to %s and is not there", name, store_->address()));
+}
+
+std::string Replicator::ClaimName() const { return HexOf(uuid_) + "/claim"; }
+
+// Of two who ask for the next ordinal again and again the one who goes on from
+// its own commit is always ahead of the one who has to read it first: who takes
+// over asks for a pause then.
+absl::Status Replicator::AskOpen(
+    absl::FunctionRef<absl::StatusOr<RemoteCommit>()> draft,
+    const kv::Call& call) {
+  bool claimed = false;
+  absl::Status opened;
+  for (int tries = 1;; ++tries) {
+    CKPTREE_ASSIGN_OR_RETURN(RemoteCommit open, draft());
+    opened = chain_->Append(std::move(open), call);
+    if (!absl::IsAborted(opened) || kv::MonotonicNow() >= call.deadline) break;
+    if (tries % kOpensBeforeClaim == 0) {
+      const std::string id = kv::NewWriteId();
+      CKPTREE_RETURN_IF_ERROR(store_->Put(ClaimName(), BytesOf(id), call));
+      claimed = true;
+    }
+  }
+  const std::string claim = ClaimName();
+  if (claimed) store_->Delete(std::span(&claim, 1), call).IgnoreError();
+  return opened;
+}
+
+// A claim that nobody makes good costs one pause.
+absl::Status Replicator::YieldToClaim(const std::stop_token& stop) {
+  const kv::Call call = kv::Call::Within(kRequestTime, stop);
+  const absl::StatusOr<std::optional<std::string>> claim =
+      GetObject(*store_, ClaimName(), kMostClaimBytes, call);
+  if (!claim.ok() || !claim->has_value() || **claim == claim_) {
+    return absl::OkStatus();
+  }
+  claim_ = **claim;
+  const absl::Time until = kv::MonotonicNow() + kPauseForClaim;
+  while (kv::MonotonicNow() < until && !stop.stop_requested()) {
+    CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
+        [](const RemoteCommit&) { return absl::OkStatus(); }, call));
+    CKPTREE_RETURN_IF_ERROR(chain_->fenced());
+    const absl::MutexLock lock(&mu_);
+    const auto stopped = [&stop] { return stop.stop_requested(); };
+    mu_.AwaitWithTimeout(absl::Condition(&stopped), kLookForOpen);
+  }
+  const std::string name = ClaimName();
+  store_->Delete(std::span(&name, 1), call).IgnoreError();
+  return absl::OkStatus();
 }
 
 // Never needed for safety: a second start by mistake would end a healthy run.
@@ -258,20 +313,22 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
 }
 
 absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
-  ChainRows rows(absl::HexStringToBytes(note_.local));
+  ChainRows rows(uuid_, absl::HexStringToBytes(note_.local),
+                 /*keeps_rows=*/true);
   // Make() took it over: it is only read once more, for its rows.
   const bool taken = chain_->era() != 0;
   RemoteChain again(store_.get(), uuid_);
   RemoteChain& chain = taken ? again : *chain_;
   std::uint64_t place = 0;
   std::set<RowName> differ;
-  for (int attempt = 1;; ++attempt) {
-    CKPTREE_RETURN_IF_ERROR(chain.ReadOn(
-        [&](const RemoteCommit& commit) {
-          return rows.Add(commit, *store_, call,
-                          [](const RemoteRow&) { return absl::OkStatus(); });
-        },
-        call));
+  const auto pass = [](const RemoteRow&) { return absl::OkStatus(); };
+  bool first = true;
+  const auto read = [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(
+        std::exchange(first, false)
+            ? rows.Read(&chain, *store_, call, pass,
+                        [] { return absl::OkStatus(); })
+            : rows.ReadOn(&chain, *store_, call, pass));
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::uint64_t> known,
         rows.PlaceOf(directory_, store_->address(), ordinal));
@@ -279,23 +336,28 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
     if (!known.has_value() || place < ordinal) {
       CKPTREE_ASSIGN_OR_RETURN(differ, rows.Differences(*database_));
     }
-    if (!known.has_value() && !differ.empty()) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s and %s are the same store and differ in %d rows, and neither is "
-          "known to have come from the other: nothing is shipped. An empty "
-          "directory with this remote fetches the store from there",
-          directory_, store_->address(), differ.size()));
-    }
-    if (taken) break;
-    CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
-    RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
-    open.from = place;
-    open.to = place;
-    absl::Status opened = chain_->Append(std::move(open), call);
-    if (opened.ok()) break;
-    if (!absl::IsAborted(opened) || attempt == kOpenAttempts) return opened;
+    if (known.has_value() || differ.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s and %s are the same store and differ in %d rows, and neither is "
+        "known to have come from the other: nothing is shipped. An empty "
+        "directory with this remote fetches the store from there",
+        directory_, store_->address(), differ.size()));
+  };
+  if (taken) {
+    CKPTREE_RETURN_IF_ERROR(read());
+  } else {
+    CKPTREE_RETURN_IF_ERROR(AskOpen(
+        [&]() -> absl::StatusOr<RemoteCommit> {
+          CKPTREE_RETURN_IF_ERROR(read());
+          CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
+          RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
+          open.from = open.to = place;
+          return open;
+        },
+        call));
+    CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
   }
-  for (const auto& [key, living] : rows.segments()) there_.insert(key);
+  index_ = rows.TakeIndex();
   const absl::MutexLock lock(&mu_);
   changed_ = std::move(differ);
   noted_ = ordinal;
@@ -379,7 +441,7 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
                                    database_->Get(name.first, name.second));
           if (row.value.has_value() && name.first == Space::kRecords) {
             const auto segment = schema::DecodeSegmentKey(name.second);
-            if (segment.has_value() && !there_.contains(name.second)) {
+            if (segment.has_value() && !index_->segments().contains(name.second)) {
               round.segments.push_back(*segment);
             }
           }
@@ -452,19 +514,18 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     commit.to = asked_->to;
     commit.ceiling = asked_->ceiling;
     status = DamagedHere(Upload(*asked_, stop, &commit));
+    asked_->commit = commit;
+    asked_->commit.rows.clear();
     if (status.ok()) status = chain_->Append(std::move(commit), call);
   }
   if (status.ok()) {
-    for (const schema::SegmentKeyFields& segment : asked_->segments) {
-      there_.insert(schema::SegmentKey(segment.version, segment.part,
-                                       segment.space, segment.builder));
-    }
-    for (const RemoteRow& row : asked_->rows) {
-      if (!row.value.has_value()) there_.erase(row.key);
-    }
+    asked_->commit.ordinal = chain_->ordinal();
+    asked_->commit.era = chain_->era();
+    const absl::Status added = index_->AddWithRows(asked_->commit, asked_->rows);
     Shipped(asked_->to);
     asked_.reset();
-    return absl::OkStatus();
+    CKPTREE_RETURN_IF_ERROR(added);
+    return WriteIndex(/*any=*/false, stop);
   }
   if (!chain_->pending()) {
     // What is tried next is of the newest commit.
@@ -473,6 +534,19 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     asked_.reset();
   }
   return status;
+}
+
+absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {
+  const std::uint64_t behind = index_->ordinal() - index_->written();
+  if (behind < (any ? 1 : kCommitsPerIndex)) return absl::OkStatus();
+  if (!any) CKPTREE_RETURN_IF_ERROR(YieldToClaim(stop));
+  const absl::Status written =
+      index_->Write(chain_->hash(), chain_->era(), *store_, stop);
+  // It is tried again behind the next commit: opens read more until then.
+  if (!written.ok() && !stop.stop_requested() && logger_ != nullptr) {
+    logger_->Log(LogSeverity::kWarning, "remote", written);
+  }
+  return absl::OkStatus();
 }
 
 void Replicator::Shipped(std::uint64_t to) {
@@ -544,6 +618,10 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
         chain_->Append(std::move(close), kv::Call::Within(kRequestTime));
     if (!closed.ok() && logger_ != nullptr) {
       logger_->Log(LogSeverity::kWarning, "remote", closed);
+    }
+    if (closed.ok() && index_ != nullptr) {
+      index_->AddWithRows(*chain_->newest(), {}).IgnoreError();
+      WriteIndex(/*any=*/true, {}).IgnoreError();
     }
   }
   const absl::MutexLock lock(&mu_);

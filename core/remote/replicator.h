@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -88,10 +89,19 @@ class Replicator {
     std::set<RowName> names;
     std::vector<schema::RemoteRow> rows;
     std::vector<schema::SegmentKeyFields> segments;
+    // What was asked for, but for the rows.
+    schema::RemoteCommit commit;
   };
 
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
   absl::Status CheckUnused(const kv::Call& call);
+  // Asks for the open that `draft` makes, at the end of the chain, until it is
+  // in it.
+  absl::Status AskOpen(
+      absl::FunctionRef<absl::StatusOr<schema::RemoteCommit>()> draft,
+      const kv::Call& call);
+  std::string ClaimName() const;
+  absl::Status YieldToClaim(const std::stop_token& stop);
   absl::StatusOr<absl::Time> StoreTime(const kv::Call& call);
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
@@ -101,6 +111,8 @@ class Replicator {
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
   void Shipped(std::uint64_t to);
+  // Where there are commits enough that the newest index lacks, or any.
+  absl::Status WriteIndex(bool any, const std::stop_token& stop);
   bool Idle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return noted_ <= shipped_ || !health_.ok();
   }
@@ -117,7 +129,8 @@ class Replicator {
   // Of the thread, after Begin().
   std::unique_ptr<RemoteChain> chain_;
   std::optional<Round> asked_;   // The commit of which nobody knows yet.
-  std::set<std::string> there_;  // Keys of segment rows that were uploaded.
+  std::string claim_;  // The one that it paused for.
+  std::unique_ptr<RowIndex> index_;  // Of what is there.
 
   mutable absl::Mutex mu_;
   std::set<RowName> changed_ ABSL_GUARDED_BY(mu_);  // Since the last round.

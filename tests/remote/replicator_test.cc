@@ -240,11 +240,6 @@ TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
 }
 
 TEST_F(ReplicatorTest, ARunThatGoesOnSavingIsTakenOver) {
-  if (!Address().starts_with("file:")) {
-    GTEST_SKIP() << "a trainer that never pauses, beside a server on the same "
-                    "processors, commits as fast as the next one reads: see "
-                    "core/remote/README.md";
-  }
   StoreOptions options = Remote();
   options.durable = Durable::kRemote;
   options.take_over = true;

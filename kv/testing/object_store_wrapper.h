@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Object stores that a test looks into, or hurts, wherever they are opened.
+
+#ifndef CKPTREE_KV_TESTING_OBJECT_STORE_WRAPPER_H_
+#define CKPTREE_KV_TESTING_OBJECT_STORE_WRAPPER_H_
+
+#include <functional>
+#include <memory>
+
+#include "kv/object_store.h"
+
+namespace ckptree::kv {
+
+using ObjectStoreWrapper = std::function<std::unique_ptr<ObjectStore>(
+    std::unique_ptr<ObjectStore> opened)>;
+
+// What OpenObjectStore() opens from now on is what `wrapper` makes of it; null:
+// it is as it is. Not while one is opened.
+void SetObjectStoreWrapper(ObjectStoreWrapper wrapper);
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_TESTING_OBJECT_STORE_WRAPPER_H_
