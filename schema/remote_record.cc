@@ -260,7 +260,8 @@ absl::StatusOr<RemoteCommit> DecodeRemoteCommit(std::string_view bytes) {
     commit.rows_objects.push_back(std::move(decoded));
   }
   for (const pb::RemoteSegment& segment : in.segments()) {
-    CKPTREE_ASSIGN_OR_RETURN(RemoteSegment decoded, DecodeSegment(RecordKind::kRemoteCommit, segment));
+    CKPTREE_ASSIGN_OR_RETURN(RemoteSegment decoded,
+                             DecodeSegment(RecordKind::kRemoteCommit, segment));
     commit.segments.push_back(std::move(decoded));
   }
   return commit;
@@ -348,7 +349,8 @@ absl::StatusOr<RemoteIndex> DecodeRemoteIndex(std::string_view bytes) {
   }
   CKPTREE_ASSIGN_OR_RETURN(index.newest, DecodeRun(kKind, in.newest()));
   for (const pb::RemoteDead& dead : in.dead()) {
-    if (dead.name().empty() || dead.at() == 0 || dead.at() > index.ordinal + 1) {
+    if (dead.name().empty() || dead.at() == 0 ||
+        dead.at() > index.ordinal + 1) {
       return Fault(kKind, "a dead object that cannot be");
     }
     index.dead.push_back({dead.name(), dead.at()});

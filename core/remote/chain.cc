@@ -145,9 +145,8 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
       }
       found[0] = Get(first, call);
     }
-    std::size_t next = ++alone < kReadAlone
-                           ? 1
-                           : std::min(2 * at_once, most_at_once_);
+    std::size_t next =
+        ++alone < kReadAlone ? 1 : std::min(2 * at_once, most_at_once_);
     // Rule 12: what lies behind one that is absent does not count yet.
     for (std::size_t i = 0; i < at_once; ++i) {
       CKPTREE_RETURN_IF_ERROR(found[i].status());

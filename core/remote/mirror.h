@@ -25,8 +25,18 @@ absl::Status MakeMirror(kv::ObjectStore& store, const std::string& uuid,
                         const kv::Options& options, std::stop_token cancelled,
                         ChainPoint* point = nullptr);
 
-// The same in a directory that is absent or empty, which gets it as a whole: it
-// is put together beside it. A crash leaves no half of a store.
+// Brings a mirror, which is at `point`, up to the end of the chain, and moves
+// `point` there. Who reads it beside that sees each commit as a whole once it
+// refreshes, and goes on with what it has open. It may be done again from an
+// earlier point. kDataLoss: the chain does not go on from there.
+absl::Status AdvanceMirror(kv::ObjectStore& store, const std::string& uuid,
+                           const std::string& directory,
+                           const std::string& known, const kv::Options& options,
+                           ChainPoint* point);
+
+// The same as MakeMirror() in a directory that is absent or empty,
+// which gets it as a whole: it is put together beside it. A crash leaves no
+// half of a store.
 absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         const std::string& directory,
                         const kv::Options& options);

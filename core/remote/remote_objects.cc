@@ -141,9 +141,8 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        std::uint64_t bytes,
                                        const base::Digest& digest,
                                        const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::optional<std::string> found,
-      GetKnown(store, name, bytes, call));
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> found,
+                           GetKnown(store, name, bytes, call));
   if (!found.has_value()) {
     return absl::DataLossError(absl::StrFormat(
         "%s is missing in %s, and a commit needs it", name, store.address()));

@@ -26,6 +26,7 @@
 #include "core/process/logger.h"
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
+#include "core/remote/cleaner.h"
 #include "core/remote/local_note.h"
 #include "kv/database.h"
 #include "kv/object_store.h"
@@ -79,6 +80,9 @@ class Replicator {
   absl::Status Stop(absl::Duration timeout);
 
  private:
+  // Of one request that is not for a segment.
+  static constexpr absl::Duration kRequestTime = absl::Minutes(1);
+
   Replicator(std::unique_ptr<kv::ObjectStore> store, std::string directory,
              const StoreOptions& options, kv::Options kv_options);
 
@@ -102,7 +106,6 @@ class Replicator {
       const kv::Call& call);
   std::string ClaimName() const;
   absl::Status YieldToClaim(const std::stop_token& stop);
-  absl::StatusOr<absl::Time> StoreTime(const kv::Call& call);
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
@@ -113,6 +116,8 @@ class Replicator {
   void Shipped(std::uint64_t to);
   // Where there are commits enough that the newest index lacks, or any.
   absl::Status WriteIndex(bool any, const std::stop_token& stop);
+  void Clean(const std::stop_token& stop);
+  absl::Duration UntilClean() const;
   bool Idle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return noted_ <= shipped_ || !health_.ok();
   }
@@ -121,6 +126,7 @@ class Replicator {
   const std::string directory_;
   const kv::Options kv_options_;
   const bool take_over_;
+  const absl::Duration grace_;
   std::string uuid_;
   LocalNote note_;
   kv::Database* database_ = nullptr;
@@ -128,9 +134,10 @@ class Replicator {
 
   // Of the thread, after Begin().
   std::unique_ptr<RemoteChain> chain_;
-  std::optional<Round> asked_;   // The commit of which nobody knows yet.
-  std::string claim_;  // The one that it paused for.
+  std::optional<Round> asked_;       // The commit of which nobody knows yet.
+  std::string claim_;                // The one that it paused for.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
+  std::unique_ptr<RemoteCleaner> cleaner_;
 
   mutable absl::Mutex mu_;
   std::set<RowName> changed_ ABSL_GUARDED_BY(mu_);  // Since the last round.

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -42,6 +43,7 @@ constexpr std::size_t kRowsInIndex = std::size_t{256} << 10;
 constexpr std::size_t kRowsInRunObject = std::size_t{16} << 20;
 // A run is smaller than the one before it by that.
 constexpr std::uint64_t kRunRatio = 8;
+constexpr std::size_t kIndexesKept = 2;
 
 std::size_t BytesIn(const RowName& name,
                     const std::optional<std::string>& value) {
@@ -69,9 +71,9 @@ absl::StatusOr<RemoteRun> GetRun(const RemoteRunObject& object,
                                  const std::string& uuid,
                                  kv::ObjectStore& store, const kv::Call& call) {
   const std::string name = RemoteRunName(uuid, object);
-  CKPTREE_ASSIGN_OR_RETURN(const std::string bytes,
-                           GetChecked(store, name, object.object.bytes,
-                                      object.object.digest, call));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::string bytes,
+      GetChecked(store, name, object.object.bytes, object.object.digest, call));
   absl::StatusOr<RemoteRun> run = schema::DecodeRemoteRun(bytes);
   if (run.ok()) return run;
   return absl::Status(run.status().code(),
@@ -100,8 +102,8 @@ class RunWriter {
  private:
   absl::Status Put() {
     const std::string bytes = schema::EncodeRemoteRun(run_);
-    RemoteRunObject object{
-        {NewRemoteId(), bytes.size(), base::DigestOf(bytes)}, era_};
+    RemoteRunObject object{{NewRemoteId(), bytes.size(), base::DigestOf(bytes)},
+                           era_};
     CKPTREE_RETURN_IF_ERROR(store_.Put(RemoteRunName(uuid_, object),
                                        BytesOf(bytes),
                                        CallFor(bytes.size(), stop_)));
@@ -196,7 +198,15 @@ absl::Status RowIndex::Start(RemoteIndex index, kv::ObjectStore& store,
   ceiling_ = index.ceiling;
   directories_ = std::move(index.directories);
   rows_objects_ = std::move(index.rows_objects);
-  dead_ = std::move(index.dead);
+  for (schema::RemoteDead& dead : index.dead) {
+    // The commit behind an index of another writer may be older than that.
+    if (dead.at > index.ordinal) {
+      marked_.insert(std::move(dead.name));
+    } else {
+      dead_.push_back(std::move(dead));
+    }
+  }
+  listed_ = dead_.size();
   runs_ = std::move(index.runs);
   if (!keeps_rows_) return absl::OkStatus();
   for (RemoteLiving& living : index.newest.segments) {
@@ -215,7 +225,15 @@ absl::Status RowIndex::AddRow(const RemoteRow& row, const RemoteCommit& commit,
   const RowName name(row.space, row.key);
   if (IsSegment(name)) {
     if (!row.value.has_value()) {
-      segments_.erase(row.key);
+      const auto living = segments_.find(row.key);
+      if (living != segments_.end()) {
+        if (keeps_rows_) {
+          dead_.push_back({RemoteSegmentName("", living->second.era,
+                                             living->second.segment),
+                           commit.ordinal});
+        }
+        segments_.erase(living);
+      }
       newest_segments_.erase(row.key);
     } else if (!segments_.contains(row.key)) {
       const auto found = uploaded->find(row.key);
@@ -270,11 +288,11 @@ absl::Status RowIndex::Add(const RemoteCommit& commit, kv::ObjectStore& store,
     const RemoteLiving living{segment, commit.era};
     uploaded[KeyOf(living)] = living;
   }
-  CKPTREE_RETURN_IF_ERROR(
-      ForEachRow(commit, store, call, [&](const RemoteRow& row) -> absl::Status {
-        CKPTREE_RETURN_IF_ERROR(take(row));
-        return AddRow(row, commit, &uploaded);
-      }));
+  CKPTREE_RETURN_IF_ERROR(ForEachRow(commit, store, call,
+                                     [&](const RemoteRow& row) -> absl::Status {
+                                       CKPTREE_RETURN_IF_ERROR(take(row));
+                                       return AddRow(row, commit, &uploaded);
+                                     }));
   Count(commit);
   return absl::OkStatus();
 }
@@ -311,9 +329,8 @@ class RowIndex::RunReader {
     while (at_ == run_.rows.size()) {
       if (next_ == objects_.size()) return nullptr;
       CKPTREE_ASSIGN_OR_RETURN(
-          RemoteRun run,
-          GetRun(objects_[next_], uuid_, store_,
-                 CallFor(objects_[next_].object.bytes, stop_)));
+          RemoteRun run, GetRun(objects_[next_], uuid_, store_,
+                                CallFor(objects_[next_].object.bytes, stop_)));
       ++next_;
       Take(std::move(run));
     }
@@ -406,7 +423,7 @@ absl::Status RowIndex::Spill(std::uint64_t era, kv::ObjectStore& store,
   CKPTREE_ASSIGN_OR_RETURN(Run run, writer.Finish());
   for (std::size_t i = first; i < runs_.size(); ++i) {
     for (const RemoteRunObject& object : runs_[i]) {
-      dead_.push_back({RemoteRunName("", object), ordinal_});
+      marked_.insert(RemoteRunName("", object));
     }
   }
   runs_.resize(first);
@@ -415,6 +432,54 @@ absl::Status RowIndex::Spill(std::uint64_t era, kv::ObjectStore& store,
   newest_segments_.clear();
   newest_bytes_ = 0;
   return absl::OkStatus();
+}
+
+std::set<std::string> RowIndex::Needed() const {
+  std::set<std::string> names(rows_objects_.begin(), rows_objects_.end());
+  names.insert(indexes_.begin(), indexes_.end());
+  for (const auto& [key, living] : segments_) {
+    names.insert(RemoteSegmentName("", living.era, living.segment));
+  }
+  for (const Run& run : runs_) {
+    for (const RemoteRunObject& object : run) {
+      names.insert(RemoteRunName("", object));
+    }
+  }
+  return names;
+}
+
+void RowIndex::Mark(std::string name) {
+  const bool known = std::any_of(
+      dead_.begin(), dead_.end(),
+      [&](const schema::RemoteDead& dead) { return dead.name == name; });
+  if (!known) marked_.insert(std::move(name));
+}
+
+void RowIndex::NoteIndex(std::string name) {
+  indexes_.push_back(std::move(name));
+  while (indexes_.size() > kIndexesKept) {
+    Mark(std::move(indexes_.front()));
+    indexes_.erase(indexes_.begin());
+  }
+}
+
+std::vector<schema::RemoteDead> RowIndex::Dead() const {
+  std::vector<schema::RemoteDead> dead;
+  for (std::size_t i = 0; i < listed_; ++i) {
+    if (dead_[i].at <= ordinal_) dead.push_back(dead_[i]);
+  }
+  return dead;
+}
+
+void RowIndex::Deleted(const std::vector<std::string>& names) {
+  const std::set<std::string> gone(names.begin(), names.end());
+  const auto end = dead_.begin() + static_cast<std::ptrdiff_t>(listed_);
+  const auto kept = std::stable_partition(dead_.begin(), end,
+                                          [&](const schema::RemoteDead& dead) {
+                                            return !gone.contains(dead.name);
+                                          });
+  listed_ = static_cast<std::size_t>(kept - dead_.begin());
+  dead_.erase(kept, end);
 }
 
 absl::Status RowIndex::Write(const base::Digest& hash, std::uint64_t era,
@@ -432,11 +497,19 @@ absl::Status RowIndex::Write(const base::Digest& hash, std::uint64_t era,
   index.runs = runs_;
   index.newest = NewestRun();
   index.dead = dead_;
+  for (const std::string& name : marked_) {
+    index.dead.push_back({name, ordinal_ + 1});
+  }
   index.rows_objects = rows_objects_;
   const std::string bytes = schema::EncodeRemoteIndex(index);
-  CKPTREE_RETURN_IF_ERROR(store.Put(
-      RemoteIndexName(uuid_, ordinal_, era, NewRemoteId()),
-      BytesOf(bytes), CallFor(bytes.size(), stop)));
+  const std::string attempt = NewRemoteId();
+  CKPTREE_RETURN_IF_ERROR(
+      store.Put(RemoteIndexName(uuid_, ordinal_, era, attempt), BytesOf(bytes),
+                CallFor(bytes.size(), stop)));
+  dead_ = std::move(index.dead);
+  listed_ = dead_.size();
+  marked_.clear();
+  NoteIndex(RemoteIndexName("", ordinal_, era, attempt));
   written_ = ordinal_;
   return absl::OkStatus();
 }

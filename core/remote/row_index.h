@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -26,8 +27,7 @@
 namespace ckptree::internal {
 
 using RowName = std::pair<schema::Space, std::string>;
-using TakeRowFn =
-    absl::FunctionRef<absl::Status(const schema::RemoteRow& row)>;
+using TakeRowFn = absl::FunctionRef<absl::Status(const schema::RemoteRow& row)>;
 
 // A commit that was seen.
 struct ChainPoint {
@@ -74,6 +74,9 @@ class RowIndex {
   absl::Status AddWithRows(const schema::RemoteCommit& commit,
                            const std::vector<schema::RemoteRow>& rows);
 
+  // A segment whose row was there before all that is added.
+  void Know(const std::string& row_key) { segments_[row_key] = {}; }
+
   // Of the newest commit, and of that of the newest index; 0: of none.
   std::uint64_t ordinal() const { return ordinal_; }
   std::uint64_t written() const { return written_; }
@@ -85,6 +88,21 @@ class RowIndex {
   const std::vector<schema::RemoteDirectory>& directories() const {
     return directories_;
   }
+
+  // ---- what nothing needs any more (tests/remote/deletion_model.py) ----
+
+  // Names of objects, without the uuid. Those that commits, living rows and
+  // this index name.
+  std::set<std::string> Needed() const;
+  // The next index lists it. Once: what is listed already is passed over.
+  void Mark(std::string name);
+  // An index that is there, newer than all that were told before; the two
+  // newest stay, and the others are marked.
+  void NoteIndex(std::string name);
+  // Dead since the commit `at`, or an earlier one, and listed in an index that
+  // was answered. `at` is of this writer, or was known before it opened.
+  std::vector<schema::RemoteDead> Dead() const;
+  void Deleted(const std::vector<std::string>& names);
 
   // Writes an index as of the newest commit, which has the bytes of `hash`.
   // After an error none is there, or one that is whole; it may be tried again.
@@ -115,7 +133,10 @@ class RowIndex {
   std::map<std::string, schema::RemoteLiving> segments_;
   std::vector<schema::RemoteDirectory> directories_;
   std::vector<std::string> rows_objects_;
+  std::vector<std::string> indexes_;  // Not marked; the newest one last.
   std::vector<schema::RemoteDead> dead_;
+  std::size_t listed_ = 0;  // So many of them an index lists.
+  std::set<std::string> marked_;
   std::vector<Run> runs_;
   // Behind the runs; the segments among them whose upload no run has.
   Rows newest_;

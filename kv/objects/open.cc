@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kv/object_store.h"
+#include "kv/object_store_wrapper.h"
 #include "kv/objects/file_store.h"
 #include "kv/objects/names.h"
 #include "kv/objects/rados_store.h"
 #include "kv/objects/s3_store.h"
-#include "kv/testing/object_store_wrapper.h"
 
 namespace ckptree::kv {
 

@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kv/object_store.h"
-#include "kv/testing/object_store_wrapper.h"
+#include "kv/object_store_wrapper.h"
 
 namespace ckptree::testing {
 

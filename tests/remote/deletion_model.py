@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How objects of a store are deleted, searched exhaustively. The chain of
-commits is that of model.py: here a commit is in it at once, or its writer learns
-that it lost the store.
+commits is that of model.py: here a commit is in it at once, or its writer
+learns that it lost the store.
 
   deletion_model.py                the search, then every mutant
   deletion_model.py --mutant NAME  one wrong rule: the way to it is printed
@@ -24,8 +24,9 @@ The rules (8 and 9 of model.py, said more exactly):
             commit after it is said anew.
   c grace   It is deleted when the grace time has passed since that commit, by
             the clock of the store.
-  d orphans Are of an era before the cleaner's own, are named neither by a living
-            row nor by the index in hand, and are looked for after its open.
+  d orphans Are of an era before the cleaner's own, are named neither by a
+            living row nor by the index in hand, and are looked for after its
+            open.
   e index   A writer goes on from the newest index and the commits behind it.
 
 What must hold, in every state:
@@ -132,7 +133,8 @@ class Rules:
       state = self.sweep(state, w)
     marked = state.writers[w].marked
     at = len(state.chain) + 1
-    state = state._replace(chain=state.chain + (("open", at, NOTHING, NOTHING),))
+    state = state._replace(
+        chain=state.chain + (("open", at, NOTHING, NOTHING),))
     dead = index.dead if index else NOTHING
     if self.mutant != "another's next commit counts":
       anew = {(name, 0) for name, when in dead if when > index.at}

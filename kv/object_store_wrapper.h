@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Object stores that a test looks into, or hurts, wherever they are opened.
+// For tests: object stores that they look into, or hurt, wherever one is
+// opened.
 
-#ifndef CKPTREE_KV_TESTING_OBJECT_STORE_WRAPPER_H_
-#define CKPTREE_KV_TESTING_OBJECT_STORE_WRAPPER_H_
+#ifndef CKPTREE_KV_OBJECT_STORE_WRAPPER_H_
+#define CKPTREE_KV_OBJECT_STORE_WRAPPER_H_
 
 #include <functional>
 #include <memory>
@@ -21,4 +22,4 @@ void SetObjectStoreWrapper(ObjectStoreWrapper wrapper);
 
 }  // namespace ckptree::kv
 
-#endif  // CKPTREE_KV_TESTING_OBJECT_STORE_WRAPPER_H_
+#endif  // CKPTREE_KV_OBJECT_STORE_WRAPPER_H_
