@@ -29,9 +29,7 @@ namespace fs = std::filesystem;
 
 class IndexTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    setenv("XDG_CACHE_HOME", Disk("cache").c_str(), 1);
-  }
+  void SetUp() override { setenv("XDG_CACHE_HOME", Disk("cache").c_str(), 1); }
   std::string Address() { return absl::StrCat("file://", dir_.path()); }
   std::string Disk(const std::string& name) { return disks_ / name; }
   StoreOptions Remote() {
@@ -117,6 +115,23 @@ TEST_F(IndexTest, AnOpenOfTenThousandStepsIsTenRequests) {
   Store taken = Store::Open(Disk("b"), Remote()).value();
   EXPECT_LE(count.requests().size(), 40) << count.Text();
   EXPECT_EQ(taken.Steps().value().size(), kSteps);
+}
+
+TEST_F(IndexTest, ALookAtWhatIsNewIsOneRequest) {
+  Store store = Store::Open(Disk("a"), Remote()).value();
+  Save(store, 1, 64 << 10);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  RequestCount count;
+  Store reader = Store::Open(Address(), Reading()).value();
+  count.Reset();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_EQ(count.requests().size(), 1) << count.Text();
+  Save(store, 2, 64 << 10);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  ASSERT_TRUE(reader.Refresh().ok());
+  Expect(reader, 2, 64 << 10);
+  ASSERT_TRUE(reader.Close().ok());
+  ASSERT_TRUE(store.Close().ok());
 }
 
 TEST_F(IndexTest, ASmallSaveIsTwoRequests) {
