@@ -103,6 +103,8 @@ class Mirror {
     CKPTREE_RETURN_IF_ERROR(FetchSegments());
     holds_rows_ = false;
     CKPTREE_RETURN_IF_ERROR(Write());
+    // What removed steps had alone.
+    CKPTREE_RETURN_IF_ERROR(DropUnlistedFiles(database_.get()).status());
     *point = {chain_.ordinal(), chain_.hash()};
     return database_->Close();
   }
