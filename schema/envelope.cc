@@ -73,6 +73,10 @@ std::string_view Name(RecordKind kind) {
       return "remote commit";
     case RecordKind::kRemoteRows:
       return "remote rows";
+    case RecordKind::kRemoteRun:
+      return "remote run";
+    case RecordKind::kRemoteIndex:
+      return "remote index";
   }
   return "unknown record";
 }

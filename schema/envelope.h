@@ -39,9 +39,11 @@ enum class RecordKind : std::uint8_t {
   kRankMail = 19,
   kStoreRequest = 20,  // In `requests` only, as the next one.
   kStoreAnswer = 21,
-  kRemoteStore = 32,  // In object stores only, as the next two.
+  kRemoteStore = 32,  // In object stores only, as the next four.
   kRemoteCommit = 33,
   kRemoteRows = 34,
+  kRemoteRun = 35,
+  kRemoteIndex = 36,
 };
 
 // "step record", "leaf record", ...

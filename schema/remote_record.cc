@@ -2,9 +2,11 @@
 
 #include "schema/remote_record.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -67,17 +69,28 @@ absl::Status CommitFault(std::string_view what) {
   return Fault(RecordKind::kRemoteCommit, what);
 }
 
-absl::StatusOr<RemoteSegment> DecodeSegment(const pb::RemoteSegment& in) {
+void EncodeSegment(const RemoteSegment& segment, pb::RemoteSegment* out) {
+  out->set_version(segment.segment.version);
+  out->set_part(segment.segment.part);
+  out->set_space(static_cast<std::uint32_t>(segment.segment.space));
+  out->set_builder(segment.segment.builder);
+  out->set_attempt(segment.attempt);
+  out->set_bytes(segment.bytes);
+  out->set_digest(segment.digest.view().data(), kDigestBytes);
+}
+
+absl::StatusOr<RemoteSegment> DecodeSegment(RecordKind kind,
+                                            const pb::RemoteSegment& in) {
   const bool holds_segments =
       in.space() == static_cast<std::uint32_t>(Space::kLeaves) ||
       in.space() == static_cast<std::uint32_t>(Space::kChunks);
   if (in.version() == 0 || !holds_segments || in.builder() > 0xff ||
       in.part() >= static_cast<std::uint32_t>(kMaxParts)) {
-    return CommitFault("a segment that cannot be");
+    return Fault(kind, "a segment that cannot be");
   }
   if (in.attempt().size() != kRemoteIdBytes ||
       in.digest().size() != kDigestBytes || in.bytes() == 0) {
-    return CommitFault("a segment without its attempt, bytes or digest");
+    return Fault(kind, "a segment without its attempt, bytes or digest");
   }
   RemoteSegment segment;
   segment.segment = {in.version(), static_cast<std::uint16_t>(in.part()),
@@ -87,6 +100,52 @@ absl::StatusOr<RemoteSegment> DecodeSegment(const pb::RemoteSegment& in) {
   segment.bytes = in.bytes();
   segment.digest = base::Digest::FromBytes(in.digest());
   return segment;
+}
+
+void EncodeRowsObject(const RemoteRowsObject& object,
+                      pb::RemoteRowsObject* out) {
+  out->set_attempt(object.attempt);
+  out->set_bytes(object.bytes);
+  out->set_digest(object.digest.view().data(), kDigestBytes);
+}
+
+absl::StatusOr<RemoteRowsObject> DecodeRowsObject(
+    RecordKind kind, const pb::RemoteRowsObject& in) {
+  if (in.attempt().size() != kRemoteIdBytes ||
+      in.digest().size() != kDigestBytes || in.bytes() == 0 ||
+      in.bytes() > static_cast<std::uint64_t>(kMaxRecordBytes)) {
+    return Fault(kind, "an object of rows that cannot be");
+  }
+  return RemoteRowsObject{in.attempt(), in.bytes(),
+                          base::Digest::FromBytes(in.digest())};
+}
+
+void EncodeRun(const RemoteRun& run, pb::RemoteRun* out) {
+  for (const RemoteRow& row : run.rows) EncodeRow(row, out->add_rows());
+  for (const RemoteLiving& living : run.segments) {
+    pb::RemoteLiving* const one = out->add_segments();
+    EncodeSegment(living.segment, one->mutable_segment());
+    one->set_era(living.era);
+  }
+}
+
+absl::StatusOr<RemoteRun> DecodeRun(RecordKind kind, const pb::RemoteRun& in) {
+  RemoteRun run;
+  CKPTREE_RETURN_IF_ERROR(DecodeRows(kind, in.rows(), &run.rows));
+  for (std::size_t i = 1; i < run.rows.size(); ++i) {
+    const RemoteRow& before = run.rows[i - 1];
+    const RemoteRow& row = run.rows[i];
+    if (std::tie(before.space, before.key) >= std::tie(row.space, row.key)) {
+      return Fault(kind, "its rows do not ascend");
+    }
+  }
+  for (const pb::RemoteLiving& living : in.segments()) {
+    CKPTREE_ASSIGN_OR_RETURN(RemoteSegment segment,
+                             DecodeSegment(kind, living.segment()));
+    if (living.era() == 0) return Fault(kind, "a segment of no era");
+    run.segments.push_back({std::move(segment), living.era()});
+  }
+  return run;
 }
 
 }  // namespace
@@ -140,20 +199,10 @@ std::string EncodeRemoteCommit(const RemoteCommit& commit) {
   out.set_pid(commit.pid);
   for (const RemoteRow& row : commit.rows) EncodeRow(row, out.add_rows());
   for (const RemoteRowsObject& object : commit.rows_objects) {
-    pb::RemoteRowsObject* const one = out.add_rows_objects();
-    one->set_attempt(object.attempt);
-    one->set_bytes(object.bytes);
-    one->set_digest(object.digest.view().data(), kDigestBytes);
+    EncodeRowsObject(object, out.add_rows_objects());
   }
   for (const RemoteSegment& segment : commit.segments) {
-    pb::RemoteSegment* const one = out.add_segments();
-    one->set_version(segment.segment.version);
-    one->set_part(segment.segment.part);
-    one->set_space(static_cast<std::uint32_t>(segment.segment.space));
-    one->set_builder(segment.segment.builder);
-    one->set_attempt(segment.attempt);
-    one->set_bytes(segment.bytes);
-    one->set_digest(segment.digest.view().data(), kDigestBytes);
+    EncodeSegment(segment, out.add_segments());
   }
   return Envelope(RecordKind::kRemoteCommit, out.SerializeAsString());
 }
@@ -205,19 +254,113 @@ absl::StatusOr<RemoteCommit> DecodeRemoteCommit(std::string_view bytes) {
   CKPTREE_RETURN_IF_ERROR(
       DecodeRows(RecordKind::kRemoteCommit, in.rows(), &commit.rows));
   for (const pb::RemoteRowsObject& object : in.rows_objects()) {
-    if (object.attempt().size() != kRemoteIdBytes ||
-        object.digest().size() != kDigestBytes || object.bytes() == 0 ||
-        object.bytes() > static_cast<std::uint64_t>(kMaxRecordBytes)) {
-      return CommitFault("an object of rows that cannot be");
-    }
-    commit.rows_objects.push_back({object.attempt(), object.bytes(),
-                                   base::Digest::FromBytes(object.digest())});
+    CKPTREE_ASSIGN_OR_RETURN(
+        RemoteRowsObject decoded,
+        DecodeRowsObject(RecordKind::kRemoteCommit, object));
+    commit.rows_objects.push_back(std::move(decoded));
   }
   for (const pb::RemoteSegment& segment : in.segments()) {
-    CKPTREE_ASSIGN_OR_RETURN(RemoteSegment decoded, DecodeSegment(segment));
+    CKPTREE_ASSIGN_OR_RETURN(RemoteSegment decoded,
+                             DecodeSegment(RecordKind::kRemoteCommit, segment));
     commit.segments.push_back(std::move(decoded));
   }
   return commit;
+}
+
+std::string EncodeRemoteRun(const RemoteRun& run) {
+  pb::RemoteRun out;
+  EncodeRun(run, &out);
+  return Envelope(RecordKind::kRemoteRun, out.SerializeAsString());
+}
+
+absl::StatusOr<RemoteRun> DecodeRemoteRun(std::string_view bytes) {
+  pb::RemoteRun in;
+  CKPTREE_RETURN_IF_ERROR(ParseEnvelope(RecordKind::kRemoteRun, bytes, &in));
+  return DecodeRun(RecordKind::kRemoteRun, in);
+}
+
+std::string EncodeRemoteIndex(const RemoteIndex& index) {
+  pb::RemoteIndex out;
+  out.set_uuid(index.uuid);
+  out.set_ordinal(index.ordinal);
+  out.set_hash(index.hash.view().data(), kDigestBytes);
+  out.set_ceiling(index.ceiling);
+  for (const RemoteDirectory& directory : index.directories) {
+    pb::RemoteDirectory* const one = out.add_directories();
+    one->set_local(directory.local);
+    one->set_to(directory.to);
+    one->set_to_at(directory.to_at);
+    one->set_shipped_at(directory.shipped_at);
+    one->set_host(directory.host);
+    one->set_pid(directory.pid);
+  }
+  for (const std::vector<RemoteRunObject>& run : index.runs) {
+    pb::RemoteRunObjects* const objects = out.add_runs();
+    for (const RemoteRunObject& object : run) {
+      pb::RemoteRunObject* const one = objects->add_objects();
+      EncodeRowsObject(object.object, one->mutable_object());
+      one->set_era(object.era);
+    }
+  }
+  EncodeRun(index.newest, out.mutable_newest());
+  for (const RemoteDead& dead : index.dead) {
+    pb::RemoteDead* const one = out.add_dead();
+    one->set_name(dead.name);
+    one->set_at(dead.at);
+  }
+  for (const std::string& name : index.rows_objects) {
+    out.add_rows_objects(name);
+  }
+  return Envelope(RecordKind::kRemoteIndex, out.SerializeAsString());
+}
+
+absl::StatusOr<RemoteIndex> DecodeRemoteIndex(std::string_view bytes) {
+  constexpr RecordKind kKind = RecordKind::kRemoteIndex;
+  pb::RemoteIndex in;
+  CKPTREE_RETURN_IF_ERROR(ParseEnvelope(kKind, bytes, &in));
+  if (in.uuid().size() != kUuidBytes || in.hash().size() != kDigestBytes) {
+    return Fault(kKind, "an id or a hash is not 16 bytes");
+  }
+  RemoteIndex index;
+  index.uuid = in.uuid();
+  index.ordinal = in.ordinal();
+  index.hash = base::Digest::FromBytes(in.hash());
+  index.ceiling = in.ceiling();
+  for (const pb::RemoteDirectory& directory : in.directories()) {
+    if (directory.local().size() != kRemoteIdBytes ||
+        (directory.to() == 0) != (directory.to_at() == 0) ||
+        directory.to_at() > index.ordinal ||
+        directory.shipped_at() > index.ordinal) {
+      return Fault(kKind, "a directory that cannot be");
+    }
+    index.directories.push_back({directory.local(), directory.to(),
+                                 directory.to_at(), directory.shipped_at(),
+                                 directory.host(), directory.pid()});
+  }
+  for (const pb::RemoteRunObjects& run : in.runs()) {
+    std::vector<RemoteRunObject>& objects = index.runs.emplace_back();
+    for (const pb::RemoteRunObject& object : run.objects()) {
+      CKPTREE_ASSIGN_OR_RETURN(RemoteRowsObject decoded,
+                               DecodeRowsObject(kKind, object.object()));
+      if (object.era() == 0) return Fault(kKind, "an object of no era");
+      objects.push_back({std::move(decoded), object.era()});
+    }
+    if (objects.empty()) return Fault(kKind, "a run without objects");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(index.newest, DecodeRun(kKind, in.newest()));
+  for (const pb::RemoteDead& dead : in.dead()) {
+    if (dead.name().empty() || dead.at() == 0 ||
+        dead.at() > index.ordinal + 1) {
+      return Fault(kKind, "a dead object that cannot be");
+    }
+    index.dead.push_back({dead.name(), dead.at()});
+  }
+  for (const std::string& name : in.rows_objects()) {
+    if (name.empty()) return Fault(kKind, "an object without a name");
+    index.rows_objects.push_back(name);
+  }
+  if (index.ordinal == 0) return Fault(kKind, "it is of no commit");
+  return index;
 }
 
 }  // namespace ckptree::schema

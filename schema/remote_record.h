@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What stands in an object store beside segments: which store it is of, its
-// commits, rows that are too many for a commit.
+// commits, rows that are too many for a commit, and indexes of all rows.
 
 #ifndef CKPTREE_SCHEMA_REMOTE_RECORD_H_
 #define CKPTREE_SCHEMA_REMOTE_RECORD_H_
@@ -82,10 +82,67 @@ struct RemoteCommit {
   std::vector<RemoteSegment> segments;
 };
 
+// A segment that a living row names, and the era its object's name has.
+struct RemoteLiving {
+  RemoteSegment segment;
+  std::uint64_t era = 0;
+};
+
+// What commits behind each other come to, or a piece of that.
+struct RemoteRun {
+  std::vector<RemoteRow> rows;         // Ascending by space and key.
+  std::vector<RemoteLiving> segments;  // Of rows of it, by the keys of those.
+};
+
+struct RemoteRunObject {
+  RemoteRowsObject object;
+  std::uint64_t era = 0;  // That its name has.
+};
+
+// What the chain says of a directory.
+struct RemoteDirectory {
+  std::string local;
+  std::uint64_t to = 0;     // Of its newest commit with a `to`; 0: none.
+  std::uint64_t to_at = 0;  // The ordinal of that one.
+  // Of its newest ship, and who made that; 0: none.
+  std::uint64_t shipped_at = 0;
+  std::string host;
+  std::uint64_t pid = 0;
+
+  friend bool operator==(const RemoteDirectory&,
+                         const RemoteDirectory&) = default;
+};
+
+// An object that nothing needs since the commit `at`, or before.
+struct RemoteDead {
+  std::string name;  // Without the uuid.
+  std::uint64_t at = 0;
+
+  friend bool operator==(const RemoteDead&, const RemoteDead&) = default;
+};
+
+// All rows as of a commit.
+struct RemoteIndex {
+  std::string uuid;
+  std::uint64_t ordinal = 0;
+  base::Digest hash;  // Of the bytes of that commit.
+  std::uint64_t ceiling = 0;
+  std::vector<RemoteDirectory> directories;
+  // Oldest first; each is objects whose rows ascend from one to the next.
+  std::vector<std::vector<RemoteRunObject>> runs;
+  RemoteRun newest;  // Behind them.
+  std::vector<RemoteDead> dead;
+  std::vector<std::string> rows_objects;  // Names that commits list.
+};
+
 std::string EncodeRemoteStore(const RemoteStore& store);
 absl::StatusOr<RemoteStore> DecodeRemoteStore(std::string_view bytes);
 std::string EncodeRemoteRows(const std::vector<RemoteRow>& rows);
 absl::StatusOr<std::vector<RemoteRow>> DecodeRemoteRows(std::string_view bytes);
+std::string EncodeRemoteRun(const RemoteRun& run);
+absl::StatusOr<RemoteRun> DecodeRemoteRun(std::string_view bytes);
+std::string EncodeRemoteIndex(const RemoteIndex& index);
+absl::StatusOr<RemoteIndex> DecodeRemoteIndex(std::string_view bytes);
 std::string EncodeRemoteCommit(const RemoteCommit& commit);
 // kDataLoss where it is not whole or contradicts itself; whether it goes on
 // from the one before is for the reader of the chain.

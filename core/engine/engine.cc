@@ -465,10 +465,8 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
 absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
   if (!address_.empty()) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "%s was opened by its address, and shows what was there then: open it "
-        "again",
-        address_));
+    CKPTREE_RETURN_IF_ERROR(
+        AdvanceCache(cached_, PlainKvOptions({.store = options_})));
   }
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.

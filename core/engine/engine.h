@@ -30,6 +30,7 @@
 #include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
+#include "core/remote/address_cache.h"
 #include "core/remote/replicator.h"
 #include "core/save/coding_choice.h"
 #include "core/save/part_memory.h"
@@ -181,7 +182,7 @@ class Engine {
   Catalog catalog_;
   ChainKeeper keeper_;
   std::string address_;
-  std::shared_ptr<const void> cached_;  // Keeps the directory of an address.
+  CachedStore cached_;                      // The directory of an address.
   std::shared_ptr<Replicator> replicator_;  // Outlives the database.
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<Retention> retention_;

@@ -51,7 +51,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
                            Open(cached.directory, options));
   engine->address_ = address;
-  engine->cached_ = std::move(cached.hold);
+  engine->cached_ = std::move(cached);
   return engine;
 }
 

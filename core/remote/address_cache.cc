@@ -28,9 +28,9 @@
 #include "absl/time/time.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
-#include "core/remote/chain.h"
 #include "core/remote/mirror.h"
 #include "core/remote/remote_objects.h"
+#include "core/remote/row_index.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
 #include "kv/object_store.h"
@@ -45,6 +45,7 @@ namespace fs = std::filesystem;
 constexpr absl::Duration kTimeOfLook = absl::Minutes(30);
 constexpr std::string_view kSegmentsFolder = "segments";
 constexpr std::string_view kPartialPrefix = "making-";
+constexpr std::size_t kMostPointBytes = 128;
 
 absl::Status ErrorOf(const std::error_code& error, const std::string& what) {
   return absl::ErrnoToStatus(error.value(), what);
@@ -97,6 +98,27 @@ std::shared_ptr<const void> TryHold(const std::string& directory, int how) {
                                      [fd](const void*) { close(fd); });
 }
 
+// Where a directory is that was brought on, for all who use it: a file beside
+// it, never half there.
+std::string PointFile(const std::string& directory) {
+  return directory + ".point";
+}
+
+ChainPoint PointIn(const std::string& directory, const ChainPoint& made_at,
+                   const kv::Options& options) {
+  const absl::StatusOr<std::string> text =
+      kv::ReadFile(options, PointFile(directory), kMostPointBytes);
+  if (!text.ok()) return made_at;
+  return PointOf(*text).value_or(made_at);
+}
+
+absl::Status WritePoint(const std::string& directory, const ChainPoint& point,
+                        const kv::Options& options) {
+  const std::string partial = PointFile(directory) + "." + kv::NewWriteId();
+  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(options, partial, NameOf(point)));
+  return kv::RenameFile(options, partial, PointFile(directory));
+}
+
 // Older directories that nobody has, and segments that no directory has.
 void Clean(const std::string& root, const std::string& kept) {
   std::error_code error;
@@ -109,6 +131,8 @@ void Clean(const std::string& root, const std::string& kept) {
     if (name == kept || !PointOf(name).has_value()) continue;
     if (const auto alone = TryHold(path, LOCK_EX)) {
       fs::remove_all(path, error);
+      fs::remove(PointFile(path), error);
+      fs::remove(path + ".advance", error);
       fs::remove(path + ".lock", error);
     }
   }
@@ -121,11 +145,8 @@ void Clean(const std::string& root, const std::string& kept) {
   }
 }
 
-// The newest that is there and whose commit still is in the chain, which then
-// goes on from there.
-std::optional<CachedStore> FindNewest(const std::string& root,
-                                      RemoteChain* chain,
-                                      const kv::Call& call) {
+// The newest that is there.
+std::optional<ChainPoint> NewestOf(const std::string& root) {
   std::error_code error;
   std::optional<ChainPoint> newest;
   for (const auto& entry : fs::directory_iterator(root, error)) {
@@ -135,14 +156,27 @@ std::optional<CachedStore> FindNewest(const std::string& root,
       newest = point;
     }
   }
-  if (!newest.has_value()) return std::nullopt;
-  const std::string directory = kv::Join(root, NameOf(*newest));
-  auto hold = TryHold(directory, LOCK_SH);
-  if (hold == nullptr ||
-      !chain->GoOnFrom(newest->ordinal, newest->hash, call).ok()) {
-    return std::nullopt;
+  return newest;
+}
+
+// Whether nothing was shipped behind the commit. False where the chain does not
+// go on from it.
+absl::StatusOr<bool> IsNewest(ChainPoint point, kv::ObjectStore& store,
+                              const std::string& uuid, const kv::Call& call) {
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> bytes,
+        GetObject(store, RemoteCommitName(uuid, point.ordinal + 1),
+                  kv::ObjectStore::kMaxConditionalBytes, call));
+    if (!bytes.has_value()) return true;
+    const absl::StatusOr<schema::RemoteCommit> commit =
+        schema::DecodeRemoteCommit(*bytes);
+    if (!commit.ok() || commit->before != point.hash ||
+        commit->shape == schema::RemoteCommit::Shape::kShip) {
+      return false;
+    }
+    point = {point.ordinal + 1, base::DigestOf(*bytes)};
   }
-  return CachedStore{directory, std::move(hold)};
 }
 
 }  // namespace
@@ -160,7 +194,7 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                                     const kv::Options& options) {
   const kv::Call call = kv::Call::Within(kTimeOfLook);
   CKPTREE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<kv::ObjectStore> store,
+      std::unique_ptr<kv::ObjectStore> store,
       kv::OpenObjectStore(address, kv::ObjectStoreOptions(), call));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            FindRemoteStore(*store, call));
@@ -173,17 +207,16 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   std::error_code error;
   fs::create_directories(segments, error);
   if (error) return ErrorOf(error, "making " + segments);
-  {
-    RemoteChain chain(store.get(), there->uuid);
-    if (auto found = FindNewest(root, &chain, call)) {
-      bool more = false;
-      CKPTREE_RETURN_IF_ERROR(chain.ReadOn(
-          [&](const schema::RemoteCommit& commit) {
-            more |= commit.shape == schema::RemoteCommit::Shape::kShip;
-            return absl::OkStatus();
-          },
-          call));
-      if (!more) return *std::move(found);
+  const std::shared_ptr<kv::ObjectStore> shared = std::move(store);
+  if (const std::optional<ChainPoint> newest = NewestOf(root)) {
+    CachedStore cached{kv::Join(root, NameOf(*newest)), nullptr, shared,
+                       there->uuid};
+    cached.hold = TryHold(cached.directory, LOCK_SH);
+    if (cached.hold != nullptr) {
+      const ChainPoint point = PointIn(cached.directory, *newest, options);
+      CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
+                               IsNewest(point, *shared, there->uuid, call));
+      if (is_newest) return cached;
     }
   }
   const std::string partial =
@@ -194,20 +227,48 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   };
   ChainPoint point;
   CKPTREE_RETURN_IF_ERROR(
-      MakeMirror(*store, there->uuid, partial, segments, options, {}, &point));
+      MakeMirror(*shared, there->uuid, partial, segments, options, {}, &point));
   const std::string directory = kv::Join(root, NameOf(point));
   fs::rename(partial, directory, error);
   // Another process made the same.
   if (error && !fs::exists(directory)) {
     return ErrorOf(error, "renaming to " + directory);
   }
-  CachedStore made{directory, TryHold(directory, LOCK_SH)};
+  CachedStore made{directory, TryHold(directory, LOCK_SH), shared, there->uuid};
   if (made.hold == nullptr) {
     return absl::UnavailableError(absl::StrFormat(
         "%s was removed while it was opened: try again", directory));
   }
   Clean(root, NameOf(point));
   return made;
+}
+
+absl::Status AdvanceCache(const CachedStore& cached,
+                          const kv::Options& options) {
+  const kv::Call call = kv::Call::Within(kTimeOfLook);
+  const std::optional<ChainPoint> made_at =
+      PointOf(fs::path(cached.directory).filename().string());
+  if (!made_at.has_value()) {
+    return absl::InternalError(cached.directory + " is no mirror");
+  }
+  ChainPoint point = PointIn(cached.directory, *made_at, options);
+  CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
+                           IsNewest(point, *cached.store, cached.uuid, call));
+  if (is_newest) return absl::OkStatus();
+  const std::string root = fs::path(cached.directory).parent_path().string();
+  // One process at a time: from where the last one brought it.
+  const int fd = open((cached.directory + ".advance").c_str(),
+                      O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "locking " + cached.directory);
+  const absl::Cleanup unlock = [fd] { close(fd); };
+  if (flock(fd, LOCK_EX) != 0) {
+    return absl::ErrnoToStatus(errno, "locking " + cached.directory);
+  }
+  point = PointIn(cached.directory, *made_at, options);
+  CKPTREE_RETURN_IF_ERROR(
+      AdvanceMirror(*cached.store, cached.uuid, cached.directory,
+                    kv::Join(root, kSegmentsFolder), options, &point));
+  return WritePoint(cached.directory, point, options);
 }
 
 }  // namespace ckptree::internal

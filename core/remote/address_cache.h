@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kv/object_store.h"
 #include "kv/options.h"
 
 namespace ckptree::internal {
@@ -23,6 +24,8 @@ struct CachedStore {
   std::string directory;
   // While it lives nobody removes the directory.
   std::shared_ptr<const void> hold;
+  std::shared_ptr<kv::ObjectStore> store;
+  std::string uuid;
 };
 
 // In $XDG_CACHE_HOME/ckptree/<uuid>, or ~/.cache/ckptree/<uuid>: made anew
@@ -32,6 +35,11 @@ struct CachedStore {
 // yet.
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                                     const kv::Options& options);
+
+// Brings the directory up to what is there now: one request where that is
+// nothing new. Processes take turns.
+absl::Status AdvanceCache(const CachedStore& cached,
+                          const kv::Options& options);
 
 }  // namespace ckptree::internal
 

@@ -28,6 +28,9 @@ namespace {
 
 using schema::RemoteCommit;
 
+// Commits that are read one by one before many are asked for at once.
+constexpr int kReadAlone = 4;
+
 RemoteCommit WithoutRows(RemoteCommit commit) {
   commit.rows.clear();
   commit.rows_objects.clear();
@@ -94,6 +97,13 @@ void RemoteChain::Fence(const RemoteCommit& by) {
       store_->address(), by.host, by.pid, by.ordinal));
 }
 
+void RemoteChain::Forget() {
+  ordinal_ = ceiling_ = 0;
+  hash_ = {};
+  newest_.reset();
+  open_.reset();
+}
+
 absl::Status RemoteChain::GoOnFrom(std::uint64_t ordinal,
                                    const base::Digest& hash,
                                    const kv::Call& call) {
@@ -120,9 +130,10 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
     return absl::FailedPreconditionError(
         "what became of the commit before is not known yet");
   }
-  // More while all of them are there: a look at a chain with nothing new is
-  // one request.
+  // One by one at first: a look at a chain with nothing new is one request, and
+  // behind an index there are few.
   std::size_t at_once = 1;
+  int alone = 0;
   while (true) {
     const std::uint64_t first = ordinal_ + 1;
     std::vector<absl::StatusOr<std::optional<std::string>>> found(
@@ -134,7 +145,8 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
       }
       found[0] = Get(first, call);
     }
-    std::size_t next = std::min(2 * at_once, most_at_once_);
+    std::size_t next =
+        ++alone < kReadAlone ? 1 : std::min(2 * at_once, most_at_once_);
     // Rule 12: what lies behind one that is absent does not count yet.
     for (std::size_t i = 0; i < at_once; ++i) {
       CKPTREE_RETURN_IF_ERROR(found[i].status());

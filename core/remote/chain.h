@@ -52,6 +52,8 @@ class RemoteChain {
   // the chain has another one there, or none. REQUIRES: nothing was read yet.
   absl::Status GoOnFrom(std::uint64_t ordinal, const base::Digest& hash,
                         const kv::Call& call);
+  // As if nothing was read. REQUIRES: nothing was asked for.
+  void Forget();
 
   // Asks for a commit behind the newest that was seen: of `draft` all but
   // shape, rows, segments, local, from, to, host and pid is filled in. OK: it

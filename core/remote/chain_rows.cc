@@ -4,18 +4,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
-#include "core/remote/remote_objects.h"
+#include "core/remote/chain.h"
+#include "core/remote/row_index.h"
 #include "kv/database.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
@@ -25,93 +27,113 @@ namespace ckptree::internal {
 using schema::RemoteCommit;
 using schema::RemoteRow;
 
-absl::Status ForEachRow(
-    const RemoteCommit& commit, kv::ObjectStore& store, const kv::Call& call,
-    absl::FunctionRef<absl::Status(const RemoteRow& row)> take) {
-  for (const schema::RemoteRowsObject& object : commit.rows_objects) {
-    const std::string name = RemoteRowsName(commit.uuid, commit.era, object);
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::string bytes,
-        GetChecked(store, name, object.bytes, object.digest, call));
-    absl::StatusOr<std::vector<RemoteRow>> rows =
-        schema::DecodeRemoteRows(bytes);
-    if (!rows.ok()) {
-      return absl::Status(
-          rows.status().code(),
-          absl::StrFormat("%s: %s", name, rows.status().message()));
-    }
-    for (const RemoteRow& row : *rows) CKPTREE_RETURN_IF_ERROR(take(row));
-  }
-  for (const RemoteRow& row : commit.rows) CKPTREE_RETURN_IF_ERROR(take(row));
-  return absl::OkStatus();
+namespace {
+
+// Indexes that are deleted while they are read: a newer one is there then.
+constexpr int kIndexAttempts = 3;
+
+}  // namespace
+
+absl::StatusOr<std::optional<schema::RemoteIndex>> GoOnFromIndex(
+    RemoteChain* chain, kv::ObjectStore& store, const std::string& uuid,
+    const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<schema::RemoteIndex> index,
+                           FindRemoteIndex(store, uuid, call));
+  if (!index.has_value()) return std::nullopt;
+  const absl::Status known = chain->GoOnFrom(index->ordinal, index->hash, call);
+  if (absl::IsDataLoss(known)) return std::nullopt;  // Of another chain.
+  CKPTREE_RETURN_IF_ERROR(known);
+  return index;
 }
 
-absl::Status ChainRows::Add(
-    const RemoteCommit& commit, kv::ObjectStore& store, const kv::Call& call,
-    absl::FunctionRef<absl::Status(const RemoteRow& row)> take) {
-  for (const schema::RemoteSegment& segment : commit.segments) {
-    const schema::SegmentKeyFields& fields = segment.segment;
-    uploaded_[schema::SegmentKey(fields.version, fields.part, fields.space,
-                                 fields.builder)] = {segment, commit.era};
+bool ShipsAnything(const schema::RemoteIndex& index) {
+  return std::any_of(index.directories.begin(), index.directories.end(),
+                     [](const auto& one) { return one.shipped_at > 0; });
+}
+
+void ChainRows::Note(const RemoteRow& row) {
+  RowName name(row.space, row.key);
+  if (row.value.has_value()) {
+    rows_[std::move(name)] = base::DigestOf(*row.value);
+  } else {
+    rows_.erase(name);
   }
-  const auto add = [&](const RemoteRow& row) -> absl::Status {
-    CKPTREE_RETURN_IF_ERROR(take(row));
-    const RowName name(row.space, row.key);
-    const bool of_segment = row.space == schema::Space::kRecords &&
-                            schema::DecodeSegmentKey(row.key).has_value();
-    if (!row.value.has_value()) {
-      rows_.erase(name);
-      if (of_segment) segments_.erase(row.key);
-      return absl::OkStatus();
+}
+
+absl::Status ChainRows::Start(RemoteChain* chain, kv::ObjectStore& store,
+                              const kv::Call& call, TakeRowFn take) {
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<schema::RemoteIndex> index,
+                           GoOnFromIndex(chain, store, uuid_, call));
+  if (!index.has_value()) return absl::NotFoundError("there is no index");
+  return index_->Start(*std::move(index), store, call,
+                       [&](const RemoteRow& row) {
+                         Note(row);
+                         return take(row);
+                       });
+}
+
+absl::Status ChainRows::Read(RemoteChain* chain, kv::ObjectStore& store,
+                             const kv::Call& call, TakeRowFn take,
+                             absl::FunctionRef<absl::Status()> again) {
+  for (int attempt = 0; attempt < kIndexAttempts; ++attempt) {
+    const absl::Status started = Start(chain, store, call, take);
+    if (started.ok()) return ReadOn(chain, store, call, take);
+    // What is wrong with an index is no matter: the commits are there.
+    if (!absl::IsNotFound(started) && !absl::IsDataLoss(started)) {
+      return started;
     }
-    rows_[name] = base::DigestOf(*row.value);
-    if (!of_segment || segments_.contains(row.key)) {
-      return absl::OkStatus();
-    }
-    const auto uploaded = uploaded_.find(row.key);
-    if (uploaded == uploaded_.end()) {
-      return absl::DataLossError(absl::StrFormat(
-          "commit %d in %s has a row of %s, which was not uploaded",
-          commit.ordinal, store.address(),
-          schema::DescribeKey(row.space, row.key)));
-    }
-    segments_[row.key] = uploaded->second;
-    return absl::OkStatus();
-  };
-  CKPTREE_RETURN_IF_ERROR(ForEachRow(commit, store, call, add));
-  uploaded_.clear();
-  ceiling_ = std::max(ceiling_, commit.ceiling);
-  RemoteCommit bare = commit;
-  bare.rows.clear();
-  bare.rows_objects.clear();
-  bare.segments.clear();
-  const bool ships = commit.shape == RemoteCommit::Shape::kShip;
-  if (commit.local == local_ && commit.to > 0) {
-    place_ = commit.to;
-    other_.reset();
-  } else if (ships && commit.local != local_) {
-    other_ = bare;
+    chain->Forget();
+    index_ = std::make_unique<RowIndex>(uuid_, keeps_rows_);
+    rows_.clear();
+    CKPTREE_RETURN_IF_ERROR(again());
+    if (absl::IsNotFound(started)) break;
   }
-  if (ships) newest_ship_ = std::move(bare);
-  return absl::OkStatus();
+  return ReadOn(chain, store, call, take);
+}
+
+absl::Status ChainRows::ReadOn(RemoteChain* chain, kv::ObjectStore& store,
+                               const kv::Call& call, TakeRowFn take) {
+  return chain->ReadOn(
+      [&](const RemoteCommit& commit) {
+        return index_->Add(commit, store, call, [&](const RemoteRow& row) {
+          Note(row);
+          return take(row);
+        });
+      },
+      call);
 }
 
 absl::StatusOr<std::optional<std::uint64_t>> ChainRows::PlaceOf(
     const std::string& directory, const std::string& address,
     std::uint64_t ordinal) const {
-  if (!newest_ship_.has_value()) return 0;
-  if (place_ == 0) return std::nullopt;
-  if (ordinal < place_) {
+  std::uint64_t place = 0;
+  std::uint64_t place_at = 0;
+  const schema::RemoteDirectory* other = nullptr;
+  bool ships = false;
+  for (const schema::RemoteDirectory& one : index_->directories()) {
+    ships |= one.shipped_at > 0;
+    if (one.local == local_) {
+      place = one.to;
+      place_at = one.to_at;
+    } else if (one.shipped_at > 0 &&
+               (other == nullptr || other->shipped_at < one.shipped_at)) {
+      other = &one;
+    }
+  }
+  if (!ships) return 0;
+  if (place == 0) return std::nullopt;
+  if (other != nullptr && other->shipped_at < place_at) other = nullptr;
+  if (ordinal < place) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s ends at its commit %d, and %s has its commits up to %d: it is an "
         "older copy of itself. Take the store from there: open an empty "
         "directory with this remote",
-        directory, ordinal, address, place_));
+        directory, ordinal, address, place));
   }
-  if (!other_.has_value()) return place_;
+  if (other == nullptr) return place;
   const std::string who =
-      absl::StrFormat("host %s, pid %d", other_->host, other_->pid);
-  if (ordinal == place_) {
+      absl::StrFormat("host %s, pid %d", other->host, other->pid);
+  if (ordinal == place) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s went on in %s (%s) after this directory was shipped, all of it: "
         "remove %s, and open it again with this remote, which fetches the "
@@ -123,7 +145,7 @@ absl::StatusOr<std::optional<std::uint64_t>> ChainRows::PlaceOf(
       "machine (%s) has shipped its own to %s since. Nothing of both is lost: "
       "open the directory without a remote to read it, and copy what is "
       "to stay; an empty directory with this remote fetches the other",
-      directory, place_ + 1, ordinal, who, address));
+      directory, place + 1, ordinal, who, address));
 }
 
 absl::StatusOr<std::set<RowName>> ChainRows::Differences(

@@ -8,58 +8,56 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/digest.h"
+#include "core/remote/chain.h"
+#include "core/remote/row_index.h"
 #include "kv/database.h"
 #include "kv/object_store.h"
 #include "schema/remote_record.h"
-#include "schema/spaces.h"
 
 namespace ckptree::internal {
 
-using RowName = std::pair<schema::Space, std::string>;
-
-// A segment that a living row names, and the era its object's name has.
-struct LivingSegment {
-  schema::RemoteSegment segment;
-  std::uint64_t era = 0;
-};
-
-// Calls `take` for each row of the commit, in their order; rows that stand in
-// objects of their own are fetched.
-absl::Status ForEachRow(
-    const schema::RemoteCommit& commit, kv::ObjectStore& store,
-    const kv::Call& call,
-    absl::FunctionRef<absl::Status(const schema::RemoteRow& row)> take);
+// Makes `chain`, of which nothing was read yet, go on behind the newest index
+// that is in it. Nothing: there is none, and nothing was read.
+absl::StatusOr<std::optional<schema::RemoteIndex>> GoOnFromIndex(
+    RemoteChain* chain, kv::ObjectStore& store, const std::string& uuid,
+    const kv::Call& call);
+bool ShipsAnything(const schema::RemoteIndex& index);
 
 // Confined to one thread at a time.
 class ChainRows {
  public:
-  // What commits say of the directory `local`.
-  explicit ChainRows(std::string local) : local_(std::move(local)) {}
+  // What the chain of the store `uuid` says of the directory `local`.
+  // `keeps_rows` as of RowIndex.
+  ChainRows(std::string uuid, std::string local, bool keeps_rows)
+      : uuid_(std::move(uuid)),
+        local_(std::move(local)),
+        keeps_rows_(keeps_rows),
+        index_(std::make_unique<RowIndex>(uuid_, keeps_rows)) {}
 
-  // The next one. `take` sees each of its rows, too.
-  absl::Status Add(
-      const schema::RemoteCommit& commit, kv::ObjectStore& store,
-      const kv::Call& call,
-      absl::FunctionRef<absl::Status(const schema::RemoteRow& row)> take);
+  // Reads `chain`, of which nothing was read yet, from the newest index on that
+  // is whole and in it, or from its first commit on, and goes on to its end.
+  // `take` sees each row; `again` is called where all that it saw is void.
+  absl::Status Read(RemoteChain* chain, kv::ObjectStore& store,
+                    const kv::Call& call, TakeRowFn take,
+                    absl::FunctionRef<absl::Status()> again);
+  // What came since.
+  absl::Status ReadOn(RemoteChain* chain, kv::ObjectStore& store,
+                      const kv::Call& call, TakeRowFn take);
 
   // Digests of the values of all rows.
   const std::map<RowName, base::Digest>& rows() const { return rows_; }
-  // By the key of the row.
-  const std::map<std::string, LivingSegment>& segments() const {
-    return segments_;
-  }
-  std::uint64_t ceiling() const { return ceiling_; }
-  bool ships_anything() const { return newest_ship_.has_value(); }
+  RowIndex& index() { return *index_; }
+  std::unique_ptr<RowIndex> TakeIndex() { return std::move(index_); }
 
   // Rules 10 and 11 of tests/remote/model.py: up to which of its commits the
   // directory, which is at `ordinal`, was shipped; nothing where only its rows
@@ -73,15 +71,15 @@ class ChainRows {
       const kv::Database& database) const;
 
  private:
+  absl::Status Start(RemoteChain* chain, kv::ObjectStore& store,
+                     const kv::Call& call, TakeRowFn take);
+  void Note(const schema::RemoteRow& row);
+
+  const std::string uuid_;
   const std::string local_;
+  const bool keeps_rows_;
+  std::unique_ptr<RowIndex> index_;
   std::map<RowName, base::Digest> rows_;
-  std::map<std::string, LivingSegment> segments_;
-  std::map<std::string, LivingSegment> uploaded_;  // Whose row is to come.
-  std::uint64_t ceiling_ = 0;
-  std::uint64_t place_ = 0;  // Of `local_`.
-  // Of another directory, after the newest of `local_`.
-  std::optional<schema::RemoteCommit> other_;
-  std::optional<schema::RemoteCommit> newest_ship_;  // Without rows.
 };
 
 }  // namespace ckptree::internal

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "core/remote/chain_rows.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
+#include "core/version/open_check.h"
 #include "kv/conditional_put.h"
 #include "kv/database.h"
 #include "kv/file_system.h"
@@ -31,7 +33,6 @@
 namespace ckptree::internal {
 namespace {
 
-using schema::RemoteCommit;
 using schema::RemoteRow;
 using schema::Space;
 
@@ -53,31 +54,81 @@ class Mirror {
         known_(known),
         options_(options),
         cancelled_(std::move(cancelled)),
-        rows_("") {
+        call_(kv::Call::Within(kChainTime, cancelled_)),
+        chain_(&store, uuid_),
+        rows_(uuid, "", /*keeps_rows=*/false) {
     options_.on_commit = nullptr;
   }
 
   absl::Status Make(ChainPoint* point) {
-    CKPTREE_RETURN_IF_ERROR(kv::RemoveTree(options_, directory_));
-    RemoteChain chain(&store_, uuid_);
-    const kv::Call call = kv::Call::Within(kChainTime, cancelled_);
-    CKPTREE_RETURN_IF_ERROR(chain.ReadOn(
-        [&](const RemoteCommit& commit) {
-          return rows_.Add(commit, store_, call,
-                           [&](const RemoteRow& row) { return Take(row); });
-        },
-        call));
+    CKPTREE_RETURN_IF_ERROR(Clear());
+    const auto take = [&](const RemoteRow& row) { return Take(row); };
+    CKPTREE_RETURN_IF_ERROR(
+        rows_.Read(&chain_, store_, call_, take, [&] { return Clear(); }));
     if (database_ == nullptr) {
       return absl::NotFoundError(
           absl::StrFormat("nothing was shipped to %s yet", store_.address()));
     }
     CKPTREE_RETURN_IF_ERROR(Write());
     CKPTREE_RETURN_IF_ERROR(FetchSegments());
-    if (point != nullptr) *point = {chain.ordinal(), chain.hash()};
+    if (point != nullptr) *point = {chain_.ordinal(), chain_.hash()};
+    return database_->Close();
+  }
+
+  // Segments come first, so that no row is seen without its own.
+  absl::Status Advance(ChainPoint* point) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        database_,
+        kv::Database::Open(directory_, options_, kv::Mode::kReadWrite,
+                           [](const kv::Database&, const kv::OpenReport&) {
+                             return absl::OkStatus();
+                           }));
+    CKPTREE_RETURN_IF_ERROR(KnowSegments());
+    CKPTREE_RETURN_IF_ERROR(database_->RemoveStaging(kFetched));
+    // What an update brought that did not come to its end.
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+                             SortedLiveFiles(*database_));
+    CKPTREE_RETURN_IF_ERROR(
+        chain_.GoOnFrom(point->ordinal, point->hash, call_));
+    holds_rows_ = true;
+    CKPTREE_RETURN_IF_ERROR(
+        rows_.ReadOn(&chain_, store_, call_,
+                     [&](const RemoteRow& one) { return Take(one); }));
+    for (const auto& [key, living] : rows_.index().segments()) {
+      const auto fields = schema::DecodeSegmentKey(key);
+      if (fields.has_value() && FileOfSegment(files, *fields) != nullptr) {
+        fetched_.insert(key);
+      }
+    }
+    CKPTREE_RETURN_IF_ERROR(FetchSegments());
+    holds_rows_ = false;
+    CKPTREE_RETURN_IF_ERROR(Write());
+    // What removed steps had alone.
+    CKPTREE_RETURN_IF_ERROR(DropUnlistedFiles(database_.get()).status());
+    *point = {chain_.ordinal(), chain_.hash()};
     return database_->Close();
   }
 
  private:
+  // Those that the mirror has.
+  absl::Status KnowSegments() {
+    const schema::KeyRange range = schema::AllRows(schema::Row::kSegment);
+    CKPTREE_ASSIGN_OR_RETURN(
+        kv::Iterator row,
+        database_->Scan(Space::kRecords, range.begin, range.end));
+    for (; row.Valid(); row.Next()) {
+      fetched_.insert(std::string(row.key()));
+      rows_.index().Know(std::string(row.key()));
+    }
+    return row.status();
+  }
+
+  absl::Status Clear() {
+    database_.reset();
+    batch_ = {};
+    return kv::RemoveTree(options_, directory_);
+  }
+
   absl::Status Take(const RemoteRow& row) {
     if (database_ == nullptr) return Create(row);
     const std::optional<schema::SmallKeyFields> small =
@@ -90,7 +141,8 @@ class Mirror {
     } else {
       batch_.Put(row.space, row.key, *row.value);
     }
-    return batch_.bytes() < kBatchOfRows ? absl::OkStatus() : Write();
+    return holds_rows_ || batch_.bytes() < kBatchOfRows ? absl::OkStatus()
+                                                        : Write();
   }
 
   // The row of the store sorts before all others.
@@ -109,19 +161,26 @@ class Mirror {
   absl::Status Write() {
     kv::CommitRequest request;
     request.kind = kv::CommitKind::kSave;
-    request.version = rows_.ceiling();
+    request.version = rows_.index().ceiling();
     request.batch = std::exchange(batch_, {});
     return database_->Commit(std::move(request)).status;
   }
 
   absl::Status FetchSegments() {
-    if (rows_.segments().empty()) return absl::OkStatus();
+    if (rows_.index().segments().empty()) return absl::OkStatus();
     CKPTREE_RETURN_IF_ERROR(database_->MakeStaging(kFetched));
     const std::string folder =
         kv::Join(database_->staging_directory(), kFetched);
     std::vector<kv::StagedSegment> staged;
     std::size_t count = 0;
-    for (const auto& [key, living] : rows_.segments()) {
+    std::string key;  // The next one to look at stands at it, or behind.
+    while (true) {
+      const auto& segments = rows_.index().segments();
+      const auto next = segments.lower_bound(key);
+      if (next == segments.end()) break;
+      const auto [row_key, living] = *next;
+      key = row_key + '\0';
+      if (!fetched_.insert(row_key).second) continue;
       const schema::SegmentKeyFields& fields = living.segment.segment;
       kv::StagedSegment segment;
       segment.space = fields.space;
@@ -129,8 +188,20 @@ class Mirror {
       segment.first_key = schema::SegmentHeaderKey(fields);
       segment.last_key = schema::SegmentTableKey(fields);
       segment.file_bytes = living.segment.bytes;
-      CKPTREE_RETURN_IF_ERROR(DownloadSegment(
-          living.segment, living.era, uuid_, segment.path, store_, cancelled_));
+      const absl::Status there = Fetch(living, segment.path);
+      if (absl::IsDataLoss(there)) {
+        // Its row may have gone since: then it did, too.
+        CKPTREE_RETURN_IF_ERROR(
+            rows_.ReadOn(&chain_, store_, call_,
+                         [&](const RemoteRow& row) { return Take(row); }));
+        if (!holds_rows_) CKPTREE_RETURN_IF_ERROR(Write());
+        if (rows_.index().segments().contains(row_key)) return there;
+        std::error_code error;
+        std::filesystem::remove(segment.path, error);
+        key.clear();  // What came with that is fetched, too.
+        continue;
+      }
+      CKPTREE_RETURN_IF_ERROR(there);
       staged.push_back(std::move(segment));
       if (staged.size() < kSegmentsAtOnce) continue;
       CKPTREE_RETURN_IF_ERROR(database_->Adopt(std::exchange(staged, {})));
@@ -139,7 +210,8 @@ class Mirror {
     return database_->RemoveStaging(kFetched);
   }
 
-  absl::Status Fetch(const LivingSegment& living, const std::string& path) {
+  absl::Status Fetch(const schema::RemoteLiving& living,
+                     const std::string& path) {
     const auto download = [&](const std::string& to) {
       return DownloadSegment(living.segment, living.era, uuid_, to, store_,
                              cancelled_);
@@ -168,7 +240,11 @@ class Mirror {
   const std::string known_;
   kv::Options options_;
   const std::stop_token cancelled_;
+  const kv::Call call_;
+  RemoteChain chain_;
   ChainRows rows_;
+  bool holds_rows_ = false;        // Until the segments are there.
+  std::set<std::string> fetched_;  // Keys of rows.
   std::unique_ptr<kv::Database> database_;
   kv::WriteBatch batch_;
 };
@@ -181,6 +257,13 @@ absl::Status MakeMirror(kv::ObjectStore& store, const std::string& uuid,
                         ChainPoint* point) {
   return Mirror(store, uuid, directory, known, options, std::move(cancelled))
       .Make(point);
+}
+
+absl::Status AdvanceMirror(kv::ObjectStore& store, const std::string& uuid,
+                           const std::string& directory,
+                           const std::string& known, const kv::Options& options,
+                           ChainPoint* point) {
+  return Mirror(store, uuid, directory, known, options, {}).Advance(point);
 }
 
 absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,

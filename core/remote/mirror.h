@@ -5,22 +5,15 @@
 #ifndef CKPTREE_CORE_REMOTE_MIRROR_H_
 #define CKPTREE_CORE_REMOTE_MIRROR_H_
 
-#include <cstdint>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
-#include "base/digest.h"
+#include "core/remote/row_index.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
 
 namespace ckptree::internal {
-
-// How far a chain was read.
-struct ChainPoint {
-  std::uint64_t ordinal = 0;
-  base::Digest hash;
-};
 
 // Makes the store `uuid` in `directory`, of which nothing is kept, and closes
 // it: all rows, then every segment that one of them names. Nothing of it counts
@@ -32,8 +25,18 @@ absl::Status MakeMirror(kv::ObjectStore& store, const std::string& uuid,
                         const kv::Options& options, std::stop_token cancelled,
                         ChainPoint* point = nullptr);
 
-// The same in a directory that is absent or empty, which gets it as a whole: it
-// is put together beside it. A crash leaves no half of a store.
+// Brings a mirror, which is at `point`, up to the end of the chain, and moves
+// `point` there. Who reads it beside that sees each commit as a whole once it
+// refreshes, and goes on with what it has open. It may be done again from an
+// earlier point. kDataLoss: the chain does not go on from there.
+absl::Status AdvanceMirror(kv::ObjectStore& store, const std::string& uuid,
+                           const std::string& directory,
+                           const std::string& known, const kv::Options& options,
+                           ChainPoint* point);
+
+// The same as MakeMirror() in a directory that is absent or empty,
+// which gets it as a whole: it is put together beside it. A crash leaves no
+// half of a store.
 absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         const std::string& directory,
                         const kv::Options& options);

@@ -28,6 +28,10 @@ namespace {
 // A commit of a small save fits: one request reads it.
 constexpr std::size_t kFirstRead = std::size_t{128} << 10;
 
+std::string Under(std::string_view uuid) {
+  return uuid.empty() ? "" : HexOf(uuid) + "/";
+}
+
 }  // namespace
 
 std::string HexOf(std::string_view bytes) {
@@ -44,7 +48,7 @@ std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
                               const schema::RemoteSegment& segment) {
   // Random bits first: a store that spreads its load by names spreads it.
   const std::string attempt = HexOf(segment.attempt);
-  return absl::StrFormat("%s/segment/%s/%d-%d-%d-%d-%d-%s", HexOf(uuid),
+  return absl::StrFormat("%ssegment/%s/%d-%d-%d-%d-%d-%s", Under(uuid),
                          attempt.substr(0, 2), era, segment.segment.version,
                          segment.segment.part,
                          static_cast<int>(segment.segment.space),
@@ -54,8 +58,29 @@ std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
 std::string RemoteRowsName(std::string_view uuid, std::uint64_t era,
                            const schema::RemoteRowsObject& object) {
   const std::string attempt = HexOf(object.attempt);
-  return absl::StrFormat("%s/rows/%s/%d-%s", HexOf(uuid), attempt.substr(0, 2),
+  return absl::StrFormat("%srows/%s/%d-%s", Under(uuid), attempt.substr(0, 2),
                          era, attempt);
+}
+
+std::string RemoteRunName(std::string_view uuid,
+                          const schema::RemoteRunObject& object) {
+  const std::string attempt = HexOf(object.object.attempt);
+  return absl::StrFormat("%srun/%s/%d-%s", Under(uuid), attempt.substr(0, 2),
+                         object.era, attempt);
+}
+
+std::string RemoteIndexPrefix(std::string_view uuid) {
+  return Under(uuid) + "index/";
+}
+
+std::string RemoteIndexPrefix(std::string_view uuid, std::uint64_t ordinal) {
+  return absl::StrFormat("%s%020d-", RemoteIndexPrefix(uuid), ~ordinal);
+}
+
+std::string RemoteIndexName(std::string_view uuid, std::uint64_t ordinal,
+                            std::uint64_t era, std::string_view attempt) {
+  return absl::StrFormat("%s%d-%s", RemoteIndexPrefix(uuid, ordinal), era,
+                         HexOf(attempt));
 }
 
 absl::Status BytesOf::Read(std::uint64_t offset,
@@ -98,14 +123,26 @@ absl::StatusOr<std::optional<std::string>> GetObject(kv::ObjectStore& store,
   return bytes;
 }
 
+absl::StatusOr<std::optional<std::string>> GetKnown(kv::ObjectStore& store,
+                                                    const std::string& name,
+                                                    std::uint64_t bytes,
+                                                    const kv::Call& call) {
+  std::string found(static_cast<std::size_t>(bytes) + 1, '\0');
+  const absl::StatusOr<std::size_t> read =
+      store.GetRange(name, 0, std::as_writable_bytes(std::span(found)), call);
+  if (absl::IsNotFound(read.status())) return std::nullopt;
+  CKPTREE_RETURN_IF_ERROR(read.status());
+  found.resize(*read);
+  return found;
+}
+
 absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        const std::string& name,
                                        std::uint64_t bytes,
                                        const base::Digest& digest,
                                        const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::optional<std::string> found,
-      GetObject(store, name, static_cast<std::size_t>(bytes), call));
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> found,
+                           GetKnown(store, name, bytes, call));
   if (!found.has_value()) {
     return absl::DataLossError(absl::StrFormat(
         "%s is missing in %s, and a commit needs it", name, store.address()));

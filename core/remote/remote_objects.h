@@ -25,13 +25,21 @@ namespace ckptree::internal {
 inline constexpr char kRemoteStoreName[] = "store";
 
 // Names begin with the uuid of the store: what is left over of a store that was
-// deleted cannot write into the next one of that address.
+// deleted cannot write into the next one of that address. Of an empty `uuid`:
+// what comes behind it and its slash.
 std::string RemoteCommitName(std::string_view uuid, std::uint64_t ordinal);
 // `era` is that of the commit that lists it.
 std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
                               const schema::RemoteSegment& segment);
 std::string RemoteRowsName(std::string_view uuid, std::uint64_t era,
                            const schema::RemoteRowsObject& object);
+std::string RemoteRunName(std::string_view uuid,
+                          const schema::RemoteRunObject& object);
+// Of indexes, of which the newest sorts first; those of one commit.
+std::string RemoteIndexPrefix(std::string_view uuid);
+std::string RemoteIndexPrefix(std::string_view uuid, std::uint64_t ordinal);
+std::string RemoteIndexName(std::string_view uuid, std::uint64_t ordinal,
+                            std::uint64_t era, std::string_view attempt);
 
 // 16 random bytes.
 std::string NewRemoteId();
@@ -44,6 +52,12 @@ absl::StatusOr<std::optional<std::string>> GetObject(kv::ObjectStore& store,
                                                      const std::string& name,
                                                      std::size_t most,
                                                      const kv::Call& call);
+// The same of an object that had `bytes` bytes, by one request. It may have
+// fewer or, by one, more by now.
+absl::StatusOr<std::optional<std::string>> GetKnown(kv::ObjectStore& store,
+                                                    const std::string& name,
+                                                    std::uint64_t bytes,
+                                                    const kv::Call& call);
 // The same where it must be there with these bytes: kDataLoss naming it.
 absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        const std::string& name,

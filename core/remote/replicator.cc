@@ -8,13 +8,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,16 +23,14 @@
 #include "absl/time/clock.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
-#include "ckptree/version.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
-#include "core/remote/mirror.h"
+#include "core/remote/cleaner.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "core/version/open_check.h"
 #include "kv/conditional_put.h"
 #include "kv/monotonic.h"
-#include "kv/store_directory.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
 
@@ -45,16 +41,19 @@ using schema::RemoteCommit;
 using schema::RemoteRow;
 using schema::Space;
 
-// Of one request that is not for a segment.
-constexpr absl::Duration kRequestTime = absl::Minutes(1);
-// Of an open: all commits are read.
-constexpr absl::Duration kOpenTime = absl::Minutes(30);
-// Who has not closed the store, and wrote to it since, may still be alive.
-constexpr absl::Duration kMayBeAlive = absl::Minutes(10);
 // More rows than that stand in objects of their own.
 constexpr std::size_t kRowsInCommit = std::size_t{8} << 20;
 constexpr std::size_t kRowsInObject = std::size_t{16} << 20;
-constexpr int kOpenAttempts = 16;
+// Of a pass of deletion, which may list all objects.
+constexpr absl::Duration kCleanTime = absl::Minutes(10);
+constexpr absl::Duration kLeastIdle = absl::Seconds(10);
+// How long a writer waits for the open of one that claims the store, and how
+// often it looks in that time.
+constexpr absl::Duration kPauseForClaim = absl::Seconds(20);
+constexpr absl::Duration kLookForOpen = absl::Milliseconds(20);
+constexpr std::size_t kMostClaimBytes = 64;
+// An index is written behind so many commits: what an open reads beside it.
+constexpr std::uint64_t kCommitsPerIndex = 3;
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -90,70 +89,10 @@ Replicator::Replicator(std::unique_ptr<kv::ObjectStore> store,
     : store_(std::move(store)),
       directory_(std::move(directory)),
       kv_options_(std::move(kv_options)),
-      take_over_(options.take_over) {}
+      take_over_(options.take_over),
+      grace_(options.remote_grace) {}
 
 Replicator::~Replicator() { Stop(absl::ZeroDuration()).IgnoreError(); }
-
-absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
-    const std::string& directory, const StoreOptions& options,
-    const kv::Options& kv_options, bool fetch) {
-  const std::string above =
-      std::filesystem::path(kv::AbsolutePath(directory)).parent_path().string();
-  if (std::error_code error; !std::filesystem::exists(above, error)) {
-    // Before anything is said there of a store that cannot be made.
-    return absl::NotFoundError(absl::StrFormat(
-        "no store can be made in %s: there is no folder %s; make that first",
-        directory, above));
-  }
-  const kv::Call call = kv::Call::Within(kRequestTime);
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::unique_ptr<kv::ObjectStore> store,
-      kv::OpenObjectStore(options.remote, kv::ObjectStoreOptions(), call));
-  std::shared_ptr<Replicator> made(
-      new Replicator(std::move(store), directory, options, kv_options));
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
-                           FindRemoteStore(*made->store_, call));
-  if (there.has_value()) made->uuid_ = there->uuid;
-  CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
-                           kv::LookAt(kv::AbsolutePath(directory)));
-  if (!fetch || !there.has_value() || !found.Vacant()) return made;
-  // Taken over before it is fetched: what is fetched is then the newest, also
-  // where the writer before is alive.
-  const kv::Call opening = kv::Call::Within(kOpenTime);
-  made->note_.local = kv::NewWriteId();
-  made->chain_ = std::make_unique<RemoteChain>(made->store_.get(), made->uuid_);
-  bool ships = false;
-  const auto read_on = [&] {
-    return made->chain_->ReadOn(
-        [&ships](const RemoteCommit& commit) {
-          ships |= commit.shape == RemoteCommit::Shape::kShip;
-          return absl::OkStatus();
-        },
-        opening);
-  };
-  CKPTREE_RETURN_IF_ERROR(read_on());
-  if (!ships) {
-    // Its first writer ended before it shipped anything.
-    made->chain_.reset();
-    return made;
-  }
-  CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
-  CKPTREE_RETURN_IF_ERROR(
-      kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
-  // A writer that is alive takes one ordinal after the other: nothing stands
-  // between the look at the newest and the next one, and it is tried again.
-  absl::Status opened;
-  do {
-    CKPTREE_RETURN_IF_ERROR(read_on());
-    opened =
-        made->chain_->Append(made->Draft(RemoteCommit::Shape::kOpen), opening);
-  } while (absl::IsAborted(opened) && kv::MonotonicNow() < opening.deadline);
-  CKPTREE_RETURN_IF_ERROR(opened);
-  CKPTREE_RETURN_IF_ERROR(
-      FetchStore(*made->store_, made->uuid_, directory, kv_options));
-  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
-  return made;
-}
 
 void Replicator::Note(std::uint64_t ordinal, std::uint64_t version,
                       const kv::WriteBatch& batch) {
@@ -175,131 +114,26 @@ RemoteCommit Replicator::Draft(RemoteCommit::Shape shape) const {
   return draft;
 }
 
-// The clock of the store, by an object that is made for that.
-absl::StatusOr<absl::Time> Replicator::StoreTime(const kv::Call& call) {
-  const std::string id = kv::NewWriteId();
-  const std::string name = absl::StrFormat("%s/clock-%s", HexOf(uuid_), id);
-  CKPTREE_RETURN_IF_ERROR(store_->Put(name, BytesOf(id), call));
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
-                           store_->Head(name, call));
-  store_->Delete(std::span(&name, 1), call).IgnoreError();
-  if (info.has_value()) return info->modified;
-  return absl::DataLossError(absl::StrFormat(
-      "%s was put to %s and is not there", name, store_->address()));
-}
-
-// Never needed for safety: a second start by mistake would end a healthy run.
-absl::Status Replicator::CheckUnused(const kv::Call& call) {
-  const std::optional<RemoteCommit>& newest = chain_->newest();
-  if (take_over_ || !newest.has_value() ||
-      newest->shape == RemoteCommit::Shape::kClose ||
-      HexOf(newest->local) == note_.local) {
+// A claim that nobody makes good costs one pause.
+absl::Status Replicator::YieldToClaim(const std::stop_token& stop) {
+  const kv::Call call = kv::Call::Within(kRequestTime, stop);
+  const absl::StatusOr<std::optional<std::string>> claim =
+      GetObject(*store_, ClaimName(), kMostClaimBytes, call);
+  if (!claim.ok() || !claim->has_value() || **claim == claim_) {
     return absl::OkStatus();
   }
-  CKPTREE_ASSIGN_OR_RETURN(const absl::Time written, chain_->NewestTime(call));
-  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, StoreTime(call));
-  if (now - written >= kMayBeAlive) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "host %s, pid %d, wrote to %s %s ago and has not closed it: it may still "
-      "be training. Wait until that is %s, or set take_over, which ends it at "
-      "its next save",
-      newest->host, newest->pid, store_->address(),
-      absl::FormatDuration(absl::Trunc(now - written, absl::Seconds(1))),
-      absl::FormatDuration(kMayBeAlive)));
-}
-
-absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
-                               std::uint64_t highest_version,
-                               const Logger* logger) {
-  database_ = database;
-  logger_ = logger;
-  const kv::Call call = kv::Call::Within(kOpenTime);
-  CKPTREE_ASSIGN_OR_RETURN(note_, ReadLocalNote(kv_options_, directory_));
-  if (!note_.fenced.empty()) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s goes on no more: %s. Open it without a remote to read it; an empty "
-        "directory with this remote fetches the store from there",
-        directory_, note_.fenced));
-  }
-  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
-  if (uuid_.empty()) {
-    CKPTREE_RETURN_IF_ERROR(
-        kv::ProveConditionalPut(*store_, HexOf(uuid), call));
-    const schema::RemoteStore mine{uuid, std::string(Version())};
-    CKPTREE_ASSIGN_OR_RETURN(const kv::PutAnswer answer,
-                             kv::PutSettled(*store_, kRemoteStoreName,
-                                            schema::EncodeRemoteStore(mine),
-                                            kv::NewWriteId(), call));
-    if (answer.outcome == kv::PutOutcome::kUnknown) return answer.reason;
-    CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
-                             FindRemoteStore(*store_, call));
-    if (there.has_value()) uuid_ = there->uuid;
-  } else {
-    CKPTREE_RETURN_IF_ERROR(
-        kv::ProveConditionalPut(*store_, HexOf(uuid_), call));
-  }
-  if (uuid_ != uuid) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s holds the store %s, and %s is the store %s: give it an address of "
-        "its own",
-        store_->address(), HexOf(uuid_), directory_, HexOf(uuid)));
-  }
-  if (chain_ == nullptr) {
-    chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
-  }
-  {
+  claim_ = **claim;
+  const absl::Time until = kv::MonotonicNow() + kPauseForClaim;
+  while (kv::MonotonicNow() < until && !stop.stop_requested()) {
+    CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
+        [](const RemoteCommit&) { return absl::OkStatus(); }, call));
+    CKPTREE_RETURN_IF_ERROR(chain_->fenced());
     const absl::MutexLock lock(&mu_);
-    ceiling_ = std::max(ceiling_, highest_version);
+    const auto stopped = [&stop] { return stop.stop_requested(); };
+    mu_.AwaitWithTimeout(absl::Condition(&stopped), kLookForOpen);
   }
-  CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
-      [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
-  thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
-  return absl::OkStatus();
-}
-
-absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
-  ChainRows rows(absl::HexStringToBytes(note_.local));
-  // Make() took it over: it is only read once more, for its rows.
-  const bool taken = chain_->era() != 0;
-  RemoteChain again(store_.get(), uuid_);
-  RemoteChain& chain = taken ? again : *chain_;
-  std::uint64_t place = 0;
-  std::set<RowName> differ;
-  for (int attempt = 1;; ++attempt) {
-    CKPTREE_RETURN_IF_ERROR(chain.ReadOn(
-        [&](const RemoteCommit& commit) {
-          return rows.Add(commit, *store_, call,
-                          [](const RemoteRow&) { return absl::OkStatus(); });
-        },
-        call));
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::optional<std::uint64_t> known,
-        rows.PlaceOf(directory_, store_->address(), ordinal));
-    place = known.value_or(ordinal);
-    if (!known.has_value() || place < ordinal) {
-      CKPTREE_ASSIGN_OR_RETURN(differ, rows.Differences(*database_));
-    }
-    if (!known.has_value() && !differ.empty()) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s and %s are the same store and differ in %d rows, and neither is "
-          "known to have come from the other: nothing is shipped. An empty "
-          "directory with this remote fetches the store from there",
-          directory_, store_->address(), differ.size()));
-    }
-    if (taken) break;
-    CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
-    RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
-    open.from = place;
-    open.to = place;
-    absl::Status opened = chain_->Append(std::move(open), call);
-    if (opened.ok()) break;
-    if (!absl::IsAborted(opened) || attempt == kOpenAttempts) return opened;
-  }
-  for (const auto& [key, living] : rows.segments()) there_.insert(key);
-  const absl::MutexLock lock(&mu_);
-  changed_ = std::move(differ);
-  noted_ = ordinal;
-  shipped_ = place;
+  const std::string name = ClaimName();
+  store_->Delete(std::span(&name, 1), call).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -308,15 +142,23 @@ void Replicator::Loop(const std::stop_token& stop) {
   int tries = 0;
   std::string told;
   while (true) {
+    bool cleaning = false;
     {
       const absl::MutexLock lock(&mu_);
       const auto due = [this] {
         mu_.AssertReaderHeld();
         return stopping_ || noted_ > shipped_;
       };
-      mu_.Await(absl::Condition(&due));
+      if (!mu_.AwaitWithTimeout(absl::Condition(&due), UntilClean())) {
+        cleaning = true;
+      }
       if (stop.stop_requested() || !health_.ok()) return;
-      if (noted_ <= shipped_) return;  // Stopping, and all is there.
+      // Stopping, and all is there.
+      if (noted_ <= shipped_ && !cleaning) return;
+    }
+    if (cleaning) {
+      Clean(stop);
+      continue;
     }
     const absl::Status shipped =
         GuardedStatus("shipping", [&] { return ShipOnce(stop); });
@@ -379,7 +221,8 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
                                    database_->Get(name.first, name.second));
           if (row.value.has_value() && name.first == Space::kRecords) {
             const auto segment = schema::DecodeSegmentKey(name.second);
-            if (segment.has_value() && !there_.contains(name.second)) {
+            if (segment.has_value() &&
+                !index_->segments().contains(name.second)) {
               round.segments.push_back(*segment);
             }
           }
@@ -452,18 +295,20 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     commit.to = asked_->to;
     commit.ceiling = asked_->ceiling;
     status = DamagedHere(Upload(*asked_, stop, &commit));
+    asked_->commit = commit;
+    asked_->commit.rows.clear();
     if (status.ok()) status = chain_->Append(std::move(commit), call);
   }
   if (status.ok()) {
-    for (const schema::SegmentKeyFields& segment : asked_->segments) {
-      there_.insert(schema::SegmentKey(segment.version, segment.part,
-                                       segment.space, segment.builder));
-    }
-    for (const RemoteRow& row : asked_->rows) {
-      if (!row.value.has_value()) there_.erase(row.key);
-    }
+    asked_->commit.ordinal = chain_->ordinal();
+    asked_->commit.era = chain_->era();
+    const absl::Status added =
+        index_->AddWithRows(asked_->commit, asked_->rows);
     Shipped(asked_->to);
     asked_.reset();
+    CKPTREE_RETURN_IF_ERROR(added);
+    CKPTREE_RETURN_IF_ERROR(WriteIndex(/*any=*/false, stop));
+    Clean(stop);
     return absl::OkStatus();
   }
   if (!chain_->pending()) {
@@ -473,6 +318,34 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     asked_.reset();
   }
   return status;
+}
+
+absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {
+  const std::uint64_t behind = index_->ordinal() - index_->written();
+  if (behind < (any ? 1 : kCommitsPerIndex)) return absl::OkStatus();
+  if (!any) CKPTREE_RETURN_IF_ERROR(YieldToClaim(stop));
+  const absl::Status written =
+      index_->Write(chain_->hash(), chain_->era(), *store_, stop);
+  // It is tried again behind the next commit: opens read more until then.
+  if (!written.ok() && !stop.stop_requested() && logger_ != nullptr) {
+    logger_->Log(LogSeverity::kWarning, "remote", written);
+  }
+  return absl::OkStatus();
+}
+
+// Where nothing is shipped for long.
+absl::Duration Replicator::UntilClean() const {
+  if (index_->Dead().empty()) return absl::InfiniteDuration();
+  return std::max(cleaner_->next() - kv::MonotonicNow(), kLeastIdle);
+}
+
+// What it does not get done is done later.
+void Replicator::Clean(const std::stop_token& stop) {
+  const absl::Status cleaned =
+      cleaner_->Clean(index_.get(), kv::Call::Within(kCleanTime, stop));
+  if (!cleaned.ok() && !stop.stop_requested()) {
+    logger_->Log(LogSeverity::kWarning, "remote", cleaned);
+  }
 }
 
 void Replicator::Shipped(std::uint64_t to) {
@@ -544,6 +417,10 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
         chain_->Append(std::move(close), kv::Call::Within(kRequestTime));
     if (!closed.ok() && logger_ != nullptr) {
       logger_->Log(LogSeverity::kWarning, "remote", closed);
+    }
+    if (closed.ok() && index_ != nullptr) {
+      index_->AddWithRows(*chain_->newest(), {}).IgnoreError();
+      WriteIndex(/*any=*/true, {}).IgnoreError();
     }
   }
   const absl::MutexLock lock(&mu_);

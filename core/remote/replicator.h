@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -25,6 +26,7 @@
 #include "core/process/logger.h"
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
+#include "core/remote/cleaner.h"
 #include "core/remote/local_note.h"
 #include "kv/database.h"
 #include "kv/object_store.h"
@@ -78,6 +80,9 @@ class Replicator {
   absl::Status Stop(absl::Duration timeout);
 
  private:
+  // Of one request that is not for a segment.
+  static constexpr absl::Duration kRequestTime = absl::Minutes(1);
+
   Replicator(std::unique_ptr<kv::ObjectStore> store, std::string directory,
              const StoreOptions& options, kv::Options kv_options);
 
@@ -88,11 +93,19 @@ class Replicator {
     std::set<RowName> names;
     std::vector<schema::RemoteRow> rows;
     std::vector<schema::SegmentKeyFields> segments;
+    // What was asked for, but for the rows.
+    schema::RemoteCommit commit;
   };
 
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
   absl::Status CheckUnused(const kv::Call& call);
-  absl::StatusOr<absl::Time> StoreTime(const kv::Call& call);
+  // Asks for the open that `draft` makes, at the end of the chain, until it is
+  // in it.
+  absl::Status AskOpen(
+      absl::FunctionRef<absl::StatusOr<schema::RemoteCommit>()> draft,
+      const kv::Call& call);
+  std::string ClaimName() const;
+  absl::Status YieldToClaim(const std::stop_token& stop);
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
@@ -101,6 +114,10 @@ class Replicator {
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
   void Shipped(std::uint64_t to);
+  // Where there are commits enough that the newest index lacks, or any.
+  absl::Status WriteIndex(bool any, const std::stop_token& stop);
+  void Clean(const std::stop_token& stop);
+  absl::Duration UntilClean() const;
   bool Idle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return noted_ <= shipped_ || !health_.ok();
   }
@@ -109,6 +126,7 @@ class Replicator {
   const std::string directory_;
   const kv::Options kv_options_;
   const bool take_over_;
+  const absl::Duration grace_;
   std::string uuid_;
   LocalNote note_;
   kv::Database* database_ = nullptr;
@@ -116,8 +134,10 @@ class Replicator {
 
   // Of the thread, after Begin().
   std::unique_ptr<RemoteChain> chain_;
-  std::optional<Round> asked_;   // The commit of which nobody knows yet.
-  std::set<std::string> there_;  // Keys of segment rows that were uploaded.
+  std::optional<Round> asked_;       // The commit of which nobody knows yet.
+  std::string claim_;                // The one that it paused for.
+  std::unique_ptr<RowIndex> index_;  // Of what is there.
+  std::unique_ptr<RemoteCleaner> cleaner_;
 
   mutable absl::Mutex mu_;
   std::set<RowName> changed_ ABSL_GUARDED_BY(mu_);  // Since the last round.

@@ -3,12 +3,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kv/object_store.h"
+#include "kv/object_store_wrapper.h"
 #include "kv/objects/file_store.h"
 #include "kv/objects/names.h"
 #include "kv/objects/rados_store.h"
@@ -26,7 +28,14 @@ bool HasObjectStore(std::string_view scheme) {
   return scheme == "file";
 }
 
-absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
+namespace {
+
+ObjectStoreWrapper& Wrapper() {
+  static ObjectStoreWrapper* const wrapper = new ObjectStoreWrapper();
+  return *wrapper;
+}
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenPlain(
     const std::string& address,
     [[maybe_unused]] const ObjectStoreOptions& options,
     [[maybe_unused]] const Call& call) {
@@ -47,6 +56,21 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
       address, ": this build of ckptree is without ", parsed.scheme, "://; ",
       parsed.scheme == "s3" ? "libcurl, OpenSSL and pugixml" : "librados",
       " were not there (scripts/install_packages remote)"));
+}
+
+}  // namespace
+
+void SetObjectStoreWrapper(ObjectStoreWrapper wrapper) {
+  Wrapper() = std::move(wrapper);
+}
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
+    const std::string& address, const ObjectStoreOptions& options,
+    const Call& call) {
+  absl::StatusOr<std::unique_ptr<ObjectStore>> opened =
+      OpenPlain(address, options, call);
+  if (!opened.ok() || Wrapper() == nullptr) return opened;
+  return Wrapper()(*std::move(opened));
 }
 
 }  // namespace ckptree::kv

@@ -72,6 +72,12 @@ void FuzzRow(const StoredRecord& row) {
     case RecordKind::kRemoteCommit:
       return RequireRoundTrip(row.bytes, schema::EncodeRemoteCommit,
                               schema::DecodeRemoteCommit);
+    case RecordKind::kRemoteRun:
+      return RequireRoundTrip(row.bytes, schema::EncodeRemoteRun,
+                              schema::DecodeRemoteRun);
+    case RecordKind::kRemoteIndex:
+      return RequireRoundTrip(row.bytes, schema::EncodeRemoteIndex,
+                              schema::DecodeRemoteIndex);
     default:
       return;
   }

@@ -241,8 +241,8 @@ TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
 
 TEST_F(ReplicatorTest, ARunThatGoesOnSavingIsTakenOver) {
   if (!Address().starts_with("file:")) {
-    GTEST_SKIP() << "a trainer that never pauses, beside a server on the same "
-                    "processors, commits as fast as the next one reads: see "
+    GTEST_SKIP() << "beside radosgw on the same two processors it did not end "
+                    "in 40 s, and it is not known why: see "
                     "core/remote/README.md";
   }
   StoreOptions options = Remote();
@@ -407,7 +407,7 @@ TEST_F(ReplicatorTest, IsReadByItsAddress) {
   EXPECT_EQ(reader.Info().remote, address);
   Expect(reader, 1, kLargeSave);
   Expect(reader, 2, kSmallSave);
-  EXPECT_TRUE(absl::IsUnimplemented(reader.Refresh()));
+  EXPECT_TRUE(reader.Refresh().ok());
   EXPECT_TRUE(
       absl::IsInvalidArgument(Store::Open(address, QuietOptions()).status()));
   const std::string first = reader.Info().directory;
@@ -424,7 +424,29 @@ TEST_F(ReplicatorTest, IsReadByItsAddress) {
   }
   Expect(reader, 1, kLargeSave);
   EXPECT_TRUE(fs::exists(first));
+  const Step held = reader.OpenStep(2).value();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_THAT(StepsOf(reader), ::testing::ElementsAre(2, 3));
+  Expect(reader, 2, kSmallSave);
+  Expect(reader, 3, kLargeSave);
+  // Again and again, and beside another one of the same directory.
+  Store second = Store::Open(address, read).value();
+  for (std::int64_t step = 4; step <= 9; ++step) {
+    Save(writer, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+    ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
+    const absl::Status refreshed = reader.Refresh();
+    ASSERT_TRUE(refreshed.ok()) << refreshed;
+    EXPECT_EQ(StepsOf(reader).back(), step);
+    Expect(reader, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+    if (step % 2 == 0) continue;
+    ASSERT_TRUE(second.Refresh().ok());
+    EXPECT_EQ(StepsOf(second), StepsOf(reader));
+    Expect(second, step, kLargeSave);
+  }
+  EXPECT_EQ(held.Read<std::int64_t>("count").value(), 2);
+  ExpectWhole(reader);
   ASSERT_TRUE(reader.Close().ok());
+  Expect(second, 9, kLargeSave);
 }
 
 TEST_F(ReplicatorTest, OptionsThatGoWithNothingAreRefused) {

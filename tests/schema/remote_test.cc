@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/digest.h"
@@ -26,6 +27,10 @@ TEST(RemoteRecordTest, GoldenBytes) {
             "2ac61b415c923eb98d403158f82c70b6");
   EXPECT_EQ(base::DigestOf(EncodeRemoteCommit(SampleRemoteOpen())).Hex(),
             "182ecea30bb0392cbfa8c4e361e1f8fd");
+  EXPECT_EQ(base::DigestOf(EncodeRemoteRun(SampleRemoteRun())).Hex(),
+            "cd9b1d7216f430fc2b0bb706c69cf783");
+  EXPECT_EQ(base::DigestOf(EncodeRemoteIndex(SampleRemoteIndex())).Hex(),
+            "ca186b46ced9d5822ba6d02e609df3fb");
 }
 
 TEST(RemoteRecordTest, KeepsEveryField) {
@@ -107,6 +112,64 @@ TEST(RemoteRecordTest, WhatCannotBeIsRefused) {
   }
   EXPECT_TRUE(absl::IsDataLoss(
       DecodeRemoteStore(EncodeRemoteStore({"short", ""})).status()));
+}
+
+TEST(RemoteRecordTest, AnIndexKeepsEveryField) {
+  const RemoteIndex index = SampleRemoteIndex();
+  const RemoteIndex read = *DecodeRemoteIndex(EncodeRemoteIndex(index));
+  EXPECT_EQ(read.uuid, index.uuid);
+  EXPECT_EQ(read.ordinal, index.ordinal);
+  EXPECT_EQ(read.hash, index.hash);
+  EXPECT_EQ(read.ceiling, index.ceiling);
+  EXPECT_EQ(read.directories, index.directories);
+  ASSERT_EQ(read.runs.size(), 1);
+  ASSERT_EQ(read.runs[0].size(), 1);
+  EXPECT_EQ(read.runs[0][0].era, 3);
+  EXPECT_EQ(read.runs[0][0].object.bytes, 77);
+  EXPECT_EQ(read.newest.rows, index.newest.rows);
+  ASSERT_EQ(read.newest.segments.size(), 1);
+  EXPECT_EQ(read.newest.segments[0].era, 3);
+  EXPECT_EQ(read.newest.segments[0].segment.attempt, std::string(16, 's'));
+  EXPECT_EQ(read.dead, index.dead);
+  EXPECT_EQ(read.rows_objects, index.rows_objects);
+}
+
+struct WrongIndex {
+  const char* what;
+  std::function<void(RemoteIndex&)> change;
+};
+
+TEST(RemoteRecordTest, AnIndexThatCannotBeIsRefused) {
+  const WrongIndex cases[] = {
+      {"not 16 bytes", [](auto& i) { i.uuid = "short"; }},
+      {"of no commit",
+       [](auto& i) {
+         i.ordinal = 0;
+         i.directories.clear();
+         i.dead.clear();
+       }},
+      {"a directory", [](auto& i) { i.directories[0].local = "l"; }},
+      {"a directory", [](auto& i) { i.directories[0].to_at = 13; }},
+      {"a directory", [](auto& i) { i.directories[0].to = 0; }},
+      {"a directory", [](auto& i) { i.directories[0].shipped_at = 13; }},
+      {"without objects", [](auto& i) { i.runs.emplace_back(); }},
+      {"of no era", [](auto& i) { i.runs[0][0].era = 0; }},
+      {"of no era", [](auto& i) { i.newest.segments[0].era = 0; }},
+      {"object of rows", [](auto& i) { i.runs[0][0].object.bytes = 0; }},
+      {"do not ascend",
+       [](auto& i) { std::swap(i.newest.rows[0], i.newest.rows[1]); }},
+      {"a dead object", [](auto& i) { i.dead[0].at = 14; }},
+      {"a dead object", [](auto& i) { i.dead[0].name.clear(); }},
+      {"without a name", [](auto& i) { i.rows_objects[0].clear(); }},
+  };
+  for (const WrongIndex& wrong : cases) {
+    RemoteIndex index = SampleRemoteIndex();
+    wrong.change(index);
+    const absl::Status status =
+        DecodeRemoteIndex(EncodeRemoteIndex(index)).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << wrong.what << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(wrong.what));
+  }
 }
 
 }  // namespace

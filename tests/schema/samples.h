@@ -368,6 +368,30 @@ inline RemoteCommit SampleRemoteOpen() {
   return open;
 }
 
+inline RemoteRun SampleRemoteRun() {
+  RemoteRun run;
+  run.rows = {{Space::kRecords, StoreKey(), "a record"},
+              {Space::kRecords, StepKey(0, 8), std::nullopt},
+              {Space::kSmall, SmallKey(9, 0, BlockKind::kChunk, 1), ""}};
+  run.segments = {{SampleRemoteCommit().segments[0], 3}};
+  return run;
+}
+
+inline RemoteIndex SampleRemoteIndex() {
+  RemoteIndex index;
+  index.uuid = std::string(16, 'u');
+  index.ordinal = 12;
+  index.hash = base::DigestOf("commit");
+  index.ceiling = 9;
+  index.directories = {{std::string(16, 'l'), 22, 12, 12, "h0", 4711},
+                       {std::string(16, 'm'), 0, 0, 0, "", 0}};
+  index.runs = {{{{std::string(16, 'r'), 77, base::DigestOf("run")}, 3}}};
+  index.newest = SampleRemoteRun();
+  index.dead = {{"segment/aa/1-1-0-3-0-aa", 7}};
+  index.rows_objects = {"rows/bb/1-bb"};
+  return index;
+}
+
 struct Sample {
   RecordKind kind;
   std::string bytes;
@@ -423,6 +447,10 @@ inline std::vector<Sample> Samples() {
                  EncodeRemoteCommit, DecodeRemoteCommit),
       MakeSample(K::kRemoteCommit, EncodeRemoteCommit(SampleRemoteOpen()),
                  EncodeRemoteCommit, DecodeRemoteCommit),
+      MakeSample(K::kRemoteRun, EncodeRemoteRun(SampleRemoteRun()),
+                 EncodeRemoteRun, DecodeRemoteRun),
+      MakeSample(K::kRemoteIndex, EncodeRemoteIndex(SampleRemoteIndex()),
+                 EncodeRemoteIndex, DecodeRemoteIndex),
       MakeSample(K::kTreeRoot, EncodeTreeRoot(SampleRoot()), EncodeTreeRoot,
                  DecodeTreeRoot),
       MakeSample(K::kTreePage, EncodeTreePage({SampleEntries()}),

@@ -148,6 +148,11 @@ struct StoreOptions {
   // How long a save that is durable in the remote, and Close(), wait for it.
   absl::Duration remote_timeout = absl::Minutes(10);
 
+  // How long objects in the remote stay once nothing needs them, by its clock:
+  // who reads the store there for longer may meet StepGone. They are deleted by
+  // whom it is open for writing with a remote.
+  absl::Duration remote_grace = absl::Hours(1);
+
   HostAllocator host_allocator = {};  // Null: the system's.
 
   // Null: warnings and errors go to standard error.

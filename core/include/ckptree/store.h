@@ -178,8 +178,8 @@ class CKPTREE_EXPORT Store {
   //
   // To read, also the address of a store in an object store (see
   // StoreOptions::remote): as it is there now, fetched to a folder below
-  // $XDG_CACHE_HOME or ~/.cache, which keeps it for the next open. Refresh() of
-  // it is kUnimplemented.
+  // $XDG_CACHE_HOME or ~/.cache, which keeps it for the next open. Refresh()
+  // fetches what is new.
   static absl::StatusOr<Store> Open(const std::string& directory,
                                     StoreOptions options = {});
 

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/cleaner.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "core/remote/remote_objects.h"
+#include "core/remote/row_index.h"
+#include "kv/conditional_put.h"
+#include "kv/monotonic.h"
+#include "kv/object_store.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+namespace {
+
+// One request takes so many.
+constexpr std::size_t kDeletedAtOnce = 1000;
+// Between two looks at the clock of the store.
+constexpr absl::Duration kMostBetweenLooks = absl::Minutes(5);
+
+// KIND/HH/ERA-..., of segments, rows and runs; index/NEWEST-ERA-... 0: it is no
+// name that engines give.
+std::uint64_t EraOf(std::string_view name) {
+  const std::size_t slash = name.rfind('/');
+  if (slash == std::string_view::npos) return 0;
+  std::string_view rest = name.substr(slash + 1);
+  if (name.starts_with("index/")) {
+    const std::size_t dash = rest.find('-');
+    if (dash == std::string_view::npos) return 0;
+    rest.remove_prefix(dash + 1);
+  }
+  std::uint64_t era = 0;
+  return absl::SimpleAtoi(std::string(rest.substr(0, rest.find('-'))), &era)
+             ? era
+             : 0;
+}
+
+absl::Status ForEachObject(
+    kv::ObjectStore& store, const std::string& prefix, const kv::Call& call,
+    absl::FunctionRef<void(const std::string& name)> take) {
+  std::string after;
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage page,
+                             store.List(prefix, after, call));
+    for (const kv::ObjectInfo& info : page.objects) take(info.name);
+    if (!page.more || page.objects.empty()) return absl::OkStatus();
+    after = page.objects.back().name;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<absl::Time> RemoteClock(kv::ObjectStore& store,
+                                       const std::string& uuid,
+                                       const kv::Call& call) {
+  const std::string id = kv::NewWriteId();
+  const std::string name = absl::StrFormat("%s/clock-%s", HexOf(uuid), id);
+  CKPTREE_RETURN_IF_ERROR(store.Put(name, BytesOf(id), call));
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
+                           store.Head(name, call));
+  store.Delete(std::span(&name, 1), call).IgnoreError();
+  if (info.has_value()) return info->modified;
+  return absl::DataLossError(absl::StrFormat(
+      "%s was put to %s and is not there", name, store.address()));
+}
+
+// Also the newest one: before it goes there is one of this writer.
+absl::Status RemoteCleaner::SweepIndexes(RowIndex* index,
+                                         const kv::Call& call) {
+  const std::string above = HexOf(uuid_) + "/";
+  const std::set<std::string> needed = index->Needed();
+  std::vector<std::string> earlier;
+  CKPTREE_RETURN_IF_ERROR(ForEachObject(
+      *store_, RemoteIndexPrefix(uuid_), call, [&](const std::string& whole) {
+        std::string name = whole.substr(above.size());
+        const std::uint64_t era = EraOf(name);
+        if (era != 0 && era < era_ && !needed.contains(name)) {
+          earlier.push_back(std::move(name));
+        }
+      }));
+  for (std::string& name : earlier) index->Mark(std::move(name));
+  return absl::OkStatus();
+}
+
+// Names of segments, rows and runs are used once, and those of an era before
+// that of the open in the chain stand in no commit that is still to come.
+absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
+  const std::string above = HexOf(uuid_) + "/";
+  const std::set<std::string> needed = index->Needed();
+  for (const std::string_view kind : {"segment/", "rows/", "run/"}) {
+    CKPTREE_RETURN_IF_ERROR(
+        ForEachObject(*store_, above + std::string(kind), call,
+                      [&](const std::string& whole) {
+                        std::string name = whole.substr(above.size());
+                        const std::uint64_t era = EraOf(name);
+                        if (era != 0 && era < era_ && !needed.contains(name)) {
+                          index->Mark(std::move(name));
+                        }
+                      }));
+  }
+  CKPTREE_RETURN_IF_ERROR(SweepIndexes(index, call));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::Upload> uploads,
+                           store_->ListUploads(above, call));
+  for (const kv::Upload& upload : uploads) {
+    if (!upload.name.starts_with(above)) continue;
+    const std::uint64_t era = EraOf(upload.name.substr(above.size()));
+    if (era == 0 || era >= era_) continue;
+    CKPTREE_RETURN_IF_ERROR(store_->AbortUpload(upload, call));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RemoteCleaner::HasPassed(std::uint64_t ordinal,
+                                              absl::Time now,
+                                              const kv::Call& call) {
+  const std::string name = RemoteCommitName(uuid_, ordinal);
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
+                           store_->Head(name, call));
+  if (!info.has_value()) {
+    return absl::DataLossError(
+        absl::StrFormat("%s is gone from %s", name, store_->address()));
+  }
+  return now - info->modified >= grace_;
+}
+
+absl::Status RemoteCleaner::DeleteDue(RowIndex* index, const kv::Call& call) {
+  std::vector<schema::RemoteDead> dead = index->Dead();
+  if (dead.empty()) return absl::OkStatus();
+  std::stable_sort(dead.begin(), dead.end(),
+                   [](const auto& a, const auto& b) { return a.at < b.at; });
+  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now,
+                           RemoteClock(*store_, uuid_, call));
+  // Commits are in the order of their time: of the last one that is old enough
+  // all before it are.
+  std::size_t due = 0;
+  std::size_t not_due = dead.size();
+  while (due < not_due) {
+    const std::size_t middle = due + (not_due - due) / 2;
+    CKPTREE_ASSIGN_OR_RETURN(const bool passed,
+                             HasPassed(dead[middle].at, now, call));
+    if (passed) {
+      due = middle + 1;
+    } else {
+      not_due = middle;
+    }
+  }
+  const std::string above = HexOf(uuid_) + "/";
+  const std::set<std::string> needed = index->Needed();
+  for (std::size_t at = 0; at < due; at += kDeletedAtOnce) {
+    std::vector<std::string> names;
+    std::vector<std::string> whole;
+    for (std::size_t i = at; i < std::min(due, at + kDeletedAtOnce); ++i) {
+      const std::string& name = dead[i].name;
+      names.push_back(name);
+      // An index that is not what an engine writes deletes nothing that counts.
+      const std::uint64_t era = EraOf(name);
+      if (era == 0 || era > era_ || name.find("..") != std::string::npos ||
+          needed.contains(name)) {
+        continue;
+      }
+      whole.push_back(above + name);
+    }
+    CKPTREE_RETURN_IF_ERROR(store_->Delete(whole, call));
+    index->Deleted(names);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCleaner::Clean(RowIndex* index, const kv::Call& call) {
+  if (kv::MonotonicNow() < next_) return absl::OkStatus();
+  next_ = kv::MonotonicNow() + std::min(grace_ / 8, kMostBetweenLooks);
+  if (!swept_) {
+    CKPTREE_RETURN_IF_ERROR(Sweep(index, call));
+    swept_ = true;
+  }
+  return DeleteDue(index, call);
+}
+
+}  // namespace ckptree::internal

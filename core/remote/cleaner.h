@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Deletes what nothing needs any more from an object store.
+
+#ifndef CKPTREE_CORE_REMOTE_CLEANER_H_
+#define CKPTREE_CORE_REMOTE_CLEANER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/remote/row_index.h"
+#include "kv/object_store.h"
+
+namespace ckptree::internal {
+
+// The rules of tests/remote/deletion_model.py.
+//
+// Confined to one thread at a time. `store` outlives it.
+class RemoteCleaner {
+ public:
+  // Of the store `uuid`, for the writer of the open `era`, which is in the
+  // chain. What is dead is deleted `grace` later, by the clock of the store.
+  RemoteCleaner(kv::ObjectStore* store, std::string uuid, std::uint64_t era,
+                absl::Duration grace)
+      : store_(store), uuid_(std::move(uuid)), era_(era), grace_(grace) {}
+
+  // At once, or nothing where it looked a short time ago: marks in `index` what
+  // earlier writers left behind, where it did not yet, and deletes what is due.
+  // `index` has all commits up to the open, or more.
+  absl::Status Clean(RowIndex* index, const kv::Call& call);
+
+  // When Clean() has something to do, of kv::MonotonicNow(), as far as it knows
+  // now.
+  absl::Time next() const { return next_; }
+
+ private:
+  absl::Status Sweep(RowIndex* index, const kv::Call& call);
+  absl::Status SweepIndexes(RowIndex* index, const kv::Call& call);
+  absl::Status DeleteDue(RowIndex* index, const kv::Call& call);
+  // Whether the grace time of what is dead since the commit has passed.
+  absl::StatusOr<bool> HasPassed(std::uint64_t ordinal, absl::Time now,
+                                 const kv::Call& call);
+
+  kv::ObjectStore* const store_;
+  const std::string uuid_;
+  const std::uint64_t era_;
+  const absl::Duration grace_;
+  bool swept_ = false;
+  absl::Time next_ = absl::InfinitePast();
+};
+
+// By the clock of the store, by an object that is made for that.
+absl::StatusOr<absl::Time> RemoteClock(kv::ObjectStore& store,
+                                       const std::string& uuid,
+                                       const kv::Call& call);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_REMOTE_CLEANER_H_

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Of a replicator: how a store is found, taken over and gone on with.
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "ckptree/version.h"
+#include "core/remote/chain_rows.h"
+#include "core/remote/cleaner.h"
+#include "core/remote/mirror.h"
+#include "core/remote/remote_objects.h"
+#include "core/remote/replicator.h"
+#include "kv/conditional_put.h"
+#include "kv/monotonic.h"
+#include "kv/store_directory.h"
+#include "schema/remote_record.h"
+
+namespace ckptree::internal {
+
+using schema::RemoteCommit;
+using schema::RemoteRow;
+
+namespace {
+
+// Of an open: all commits are read.
+constexpr absl::Duration kOpenTime = absl::Minutes(30);
+// Who has not closed the store, and wrote to it since, may still be alive.
+constexpr absl::Duration kMayBeAlive = absl::Minutes(10);
+// Of an open, each behind another's commit.
+constexpr int kOpensBeforeClaim = 8;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
+    const std::string& directory, const StoreOptions& options,
+    const kv::Options& kv_options, bool fetch) {
+  const std::string above =
+      std::filesystem::path(kv::AbsolutePath(directory)).parent_path().string();
+  if (std::error_code error; !std::filesystem::exists(above, error)) {
+    // Before anything is said there of a store that cannot be made.
+    return absl::NotFoundError(absl::StrFormat(
+        "no store can be made in %s: there is no folder %s; make that first",
+        directory, above));
+  }
+  const kv::Call call = kv::Call::Within(kRequestTime);
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::ObjectStore> store,
+      kv::OpenObjectStore(options.remote, kv::ObjectStoreOptions(), call));
+  std::shared_ptr<Replicator> made(
+      new Replicator(std::move(store), directory, options, kv_options));
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
+                           FindRemoteStore(*made->store_, call));
+  if (there.has_value()) made->uuid_ = there->uuid;
+  CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
+                           kv::LookAt(kv::AbsolutePath(directory)));
+  if (!fetch || !there.has_value() || !found.Vacant()) return made;
+  // Taken over before it is fetched: what is fetched is then the newest, also
+  // where the writer before is alive.
+  const kv::Call opening = kv::Call::Within(kOpenTime);
+  made->note_.local = kv::NewWriteId();
+  made->chain_ = std::make_unique<RemoteChain>(made->store_.get(), made->uuid_);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<schema::RemoteIndex> index,
+      GoOnFromIndex(made->chain_.get(), *made->store_, made->uuid_, opening));
+  bool ships = index.has_value() && ShipsAnything(*index);
+  const auto read_on = [&] {
+    return made->chain_->ReadOn(
+        [&ships](const RemoteCommit& commit) {
+          ships |= commit.shape == RemoteCommit::Shape::kShip;
+          return absl::OkStatus();
+        },
+        opening);
+  };
+  CKPTREE_RETURN_IF_ERROR(read_on());
+  if (!ships) {
+    // Its first writer ended before it shipped anything.
+    made->chain_.reset();
+    return made;
+  }
+  CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
+  CKPTREE_RETURN_IF_ERROR(
+      kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
+  CKPTREE_RETURN_IF_ERROR(made->AskOpen(
+      [&]() -> absl::StatusOr<RemoteCommit> {
+        CKPTREE_RETURN_IF_ERROR(read_on());
+        return made->Draft(RemoteCommit::Shape::kOpen);
+      },
+      opening));
+  CKPTREE_RETURN_IF_ERROR(
+      FetchStore(*made->store_, made->uuid_, directory, kv_options));
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
+  return made;
+}
+
+std::string Replicator::ClaimName() const { return HexOf(uuid_) + "/claim"; }
+
+// Of two who ask for the next ordinal again and again the one who goes on from
+// its own commit is always ahead of the one who has to read it first: who takes
+// over asks for a pause then.
+absl::Status Replicator::AskOpen(
+    absl::FunctionRef<absl::StatusOr<RemoteCommit>()> draft,
+    const kv::Call& call) {
+  bool claimed = false;
+  absl::Status opened;
+  for (int tries = 1;; ++tries) {
+    CKPTREE_ASSIGN_OR_RETURN(RemoteCommit open, draft());
+    opened = chain_->Append(std::move(open), call);
+    if (!absl::IsAborted(opened) || kv::MonotonicNow() >= call.deadline) break;
+    if (tries % kOpensBeforeClaim == 0) {
+      const std::string id = kv::NewWriteId();
+      CKPTREE_RETURN_IF_ERROR(store_->Put(ClaimName(), BytesOf(id), call));
+      claimed = true;
+    }
+  }
+  const std::string claim = ClaimName();
+  if (claimed) store_->Delete(std::span(&claim, 1), call).IgnoreError();
+  return opened;
+}
+
+// Never needed for safety: a second start by mistake would end a healthy run.
+absl::Status Replicator::CheckUnused(const kv::Call& call) {
+  const std::optional<RemoteCommit>& newest = chain_->newest();
+  if (take_over_ || !newest.has_value() ||
+      newest->shape == RemoteCommit::Shape::kClose ||
+      HexOf(newest->local) == note_.local) {
+    return absl::OkStatus();
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const absl::Time written, chain_->NewestTime(call));
+  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now,
+                           RemoteClock(*store_, uuid_, call));
+  if (now - written >= kMayBeAlive) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "host %s, pid %d, wrote to %s %s ago and has not closed it: it may still "
+      "be training. Wait until that is %s, or set take_over, which ends it at "
+      "its next save",
+      newest->host, newest->pid, store_->address(),
+      absl::FormatDuration(absl::Trunc(now - written, absl::Seconds(1))),
+      absl::FormatDuration(kMayBeAlive)));
+}
+
+absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
+                               std::uint64_t highest_version,
+                               const Logger* logger) {
+  database_ = database;
+  logger_ = logger;
+  const kv::Call call = kv::Call::Within(kOpenTime);
+  CKPTREE_ASSIGN_OR_RETURN(note_, ReadLocalNote(kv_options_, directory_));
+  if (!note_.fenced.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s goes on no more: %s. Open it without a remote to read it; an empty "
+        "directory with this remote fetches the store from there",
+        directory_, note_.fenced));
+  }
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
+  if (uuid_.empty()) {
+    CKPTREE_RETURN_IF_ERROR(
+        kv::ProveConditionalPut(*store_, HexOf(uuid), call));
+    const schema::RemoteStore mine{uuid, std::string(Version())};
+    CKPTREE_ASSIGN_OR_RETURN(const kv::PutAnswer answer,
+                             kv::PutSettled(*store_, kRemoteStoreName,
+                                            schema::EncodeRemoteStore(mine),
+                                            kv::NewWriteId(), call));
+    if (answer.outcome == kv::PutOutcome::kUnknown) return answer.reason;
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
+                             FindRemoteStore(*store_, call));
+    if (there.has_value()) uuid_ = there->uuid;
+  } else {
+    CKPTREE_RETURN_IF_ERROR(
+        kv::ProveConditionalPut(*store_, HexOf(uuid_), call));
+  }
+  if (uuid_ != uuid) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s holds the store %s, and %s is the store %s: give it an address of "
+        "its own",
+        store_->address(), HexOf(uuid_), directory_, HexOf(uuid)));
+  }
+  if (chain_ == nullptr) {
+    chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
+  }
+  {
+    const absl::MutexLock lock(&mu_);
+    ceiling_ = std::max(ceiling_, highest_version);
+  }
+  CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
+      [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
+  thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
+  return absl::OkStatus();
+}
+
+absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
+  ChainRows rows(uuid_, absl::HexStringToBytes(note_.local),
+                 /*keeps_rows=*/true);
+  // Make() took it over: it is only read once more, for its rows.
+  const bool taken = chain_->era() != 0;
+  RemoteChain again(store_.get(), uuid_);
+  RemoteChain& chain = taken ? again : *chain_;
+  std::uint64_t place = 0;
+  std::set<RowName> differ;
+  const auto pass = [](const RemoteRow&) { return absl::OkStatus(); };
+  bool first = true;
+  const auto read = [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(std::exchange(first, false)
+                                ? rows.Read(&chain, *store_, call, pass,
+                                            [] { return absl::OkStatus(); })
+                                : rows.ReadOn(&chain, *store_, call, pass));
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::uint64_t> known,
+        rows.PlaceOf(directory_, store_->address(), ordinal));
+    place = known.value_or(ordinal);
+    if (!known.has_value() || place < ordinal) {
+      CKPTREE_ASSIGN_OR_RETURN(differ, rows.Differences(*database_));
+    }
+    if (known.has_value() || differ.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s and %s are the same store and differ in %d rows, and neither is "
+        "known to have come from the other: nothing is shipped. An empty "
+        "directory with this remote fetches the store from there",
+        directory_, store_->address(), differ.size()));
+  };
+  if (taken) {
+    CKPTREE_RETURN_IF_ERROR(read());
+  } else {
+    CKPTREE_RETURN_IF_ERROR(AskOpen(
+        [&]() -> absl::StatusOr<RemoteCommit> {
+          CKPTREE_RETURN_IF_ERROR(read());
+          CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
+          RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
+          open.from = open.to = place;
+          return open;
+        },
+        call));
+    CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
+  }
+  index_ = rows.TakeIndex();
+  cleaner_ = std::make_unique<RemoteCleaner>(store_.get(), uuid_, chain_->era(),
+                                             grace_);
+  const absl::MutexLock lock(&mu_);
+  changed_ = std::move(differ);
+  noted_ = ordinal;
+  shipped_ = place;
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal

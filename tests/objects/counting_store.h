@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Counts the requests to every object store that is opened while it lives.
+
+#ifndef CKPTREE_TESTS_OBJECTS_COUNTING_STORE_H_
+#define CKPTREE_TESTS_OBJECTS_COUNTING_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "kv/object_store.h"
+#include "kv/object_store_wrapper.h"
+
+namespace ckptree::testing {
+
+// Thread-safe.
+class RequestCount {
+ public:
+  RequestCount() {
+    kv::SetObjectStoreWrapper([this](std::unique_ptr<kv::ObjectStore> store) {
+      return std::make_unique<Counting>(std::move(store), this);
+    });
+  }
+  ~RequestCount() { kv::SetObjectStoreWrapper(nullptr); }
+  RequestCount(const RequestCount&) = delete;
+  RequestCount& operator=(const RequestCount&) = delete;
+
+  // Called with "put NAME" and the like before a request is sent. What it
+  // returns that is not OK is the answer, and nothing is sent.
+  void SetHook(std::function<absl::Status(const std::string& what)> hook) {
+    const std::scoped_lock lock(mu_);
+    hook_ = std::move(hook);
+  }
+
+  void Reset() {
+    const std::scoped_lock lock(mu_);
+    requests_.clear();
+  }
+  // What was asked, in order: "get NAME" and the like.
+  std::vector<std::string> requests() const {
+    const std::scoped_lock lock(mu_);
+    return requests_;
+  }
+  // For a message.
+  std::string Text() const {
+    std::string text;
+    for (const std::string& request : requests()) {
+      absl::StrAppend(&text, request, "\n");
+    }
+    return text;
+  }
+
+ private:
+  absl::Status Note(std::string_view kind, const std::string& name) {
+    std::string what = std::string(kind) + " " + name;
+    std::function<absl::Status(const std::string&)> hook;
+    {
+      const std::scoped_lock lock(mu_);
+      requests_.push_back(what);
+      hook = hook_;
+    }
+    return hook == nullptr ? absl::OkStatus() : hook(what);
+  }
+
+  class Counting : public kv::ObjectStore {
+   public:
+    Counting(std::unique_ptr<kv::ObjectStore> store, RequestCount* count)
+        : store_(std::move(store)), count_(count) {}
+    const std::string& address() const override { return store_->address(); }
+    absl::StatusOr<kv::PutAnswer> PutIfAbsent(const std::string& name,
+                                              std::string_view bytes,
+                                              const std::string& write_id,
+                                              const kv::Call& call) override {
+      if (auto s = count_->Note("create", name); !s.ok()) return s;
+      return store_->PutIfAbsent(name, bytes, write_id, call);
+    }
+    absl::Status Put(const std::string& name, const kv::ObjectSource& source,
+                     const kv::Call& call) override {
+      if (auto s = count_->Note("put", name); !s.ok()) return s;
+      return store_->Put(name, source, call);
+    }
+    absl::StatusOr<std::size_t> GetRange(const std::string& name,
+                                         std::uint64_t offset,
+                                         std::span<std::byte> into,
+                                         const kv::Call& call) override {
+      if (auto s = count_->Note("get", name); !s.ok()) return s;
+      return store_->GetRange(name, offset, into, call);
+    }
+    absl::StatusOr<std::optional<kv::ObjectInfo>> Head(
+        const std::string& name, const kv::Call& call) override {
+      if (auto s = count_->Note("head", name); !s.ok()) return s;
+      return store_->Head(name, call);
+    }
+    absl::StatusOr<kv::ObjectPage> List(const std::string& prefix,
+                                        const std::string& after,
+                                        const kv::Call& call) override {
+      if (auto s = count_->Note("list", prefix); !s.ok()) return s;
+      return store_->List(prefix, after, call);
+    }
+    absl::Status Delete(std::span<const std::string> names,
+                        const kv::Call& call) override {
+      for (const std::string& name : names) {
+        if (auto s = count_->Note("delete", name); !s.ok()) return s;
+      }
+      return store_->Delete(names, call);
+    }
+    absl::StatusOr<std::vector<kv::Upload>> ListUploads(
+        const std::string& prefix, const kv::Call& call) override {
+      if (auto s = count_->Note("uploads", prefix); !s.ok()) return s;
+      return store_->ListUploads(prefix, call);
+    }
+    absl::Status AbortUpload(const kv::Upload& upload,
+                             const kv::Call& call) override {
+      if (auto s = count_->Note("abort", upload.name); !s.ok()) return s;
+      return store_->AbortUpload(upload, call);
+    }
+
+   private:
+    const std::unique_ptr<kv::ObjectStore> store_;
+    RequestCount* const count_;
+  };
+
+  mutable std::mutex mu_;
+  std::vector<std::string> requests_;
+  std::function<absl::Status(const std::string&)> hook_;
+};
+
+}  // namespace ckptree::testing
+
+#endif  // CKPTREE_TESTS_OBJECTS_COUNTING_STORE_H_

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What an open, a save and a look cost in requests, and that an index of rows
+// that is damaged or gone costs nothing but requests.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/fixture.h"
+#include "tests/objects/counting_store.h"
+#include "tests/objects/fixture.h"
+#include "tests/testutil/temp_dir.h"
+
+namespace ckptree::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class IndexTest : public ::testing::Test {
+ protected:
+  void SetUp() override { setenv("XDG_CACHE_HOME", Disk("cache").c_str(), 1); }
+  std::string Address() { return absl::StrCat("file://", dir_.path()); }
+  std::string Disk(const std::string& name) { return disks_ / name; }
+  StoreOptions Remote() {
+    StoreOptions options = QuietOptions();
+    options.create_if_missing = true;
+    options.remote = Address();
+    options.chunk_bytes = kChunk;
+    return options;
+  }
+  static StoreOptions Reading() {
+    StoreOptions options = QuietOptions();
+    options.create_if_missing = false;
+    options.read_only = true;
+    return options;
+  }
+  static void Save(Store& store, std::int64_t step, std::size_t bytes) {
+    const Bytes large = RandomBytes(bytes, step);
+    StepBuilder builder = store.Begin(step);
+    builder.Put("params/w", Uint8s(large)).PutInt("count", step);
+    const absl::Status saved = builder.Commit().WaitCommitted(kLong);
+    ASSERT_TRUE(saved.ok()) << saved;
+  }
+  static void Expect(Store& store, std::int64_t step, std::size_t size) {
+    const absl::StatusOr<Step> read = store.OpenStep(step);
+    ASSERT_TRUE(read.ok()) << read.status();
+    Bytes bytes(size);
+    const absl::Status got = read->Read("params/w", std::span(bytes));
+    ASSERT_TRUE(got.ok()) << got;
+    EXPECT_EQ(bytes, RandomBytes(size, step)) << "step " << step;
+  }
+  static void ExpectWhole(Store& store) {
+    const absl::StatusOr<VerifyReport> report =
+        store.Verify({.level = VerifyOptions::Level::kDeep});
+    ASSERT_TRUE(report.ok()) << report.status();
+    for (const Finding& finding : report->findings) {
+      ADD_FAILURE() << finding.what;
+    }
+  }
+  std::vector<fs::path> ObjectsOf(const std::string& kind) {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(dir_.path())) {
+      if (entry.is_regular_file() &&
+          absl::StrContains(entry.path().string(), "/" + kind + "/")) {
+        found.push_back(entry.path());
+      }
+    }
+    return found;
+  }
+
+  TempDir dir_;
+  TempDir disks_;
+};
+
+TEST_F(IndexTest, AnOpenOfTenThousandStepsIsTenRequests) {
+  constexpr int kSteps = 10'000;
+  RequestCount count;
+  {
+    StoreOptions options = Remote();
+    options.durable = Durable::kRemote;
+    options.take_over = true;
+    Store store = Store::Open(Disk("a"), options).value();
+    for (std::int64_t step = 1; step <= kSteps; ++step) {
+      StepBuilder builder = store.Begin(step);
+      builder.PutInt("count", step);
+      ASSERT_TRUE(builder.Commit().WaitCommitted(kLong).ok());
+      // Nor where the writer is alive.
+      if (step % 2499 != 0) continue;
+      count.Reset();
+      const Store reader = Store::Open(Address(), Reading()).value();
+      EXPECT_LE(count.requests().size(), 10) << count.Text();
+      EXPECT_GE(reader.Steps().value().back().step, step);
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+  count.Reset();
+  const Store reader = Store::Open(Address(), Reading()).value();
+  EXPECT_LE(count.requests().size(), 10) << count.Text();
+  EXPECT_EQ(reader.Steps().value().size(), kSteps);
+  const Step middle = reader.OpenStep(kSteps / 2).value();
+  EXPECT_EQ(middle.Read<std::int64_t>("count").value(), kSteps / 2);
+  // Who takes it over proves the store first.
+  count.Reset();
+  Store taken = Store::Open(Disk("b"), Remote()).value();
+  EXPECT_LE(count.requests().size(), 40) << count.Text();
+  EXPECT_EQ(taken.Steps().value().size(), kSteps);
+}
+
+TEST_F(IndexTest, ALookAtWhatIsNewIsOneRequest) {
+  Store store = Store::Open(Disk("a"), Remote()).value();
+  Save(store, 1, 64 << 10);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  RequestCount count;
+  Store reader = Store::Open(Address(), Reading()).value();
+  count.Reset();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_EQ(count.requests().size(), 1) << count.Text();
+  Save(store, 2, 64 << 10);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  ASSERT_TRUE(reader.Refresh().ok());
+  Expect(reader, 2, 64 << 10);
+  ASSERT_TRUE(reader.Close().ok());
+  ASSERT_TRUE(store.Close().ok());
+}
+
+TEST_F(IndexTest, ASmallSaveIsTwoRequests) {
+  constexpr int kSaves = 60;
+  RequestCount count;
+  StoreOptions options = Remote();
+  options.durable = Durable::kRemote;
+  Store store = Store::Open(Disk("a"), options).value();
+  Save(store, 1, 64 << 10);
+  count.Reset();
+  for (int step = 2; step < 2 + kSaves; ++step) Save(store, step, 64 << 10);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  EXPECT_LE(count.requests().size(), 2 * kSaves) << count.Text();
+  ASSERT_TRUE(store.Close().ok());
+  EXPECT_FALSE(ObjectsOf("run").empty());
+  Store other = Store::Open(Disk("b"), Remote()).value();
+  for (int step = 1; step < 2 + kSaves; ++step) Expect(other, step, 64 << 10);
+  ExpectWhole(other);
+}
+
+// Rows that go, come again and are of segments, through runs that are merged.
+TEST_F(IndexTest, IndexesSayWhatTheCommitsSay) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    for (int step = 1; step <= 60; ++step) {
+      Save(store, step, step % 7 == 0 ? 2 << 20 : 50 << 10);
+      ASSERT_TRUE(store.Tag("newest", step, {.move = true}).ok());
+      if (step > 10 && step % 3 != 0) ASSERT_TRUE(store.Delete(step - 10).ok());
+      if (step % 20 == 0) ASSERT_TRUE(store.Collect().ok());
+      ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+  ASSERT_FALSE(ObjectsOf("run").empty());
+  std::vector<std::string> with;
+  const auto look = [&](const std::string& disk) {
+    Store store = Store::Open(Disk(disk), Remote()).value();
+    ExpectWhole(store);
+    std::vector<std::string> found;
+    const std::vector<StepInfo> steps = store.Steps().value();
+    for (const StepInfo& info : steps) {
+      found.push_back(absl::StrCat(info.step, " ", info.version));
+      Expect(store, info.step, info.step % 7 == 0 ? 2 << 20 : 50 << 10);
+    }
+    EXPECT_EQ(store.OpenStep(Tagged("newest")).value().info().step, 60);
+    return found;
+  };
+  with = look("b");
+  // A flipped bit in each index and in each run; then there are none.
+  for (const std::string kind : {"run", "index"}) {
+    for (const fs::path& path : ObjectsOf(kind)) {
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(40);
+      file.put('?');
+    }
+    EXPECT_EQ(look("damaged-" + kind), with);
+  }
+  for (const std::string kind : {"run", "index"}) {
+    for (const fs::path& path : ObjectsOf(kind)) fs::remove(path);
+    EXPECT_EQ(look("gone-" + kind), with);
+  }
+}
+
+}  // namespace
+}  // namespace ckptree::testing
