@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,16 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
 // is there, and its name or what is in it says so.
 bool IsArrayFile(const std::string& path);
 
-// The folders step_N, checkpoint-N and the like in `folder`, by number.
+// What Python saves into a store: files of torch.save(), folders of DCP and of
+// Orbax, and folders that have any of these.
+enum class Foreign { kNone, kTorch, kOrbax };
+Foreign ForeignKind(const std::string& path);
+
+// The number that the name of `path` ends with: step_500.npz, checkpoint-500.
+std::optional<std::int64_t> NumberOf(const std::string& path);
+
+// The folders and files step_N, checkpoint-N and the like in `folder`, by
+// number.
 std::vector<std::pair<std::int64_t, std::string>> StepFolders(
     const std::string& folder);
 
