@@ -30,7 +30,7 @@ struct Line {
   const char* verb;
   std::vector<std::string> words;
   double floor = 0;  // In ms; 0: shown, not judged.
-  int code = 0;      // That it exits with.
+  int code = 0;      // That it exits with; -1: whatever it finds.
 };
 
 // The program of this build.
@@ -84,7 +84,8 @@ Times RunLine(const std::string& program, const std::string& store,
   waitpid(pid, &status, 0);
   times.whole = watch.Seconds() * 1e3;
   if (times.first_byte == 0) times.first_byte = times.whole;
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != line.code) {
+  if (!WIFEXITED(status) ||
+      (line.code >= 0 && WEXITSTATUS(status) != line.code)) {
     std::string said = "ckptree";
     for (const std::string& word : line.words) said += " " + word;
     Fail(said + " did not exit with " + std::to_string(line.code));
@@ -238,9 +239,8 @@ std::vector<Line> OfRun(int steps, std::size_t leaves) {
       {"policy", {"policy"}},
       {"policy --set --dry-run",
        {"policy", "--set", "latest(3) | every(1000)", "--dry-run"}},
-      {"repair, which finds nothing", {"repair"}},
       {"verify --quick of a step", {"verify", "latest", "--quick"}},
-      {"doctor", {"doctor"}},
+      {"doctor", {"doctor"}, 0, -1},
       {"completion of a step", {"__complete", "--", "show", "lat"}, 50},
       {"help", {"help"}, 50},
       {"version", {"version"}, 50},
