@@ -85,7 +85,6 @@ constexpr Command kExchange[] = {
      "--under names the item of a state of PyTorch.\n\n"
      "  ckptree -C /runs/lm import model.safetensors --step 0\n"
      "  ckptree -C /runs/lm import /old/output --new\n"
-     "  ckptree -C /runs/lm import step_500.pt\n"
      "  ckptree -C /runs/lm import step_100.npz step_200.npz --under params",
      kImportFlags, true, 1, 1 << 20, RunImport},
     {"copy", "SRC DST [REV...]", "save steps of a store into another",
