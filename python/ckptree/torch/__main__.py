@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import shutil
 import sys
 
 import ckptree
@@ -14,6 +15,17 @@ from ckptree.lending import lend
 from ckptree.paths import local_path
 from ckptree.progress import steps_on_stderr
 from ckptree.torch import _found, _lending, import_checkpoint
+
+
+def _remove_empty(made: pathlib.Path) -> None:
+    """Of a store that was made for what could not be read nothing stays."""
+    try:
+        with ckptree.open(made) as store:
+            empty = not store.steps()
+    except (ckptree.Error, OSError):
+        return
+    if empty:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,6 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.verb == "lend":
         source = pathlib.Path(given.source)
         return lend(lambda: _lending.find(source))
+    fresh = not pathlib.Path(given.destination).exists()
     try:
         if given.verb == "write":
             _lending.write(
@@ -110,6 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
             "pass overwrite=True to replace it, or another step=",
             "--step N gives it another number",
         )
+        if fresh:
+            _remove_empty(pathlib.Path(given.destination))
         print(f"python -m ckptree.torch: {said}", file=sys.stderr)
         return 1
     if given.json:
