@@ -66,6 +66,11 @@ bool DeleteManyLeaves(const Settings& settings);
 // coded.
 bool Space(const Settings& settings);
 
+// Every verb of the command, as processes of their own, on a run of 10 000
+// steps of 400 leaves and on a step of 100 000; the stores are kept beside the
+// directory, as `.stores`.
+bool Command(const Settings& settings);
+
 // The commit of 1024 ranks' parts, in one process.
 bool RanksCommit(const Settings& settings);
 // The open of a step of 64 parts, of 10 000 pieces each.

@@ -42,6 +42,7 @@ constexpr Case kCases[] = {
     {"manager", ckptree::bench::ManagerLoop},
     {"delete_100k", ckptree::bench::DeleteManyLeaves},
     {"space", ckptree::bench::Space},
+    {"command", ckptree::bench::Command},
     {"ranks_commit", ckptree::bench::RanksCommit},
     {"ranks_open", ckptree::bench::RanksOpen},
 };

@@ -11,5 +11,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "bin", "ckptree")
 
 
 def main() -> NoReturn:
-    """Becomes the program: signals and the exit code are its own."""
+    """Becomes the program: signals and the exit code are its own. What it reads
+    through Python it reads by this one, where no other is named."""
+    os.environ.setdefault("CKPTREE_PYTHON", sys.executable)
     os.execv(PROGRAM, ["ckptree", *sys.argv[1:]])

@@ -463,7 +463,7 @@ class Leaf:
     def _check_array(self) -> tuple[int, ...]:
         if self._info.kind != "array":
             raise TypeError(
-                f"{self.name} is a {self.kind}, not an array: use value()"
+                f"{self.name} is of kind {self.kind}, not an array: use value()"
             )
         return self._info.shape
 

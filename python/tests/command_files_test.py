@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -206,3 +207,268 @@ def test_types_that_numpy_lacks(tmp_path):
         assert found["w"].view(ml_dtypes.bfloat16).tolist() == list(range(6))
     run("export", tmp_path / "a.npz", tmp_path / "b.safetensors")
     same(safetensors.load_file(tmp_path / "b.safetensors"), made)
+
+
+# ---- Through Python ----
+
+
+def state(torch):
+    return {
+        "model": {
+            "0.weight": torch.arange(12, dtype=torch.float32).reshape(4, 3),
+            "half": torch.arange(6).to(torch.bfloat16),
+        },
+        "flags": torch.tensor([True, False]),
+    }
+
+
+def with_python():
+    return {**os.environ, "CKPTREE_PYTHON": sys.executable}
+
+
+def through_python(*arguments, code=0, environment=None):
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment or with_python(),
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def torch_checkpoint(torch, path):
+    """Of torch.save(), or of DCP where the name has no end."""
+    if path.suffix:
+        torch.save(state(torch), path)
+    else:
+        import torch.distributed.checkpoint as dcp
+
+        dcp.save(state(torch), checkpoint_id=path, no_dist=True)
+    return path
+
+
+def flat_state(torch):
+    model = state(torch)["model"]
+    flat = {f"model.{name}": value for name, value in model.items()}
+    return {**flat, "flags": state(torch)["flags"]}
+
+
+def same_state(torch, found):
+    flat = flat_state(torch)
+    assert sorted(found) == sorted(flat)
+    for name, value in flat.items():
+        assert found[name].dtype == value.dtype
+        assert torch.equal(found[name], value), name
+
+
+@pytest.mark.parametrize("name", ["step_5.pt", "dcp_5"])
+def test_pytorch_is_looked_at_imported_and_exported(tmp_path, name):
+    torch = pytest.importorskip("torch")
+    path = torch_checkpoint(torch, tmp_path / name)
+    rows = json.loads(through_python("ls", path, "--json"))["leaves"]
+    assert {row["key"]: (row["dtype"], row["shape"]) for row in rows} == {
+        "model/0.weight": ("float32", [4, 3]),
+        "model/half": ("bfloat16", [6]),
+        "flags": ("bool", [2]),
+    }
+    got = through_python("get", f"{path}:model/0.weight[1:3,::2]", "-o", "json")
+    assert json.loads(got)["data"] == [[3.0, 5.0], [6.0, 8.0]]
+    stat = json.loads(through_python("stat", path, "--json"))
+    assert {row["key"]: row["max"] for row in stat["arrays"]}[
+        "model/0.weight"
+    ] == 11
+    store = tmp_path / "store"
+    said = through_python("-C", store, "import", path, "--json")
+    assert json.loads(said)["steps"][0]["step"] == 5
+    assert json.loads(said)["steps"][0]["result"] == "saved"
+    said = through_python("-C", store, "import", path, code=2)
+    assert "step 5 is there already: --step N" in said
+    again = json.loads(
+        through_python("-C", store, "import", path, "--new", "--json")
+    )
+    assert again["steps"][0]["result"] == "there"
+    run("-C", store, "verify", "--deep")
+    assert "no difference" in through_python("-C", store, "diff", 5, path)
+    out = tmp_path / "out.pt"
+    through_python("-C", store, "export", 5, out)
+    same_state(torch, torch.load(out, weights_only=True))
+    through_python("-C", store, "export", 5, out, code=2)
+    through_python(
+        "-C", store, "export", "5:model", out, "--force", "--strip", "model"
+    )
+    assert sorted(torch.load(out, weights_only=True)) == ["0.weight", "half"]
+    folder = tmp_path / "dcp"
+    through_python("-C", store, "export", 5, folder, "--format", "dcp")
+    import torch.distributed.checkpoint as dcp
+
+    found = {
+        name: torch.zeros_like(value)
+        for name, value in flat_state(torch).items()
+    }
+    dcp.load(found, checkpoint_id=folder, no_dist=True)
+    same_state(torch, found)
+    # Without a store between.
+    through_python("export", path, tmp_path / "flat.pt")
+    same_state(torch, torch.load(tmp_path / "flat.pt", weights_only=True))
+    assert [p.name for p in tmp_path.iterdir() if "tmp" in p.name] == []
+
+
+def test_orbax_is_looked_at_imported_and_exported(tmp_path):
+    pytest.importorskip("jax")
+    ocp = pytest.importorskip("orbax.checkpoint")
+    import jax.numpy as jnp
+
+    tree = {
+        "params": {
+            "w": jnp.arange(6.0).reshape(2, 3),
+            "half": jnp.arange(3).astype(jnp.bfloat16),
+        }
+    }
+    runs = tmp_path / "runs"
+    with ocp.CheckpointManager(runs) as manager:
+        for step in (1, 2):
+            manager.save(step, args=ocp.args.StandardSave(tree))
+            manager.wait_until_finished()
+    listed = json.loads(through_python("-C", runs, "ls", "2", "--json"))
+    assert {row["key"]: row["shape"] for row in listed["leaves"]} == {
+        "default/params/half": [3],
+        "default/params/w": [2, 3],
+    }
+    got = through_python("get", f"{runs / '1'}:default/params/w[1]")
+    assert got == "[3.0 4.0 5.0]\n"
+    store = tmp_path / "store"
+    said = json.loads(through_python("-C", store, "import", runs, "--json"))
+    assert [row["step"] for row in said["steps"]] == [1, 2]
+    run("-C", store, "verify", "--deep")
+    out = tmp_path / "out"
+    through_python(
+        "-C", store, "export", 2, out, "--format", "orbax", "--strip", "default"
+    )
+    found = ocp.StandardCheckpointer().restore(out)
+    for name, value in tree["params"].items():
+        assert found["params"][name].dtype == value.dtype
+        assert np.array_equal(found["params"][name], value)
+
+
+def test_what_python_lacks_is_named(tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"no pickle")
+    store = tmp_path / "store"
+    nothing = {**os.environ, "CKPTREE_PYTHON": str(tmp_path / "nothing")}
+    for words in (["ls", path], ["-C", store, "import", path]):
+        said = through_python(*words, code=2, environment=nothing)
+        assert "pip install ckptree torch safetensors" in said
+    bare = tmp_path / "bare"
+    bare.write_text(
+        "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\n"
+        "exit 1\n"
+    )
+    bare.chmod(0o755)
+    lacking = {**os.environ, "CKPTREE_PYTHON": str(bare)}
+    said = through_python("ls", path, code=2, environment=lacking)
+    assert "No module named 'torch'" in said
+    assert "pip install ckptree torch safetensors" in said
+    assert not store.exists()
+
+
+def test_a_torch_file_that_is_none(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "step_1.pt"
+    path.write_bytes(b"no pickle")
+    store = tmp_path / "store"
+    for words in (["ls", path], ["-C", store, "import", path]):
+        said = through_python(*words, code=2)
+        assert "step_1.pt is cut or damaged" in said
+        assert len(said.splitlines()) == 2
+    assert not store.exists()
+
+
+def test_modules_of_the_folder_we_are_in_are_not_run(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    path = torch_checkpoint(torch, tmp_path / "step_5.pt")
+    (tmp_path / "torch.py").write_text("raise SystemExit('it was run')\n")
+    (tmp_path / "ckptree").mkdir()
+    (tmp_path / "ckptree" / "__init__.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    assert "model/half" in through_python("ls", path)
+
+
+def test_a_folder_of_a_trainer_comes_whole(tmp_path):
+    torch = pytest.importorskip("torch")
+    folder = tmp_path / "output" / "checkpoint-100"
+    folder.mkdir(parents=True)
+    weights = {"w": np.ones(3, np.float32)}
+    safetensors.save_file(weights, folder / "model.safetensors")
+    torch.save({"state": {0: {"m": torch.ones(3)}}}, folder / "optimizer.pt")
+    (folder / "trainer_state.json").write_text('{"global_step": 100}')
+    (folder / "training_args.bin").write_bytes(b"code")
+    store = tmp_path / "store"
+    through_python("-C", store, "import", tmp_path / "output")
+    keys = through_python("-C", store, "ls", "-o", "csv", "--columns", "key")
+    assert "model/w\n" in keys and "optimizer/state/{0}/m\n" in keys
+
+
+def test_gguf_of_its_own_package(tmp_path):
+    gguf_package = pytest.importorskip("gguf")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    random = np.random.default_rng(3)
+    made = {
+        "blk.0.weight": random.normal(size=(4, 32)).astype(np.float32),
+        "blk.0.half": random.normal(size=(3, 8)).astype(np.float16),
+        "double": random.normal(size=(5,)).astype(np.float64),
+    }
+    brain = random.normal(size=(2, 16)).astype(ml_dtypes.bfloat16)
+    path = tmp_path / "model.gguf"
+    writer = gguf_package.GGUFWriter(path, "tiny")
+    for name, value in made.items():
+        writer.add_tensor(name, value)
+    writer.add_tensor(
+        "brain",
+        brain.view(np.uint8),
+        raw_dtype=gguf_package.GGMLQuantizationType.BF16,
+    )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    store = tmp_path / "store"
+    run("-C", store, "import", path, "--step", 1)
+    run("-C", store, "verify", "--deep")
+    run("-C", store, "export", 1, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as found:
+        same(
+            dict(found),
+            {**made, "brain": brain.view(np.dtype("V2"))},
+        )
+    # And against what the package itself reads.
+    for tensor in gguf_package.GGUFReader(path).tensors:
+        out = tmp_path / "one.raw"
+        key = f"{path}:{tensor.name}"
+        run("get", key, "-o", "raw", "--out", out)
+        assert out.read_bytes() == tensor.data.tobytes(), tensor.name
+
+
+def test_export_does_what_its_flags_say(tmp_path):
+    made = arrays()
+    path = tmp_path / "a.safetensors"
+    safetensors.save_file(made, path)
+    out = tmp_path / "b.safetensors"
+    run("export", path, out, "-k", "layers.*", "--strip", "layers")
+    assert sorted(safetensors.load_file(out)) == ["0.weight", "1.weight"]
+    run("export", path, out, code=2)
+    assert sorted(safetensors.load_file(out)) == ["0.weight", "1.weight"]
+    run("export", path, out, "--force", "-k", "layers.*", "--rename",
+        "layers.0=first", "--rename", "layers.1=second")
+    assert sorted(safetensors.load_file(out)) == [
+        "first.weight", "second.weight",
+    ]
+    # Two of one name: refused, and with --skip the first one is taken.
+    clash = ["export", path, out, "--force", "-k", "layers.*", "--rename",
+             "layers.0=one", "--rename", "layers.1=one"]
+    run(*clash, code=2)
+    run(*clash, "--skip")
+    found = safetensors.load_file(out)
+    assert list(found) == ["one.weight"]
+    assert found["one.weight"].tobytes() == made["layers.0.weight"].tobytes()
+    run("export", path, tmp_path / "none" / "x.npz", code=3)

@@ -25,8 +25,8 @@ FOLDER = "python/ckptree"
 # may import.
 ROOMS = {
     "ground": (
-        r"_engine|_command|arguments|closing|errors|garbage|logs|metadata|"
-        r"options|paths|progress",
+        r"_engine|_command|arguments|closing|errors|garbage|lending|logs|"
+        r"metadata|options|paths|progress",
         ""),
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),
@@ -65,7 +65,7 @@ OUTSIDE = {
     "msgpack": ("orbax",),
     "orbax": ("orbax",),
     "pandas": ("records",),  # Where a frame is asked for.
-    "safetensors": ("torch",),  # Where such a file is read.
+    "safetensors": ("orbax", "torch"),  # Where such a file is read.
     "tqdm": ("ground",),  # Where a bar is asked for.
     "torch": KNOW_FRAMEWORKS,
 }

@@ -210,16 +210,19 @@ TEST_F(FilesTest, AFileThatIsNotThereIsNoStep) {
   }
 }
 
-TEST_F(FilesTest, WhatPythonReadsIsNamed) {
-  Refused(Write("model.pt", "x"), "`python -m ckptree.torch import");
+// What Python itself says of such files: python/tests/command_files_test.py.
+TEST_F(FilesTest, WithoutPythonItIsSaidWhatToInstall) {
+  setenv("CKPTREE_PYTHON", "/nowhere/python", 1);
+  Refused(Write("model.pt", "x"), "pip install ckptree torch safetensors");
   const std::string dcp = scratch_ / "dcp";
   std::filesystem::create_directory(dcp);
   std::ofstream(dcp + "/.metadata") << "x";
-  Refused(dcp, "folder of DCP");
+  Refused(dcp, "`/nowhere/python` cannot be run");
   const std::string orbax = scratch_ / "orbax";
   std::filesystem::create_directory(orbax);
   std::ofstream(orbax + "/_CHECKPOINT_METADATA") << "{}";
-  Refused(orbax, "`python -m ckptree.orbax import");
+  Refused(orbax, "pip install ckptree orbax-checkpoint safetensors");
+  unsetenv("CKPTREE_PYTHON");
 }
 
 TEST_F(FilesTest, ImportSaysWhatIsWrong) {

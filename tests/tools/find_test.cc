@@ -18,6 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FindTest : public CommandRunner {
  protected:
@@ -131,6 +132,33 @@ TEST_F(FindTest, ConditionsOfTables) {
   EXPECT_EQ(steps({"--where", "step<200 || tags~'re*'"}), "1900\n100\n");
   // Of several all must hold.
   EXPECT_EQ(steps({"--where", "step<300", "--where", "step>100"}), "200\n");
+}
+
+TEST_F(FindTest, DiffTellsWhatIsNotFinite) {
+  const Result result = Ask({"diff", "1200..1300"});
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("NAN AFTER"));
+  EXPECT_THAT(result.out, HasSubstr("of the finite elements"));
+  const Json json = Json::parse(Ask({"diff", "1200..1300", "--json"}).out);
+  std::uint64_t nan = 0, inf = 0;
+  for (const Json& change : json["changes"]) {
+    if (change["nan_after"].is_null()) continue;
+    EXPECT_EQ(change["nan_before"], 0);
+    nan += change["nan_after"].get<std::uint64_t>();
+    inf += change["inf_after"].get<std::uint64_t>();
+  }
+  EXPECT_EQ(nan, 4u);
+  EXPECT_EQ(inf, 1u);
+  EXPECT_THAT(Ask({"diff", "100..200"}).out, Not(HasSubstr("NAN")));
+}
+
+TEST_F(FindTest, ColumnsAreKnownByTheirTitlesToo) {
+  EXPECT_EQ(Ask({"ls", "--sort", "-size", "-n", "3"}).out,
+            Ask({"ls", "--sort", "-bytes", "-n", "3"}).out);
+  EXPECT_EQ(Ask({"log", "--columns", "new,step", "-n", "2"}).code, 0);
+  EXPECT_THAT(Ask({"log", "--columns", "new", "-n", "1"}).out,
+              HasSubstr("KiB"));
+  EXPECT_EQ(Ask({"log", "--columns", "fresh"}).code, 2);
 }
 
 TEST_F(FindTest, LogDrawsBranches) {

@@ -69,7 +69,7 @@ class ArrayFile {
   // True where bytes of `array` can be had from several threads at once, and
   // in any order, without reading more than them.
   bool ReadsBytes(const FileArray& array) const {
-    return format_ != "npz" && !array.fortran;
+    return reads_bytes_ && !array.fortran;
   }
   // Bytes [offset, offset + size) of it, row-major. REQUIRES: ReadsBytes().
   absl::Status ReadBytes(const FileArray& array, std::uint64_t offset,
@@ -86,6 +86,7 @@ class ArrayFile {
                               std::span<std::byte> destination) const = 0;
 
   FileHead head_;
+  bool reads_bytes_ = true;  // See ReadsBytes().
 
  private:
   std::string path_;

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "tools/files/plain_file.h"
+#include "tools/files/python_file.h"
 #include "tools/files/zip_file.h"
 #include "tools/output/failure.h"
 #include "tools/output/terminal.h"
@@ -78,14 +79,26 @@ Folder LookInto(const std::string& path) {
   return folder;
 }
 
-absl::Status OnlyPython(const std::string& path, std::string_view what,
-                        std::string_view module) {
-  return WithHint(
-      absl::FailedPreconditionError(absl::StrFormat(
-          "%s is %s, which is read through Python", Escape(path), what)),
-      absl::StrFormat("`python -m ckptree.%s import %s STORE` saves it into a "
-                      "store",
-                      module, Escape(path)));
+// What the checkpoints in a folder are, one of each kind or several.
+Foreign KindWithin(const std::string& path) {
+  std::error_code error;
+  Foreign found = Foreign::kNone;
+  for (fs::directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string child = it->path().string();
+    if (IsTorchFile(child)) return Foreign::kTorch;
+    switch (LookInto(child).kind) {
+      case FolderKind::kDcp:
+        return Foreign::kTorch;
+      case FolderKind::kOrbax:
+        found = Foreign::kOrbax;
+        break;
+      case FolderKind::kFiles:
+      case FolderKind::kNone:
+        break;
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -103,9 +116,9 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
     const Folder folder = LookInto(path);
     switch (folder.kind) {
       case FolderKind::kOrbax:
-        return OnlyPython(path, "a folder of Orbax", "orbax");
+        return OpenPythonFile(path, "ckptree.orbax", "Orbax");
       case FolderKind::kDcp:
-        return OnlyPython(path, "a folder of DCP", "torch");
+        return OpenPythonFile(path, "ckptree.torch", "DCP");
       case FolderKind::kFiles:
         return folder.file.empty() ? OpenNpyFolder(path, folder.npy)
                                    : OpenArrayFile(folder.file);
@@ -124,7 +137,7 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
   if (path.ends_with(kIndex)) return OpenSafetensorsIndex(path);
   if (path.ends_with(".npz")) return OpenNpz(path);
   if (IsTorchFile(path)) {
-    return OnlyPython(path, "a file of torch.save()", "torch");
+    return OpenPythonFile(path, "ckptree.torch", "PyTorch");
   }
   if (IsReadFile(path)) return OpenPlainFile(path);
   return WithHint(
@@ -137,11 +150,48 @@ bool HasNameOfFile(std::string_view path) {
   return IsReadFile(path) || IsTorchFile(path);
 }
 
+Foreign ForeignKind(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    return IsTorchFile(path) ? Foreign::kTorch : Foreign::kNone;
+  }
+  switch (LookInto(path).kind) {
+    case FolderKind::kDcp:
+      return Foreign::kTorch;
+    case FolderKind::kOrbax:
+      return Foreign::kOrbax;
+    case FolderKind::kFiles:
+    case FolderKind::kNone:
+      break;
+  }
+  const Foreign within = KindWithin(path);
+  if (within != Foreign::kNone) return within;
+  for (const auto& [step, folder] : StepFolders(path)) {
+    const Foreign below = KindWithin(folder);
+    if (below != Foreign::kNone) return below;
+  }
+  return Foreign::kNone;
+}
+
 bool IsArrayFile(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::is_regular_file(status)) return HasNameOfFile(path);
   return fs::is_directory(status) && LookInto(path).kind != FolderKind::kNone;
+}
+
+std::optional<std::int64_t> NumberOf(const std::string& path) {
+  std::string name = std::filesystem::path(path).filename().string();
+  if (name.empty()) {
+    name = std::filesystem::path(path).parent_path().filename().string();
+  }
+  name = name.substr(0, name.find('.'));
+  const std::size_t stem = name.find_last_not_of("0123456789");
+  std::int64_t step = 0;
+  const std::string digits =
+      stem == std::string::npos ? name : name.substr(stem + 1);
+  if (digits.empty() || !absl::SimpleAtoi(digits, &step)) return std::nullopt;
+  return step;
 }
 
 std::vector<std::pair<std::int64_t, std::string>> StepFolders(
@@ -150,12 +200,19 @@ std::vector<std::pair<std::int64_t, std::string>> StepFolders(
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
-    const std::string name = it->path().filename().string();
+    std::string name = it->path().filename().string();
+    // Files as well; the number of a shard is no step.
+    if (EndsWithAny(name, {".safetensors", ".npz", ".gguf"}) &&
+        name.find("-of-") == name.npos) {
+      name.resize(name.rfind('.'));
+    }
     const std::size_t stem = name.find_last_not_of("0123456789");
     std::int64_t step = 0;
-    if (stem == std::string::npos || stem + 1 == name.size() ||
-        (name[stem] != '-' && name[stem] != '_') ||
-        !absl::SimpleAtoi(name.substr(stem + 1), &step) ||
+    // Orbax names the folders of its steps by their numbers alone.
+    const bool bare = stem == std::string::npos;
+    if (stem + 1 == name.size() ||
+        (!bare && name[stem] != '-' && name[stem] != '_') ||
+        !absl::SimpleAtoi(bare ? name : name.substr(stem + 1), &step) ||
         !IsArrayFile(it->path().string())) {
       continue;
     }

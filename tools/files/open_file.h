@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,7 +32,16 @@ bool IsArrayFile(const std::string& path);
 // True where the name of `path` ends as those of such files do.
 bool HasNameOfFile(std::string_view path);
 
-// The folders step_N, checkpoint-N and the like in `folder`, by number.
+// What Python saves into a store: files of torch.save(), folders of DCP and of
+// Orbax, and folders that have any of these.
+enum class Foreign { kNone, kTorch, kOrbax };
+Foreign ForeignKind(const std::string& path);
+
+// The number that the name of `path` ends with: step_500.npz, checkpoint-500.
+std::optional<std::int64_t> NumberOf(const std::string& path);
+
+// The folders and files step_N, checkpoint-N and the like in `folder`, by
+// number.
 std::vector<std::pair<std::int64_t, std::string>> StepFolders(
     const std::string& folder);
 

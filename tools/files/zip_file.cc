@@ -36,7 +36,9 @@ using Entry = std::unique_ptr<zip_file_t, CloseEntry>;
 class NpzFile final : public ArrayFile {
  public:
   NpzFile(std::string path, zip_t* archive, std::uint64_t bytes)
-      : ArrayFile(std::move(path), "npz"), archive_(archive), bytes_(bytes) {}
+      : ArrayFile(std::move(path), "npz"), archive_(archive), bytes_(bytes) {
+    reads_bytes_ = false;
+  }
   ~NpzFile() override { zip_discard(archive_); }
 
   absl::Status Look() {

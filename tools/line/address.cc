@@ -49,15 +49,16 @@ absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
         absl::InvalidArgumentError(absl::StrFormat(
             "`%s` is a range of steps, and one step is needed here",
             Escape(text))),
-        "log, find, history, hist, diff, verify, du, pin and rm take ranges");
+        "log, find, history, hist, diff, verify, du --free, pin, rm and copy "
+        "take ranges");
   }
   if (!selector.ok() && IsBranchName(text)) {
     return WithHint(
         absl::InvalidArgumentError(
             absl::StrFormat("`%s` is no step", Escape(text))),
-        absl::StrFormat("a tag is written `@%s`, the newest step of a branch "
-                        "`%s/latest`; else %s",
-                        text, text, kRevHint));
+        absl::StrFormat("a key is written `latest:%s`, a tag `@%s`, the newest "
+                        "step of a branch `%s/latest`; else %s",
+                        text, text, text, kRevHint));
   }
   if (!selector.ok()) {
     return WithHint(absl::InvalidArgumentError(

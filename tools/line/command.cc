@@ -138,8 +138,9 @@ constexpr FlagSpec kRepairFlags[] = {
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 constexpr FlagSpec kExportFlags[] = {
-    {"format", 0, "FORMAT", "safetensors, npz, npy or raw; else by the name",
-     "safetensors|npz|npy|raw"},
+    {"format", 0, "FORMAT",
+     "safetensors, npz, npy, raw, torch, dcp, orbax; else by the name",
+     "safetensors|npz|npy|raw|torch|dcp|orbax"},
     {"keys", 'k', "GLOB", "only these; of several any", "", true},
     {"strip", 0, "PREFIX", "names without this beginning: params"},
     {"rename", 0, "OLD=NEW", "another beginning of names", "", true},
@@ -291,9 +292,10 @@ constexpr Command kCommands[] = {
      kForkFlags, true, 0, 1, RunFork},
     {"du", "[REV...]", "what the steps cost",
      "NEW is what the save wrote, UNIQUE what goes when that step alone is\n"
-     "removed; the rest of it is SHARED with others. With one REV: its\n"
-     "subtrees. With --free and any number of REVs, ranges too: what removing\n"
-     "them would free.\n\n"
+     "removed; the rest of it is SHARED with others. Small leaves of one save\n"
+     "lie together, and go together: when no step needs any of them. With one\n"
+     "REV: its subtrees. With --free and any number of REVs, ranges too: what\n"
+     "removing them would free.\n\n"
      "  ckptree du\n"
      "  ckptree du latest --depth 2 --sort -unique_bytes\n"
      "  ckptree du --free 0..900",
@@ -341,11 +343,14 @@ constexpr Command kCommands[] = {
      "  ckptree policy --apply",
      kPolicyFlags, true, 0, 0, RunPolicy},
     {"export", "REV[:PREFIX] FILE", "write arrays to a file of another kind",
-     "FILE ends with .safetensors or .npz; --format npy or raw makes a "
-     "folder.\n"
-     "REV may be a file of arrays. Keys become names joined by dots; arrays\n"
-     "only. What NumPy has no type for is written as `ckptree get -o npy` "
-     "does.\n"
+     "FILE ends with .safetensors, .npz or, for PyTorch, .pt; --format npy,\n"
+     "raw, dcp or orbax makes a folder. REV may be a file of arrays. Keys\n"
+     "become names joined by dots; arrays only. What NumPy has no type for is\n"
+     "written as `ckptree get -o npy` does. Files of PyTorch and folders of "
+     "DCP\n"
+     "and Orbax are written through Python, which CKPTREE_PYTHON names, else\n"
+     "python3. Whole states go to PyTorch by "
+     "ckptree.torch.export_checkpoint().\n"
      "\n"
      "  ckptree export latest:params model.safetensors --strip params\n"
      "  ckptree export latest:params arrays --format npy\n"

@@ -45,6 +45,7 @@ constexpr FlagSpec kServeFlags[] = {
     {"token-file", 0, "FILE", "its first line is the token; else a new one"},
     {"branch", 'b', "NAME", "the steps of this fork"},
     {"keys", 'k', "GLOB", "only these leaves; of several any", "", true},
+    {"hist", 0, "GLOB", "read these arrays: histograms over steps", "", true},
 };
 
 constexpr Command kExchange[] = {
@@ -76,10 +77,12 @@ constexpr Command kExchange[] = {
      "made where there is none. Names of arrays become keys: `layers.0.w` is\n"
      "one key, `params/w` two. What a file says of itself is the step's "
      "custom\n"
-     "metadata. Quantised types of GGUF are not read. Files of PyTorch, "
-     "folders\n"
-     "of DCP and of Orbax: `python -m ckptree.torch import`,\n"
-     "`python -m ckptree.orbax import`.\n\n"
+     "metadata. Quantised types of GGUF are not read.\n\n"
+     "Files of PyTorch (.pt, .pth, .bin, .ckpt), folders of DCP and of Orbax,\n"
+     "and folders that have any of these are read through Python, which\n"
+     "CKPTREE_PYTHON names, else python3: whole states, with optimizers and\n"
+     "scalars. Of several steps those that are there are left as they are;\n"
+     "--under names the item of a state of PyTorch.\n\n"
      "  ckptree -C /runs/lm import model.safetensors --step 0\n"
      "  ckptree -C /runs/lm import /old/output --new\n"
      "  ckptree -C /runs/lm import step_100.npz step_200.npz --under params",

@@ -82,7 +82,9 @@ absl::StatusOr<std::optional<FileWord>> FindFile(const Session& session,
   // A colon may stand in the name of a file, too: the longest name counts.
   for (std::size_t end = word.size();;) {
     const std::string path(word.substr(0, end));
-    const bool is_path = path.find_first_of("./") != std::string::npos;
+    // One that could be a step is one, unless it says that it is a path.
+    const bool is_path = path.find_first_of("./") != std::string::npos ||
+                         (!path.empty() && !ParseAddress(path).ok());
     if (is_path && IsArrayFile(path) && !IsStore(path)) {
       return OpenWord(path, end < word.size() ? word.substr(end + 1) : "");
     }

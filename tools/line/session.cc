@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "tools/files/open_file.h"
 #include "tools/output/failure.h"
 
 namespace ckptree::tools {
@@ -67,24 +68,32 @@ absl::StatusOr<Store*> Session::OpenStoreForWriting(bool create) {
   return Open(false, create);
 }
 
-absl::StatusOr<Store*> Session::Open(bool read_only, bool create) {
-  if (store_) return &*store_;
-  directory_ = chosen_.empty() ? arguments_.Get("store", "") : chosen_;
+absl::StatusOr<std::string> Session::FindDirectory() const {
+  std::string directory =
+      chosen_.empty() ? arguments_.Get("store", "") : chosen_;
   // As where a variable of a script is not set: another store is not meant.
-  if (directory_.empty() && arguments_.Has("store")) {
+  if (directory.empty() && arguments_.Has("store")) {
     return absl::InvalidArgumentError(
         "-C is empty: give the path of a store, or leave -C out");
   }
-  if (directory_.empty()) {
+  if (directory.empty()) {
     const char* variable = std::getenv("CKPTREE_STORE");
-    if (variable != nullptr) directory_ = variable;
+    if (variable != nullptr) directory = variable;
   }
-  if (directory_.empty()) directory_ = NearestStore();
-  if (directory_.empty()) {
+  if (directory.empty()) directory = NearestStore();
+  if (directory.empty()) {
     return WithHint(
         absl::NotFoundError("no store here nor in any folder above"),
         "name one with -C DIRECTORY or CKPTREE_STORE, or go into one");
   }
+  return directory;
+}
+
+absl::StatusOr<Store*> Session::Open(bool read_only, bool create) {
+  if (store_) return &*store_;
+  absl::StatusOr<std::string> directory = FindDirectory();
+  if (!directory.ok()) return directory.status();
+  directory_ = *std::move(directory);
   StoreOptions options;
   options.read_only = read_only;
   options.create_if_missing = create;
@@ -97,6 +106,13 @@ absl::StatusOr<Store*> Session::Open(bool read_only, bool create) {
   };
   absl::StatusOr<Store> store = Store::Open(directory_, std::move(options));
   if (!store.ok()) {
+    if (absl::IsNotFound(store.status()) &&
+        (IsArrayFile(directory_) || !StepFolders(directory_).empty())) {
+      return WithHint(store.status(),
+                      "there are files of arrays: `ckptree ls`, `show`, `get`, "
+                      "`stat` and `diff` read them, `ckptree -C NEW_STORE "
+                      "import` saves them");
+    }
     if (absl::IsNotFound(store.status())) {
       return WithHint(store.status(),
                       "name a store with -C DIRECTORY or CKPTREE_STORE");
@@ -183,6 +199,8 @@ bool Session::Ask(std::string_view question) {
 
 void Session::Note(std::string_view text) {
   if (arguments_.Has("quiet")) return;
+  // On a terminal both are one text: what was printed before comes before.
+  if (terminal_.is_terminal) out_->Flush().IgnoreError();
   absl::FPrintF(stderr, "ckptree: %s\n", EscapeLines(text));
 }
 

@@ -39,6 +39,8 @@ class Session {
   // With `create` it is made where the directory is absent or empty.
   absl::StatusOr<Store*> OpenStoreForWriting(bool create = false);
   const std::string& directory() const { return directory_; }
+  // The directory that these would open. kNotFound where none is named.
+  absl::StatusOr<std::string> FindDirectory() const;
   // So that it can be opened again.
   void CloseStore() { store_.reset(); }
   // From now on the store is that of `directory`, whatever -C says. REQUIRES:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <compare>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -278,6 +279,41 @@ class Evaluator {
   const Expression::Field& field_;
 };
 
+bool AreKnown(const ExpressionNode& node, const Expression::Known& known) {
+  if (node.kind == ConditionKind::kName && known(node.name) == nullptr) {
+    return false;
+  }
+  return std::all_of(
+      node.operands.begin(), node.operands.end(),
+      [&known](const auto& operand) { return AreKnown(*operand, known); });
+}
+
+// Nothing: not known.
+std::optional<bool> Judge(const ExpressionNode& node,
+                          const Expression::Known& known) {
+  if (node.kind == ConditionKind::kAnd || node.kind == ConditionKind::kOr) {
+    const bool decides = node.kind == ConditionKind::kOr;
+    const std::optional<bool> a = Judge(*node.operands[0], known);
+    const std::optional<bool> b = Judge(*node.operands[1], known);
+    if (a == decides || b == decides) return decides;
+    if (!a || !b) return std::nullopt;
+    return !decides;
+  }
+  if (node.kind == ConditionKind::kNot) {
+    const std::optional<bool> operand = Judge(*node.operands[0], known);
+    if (!operand) return std::nullopt;
+    return !*operand;
+  }
+  if (!AreKnown(node, known)) return std::nullopt;
+  const Expression::Field field =
+      [&known](std::string_view name) -> const nlohmann::ordered_json& {
+    return *known(name);
+  };
+  const absl::StatusOr<bool> holds = Evaluator(field).Condition(node);
+  if (!holds.ok()) return std::nullopt;
+  return *holds;
+}
+
 }  // namespace
 
 absl::StatusOr<Expression> Expression::Parse(std::string_view text) {
@@ -333,6 +369,10 @@ std::vector<std::string> Expression::Names() const {
 
 absl::StatusOr<bool> Expression::Holds(const Field& field) const {
   return Evaluator(field).Condition(*root_);
+}
+
+bool Expression::CannotHold(const Known& known) const {
+  return Judge(*root_, known) == false;
 }
 
 }  // namespace ckptree::tools

@@ -62,6 +62,12 @@ class Expression {
       std::function<const nlohmann::ordered_json&(std::string_view name)>;
   absl::StatusOr<bool> Holds(const Field& field) const;
 
+  // True where it is false whatever the values are that `known` gives null for;
+  // what it may not be asked is not said here. REQUIRES: Bind() returned OK.
+  using Known =
+      std::function<const nlohmann::ordered_json*(std::string_view name)>;
+  bool CannotHold(const Known& known) const;
+
  private:
   explicit Expression(std::shared_ptr<ExpressionNode> root)
       : root_(std::move(root)) {}

@@ -51,7 +51,7 @@ std::string HintOf(const absl::Status& status) {
     case absl::StatusCode::kCancelled:
       return "";
     default:
-      return "`ckptree verify --quick` checks the store's records";
+      return "`ckptree doctor` looks at the store and at what is around it";
   }
 }
 

@@ -22,33 +22,30 @@ Cell TypeCell(const LeafInfo& leaf) {
   return TextCell(std::string(Name(leaf.dtype)) + ShapeText(leaf.shape));
 }
 
-StatisticsCells::StatisticsCells(const std::optional<Statistics>& statistics) {
-  if (!statistics.has_value()) return;
-  if (statistics->finite() > 0) {
-    cells_["l2"] = NumberCell(statistics->l2());
-    cells_["mean"] = NumberCell(statistics->mean());
-    cells_["std"] = NumberCell(statistics->std_dev());
-    cells_["min"] = NumberCell(statistics->min);
-    cells_["max"] = NumberCell(statistics->max);
-  }
+std::vector<Cell> StatisticsCells::Take(
+    const std::vector<std::string_view>& names) const {
+  std::vector<Cell> taken;
+  taken.reserve(names.size());
+  for (const std::string_view name : names) taken.push_back(CellOf(name));
+  return taken;
+}
+
+Cell StatisticsCells::CellOf(std::string_view name) const {
+  if (!statistics_) return NoCell();
   const auto count = [](std::uint64_t n, bool bad) {
     Cell cell = CountCell(n);
     if (bad && n > 0) cell.tone = Tone::kBad;
     return cell;
   };
-  cells_["nan"] = count(statistics->nan, true);
-  cells_["inf"] = count(statistics->inf, true);
-  cells_["zeros"] = count(statistics->zero, false);
-}
-
-std::vector<Cell> StatisticsCells::Take(
-    const std::vector<std::string_view>& names) const {
-  std::vector<Cell> taken;
-  for (const std::string_view name : names) {
-    const auto it = cells_.find(name);
-    taken.push_back(it == cells_.end() ? NoCell() : it->second);
-  }
-  return taken;
+  if (name == "nan") return count(statistics_->nan, true);
+  if (name == "inf") return count(statistics_->inf, true);
+  if (name == "zeros") return count(statistics_->zero, false);
+  if (statistics_->finite() == 0) return NoCell();
+  if (name == "l2") return NumberCell(statistics_->l2());
+  if (name == "mean") return NumberCell(statistics_->mean());
+  if (name == "std") return NumberCell(statistics_->std_dev());
+  if (name == "min") return NumberCell(statistics_->min);
+  return name == "max" ? NumberCell(statistics_->max) : NoCell();
 }
 
 }  // namespace ckptree::tools

@@ -5,10 +5,10 @@
 #ifndef CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_
 #define CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ckptree/step.h"
@@ -26,13 +26,16 @@ Cell TypeCell(const LeafInfo& leaf);
 // zeros. Empty where there are none, red where they are not finite.
 class StatisticsCells {
  public:
-  explicit StatisticsCells(const std::optional<Statistics>& statistics);
+  explicit StatisticsCells(std::optional<Statistics> statistics)
+      : statistics_(std::move(statistics)) {}
 
   // In the order of `names`.
   std::vector<Cell> Take(const std::vector<std::string_view>& names) const;
 
  private:
-  std::map<std::string_view, Cell> cells_;
+  Cell CellOf(std::string_view name) const;
+
+  std::optional<Statistics> statistics_;
 };
 
 }  // namespace ckptree::tools

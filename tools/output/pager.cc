@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 extern char** environ;
 
@@ -27,6 +28,26 @@ std::string PagerCommand() {
   return "less";
 }
 
+// False where the first word of `command` is no program that can be run; true
+// also where only a shell knows.
+bool CanRun(const std::string& command) {
+  const std::string word = command.substr(0, command.find(' '));
+  if (word.empty() || word.find_first_of("$`'\"\\;&|<>()=~*?[") != word.npos) {
+    return true;
+  }
+  if (word.find('/') != word.npos) return ::access(word.c_str(), X_OK) == 0;
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
+  for (;;) {
+    const std::size_t end = std::min(rest.find(':'), rest.size());
+    const std::string folder(rest.substr(0, end));
+    const std::string file = (folder.empty() ? "." : folder) + "/" + word;
+    if (::access(file.c_str(), X_OK) == 0) return true;
+    if (end == rest.size()) return false;
+    rest.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 int Pager::DescriptorFor(std::string_view text) {
@@ -38,7 +59,8 @@ int Pager::DescriptorFor(std::string_view text) {
   }
   std::string command = PagerCommand();
   int ends[2];
-  if (command.empty() || ::pipe2(ends, O_CLOEXEC) != 0) return STDOUT_FILENO;
+  if (command.empty() || !CanRun(command) || ::pipe2(ends, O_CLOEXEC) != 0)
+    return STDOUT_FILENO;
   // Colours, and no empty screen behind it; the user's own word counts.
   ::setenv("LESS", "FRX", /*overwrite=*/0);
   posix_spawn_file_actions_t actions;

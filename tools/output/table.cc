@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tools/output/failure.h"
@@ -20,12 +21,23 @@
 namespace ckptree::tools {
 namespace {
 
+// "max_abs" of MAX ABS.
+std::string TitleAsName(const Column& column) {
+  std::string name = absl::AsciiStrToLower(column.title);
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
 absl::StatusOr<std::size_t> FindColumn(const Table& table,
                                        std::string_view name) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
     if (table.columns[i].name == name) return i;
     names.push_back(table.columns[i].name);
+  }
+  // Also as it is printed.
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    if (!name.empty() && TitleAsName(table.columns[i]) == name) return i;
   }
   const std::string nearest = Nearest(name, names);
   const std::string guess =
@@ -171,8 +183,9 @@ TableOptions WithFull(TableOptions options) {
 }
 
 // Makes `widths` of the columns `shown` fit the terminal: what may be shortened
-// is, but for keys, which are to be copied; then columns go, numbers first,
-// from the last one on; keys give way at last. Returns the columns that went.
+// is, but for keys, which are to be copied; then columns go, numbers first and
+// what was asked for last, from the last one on; keys give way at last. Returns
+// the columns that went.
 std::vector<std::size_t> Fit(const Table& table, int room,
                              std::vector<std::size_t>* shown,
                              std::vector<int>* widths) {
@@ -207,7 +220,11 @@ std::vector<std::size_t> Fit(const Table& table, int room,
       while (at > 0 && !wanted(table.columns[(*shown)[at]])) --at;
       return at;
     };
-    std::size_t last = find([](const Column& c) { return c.right; });
+    std::size_t last =
+        find([](const Column& c) { return c.right && !c.asked; });
+    if (last == 0) {
+      last = find([](const Column& c) { return c.name != "key" && !c.asked; });
+    }
     if (last == 0) last = find([](const Column& c) { return c.name != "key"; });
     if (last == 0) break;
     gone.insert(gone.begin(), (*shown)[last]);
@@ -228,7 +245,7 @@ std::string ForPeople(const Table& table, std::vector<std::size_t> shown,
   };
   // Where nobody's screen is the measure one long cell does not push all the
   // others away.
-  constexpr int kWidestPadding = 48;
+  constexpr int kWidestPadding = 72;
   const bool fits = terminal.is_terminal && !options.full;
   std::vector<int> widths;
   for (std::size_t c : shown) {
@@ -253,29 +270,37 @@ std::string ForPeople(const Table& table, std::vector<std::size_t> shown,
   }
   std::string out;
   const auto line = [&](auto&& cell) {
-    std::string text;
-    std::string pending;  // Spaces: written only where more follows.
+    std::size_t pending = 0;  // Spaces: written only where more follows.
     for (std::size_t i = 0; i < shown.size(); ++i) {
-      const auto [full, tone] = cell(shown[i]);
-      const std::string shortened =
-          fits ? ElideMiddle(full, widths[i], terminal.utf8) : full;
-      const auto pad = static_cast<std::size_t>(
-          std::max(0, widths[i] - DisplayWidth(shortened)));
-      if (table.columns[shown[i]].right) pending.append(pad, ' ');
-      if (!shortened.empty()) {
-        text += pending + Paint(shortened, tone, terminal.color);
-        pending.clear();
+      const auto& [full, tone] = cell(shown[i]);
+      std::string_view text = full;
+      int width = DisplayWidth(text);
+      std::string shortened;
+      if (fits && width > widths[i]) {
+        shortened = ElideMiddle(text, widths[i], terminal.utf8);
+        text = shortened;
+        width = DisplayWidth(text);
       }
-      if (!table.columns[shown[i]].right) pending.append(pad, ' ');
-      pending += "  ";
+      const auto pad = static_cast<std::size_t>(std::max(0, widths[i] - width));
+      const bool right = table.columns[shown[i]].right;
+      if (right) pending += pad;
+      if (!text.empty()) {
+        out.append(pending, ' ');
+        out += Paint(text, tone, terminal.color);
+        pending = 0;
+      }
+      if (!right) pending += pad;
+      pending += 2;
     }
-    out += text + '\n';
+    out += '\n';
   };
   if (options.header) {
     line([&](std::size_t c) { return std::pair(title(c), Tone::kHeading); });
   }
   for (const std::vector<Cell>& row : table.rows) {
-    line([&](std::size_t c) { return std::pair(row[c].text, row[c].tone); });
+    line([&](std::size_t c) {
+      return std::pair<const std::string&, Tone>(row[c].text, row[c].tone);
+    });
   }
   if (!gone.empty()) {
     std::vector<std::string> names;
@@ -310,6 +335,17 @@ Cell NumberCell(double value) {
           std::isfinite(value) ? Tone::kPlain : Tone::kBad};
 }
 Cell NoCell() { return {Json(), ""}; }
+
+bool TableOptions::Shows(const Column& column) const {
+  const bool people = format == Format::kTable || format == Format::kMarkdown;
+  if (format == Format::kJson || format == Format::kNdjson) return column.json;
+  return column.flat && (people ? !column.title.empty() : !column.drawn);
+}
+
+bool TableOptions::Needs(const Column& column) const {
+  return Mentions(column.name) || Mentions(TitleAsName(column)) ||
+         (columns.empty() && Shows(column));
+}
 
 bool TableOptions::Mentions(std::string_view column) const {
   if (sort == column) return true;
@@ -353,14 +389,7 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
   }
   if (options.columns.empty()) {
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
-      const Column& column = table.columns[i];
-      const bool people = options.format == Format::kTable ||
-                          options.format == Format::kMarkdown;
-      if (json ? column.json
-               : column.flat &&
-                     (people ? !column.title.empty() : !column.drawn)) {
-        shown.push_back(i);
-      }
+      if (options.Shows(table.columns[i])) shown.push_back(i);
     }
   }
 

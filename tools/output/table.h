@@ -42,6 +42,8 @@ struct Column {
   bool flat = true;    // False: only in JSON (and where asked for).
   bool json = true;    // False: not in JSON (there it stands elsewhere).
   bool drawn = false;  // True: for people alone, in tables and Markdown.
+  bool asked =
+      false;  // A flag asked for it: it goes last where all do not fit.
 };
 
 struct Table {
@@ -68,6 +70,10 @@ struct TableOptions {
 
   // True where `column` is selected, sorted by or compared.
   bool Mentions(std::string_view column) const;
+  // True where it is shown unless columns are selected.
+  bool Shows(const Column& column) const;
+  // True where its cells are looked at: those of others may be NoCell().
+  bool Needs(const Column& column) const;
 };
 
 // `table` as text that ends a line. kInvalidArgument: a column that is not

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -62,7 +63,14 @@ bool IsControl(char32_t c) {
          (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || c >= 0xe0000;
 }
 
+// Text that stays as it is, and has a column for each byte: most is such.
+bool IsPlain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
 std::string EscapeBut(std::string_view text, std::string_view keep) {
+  if (IsPlain(text)) return std::string(text);
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -138,6 +146,7 @@ std::string EscapeLines(std::string_view text) {
 }
 
 int DisplayWidth(std::string_view text) {
+  if (IsPlain(text)) return static_cast<int>(text.size());
   int width = 0;
   while (!text.empty()) {
     const Rune rune = FirstRune(text);

@@ -3,6 +3,7 @@
 // `ckptree diff`: the leaves in which two steps differ.
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "ckptree/history.h"
 #include "tools/line/command.h"
@@ -26,9 +28,27 @@
 namespace ckptree::tools {
 namespace {
 
-Cell NormCell(const std::optional<LeafDetail>& detail) {
+Cell StatisticCell(const std::optional<LeafDetail>& detail,
+                   std::string_view name) {
   return StatisticsCells(detail ? detail->statistics : std::nullopt)
-      .Take({"l2"})[0];
+      .Take({name})[0];
+}
+
+Cell NormCell(const std::optional<LeafDetail>& detail) {
+  return StatisticCell(detail, "l2");
+}
+
+std::uint64_t NonFiniteOf(const std::optional<LeafDetail>& detail) {
+  if (!detail || !detail->statistics) return 0;
+  return detail->statistics->nan + detail->statistics->inf;
+}
+
+bool HasNonFinite(const DiffReport& report) {
+  return std::any_of(report.changes.begin(), report.changes.end(),
+                     [](const LeafChange& change) {
+                       return NonFiniteOf(change.before_detail) > 0 ||
+                              NonFiniteOf(change.after_detail) > 0;
+                     });
 }
 
 // One side of a change: the type, and the value of what is no array.
@@ -70,15 +90,29 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
                    {.name = "l2_after", .title = "L2 AFTER", .right = true}};
   if (values) {
     table.columns.push_back(
-        {.name = "max_abs", .title = "MAX ABS", .right = true});
-    table.columns.push_back(
-        {.name = "relative", .title = "RELATIVE", .right = true});
+        {.name = "max_abs", .title = "MAX ABS", .right = true, .asked = true});
+    table.columns.push_back({.name = "relative",
+                             .title = "RELATIVE",
+                             .right = true,
+                             .asked = true});
     table.columns.push_back({.name = "changed_elements",
                              .title = "CHANGED ELEMENTS",
-                             .right = true});
+                             .right = true,
+                             .asked = true});
   }
   table.columns.push_back({.name = "before_value"});
   table.columns.push_back({.name = "after_value"});
+  // Beside norms, which are of the finite elements.
+  const bool any_bad = HasNonFinite(report);
+  for (const char* name :
+       {"nan_before", "nan_after", "inf_before", "inf_after"}) {
+    std::string title = any_bad ? absl::AsciiStrToUpper(name) : "";
+    std::replace(title.begin(), title.end(), '_', ' ');
+    table.columns.push_back({.name = name,
+                             .title = std::move(title),
+                             .right = true,
+                             .asked = true});
+  }
   for (const LeafChange& change : report.changes) {
     const auto& detail =
         change.after_detail ? change.after_detail : change.before_detail;
@@ -119,6 +153,10 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
     }
     row.push_back(a->value);
     row.push_back(b->value);
+    for (const char* name : {"nan", "inf"}) {
+      row.push_back(StatisticCell(change.before_detail, name));
+      row.push_back(StatisticCell(change.after_detail, name));
+    }
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -205,6 +243,9 @@ absl::StatusOr<int> RunDiff(Session& session) {
             ? absl::StrFormat(", %s the same",
                               CountText(report->same, "leaf is", "leaves are"))
             : ""));
+    if (HasNonFinite(*report)) {
+      session.out().Write("norms and differences are of the finite elements\n");
+    }
   }
   return report->changes.empty() ? kExitOk : kExitNegative;
 }

@@ -132,6 +132,17 @@ class Doctor {
       if (rate > 0) days = static_cast<double>(space.available) / rate / 86400;
     }
     std::string what = SizeText(space.available) + " free";
+    // What stays of the saves is then another question.
+    bool has_policy = false;
+    for (const BranchInfo& branch : branches_) {
+      CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
+                               store_.Policy(branch.name));
+      has_policy |= !policy.text.empty();
+    }
+    if (has_policy) {
+      days = -1;
+      what += "; how long it lasts is up to the policy";
+    }
     if (days >= 0) {
       absl::StrAppendFormat(
           &what, ", enough for %s days of saves as the last %d were",

@@ -59,7 +59,7 @@ Table StepTable(const UsageReport& usage, bool exact) {
 
 std::string TotalText(const UsageReport& usage, bool exact) {
   std::string text = absl::StrFormat(
-      "%s, %s in all, in %s of files\n",
+      "%s, %s if each were whole, in %s of files\n",
       CountText(usage.steps.size(), "step", "steps"),
       SizeText(usage.logical_bytes, exact), SizeText(usage.file_bytes, exact));
   if (usage.living_stored_bytes < usage.living_bytes) {

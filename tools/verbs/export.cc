@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -109,7 +110,11 @@ absl::Status AddArraysOf(const FileWord& word,
   for (const FileArray& found : target.arrays) {
     ExportArray array;
     array.key = found.name;
-    array.name = found.name;
+    // What Python reads is a state, with paths as a step has them.
+    const std::string_view format = word.file->format();
+    const bool paths =
+        format == "PyTorch" || format == "DCP" || format == "Orbax";
+    array.name = paths ? DottedName(found.leaf.path) : found.name;
     array.leaf = found.leaf;
     array.why_not = found.why_not;
     array.reader = [file = word.file, found](const LeafInfo& of) {
@@ -145,10 +150,12 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
     if (array.leaf.dtype == DType::kNone) {
       why = absl::StrFormat("`%s` cannot be read: %s", Escape(array.key),
                             array.why_not);
-    } else if (format == ExportFormat::kSafetensors &&
-               !SafetensorsType(array.leaf.dtype)) {
-      why = absl::StrFormat("`%s` is %s, which a safetensors file cannot hold",
-                            Escape(array.key), Name(array.leaf.dtype));
+    } else if (IsAsSafetensors(format) && !SafetensorsType(array.leaf.dtype)) {
+      why = absl::StrFormat("`%s` is %s, which %s cannot hold",
+                            Escape(array.key), Name(array.leaf.dtype),
+                            format == ExportFormat::kSafetensors
+                                ? "a safetensors file"
+                                : "the file of safetensors between");
     } else if (!CanBeNamed(format, array.name)) {
       why = absl::StrFormat("`%s` would be named `%s`, which is no name there",
                             Escape(array.key), Escape(array.name));
@@ -175,10 +182,24 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
   }
   plan->arrays = std::move(chosen);
   if (plan->arrays.empty()) {
-    return WithHint(absl::NotFoundError("there are no arrays to export"),
-                    "`ckptree ls` lists the keys");
+    return WithHint(
+        absl::NotFoundError("there are no arrays among these: values of other "
+                            "kinds, as numbers of Python, are not exported"),
+        "`ckptree ls` lists the keys and their kinds");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFolder(const std::string& file) {
+  const std::filesystem::path folder =
+      std::filesystem::path(file).parent_path();
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) {
+    return absl::OkStatus();
+  }
+  return WithHint(absl::NotFoundError(absl::StrFormat("there is no folder %s",
+                                                      Escape(folder.string()))),
+                  "make it first");
 }
 
 // Nothing is written over that is there, unless --force says so.
@@ -202,6 +223,7 @@ absl::StatusOr<int> RunExport(Session& session) {
   CKPTREE_ASSIGN_OR_RETURN(
       const ExportFormat format,
       ExportFormatOf(target, session.arguments().Get("format", "")));
+  CKPTREE_RETURN_IF_ERROR(CheckFolder(target));
   if (!session.arguments().Has("force")) {
     CKPTREE_RETURN_IF_ERROR(CheckIsFree(target));
   }

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "tools/files/python_program.h"
 #include "tools/files/zip_writer.h"
 #include "tools/output/byte_sink.h"
 #include "tools/output/failure.h"
@@ -178,28 +180,74 @@ absl::Status WriteFolder(
   return folder.Commit();
 }
 
+// A file or folder that goes away where it did not get its name.
+class Unfinished {
+ public:
+  explicit Unfinished(std::string path) : path_(std::move(path)) {}
+  ~Unfinished() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+absl::Status WriteByPython(ExportFormat format, std::string path,
+                           const std::vector<ExportArray>& arrays,
+                           const OnBytes& on_bytes) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const std::string absolute = fs::absolute(path).string();
+  const Interruptible interruptible;
+  const Unfinished given(
+      absl::StrFormat("%s.%d.tmp.safetensors", absolute, getpid()));
+  const Unfinished made(absl::StrFormat("%s.%d.tmp", absolute, getpid()));
+  CKPTREE_RETURN_IF_ERROR(WriteSafetensors(given.path(), arrays, {}, on_bytes));
+  std::vector<std::string> words = {"write", given.path(), made.path()};
+  const bool orbax = format == ExportFormat::kOrbax;
+  if (!orbax) {
+    words.push_back(format == ExportFormat::kDcp ? "--format=dcp"
+                                                 : "--format=torch");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<PythonProgram> program,
+      PythonProgram::Start(orbax ? "ckptree.orbax" : "ckptree.torch", path,
+                           words));
+  CKPTREE_RETURN_IF_ERROR(program->Finish().status());
+  std::error_code error;
+  fs::rename(made.path(), absolute, error);
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: %s", Escape(path), error.message()));
+}
+
 }  // namespace
 
 absl::StatusOr<ExportFormat> ExportFormatOf(const std::string& path,
                                             const std::string& name) {
-  if (name == "safetensors") return ExportFormat::kSafetensors;
-  if (name == "npz") return ExportFormat::kNpz;
-  if (name == "npy") return ExportFormat::kNpy;
-  if (name == "raw") return ExportFormat::kRaw;
+  constexpr std::pair<std::string_view, ExportFormat> kNamed[] = {
+      {"safetensors", ExportFormat::kSafetensors},
+      {"npz", ExportFormat::kNpz},
+      {"npy", ExportFormat::kNpy},
+      {"raw", ExportFormat::kRaw},
+      {"torch", ExportFormat::kTorch},
+      {"dcp", ExportFormat::kDcp},
+      {"orbax", ExportFormat::kOrbax}};
+  for (const auto& [known, format] : kNamed) {
+    if (name == known) return format;
+  }
   if (path.ends_with(".safetensors")) return ExportFormat::kSafetensors;
   if (path.ends_with(".npz")) return ExportFormat::kNpz;
   for (const std::string_view end : {".pt", ".pth", ".bin", ".ckpt"}) {
-    if (!path.ends_with(end)) continue;
-    return WithHint(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "`%s`: files of PyTorch are written through Python", Escape(path))),
-        "ckptree.torch.export_checkpoint(store, path); for Orbax "
-        "ckptree.orbax.export_orbax(store, path)");
+    if (path.ends_with(end)) return ExportFormat::kTorch;
   }
   return WithHint(
       absl::InvalidArgumentError(absl::StrFormat(
-          "`%s` ends neither with .safetensors nor with .npz", Escape(path))),
-      "--format npy or raw makes a folder of files; for one array as .npy: "
+          "`%s` ends with none of .safetensors, .npz and .pt", Escape(path))),
+      "--format npy, raw, dcp or orbax makes a folder; for one array as .npy: "
       "`ckptree get REV:KEY -o npy --out FILE`");
 }
 
@@ -215,9 +263,15 @@ bool StaysInside(const std::string& name) {
 
 }  // namespace
 
+bool IsAsSafetensors(ExportFormat format) {
+  return format == ExportFormat::kSafetensors ||
+         format == ExportFormat::kTorch || format == ExportFormat::kDcp ||
+         format == ExportFormat::kOrbax;
+}
+
 bool CanBeNamed(ExportFormat format, const std::string& name) {
   if (name.empty() || name.size() > 240) return false;
-  if (format != ExportFormat::kSafetensors &&
+  if (!IsAsSafetensors(format) &&
       std::any_of(name.begin(), name.end(), [](char c) {
         return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
       })) {
@@ -225,7 +279,12 @@ bool CanBeNamed(ExportFormat format, const std::string& name) {
   }
   switch (format) {
     case ExportFormat::kSafetensors:
+    case ExportFormat::kTorch:
+    case ExportFormat::kDcp:
       return name != "__metadata__";
+    case ExportFormat::kOrbax:
+      return name != "__metadata__" && !name.starts_with('.') &&
+             !name.ends_with('.') && name.find("..") == std::string::npos;
     case ExportFormat::kNpz:
       return StaysInside(name);
     case ExportFormat::kNpy:
@@ -250,6 +309,10 @@ absl::Status WriteExport(
     case ExportFormat::kNpy:
     case ExportFormat::kRaw:
       return WriteFolder(format, path, arrays, metadata, on_bytes);
+    case ExportFormat::kTorch:
+    case ExportFormat::kDcp:
+    case ExportFormat::kOrbax:
+      return WriteByPython(format, path, arrays, on_bytes);
   }
   return absl::InternalError("an unknown format");
 }

@@ -23,12 +23,19 @@ enum class ExportFormat {
   kNpz,
   kNpy,  // A folder of .npy files.
   kRaw,  // A folder of files of bytes, and index.json that says what they are.
+  // Through Python, by way of a file of safetensors.
+  kTorch,  // A file of torch.save(): a dict of tensors by their names.
+  kDcp,    // The same in a folder of DCP.
+  kOrbax,  // A folder of Orbax: dicts in each other, by the dots of the names.
 };
 
 // By `name` where it is not empty, else by the end of `path`. kInvalidArgument
-// says which there are, and what writes files of PyTorch and Orbax.
+// says which there are.
 absl::StatusOr<ExportFormat> ExportFormatOf(const std::string& path,
                                             const std::string& name);
+
+// True where the format has what a file of safetensors can hold, and no more.
+bool IsAsSafetensors(ExportFormat format);
 
 // True where an array can have that name in the format.
 bool CanBeNamed(ExportFormat format, const std::string& name);

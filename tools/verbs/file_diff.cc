@@ -64,7 +64,15 @@ void AddFile(const FileWord& word, DiffSide* side) {
   }
 }
 
-absl::Status AddStep(Step opened, DiffSide* side, bool dotted) {
+// True where `key`, which may be a subtree or a glob, is of `name`.
+bool IsAsked(const std::string& key, const std::string& name) {
+  return key.empty() || name == key || MatchesGlob(key, name) ||
+         (name.starts_with(key) && name.size() > key.size() &&
+          (name[key.size()] == '.' || name[key.size()] == '/'));
+}
+
+absl::Status AddStep(Step opened, DiffSide* side, bool dotted,
+                     const std::string& key) {
   side->step.emplace(std::move(opened));
   const Step& step = *side->step;
   side->name = StepText(step.info().branch, step.step());
@@ -73,7 +81,7 @@ absl::Status AddStep(Step opened, DiffSide* side, bool dotted) {
     if (!named.is_leaf() && !named.tie_to) continue;
     CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, step.Holder(named));
     if (leaf.dtype == DType::kNone) {
-      ++side->others;
+      side->others += IsAsked(key, named.name) ? 1 : 0;
       continue;
     }
     const std::string name = dotted ? DottedName(named.path) : named.name;
@@ -136,14 +144,18 @@ absl::StatusOr<int> DiffFiles(Session& session,
     if (!address.key.empty()) key = address.key;
     CKPTREE_ASSIGN_OR_RETURN(Step step, session.OpenStep(address.step));
     CKPTREE_RETURN_IF_ERROR(AddStep(std::move(step), &sides[i],
-                                    IsDotted(i == 0 ? *after : *before)));
+                                    IsDotted(i == 0 ? *after : *before), key));
   }
   if (!key.empty()) CKPTREE_RETURN_IF_ERROR(ValidateGlob(key));
+  std::uint64_t unnamed[2] = {};  // Arrays that the key leaves out.
   const auto wanted = [&key](const std::string& name) {
-    return key.empty() || name == key || MatchesGlob(key, name) ||
-           (name.starts_with(key) && name.size() > key.size() &&
-            (name[key.size()] == '.' || name[key.size()] == '/'));
+    return IsAsked(key, name);
   };
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& [name, array] : sides[i].arrays) {
+      unnamed[i] += wanted(name) ? 0 : 1;
+    }
+  }
   const bool values = session.arguments().Has("values");
   Table table;
   table.schema = "ckptree.diff/1";
@@ -155,12 +167,15 @@ absl::StatusOr<int> DiffFiles(Session& session,
                    {.name = "bytes", .title = "SIZE", .right = true}};
   if (values) {
     table.columns.push_back(
-        {.name = "max_abs", .title = "MAX ABS", .right = true});
-    table.columns.push_back(
-        {.name = "relative", .title = "RELATIVE", .right = true});
+        {.name = "max_abs", .title = "MAX ABS", .right = true, .asked = true});
+    table.columns.push_back({.name = "relative",
+                             .title = "RELATIVE",
+                             .right = true,
+                             .asked = true});
     table.columns.push_back({.name = "changed_elements",
                              .title = "CHANGED ELEMENTS",
-                             .right = true});
+                             .right = true,
+                             .asked = true});
   }
   const auto add = [&table, values](std::vector<Cell> row) {
     if (values) row.resize(table.columns.size(), NoCell());
@@ -228,6 +243,14 @@ absl::StatusOr<int> DiffFiles(Session& session,
         differences == 0 ? std::string("no difference")
                          : CountText(differences, "difference", "differences"),
         CountText(same, "array is", "arrays are")));
+    for (int i = 0; i < 2; ++i) {
+      if (unnamed[i] == 0 || unnamed[i] < sides[i].arrays.size()) continue;
+      session.Note(absl::StrFormat(
+          "%s has no array `%s`; %s left out. `ckptree export --strip` writes "
+          "names without their beginning",
+          Escape(sides[i].name), Escape(key),
+          CountText(unnamed[i], "one was", "were")));
+    }
     const std::uint64_t others = sides[0].others + sides[1].others;
     if (others > 0) {
       session.Note(

@@ -241,15 +241,16 @@ class Follower {
                     steps.end() - static_cast<std::ptrdiff_t>(most));
       }
     }
-    Table table = LogTable(steps, metrics_, false, options_.exact_bytes);
-    if (absl::Status status = Check(steps, table, first); !status.ok()) {
-      return status;
-    }
+    Table table =
+        LogTable(steps, metrics_, false, options_, watch_.alert.has_value());
     TableOptions options = options_;
     options.limit.reset();
     if (options.format == Format::kJson) options.format = Format::kNdjson;
     options.header = options_.header && first;
-    return session_.Print(std::move(table), options);
+    if (absl::Status status = session_.Print(table, options); !status.ok()) {
+      return status;
+    }
+    return Check(steps, table, first);
   }
 
   // Alerts of steps that came while we looked, not of those before.

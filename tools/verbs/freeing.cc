@@ -104,6 +104,11 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
                     "the steps are removed; `ckptree gc` frees their bytes");
   }
   session.out().Write(FreedText(*report, /*exact=*/false) + "\n");
+  if (report->bytes_freed == 0 && report->kept.empty()) {
+    session.Note(
+        "what they alone had is freed with the files that it lies in, or was "
+        "freed by the trainer already: `ckptree du` says what is left");
+  }
   session.out().Write(NoRoomText(*report));
   session.out().Write(KeptText(report->kept));
   return absl::OkStatus();

@@ -89,7 +89,9 @@ std::string ReportText(const CollectReport& report, bool exact) {
   std::string text;
   if (report.versions == 0 && report.files_rewritten == 0 &&
       report.files_dropped == 0) {
-    text = "there was nothing to free\n";
+    text =
+        "there was nothing to free; what is dead in files that hold other "
+        "bytes goes where it is a quarter of one, with --full in any case\n";
   } else {
     if (report.versions > 0 || report.files_packed == 0) {
       text = absl::StrFormat("%s removed: %s\n",

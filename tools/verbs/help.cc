@@ -126,6 +126,8 @@ std::string Overview() {
     absl::StrAppendFormat(&text, "  %-11s %s\n", command.name, command.summary);
   }
   text +=
+      "\n`ckptree help COMMAND` says more; so do `help rev`, `help where`,\n"
+      "`help json` and `help exit-codes`.\n"
       "\n  ckptree log -n 5\n"
       "  ckptree ls latest:params --stats\n"
       "  ckptree get 'latest:params/dense/kernel[0:3]'\n";
@@ -193,6 +195,9 @@ absl::StatusOr<int> RunHelp(Session& session) {
       }
     }
     session.out().Write(ManText(command));
+    if (session.terminal().is_terminal) {
+      session.Note("this is what `man` reads: pipe it into `man -l -`");
+    }
     return kExitOk;
   }
   if (session.words().empty()) {
@@ -214,7 +219,8 @@ absl::StatusOr<int> RunHelp(Session& session) {
   } else {
     return WithHint(absl::InvalidArgumentError(
                         absl::StrFormat("there is no help on `%s`", topic)),
-                    "`ckptree help` lists the commands");
+                    "`ckptree help` lists the commands; other topics are rev, "
+                    "where, json and exit-codes");
   }
   return kExitOk;
 }

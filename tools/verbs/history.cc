@@ -44,6 +44,13 @@ absl::StatusOr<Cell> ValueOf(const Store& store, const std::string& branch,
 // The name of one leaf, as a path; what FindTarget says otherwise.
 absl::StatusOr<Path> OneLeaf(const Step& step, std::string_view key) {
   const absl::StatusOr<Target> target = FindTarget(step, key);
+  if (absl::IsInvalidArgument(target.status())) {
+    return WithHint(
+        absl::InvalidArgumentError(target.status().message()),
+        absl::StrFormat("a history is of one leaf: `ckptree ls 'latest:%s'` "
+                        "lists them, `ckptree find` goes through many",
+                        Escape(key)));
+  }
   if (!target.ok()) return target.status();
   if (target->leaves.size() != 1 || !target->slice.empty()) {
     return WithHint(absl::InvalidArgumentError(absl::StrFormat(

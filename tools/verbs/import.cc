@@ -25,6 +25,7 @@
 #include "tools/output/interrupt.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/import_python.h"
 
 namespace ckptree::tools {
 namespace {
@@ -34,21 +35,6 @@ struct Checkpoint {
   std::int64_t step = 0;
   std::string path;
 };
-
-// The number that the name of `path` ends with: step_500.npz, checkpoint-500.
-std::optional<std::int64_t> NumberOf(const std::string& path) {
-  std::string name = std::filesystem::path(path).filename().string();
-  if (name.empty()) {
-    name = std::filesystem::path(path).parent_path().filename().string();
-  }
-  name = name.substr(0, name.find('.'));
-  const std::size_t stem = name.find_last_not_of("0123456789");
-  std::int64_t step = 0;
-  const std::string digits =
-      stem == std::string::npos ? name : name.substr(stem + 1);
-  if (digits.empty() || !absl::SimpleAtoi(digits, &step)) return std::nullopt;
-  return step;
-}
 
 absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(
     const std::vector<std::string>& words,
@@ -198,6 +184,7 @@ std::string MetadataJson(const ArrayFile& file) {
 }  // namespace
 
 absl::StatusOr<int> RunImport(Session& session) {
+  if (IsForPython(session)) return ImportByPython(session);
   const Arguments& arguments = session.arguments();
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(arguments));
@@ -257,7 +244,12 @@ absl::StatusOr<int> RunImport(Session& session) {
       StepBuilder builder = store->Begin(checkpoints[i].step, saving);
       if (absl::Status wrong = builder.status(); !wrong.ok()) {
         return absl::IsAlreadyExists(wrong)
-                   ? WithHint(wrong, "--new leaves out steps that are there")
+                   ? WithHint(
+                         absl::AlreadyExistsError(absl::StrFormat(
+                             "step %s is there already",
+                             StepText(saving.branch, checkpoints[i].step))),
+                         "--new leaves out steps that are there, --step N "
+                         "gives another number")
                    : wrong;
       }
       FilePutter putter(*files[i], under);

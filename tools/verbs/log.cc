@@ -143,9 +143,8 @@ absl::StatusOr<int> RunLog(Session& session) {
   if (steps->empty() && !ranged) session.Note("no steps yet");
   const bool people = options->format == Format::kTable;
   const std::vector<std::string> metrics = MetricNames(*steps);
-  Table table =
-      LogTable(Shown(*steps, *options, graph), metrics,
-               session.terminal().is_terminal && people, options->exact_bytes);
+  Table table = LogTable(Shown(*steps, *options, graph), metrics,
+                         session.terminal().is_terminal && people, *options);
   if (graph) AddGraph(*steps, branches, people && !options->where, &table);
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {

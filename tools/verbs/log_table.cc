@@ -61,7 +61,8 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
     columns.push_back({.name = taken ? "metrics." + name : name,
                        .title = Escape(name),
                        .right = true,
-                       .json = false});
+                       .json = false,
+                       .asked = true});
   }
   columns.push_back({.name = "metrics", .flat = false});
   columns.push_back({.name = "tags", .title = "TAGS", .elide = true});
@@ -97,47 +98,69 @@ std::vector<std::string> MetricNames(const std::vector<StepInfo>& steps) {
 
 Table LogTable(std::span<const StepInfo> steps,
                const std::vector<std::string>& metrics, bool ages,
-               bool exact_bytes) {
+               const TableOptions& options, bool every) {
   Table table;
   table.schema = "ckptree.log/1";
   table.rows_name = "steps";
   table.columns = LogColumns(metrics);
   if (!ages) table.columns[1].title = "COMMITTED";
+  std::vector<bool> needed;
+  for (const Column& column : table.columns) {
+    needed.push_back(every || options.Needs(column));
+  }
   const absl::Time now = NowForAges();
-  const bool exact = exact_bytes;
+  const bool exact = options.exact_bytes;
+  table.rows.reserve(steps.size());
   for (const StepInfo& step : steps) {
-    const std::uint64_t shared = step.logical_bytes > step.new_bytes
-                                     ? step.logical_bytes - step.new_bytes
-                                     : 0;
-    const std::string time = TimeText(step.committed);
-    std::vector<Cell> row = {
-        StepCell(step.step),
-        {Json(time), ages ? AgeText(step.committed, now) : time},
-        BytesCell(step.new_bytes, exact),
-        BytesCell(shared, exact),
-        CountCell(step.leaf_count)};
-    Json object = Json::object();
-    for (const auto& [name, value] : step.metrics) object[name] = value;
+    std::vector<Cell> row;
+    row.reserve(needed.size() + 1);
+    // Rows are made for no more than is looked at: there may be many.
+    const auto add = [&](auto&& make) {
+      row.push_back(needed[row.size()] ? make() : NoCell());
+    };
+    add([&] { return StepCell(step.step); });
+    add([&]() -> Cell {
+      const std::string time = TimeText(step.committed);
+      return {Json(time), ages ? AgeText(step.committed, now) : time};
+    });
+    add([&] { return BytesCell(step.new_bytes, exact); });
+    add([&] {
+      return BytesCell(step.logical_bytes > step.new_bytes
+                           ? step.logical_bytes - step.new_bytes
+                           : 0,
+                       exact);
+    });
+    add([&] { return CountCell(step.leaf_count); });
     for (const std::string& name : metrics) {
-      row.push_back(object.contains(name)
-                        ? NumberCell(object[name].get<double>())
-                        : NoCell());
+      add([&] {
+        for (const auto& [metric, value] : step.metrics) {
+          if (metric == name) return NumberCell(value);
+        }
+        return NoCell();
+      });
     }
-    row.push_back({object, JsonText(object, false)});
-    row.push_back(Tags(step));
-    row.push_back(Notes(step));
-    row.push_back(TextCell(step.branch));
-    row.push_back(CountCell(step.version));
-    row.push_back(CountCell(step.base));
-    row.push_back(CountCell(step.changed_leaves));
-    row.push_back(BytesCell(step.logical_bytes, exact));
-    row.push_back(CountCell(step.nan_count));
-    row.push_back(CountCell(step.inf_count));
-    row.push_back(CountCell(step.nonfinite_leaves));
-    row.push_back({Json(step.pinned), step.pinned ? "yes" : "no"});
-    row.push_back(TextCell(step.digest));
-    row.push_back(TextCell(step.saved_by));
-    row.push_back(TextCell(step.note));
+    add([&]() -> Cell {
+      Json object = Json::object();
+      for (const auto& [name, value] : step.metrics) object[name] = value;
+      std::string text = JsonText(object, false);
+      return {std::move(object), std::move(text)};
+    });
+    add([&] { return Tags(step); });
+    add([&] { return Notes(step); });
+    add([&] { return TextCell(step.branch); });
+    add([&] { return CountCell(step.version); });
+    add([&] { return CountCell(step.base); });
+    add([&] { return CountCell(step.changed_leaves); });
+    add([&] { return BytesCell(step.logical_bytes, exact); });
+    add([&] { return CountCell(step.nan_count); });
+    add([&] { return CountCell(step.inf_count); });
+    add([&] { return CountCell(step.nonfinite_leaves); });
+    add([&]() -> Cell {
+      return {Json(step.pinned), step.pinned ? "yes" : "no"};
+    });
+    add([&] { return TextCell(step.digest); });
+    add([&] { return TextCell(step.saved_by); });
+    add([&] { return TextCell(step.note); });
     table.rows.push_back(std::move(row));
   }
   return table;

@@ -19,10 +19,11 @@ namespace ckptree::tools {
 std::vector<std::string> MetricNames(const std::vector<StepInfo>& steps);
 
 // A row for each of `steps`, in their order; a column for each of `metrics`.
-// `ages`: people see how long ago a step was saved, not when.
+// `ages`: people see how long ago a step was saved, not when. What `options` do
+// not look at is not filled in, but with `every`.
 Table LogTable(std::span<const StepInfo> steps,
                const std::vector<std::string>& metrics, bool ages,
-               bool exact_bytes);
+               const TableOptions& options, bool every = false);
 
 // Puts a drawing of the branches before the rows of `table`, which are those of
 // `steps`, newest save first. With `joints` rows without a step show where a

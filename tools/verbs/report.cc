@@ -20,6 +20,28 @@
 #include "tools/report/report_data.h"
 
 namespace ckptree::tools {
+namespace {
+
+// kNotFound where -k names nothing that the newest step or the oldest has.
+absl::Status CheckKeys(const Store& store, const ReportOptions& options) {
+  if (options.keys.empty()) return absl::OkStatus();
+  for (const StepInfo* info : {&options.steps.back(), &options.steps.front()}) {
+    const absl::StatusOr<Step> step =
+        store.OpenStep(AtStep(info->step, info->branch));
+    if (IsStepGone(step.status())) return absl::OkStatus();
+    if (!step.ok()) return step.status();
+    for (const std::string& key : options.keys) {
+      const absl::StatusOr<std::vector<LeafInfo>> leaves = step->Leaves(key);
+      if (!leaves.ok()) return leaves.status();
+      if (!leaves->empty()) return absl::OkStatus();
+    }
+  }
+  return WithHint(absl::NotFoundError(absl::StrFormat(
+                      "no leaf matches `%s`", Escape(options.keys.front()))),
+                  "`ckptree ls` lists the keys");
+}
+
+}  // namespace
 
 absl::StatusOr<int> RunReport(Session& session) {
   if (absl::Status status = CheckHasPage(); !status.ok()) return status;
@@ -59,6 +81,9 @@ absl::StatusOr<int> RunReport(Session& session) {
   options.cancelled = Interrupted;
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
+  if (absl::Status status = CheckKeys(**store, options); !status.ok()) {
+    return status;
+  }
   const Interruptible interruptible;
   const absl::StatusOr<std::string> data = GatherReport(**store, options);
   if (!data.ok()) return data.status();

@@ -90,9 +90,12 @@ absl::StatusOr<int> RunServe(Session& session) {
   if (!token.ok()) return token.status();
   ReportOptions options;
   options.keys = session.arguments().All("keys");
-  for (const std::string& glob : options.keys) {
-    if (absl::Status status = ValidateGlob(glob); !status.ok()) {
-      return WithHint(status, "`*` is any run in one part, `**` any parts");
+  options.histograms = session.arguments().All("hist");
+  for (const auto* globs : {&options.keys, &options.histograms}) {
+    for (const std::string& glob : *globs) {
+      if (absl::Status status = ValidateGlob(glob); !status.ok()) {
+        return WithHint(status, "`*` is any run in one part, `**` any parts");
+      }
     }
   }
   options.cancelled = Interrupted;

@@ -5,8 +5,12 @@ store, and back to Orbax."""
 from __future__ import annotations
 
 import argparse
+import json
+import pathlib
 import sys
 
+from ckptree.lending import lend
+from ckptree.orbax import _lending
 from ckptree.orbax._transfer import export_orbax, import_checkpoint
 from ckptree.progress import steps_on_stderr
 
@@ -32,9 +36,23 @@ def main(arguments: list[str] | None = None) -> int:
             action="append",
             help="only this step; may be given again",
         )
+        verb.add_argument(
+            "--json", action="store_true", help="the steps, for programs"
+        )
+    verb = verbs.add_parser("lend", help="for the command ckptree")
+    verb.add_argument("source")
+    verb = verbs.add_parser("write", help="for the command ckptree")
+    verb.add_argument("source")
+    verb.add_argument("destination")
     given = parser.parse_args(arguments)
+    if given.verb == "lend":
+        source = pathlib.Path(given.source)
+        return lend(lambda: _lending.find(source))
     move = import_checkpoint if given.verb == "import" else export_orbax
     try:
+        if given.verb == "write":
+            _lending.write(given.source, given.destination)
+            return 0
         steps = move(
             given.source,
             given.destination,
@@ -50,8 +68,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, NotImplementedError, ImportError) as error:
         print(f"python -m ckptree.orbax: {error}", file=sys.stderr)
         return 1
-    word = "step" if len(steps) == 1 else "steps"
-    print(f"{given.destination}: {len(steps)} {word}")
+    if given.json:
+        print(json.dumps({"steps": steps}))
+    else:
+        what = "step" if len(steps) == 1 else "steps"
+        print(f"{given.destination}: {len(steps)} {what}")
     return 0
 
 

@@ -310,6 +310,57 @@ def _read_item(ocp: Any, folder: pathlib.Path) -> Item:
     )
 
 
+def item_folders(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The items of a checkpoint by their names; "" where it is one tree."""
+    if _flax_files.is_tree_folder(folder):
+        return {"": folder}
+    below = [child for child in sorted(folder.iterdir()) if child.is_dir()]
+    return {child.name: child for child in below}
+
+
+def array_kinds(folder: pathlib.Path) -> dict[str, Any] | None:
+    """What Orbax knows of the arrays of an item, by their names as
+    item_arrays() has them; None where the item is no tree."""
+    ocp = _orbax()
+    if not (folder / "_METADATA").exists():
+        return None
+    described = ocp.PyTreeCheckpointHandler().metadata(folder)
+    value_types = ocp.metadata.value
+    kinds: dict[str, Any] = {}
+
+    def on_leaf(name: str, leaf: Any) -> Any:
+        # A scalar is an array to Orbax.
+        if isinstance(leaf, value_types.ArrayMetadata) and not isinstance(
+            leaf, value_types.ScalarMetadata
+        ):
+            kinds[name] = leaf
+        return leaf
+
+    map_leaves(
+        described.tree,
+        on_leaf,
+        leaves=(
+            value_types.ArrayMetadata,
+            value_types.ScalarMetadata,
+            value_types.StringMetadata,
+        ),
+    )
+    return kinds
+
+
+def item_arrays(folder: pathlib.Path) -> dict[str, np.ndarray[Any, Any]]:
+    """All arrays of an item, read, by their names. NotImplementedError."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+
+    def on_leaf(name: str, leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            arrays[name] = leaf
+        return leaf
+
+    map_leaves(_read_item(_orbax(), folder).state, on_leaf)
+    return arrays
+
+
 def _of(item: Item, handler: str) -> Item:
     return item._replace(about={**item.about, "handler": _OURS + handler})
 

@@ -5,14 +5,28 @@ folders of DCP, into a store."""
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
+import shutil
 import sys
 
 import ckptree
+from ckptree.lending import lend
 from ckptree.paths import local_path
 from ckptree.progress import steps_on_stderr
-from ckptree.torch import _found, import_checkpoint
+from ckptree.torch import _found, _lending, import_checkpoint
 from ckptree.torch._importing import check_files
+
+
+def _remove_empty(made: pathlib.Path) -> None:
+    """Of a store that was made for what could not be read nothing stays."""
+    try:
+        with ckptree.open(made) as store:
+            empty = not store.steps()
+    except (ckptree.Error, OSError):
+        return
+    if empty:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,8 +69,28 @@ def main(arguments: list[str] | None = None) -> int:
         help="names of files in folders that are left out, as "
         "training_args.bin; may be given again",
     )
+    verb.add_argument(
+        "--json", action="store_true", help="the steps, for programs"
+    )
+    verb = verbs.add_parser("lend", help="for the command ckptree")
+    verb.add_argument("source")
+    verb = verbs.add_parser("write", help="for the command ckptree")
+    verb.add_argument("source")
+    verb.add_argument("destination")
+    verb.add_argument("--format", choices=(_found.TORCH, _found.DCP))
     given = parser.parse_args(arguments)
+    if given.verb == "lend":
+        source = pathlib.Path(given.source)
+        return lend(lambda: _lending.find(source))
+    fresh = not pathlib.Path(given.destination).exists()
     try:
+        if given.verb == "write":
+            _lending.write(
+                pathlib.Path(given.source),
+                pathlib.Path(given.destination),
+                given.format,
+            )
+            return 0
         # No store is made where there is nothing to put into it.
         found = _found.look(
             pathlib.Path(local_path(given.source)), given.format, given.skip
@@ -87,10 +121,21 @@ def main(arguments: list[str] | None = None) -> int:
         NotImplementedError,
         ImportError,
     ) as error:
-        print(f"python -m ckptree.torch: {error}", file=sys.stderr)
+        # What calls take as step= is here an option.
+        said = str(error).replace("pass step=", "--step N says it")
+        said = said.replace(
+            "pass overwrite=True to replace it, or another step=",
+            "--step N gives it another number",
+        )
+        if fresh:
+            _remove_empty(pathlib.Path(given.destination))
+        print(f"python -m ckptree.torch: {said}", file=sys.stderr)
         return 1
-    word = "step" if len(steps) == 1 else "steps"
-    print(f"{given.destination}: {len(steps)} {word}")
+    if given.json:
+        print(json.dumps({"steps": steps}))
+    else:
+        what = "step" if len(steps) == 1 else "steps"
+        print(f"{given.destination}: {len(steps)} {what}")
     return 0
 
 

@@ -148,6 +148,48 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
     return _nested(folder, flat, found.planner_data)
 
 
+def described(
+    folder: pathlib.Path,
+) -> tuple[dict[int, str], dict[str, Any]]:
+    """The state with tensors that have no elements anywhere (device "meta"),
+    and None for what is no tensor; and the names of these tensors in the
+    folder, by their id(). Errors are those of read()."""
+    found = _metadata(folder)
+    _check(folder, found)
+    flat: dict[str, Any] = {}
+    names: dict[int, str] = {}
+    for name, about in found.state_dict_metadata.items():
+        flat[name] = None
+        if isinstance(about, TensorStorageMetadata):
+            tensor = torch.empty(
+                about.size, dtype=about.properties.dtype, device="meta"
+            )
+            flat[name] = tensor
+            names[id(tensor)] = name
+    return names, _nested(folder, flat, found.planner_data)
+
+
+def read_tensor(folder: pathlib.Path, name: str) -> torch.Tensor:
+    """One tensor, by its name in the folder. Errors are those of read()."""
+    found = _metadata(folder)
+    _check(folder, found)
+    flat = {name: _empty(found.state_dict_metadata[name])}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.load(
+                flat,
+                storage_reader=_Reader(folder, found),
+                planner=_Planner(),
+                no_dist=True,
+            )
+    except BaseException as error:
+        raise _cause_of(folder, error) from error
+    tensor = flat[name]
+    assert tensor is not None
+    return tensor
+
+
 def _cause_of(folder: pathlib.Path, error: BaseException) -> BaseException:
     """What went wrong, out of what DCP makes of it."""
     cause = error

@@ -174,7 +174,7 @@ def import_checkpoint(
         if number is None or number > INT64:
             raise InvalidArgumentError(
                 f"{source}: its name does not end with the number of a step: "
-                "pass step= (--step on a command line)"
+                "pass step="
             )
         found, wanted, several = {number: found}, [number], False
     there = {info.step for info in store.steps(branch)}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// For which leaves, and in which steps, a condition held.
+
+#ifndef CKPTREE_TOOLS_VERBS_LEAF_SEARCH_H_
+#define CKPTREE_TOOLS_VERBS_LEAF_SEARCH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ckptree/store.h"
+#include "tools/output/expression.h"
+#include "tools/output/table.h"
+
+namespace ckptree::tools {
+
+// A search through steps, the older first. A step is not opened where its own
+// record says that nothing in it can be found; of others only what differs from
+// the step before is read, where that is little. Confined to one thread.
+class LeafSearch {
+ public:
+  // A leaf; of a condition that says nothing of leaves the steps (no key).
+  struct Found {
+    std::string key;
+    std::int64_t first = 0;
+    std::int64_t last = 0;
+    std::uint64_t steps = 0;
+    std::optional<Statistics> at_first;
+  };
+
+  // Of leaves that match any of `globs`; of all where there are none.
+  LeafSearch(Expression condition, std::vector<std::string> globs);
+
+  // False where the condition says nothing of leaves.
+  bool of_leaves() const { return of_leaves_; }
+
+  // Looks at `steps`, which are of one branch, by number. To be called once.
+  // kInvalidArgument: the condition has a name that there is not, or asks what
+  // it may not. kCancelled by Ctrl-C.
+  absl::Status Look(const Store& store, const std::vector<StepInfo>& steps);
+
+  // How many of the steps were still there.
+  std::uint64_t looked() const { return looked_; }
+  // In the order in which they were found.
+  const std::vector<Found>& found() const { return found_; }
+
+ private:
+  using Values = std::vector<Json>;  // Of names_.
+
+  // A leaf as it is in the step that was loaded last.
+  struct Leaf {
+    LeafInfo info;
+    std::optional<Statistics> statistics;
+    Values values;
+    Values before;              // As they were until `changed`; may be empty.
+    std::uint64_t changed = 0;  // The turn that gave it other values.
+    bool there = false;
+    bool holds = false;
+    std::size_t found = kNone;  // In found_.
+  };
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  absl::Status Bind(const std::vector<StepInfo>& steps);
+  bool CannotHold(const StepInfo& info) const;
+  // The leaves of a step. False: it was removed since.
+  absl::StatusOr<bool> Load(const Store& store, const StepInfo& info);
+  absl::StatusOr<std::vector<LeafInfo>> Wanted(const Step& step) const;
+  absl::Status LoadAll(const Step& step);
+  absl::Status LoadChanges(const Step& step);
+  bool IsWanted(const LeafInfo& leaf) const;
+  void Put(const LeafInfo& info, const LeafDetail* detail);
+  void Remove(std::string_view name);
+  absl::Status AskLeaves(const StepInfo& info);
+  absl::StatusOr<bool> Holds(const Leaf* leaf) const;
+  void Hit(const StepInfo& info, std::string_view key, std::size_t* found);
+
+  Expression condition_;
+  const std::vector<std::string> globs_;
+  const std::vector<Path> named_;  // By globs_, where they are no patterns.
+  bool of_leaves_ = false;
+  bool of_steps_ = false;           // It has names of steps,
+  bool of_before_ = false;          // of the step before,
+  bool needs_details_ = false;      // and of what the records of leaves say.
+  std::vector<std::string> names_;  // Of leaves, without "prev.".
+  std::map<std::string, Json, std::less<>> step_values_;
+
+  // What is loaded. A turn is a step that was.
+  std::optional<Step> step_;
+  std::uint64_t turn_ = 0;
+  std::uint64_t asked_turn_ = 0;
+  std::uint64_t changed_since_ = 0;  // Leaves, in steps after step_.
+  std::uint64_t leaf_count_ = 0;     // Of step_, whether wanted or not.
+  std::vector<Leaf> leaves_;         // In the order in which they were seen.
+  std::map<std::string, std::size_t, std::less<>> places_;
+
+  std::vector<Found> found_;
+  std::size_t steps_found_ = kNone;
+  std::uint64_t looked_ = 0;
+};
+
+}  // namespace ckptree::tools
+
+#endif  // CKPTREE_TOOLS_VERBS_LEAF_SEARCH_H_
