@@ -96,12 +96,11 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
   CKPTREE_RETURN_IF_ERROR(
       kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
-  CKPTREE_RETURN_IF_ERROR(made->AskOpen(
-      [&]() -> absl::StatusOr<RemoteCommit> {
-        CKPTREE_RETURN_IF_ERROR(read_on());
-        return made->Draft(RemoteCommit::Shape::kOpen);
-      },
-      opening));
+  const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
+    CKPTREE_RETURN_IF_ERROR(read_on());
+    return made->Draft(RemoteCommit::Shape::kOpen);
+  };
+  CKPTREE_RETURN_IF_ERROR(made->AskOpen(draft, opening));
   CKPTREE_RETURN_IF_ERROR(
       FetchStore(*made->store_, made->uuid_, directory, kv_options));
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
@@ -236,15 +235,14 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
   if (taken) {
     CKPTREE_RETURN_IF_ERROR(read());
   } else {
-    CKPTREE_RETURN_IF_ERROR(AskOpen(
-        [&]() -> absl::StatusOr<RemoteCommit> {
-          CKPTREE_RETURN_IF_ERROR(read());
-          CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
-          RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
-          open.from = open.to = place;
-          return open;
-        },
-        call));
+    const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
+      CKPTREE_RETURN_IF_ERROR(read());
+      CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
+      RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
+      open.from = open.to = place;
+      return open;
+    };
+    CKPTREE_RETURN_IF_ERROR(AskOpen(draft, call));
     CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
   }
   index_ = rows.TakeIndex();

@@ -269,7 +269,9 @@ void RowIndex::Count(const RemoteCommit& commit) {
   const bool ships = commit.shape == RemoteCommit::Shape::kShip;
   if (directory == directories_.end()) {
     if (!ships && commit.to == 0) return;
-    directory = directories_.insert(directory, {.local = commit.local});
+    schema::RemoteDirectory added;
+    added.local = commit.local;
+    directory = directories_.insert(directory, std::move(added));
   }
   if (commit.to > 0) {
     directory->to = commit.to;
@@ -288,11 +290,11 @@ absl::Status RowIndex::Add(const RemoteCommit& commit, kv::ObjectStore& store,
     const RemoteLiving living{segment, commit.era};
     uploaded[KeyOf(living)] = living;
   }
-  CKPTREE_RETURN_IF_ERROR(ForEachRow(commit, store, call,
-                                     [&](const RemoteRow& row) -> absl::Status {
-                                       CKPTREE_RETURN_IF_ERROR(take(row));
-                                       return AddRow(row, commit, &uploaded);
-                                     }));
+  const auto add = [&](const RemoteRow& row) -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(take(row));
+    return AddRow(row, commit, &uploaded);
+  };
+  CKPTREE_RETURN_IF_ERROR(ForEachRow(commit, store, call, add));
   Count(commit);
   return absl::OkStatus();
 }

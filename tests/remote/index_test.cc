@@ -99,14 +99,17 @@ TEST_F(IndexTest, AnOpenOfTenThousandStepsIsTenRequests) {
       if (step % 2499 != 0) continue;
       count.Reset();
       const Store reader = Store::Open(Address(), Reading()).value();
-      EXPECT_LE(count.requests().size(), 10) << count.Text();
+      // One more where the cache has a mirror, of which is asked whether it is
+      // the newest.
+      EXPECT_LE(count.requests().size(), step == 2499 ? 10 : 11)
+          << count.Text();
       EXPECT_GE(reader.Steps().value().back().step, step);
     }
     ASSERT_TRUE(store.Close().ok());
   }
   count.Reset();
   const Store reader = Store::Open(Address(), Reading()).value();
-  EXPECT_LE(count.requests().size(), 10) << count.Text();
+  EXPECT_LE(count.requests().size(), 11) << count.Text();
   EXPECT_EQ(reader.Steps().value().size(), kSteps);
   const Step middle = reader.OpenStep(kSteps / 2).value();
   EXPECT_EQ(middle.Read<std::int64_t>("count").value(), kSteps / 2);

@@ -195,7 +195,7 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
       << done;
   EXPECT_THAT(done["kept"], IsEmpty());
   EXPECT_LE(TableBytes() + 2 * kArray, before + 50000);
-  EXPECT_EQ(Do({"gc"}).out, "there was nothing to free\n");
+  EXPECT_THAT(Do({"gc"}).out, StartsWith("there was nothing to free"));
   EXPECT_EQ(Do({"gc", "--dry-run"}).out,
             "there is nothing to free of removed steps\n");
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
@@ -277,7 +277,7 @@ TEST_F(ToolsCollectTest, DuSaysWhatStepsCost) {
   const Result du = Do({"du"});
   EXPECT_EQ(du.code, 0) << du.err;
   EXPECT_THAT(du.out, HasSubstr("trial/25"));
-  EXPECT_THAT(du.out, HasSubstr("5 steps, 30 MiB in all, in "));
+  EXPECT_THAT(du.out, HasSubstr("5 steps, 30 MiB if each were whole, in "));
   const json all = Json({"du"});
   EXPECT_EQ(all["schema"], "ckptree.du/1");
   ASSERT_EQ(all["steps"].size(), 5u);
