@@ -191,7 +191,7 @@ def test_from_a_shell(written, tmp_path, capfd):
     path, seen = written
     store = tmp_path / "store"
     assert main(["import", str(path), str(store), "--step", "4"]) == 0
-    assert capfd.readouterr().out == f"{store}: 1 steps\n"
+    assert capfd.readouterr().out == f"{store}: 1 step\n"
     assert main(["export", str(store), str(tmp_path / "back")]) == 0
     assert main(["import", str(tmp_path / "nothing"), str(store)]) == 1
     assert "there is no directory" in capfd.readouterr().err

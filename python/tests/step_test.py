@@ -91,7 +91,7 @@ def test_values(step):
     assert np.asarray(step["params/b"], dtype="f4").dtype == np.float32
     assert step["seed"].value() == 2**100
     assert type(step["one"].value()) is np.float32
-    with pytest.raises(TypeError, match="lr is a float"):
+    with pytest.raises(TypeError, match="lr is of kind float"):
         step["lr"].numpy()
     with pytest.raises(TypeError, match="name is a str"):
         step["name"][0]

@@ -286,7 +286,7 @@ def test_an_import_from_a_shell(tmp_path, capfd):
     (tmp_path / "cut-7.pt").write_bytes(b"PK")
     assert "cut-7.pt is cut or damaged" in run("cut-7.pt")[1]
     torch.save(weights, tmp_path / "last.pt")
-    assert "pass step=" in run("last.pt")[1]
+    assert "--step N" in run("last.pt")[1]
     new = str(tmp_path / "new")
     assert main(["import", str(tmp_path / "nothing"), new]) == 1
     assert "there is no file or folder" in capfd.readouterr().err

@@ -413,7 +413,7 @@ def test_what_pytorch_does_not_have(store):
     for name, words in (
         ("w", "int4"),
         ("e", "float8_e3m4"),
-        ("n", "n is a int"),
+        ("n", "n is of kind int"),
     ):
         with pytest.raises(TypeError, match=words):
             store[1][name].torch()

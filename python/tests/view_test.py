@@ -163,7 +163,7 @@ def test_shards_are_pieces(store):
 def test_what_is_no_array_is_refused_by_name(store):
     store.save(1, {"lr": 0.5, "name": "x", "w": BIG, "t": None}).result()
     for name in ("lr", "name"):
-        with pytest.raises(TypeError, match=f"{name} is a .*value"):
+        with pytest.raises(TypeError, match=f"{name} is of .*value"):
             store[1][name].view()
 
 
@@ -174,7 +174,9 @@ def test_packed_elements_are_refused_by_name(store):
         kind, packed, dtype_name, shape = "array", True, "int4", (4,)
         name = "packed/w"
 
-    leaf = ckptree.Leaf(store[1]._engine, Packed())
+    leaf = ckptree.Leaf(
+        store[1]._engine, "packed/w", 0, (4,), Packed(), None, 0, None
+    )
     with pytest.raises(NotImplementedError, match="packed/w.*int4"):
         leaf.view()
 
