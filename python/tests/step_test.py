@@ -93,7 +93,7 @@ def test_values(step):
     assert type(step["one"].value()) is np.float32
     with pytest.raises(TypeError, match="lr is of kind float"):
         step["lr"].numpy()
-    with pytest.raises(TypeError, match="name is a str"):
+    with pytest.raises(TypeError, match="name is of kind str"):
         step["name"][0]
 
 
