@@ -43,6 +43,11 @@ class task_arena {
 
 namespace this_task_arena {
 inline int max_concurrency() { return SlotsOfThisThread(); }
+// Threads that wait here take no other work at all.
+template <typename Function>
+auto isolate(const Function& function) {
+  return function();
+}
 }  // namespace this_task_arena
 
 // Calls `function` with 0 to count - 1, on as many threads as there are slots.
