@@ -31,6 +31,18 @@ enum class Fault : std::uint8_t {
   kCorruptAnswer,   // A bit of the body of the answer is another.
 };
 
+// Answers for kAnswer and kAnswerAfter, as servers of S3 give them.
+inline constexpr char kServerError[] =
+    "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
+inline constexpr char kSlowDown[] =
+    "HTTP/1.1 503 Slow Down\r\nRetry-After: 0\r\nContent-Length: 40\r\n\r\n"
+    "<Error><Code>SlowDown</Code></Error>    ";
+inline constexpr char kConflict[] =
+    "HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n";
+inline constexpr char kExpired[] =
+    "HTTP/1.1 400 Bad Request\r\nContent-Length: 44\r\n\r\n"
+    "<Error><Code>ExpiredToken</Code></Error>    ";
+
 // Takes one request from each connection. Thread-safe.
 class FaultProxy {
  public:

@@ -32,21 +32,14 @@ using ::ckptree::kv::PutOutcome;
 using ::ckptree::testing::Environment;
 using ::ckptree::testing::Fault;
 using ::ckptree::testing::FaultProxy;
+using ::ckptree::testing::kConflict;
+using ::ckptree::testing::kExpired;
+using ::ckptree::testing::kServerError;
+using ::ckptree::testing::kSlowDown;
 using ::ckptree::testing::PatternSource;
 using ::ckptree::testing::Scaled;
 using ::ckptree::testing::Soon;
 using ::testing::HasSubstr;
-
-constexpr char kServerError[] =
-    "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
-constexpr char kSlowDown[] =
-    "HTTP/1.1 503 Slow Down\r\nRetry-After: 0\r\nContent-Length: 40\r\n\r\n"
-    "<Error><Code>SlowDown</Code></Error>    ";
-constexpr char kConflict[] =
-    "HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n";
-constexpr char kExpired[] =
-    "HTTP/1.1 400 Bad Request\r\nContent-Length: 44\r\n\r\n"
-    "<Error><Code>ExpiredToken</Code></Error>    ";
 
 struct Case {
   const char* name;

@@ -36,10 +36,10 @@ What must hold, in every state:
 and from every state a writer that opens, and cleans twice, leaves nothing but
 what is needed."""
 
-import argparse
 import collections
 import sys
-import time
+
+from searching import run, search
 
 # Commits: (kind, era, adds, removes). Names: ("segment"|"run"|"index", era, n);
 # an index also has what it says.
@@ -320,74 +320,23 @@ class Rules:
     return None
 
 
-def search(mutant, size, ends):
+def model(mutant, size, met):
   rules = Rules(mutant, size)
-  first = rules.start()
-  came, met = {first: None}, collections.Counter()
-  level, checked = [first], set()
-  while level:
-    following = []
-    for state in level:
-      for what, after in rules.steps(state):
-        if after in came:
-          continue
-        came[after] = (state, what)
-        wrong = rules.broken(after)
-        met["deleted"] += any(k == "delete" for k, _ in after.flying)
-        met["done"] += any(r.phase == "done" for r in after.readers)
-        met["lost"] += any(w.at == "lost" for w in after.writers)
-        end = (after.chain, after.objects)
-        if not wrong and ends and end not in checked:
-          checked.add(end)
-          wrong = rules.left_over(after)
-        if wrong:
-          return len(came), way(came, after) + [wrong], met
-        following.append(after)
-    level = following
-  return len(came), None, met
+  checked = set()
 
+  def look(state):
+    met["deleted"] += any(k == "delete" for k, _ in state.flying)
+    met["done"] += any(r.phase == "done" for r in state.readers)
+    met["lost"] += any(w.at == "lost" for w in state.writers)
+    wrong = rules.broken(state)
+    end = (state.chain, state.objects)
+    if not wrong and end not in checked:
+      checked.add(end)
+      wrong = rules.left_over(state)
+    return wrong
 
-def way(came, state):
-  steps = []
-  while came[state]:
-    state, what = came[state]
-    steps.append(what)
-  return steps[::-1]
-
-
-def main():
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-  parser.add_argument("--mutant", choices=["all", *MUTANTS])
-  asked = parser.parse_args().mutant
-  failed = 0
-  if not asked:
-    met = collections.Counter()
-    for size in SIZES:
-      begun = time.process_time()
-      states, path, counts = search("", size, ends=True)
-      met += counts
-      print(f"{size}: {states} states, {time.process_time() - begun:.1f} s",
-            flush=True)
-      if path:
-        print("BROKEN:", *path, sep="\n  ")
-        return 1
-    for what in ("deleted", "done", "lost"):
-      if not met[what]:
-        print(f"nothing was ever {what}")
-        failed = 1
-  for mutant in MUTANTS if asked in (None, "all") else [asked]:
-    states, path, _ = search(mutant, SIZES[MUTANTS[mutant][0]], ends=True)
-    if path is None:
-      print(f"NOT CAUGHT: {mutant}, {states} states")
-      failed = 1
-    elif asked == mutant:
-      print(f"{mutant}: {states} states", *path, sep="\n  ")
-    else:
-      print(f"{mutant}: {states} states, {len(path) - 1} steps: {path[-1]}",
-            flush=True)
-  return failed
+  return search(rules.start(), rules.steps, look)
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  sys.exit(run(__doc__, MUTANTS, SIZES, ("deleted", "done", "lost"), model))

@@ -25,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
 #include "tests/objects/counting_store.h"
+#include "tests/remote/fixture.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree::testing {
@@ -42,10 +43,7 @@ class DeletionTest : public ::testing::Test {
   }
   std::string Address() { return absl::StrCat("file://", dir_.path()); }
   StoreOptions Remote(absl::Duration grace) {
-    StoreOptions options = QuietOptions();
-    options.create_if_missing = true;
-    options.remote = Address();
-    options.chunk_bytes = kChunk;
+    StoreOptions options = RemoteOptions(Address());
     options.take_over = true;
     options.remote_grace = grace;
     return options;
@@ -54,41 +52,18 @@ class DeletionTest : public ::testing::Test {
     return step % 3 == 0 ? kSmall : kLarge;
   }
   static void Save(Store& store, std::int64_t step) {
-    const Bytes bytes = RandomBytes(BytesOf(step), step);
-    StepBuilder builder = store.Begin(step);
-    builder.Put("params/w", Uint8s(bytes));
-    const absl::Status saved = builder.Commit().WaitCommitted(kLong);
-    ASSERT_TRUE(saved.ok()) << saved;
+    SaveStep(store, step, BytesOf(step));
   }
   static void Expect(Store& store, const std::set<std::int64_t>& steps) {
-    std::set<std::int64_t> found;
-    const std::vector<StepInfo> infos = store.Steps().value();
-    for (const StepInfo& info : infos) found.insert(info.step);
-    EXPECT_EQ(found, steps);
+    const std::vector<std::int64_t> found = StepsOf(store);
+    EXPECT_EQ(std::set(found.begin(), found.end()), steps);
     for (const std::int64_t step : steps) {
-      const absl::StatusOr<Step> read = store.OpenStep(step);
-      ASSERT_TRUE(read.ok()) << read.status();
-      Bytes bytes(BytesOf(step));
-      const absl::Status got = read->Read("params/w", std::span(bytes));
-      ASSERT_TRUE(got.ok()) << got;
-      EXPECT_EQ(bytes, RandomBytes(BytesOf(step), step)) << "step " << step;
+      ExpectStep(store, step, BytesOf(step));
     }
-    const absl::StatusOr<VerifyReport> report =
-        store.Verify({.level = VerifyOptions::Level::kDeep});
-    ASSERT_TRUE(report.ok()) << report.status();
-    for (const Finding& finding : report->findings) {
-      ADD_FAILURE() << finding.what;
-    }
+    ExpectWhole(store);
   }
   std::vector<fs::path> ObjectsOf(const std::string& kind) {
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(dir_.path())) {
-      if (entry.is_regular_file() &&
-          absl::StrContains(entry.path().string(), "/" + kind + "/")) {
-        found.push_back(entry.path());
-      }
-    }
-    return found;
+    return testing::ObjectsOf(dir_.path(), kind);
   }
   // Commits that save nothing, and indexes behind them.
   static void Settle(Store& store) {

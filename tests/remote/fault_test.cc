@@ -36,16 +36,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-constexpr char kServerError[] =
-    "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
-constexpr char kSlowDown[] =
-    "HTTP/1.1 503 Slow Down\r\nRetry-After: 0\r\nContent-Length: 40\r\n\r\n"
-    "<Error><Code>SlowDown</Code></Error>    ";
-constexpr char kConflict[] =
-    "HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n";
-constexpr char kExpired[] =
-    "HTTP/1.1 400 Bad Request\r\nContent-Length: 44\r\n\r\n"
-    "<Error><Code>ExpiredToken</Code></Error>    ";
 constexpr char kDenied[] =
     "HTTP/1.1 403 Forbidden\r\nContent-Length: 44\r\n\r\n"
     "<Error><Code>AccessDenied</Code></Error>    ";

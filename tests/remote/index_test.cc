@@ -20,6 +20,7 @@
 #include "tests/core/fixture.h"
 #include "tests/objects/counting_store.h"
 #include "tests/objects/fixture.h"
+#include "tests/remote/fixture.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree::testing {
@@ -32,51 +33,15 @@ class IndexTest : public ::testing::Test {
   void SetUp() override { setenv("XDG_CACHE_HOME", Disk("cache").c_str(), 1); }
   std::string Address() { return absl::StrCat("file://", dir_.path()); }
   std::string Disk(const std::string& name) { return disks_ / name; }
-  StoreOptions Remote() {
-    StoreOptions options = QuietOptions();
-    options.create_if_missing = true;
-    options.remote = Address();
-    options.chunk_bytes = kChunk;
-    return options;
-  }
+  StoreOptions Remote() { return RemoteOptions(Address()); }
   static StoreOptions Reading() {
     StoreOptions options = QuietOptions();
     options.create_if_missing = false;
     options.read_only = true;
     return options;
   }
-  static void Save(Store& store, std::int64_t step, std::size_t bytes) {
-    const Bytes large = RandomBytes(bytes, step);
-    StepBuilder builder = store.Begin(step);
-    builder.Put("params/w", Uint8s(large)).PutInt("count", step);
-    const absl::Status saved = builder.Commit().WaitCommitted(kLong);
-    ASSERT_TRUE(saved.ok()) << saved;
-  }
-  static void Expect(Store& store, std::int64_t step, std::size_t size) {
-    const absl::StatusOr<Step> read = store.OpenStep(step);
-    ASSERT_TRUE(read.ok()) << read.status();
-    Bytes bytes(size);
-    const absl::Status got = read->Read("params/w", std::span(bytes));
-    ASSERT_TRUE(got.ok()) << got;
-    EXPECT_EQ(bytes, RandomBytes(size, step)) << "step " << step;
-  }
-  static void ExpectWhole(Store& store) {
-    const absl::StatusOr<VerifyReport> report =
-        store.Verify({.level = VerifyOptions::Level::kDeep});
-    ASSERT_TRUE(report.ok()) << report.status();
-    for (const Finding& finding : report->findings) {
-      ADD_FAILURE() << finding.what;
-    }
-  }
   std::vector<fs::path> ObjectsOf(const std::string& kind) {
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(dir_.path())) {
-      if (entry.is_regular_file() &&
-          absl::StrContains(entry.path().string(), "/" + kind + "/")) {
-        found.push_back(entry.path());
-      }
-    }
-    return found;
+    return testing::ObjectsOf(dir_.path(), kind);
   }
 
   TempDir dir_;
@@ -122,17 +87,17 @@ TEST_F(IndexTest, AnOpenOfTenThousandStepsIsTenRequests) {
 
 TEST_F(IndexTest, ALookAtWhatIsNewIsOneRequest) {
   Store store = Store::Open(Disk("a"), Remote()).value();
-  Save(store, 1, 64 << 10);
+  SaveStep(store, 1, 64 << 10);
   ASSERT_TRUE(store.WaitReplicated(kLong).ok());
   RequestCount count;
   Store reader = Store::Open(Address(), Reading()).value();
   count.Reset();
   ASSERT_TRUE(reader.Refresh().ok());
   EXPECT_EQ(count.requests().size(), 1) << count.Text();
-  Save(store, 2, 64 << 10);
+  SaveStep(store, 2, 64 << 10);
   ASSERT_TRUE(store.WaitReplicated(kLong).ok());
   ASSERT_TRUE(reader.Refresh().ok());
-  Expect(reader, 2, 64 << 10);
+  ExpectStep(reader, 2, 64 << 10);
   ASSERT_TRUE(reader.Close().ok());
   ASSERT_TRUE(store.Close().ok());
 }
@@ -143,15 +108,16 @@ TEST_F(IndexTest, ASmallSaveIsTwoRequests) {
   StoreOptions options = Remote();
   options.durable = Durable::kRemote;
   Store store = Store::Open(Disk("a"), options).value();
-  Save(store, 1, 64 << 10);
+  SaveStep(store, 1, 64 << 10);
   count.Reset();
-  for (int step = 2; step < 2 + kSaves; ++step) Save(store, step, 64 << 10);
+  for (int step = 2; step < 2 + kSaves; ++step) SaveStep(store, step, 64 << 10);
   ASSERT_TRUE(store.WaitReplicated(kLong).ok());
   EXPECT_LE(count.requests().size(), 2 * kSaves) << count.Text();
   ASSERT_TRUE(store.Close().ok());
   EXPECT_FALSE(ObjectsOf("run").empty());
   Store other = Store::Open(Disk("b"), Remote()).value();
-  for (int step = 1; step < 2 + kSaves; ++step) Expect(other, step, 64 << 10);
+  for (int step = 1; step < 2 + kSaves; ++step)
+    ExpectStep(other, step, 64 << 10);
   ExpectWhole(other);
 }
 
@@ -160,7 +126,7 @@ TEST_F(IndexTest, IndexesSayWhatTheCommitsSay) {
   {
     Store store = Store::Open(Disk("a"), Remote()).value();
     for (int step = 1; step <= 60; ++step) {
-      Save(store, step, step % 7 == 0 ? 2 << 20 : 50 << 10);
+      SaveStep(store, step, step % 7 == 0 ? 2 << 20 : 50 << 10);
       ASSERT_TRUE(store.Tag("newest", step, {.move = true}).ok());
       if (step > 10 && step % 3 != 0) ASSERT_TRUE(store.Delete(step - 10).ok());
       if (step % 20 == 0) ASSERT_TRUE(store.Collect().ok());
@@ -177,7 +143,7 @@ TEST_F(IndexTest, IndexesSayWhatTheCommitsSay) {
     const std::vector<StepInfo> steps = store.Steps().value();
     for (const StepInfo& info : steps) {
       found.push_back(absl::StrCat(info.step, " ", info.version));
-      Expect(store, info.step, info.step % 7 == 0 ? 2 << 20 : 50 << 10);
+      ExpectStep(store, info.step, info.step % 7 == 0 ? 2 << 20 : 50 << 10);
     }
     EXPECT_EQ(store.OpenStep(Tagged("newest")).value().info().step, 60);
     return found;

@@ -24,6 +24,7 @@
 #include "tests/fault/scale.h"
 #include "tests/objects/fault_proxy.h"
 #include "tests/objects/fixture.h"
+#include "tests/remote/fixture.h"
 #include "tests/remote/trainer.h"
 #include "tests/testutil/temp_dir.h"
 
@@ -39,15 +40,7 @@ constexpr int kRequestsOfALife = 24;
 
 class RemoteKillTest : public ObjectStoreTest {
  protected:
-  void SetUp() override {
-    for (const auto& [from, to] :
-         {std::pair("CKPTREE_TEST_S3", "AWS_ENDPOINT_URL_S3"),
-          std::pair("CKPTREE_TEST_CEPH_CONF", "CEPH_CONF")}) {
-      if (!Environment(from).empty()) {
-        setenv(to, Environment(from).c_str(), 1);
-      }
-    }
-  }
+  void SetUp() override { UseServers(); }
 
   // Another store.
   void Begin() {

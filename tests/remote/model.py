@@ -45,10 +45,10 @@ What must hold, in every state:
 Left out, as they are no matter of order: handoffs of ranks, whole indexes, and
 that an opener asks before it takes a store over that somebody still uses."""
 
-import argparse
 import collections
 import sys
-import time
+
+from searching import run, search
 
 # shape: open or ship. write: (writer, life, try): the write id. steps: (writer,
 # first, last), or None. on: the write id of the shipped commit that the steps
@@ -440,77 +440,22 @@ def broken(rules, state):
   return None
 
 
-def search(mutant, size):
-  """Returns the number of states, and the way to the first broken one. Counts
-  in `met` what must have happened for the search to mean anything."""
+def model(mutant, size, met):
   rules = Rules(mutant, size)
-  first = rules.start()
-  came, met = {first: None}, collections.Counter()
-  level = [first]
-  while level:
-    following = []
-    for state in level:
-      for what, after in rules.steps(state):
-        if after is None:
-          continue
-        after = rules.forget(after)
-        if after in came:
-          continue
-        came[after] = (state, what)
-        wrong = broken(rules, after)
-        if wrong:
-          return len(came), way(came, after) + [wrong], met
-        for me in after.writers:
-          met[me.at] += 1
-        met["committed"] += bool(after.committed)
-        following.append(after)
-    level = following
-  return len(came), None, met
 
+  def steps(state):
+    for what, after in rules.steps(state):
+      yield what, None if after is None else rules.forget(after)
 
-def way(came, state):
-  steps = []
-  while came[state]:
-    state, what = came[state]
-    steps.append(what)
-  return steps[::-1]
+  def look(state):
+    for me in state.writers:
+      met[me.at] += 1
+    met["committed"] += bool(state.committed)
+    return broken(rules, state)
 
-
-def main():
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-  parser.add_argument("--mutant", choices=["all", *MUTANTS])
-  asked = parser.parse_args().mutant
-  failed = 0
-  if not asked:
-    total, met = 0, collections.Counter()
-    for size in SIZES:
-      begun = time.process_time()
-      states, path, counts = search("", size)
-      total, met = total + states, met + counts
-      print(f"{size}: {states} states, {time.process_time() - begun:.1f} s",
-            flush=True)
-      if path:
-        print("BROKEN:", *path, sep="\n  ")
-        return 1
-    print("the model holds:", total, "states;",
-          ", ".join(f"{n} {what}" for what, n in sorted(met.items())))
-    for what in ("fenced", "refused", "committed", "asking", "loaded"):
-      if not met[what]:
-        print(f"no writer was ever {what}")
-        failed = 1
-  for mutant in MUTANTS if asked in (None, "all") else [asked]:
-    states, path, _ = search(mutant, SIZES[MUTANTS[mutant][0]])
-    if path is None:
-      print(f"NOT CAUGHT: {mutant}, {states} states")
-      failed = 1
-    elif asked == mutant:
-      print(f"{mutant}: {states} states", *path, sep="\n  ")
-    else:
-      print(f"{mutant}: {states} states, {len(path) - 1} steps: {path[-1]}",
-            flush=True)
-  return failed
+  return search(rules.start(), steps, look)
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  sys.exit(run(__doc__, MUTANTS, SIZES,
+               ("fenced", "refused", "committed", "asking", "loaded"), model))

@@ -26,6 +26,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
 #include "tests/objects/fixture.h"
+#include "tests/remote/fixture.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 
@@ -37,59 +38,11 @@ using ::testing::HasSubstr;
 
 class ReplicatorTest : public ObjectStoreTest {
  protected:
-  void SetUp() override {
-    // Where the engine looks for them.
-    for (const auto& [from, to] :
-         {std::pair("CKPTREE_TEST_S3", "AWS_ENDPOINT_URL_S3"),
-          std::pair("CKPTREE_TEST_CEPH_CONF", "CEPH_CONF")}) {
-      if (!Environment(from).empty()) {
-        setenv(to, Environment(from).c_str(), 1);
-      }
-    }
-  }
+  void SetUp() override { UseServers(); }
 
-  StoreOptions Remote() {
-    StoreOptions options = QuietOptions();
-    options.create_if_missing = true;
-    options.remote = Address();
-    options.chunk_bytes = kChunk;
-    return options;
-  }
+  StoreOptions Remote() { return RemoteOptions(Address()); }
   // A directory on a disk of its own.
   std::string Disk(const std::string& name) { return disks_ / name; }
-
-  // `large` bytes of new content in an array, and a counter.
-  static void Save(Store& store, std::int64_t step, std::size_t large) {
-    const Bytes bytes = RandomBytes(large, step);
-    StepBuilder builder = store.Begin(step);
-    builder.Put("params/w", Uint8s(bytes)).PutInt("count", step);
-    const absl::Status saved = builder.Commit().WaitCommitted(kLong);
-    ASSERT_TRUE(saved.ok()) << saved;
-  }
-  static void Expect(Store& store, std::int64_t step, std::size_t large) {
-    const absl::StatusOr<Step> read = store.OpenStep(step);
-    ASSERT_TRUE(read.ok()) << read.status();
-    Bytes bytes(large);
-    const absl::Status got = read->Read("params/w", std::span(bytes));
-    ASSERT_TRUE(got.ok()) << got;
-    EXPECT_EQ(bytes, RandomBytes(large, step)) << "step " << step;
-  }
-  static std::vector<std::int64_t> StepsOf(Store& store) {
-    std::vector<std::int64_t> numbers;
-    const std::vector<StepInfo> steps = store.Steps().value();
-    for (const StepInfo& info : steps) {
-      numbers.push_back(info.step);
-    }
-    return numbers;
-  }
-  static void ExpectWhole(Store& store) {
-    const absl::StatusOr<VerifyReport> report =
-        store.Verify({.level = VerifyOptions::Level::kDeep});
-    ASSERT_TRUE(report.ok()) << report.status();
-    for (const Finding& finding : report->findings) {
-      ADD_FAILURE() << finding.what;
-    }
-  }
 
   TempDir disks_;
 };
@@ -103,7 +56,7 @@ TEST_F(ReplicatorTest, AnEmptyDirectoryTakesTheStoreOver) {
     absl::StatusOr<Store> store = Store::Open(Disk("a"), Remote());
     ASSERT_TRUE(store.ok()) << store.status();
     for (std::int64_t step = 1; step <= 6; ++step) {
-      Save(*store, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+      SaveStep(*store, step, step % 2 == 0 ? kSmallSave : kLargeSave);
     }
     ASSERT_TRUE(store->Tag("best", 3).ok());
     ASSERT_TRUE(store->Delete(2).ok());
@@ -119,18 +72,18 @@ TEST_F(ReplicatorTest, AnEmptyDirectoryTakesTheStoreOver) {
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ(StepsOf(*store), steps);
   for (const std::int64_t step : steps) {
-    Expect(*store, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+    ExpectStep(*store, step, step % 2 == 0 ? kSmallSave : kLargeSave);
   }
   EXPECT_EQ(store->OpenStep(Tagged("best")).value().info().step, 3);
   ExpectWhole(*store);
   // And goes on.
-  Save(*store, 7, kLargeSave);
+  SaveStep(*store, 7, kLargeSave);
   ASSERT_TRUE(store->WaitReplicated(kLong).ok());
   ASSERT_TRUE(store->Close().ok());
   absl::StatusOr<Store> third = Store::Open(Disk("c"), Remote());
   ASSERT_TRUE(third.ok()) << third.status();
-  Expect(*third, 7, kLargeSave);
-  Expect(*third, 1, kLargeSave);
+  ExpectStep(*third, 7, kLargeSave);
+  ExpectStep(*third, 1, kLargeSave);
   ExpectWhole(*third);
 }
 
@@ -140,10 +93,10 @@ TEST_F(ReplicatorTest, WhatWasNotShippedIsShippedByTheNextOpen) {
   local.chunk_bytes = kChunk;
   {
     Store store = Store::Open(Disk("a"), local).value();
-    Save(store, 1, kLargeSave);
-    Save(store, 2, kSmallSave);
+    SaveStep(store, 1, kLargeSave);
+    SaveStep(store, 2, kSmallSave);
     // Files are written again, and hold several segments.
-    Save(store, 3, kLargeSave);
+    SaveStep(store, 3, kLargeSave);
     ASSERT_TRUE(store.Delete(1).ok());
     ASSERT_TRUE(store.Collect().ok());
     ASSERT_TRUE(store.Collect({.pack = true}).ok());
@@ -151,19 +104,19 @@ TEST_F(ReplicatorTest, WhatWasNotShippedIsShippedByTheNextOpen) {
   {
     Store store = Store::Open(Disk("a"), Remote()).value();
     ASSERT_TRUE(store.WaitReplicated(kLong).ok());
-    Save(store, 4, kSmallSave);
+    SaveStep(store, 4, kSmallSave);
   }
   {
     Store store = Store::Open(Disk("a"), local).value();
-    Save(store, 5, kLargeSave);
+    SaveStep(store, 5, kLargeSave);
     ASSERT_TRUE(store.Delete(2).ok());
   }
   { Store store = Store::Open(Disk("a"), Remote()).value(); }
   Store store = Store::Open(Disk("b"), Remote()).value();
   EXPECT_THAT(StepsOf(store), ::testing::ElementsAre(3, 4, 5));
-  Expect(store, 3, kLargeSave);
-  Expect(store, 4, kSmallSave);
-  Expect(store, 5, kLargeSave);
+  ExpectStep(store, 3, kLargeSave);
+  ExpectStep(store, 4, kSmallSave);
+  ExpectStep(store, 5, kLargeSave);
   ExpectWhole(store);
 }
 
@@ -200,7 +153,7 @@ TEST_F(ReplicatorTest, FilesThatWereWrittenAgainAreShipped) {
   Store store = Store::Open(Disk("b"), Remote()).value();
   EXPECT_THAT(StepsOf(store), ::testing::ElementsAre(3, 4, 5));
   for (const std::int64_t step : {3, 4, 5}) {
-    Expect(store, step, kLargeSave);
+    ExpectStep(store, step, kLargeSave);
     const Step read = store.OpenStep(step).value();
     for (const auto& [name, bytes] :
          {std::pair("kept", &kept), std::pair("even", &even)}) {
@@ -216,12 +169,12 @@ TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
   StoreOptions options = Remote();
   options.durable = Durable::kRemote;
   Store store = Store::Open(Disk("a"), options).value();
-  Save(store, 1, kSmallSave);
+  SaveStep(store, 1, kSmallSave);
   EXPECT_EQ(store.Info().unshipped, 0);
   // The other takes it over without a word from this one.
   options.take_over = true;
   Store other = Store::Open(Disk("b"), options).value();
-  Expect(other, 1, kSmallSave);
+  ExpectStep(other, 1, kSmallSave);
   StepBuilder late = store.Begin(2);
   late.PutInt("count", 2);
   const absl::Status fenced = late.Commit().WaitCommitted(kLong);
@@ -235,7 +188,7 @@ TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
   const absl::Status again = Store::Open(Disk("a"), options).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(again)) << again;
   EXPECT_THAT(std::string(again.message()), HasSubstr("goes on no more"));
-  Save(other, 2, kSmallSave);
+  SaveStep(other, 2, kSmallSave);
   ExpectWhole(other);
 }
 
@@ -286,7 +239,7 @@ TEST_F(ReplicatorTest, ARunThatGoesOnSavingIsTakenOver) {
 
 TEST_F(ReplicatorTest, TakingOverIsPolite) {
   Store store = Store::Open(Disk("a"), Remote()).value();
-  Save(store, 1, kSmallSave);
+  SaveStep(store, 1, kSmallSave);
   ASSERT_TRUE(store.WaitReplicated(kLong).ok());
   const absl::Status refused = Store::Open(Disk("b"), Remote()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
@@ -300,47 +253,47 @@ TEST_F(ReplicatorTest, AMachineThatComesBackDivergedIsRefused) {
   StoreOptions local = QuietOptions();
   {
     Store store = Store::Open(Disk("a"), Remote()).value();
-    Save(store, 1, kSmallSave);
+    SaveStep(store, 1, kSmallSave);
   }
   {
     Store store = Store::Open(Disk("a"), local).value();
-    Save(store, 2, kSmallSave);
+    SaveStep(store, 2, kSmallSave);
   }
   {
     Store other = Store::Open(Disk("b"), Remote()).value();
-    Save(other, 2, kLargeSave);
+    SaveStep(other, 2, kLargeSave);
   }
   const absl::Status diverged = Store::Open(Disk("a"), Remote()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(diverged)) << diverged;
   EXPECT_THAT(std::string(diverged.message()), HasSubstr("diverged"));
   // Nothing of both is lost.
   Store mine = Store::Open(Disk("a"), local).value();
-  Expect(mine, 2, kSmallSave);
+  ExpectStep(mine, 2, kSmallSave);
   Store theirs = Store::Open(Disk("c"), Remote()).value();
-  Expect(theirs, 2, kLargeSave);
+  ExpectStep(theirs, 2, kLargeSave);
 }
 
 TEST_F(ReplicatorTest, ADirectoryThatIsBehindIsToldSo) {
   {
     Store store = Store::Open(Disk("a"), Remote()).value();
-    Save(store, 1, kSmallSave);
+    SaveStep(store, 1, kSmallSave);
   }
   {
     Store other = Store::Open(Disk("b"), Remote()).value();
-    Save(other, 2, kSmallSave);
+    SaveStep(other, 2, kSmallSave);
   }
   const absl::Status behind = Store::Open(Disk("a"), Remote()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(behind)) << behind;
   EXPECT_THAT(std::string(behind.message()), HasSubstr("all of it"));
   // Only opened, nothing shipped: it goes on.
   Store store = Store::Open(Disk("b"), Remote()).value();
-  Expect(store, 2, kSmallSave);
+  ExpectStep(store, 2, kSmallSave);
 }
 
 TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
   {
     Store store = Store::Open(Disk("a"), Remote()).value();
-    Save(store, 1, kSmallSave);
+    SaveStep(store, 1, kSmallSave);
   }
   EXPECT_TRUE(
       absl::IsNotFound(Store::Open(Disk("no/such"), Remote()).status()));
@@ -350,14 +303,14 @@ TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
     // Whatever stands there is replaced.
     absl::StatusOr<Store> store = Store::Open(Disk("b"), Remote());
     ASSERT_TRUE(store.ok()) << store.status();
-    Expect(*store, 1, kSmallSave);
+    ExpectStep(*store, 1, kSmallSave);
   }
   // A segment is gone: nothing is made of the rest, and the next one is not
   // told to wait for the one that failed.
   if (StoreKind() != "file") return;
   {
     Store store = Store::Open(Disk("a2"), Remote()).value();
-    Save(store, 2, kLargeSave);
+    SaveStep(store, 2, kLargeSave);
   }
   std::vector<std::pair<fs::path, std::string>> gone;
   for (const auto& entry : fs::recursive_directory_iterator(
@@ -376,7 +329,7 @@ TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
   for (const auto& [from, to] : gone) fs::rename(to, from);
   absl::StatusOr<Store> store = Store::Open(Disk("c"), Remote());
   ASSERT_TRUE(store.ok()) << store.status();
-  Expect(*store, 2, kLargeSave);
+  ExpectStep(*store, 2, kLargeSave);
 }
 
 TEST_F(ReplicatorTest, AnotherStoreIsRefused) {
@@ -400,53 +353,53 @@ TEST_F(ReplicatorTest, IsReadByItsAddress) {
   const std::string address = Address();
   EXPECT_FALSE(Store::Open(address, read).ok());
   Store writer = Store::Open(Disk("a"), Remote()).value();
-  Save(writer, 1, kLargeSave);
-  Save(writer, 2, kSmallSave);
+  SaveStep(writer, 1, kLargeSave);
+  SaveStep(writer, 2, kSmallSave);
   ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
   Store reader = Store::Open(address, read).value();
   EXPECT_EQ(reader.Info().remote, address);
-  Expect(reader, 1, kLargeSave);
-  Expect(reader, 2, kSmallSave);
+  ExpectStep(reader, 1, kLargeSave);
+  ExpectStep(reader, 2, kSmallSave);
   EXPECT_TRUE(reader.Refresh().ok());
   EXPECT_TRUE(
       absl::IsInvalidArgument(Store::Open(address, QuietOptions()).status()));
   const std::string first = reader.Info().directory;
   EXPECT_EQ(Store::Open(address, read).value().Info().directory, first);
   // What is new is seen by the next open; the older one stays readable.
-  Save(writer, 3, kLargeSave);
+  SaveStep(writer, 3, kLargeSave);
   ASSERT_TRUE(writer.Delete(1).ok());
   ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
   {
     Store next = Store::Open(address, read).value();
     EXPECT_THAT(StepsOf(next), ::testing::ElementsAre(2, 3));
-    Expect(next, 3, kLargeSave);
+    ExpectStep(next, 3, kLargeSave);
     ExpectWhole(next);
   }
-  Expect(reader, 1, kLargeSave);
+  ExpectStep(reader, 1, kLargeSave);
   EXPECT_TRUE(fs::exists(first));
   const Step held = reader.OpenStep(2).value();
   ASSERT_TRUE(reader.Refresh().ok());
   EXPECT_THAT(StepsOf(reader), ::testing::ElementsAre(2, 3));
-  Expect(reader, 2, kSmallSave);
-  Expect(reader, 3, kLargeSave);
+  ExpectStep(reader, 2, kSmallSave);
+  ExpectStep(reader, 3, kLargeSave);
   // Again and again, and beside another one of the same directory.
   Store second = Store::Open(address, read).value();
   for (std::int64_t step = 4; step <= 9; ++step) {
-    Save(writer, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+    SaveStep(writer, step, step % 2 == 0 ? kSmallSave : kLargeSave);
     ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
     const absl::Status refreshed = reader.Refresh();
     ASSERT_TRUE(refreshed.ok()) << refreshed;
     EXPECT_EQ(StepsOf(reader).back(), step);
-    Expect(reader, step, step % 2 == 0 ? kSmallSave : kLargeSave);
+    ExpectStep(reader, step, step % 2 == 0 ? kSmallSave : kLargeSave);
     if (step % 2 == 0) continue;
     ASSERT_TRUE(second.Refresh().ok());
     EXPECT_EQ(StepsOf(second), StepsOf(reader));
-    Expect(second, step, kLargeSave);
+    ExpectStep(second, step, kLargeSave);
   }
   EXPECT_EQ(held.Read<std::int64_t>("count").value(), 2);
   ExpectWhole(reader);
   ASSERT_TRUE(reader.Close().ok());
-  Expect(second, 9, kLargeSave);
+  ExpectStep(second, 9, kLargeSave);
 }
 
 TEST_F(ReplicatorTest, OptionsThatGoWithNothingAreRefused) {
