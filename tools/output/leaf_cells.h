@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ckptree/step.h"
@@ -27,7 +26,7 @@ Cell TypeCell(const LeafInfo& leaf);
 class StatisticsCells {
  public:
   explicit StatisticsCells(std::optional<Statistics> statistics)
-      : statistics_(std::move(statistics)) {}
+      : statistics_(statistics) {}
 
   // In the order of `names`.
   std::vector<Cell> Take(const std::vector<std::string_view>& names) const;
