@@ -54,9 +54,11 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool crashed) {
     }
     CopyBytes& b = of(Copy::kB);
     if (b.bytes != nullptr && record.b_place >= b.at && ragged_.empty()) {
-      if (!crashed) {
+      if (closed()) {
         Tell(b, b.at);
-      } else {
+      } else if (crashed || b.preface.has_value()) {
+        // Also where the session ended well: a write of b may have failed, and
+        // the session have gone on in the next file.
         ragged_ = absl::StrFormat(
             "journal/%s ends at byte %d, before its first copy does, as a "
             "crash "

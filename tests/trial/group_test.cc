@@ -233,7 +233,7 @@ class TrialGroupTest : public ::testing::Test {
   void Sweep(int who, FaultPlan::Mode mode, std::uint64_t stride) {
     int trials = 0, whole = 0, wrong = 0;
     bool fired = true;
-    stride *= static_cast<std::uint64_t>(CallStride());
+    stride *= static_cast<std::uint64_t>(TrialStride());
     for (std::uint64_t n = 1; fired && n < kMostCalls; n += stride) {
       CrewFault fault;
       fault.who = who;
