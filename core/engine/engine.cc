@@ -104,7 +104,8 @@ Engine::Engine(std::string directory, StoreOptions options)
                                         : DefaultStagingBytes(),
             options_.host_allocator),
       arena_(std::make_unique<tbb::task_arena>(Slots(options_.threads))),
-      save_arena_(std::make_unique<tbb::task_arena>(Slots(options_.threads))) {
+      save_arena_(
+          std::make_unique<tbb::task_arena>(arena_->max_concurrency())) {
   kv::NoteUse();
 }
 
@@ -532,7 +533,7 @@ absl::Status Engine::Close() {
   // What it has taken is done before the store counts as closed; what is asked
   // for later, its asker does.
   if (requests_ != nullptr) requests_->Stop();
-  if (closed_.exchange(true)) return absl::OkStatus();
+  closed_.store(true);
   absl::Status status;
   if (writer_ != nullptr) {
     writer_->Refuse();

@@ -101,7 +101,6 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
                            impl_->store.Policy(impl_->Branch()));
   const std::optional<BestN> rule =
       internal::BestOf(impl_->options, policy.policy);
-  // An error where rows of steps cannot be read: one of them may be better.
   const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
   if (!rule.has_value() || !latest.ok()) return latest;
   // Where the row of a step cannot be read, that may be the better one.

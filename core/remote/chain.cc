@@ -268,12 +268,7 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
 }
 
 absl::StatusOr<absl::Time> RemoteChain::NewestTime(const kv::Call& call) {
-  const std::string name = RemoteCommitName(uuid_, ordinal_);
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
-                           store_->Head(name, call));
-  if (info.has_value()) return info->modified;
-  return absl::DataLossError(
-      absl::StrFormat("%s is gone from %s", name, store_->address()));
+  return RemoteCommitTime(*store_, uuid_, ordinal_, call);
 }
 
 }  // namespace ckptree::internal

@@ -52,6 +52,7 @@ bool ShipsAnything(const schema::RemoteIndex& index) {
 }
 
 void ChainRows::Note(const RemoteRow& row) {
+  if (!keeps_rows_) return;
   RowName name(row.space, row.key);
   if (row.value.has_value()) {
     rows_[std::move(name)] = base::DigestOf(*row.value);

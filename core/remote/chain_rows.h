@@ -37,7 +37,7 @@ bool ShipsAnything(const schema::RemoteIndex& index);
 class ChainRows {
  public:
   // What the chain of the store `uuid` says of the directory `local`.
-  // `keeps_rows` as of RowIndex.
+  // `keeps_rows` as of RowIndex; Differences() needs it.
   ChainRows(std::string uuid, std::string local, bool keeps_rows)
       : uuid_(std::move(uuid)),
         local_(std::move(local)),
@@ -54,8 +54,6 @@ class ChainRows {
   absl::Status ReadOn(RemoteChain* chain, kv::ObjectStore& store,
                       const kv::Call& call, TakeRowFn take);
 
-  // Digests of the values of all rows.
-  const std::map<RowName, base::Digest>& rows() const { return rows_; }
   RowIndex& index() { return *index_; }
   std::unique_ptr<RowIndex> TakeIndex() { return std::move(index_); }
 

@@ -80,30 +80,13 @@ absl::StatusOr<absl::Time> RemoteClock(kv::ObjectStore& store,
       "%s was put to %s and is not there", name, store.address()));
 }
 
-// Also the newest one: before it goes there is one of this writer.
-absl::Status RemoteCleaner::SweepIndexes(RowIndex* index,
-                                         const kv::Call& call) {
-  const std::string above = HexOf(uuid_) + "/";
-  const std::set<std::string> needed = index->Needed();
-  std::vector<std::string> earlier;
-  CKPTREE_RETURN_IF_ERROR(ForEachObject(
-      *store_, RemoteIndexPrefix(uuid_), call, [&](const std::string& whole) {
-        std::string name = whole.substr(above.size());
-        const std::uint64_t era = EraOf(name);
-        if (era != 0 && era < era_ && !needed.contains(name)) {
-          earlier.push_back(std::move(name));
-        }
-      }));
-  for (std::string& name : earlier) index->Mark(std::move(name));
-  return absl::OkStatus();
-}
-
 // Names of segments, rows and runs are used once, and those of an era before
-// that of the open in the chain stand in no commit that is still to come.
+// that of the open in the chain stand in no commit that is still to come. Of
+// indexes also the newest one: before it goes there is one of this writer.
 absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
   const std::string above = HexOf(uuid_) + "/";
   const std::set<std::string> needed = index->Needed();
-  for (const std::string_view kind : {"segment/", "rows/", "run/"}) {
+  for (const std::string_view kind : {"segment/", "rows/", "run/", "index/"}) {
     CKPTREE_RETURN_IF_ERROR(
         ForEachObject(*store_, above + std::string(kind), call,
                       [&](const std::string& whole) {
@@ -114,7 +97,6 @@ absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
                         }
                       }));
   }
-  CKPTREE_RETURN_IF_ERROR(SweepIndexes(index, call));
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::Upload> uploads,
                            store_->ListUploads(above, call));
   for (const kv::Upload& upload : uploads) {
@@ -124,19 +106,6 @@ absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
     CKPTREE_RETURN_IF_ERROR(store_->AbortUpload(upload, call));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<bool> RemoteCleaner::HasPassed(std::uint64_t ordinal,
-                                              absl::Time now,
-                                              const kv::Call& call) {
-  const std::string name = RemoteCommitName(uuid_, ordinal);
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
-                           store_->Head(name, call));
-  if (!info.has_value()) {
-    return absl::DataLossError(
-        absl::StrFormat("%s is gone from %s", name, store_->address()));
-  }
-  return now - info->modified >= grace_;
 }
 
 absl::Status RemoteCleaner::DeleteDue(RowIndex* index, const kv::Call& call) {
@@ -152,9 +121,10 @@ absl::Status RemoteCleaner::DeleteDue(RowIndex* index, const kv::Call& call) {
   std::size_t not_due = dead.size();
   while (due < not_due) {
     const std::size_t middle = due + (not_due - due) / 2;
-    CKPTREE_ASSIGN_OR_RETURN(const bool passed,
-                             HasPassed(dead[middle].at, now, call));
-    if (passed) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const absl::Time since,
+        RemoteCommitTime(*store_, uuid_, dead[middle].at, call));
+    if (now - since >= grace_) {
       due = middle + 1;
     } else {
       not_due = middle;

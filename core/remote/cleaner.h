@@ -40,11 +40,7 @@ class RemoteCleaner {
 
  private:
   absl::Status Sweep(RowIndex* index, const kv::Call& call);
-  absl::Status SweepIndexes(RowIndex* index, const kv::Call& call);
   absl::Status DeleteDue(RowIndex* index, const kv::Call& call);
-  // Whether the grace time of what is dead since the commit has passed.
-  absl::StatusOr<bool> HasPassed(std::uint64_t ordinal, absl::Time now,
-                                 const kv::Call& call);
 
   kv::ObjectStore* const store_;
   const std::string uuid_;

@@ -39,7 +39,7 @@ using schema::Space;
 constexpr std::size_t kBatchOfRows = std::size_t{8} << 20;
 constexpr std::size_t kSegmentsAtOnce = 8;
 constexpr char kFetched[] = "fetched";  // In staging.
-// All commits: each has a deadline, too.
+// Without an index all commits are read; each has a deadline, too.
 constexpr absl::Duration kChainTime = absl::Minutes(30);
 
 // Confined to one thread.

@@ -83,6 +83,18 @@ std::string RemoteIndexName(std::string_view uuid, std::uint64_t ordinal,
                          HexOf(attempt));
 }
 
+absl::StatusOr<absl::Time> RemoteCommitTime(kv::ObjectStore& store,
+                                            std::string_view uuid,
+                                            std::uint64_t ordinal,
+                                            const kv::Call& call) {
+  const std::string name = RemoteCommitName(uuid, ordinal);
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<kv::ObjectInfo> info,
+                           store.Head(name, call));
+  if (info.has_value()) return info->modified;
+  return absl::DataLossError(
+      absl::StrFormat("%s is gone from %s", name, store.address()));
+}
+
 absl::Status BytesOf::Read(std::uint64_t offset,
                            std::span<std::byte> into) const {
   bytes_.copy(reinterpret_cast<char*>(into.data()), into.size(),

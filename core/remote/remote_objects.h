@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/digest.h"
 #include "kv/object_store.h"
 #include "schema/remote_record.h"
@@ -64,6 +65,12 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        std::uint64_t bytes,
                                        const base::Digest& digest,
                                        const kv::Call& call);
+
+// When a commit was made, by the clock of the store. kDataLoss: it is gone.
+absl::StatusOr<absl::Time> RemoteCommitTime(kv::ObjectStore& store,
+                                            std::string_view uuid,
+                                            std::uint64_t ordinal,
+                                            const kv::Call& call);
 
 // Bytes in memory. They must outlive it.
 class BytesOf : public kv::ObjectSource {

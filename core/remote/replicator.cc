@@ -20,7 +20,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "core/process/engine_thread.h"
@@ -29,7 +28,6 @@
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "core/version/open_check.h"
-#include "kv/conditional_put.h"
 #include "kv/monotonic.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
@@ -143,13 +141,14 @@ void Replicator::Loop(const std::stop_token& stop) {
   std::string told;
   while (true) {
     bool cleaning = false;
+    const absl::Duration until_clean = UntilClean();
     {
       const absl::MutexLock lock(&mu_);
       const auto due = [this] {
         mu_.AssertReaderHeld();
         return stopping_ || noted_ > shipped_;
       };
-      if (!mu_.AwaitWithTimeout(absl::Condition(&due), UntilClean())) {
+      if (!mu_.AwaitWithTimeout(absl::Condition(&due), until_clean)) {
         cleaning = true;
       }
       if (stop.stop_requested() || !health_.ok()) return;
@@ -335,7 +334,7 @@ absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {
 
 // Where nothing is shipped for long.
 absl::Duration Replicator::UntilClean() const {
-  if (index_->Dead().empty()) return absl::InfiniteDuration();
+  if (!index_->HasDead()) return absl::InfiniteDuration();
   return std::max(cleaner_->next() - kv::MonotonicNow(), kLeastIdle);
 }
 

@@ -38,7 +38,7 @@ using schema::RemoteRow;
 
 namespace {
 
-// Of an open: all commits are read.
+// Of an open; without an index all commits are read.
 constexpr absl::Duration kOpenTime = absl::Minutes(30);
 // Who has not closed the store, and wrote to it since, may still be alive.
 constexpr absl::Duration kMayBeAlive = absl::Minutes(10);

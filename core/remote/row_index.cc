@@ -62,6 +62,16 @@ std::string KeyOf(const RemoteLiving& living) {
                             fields.builder);
 }
 
+// The segments that a commit lists, by the keys of their rows.
+std::map<std::string, RemoteLiving> UploadedBy(const RemoteCommit& commit) {
+  std::map<std::string, RemoteLiving> uploaded;
+  for (const schema::RemoteSegment& segment : commit.segments) {
+    const RemoteLiving living{segment, commit.era};
+    uploaded[KeyOf(living)] = living;
+  }
+  return uploaded;
+}
+
 bool IsSegment(const RowName& name) {
   return name.first == Space::kRecords &&
          schema::DecodeSegmentKey(name.second).has_value();
@@ -220,8 +230,9 @@ absl::Status RowIndex::Start(RemoteIndex index, kv::ObjectStore& store,
   return absl::OkStatus();
 }
 
-absl::Status RowIndex::AddRow(const RemoteRow& row, const RemoteCommit& commit,
-                              std::map<std::string, RemoteLiving>* uploaded) {
+absl::Status RowIndex::AddRow(
+    const RemoteRow& row, const RemoteCommit& commit,
+    const std::map<std::string, RemoteLiving>& uploaded) {
   const RowName name(row.space, row.key);
   if (IsSegment(name)) {
     if (!row.value.has_value()) {
@@ -236,8 +247,8 @@ absl::Status RowIndex::AddRow(const RemoteRow& row, const RemoteCommit& commit,
       }
       newest_segments_.erase(row.key);
     } else if (!segments_.contains(row.key)) {
-      const auto found = uploaded->find(row.key);
-      if (found == uploaded->end()) {
+      const auto found = uploaded.find(row.key);
+      if (found == uploaded.end()) {
         return absl::DataLossError(absl::StrFormat(
             "commit %d of host %s has a row of %s, which was not uploaded",
             commit.ordinal, commit.host,
@@ -285,14 +296,10 @@ void RowIndex::Count(const RemoteCommit& commit) {
 
 absl::Status RowIndex::Add(const RemoteCommit& commit, kv::ObjectStore& store,
                            const kv::Call& call, TakeRowFn take) {
-  std::map<std::string, RemoteLiving> uploaded;
-  for (const schema::RemoteSegment& segment : commit.segments) {
-    const RemoteLiving living{segment, commit.era};
-    uploaded[KeyOf(living)] = living;
-  }
+  const std::map<std::string, RemoteLiving> uploaded = UploadedBy(commit);
   const auto add = [&](const RemoteRow& row) -> absl::Status {
     CKPTREE_RETURN_IF_ERROR(take(row));
-    return AddRow(row, commit, &uploaded);
+    return AddRow(row, commit, uploaded);
   };
   CKPTREE_RETURN_IF_ERROR(ForEachRow(commit, store, call, add));
   Count(commit);
@@ -301,13 +308,9 @@ absl::Status RowIndex::Add(const RemoteCommit& commit, kv::ObjectStore& store,
 
 absl::Status RowIndex::AddWithRows(const RemoteCommit& commit,
                                    const std::vector<RemoteRow>& rows) {
-  std::map<std::string, RemoteLiving> uploaded;
-  for (const schema::RemoteSegment& segment : commit.segments) {
-    const RemoteLiving living{segment, commit.era};
-    uploaded[KeyOf(living)] = living;
-  }
+  const std::map<std::string, RemoteLiving> uploaded = UploadedBy(commit);
   for (const RemoteRow& row : rows) {
-    CKPTREE_RETURN_IF_ERROR(AddRow(row, commit, &uploaded));
+    CKPTREE_RETURN_IF_ERROR(AddRow(row, commit, uploaded));
   }
   Count(commit);
   return absl::OkStatus();
@@ -465,11 +468,18 @@ void RowIndex::NoteIndex(std::string name) {
   }
 }
 
+bool RowIndex::HasDead() const {
+  return std::any_of(
+      dead_.begin(), dead_.begin() + static_cast<std::ptrdiff_t>(listed_),
+      [this](const schema::RemoteDead& dead) { return dead.at <= ordinal_; });
+}
+
 std::vector<schema::RemoteDead> RowIndex::Dead() const {
   std::vector<schema::RemoteDead> dead;
-  for (std::size_t i = 0; i < listed_; ++i) {
-    if (dead_[i].at <= ordinal_) dead.push_back(dead_[i]);
-  }
+  std::copy_if(
+      dead_.begin(), dead_.begin() + static_cast<std::ptrdiff_t>(listed_),
+      std::back_inserter(dead),
+      [this](const schema::RemoteDead& one) { return one.at <= ordinal_; });
   return dead;
 }
 

@@ -102,6 +102,7 @@ class RowIndex {
   // Dead since the commit `at`, or an earlier one, and listed in an index that
   // was answered. `at` is of this writer, or was known before it opened.
   std::vector<schema::RemoteDead> Dead() const;
+  bool HasDead() const;  // That it is not empty.
   void Deleted(const std::vector<std::string>& names);
 
   // Writes an index as of the newest commit, which has the bytes of `hash`.
@@ -116,9 +117,9 @@ class RowIndex {
   using Rows = std::map<RowName, std::optional<std::string>>;
   using Run = std::vector<schema::RemoteRunObject>;
 
-  absl::Status AddRow(const schema::RemoteRow& row,
-                      const schema::RemoteCommit& commit,
-                      std::map<std::string, schema::RemoteLiving>* uploaded);
+  absl::Status AddRow(
+      const schema::RemoteRow& row, const schema::RemoteCommit& commit,
+      const std::map<std::string, schema::RemoteLiving>& uploaded);
   void Count(const schema::RemoteCommit& commit);
   schema::RemoteRun NewestRun() const;
   // The newest rows become a run, with those of runs that are not much larger.

@@ -152,11 +152,6 @@ void AppendReplicated(const SourceLeaf& leaf, std::uint64_t name,
 
 }  // namespace
 
-absl::StatusOr<std::string_view> ContentBuilder::KeepPath(const Path& path) {
-  CKPTREE_RETURN_IF_ERROR(CheckPath(path, &encoded_));
-  return storage_->bytes.Keep(encoded_);
-}
-
 absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                                        Ownership ownership) {
   CKPTREE_RETURN_IF_ERROR(CheckPath(path, &encoded_));
@@ -286,8 +281,9 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
 
 absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
                                       std::string bytes, std::string tag) {
+  CKPTREE_RETURN_IF_ERROR(CheckPath(path, &encoded_));
   SourceLeaf leaf;
-  CKPTREE_ASSIGN_OR_RETURN(leaf.path, KeepPath(path));
+  leaf.path = storage_->bytes.Keep(encoded_);
   if ((kind == EntryKind::kStr || kind == EntryKind::kJson) &&
       !schema::IsUtf8(bytes)) {
     return Invalid("%s: a %s is UTF-8; put other bytes as bytes", path.Text(),

@@ -87,8 +87,6 @@ class ContentBuilder {
  private:
   // Leaves to the other ranks what they save.
   void KeepOwn(StepContent* content);
-  // Checks it; the encoded path.
-  absl::StatusOr<std::string_view> KeepPath(const Path& path);
   // Merges boxes of one leaf, which follow each other.
   absl::Status MergeBoxes();
   absl::Status AddBoxTo(SourceLeaf* first, const SourceLeaf& second);

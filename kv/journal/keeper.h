@@ -96,11 +96,6 @@ class JournalKeeper {
 
   ChainPoint tip() const;
 
-  // Whether this session has a file of its own.
-  bool begun() const {
-    const absl::MutexLock lock(&mutex_);
-    return begun_;
-  }
   // Ends the thread, seals the journal. `flushed`: the index has everything.
   absl::Status Close(bool flushed);
 

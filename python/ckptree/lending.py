@@ -11,6 +11,7 @@ and a line {"error": TEXT}.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import struct
@@ -65,6 +66,27 @@ def _told(error: Exception) -> str:
     """In one line."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def add_verbs(verbs: Any) -> argparse.ArgumentParser:
+    """Adds what the command calls: `lend SOURCE`, and `write SOURCE
+    DESTINATION`, which is returned for more options."""
+    verb = verbs.add_parser("lend", help="for the command ckptree")
+    verb.add_argument("source")
+    verb = verbs.add_parser("write", help="for the command ckptree")
+    verb.add_argument("source")
+    verb.add_argument("destination")
+    made: argparse.ArgumentParser = verb
+    return made
+
+
+def say_steps(given: argparse.Namespace, steps: Sequence[int]) -> None:
+    """Says what was imported or exported, as --json or in words."""
+    if given.json:
+        print(json.dumps({"steps": list(steps)}))
+        return
+    what = "step" if len(steps) == 1 else "steps"
+    print(f"{given.destination}: {len(steps)} {what}")
 
 
 def named(name: str, root: str) -> str:

@@ -137,7 +137,8 @@ class Store(Reporting, Closing):
         A save beyond waits.
     coding : {"none", "planes", "auto"}
         How new arrays stand on the disk. "planes": without loss in a fifth less
-        (bf16 a third), for up to half a second of a processor a GB. "auto": by
+        (bf16 a third; a bf16 copy of an fp32 array of the same save takes
+        nothing), for up to half a second of a processor a GB. "auto": by
         whether the last save waited for the disk. Any store reads both.
     remote : str
         An object store that gets every commit behind the disk: "s3://...",

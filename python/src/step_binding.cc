@@ -158,19 +158,17 @@ void BindStep(nb::module_& m) {
            })
       .def(
           "leaves",
-          [](const StepObject& self, const std::string& glob,
-             bool only_leaves) -> LeafInfos {
+          [](const StepObject& self, const std::string& glob) -> LeafInfos {
             Check(ValidateGlob(glob));
             std::vector<LeafInfo> found = Take(
                 self.With([&](const Step& step) { return step.Leaves(glob); }));
             nb::list leaves;
             for (LeafInfo& leaf : found) {
-              if (only_leaves && !leaf.is_leaf()) continue;
               leaves.append(nb::cast(std::move(leaf)));
             }
             return leaves;
           },
-          nb::arg("glob") = "", nb::arg("only_leaves") = false)
+          nb::arg("glob") = "")
       .def(
           "leaf_table",
           [](const StepObject& self, const std::string& glob) {

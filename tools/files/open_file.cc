@@ -79,6 +79,19 @@ Folder LookInto(const std::string& path) {
   return folder;
 }
 
+Foreign ForeignOf(FolderKind kind) {
+  switch (kind) {
+    case FolderKind::kDcp:
+      return Foreign::kTorch;
+    case FolderKind::kOrbax:
+      return Foreign::kOrbax;
+    case FolderKind::kFiles:
+    case FolderKind::kNone:
+      return Foreign::kNone;
+  }
+  return Foreign::kNone;
+}
+
 // What the checkpoints in a folder are, one of each kind or several.
 Foreign KindWithin(const std::string& path) {
   std::error_code error;
@@ -86,17 +99,10 @@ Foreign KindWithin(const std::string& path) {
   for (fs::directory_iterator it(path, error), end; !error && it != end;
        it.increment(error)) {
     const std::string child = it->path().string();
-    if (IsTorchFile(child)) return Foreign::kTorch;
-    switch (LookInto(child).kind) {
-      case FolderKind::kDcp:
-        return Foreign::kTorch;
-      case FolderKind::kOrbax:
-        found = Foreign::kOrbax;
-        break;
-      case FolderKind::kFiles:
-      case FolderKind::kNone:
-        break;
-    }
+    const Foreign kind =
+        IsTorchFile(child) ? Foreign::kTorch : ForeignOf(LookInto(child).kind);
+    if (kind == Foreign::kTorch) return kind;
+    if (kind != Foreign::kNone) found = kind;
   }
   return found;
 }
@@ -155,15 +161,8 @@ Foreign ForeignKind(const std::string& path) {
   if (!fs::is_directory(path, error)) {
     return IsTorchFile(path) ? Foreign::kTorch : Foreign::kNone;
   }
-  switch (LookInto(path).kind) {
-    case FolderKind::kDcp:
-      return Foreign::kTorch;
-    case FolderKind::kOrbax:
-      return Foreign::kOrbax;
-    case FolderKind::kFiles:
-    case FolderKind::kNone:
-      break;
-  }
+  const Foreign itself = ForeignOf(LookInto(path).kind);
+  if (itself != Foreign::kNone) return itself;
   const Foreign within = KindWithin(path);
   if (within != Foreign::kNone) return within;
   for (const auto& [step, folder] : StepFolders(path)) {

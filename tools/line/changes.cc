@@ -129,14 +129,13 @@ absl::StatusOr<StoreAnswer> Changes::Ask(const Change& change) {
     absl::StatusOr<Asked> asked =
         internal::Ask(session_.directory(), change.request, options);
     if (!asked.ok()) return asked.status();
-    if (asked->outcome == Asked::Outcome::kAnswered &&
-        asked->answer.code ==
-            static_cast<std::uint32_t>(absl::StatusCode::kAborted) &&
-        absl::Now() < until && !Interrupted()) {
-      continue;  // It closed the store first. Another one may have it, or none.
-    }
     switch (asked->outcome) {
       case Asked::Outcome::kAnswered: {
+        if (asked->answer.code ==
+                static_cast<std::uint32_t>(absl::StatusCode::kAborted) &&
+            absl::Now() < until && !Interrupted()) {
+          break;  // It closed the store first. Another one has it, or none.
+        }
         by_ = absl::StrFormat("pid %d on host %s", asked->answer.pid,
                               asked->answer.host);
         if (asked->answer.code != 0) {

@@ -30,22 +30,26 @@ std::vector<Cell> StatisticsCells::Take(
   return taken;
 }
 
+Json StatisticOf(const Statistics& statistics, std::string_view name) {
+  if (name == "nan") return statistics.nan;
+  if (name == "inf") return statistics.inf;
+  if (name == "zeros") return statistics.zero;
+  if (statistics.finite() == 0) return Json();
+  if (name == "l2") return statistics.l2();
+  if (name == "mean") return statistics.mean();
+  if (name == "std") return statistics.std_dev();
+  if (name == "min") return statistics.min;
+  return name == "max" ? Json(statistics.max) : Json();
+}
+
 Cell StatisticsCells::CellOf(std::string_view name) const {
   if (!statistics_) return NoCell();
-  const auto count = [](std::uint64_t n, bool bad) {
-    Cell cell = CountCell(n);
-    if (bad && n > 0) cell.tone = Tone::kBad;
-    return cell;
-  };
-  if (name == "nan") return count(statistics_->nan, true);
-  if (name == "inf") return count(statistics_->inf, true);
-  if (name == "zeros") return count(statistics_->zero, false);
-  if (statistics_->finite() == 0) return NoCell();
-  if (name == "l2") return NumberCell(statistics_->l2());
-  if (name == "mean") return NumberCell(statistics_->mean());
-  if (name == "std") return NumberCell(statistics_->std_dev());
-  if (name == "min") return NumberCell(statistics_->min);
-  return name == "max" ? NumberCell(statistics_->max) : NoCell();
+  const Json value = StatisticOf(*statistics_, name);
+  if (value.is_null()) return NoCell();
+  if (value.is_number_float()) return NumberCell(value.get<double>());
+  Cell cell = CountCell(value.get<std::uint64_t>());
+  if (name != "zeros" && value > 0) cell.tone = Tone::kBad;
+  return cell;
 }
 
 }  // namespace ckptree::tools

@@ -21,6 +21,10 @@ std::string ShapeText(const Shape& shape);
 // "float32[3,4]", or the kind of what is no array.
 Cell TypeCell(const LeafInfo& leaf);
 
+// A statistic by the name of its column, which are those of StatisticsCells;
+// null where there are no finite elements that it could be of.
+Json StatisticOf(const Statistics& statistics, std::string_view name);
+
 // Statistics by the names of their columns: l2, mean, std, min, max, nan, inf,
 // zeros. Empty where there are none, red where they are not finite.
 class StatisticsCells {

@@ -71,4 +71,13 @@ absl::StatusOr<ValueDifference> CompareValues(
   return difference;
 }
 
+void AddValueColumns(Table* table) {
+  for (const auto& [name, title] :
+       {std::pair("max_abs", "MAX ABS"), std::pair("relative", "RELATIVE"),
+        std::pair("changed_elements", "CHANGED ELEMENTS")}) {
+    table->columns.push_back(
+        {.name = name, .title = title, .right = true, .asked = true});
+  }
+}
+
 }  // namespace ckptree::tools

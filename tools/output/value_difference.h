@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
 #include "tools/output/array_reader.h"
+#include "tools/output/table.h"
 
 namespace ckptree::tools {
 
@@ -35,6 +36,9 @@ absl::StatusOr<ValueDifference> CompareValues(
 absl::StatusOr<ValueDifference> CompareValues(
     const LeafInfo& leaf, const ArrayReader& before, const ArrayReader& after,
     const std::function<bool()>& cancelled);
+
+// The columns of what --values asks for: max_abs, relative, changed_elements.
+void AddValueColumns(Table* table);
 
 }  // namespace ckptree::tools
 

@@ -35,6 +35,7 @@ bool IsAddress(const std::string& host) {
 // What may stand behind a host: nothing, or a colon and a port.
 bool IsPort(std::string_view text) {
   if (text.empty()) return true;
+  if (text[0] != ':') return false;
   text.remove_prefix(1);
   return !text.empty() && text.size() <= 5 &&
          text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -51,9 +52,7 @@ bool WebAnswers::IsOurs(const std::string& host) const {
   if (name.starts_with('[')) {  // [::1]:8000
     const std::size_t end = name.find(']');
     if (end == std::string::npos) return false;
-    const std::string port = name.substr(end + 1);
-    return IsAddress(name.substr(1, end - 1)) &&
-           (port.empty() || (port[0] == ':' && IsPort(port)));
+    return IsAddress(name.substr(1, end - 1)) && IsPort(name.substr(end + 1));
   }
   const std::size_t colon = std::min(name.find(':'), name.size());
   if (!IsPort(name.substr(colon))) return false;

@@ -88,18 +88,7 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
                    {.name = "bytes", .title = "SIZE", .right = true},
                    {.name = "l2_before", .title = "L2 BEFORE", .right = true},
                    {.name = "l2_after", .title = "L2 AFTER", .right = true}};
-  if (values) {
-    table.columns.push_back(
-        {.name = "max_abs", .title = "MAX ABS", .right = true, .asked = true});
-    table.columns.push_back({.name = "relative",
-                             .title = "RELATIVE",
-                             .right = true,
-                             .asked = true});
-    table.columns.push_back({.name = "changed_elements",
-                             .title = "CHANGED ELEMENTS",
-                             .right = true,
-                             .asked = true});
-  }
+  if (values) AddValueColumns(&table);
   table.columns.push_back({.name = "before_value"});
   table.columns.push_back({.name = "after_value"});
   // Beside norms, which are of the finite elements.

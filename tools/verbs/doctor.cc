@@ -121,8 +121,15 @@ class Doctor {
       largest = std::max(largest, steps_[i].new_bytes);
       if (i > first) written += steps_[i].new_bytes;
     }
+    // With a policy, what stays of the saves is another question.
+    bool has_policy = false;
+    for (const BranchInfo& branch : branches_) {
+      CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
+                               store_.Policy(branch.name));
+      has_policy |= !policy.text.empty();
+    }
     double days = -1;
-    if (steps_.size() - first >= 2) {
+    if (!has_policy && steps_.size() - first >= 2) {
       const absl::Duration took =
           steps_.back().committed - steps_[first].committed;
       const double rate =
@@ -132,17 +139,7 @@ class Doctor {
       if (rate > 0) days = static_cast<double>(space.available) / rate / 86400;
     }
     std::string what = SizeText(space.available) + " free";
-    // What stays of the saves is then another question.
-    bool has_policy = false;
-    for (const BranchInfo& branch : branches_) {
-      CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
-                               store_.Policy(branch.name));
-      has_policy |= !policy.text.empty();
-    }
-    if (has_policy) {
-      days = -1;
-      what += "; how long it lasts is up to the policy";
-    }
+    if (has_policy) what += "; how long it lasts is up to the policy";
     if (days >= 0) {
       absl::StrAppendFormat(
           &what, ", enough for %s days of saves as the last %d were",

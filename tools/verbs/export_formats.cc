@@ -97,20 +97,26 @@ absl::Status WriteNpzOf(const std::string& path,
   return WriteNpz(path, entries, Interrupted);
 }
 
-// A folder that goes away where it did not get its name.
-class NewFolder {
+std::string WithoutSlash(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+// A file or folder that goes away where it did not get its name.
+class NewPlace {
  public:
-  explicit NewFolder(std::string path)
-      : path_(std::move(path)),
-        temporary_(absl::StrFormat("%s.%d.tmp", path_, getpid())) {}
-  ~NewFolder() {
+  explicit NewPlace(const std::string& path, std::string_view ending = "")
+      : path_(WithoutSlash(path)),
+        temporary_(absl::StrFormat("%s.%d.tmp%s", path_, getpid(), ending)) {}
+  ~NewPlace() {
     std::error_code ignored;
     fs::remove_all(temporary_, ignored);
   }
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
+  NewPlace(const NewPlace&) = delete;
+  NewPlace& operator=(const NewPlace&) = delete;
 
-  absl::Status Create() {
+  const std::string& temporary() const { return temporary_; }
+  absl::Status CreateFolder() {
     std::error_code error;
     fs::remove_all(temporary_, error);
     if (!fs::create_directory(temporary_, error)) return Failed(error);
@@ -143,14 +149,13 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
 }
 
 absl::Status WriteFolder(
-    ExportFormat format, std::string path,
+    ExportFormat format, const std::string& path,
     const std::vector<ExportArray>& arrays,
     const std::vector<std::pair<std::string, std::string>>& metadata,
     const OnBytes& on_bytes) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   const Interruptible interruptible;
-  NewFolder folder(path);
-  CKPTREE_RETURN_IF_ERROR(folder.Create());
+  NewPlace folder(path);
+  CKPTREE_RETURN_IF_ERROR(folder.CreateFolder());
   const bool npy = format == ExportFormat::kNpy;
   Json list = Json::array();
   for (const ExportArray& array : arrays) {
@@ -180,33 +185,18 @@ absl::Status WriteFolder(
   return folder.Commit();
 }
 
-// A file or folder that goes away where it did not get its name.
-class Unfinished {
- public:
-  explicit Unfinished(std::string path) : path_(std::move(path)) {}
-  ~Unfinished() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-};
-
-absl::Status WriteByPython(ExportFormat format, std::string path,
+absl::Status WriteByPython(ExportFormat format, const std::string& path,
                            const std::vector<ExportArray>& arrays,
                            const OnBytes& on_bytes) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  const std::string absolute = fs::absolute(path).string();
   const Interruptible interruptible;
-  const Unfinished given(
-      absl::StrFormat("%s.%d.tmp.safetensors", absolute, getpid()));
-  const Unfinished made(absl::StrFormat("%s.%d.tmp", absolute, getpid()));
-  CKPTREE_RETURN_IF_ERROR(WriteSafetensors(given.path(), arrays, {}, on_bytes));
-  std::vector<std::string> words = {"write", given.path(), made.path()};
+  // Never gets a name: what Python reads.
+  const NewPlace given(path, ".safetensors");
+  NewPlace made(path);
+  CKPTREE_RETURN_IF_ERROR(
+      WriteSafetensors(given.temporary(), arrays, {}, on_bytes));
+  std::vector<std::string> words = {"write",
+                                    fs::absolute(given.temporary()).string(),
+                                    fs::absolute(made.temporary()).string()};
   const bool orbax = format == ExportFormat::kOrbax;
   if (!orbax) {
     words.push_back(format == ExportFormat::kDcp ? "--format=dcp"
@@ -214,14 +204,10 @@ absl::Status WriteByPython(ExportFormat format, std::string path,
   }
   CKPTREE_ASSIGN_OR_RETURN(
       const std::unique_ptr<PythonProgram> program,
-      PythonProgram::Start(orbax ? "ckptree.orbax" : "ckptree.torch", path,
-                           words));
+      PythonProgram::Start(orbax ? "ckptree.orbax" : "ckptree.torch",
+                           WithoutSlash(path), words));
   CKPTREE_RETURN_IF_ERROR(program->Finish().status());
-  std::error_code error;
-  fs::rename(made.path(), absolute, error);
-  if (!error) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s: %s", Escape(path), error.message()));
+  return made.Commit();
 }
 
 }  // namespace
@@ -289,9 +275,8 @@ bool CanBeNamed(ExportFormat format, const std::string& name) {
       return StaysInside(name);
     case ExportFormat::kNpy:
     case ExportFormat::kRaw:
-      return name.find_first_of(std::string_view("/\0", 2)) ==
-                 std::string::npos &&
-             name != "." && name != ".." && name != "index.json";
+      return name.find('/') == std::string::npos && name != "." &&
+             name != ".." && name != "index.json";
   }
   return false;
 }

@@ -148,12 +148,9 @@ absl::StatusOr<int> DiffFiles(Session& session,
   }
   if (!key.empty()) CKPTREE_RETURN_IF_ERROR(ValidateGlob(key));
   std::uint64_t unnamed[2] = {};  // Arrays that the key leaves out.
-  const auto wanted = [&key](const std::string& name) {
-    return IsAsked(key, name);
-  };
   for (int i = 0; i < 2; ++i) {
     for (const auto& [name, array] : sides[i].arrays) {
-      unnamed[i] += wanted(name) ? 0 : 1;
+      unnamed[i] += IsAsked(key, name) ? 0 : 1;
     }
   }
   const bool values = session.arguments().Has("values");
@@ -165,18 +162,7 @@ absl::StatusOr<int> DiffFiles(Session& session,
                    {.name = "before", .title = "BEFORE", .elide = true},
                    {.name = "after", .title = "AFTER", .elide = true},
                    {.name = "bytes", .title = "SIZE", .right = true}};
-  if (values) {
-    table.columns.push_back(
-        {.name = "max_abs", .title = "MAX ABS", .right = true, .asked = true});
-    table.columns.push_back({.name = "relative",
-                             .title = "RELATIVE",
-                             .right = true,
-                             .asked = true});
-    table.columns.push_back({.name = "changed_elements",
-                             .title = "CHANGED ELEMENTS",
-                             .right = true,
-                             .asked = true});
-  }
+  if (values) AddValueColumns(&table);
   const auto add = [&table, values](std::vector<Cell> row) {
     if (values) row.resize(table.columns.size(), NoCell());
     table.rows.push_back(std::move(row));
@@ -184,7 +170,7 @@ absl::StatusOr<int> DiffFiles(Session& session,
   std::uint64_t same = 0, compared = 0;
   const Interruptible interruptible;
   for (const auto& [name, a] : sides[0].arrays) {
-    if (!wanted(name)) continue;
+    if (!IsAsked(key, name)) continue;
     ++compared;
     const auto found = sides[1].arrays.find(name);
     if (found == sides[1].arrays.end()) {
@@ -220,7 +206,7 @@ absl::StatusOr<int> DiffFiles(Session& session,
     add(std::move(row));
   }
   for (const auto& [name, b] : sides[1].arrays) {
-    if (!wanted(name) || sides[0].arrays.contains(name)) continue;
+    if (!IsAsked(key, name) || sides[0].arrays.contains(name)) continue;
     ++compared;
     add(Row("added", name, nullptr, &b, options.exact_bytes));
   }

@@ -21,12 +21,6 @@
 #include "tools/verbs/leaf_search.h"
 
 namespace ckptree::tools {
-namespace {
-
-constexpr std::string_view kWhereHint =
-    "`ckptree help where` shows what a condition is";
-
-}  // namespace
 
 absl::StatusOr<int> RunFind(Session& session) {
   const absl::StatusOr<TableOptions> options =

@@ -135,9 +135,9 @@ absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
   std::vector<Path> paths;
   for (const FileArray& array : file.arrays()) {
     if (array.leaf.dtype == DType::kNone) {
+      if (skip) continue;
       // With the reason that a read gives.
       const absl::Status why = file.ReadBox(array, {}, {});
-      if (skip) continue;
       return WithHint(absl::FailedPreconditionError(why.message()),
                       "--skip leaves such arrays out");
     }
@@ -184,7 +184,9 @@ std::string MetadataJson(const ArrayFile& file) {
 }  // namespace
 
 absl::StatusOr<int> RunImport(Session& session) {
-  if (IsForPython(session)) return ImportByPython(session);
+  if (const Foreign kind = ForeignAmong(session); kind != Foreign::kNone) {
+    return ImportByPython(session, kind);
+  }
   const Arguments& arguments = session.arguments();
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(arguments));

@@ -111,23 +111,19 @@ absl::StatusOr<std::vector<std::int64_t>> StepsSaid(const std::string& text) {
 
 }  // namespace
 
-bool IsForPython(const Session& session) {
-  return std::any_of(session.words().begin(), session.words().end(),
-                     [](const std::string& word) {
-                       return ForeignKind(word) != Foreign::kNone;
-                     });
+Foreign ForeignAmong(const Session& session) {
+  for (const std::string& word : session.words()) {
+    const Foreign kind = ForeignKind(word);
+    if (kind != Foreign::kNone) return kind;
+  }
+  return Foreign::kNone;
 }
 
-absl::StatusOr<int> ImportByPython(Session& session) {
+absl::StatusOr<int> ImportByPython(Session& session, Foreign kind) {
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(session.arguments()));
   CKPTREE_RETURN_IF_ERROR(session.arguments().Number("step").status());
   const std::vector<std::string>& words = session.words();
-  const std::string& first =
-      *std::find_if(words.begin(), words.end(), [](const std::string& word) {
-        return ForeignKind(word) != Foreign::kNone;
-      });
-  const Foreign kind = ForeignKind(first);
   CKPTREE_RETURN_IF_ERROR(CheckFlags(session, kind));
   CKPTREE_ASSIGN_OR_RETURN(const std::string found, session.FindDirectory());
   const std::string store = fs::absolute(found).string();

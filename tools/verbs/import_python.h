@@ -6,17 +6,19 @@
 #define CKPTREE_TOOLS_VERBS_IMPORT_PYTHON_H_
 
 #include "absl/status/statusor.h"
+#include "tools/files/open_file.h"
 #include "tools/line/session.h"
 
 namespace ckptree::tools {
 
-// True where a word of the command line is such a file or folder.
-bool IsForPython(const Session& session);
+// What the first word of the command line that is such a file or folder is;
+// kNone where none is.
+Foreign ForeignAmong(const Session& session);
 
-// The verb then: Python saves the whole states, optimizers and scalars too. It
-// returns the exit code. kInvalidArgument: flags that Python does not have, or
-// words of several kinds.
-absl::StatusOr<int> ImportByPython(Session& session);
+// The verb where that is `kind`: Python saves the whole states, optimizers and
+// scalars too. It returns the exit code. kInvalidArgument: flags that Python
+// does not have, or words of several kinds.
+absl::StatusOr<int> ImportByPython(Session& session, Foreign kind);
 
 }  // namespace ckptree::tools
 

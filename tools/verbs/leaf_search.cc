@@ -14,9 +14,6 @@
 namespace ckptree::tools {
 namespace {
 
-constexpr std::string_view kWhereHint =
-    "`ckptree help where` shows what a condition is";
-
 // What a condition may say of a leaf; with "prev." before it, of the same leaf
 // in the listed step before. The first ones are told without its record.
 constexpr std::string_view kLeafNames[] = {
@@ -66,16 +63,8 @@ Json ValueOf(std::string_view name, const LeafInfo& leaf,
   if (name == "bytes") return detail->bytes;
   if (name == "since") return detail->since_step;
   if (!detail->statistics) return Json();
-  const Statistics& known = *detail->statistics;
-  if (name == "count") return known.count;
-  if (name == "nan") return known.nan;
-  if (name == "inf") return known.inf;
-  if (name == "zeros") return known.zero;
-  if (known.finite() == 0) return Json();
-  if (name == "l2") return known.l2();
-  if (name == "mean") return known.mean();
-  if (name == "std") return known.std_dev();
-  return name == "min" ? known.min : known.max;
+  if (name == "count") return detail->statistics->count;
+  return StatisticOf(*detail->statistics, name);
 }
 
 // The leaves that `globs` name in full, in tree order; none where any of them

@@ -21,6 +21,10 @@
 
 namespace ckptree::tools {
 
+// The advice of an error in a condition.
+inline constexpr std::string_view kWhereHint =
+    "`ckptree help where` shows what a condition is";
+
 // A search through steps, the older first. A step is not opened where its own
 // record says that nothing in it can be found; of others only what differs from
 // the step before is read, where that is little. Confined to one thread.

@@ -5,11 +5,10 @@ store, and back to Orbax."""
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import sys
 
-from ckptree.lending import lend
+from ckptree.lending import add_verbs, lend, say_steps
 from ckptree.orbax import _lending
 from ckptree.orbax._transfer import export_orbax, import_checkpoint
 from ckptree.progress import steps_on_stderr
@@ -39,11 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         verb.add_argument(
             "--json", action="store_true", help="the steps, for programs"
         )
-    verb = verbs.add_parser("lend", help="for the command ckptree")
-    verb.add_argument("source")
-    verb = verbs.add_parser("write", help="for the command ckptree")
-    verb.add_argument("source")
-    verb.add_argument("destination")
+    add_verbs(verbs)
     given = parser.parse_args(arguments)
     if given.verb == "lend":
         source = pathlib.Path(given.source)
@@ -68,11 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, NotImplementedError, ImportError) as error:
         print(f"python -m ckptree.orbax: {error}", file=sys.stderr)
         return 1
-    if given.json:
-        print(json.dumps({"steps": steps}))
-    else:
-        what = "step" if len(steps) == 1 else "steps"
-        print(f"{given.destination}: {len(steps)} {what}")
+    say_steps(given, steps)
     return 0
 
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from ckptree.lending import Lent, named
 from ckptree.orbax import _transfer
-
-_ROOT = "item"  # As map_leaves() calls it.
+from ckptree.orbax._tree_save import ROOT
 
 
 def find(path: pathlib.Path) -> tuple[list[Lent], int]:
@@ -31,7 +30,7 @@ def find(path: pathlib.Path) -> tuple[list[Lent], int]:
             continue
         read = functools.cache(functools.partial(_transfer.item_arrays, folder))
         for name, kind in kinds.items():
-            below = named(name, _ROOT)
+            below = named(name, ROOT)
             lent.append(
                 Lent(
                     f"{item}/{below}" if item else below,

@@ -336,16 +336,17 @@ def array_kinds(folder: pathlib.Path) -> dict[str, Any] | None:
             kinds[name] = leaf
         return leaf
 
-    map_leaves(
-        described.tree,
-        on_leaf,
-        leaves=(
-            value_types.ArrayMetadata,
-            value_types.ScalarMetadata,
-            value_types.StringMetadata,
-        ),
-    )
+    map_leaves(described.tree, on_leaf, leaves=_described(value_types))
     return kinds
+
+
+def _described(value_types: Any) -> tuple[type, ...]:
+    """What Orbax describes leaves of a tree by."""
+    return (
+        value_types.ArrayMetadata,
+        value_types.ScalarMetadata,
+        value_types.StringMetadata,
+    )
 
 
 def item_arrays(folder: pathlib.Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -380,12 +381,9 @@ def _read_tree(ocp: Any, folder: pathlib.Path) -> Item:
             return ocp.RestoreArgs()
         return ocp.RestoreArgs(restore_type=np.ndarray)
 
-    types = (
-        value_types.ArrayMetadata,
-        value_types.ScalarMetadata,
-        value_types.StringMetadata,
+    restore_args = map_leaves(
+        described.tree, args, leaves=_described(value_types)
     )
-    restore_args = map_leaves(described.tree, args, leaves=types)
     tree = handler.restore(
         folder, args=ocp.args.PyTreeRestore(restore_args=restore_args)
     )

@@ -21,12 +21,10 @@ class ItemsOfStep:
         """In the place of a step of the engine."""
         return cls(step, items)
 
-    def leaves(
-        self, glob: str = "", only_leaves: bool = False
-    ) -> list[_engine.LeafInfo]:
+    def leaves(self, glob: str = "") -> list[_engine.LeafInfo]:
         return [
             i
-            for i in self._step.leaves(glob, only_leaves)
+            for i in self._step.leaves(glob)
             if i.path[0][1] in self._items
         ]
 

@@ -5,17 +5,15 @@ folders of DCP, into a store."""
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import shutil
 import sys
 
 import ckptree
-from ckptree.lending import lend
+from ckptree.lending import add_verbs, lend, say_steps
 from ckptree.paths import local_path
 from ckptree.progress import steps_on_stderr
 from ckptree.torch import _found, _lending, import_checkpoint
-from ckptree.torch._importing import check_files
 
 
 def _remove_empty(made: pathlib.Path) -> None:
@@ -72,17 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
     verb.add_argument(
         "--json", action="store_true", help="the steps, for programs"
     )
-    verb = verbs.add_parser("lend", help="for the command ckptree")
-    verb.add_argument("source")
-    verb = verbs.add_parser("write", help="for the command ckptree")
-    verb.add_argument("source")
-    verb.add_argument("destination")
+    verb = add_verbs(verbs)
     verb.add_argument("--format", choices=(_found.TORCH, _found.DCP))
     given = parser.parse_args(arguments)
     if given.verb == "lend":
         source = pathlib.Path(given.source)
         return lend(lambda: _lending.find(source))
-    fresh = not pathlib.Path(given.destination).exists()
+    made = None  # The store, where there was none.
     try:
         if given.verb == "write":
             _lending.write(
@@ -92,11 +86,19 @@ def main(arguments: list[str] | None = None) -> int:
             )
             return 0
         # No store is made where there is nothing to put into it.
-        found = _found.look(
-            pathlib.Path(local_path(given.source)), given.format, given.skip
-        )
-        if not isinstance(found, dict):
-            check_files(found)
+        source = pathlib.Path(local_path(given.source))
+        found = _found.look(source, given.format, given.skip)
+        if (
+            given.step is None
+            and not isinstance(found, dict)
+            and _found.number_of(source) is None
+        ):
+            raise ckptree.InvalidArgumentError(
+                f"{source}: its name does not end with the number of a "
+                "step: --step N says it"
+            )
+        if not pathlib.Path(given.destination).exists():
+            made = pathlib.Path(given.destination)
         with ckptree.Store(given.destination) as store:
             steps = import_checkpoint(
                 store,
@@ -121,21 +123,15 @@ def main(arguments: list[str] | None = None) -> int:
         NotImplementedError,
         ImportError,
     ) as error:
-        # What calls take as step= is here an option.
-        said = str(error).replace("pass step=", "--step N says it")
-        said = said.replace(
-            "pass overwrite=True to replace it, or another step=",
-            "--step N gives it another number",
-        )
-        if fresh:
-            _remove_empty(pathlib.Path(given.destination))
+        said = str(error)
+        if isinstance(error, ckptree.AlreadyExistsError):
+            # What it advises are arguments of a call.
+            said = f"{said.partition(':')[0]}: --step N gives it another number"
+        if made is not None:
+            _remove_empty(made)
         print(f"python -m ckptree.torch: {said}", file=sys.stderr)
         return 1
-    if given.json:
-        print(json.dumps({"steps": steps}))
-    else:
-        what = "step" if len(steps) == 1 else "steps"
-        print(f"{given.destination}: {len(steps)} {what}")
+    say_steps(given, steps)
     return 0
 
 

@@ -132,6 +132,14 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
         name: _empty(about)
         for name, about in found.state_dict_metadata.items()
     }
+    flat.update(_load(folder, found, flat))
+    return _nested(folder, flat, found.planner_data)
+
+
+def _load(
+    folder: pathlib.Path, found: Metadata, flat: dict[str, Any]
+) -> dict[str, Any]:
+    """Reads the tensors of `flat` into them; returns what is no tensor."""
     planner = _Planner()
     try:
         with warnings.catch_warnings(), arrays_of_numpy():
@@ -144,16 +152,16 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
             )
     except BaseException as error:
         raise _cause_of(folder, error) from error
-    flat.update(planner.objects)
-    return _nested(folder, flat, found.planner_data)
+    return planner.objects
 
 
 def described(
     folder: pathlib.Path,
-) -> tuple[dict[int, str], dict[str, Any]]:
-    """The state with tensors that have no elements anywhere (device "meta"),
-    and None for what is no tensor; and the names of these tensors in the
-    folder, by their id(). Errors are those of read()."""
+) -> tuple[Metadata, dict[int, str], dict[str, Any]]:
+    """What the folder says of itself; the names of its tensors, by the id() of
+    those in the state; and the state, with tensors that have no elements
+    anywhere (device "meta"), and None for what is no tensor. Errors are those
+    of read()."""
     found = _metadata(folder)
     _check(folder, found)
     flat: dict[str, Any] = {}
@@ -166,25 +174,16 @@ def described(
             )
             flat[name] = tensor
             names[id(tensor)] = name
-    return names, _nested(folder, flat, found.planner_data)
+    return found, names, _nested(folder, flat, found.planner_data)
 
 
-def read_tensor(folder: pathlib.Path, name: str) -> torch.Tensor:
-    """One tensor, by its name in the folder. Errors are those of read()."""
-    found = _metadata(folder)
-    _check(folder, found)
+def read_tensor(
+    folder: pathlib.Path, found: Metadata, name: str
+) -> torch.Tensor:
+    """One tensor, by its name in the folder, which described() said `found` of.
+    Errors are those of read()."""
     flat = {name: _empty(found.state_dict_metadata[name])}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dcp.load(
-                flat,
-                storage_reader=_Reader(folder, found),
-                planner=_Planner(),
-                no_dist=True,
-            )
-    except BaseException as error:
-        raise _cause_of(folder, error) from error
+    _load(folder, found, flat)
     tensor = flat[name]
     assert tensor is not None
     return tensor

@@ -207,14 +207,6 @@ def import_checkpoint(
     return wanted
 
 
-def check_files(checkpoint: Checkpoint) -> None:
-    """Raises what reading it will raise: of files that are mapped, which takes
-    no memory. A folder of DCP is not looked at."""
-    for part in checkpoint.parts:
-        if part.format in (_found.TORCH, _found.SAFETENSORS):
-            _read_part(part)
-
-
 def _verify(store: Store, step: int, branch: str) -> None:
     report = store.verify("full", steps=[on_branch(branch, step)])
     if not report.ok:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import torch
@@ -47,14 +48,7 @@ def _of_state(state: Any) -> tuple[list[Lent], int]:
                 )
             )
         elif _is_plain(leaf):
-            lent.append(
-                Lent(
-                    named(name, _ROOT),
-                    NAMES[leaf.dtype],
-                    tuple(leaf.shape),
-                    lambda: _bytes_of(leaf),
-                )
-            )
+            lent.append(_lent(name, leaf, lambda: leaf))
         else:
             others += 1
         return None
@@ -65,28 +59,34 @@ def _of_state(state: Any) -> tuple[list[Lent], int]:
 
 def _of_dcp(folder: pathlib.Path) -> tuple[list[Lent], int]:
     # Their places in the state come from what is on no device at all.
-    names, state = _dcp_files.described(folder)
+    found, names, state = _dcp_files.described(folder)
     lent: list[Lent] = []
     others = 0  # Beside what is None in `state`.
 
     def on_leaf(name: str, leaf: Any) -> Any:
         nonlocal others
         if _is_plain(leaf):
-            fqn = names[id(leaf)]
-            lent.append(
-                Lent(
-                    named(name, _ROOT),
-                    NAMES[leaf.dtype],
-                    tuple(leaf.shape),
-                    lambda: _bytes_of(_dcp_files.read_tensor(folder, fqn)),
-                )
+            read = functools.partial(
+                _dcp_files.read_tensor, folder, found, names[id(leaf)]
             )
+            lent.append(_lent(name, leaf, read))
         else:
             others += 1
         return None
 
     _engine.map_state({_ROOT: state}, _rules, _no_node, on_leaf)
     return lent, others
+
+
+def _lent(
+    name: str, leaf: torch.Tensor, read: Callable[[], torch.Tensor]
+) -> Lent:
+    return Lent(
+        named(name, _ROOT),
+        NAMES[leaf.dtype],
+        tuple(leaf.shape),
+        lambda: _bytes_of(read()),
+    )
 
 
 def _no_node(name: str, kind: str, empty: bool, tag: str) -> None:
