@@ -39,8 +39,7 @@ _ends_logging = False
 
 
 def logger() -> logging.Logger:
-    """Imports logging, of which a program that has nothing to hear knows
-    nothing."""
+    """Imports logging, which a program that opens no store does without."""
     import logging
 
     _end_logging_last()
@@ -86,7 +85,9 @@ def _run() -> None:
 def _start() -> None:
     """Called when a store is opened."""
     global _thread
-    _end_logging_last()
+    # Here, and never by the thread: where Ctrl-C met an import of the main
+    # thread, another one that imports beside it may wait for it for ever.
+    logger()
     if _thread is not None:
         return
     thread = threading.Thread(target=_run, name="ckptree logging", daemon=True)

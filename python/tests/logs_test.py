@@ -282,6 +282,28 @@ def test_at_the_exit_nothing_is_lost_whoever_imports_logging_first(tmp_path):
         assert (tmp_path / name).read_text() == "ERROR\n", name
 
 
+def test_no_thread_of_ours_imports_logging(tmp_path):
+    """Where Ctrl-C met an import of the main thread, one that imports beside
+    it may wait for ever."""
+    code = """
+import builtins, sys, threading, ckptree
+real, who = builtins.__import__, []
+
+def noting(name, *args, **kwargs):
+    if name == "logging" and name not in sys.modules:
+        who.append(threading.current_thread().name)
+    return real(name, *args, **kwargs)
+
+builtins.__import__ = noting
+with ckptree.Store(sys.argv[1]) as store:
+    store.save(1, {"n": 1}).result(timeout=60)
+    store.flush()
+print(who)
+"""
+    done = run(code, tmp_path / "s")
+    assert (done.stdout, done.stderr) == ("['MainThread']\n", "")
+
+
 def test_a_handler_that_uses_the_store_at_the_exit(tmp_path):
     code = AT_EXIT + """
 class Asks(logging.Handler):
