@@ -357,7 +357,11 @@ void Replicator::Shipped(std::uint64_t to) {
 
 absl::Status Replicator::WaitForAll(absl::Duration timeout) {
   const absl::MutexLock lock(&mu_);
-  const std::uint64_t wanted = noted_;
+  return WaitFor(noted_, timeout);
+}
+
+absl::Status Replicator::WaitFor(std::uint64_t wanted,
+                                 absl::Duration timeout) {
   const auto there = [this, wanted] {
     mu_.AssertReaderHeld();
     return shipped_ >= wanted || !health_.ok() || stopped_;
@@ -372,11 +376,11 @@ absl::Status Replicator::WaitForAll(absl::Duration timeout) {
 
 absl::Status Replicator::WaitForVersion(std::uint64_t version,
                                         absl::Duration timeout) {
-  {
-    const absl::MutexLock lock(&mu_);
-    if (!ordinal_of_.contains(version)) return absl::OkStatus();
-  }
-  return WaitForAll(timeout);
+  const absl::MutexLock lock(&mu_);
+  const auto known = ordinal_of_.find(version);
+  // Shipped ones are not kept.
+  if (known == ordinal_of_.end()) return absl::OkStatus();
+  return WaitFor(known->second, timeout);
 }
 
 absl::Status Replicator::health() const {

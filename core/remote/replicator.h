@@ -114,13 +114,12 @@ class Replicator {
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
   void Shipped(std::uint64_t to);
+  absl::Status WaitFor(std::uint64_t wanted, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Where there are commits enough that the newest index lacks, or any.
   absl::Status WriteIndex(bool any, const std::stop_token& stop);
   void Clean(const std::stop_token& stop);
   absl::Duration UntilClean() const;
-  bool Idle() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return noted_ <= shipped_ || !health_.ok();
-  }
 
   const std::unique_ptr<kv::ObjectStore> store_;
   const std::string directory_;

@@ -32,6 +32,12 @@ inline bool WholeTrial() { return TrialStride() == 1; }
 // Of `all`, as many as the scale says, and at least one.
 inline int Scaled(int all) { return std::max(1, all / TrialStride()); }
 
+// The same of trials with the servers of object stores, of which each takes as
+// long as many calls: as many as calls are tried.
+inline int ScaledWithServers(int all) {
+  return std::max(1, all / CallStride());
+}
+
 }  // namespace ckptree::testing
 
 #endif  // CKPTREE_TESTS_FAULT_SCALE_H_

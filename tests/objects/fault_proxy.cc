@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
@@ -96,7 +97,9 @@ void FaultProxy::Arm(Fault fault, const std::string& method, int count,
                      const std::string& answer) {
   absl::MutexLock lock(&mu_);
   fault_ = fault;
-  method_ = method;
+  const std::size_t space = std::min(method.find(' '), method.size());
+  method_ = method.substr(0, space);
+  part_ = space == method.size() ? "" : method.substr(space + 1);
   answer_ = answer;
   call_ = nullptr;
   skipped_ = 0;
@@ -110,6 +113,7 @@ void FaultProxy::ArmAt(Fault fault, int skipped, std::function<void()> call,
   absl::MutexLock lock(&mu_);
   fault_ = fault;
   method_.clear();
+  part_.clear();
   answer_ = answer;
   call_ = std::move(call);
   skipped_ = skipped;
@@ -165,10 +169,14 @@ void FaultProxy::Accept() {
   }
 }
 
-Fault FaultProxy::Meet(const std::string& method, std::string* answer,
+Fault FaultProxy::Meet(const std::string& head, std::string* answer,
                        std::function<void()>* call) {
+  const std::string_view line =
+      std::string_view(head).substr(0, head.find("\r\n"));
+  const std::string_view method = line.substr(0, line.find(' '));
   absl::MutexLock lock(&mu_);
-  if (left_ == 0 || (!method_.empty() && method != method_)) {
+  if (left_ == 0 || (!method_.empty() && method != method_) ||
+      line.find(part_) == std::string_view::npos) {
     return Fault::kNone;
   }
   if (skipped_ > 0) {
@@ -231,7 +239,6 @@ void FaultProxy::Take(int descriptor) {
   while (request.body.size() < length) {
     if (!Receive(client.get(), &request.body)) return;
   }
-  const std::string method = head.substr(0, head.find(' '));
   std::function<std::string()> own;
   {
     absl::MutexLock lock(&mu_);
@@ -248,7 +255,7 @@ void FaultProxy::Take(int descriptor) {
   }
   std::string given;
   std::function<void()> call;
-  const Fault fault = Meet(method, &given, &call);
+  const Fault fault = Meet(head, &given, &call);
   if (fault == Fault::kLoseRequest) {
     if (call) call();
     return;

@@ -54,7 +54,8 @@ class FaultProxy {
 
   std::string url() const;
 
-  // The next `count` requests of `method` meet the fault; "": of any.
+  // The next `count` requests of `method` meet the fault; "": of any. "PUT
+  // /x/": only those whose path has "/x/" in it.
   void Arm(Fault fault, const std::string& method, int count = 1,
            const std::string& answer = "");
   // The same of the first request of any kind after `skipped` ones; `call` is
@@ -76,7 +77,7 @@ class FaultProxy {
   void Accept();
   void Take(int client);
   std::string Ask(const Message& request) const;
-  Fault Meet(const std::string& method, std::string* answer,
+  Fault Meet(const std::string& head, std::string* answer,
              std::function<void()>* call);
   bool MayGo() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !holding_; }
 
@@ -86,6 +87,7 @@ class FaultProxy {
   absl::Mutex mu_;
   Fault fault_ ABSL_GUARDED_BY(mu_) = Fault::kNone;
   std::string method_ ABSL_GUARDED_BY(mu_);
+  std::string part_ ABSL_GUARDED_BY(mu_);  // Of the path.
   std::string answer_ ABSL_GUARDED_BY(mu_);
   std::function<void()> call_ ABSL_GUARDED_BY(mu_);
   int skipped_ ABSL_GUARDED_BY(mu_) = 0;

@@ -29,7 +29,7 @@ namespace {
 
 using ::ckptree::kv::PutOutcome;
 using ::ckptree::testing::Environment;
-using ::ckptree::testing::Scaled;
+using ::ckptree::testing::ScaledWithServers;
 using ::ckptree::testing::Soon;
 using ::testing::HasSubstr;
 
@@ -50,7 +50,7 @@ class RadosFaultTest : public testing::ObjectStoreTest {
 };
 
 TEST_F(RadosFaultTest, ACreationWithoutAnAnswerIsSettledLater) {
-  for (int i = 0; i < Scaled(50); ++i) {
+  for (int i = 0; i < ScaledWithServers(50); ++i) {
     const std::string name = absl::StrCat("commit/", i);
     const std::string id = kv::NewWriteId(), other = kv::NewWriteId();
     Stop();

@@ -37,7 +37,7 @@ using ::ckptree::testing::kExpired;
 using ::ckptree::testing::kServerError;
 using ::ckptree::testing::kSlowDown;
 using ::ckptree::testing::PatternSource;
-using ::ckptree::testing::Scaled;
+using ::ckptree::testing::ScaledWithServers;
 using ::ckptree::testing::Soon;
 using ::testing::HasSubstr;
 
@@ -95,7 +95,7 @@ class S3FaultTest : public testing::ObjectStoreTest {
 };
 
 TEST_F(S3FaultTest, ACreationIsSettledWhateverHappensToIt) {
-  const int rounds = Scaled(50);
+  const int rounds = ScaledWithServers(50);
   for (const Case& each : kCases) {
     int fired = 0;
     for (int i = 0; i < rounds; ++i) {
@@ -114,7 +114,7 @@ TEST_F(S3FaultTest, ACreationIsSettledWhateverHappensToIt) {
 }
 
 TEST_F(S3FaultTest, WhatAnotherCreatedIsNeverTakenForOnesOwn) {
-  const int rounds = Scaled(50);
+  const int rounds = ScaledWithServers(50);
   for (const Case& each : kCases) {
     int fired = 0;
     for (int i = 0; i < rounds; ++i) {
@@ -135,7 +135,7 @@ TEST_F(S3FaultTest, WhatAnotherCreatedIsNeverTakenForOnesOwn) {
 }
 
 TEST_F(S3FaultTest, ALateRequestMeetsWhatIsThere) {
-  for (int i = 0; i < Scaled(50); ++i) {
+  for (int i = 0; i < ScaledWithServers(50); ++i) {
     const std::string name = absl::StrCat("commit/", i);
     const std::string late = kv::NewWriteId(), other = kv::NewWriteId();
     proxy_.Arm(Fault::kLateRequest, "PUT");
@@ -155,7 +155,7 @@ TEST_F(S3FaultTest, ALateRequestMeetsWhatIsThere) {
 
 TEST_F(S3FaultTest, WhatIsReadAndWrittenIsRightAfterFaults) {
   for (const Case& each : kCases) {
-    for (int i = 0; i < Scaled(50); ++i) {
+    for (int i = 0; i < ScaledWithServers(50); ++i) {
       const std::string name = absl::StrCat("segment/", i);
       proxy_.Arm(each.fault, "PUT", 1, each.answer);
       Put(name, 100'000, static_cast<std::uint64_t>(i));
@@ -189,7 +189,7 @@ TEST_F(S3FaultTest, PartsArriveWhateverHappensToOneOfThem) {
 
 TEST_F(S3FaultTest, CorruptedRequestsAreSentAgain) {
   if (!Environment("CKPTREE_TEST_CEPH_CONF").empty()) {  // moto looks at none.
-    for (int i = 0; i < Scaled(50); ++i) {
+    for (int i = 0; i < ScaledWithServers(50); ++i) {
       const std::string name = absl::StrCat("commit/", i);
       const std::string id = kv::NewWriteId();
       proxy_.Arm(Fault::kCorruptRequest, "PUT");

@@ -127,7 +127,7 @@ class RemoteFaultTest : public ObjectStoreTest {
 };
 
 TEST_F(RemoteFaultTest, WhatIsAcknowledgedIsThereWhateverTheNetworkDoes) {
-  const int rounds = Scaled(50);
+  const int rounds = ScaledWithServers(50);
   int at = 0;
   for (const Case& each : kWriting) {
     // moto looks at no checksum of what it is given.
@@ -177,7 +177,7 @@ TEST_F(RemoteFaultTest, WhatIsReadIsRightWhateverTheNetworkDoes) {
       ASSERT_TRUE(StartStep(*store, step).WaitCommitted(kLong).ok());
     }
   }
-  const int rounds = Scaled(50);
+  const int rounds = ScaledWithServers(50);
   // How many requests the reading has.
   int requests = 0;
   for (const Case& each : kReading) {
@@ -229,7 +229,7 @@ TEST_F(RemoteFaultTest, WhatIsReadIsRightWhateverTheNetworkDoes) {
 }
 
 TEST_F(RemoteFaultTest, SavesGoOnWhileTheNetworkIsAway) {
-  const int rounds = Scaled(50);
+  const int rounds = ScaledWithServers(50);
   StoreOptions options = Options(AddressOf(1));
   options.durable = Durable::kLocal;
   absl::StatusOr<Store> store = Through("disk", options);
@@ -267,7 +267,7 @@ TEST_F(RemoteFaultTest, SavesGoOnWhileTheNetworkIsAway) {
 // Two who write: one is alive, and its commit under way, while the other takes
 // the store over.
 TEST_F(RemoteFaultTest, OfTwoWhoWriteOneIsFenced) {
-  const int rounds = Scaled(50);
+  const int rounds = ScaledWithServers(50);
   Told told;
   std::int64_t step = 0;
   for (const Fault fault : {Fault::kLateRequest, Fault::kLateAnswer}) {
@@ -287,7 +287,8 @@ TEST_F(RemoteFaultTest, OfTwoWhoWriteOneIsFenced) {
       // Its next commit arrives after the other's open; or arrives, and nobody
       // hears of it before.
       step += step % 3 == 2 ? 2 : 1;
-      proxy_.Arm(fault, "PUT", fault == Fault::kLateRequest ? 1'000'000 : 1);
+      proxy_.Arm(fault, "PUT /commit/",
+                 fault == Fault::kLateRequest ? 1'000'000 : 1);
       told.asked.insert(step);
       SaveHandle late = StartStep(*first, step);
       proxy_.AwaitFired();

@@ -85,7 +85,7 @@ TEST_F(RemoteKillTest, ATrainerKilledAtItsRequests) {
     Fault fault;
     const char* name;
   };
-  const int lives = Scaled(60);
+  const int lives = ScaledWithServers(60);
   for (const Kind kind :
        {Kind{Fault::kLoseRequest, "killed before a request arrives"},
         Kind{Fault::kLoseAnswer, "killed after a request arrived"},
@@ -130,7 +130,7 @@ TEST_F(RemoteKillTest, ATrainerKilledAtItsRequests) {
 // At any moment.
 TEST_F(RemoteKillTest, ATrainerKilledAtAnyMoment) {
   FaultRandom random(TrialSeed());
-  const int lives = Scaled(60);
+  const int lives = ScaledWithServers(60);
   int fired = 0, lost = 0, removed = 0;
   for (int life = 0; life < lives; ++life) {
     if (life % kLivesOfAStore == 0) Begin();
@@ -170,7 +170,7 @@ class ServerKillTest : public RemoteKillTest {
       std::ifstream(folder + "/" + server) >> said;
       return said;
     };
-    const int trials = Scaled(50);
+    const int trials = ScaledWithServers(50);
     int fired = 0;
     Begin();
     Trainer trainer(disk_, address_, "", Next());
