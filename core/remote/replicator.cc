@@ -360,8 +360,7 @@ absl::Status Replicator::WaitForAll(absl::Duration timeout) {
   return WaitFor(noted_, timeout);
 }
 
-absl::Status Replicator::WaitFor(std::uint64_t wanted,
-                                 absl::Duration timeout) {
+absl::Status Replicator::WaitFor(std::uint64_t wanted, absl::Duration timeout) {
   const auto there = [this, wanted] {
     mu_.AssertReaderHeld();
     return shipped_ >= wanted || !health_.ok() || stopped_;
