@@ -32,8 +32,8 @@ inline bool WholeTrial() { return TrialStride() == 1; }
 // Of `all`, as many as the scale says, and at least one.
 inline int Scaled(int all) { return std::max(1, all / TrialStride()); }
 
-// The same of trials with the servers of object stores, of which each takes as
-// long as many calls: as many as calls are tried.
+// The same of trials with the servers of object stores, which take minutes: by
+// CallStride(), so that $CKPTREE_TEST_EVERY leaves some of them out, too.
 inline int ScaledWithServers(int all) {
   return std::max(1, all / CallStride());
 }
