@@ -15,19 +15,24 @@ NumPy is imported when arrays are; JAX, Flax and PyTorch never by this package.
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
-# Of the functions of its libraries few are ever called: each is looked up when
-# it is, not all of them now.
-_flags = sys.getdlopenflags()
-sys.setdlopenflags(os.RTLD_LAZY)
-try:
-    from ckptree import _engine
-finally:
-    sys.setdlopenflags(_flags)
-del os, sys, _flags
+
+def _load_engine() -> None:
+    """Of the functions of its libraries few are ever called: each is looked up
+    when it is, not all of them at the import."""
+    import os
+    import sys
+
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_LAZY)
+    try:
+        import ckptree._engine
+    finally:
+        sys.setdlopenflags(flags)
+
+
+_load_engine()
 
 from ckptree.errors import (
     AbortedError,
@@ -72,11 +77,10 @@ from ckptree.ranks import Ranks
 from ckptree.step import Step
 from ckptree.store import Store, close_all, open
 from ckptree.view import LeafView
+from ckptree._engine import VERSION as __version__
 
 if TYPE_CHECKING:
     from ckptree.manager import CheckpointManager
-
-__version__ = _engine.VERSION
 
 __all__ = [
     "AbortedError",
