@@ -435,7 +435,7 @@ class Step(Mapping[str, Leaf]):
         names = _engine.leaf_names(self._engine)
         parts = html.parts(self.metadata.parts)
         if len(names) <= html.MAX_ROWS:
-            leaves = self.leaves()
+            leaves = list(self.leaves())
             read = small_values(self._engine, leaves)
             return html.step(self.info, leaves, read) + parts
         subtrees = html.by_subtree(names, str)
