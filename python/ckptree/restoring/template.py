@@ -236,7 +236,8 @@ class Like(Restoring):
                 note(name)
                 continue
             if info is not None and leaf.like is None:
-                # Those that are alike are one object, which adapters keep.
+                # Those that are alike are one object, which adapters keep;
+                # whatever else a side looks at is in `like`.
                 key = id(leaf), info.kind, info.dtype, info.shape, info.tag
                 rest = known.get(key)
                 if rest is not None:
