@@ -396,7 +396,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   return absl::OkStatus();
 }
 
-bool Engine::forked() const { return getpid() != pid_; }
+bool Engine::forked() const { return !mark_.Holds(); }
 
 absl::Status Engine::CheckUsable() const {
   if (forked()) {

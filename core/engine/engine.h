@@ -41,6 +41,7 @@
 #include "core/version/step_tree.h"
 #include "kv/database.h"
 #include "kv/lease.h"
+#include "kv/process_mark.h"
 #include "schema/store_record.h"
 #include "tbb/task_arena.h"
 
@@ -171,6 +172,7 @@ class Engine {
   bool lists_later_ = false;  // Steps, when they are asked for.
   CodingChoice coding_;
   const pid_t pid_;
+  const kv::ProcessMark mark_;
   Logger logger_;
   StagingPool pool_;
   PartMemory part_memory_;

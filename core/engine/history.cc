@@ -157,6 +157,7 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
   std::optional<Step> without;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
                            store.Steps(options.branch));
+  const std::string encoded = path.Encode();
   std::vector<HistoryEntry> entries;
   std::optional<Step> before;  // The step before, where it had the leaf.
   std::optional<internal::StepReader::RecordName> record;  // Of that one.
@@ -169,8 +170,8 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
         store.OpenStep(AtStep(info.step, options.branch));
     if (IsStepGone(step.status())) continue;  // Removed since.
     CKPTREE_RETURN_IF_ERROR(step.status());
-    const auto last_record =
-        std::exchange(record, internal::StepInside::Of(*step).RecordOf(path));
+    const internal::StepReader& reader = internal::StepInside::Of(*step);
+    const auto last_record = std::exchange(record, reader.RecordOf(encoded));
     const bool same_tree = before.has_value() && record.has_value() &&
                            last_record.has_value() &&
                            record->tree == last_record->tree;
@@ -185,9 +186,7 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
       entry.first_step = entry.last_step = info.step;
       entry.begun = info.begun;
       entry.leaf = entries.back().leaf;
-      CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
-                               step->Details({entry.leaf}));
-      entry.detail = std::move(details.front());
+      CKPTREE_ASSIGN_OR_RETURN(entry.detail, reader.DetailOf(*record));
       CKPTREE_RETURN_IF_ERROR(
           AddEntry(std::move(entry), before, *step, &entries));
       before = *std::move(step);

@@ -73,8 +73,11 @@ class StepReader {
 
     friend bool operator==(const RecordName&, const RecordName&) = default;
   };
-  // Nothing of a tie, of a step of several parts, and where no leaf is.
-  std::optional<RecordName> RecordOf(const Path& path) const;
+  // By its encoded path. Nothing of a tie, of a step of several parts, and
+  // where no leaf is.
+  std::optional<RecordName> RecordOf(std::string_view encoded) const;
+  // Of the leaf whose record that is, as Details() gives it.
+  absl::StatusOr<LeafDetail> DetailOf(const RecordName& name) const;
   // Names the step; an error of a step that another process collected says so.
   absl::Status Annotate(const absl::Status& status) const;
 
@@ -95,6 +98,8 @@ class StepReader {
 
   // The entry and its places; follows a tie. kNotFound names close paths.
   absl::StatusOr<Found> Lookup(const Path& path) const;
+  // Of a leaf that has these records, one in each part.
+  LeafDetail DetailOf(std::span<const BaseLeaf* const> records) const;
   // The records of leaves of a part, in the order given.
   absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> Records(
       const Part& part, std::span<const std::uint32_t> ordinals) const;

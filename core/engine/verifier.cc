@@ -67,9 +67,12 @@ class Verifier {
       ForgetBases(version);
     }
     if (options_.level == Level::kDeep && options_.steps.empty()) {
-      CKPTREE_RETURN_IF_ERROR(CheckSegmentFiles(database_, &moment.rows,
-                                                NewestSettled(),
-                                                options_.cancelled, &damage_));
+      absl::Status status;
+      engine_.arena().execute([&] {
+        status = CheckSegmentFiles(database_, &moment.rows, NewestSettled(),
+                                   options_.cancelled, &damage_);
+      });
+      CKPTREE_RETURN_IF_ERROR(status);
       if (all_whole_) {
         CKPTREE_RETURN_IF_ERROR(
             CheckReferences(database_, &moment, blocks_, trees_, &damage_));
