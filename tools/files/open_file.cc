@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kIndex = ".safetensors.index.json";
 // What says the kind of a file, and is no part of the name of a step. As
 // ckptree.torch has it, which reads some of them.
-constexpr std::string_view kEnds[] = {
-    kIndex, ".safetensors", ".npz",  ".npy",  ".gguf",
-    ".pt",  ".pth",         ".bin", ".ckpt"};
+constexpr std::string_view kEnds[] = {kIndex, ".safetensors", ".npz",
+                                      ".npy", ".gguf",        ".pt",
+                                      ".pth", ".bin",         ".ckpt"};
 
 bool EndsWithAny(std::string_view path,
                  std::initializer_list<std::string_view> ends) {
