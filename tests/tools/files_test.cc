@@ -244,7 +244,7 @@ TEST_F(FilesTest, WithoutPythonItIsSaidWhatToInstall) {
   const std::string orbax = scratch_ / "orbax";
   std::filesystem::create_directory(orbax);
   std::ofstream(orbax + "/_CHECKPOINT_METADATA") << "{}";
-  Refused(orbax, "pip install ckptree orbax-checkpoint safetensors");
+  Refused(orbax, "pip install ckptree orbax-checkpoint");
   unsetenv("CKPTREE_PYTHON");
 }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Malformed inputs: files, and words that are expressions, slices, names,
-steps, ranges, flags. Each ends with the documented exit code and says on standard
-error, in one line and a line of advice, what is wrong; nothing on standard
-output, nothing changed, nothing half-written."""
+steps, ranges, flags. Each ends with the documented exit code and says on
+standard error, in one line and a line of advice, what is wrong; nothing on
+standard output, nothing changed, nothing half-written."""
 
 import collections
 import hashlib

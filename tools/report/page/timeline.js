@@ -38,9 +38,14 @@ function drawTimeline() {
     for (const branch of run.branches) {
       for (const theirs of branch.metrics) {
         if (theirs.name !== metric.name) continue;
-        series.push({...line, label: `${shown(metric.name)} of ` +
-            shown(branch.name), x: theirs.step, y: theirs.value, width: 1,
-        dashes: [5, 3]});
+        // From the step that it goes on from, where that is here.
+        const from = steps.step[branch.at] === branch.from ?
+            metric.at.indexOf(branch.at) : -1;
+        const first = from < 0 ? [] : [from];
+        series.push({...line, width: 1, dashes: [5, 3],
+          label: `${shown(metric.name)} of ${shown(branch.name)}`,
+          x: [...first.map(() => branch.from), ...theirs.step],
+          y: [...first.map((at) => metric.value[at]), ...theirs.value]});
       }
     }
     if (series.length > 1) {
